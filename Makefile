@@ -1,0 +1,51 @@
+# Everything runs in .venv, which the first command makes; needs Python 3.11 or newer.
+#
+#   make demo    fit real terrain out of core, predict held-out heights, draw, trace; output in demo-output/
+#   make test    all tests that can run here
+#   make check   format, lint, types, layers, contents of the wheel
+#   make clean   remove all that make made
+
+VENV ?= .venv
+# First of these that is Python 3.11 or newer; `make PYTHON=...` names another.
+PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
+# Folder of shared data; without it the tests that need it are deselected and counted.
+DATA ?= $(wildcard ../shared/data)
+
+bin := $(VENV)/bin
+ready := $(VENV)/.ready
+# Named one by one: the links schedulers, kernels and apps at the top lead into ooc_chol.
+code := ooc_chol tests $(wildcard examples benchmarks)
+
+.PHONY: demo test check clean
+
+demo: $(ready)
+	@$(bin)/ooc-chol geostat demo --output demo-output
+
+test: $(ready)
+	@$(bin)/python -m pytest -q $(if $(DATA),--data="$(DATA)")
+
+check: $(ready)
+	@$(bin)/ruff format --check $(code)
+	@$(bin)/ruff check $(code)
+	@$(bin)/mypy
+	@$(bin)/lint-imports
+	@$(bin)/python -m pytest -q tests/plan/test_repository.py
+
+clean:
+	@rm -rf $(VENV) demo-output build dist ooc_chol.egg-info
+	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find $(code) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Once, and again when pyproject.toml changes. The mark comes last: an interrupted set-up is done again.
+$(ready): pyproject.toml
+	@for python in $(PYTHON); do \
+	    $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; \
+	done; \
+	if [ -z "$$python" ]; then \
+	    echo "ooc_chol needs Python 3.11 or newer, but none of these is: $(PYTHON); install one, or name yours: make PYTHON=..." >&2; \
+	    exit 1; \
+	fi; \
+	echo "setting up $(VENV) with $$($$python --version), once: a minute or two"; \
+	$$python -m venv $(VENV)
+	@$(bin)/python -m pip install -qq --disable-pip-version-check -e '.[dev,plots]'
+	@touch $@

@@ -1,0 +1,167 @@
+"""Options, deselection and fixtures of all tests.
+
+A test that cannot run here is *deselected* and counted in one line. A skip fails the run: nothing stops being tested in silence.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+from threadpoolctl import threadpool_limits
+
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50, print_blob=True)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)
+hypothesis.settings.load_profile("ci")  # --hypothesis-profile=thorough looks further, with new examples in every run
+
+#: Tier of the tests of a folder that do not name one themselves.
+_TIER_OF_FOLDER = {"plan": "plan", "host": "host", "apps": "host"}
+
+#: Seconds that a thread gets to end after its test.
+_THREAD_GRACE_SECONDS = 2.0
+
+_deselected = pytest.StashKey[dict[str, int]]()
+_skipped = pytest.StashKey[list[str]]()
+
+
+# options
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ooc_chol")
+    group.addoption("--data", metavar="DIR", type=Path, help="shared data; without it the tests that need it are deselected")
+    group.addoption("--require-cuda", metavar="N", type=int, default=0, help="fail unless N CUDA devices are visible to CuPy")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_deselected] = {}
+    config.stash[_skipped] = []
+    data, required = config.getoption("--data"), config.getoption("--require-cuda")
+    if data is not None and not data.is_dir():
+        raise pytest.UsageError(f"--data {data}: there is no such folder")
+    if required and cuda_device_count() < required:
+        raise pytest.UsageError(f"--require-cuda {required}: CuPy sees {cuda_device_count()} CUDA devices")
+
+
+def cuda_device_count() -> int:
+    """CUDA devices visible to CuPy; 0 without CuPy, a driver or a device."""
+    try:
+        from cupy.cuda import runtime
+    except ImportError:
+        return 0
+    try:
+        return int(runtime.getDeviceCount())
+    except runtime.CUDARuntimeError:
+        return 0
+
+
+# deselection
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    kept, deselected = [], []
+    for item in items:
+        _mark_tier(item)
+        want = _missing_here(item)
+        if want is None:
+            kept.append(item)
+        else:
+            deselected.append(item)
+            config.stash[_deselected][want] = config.stash[_deselected].get(want, 0) + 1
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = kept
+
+
+def _mark_tier(item: pytest.Item) -> None:
+    """Give ``item`` the tier of its folder, unless it names its own."""
+    if not any(item.get_closest_marker(tier) for tier in ("plan", "host", "cuda", "multigpu")):
+        for folder in item.path.parts:
+            if folder in _TIER_OF_FOLDER and item.path.is_relative_to(Path(__file__).parent):
+                item.add_marker(_TIER_OF_FOLDER[folder])
+                return
+
+
+def _missing_here(item: pytest.Item) -> str | None:
+    """What ``item`` needs and this run has not; None when it can run."""
+    needs_data = item.get_closest_marker("data") is not None or "data_dir" in getattr(item, "fixturenames", ())
+    if needs_data and item.config.getoption("--data") is None:
+        return "--data=DIR"
+    devices = _cuda_devices_needed(item)
+    if devices and cuda_device_count() < devices:
+        return f"CuPy and {devices} CUDA device{'s' if devices > 1 else ''}"
+    return None
+
+
+def _cuda_devices_needed(item: pytest.Item) -> int:
+    needed = 2 if item.get_closest_marker("multigpu") else 0
+    cuda = item.get_closest_marker("cuda")
+    if cuda is not None:
+        needed = max(needed, cuda.args[0] if cuda.args else cuda.kwargs.get("n", 1))
+    return needed
+
+
+# a skip fails the run
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        item.config.stash[_skipped].append(item.nodeid)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    report = yield
+    if report.skipped:
+        collector.config.stash[_skipped].append(collector.nodeid)
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if session.config.stash[_skipped] and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    counts, skipped = config.stash[_deselected], config.stash[_skipped]
+    if counts:
+        wants = ", ".join(f"{want}: {count}" for want, count in sorted(counts.items()))
+        terminalreporter.write_line(f"deselected for want of {wants}")
+    if skipped:
+        terminalreporter.write_line(f"FAILED: no skips, deselect by a marker instead: {', '.join(skipped)}", red=True)
+
+
+# fixtures
+
+
+@pytest.fixture(scope="session")
+def data_dir(pytestconfig: pytest.Config) -> Path:
+    """The folder of shared data."""
+    return Path(pytestconfig.getoption("--data")).resolve()
+
+
+@pytest.fixture
+def one_blas_thread() -> Iterator[None]:
+    """One thread per BLAS call: one arithmetic key on every machine with the same libraries."""
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    """Fail a test that leaves a thread behind."""
+    before = set(threading.enumerate())
+    yield
+    deadline = time.monotonic() + _THREAD_GRACE_SECONDS
+    while left := [thread for thread in threading.enumerate() if thread not in before]:
+        if time.monotonic() > deadline:
+            names = ", ".join(thread.name for thread in left)
+            pytest.fail(f"the test left {len(left)} thread{'s' if len(left) > 1 else ''} running: {names}", pytrace=False)
+        time.sleep(0.01)

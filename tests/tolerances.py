@@ -1,0 +1,123 @@
+"""Every tolerance of the tests: backward-error bounds with the unit roundoff of the format, each with its source.
+
+A bound here is a promise: raising a constant needs a reason in the commit that raises it. A bound holds for the exact residual:
+compute it in ``np.longdouble``, or in float64 for float32 tiles. Theorem and equation numbers are those of Higham, *Accuracy and
+Stability of Numerical Algorithms*, 2nd edition, 2002.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+#: Bound on a sampled entry of the residual, in units of ``sqrt(n) u sqrt(A_ii A_jj)``.
+FACTOR_ENTRY_C = 4.0
+
+#: How much larger than LAPACK's the Frobenius norm of our residual may be, for n up to 16384.
+FACTOR_NORM_RATIO = 2.0
+
+#: Order below which the norm of a residual is a handful of roundings, and its ratio to LAPACK's is chance.
+FACTOR_NORM_LEAST_N = 64
+
+#: Factor on the bounds of TRSM and POTRF, which hold for substitution: blocked kernels multiply by reciprocals.
+KERNEL_C = 2.0
+
+#: Bound on a solve's residual, in units of ``n u ||A|| ||x||``.
+SOLVE_C = 4.0
+
+
+def unit_roundoff(dtype: DTypeLike) -> float:
+    """Largest relative error of rounding to nearest in ``dtype``: 2**-53 for float64, 2**-24 for float32."""
+    return float(np.finfo(np.dtype(dtype)).eps) / 2
+
+
+def gamma(k: int, dtype: DTypeLike = np.float64) -> float:
+    """``k u / (1 - k u)``, the relative error of ``k`` roundings in a row (Lemma 3.1)."""
+    ku = k * unit_roundoff(dtype)
+    return ku / (1 - ku)
+
+
+def sum_bound(terms: ArrayLike, dtype: DTypeLike = np.float64) -> float:
+    """Error of summing ``terms`` in any order: ``gamma(m) sum |terms|`` (eq. 4.4)."""
+    magnitudes = np.abs(np.asarray(terms, dtype=np.longdouble))
+    return gamma(magnitudes.size, dtype) * float(magnitudes.sum())
+
+
+def product_bound(a: NDArray[np.floating], b: NDArray[np.floating], dtype: DTypeLike = np.float64) -> NDArray[np.floating]:
+    """Error of each entry of ``a @ b``, summed in any order: ``gamma(k) |a| @ |b|`` (eq. 3.13)."""
+    k = a.shape[-1]
+    return gamma(k, dtype) * (np.abs(a).astype(np.longdouble) @ np.abs(b).astype(np.longdouble))
+
+
+def update_bound(
+    a_ij: NDArray[np.floating], l_ik: NDArray[np.floating], l_jk: NDArray[np.floating], dtype: DTypeLike = np.float64
+) -> NDArray[np.floating]:
+    """Error of each entry of ``a_ij - l_ik @ l_jk.T`` (GEMM and SYRK).
+
+    ``gamma(k + 1) (|a_ij| + |l_ik| @ |l_jk|.T)``: the inner product and one more addition, in any order (eq. 3.13).
+    """
+    products = np.abs(l_ik).astype(np.longdouble) @ np.abs(l_jk).astype(np.longdouble).T
+    return gamma(l_ik.shape[1] + 1, dtype) * (np.abs(a_ij) + products)
+
+
+def trsm_bound(x: NDArray[np.floating], l_kk: NDArray[np.floating], dtype: DTypeLike = np.float64) -> NDArray[np.floating]:
+    """Residual of each entry of ``x @ l_kk.T - a_ik`` after TRSM: ``C nb u |x| @ |l_kk|.T`` (row-wise, Thm 8.5)."""
+    products = np.abs(x).astype(np.longdouble) @ np.abs(np.tril(l_kk)).astype(np.longdouble).T
+    return KERNEL_C * gamma(l_kk.shape[0], dtype) * products
+
+
+def potrf_bound(l_kk: NDArray[np.floating], dtype: DTypeLike = np.float64) -> NDArray[np.floating]:
+    """Residual of each entry of ``a_kk - l_kk @ l_kk.T`` after POTRF: ``C (nb + 1) u |l_kk| @ |l_kk|.T`` (Thm 10.3)."""
+    magnitudes = np.abs(np.tril(l_kk)).astype(np.longdouble)
+    return KERNEL_C * gamma(l_kk.shape[0] + 1, dtype) * (magnitudes @ magnitudes.T)
+
+
+def factor_entry_bound(n: int, a_ii: ArrayLike, a_jj: ArrayLike, dtype: DTypeLike = np.float64) -> NDArray[np.floating]:
+    """Bound on a sampled entry ``|R_ij|`` of ``R = A - L L.T``: ``4 sqrt(n) u sqrt(A_ii A_jj)``.
+
+    Parameters
+    ----------
+    n : int
+        Order of the matrix.
+    a_ii, a_jj : array_like
+        Diagonal entries of A of the sampled rows and columns; broadcast against each other, as ``a[:, None], a[None, :]``.
+    dtype : dtype
+        Format of the factor.
+
+    Notes
+    -----
+    ``|L| |L|.T <= sqrt(A_ii A_jj)`` entry by entry (Cauchy-Schwarz on the rows of L), so that Thm 10.3 gives
+    ``gamma(n + 1) sqrt(A_ii A_jj)`` for certain. Independent roundings add up like ``sqrt(n)`` instead of ``n`` (section 2.8).
+    """
+    # Two roots, since A_ii A_jj overflows for rows scaled by 1e150.
+    scale = np.sqrt(np.asarray(a_ii, dtype=np.longdouble)) * np.sqrt(np.asarray(a_jj, dtype=np.longdouble))
+    return np.asarray(FACTOR_ENTRY_C * np.sqrt(n) * unit_roundoff(dtype) * scale)
+
+
+def factor_norm_bound(n: int, lapack_norm: float, a_norm: float, dtype: DTypeLike = np.float64) -> float:
+    """Bound on ``||A - L L.T||_F``: twice LAPACK's on the same matrix.
+
+    Parameters
+    ----------
+    n : int
+        Order of the matrix; the comparison is meant for n up to 16384.
+    lapack_norm : float
+        ``||A - L L.T||_F`` of the factor that LAPACK's POTRF computes.
+    a_norm : float
+        ``||A||_F``. Used below order 64 only, where LAPACK may be exact by chance: there ``u ||A||_F`` passes too.
+    dtype : dtype
+        Format of the factor.
+    """
+    bound = FACTOR_NORM_RATIO * lapack_norm
+    return max(bound, unit_roundoff(dtype) * a_norm) if n < FACTOR_NORM_LEAST_N else bound
+
+
+def solve_bound(n: int, a_norm: float, x_norm: float, dtype: DTypeLike = np.float64) -> float:
+    """Bound on ``||b - A x||`` after a solve with the factor: ``4 n u ||A|| ||x||``, with consistent norms.
+
+    Notes
+    -----
+    Thm 10.4: the computed ``x`` solves ``(A + E) x = b`` with ``|E| <= gamma(3n + 1) |L| |L|.T``. The norm of
+    ``|L| |L|.T`` may exceed that of A by up to n, which no test matrix comes near; 4 is 3n + 1 rounded up.
+    """
+    return SOLVE_C * n * unit_roundoff(dtype) * a_norm * x_norm

@@ -1,0 +1,18 @@
+"""What a run did, operation by operation: records, numbers, a text summary and a Perfetto trace."""
+
+from __future__ import annotations
+
+from ooc_chol.tracing.analysis import LinkTotals, StreamTimes, Wait, exposed_copy_seconds, link_totals, stream_times, waits
+from ooc_chol.tracing.records import Trace, TraceRecord
+
+__all__ = [
+    "LinkTotals",
+    "StreamTimes",
+    "Trace",
+    "TraceRecord",
+    "Wait",
+    "exposed_copy_seconds",
+    "link_totals",
+    "stream_times",
+    "waits",
+]

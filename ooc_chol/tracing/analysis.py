@@ -1,0 +1,254 @@
+"""Numbers from the records of a run: who waited for whom, what streams and links did, and which copies were exposed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ooc_chol.tracing.records import TraceRecord
+from ooc_chol.tracing.timeline import Records, StreamKey, Timeline, timeline
+
+#: Gaps on a stream up to this many nanoseconds are not worth a name.
+SHORTEST_WAIT_NS = 1_000
+
+
+class Wait(NamedTuple):
+    """A stretch of time in which a stream stood still before an operation.
+
+    Parameters
+    ----------
+    device, stream : str
+        The stream that stood still.
+    start_ns, end_ns : int
+        Nanoseconds on the clock of the records.
+    step : int
+        The step that the stream ran next.
+    producer : TraceRecord or None
+        The operation that ended last among those that the step had to wait for; None when it waited for nobody.
+    """
+
+    device: str
+    stream: str
+    start_ns: int
+    end_ns: int
+    step: int
+    producer: TraceRecord | None
+
+    @property
+    def cause(self) -> str:
+        """Kind of the producer, ``"other device"`` when it ran on another one, or ``"idle"`` without a producer."""
+        if self.producer is None:
+            return "idle"
+        return self.producer.kind if self.producer.device == self.device else "other device"
+
+    @property
+    def label(self) -> str:
+        """What a person reads, such as ``"wait for fetch (3, 1)"``."""
+        if self.producer is None:
+            return "idle"
+        place = "" if self.producer.device == self.device else f" on {self.producer.device}"
+        return f"wait for {self.producer.label}{place}"
+
+
+@dataclass(frozen=True)
+class StreamTimes:
+    """How one stream spent the run; the four parts sum to the run's wall time.
+
+    Parameters
+    ----------
+    busy_ns : int
+        Nanoseconds in which an operation ran.
+    waiting_ns : int
+        Nanoseconds waiting for a producer.
+    idle_ns : int
+        Nanoseconds between operations without a producer to wait for, gaps too short for a name included.
+    finished_ns : int
+        Nanoseconds from its last operation to the end of the run.
+    """
+
+    busy_ns: int
+    waiting_ns: int
+    idle_ns: int
+    finished_ns: int
+
+
+@dataclass(frozen=True)
+class LinkTotals:
+    """What crossed one link.
+
+    Parameters
+    ----------
+    nbytes : int
+        Bytes in all.
+    busy_ns : int
+        Nanoseconds in which a copy ran.
+    """
+
+    nbytes: int
+    busy_ns: int
+
+
+def waits(records: Records, *, shortest_ns: int = SHORTEST_WAIT_NS) -> tuple[Wait, ...]:
+    """Every stretch in which a stream stood still before an operation, and for whom.
+
+    A gap before an operation, from the end of the one in front (or the start of the run), is a wait until the last of the
+    operations in ``after`` ended, and idle from there on: launching, waking up, or the thread that enqueues running late.
+
+    Parameters
+    ----------
+    records : Timeline or iterable of TraceRecord
+        Operations of one run.
+    shortest_ns : int, optional
+        Gaps of at most this many nanoseconds are left out, and a part of a gap that short is counted to the other part.
+
+    Returns
+    -------
+    tuple of Wait
+        Stream by stream, by time.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`timeline`.
+    """
+    run = timeline(records)
+    found: list[Wait] = []
+    for operations in run.streams.values():
+        free = run.start_ns
+        for record in operations:
+            if record.start_ns - free > shortest_ns:
+                found.extend(_split_gap(free, record, run, shortest_ns))
+            free = record.end_ns
+    return tuple(found)
+
+
+def _split_gap(free_ns: int, record: TraceRecord, run: Timeline, shortest_ns: int) -> list[Wait]:
+    """Split the gap from ``free_ns`` to ``record`` into a wait for its last producer and idle time."""
+    producers = (run.by_step[key] for key in record.after)
+    last = max(producers, key=lambda producer: (producer.end_ns, producer.device, producer.step), default=None)
+    turn = free_ns if last is None else min(max(last.end_ns, free_ns), record.start_ns)
+    if turn - free_ns <= shortest_ns:
+        turn = free_ns
+    elif record.start_ns - turn <= shortest_ns:
+        turn = record.start_ns
+    parts = ((free_ns, turn, last), (turn, record.start_ns, None))
+    return [Wait(record.device, record.stream, start, end, record.step, who) for start, end, who in parts if end > start]
+
+
+def stream_times(records: Records) -> dict[StreamKey, StreamTimes]:
+    """How each stream spent the run.
+
+    Parameters
+    ----------
+    records : Timeline or iterable of TraceRecord
+        Operations of one run.
+
+    Returns
+    -------
+    dict from (device, stream) to StreamTimes
+        Devices by number, streams in the order copy-in, compute, copy-out.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`timeline`.
+    """
+    run = timeline(records)
+    waiting = dict.fromkeys(run.streams, 0)
+    for wait in waits(run):
+        if wait.producer is not None:
+            waiting[wait.device, wait.stream] += wait.end_ns - wait.start_ns
+    times = {}
+    for key, operations in run.streams.items():
+        busy = sum(record.end_ns - record.start_ns for record in operations)
+        finished = run.end_ns - operations[-1].end_ns
+        times[key] = StreamTimes(busy, waiting[key], run.wall_ns - busy - waiting[key] - finished, finished)
+    return times
+
+
+def link_totals(records: Records) -> dict[str, LinkTotals]:
+    """Bytes and copy time of each link.
+
+    Parameters
+    ----------
+    records : Timeline or iterable of TraceRecord
+        Operations of one run.
+
+    Returns
+    -------
+    dict from str to LinkTotals
+        By name of the link.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`timeline`.
+    """
+    totals: dict[str, LinkTotals] = {}
+    for record in timeline(records).records:
+        if record.link:
+            before = totals.get(record.link, LinkTotals(0, 0))
+            totals[record.link] = LinkTotals(before.nbytes + record.nbytes, before.busy_ns + record.end_ns - record.start_ns)
+    return dict(sorted(totals.items()))
+
+
+def exposed_copy_seconds(records: Records) -> float:
+    """Seconds in which compute streams stood still while a fetch that they waited for was in flight, summed over devices.
+
+    For each gap on a compute stream: the part of it in which the fetches that the next operation waited for, or fetches queued
+    in front of them on the same stream, were running. A fetch that itself waits, for a write or for another device, is not in
+    flight.
+
+    Parameters
+    ----------
+    records : Timeline or iterable of TraceRecord
+        Operations of one run.
+
+    Returns
+    -------
+    float
+        Seconds.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`timeline`.
+    """
+    run = timeline(records)
+    exposed_ns = 0
+    for (_, stream), operations in run.streams.items():
+        free = run.start_ns
+        for record in operations:
+            if stream == "compute" and record.start_ns > free:
+                exposed_ns += _covered_ns(_fetches_in_flight(free, record, run), free, record.start_ns)
+            free = record.end_ns
+    return exposed_ns * 1e-9
+
+
+def _fetches_in_flight(free_ns: int, record: TraceRecord, run: Timeline) -> list[tuple[int, int]]:
+    """Start and end of the fetches that ``record`` waited for after ``free_ns``, with the fetches queued in front of them."""
+    last: dict[StreamKey, int] = {}
+    for key in record.after:
+        producer = run.by_step[key]
+        if producer.kind == "fetch":
+            queue = producer.device, producer.stream
+            last[queue] = max(last.get(queue, 0), run.position[key])
+    spans = []
+    for queue, place in last.items():
+        operations = run.streams[queue]
+        while place >= 0 and operations[place].end_ns > free_ns:
+            if operations[place].kind == "fetch":
+                spans.append((operations[place].start_ns, operations[place].end_ns))
+            place -= 1
+    return spans
+
+
+def _covered_ns(spans: list[tuple[int, int]], start_ns: int, end_ns: int) -> int:
+    """Nanoseconds of ``[start_ns, end_ns]`` that the union of ``spans`` covers."""
+    covered = 0
+    for start, end in sorted(spans):
+        low, high = max(start, start_ns), min(end, end_ns)
+        if high > low:
+            covered += high - low
+            start_ns = high
+    return covered

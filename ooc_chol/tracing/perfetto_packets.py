@@ -1,0 +1,166 @@
+"""The Perfetto packets that a trace is made of: one function for each kind, and nothing about runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import CounterDescriptor, TracePacket, TrackDescriptor, TrackEvent
+
+#: Names written once at the start of the file and by number from then on; the number of a name is its place here plus one.
+CATEGORIES = ("fetch", "generate", "compute", "write", "wait", "idle", "run")
+ANNOTATIONS = (
+    "step",
+    "block",
+    "format",
+    "link",
+    "bytes",
+    "GB/s",
+    "flops",
+    "GFLOP/s",
+    "resident bytes",
+    "waited for",
+    "before step",
+)
+
+# Perfetto's types are generated when protobuf is imported, so that no type checker knows them.
+Packet: TypeAlias = Any
+Notes: TypeAlias = Mapping[str, str | int | float]
+
+_SEQUENCE = 1
+_CATEGORY_NUMBERS = {name: number for number, name in enumerate(CATEGORIES, start=1)}
+_ANNOTATION_NUMBERS = {name: number for number, name in enumerate(ANNOTATIONS, start=1)}
+
+
+def names_packet() -> Packet:
+    """Make the first packet of the file, which numbers names.
+
+    Returns
+    -------
+    TracePacket
+        With the numbers of :data:`CATEGORIES` and :data:`ANNOTATIONS`.
+    """
+    packet = TracePacket(trusted_packet_sequence_id=_SEQUENCE, sequence_flags=TracePacket.SEQ_INCREMENTAL_STATE_CLEARED)
+    packet.first_packet_on_sequence = True
+    for name, number in _CATEGORY_NUMBERS.items():
+        packet.interned_data.event_categories.add(iid=number, name=name)
+    for name, number in _ANNOTATION_NUMBERS.items():
+        packet.interned_data.debug_annotation_names.add(iid=number, name=name)
+    return packet
+
+
+def track_packet(track: int, name: str, *, parent: int = 0, rank: int = 0, unit: str = "") -> Packet:
+    """Describe a track.
+
+    Parameters
+    ----------
+    track : int
+        Number of the track, at least 1.
+    name : str
+        What a person reads beside it.
+    parent : int, optional
+        The group that holds the track; 0 for a track at the top.
+    rank : int, optional
+        Place among the tracks of its group, the smallest on top.
+    unit : str, optional
+        Makes it a counter in this unit; ``"bytes"`` is shown with prefixes.
+
+    Returns
+    -------
+    TracePacket
+        The description.
+    """
+    packet = TracePacket(trusted_packet_sequence_id=_SEQUENCE)
+    descriptor = packet.track_descriptor
+    descriptor.uuid = track
+    descriptor.name = name
+    if parent:
+        descriptor.parent_uuid = parent
+        descriptor.sibling_order_rank = rank
+    else:
+        descriptor.child_ordering = TrackDescriptor.EXPLICIT
+    if unit == "bytes":
+        descriptor.counter.unit = CounterDescriptor.UNIT_SIZE_BYTES
+    elif unit:
+        descriptor.counter.unit_name = unit
+    return packet
+
+
+def begin_packet(
+    track: int, time_ns: int, name: str, category: str, notes: Notes, *, leaving: Iterable[int], reaching: Iterable[int]
+) -> Packet:
+    """Begin a slice.
+
+    Parameters
+    ----------
+    track : int
+        Number of its track.
+    time_ns : int
+        Nanoseconds since the start of the run.
+    name, category : str
+        What a person reads, and what slices are selected by.
+    notes : mapping from str to str, int or float
+        Shown when the slice is selected.
+    leaving, reaching : iterable of int
+        Numbers of the arrows that leave from and arrive at the slice. Each number belongs to one arrow.
+
+    Returns
+    -------
+    TracePacket
+        The event.
+    """
+    packet = _event(track, time_ns, TrackEvent.TYPE_SLICE_BEGIN)
+    _describe(packet.track_event, name, category, notes)
+    packet.track_event.flow_ids.extend(leaving)
+    packet.track_event.terminating_flow_ids.extend(reaching)
+    return packet
+
+
+def end_packet(track: int, time_ns: int) -> Packet:
+    """End the slice that is open on ``track``, ``time_ns`` nanoseconds after the start of the run."""
+    return _event(track, time_ns, TrackEvent.TYPE_SLICE_END)
+
+
+def instant_packet(track: int, time_ns: int, name: str, category: str, notes: Notes) -> Packet:
+    """Mark a moment; the arguments are those of :func:`begin_packet`."""
+    packet = _event(track, time_ns, TrackEvent.TYPE_INSTANT)
+    _describe(packet.track_event, name, category, notes)
+    return packet
+
+
+def counter_packet(track: int, time_ns: int, value: int | float) -> Packet:
+    """Set the counter of ``track`` to ``value``, ``time_ns`` nanoseconds after the start of the run."""
+    packet = _event(track, time_ns, TrackEvent.TYPE_COUNTER)
+    if isinstance(value, float):
+        packet.track_event.double_counter_value = value
+    else:
+        packet.track_event.counter_value = value
+    return packet
+
+
+def _event(track: int, time_ns: int, kind: int) -> Packet:
+    packet = TracePacket(timestamp=time_ns, trusted_packet_sequence_id=_SEQUENCE)
+    packet.sequence_flags = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+    packet.track_event.type = kind
+    packet.track_event.track_uuid = track
+    return packet
+
+
+def _describe(event: Any, name: str, category: str, notes: Notes) -> None:
+    event.name = name
+    if category in _CATEGORY_NUMBERS:
+        event.category_iids.append(_CATEGORY_NUMBERS[category])
+    else:
+        event.categories.append(category)
+    for title, value in notes.items():
+        note = event.debug_annotations.add()
+        if title in _ANNOTATION_NUMBERS:
+            note.name_iid = _ANNOTATION_NUMBERS[title]
+        else:
+            note.name = title
+        if isinstance(value, str):
+            note.string_value = value
+        elif isinstance(value, float):
+            note.double_value = value
+        else:
+            note.int_value = value

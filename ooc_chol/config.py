@@ -1,0 +1,113 @@
+"""Options of a factorization, sizes written by people, and the one place that reads environment variables."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_UNITS = {"": 1, "B": 1}
+_UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate("KMGTP", start=1)}
+_UNITS |= {f"{prefix}IB": 1024**power for power, prefix in enumerate("KMGTP", start=1)}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*")
+
+
+def parse_bytes(size: int | str, what: str = "size") -> int:
+    """Bytes meant by ``size``: a whole number, or text such as ``"80 GB"`` (powers of 1000) or ``"16 GiB"`` (powers of 1024).
+
+    Parameters
+    ----------
+    size : int or str
+        The size.
+    what : str
+        Name of the option, for the error.
+
+    Returns
+    -------
+    int
+        Bytes.
+
+    Raises
+    ------
+    ValueError
+        The text is not a number with one of the units, or the size is not positive.
+    TypeError
+        ``size`` is neither int nor str.
+
+    Examples
+    --------
+    >>> parse_bytes("1.5 KiB"), parse_bytes("80 GB")
+    (1536, 80000000000)
+    """
+    if isinstance(size, bool) or not isinstance(size, int | str):
+        raise TypeError(f"{what} is a {type(size).__name__}; give bytes as an int, or text such as '16 GiB' or '80 GB'")
+    if isinstance(size, int):
+        value = size
+    else:
+        match = _SIZE.fullmatch(size)
+        unit = match[2].upper() if match else "?"
+        if match is None or unit not in _UNITS:
+            raise ValueError(f"{what}: {size!r} is not a size; write for example 500000000, '80 GB', '16 GiB' or '512 MiB'")
+        value = round(float(match[1]) * _UNITS[unit])
+    if value <= 0:
+        raise ValueError(f"{what} is {size!r}; it must be more than zero bytes")
+    return value
+
+
+def format_bytes(count: float) -> str:
+    """``count`` bytes for a reader, in powers of 1000.
+
+    Examples
+    --------
+    >>> format_bytes(205_000_000_000), format_bytes(12)
+    ('205 GB', '12 B')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.4g} TB"
+
+
+def cache_directory() -> Path:
+    """Folder for measured rates: ``OOC_CHOL_CACHE``, else ``XDG_CACHE_HOME/ooc_chol``, else ``~/.cache/ooc_chol``."""
+    if own := os.environ.get("OOC_CHOL_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ooc_chol"
+
+
+@dataclass(frozen=True)
+class FactorOptions:
+    """What the user asked of a factorization, before anything is resolved against a matrix or a machine.
+
+    Parameters
+    ----------
+    tile_size : int or None
+        Order of a tile; None lets the planner choose.
+    devices : str, sequence of str, int or None
+        Names such as ``"host:0"``, a count, or None for every visible GPU, else the host.
+    memory_budget : int, str or None
+        Bytes of device memory per device, for tiles and workspace.
+    host_budget : int, str or None
+        Bytes of host memory for L when it is kept in memory.
+    policy : str
+        Name in :data:`ooc_chol.planning.policy.POLICIES`.
+    objective : {"seconds", "bytes"}
+        What the planner makes least.
+    """
+
+    tile_size: int | None = None
+    devices: str | tuple[str, ...] | int | None = None
+    memory_budget: int | str | None = None
+    host_budget: int | str | None = None
+    policy: str = "planned"
+    objective: str = "seconds"
+
+    def __post_init__(self) -> None:
+        if self.tile_size is not None and (isinstance(self.tile_size, bool) or not isinstance(self.tile_size, int)):
+            raise TypeError(f"tile_size is a {type(self.tile_size).__name__}; give an int, or None to let the planner choose")
+        if self.tile_size is not None and self.tile_size < 1:
+            raise ValueError(f"tile_size is {self.tile_size}, but a tile has at least 1 row")
+        if self.objective not in ("seconds", "bytes"):
+            raise ValueError(f"objective is {self.objective!r}; there are 'seconds' and 'bytes'")

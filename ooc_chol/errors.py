@@ -1,0 +1,88 @@
+"""Every error that ooc_chol raises on purpose, with its facts as attributes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class OocCholError(Exception):
+    """Base of every error raised on purpose by ooc_chol (wrong arguments stay ``ValueError``/``TypeError``)."""
+
+
+class NotPositiveDefiniteError(OocCholError, np.linalg.LinAlgError):
+    """The matrix is not positive definite: a pivot of the factorization is not positive.
+
+    Parameters
+    ----------
+    minor : int
+        Order of the first leading minor that is not positive definite, as LAPACK's ``info`` (one-based).
+    tile : tuple of int
+        Tile ``(k, k)`` in which the pivot was met.
+    """
+
+    def __init__(self, minor: int, tile: tuple[int, int]) -> None:
+        self.minor = minor
+        self.tile = tile
+        super().__init__(
+            f"the leading minor of order {minor} is not positive definite (found in tile {tile}); "
+            f"check row {minor - 1} of A (counted from zero) for duplicates or a wrong sign, or add a nugget to the diagonal"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[int, tuple[int, int]]]:
+        return type(self), (self.minor, self.tile)
+
+
+class NonFiniteError(OocCholError, ValueError):
+    """The lower triangle of A holds a NaN or an infinity.
+
+    Parameters
+    ----------
+    row, col : int
+        Position in A, counted from zero.
+    tile : tuple of int
+        Tile ``(i, j)`` that holds the entry.
+    """
+
+    def __init__(self, row: int, col: int, tile: tuple[int, int]) -> None:
+        self.row = row
+        self.col = col
+        self.tile = tile
+        super().__init__(
+            f"A[{row}, {col}] (in tile {tile}) is NaN or infinite; only the lower triangle is read, and all must be finite: "
+            "mend the entry, or drop its row and column"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[int, int, tuple[int, int]]]:
+        return type(self), (self.row, self.col, self.tile)
+
+
+class BudgetError(OocCholError, MemoryError):
+    """A memory budget is too small for what was asked.
+
+    Parameters
+    ----------
+    what : str
+        The memory that is short, such as ``"memory_budget of host:0"``.
+    needed_bytes, budget_bytes : int
+        Least bytes that suffice, and the bytes there are.
+    advice : str
+        What to do.
+    """
+
+    def __init__(self, what: str, needed_bytes: int, budget_bytes: int, advice: str) -> None:
+        self.what = what
+        self.needed_bytes = needed_bytes
+        self.budget_bytes = budget_bytes
+        self.advice = advice
+        super().__init__(f"{what}: {budget_bytes} bytes are too few, at least {needed_bytes} are needed; {advice}")
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, int, str]]:
+        return type(self), (self.what, self.needed_bytes, self.budget_bytes, self.advice)
+
+
+class ScheduleError(OocCholError):
+    """A schedule, plan or residency rule is broken: always a fault of a scheduler or of ooc_chol, never of the matrix."""
+
+
+class TierError(OocCholError, OSError):
+    """A storage tier could not read or write a block, or a file is not what it should be."""

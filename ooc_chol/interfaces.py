@@ -1,0 +1,214 @@
+"""What the runtime asks of devices, streams, kernels and tiers: CUDA's model, kept by the host device too.
+
+A stream runs its operations in order. An event marks a point in a stream; another stream may wait on it once it is *recorded*.
+Nothing here blocks the thread that enqueues, except ``synchronize``. A :data:`Tile` is whatever array the device's kernels
+take: a NumPy array on the host, a CuPy array on CUDA; always two-dimensional, row-major and contiguous.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Tile: TypeAlias = Any
+TileFunction: TypeAlias = Callable[[range, range, Tile, Any], None]
+
+
+class BlockKey(NamedTuple):
+    """Name of one value of one block: for a tile, ``version`` counts the tasks applied to it, 0 being A's own."""
+
+    name: str
+    coords: tuple[int, int]
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.coords}v{self.version}"
+
+
+class AbstractEvent(ABC):
+    """A point in a stream."""
+
+    @abstractmethod
+    def query(self) -> bool:
+        """Whether all work before the event is complete."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Block the calling thread until the event is complete; raise the error of its stream, if any."""
+
+    @abstractmethod
+    def time_ns(self) -> int:
+        """When the event completed, in nanoseconds of ``time.perf_counter_ns``; only after completion."""
+
+
+class AbstractStream(ABC):
+    """An ordered queue of operations on one device."""
+
+    name: str
+
+    @abstractmethod
+    def wait(self, event: AbstractEvent) -> None:
+        """Hold back all later operations of this stream until ``event`` is complete. The event must be recorded already."""
+
+    @abstractmethod
+    def record(self) -> AbstractEvent:
+        """Record a new event behind all operations enqueued so far."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Block the calling thread until the stream is empty; raise its error, if any."""
+
+
+class AbstractTier(ABC):
+    """Memory that only stores: a source of A or the store of L. Reads and writes may come from several threads."""
+
+    #: Name in reports, such as ``"array"``, ``"memory"`` or ``"file"``.
+    name: str
+    #: Whether another stream may read a block as soon as its writing is recorded (else only once it is durable).
+    ordered_by_events: bool = True
+
+    @abstractmethod
+    def read(self, index: tuple[int, int], out: NDArray[np.float64]) -> None:
+        """Fill ``out``, a row-major array of the tile's shape, with block ``index``.
+
+        Raises
+        ------
+        TierError
+            The bytes cannot be read.
+        """
+
+    @abstractmethod
+    def write(self, index: tuple[int, int], data: NDArray[np.float64]) -> None:
+        """Store ``data``, a row-major array of the tile's shape, as block ``index``.
+
+        Raises
+        ------
+        TierError
+            The bytes cannot be written, or the tier is read-only.
+        """
+
+    def close(self) -> None:  # noqa: B027 - memory needs no closing
+        """Release what the tier holds; a second call does nothing."""
+
+
+class AbstractFlags(ABC):
+    """Failures met by kernels: written on the device, copied back in stream order, read by the host."""
+
+    @abstractmethod
+    def copy_back(self, stream: AbstractStream) -> None:
+        """Enqueue the copy to the host behind the work of ``stream``."""
+
+    @abstractmethod
+    def nonfinite(self) -> tuple[int, int] | None:
+        """Smallest packed tile number with a non-finite entry, and its row-major position in the tile; None if all are finite."""
+
+    @abstractmethod
+    def failed_pivot(self) -> tuple[int, int] | None:
+        """Smallest tile column with a failed pivot, and LAPACK's ``info`` within the tile; None if all pivots are positive."""
+
+
+class AbstractKernelSet(ABC):
+    """The tile kernels of one device. Every call enqueues on ``stream`` and returns at once; arrays are in place."""
+
+    @abstractmethod
+    def workspace_bytes(self, nb: int) -> int:
+        """Bytes of explicit workspace inside the budget, for all streams together, at tile order ``nb``."""
+
+    @abstractmethod
+    def potrf(self, stream: AbstractStream, a_kk: Tile, flags: AbstractFlags, k: int) -> None:
+        """``A[k, k] -> L[k, k]``, strict upper part zeroed; a pivot that is not positive sets the flag of column ``k``."""
+
+    @abstractmethod
+    def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile) -> None:
+        """``A[i, k] = A[i, k] @ inv(L[k, k]).T``."""
+
+    @abstractmethod
+    def syrk(self, stream: AbstractStream, a_ii: Tile, l_ik: Tile) -> None:
+        """``A[i, i] -= L[i, k] @ L[i, k].T``, lower triangle only."""
+
+    @abstractmethod
+    def gemm(self, stream: AbstractStream, a_ij: Tile, l_ik: Tile, l_jk: Tile) -> None:
+        """``A[i, j] -= L[i, k] @ L[j, k].T``."""
+
+    @abstractmethod
+    def check_finite(self, stream: AbstractStream, a_ij: Tile, lower: bool, flags: AbstractFlags, packed: int) -> None:
+        """Flag tile ``packed`` when it (with ``lower``: its lower triangle) holds a NaN or an infinity."""
+
+
+class AbstractArena(ABC):
+    """The one allocation of a device: equal slots, each as large as the largest tile."""
+
+    n_slots: int
+    slot_bytes: int
+
+    @abstractmethod
+    def tile(self, slot: int, shape: tuple[int, int]) -> Tile:
+        """The first ``shape[0] * shape[1]`` entries of ``slot`` as a row-major tile."""
+
+
+class AbstractDevice(ABC):
+    """Memory that computes. An instance serves one run; :meth:`close` ends its streams and frees its arena."""
+
+    name: str
+    kernels: AbstractKernelSet
+    #: Upper estimate of its rate in flops per second, used only to size the window of enqueued work.
+    nominal_flops_per_second: float
+
+    @abstractmethod
+    def allocate(self, n_slots: int, slot_bytes: int) -> AbstractArena:
+        """Allocate the arena; called once, before the run.
+
+        Raises
+        ------
+        BudgetError
+            The device has less free memory than that.
+        """
+
+    @abstractmethod
+    def create_flags(self, nt: int) -> AbstractFlags:
+        """Flags for ``nt`` tile columns and their packed tiles, all clear."""
+
+    @abstractmethod
+    def create_stream(self, name: str) -> AbstractStream:
+        """A new stream with the given name."""
+
+    @abstractmethod
+    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile) -> None:
+        """Enqueue: read block ``index`` of ``tier`` into ``tile``."""
+
+    @abstractmethod
+    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
+        """Enqueue: write ``tile`` to block ``index`` of ``tier``."""
+
+    @abstractmethod
+    def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:
+        """Enqueue: ``function(rows, cols, tile, stream)``."""
+
+    @abstractmethod
+    def notify(self, event: AbstractEvent, callback: Callable[[BaseException | None], None]) -> None:
+        """Call ``callback(error)`` from a thread of the device once ``event`` is complete, or can no longer become so.
+
+        The callback is short, takes no locks that an enqueuing thread holds while blocked, and enqueues nothing.
+        """
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop the operations that have not started; events behind them complete with an error."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Wait for running operations, end all threads and free all memory; a second call does nothing."""
+
+
+class AbstractEvictionPolicy(ABC):
+    """Chooses which block leaves a full device."""
+
+    name: str
+
+    @abstractmethod
+    def rank(self, last_use: int, next_use: int) -> int:
+        """Rank of a block used last at step ``last_use`` and next at ``next_use``: the largest rank is evicted first."""

@@ -1,0 +1,1 @@
+"""Memory that stores, and the bookkeeping of memory that computes."""

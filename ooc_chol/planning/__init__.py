@@ -1,0 +1,1 @@
+"""Everything about a factorization that is known before it starts; pure, without matrix data and without devices."""

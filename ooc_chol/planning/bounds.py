@@ -1,0 +1,40 @@
+"""Lower bounds on data movement, printed beside every plan."""
+
+from __future__ import annotations
+
+import math
+
+from ooc_chol.tiling import TileGrid
+
+
+def compulsory_bytes(grid: TileGrid, itemsize: int) -> int:
+    """Bytes of every tile of the lower triangle once: what must be read of A, and again what must be written of L.
+
+    Diagonal tiles count as the whole squares in which they are stored.
+    """
+    return itemsize * sum(grid.entries(i, j) for i, j in grid.tiles())
+
+
+def beaumont_bytes(n: int, capacity_bytes: float, itemsize: int) -> float:
+    """``n³ / (3 √2 √S)`` entries, the least that any order of tasks must load when S entries fit on the device.
+
+    Parameters
+    ----------
+    n : int
+        Order of the matrix.
+    capacity_bytes : float
+        Device memory for tiles.
+    itemsize : int
+        Bytes of an entry.
+
+    Returns
+    -------
+    float
+        Bytes.
+
+    Notes
+    -----
+    Beaumont, Eyraud-Dubois, Vérité, Langou, *I/O-optimal algorithms for symmetric linear algebra kernels*, SPAA 2022.
+    """
+    entries = capacity_bytes / itemsize
+    return itemsize * n**3 / (3 * math.sqrt(2) * math.sqrt(entries))

@@ -1,0 +1,96 @@
+"""Panels and row groups: how wide to go at each column, and how many rows to update together.
+
+A panel ``[k0, k0 + width)`` is updated by row groups of ``height`` tile rows. A group's ``width * height`` accumulators stay on
+the device while k sweeps ``0..k0``; each k needs ``width + height`` operand tiles. ``height == 1`` with the panel's own rows
+resident is the held-rows order; small memories take blocks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Panel(NamedTuple):
+    """Tile columns ``[k0, k0 + width)``, updated by groups of ``height`` tile rows."""
+
+    k0: int
+    width: int
+    height: int
+
+
+def uniform_panels(nt: int, width: int, height: int) -> tuple[Panel, ...]:
+    """Panels of one width (the last may be narrower) and one height."""
+    return tuple(Panel(k0, min(width, nt - k0), height) for k0 in range(0, nt, width))
+
+
+def own_rows_need(k0: int, width: int) -> int:
+    """Tiles that the panel's own rows need on the device at once: the triangle of accumulators and one operand column."""
+    triangle = width * (width + 1) // 2
+    return triangle if k0 == 0 else triangle + width
+
+
+def varying_panels(nt: int, capacity: int, n_devices: int = 1) -> tuple[Panel, ...]:
+    """Widths and heights that make the estimated loads least, by dynamic programming from the last column back.
+
+    Parameters
+    ----------
+    nt : int
+        Tile rows.
+    capacity : int
+        Tiles that fit on each device.
+    n_devices : int
+        Devices that share the rows.
+
+    Returns
+    -------
+    tuple of Panel
+        In order; always at least one shape is feasible when ``capacity >= 3``.
+
+    Notes
+    -----
+    With R rows from ``k0`` on, a panel streams ``R * k0`` tiles once, and every group reads again what does not stay of the
+    panel's own ``width * k0 + width (width + 1) / 2`` tiles. Cost O(nt² capacity) in vectorized steps.
+    """
+    best = np.full(nt + 1, np.inf)
+    best[nt] = 0.0
+    choice: list[tuple[int, int]] = [(1, 1)] * nt
+    for k0 in range(nt - 1, -1, -1):
+        for width in range(1, nt - k0 + 1):
+            if width > 1 and own_rows_need(k0, width) > capacity:
+                break
+            loads, height = _cheapest_height(nt - k0, k0, width, capacity, n_devices)
+            if loads + best[k0 + width] < best[k0]:
+                best[k0] = loads + best[k0 + width]
+                choice[k0] = (width, height)
+    panels, k0 = [], 0
+    while k0 < nt:
+        panels.append(Panel(k0, *choice[k0]))
+        k0 += choice[k0][0]
+    return tuple(panels)
+
+
+def _cheapest_height(rows: int, k0: int, width: int, capacity: int, n_devices: int) -> tuple[float, int]:
+    """Least estimated loads of one panel, and the height that gives them."""
+    others = -(-(rows - width) // n_devices)
+    streamed = rows * k0 / n_devices
+    if others == 0:
+        return streamed, 1
+    heights = np.arange(1, max(1, min(others, capacity // width)) + 1)
+    fits = (width * heights + width + heights <= capacity) | (heights == 1)
+    own = width * k0 + width * (width + 1) // 2
+    resident = np.maximum(0, capacity - width * heights - heights - 1)
+    reloads = -(-others // heights) * np.maximum(0, own - resident)
+    loads = np.where(fits, streamed + reloads, np.inf)
+    at = int(np.argmin(loads))
+    return float(loads[at]), int(heights[at])
+
+
+def candidate_panels(nt: int, capacity: int, n_devices: int = 1) -> list[tuple[Panel, ...]]:
+    """Panel shapes worth counting exactly: the dynamic program's, plain columns, and a few uniform shapes that fit."""
+    shapes = [varying_panels(nt, capacity, n_devices), uniform_panels(nt, 1, 1)]
+    for width, height in ((2, 1), (2, 2), (4, 2), (4, 4)):
+        if own_rows_need(1, width) <= capacity and width * height + width + height <= capacity and width < nt:
+            shapes.append(uniform_panels(nt, width, height))
+    return list(dict.fromkeys(shapes))

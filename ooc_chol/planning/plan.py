@@ -1,0 +1,216 @@
+"""The plan of a factorization: what every device will do, and what it will cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ooc_chol.config import format_bytes
+from ooc_chol.planning.bounds import beaumont_bytes, compulsory_bytes
+from ooc_chol.planning.cost import Rates
+from ooc_chol.planning.ownership import imbalance
+from ooc_chol.planning.panels import Panel
+from ooc_chol.planning.policy import Policy
+from ooc_chol.planning.program import Link, Program
+from ooc_chol.planning.simulate import Timeline, simulate
+from ooc_chol.tiling import TileGrid
+
+
+@dataclass(frozen=True)
+class DeviceBudget:
+    """Memory of one device in a plan.
+
+    Parameters
+    ----------
+    budget_bytes : int
+        What the user or the device allows.
+    slot_bytes : int
+        Bytes of a slot: the largest tile, rounded up to 4096.
+    n_slots : int
+        Slots of the arena.
+    prefetch_slots : int
+        Slots kept free for tiles in transit.
+    workspace_bytes : int
+        Kernel workspace, inside the budget.
+    """
+
+    budget_bytes: int
+    slot_bytes: int
+    n_slots: int
+    prefetch_slots: int
+    workspace_bytes: int
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes for tiles after workspace and prefetch: the S of the movement bound."""
+        return (self.n_slots - self.prefetch_slots) * self.slot_bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A frozen description of one factorization; it holds no matrix data and no device.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        The tiles.
+    policy : Policy
+        How tiles move.
+    objective : str
+        What the planner made least, ``"seconds"`` or ``"bytes"``.
+    devices : tuple of str
+        Device names.
+    owners : tuple of int
+        Device of each tile row.
+    panels : tuple of Panel
+        Panel shapes.
+    budgets : tuple of DeviceBudget
+        Memory of each device.
+    programs : tuple of Program
+        Steps of each device.
+    rates : Rates or None
+        Measured rates behind the predicted seconds.
+    task_counts : mapping of str to int
+        Number of tasks of each kind.
+    source : str
+        What A comes from, such as ``"array"`` or ``"function"``.
+    """
+
+    grid: TileGrid
+    policy: Policy
+    objective: str
+    devices: tuple[str, ...]
+    owners: tuple[int, ...]
+    panels: tuple[Panel, ...]
+    budgets: tuple[DeviceBudget, ...]
+    programs: tuple[Program, ...]
+    rates: Rates | None
+    task_counts: Mapping[str, int]
+    source: str
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The simulator's run of this plan."""
+        return simulate(self.programs, self.grid, self.rates)
+
+    @property
+    def seconds(self) -> float | None:
+        """Predicted seconds, or None when no rates were measured."""
+        return self.timeline.seconds if self.rates else None
+
+    @cached_property
+    def flops(self) -> int:
+        """Flops counted over all tasks."""
+        return sum(program.flops for program in self.programs)
+
+    def link_bytes(self, link: Link) -> int:
+        """Planned bytes over ``link``, all devices together."""
+        return sum(program.link_bytes()[link] for program in self.programs)
+
+    @property
+    def loaded_bytes(self) -> int:
+        """Planned bytes onto the devices."""
+        return self.link_bytes(Link.SOURCE) + self.link_bytes(Link.FETCH)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most device bytes in use at once on any device, workspace included."""
+        return max(
+            program.peak_slots * budget.slot_bytes + budget.workspace_bytes
+            for program, budget in zip(self.programs, self.budgets, strict=True)
+        )
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """Bytes of the lower triangle once."""
+        return compulsory_bytes(self.grid, 8)
+
+    @property
+    def movement_bound_bytes(self) -> float:
+        """The larger of the two lower bounds on loaded bytes (for one device and a source that crosses the link)."""
+        capacity = sum(budget.capacity_bytes for budget in self.budgets)
+        return max(float(self.compulsory_bytes), beaumont_bytes(self.grid.n, capacity, 8))
+
+    def to_dict(self) -> dict[str, object]:
+        """The plan's figures as plain data."""
+        return {
+            "n": self.grid.n,
+            "tile_size": self.grid.nb,
+            "tile_rows": self.grid.nt,
+            "policy": self.policy.name,
+            "objective": self.objective,
+            "devices": list(self.devices),
+            "panels": [list(panel) for panel in self.panels],
+            "tasks": dict(self.task_counts),
+            "flops": self.flops,
+            "bytes": {link.name.lower(): self.link_bytes(link) for link in Link},
+            "bounds": {"compulsory": self.compulsory_bytes, "loaded": self.movement_bound_bytes},
+            "peak_bytes": self.peak_bytes,
+            "seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
+
+    def _lines(self) -> list[tuple[str, str]]:
+        """The lines of the printed page."""
+        grid = self.grid
+        tasks = ", ".join(f"{count} {kind}" for kind, count in self.task_counts.items())
+        title = f"Plan: Cholesky of n = {grid.n} in {grid.nt} x {grid.nt} tiles of {grid.nb} (fp64), policy {self.policy.name!r}"
+        stored = format_bytes(self.compulsory_bytes)
+        return [
+            ("", title),
+            *[("device", line) for line in self._device_lines()],
+            ("panels", self._panel_text()),
+            ("tasks", f"{tasks}; {self.flops:.4g} flops counted"),
+            ("moves", self._moves_text()),
+            ("bounds", self._bounds_text()),
+            ("memory", f"peak {format_bytes(self.peak_bytes)} on a device; the factor takes {stored} in its store"),
+            ("seconds", self._seconds_text()),
+        ]
+
+    def _moves_text(self) -> str:
+        """Bytes over each link."""
+        read, fetched, written = (format_bytes(self.link_bytes(link)) for link in Link)
+        total = format_bytes(self.loaded_bytes + self.link_bytes(Link.WRITE))
+        return f"{read} of A read ({self.source}), {fetched} of L fetched again, {written} of L written; {total} in all"
+
+    def _bounds_text(self) -> str:
+        """Loads beside the larger lower bound."""
+        larger = "read once" if self.movement_bound_bytes == self.compulsory_bytes else "n³/(3·√2·√S)"
+        ratio = self.loaded_bytes / self.movement_bound_bytes
+        both = format_bytes(2 * self.compulsory_bytes)
+        bound = format_bytes(self.movement_bound_bytes)
+        return f"loads are {ratio:.2f} x the larger bound, {bound} ({larger}); read once and written once: {both}"
+
+    def _seconds_text(self) -> str:
+        """Predicted seconds, or why there are none."""
+        if self.seconds is None:
+            return "unknown: no rates are measured for this machine and tile size; `ooc-chol bench rates` measures them"
+        return f"{self.seconds:.3g} predicted ({self.flops / self.seconds / 1e9:.4g} GFLOP/s)"
+
+    def _device_lines(self) -> list[str]:
+        """One line per device."""
+        lines = []
+        for name, budget, program in zip(self.devices, self.budgets, self.programs, strict=True):
+            rows = sum(self.devices[owner] == name for owner in self.owners)
+            lines.append(
+                f"{name}: budget {format_bytes(budget.budget_bytes)}, {budget.n_slots} tiles of "
+                f"{format_bytes(budget.slot_bytes)} ({budget.prefetch_slots} for prefetch), {rows} tile rows, "
+                f"{len(program.steps)} steps"
+            )
+        if len(self.devices) > 1:
+            lines.append(f"work of the busiest device is {imbalance(self.owners, len(self.devices)):.3f} x the mean")
+        return lines
+
+    def _panel_text(self) -> str:
+        """Widths and heights, equal neighbours joined."""
+        runs: list[tuple[int, int, int]] = []
+        for panel in self.panels:
+            if runs and runs[-1][1:] == (panel.width, panel.height):
+                runs[-1] = (runs[-1][0] + 1, panel.width, panel.height)
+            else:
+                runs.append((1, panel.width, panel.height))
+        shown = ", ".join(f"{count} x (w={width}, h={height})" for count, width, height in runs[:8])
+        return shown + (f", ... {len(self.panels)} in all" if len(runs) > 8 else "")

@@ -1,0 +1,49 @@
+"""Policies: how tiles move, as a few independent choices, so that an ablation changes one at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How a plan moves tiles; it never changes the arithmetic.
+
+    Parameters
+    ----------
+    name : str
+        Name for users.
+    keeps_accumulator : bool
+        The output tile stays on the device until it is final; else it is written back and fetched again around every task.
+    eviction : str or None
+        Name of the eviction policy of the operand cache; None fetches operands anew for every task.
+    overlaps : bool
+        Copies run on streams of their own; else every operation runs on one stream, in order.
+    widens_panels : bool
+        Panel widths and row-group heights are searched; else every panel is one tile column and rows come one at a time.
+    """
+
+    name: str
+    keeps_accumulator: bool
+    eviction: str | None
+    overlaps: bool
+    widens_panels: bool
+
+
+POLICIES: dict[str, Policy] = {
+    "sync": Policy("sync", keeps_accumulator=False, eviction=None, overlaps=False, widens_panels=False),
+    "planned": Policy("planned", keeps_accumulator=True, eviction="next-use", overlaps=True, widens_panels=True),
+}
+
+
+def policy_named(name: str) -> Policy:
+    """The registered policy ``name``.
+
+    Raises
+    ------
+    ValueError
+        There is no such policy; the text lists those there are.
+    """
+    if name not in POLICIES:
+        raise ValueError(f"there is no policy {name!r}; there are {', '.join(map(repr, POLICIES))}")
+    return POLICIES[name]

@@ -1,0 +1,228 @@
+"""A device's program: every step with its stream, its slot and the earlier steps that it waits on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from ooc_chol.errors import ScheduleError
+from ooc_chol.interfaces import BlockKey
+from ooc_chol.planning.residency import AbstractResidencySink, Index
+from ooc_chol.tasks import Task
+from ooc_chol.tasks import flops as task_flops
+from ooc_chol.tiling import TileGrid
+
+
+class StepKind(IntEnum):
+    """What a step does."""
+
+    FETCH = 0  #: tier -> device over a link
+    GENERATE = 1  #: a tile function fills the tile on the device
+    COMPUTE = 2  #: a tile kernel
+    WRITE = 3  #: device -> store
+
+
+class StreamKind(IntEnum):
+    """The streams of a device."""
+
+    COPY_IN = 0
+    COMPUTE = 1
+    COPY_OUT = 2
+
+
+#: Names of the streams in traces and reports.
+STREAM_NAMES = ("copy-in", "compute", "copy-out")
+
+
+class Link(IntEnum):
+    """The links whose bytes are planned and counted, per device."""
+
+    SOURCE = 0  #: A -> device
+    FETCH = 1  #: store of L -> device
+    WRITE = 2  #: device -> store of L
+
+
+class Step(NamedTuple):
+    """One operation on one stream.
+
+    ``waits`` are positions of earlier steps of the same program, on other streams, that must be complete; ``evicts`` are tiles
+    dropped just before the step.
+    """
+
+    kind: StepKind
+    stream: StreamKind
+    tile: Index
+    version: int
+    slot: int
+    nbytes: int
+    waits: tuple[int, ...]
+    task: Task | None
+    operands: tuple[int, ...]
+    evicts: tuple[Index, ...]
+
+    @property
+    def block(self) -> BlockKey:
+        """The value that the step brings, makes or writes."""
+        return BlockKey("L", self.tile, self.version)
+
+    @property
+    def link(self) -> Link | None:
+        """The link that its bytes cross."""
+        if self.kind is StepKind.FETCH:
+            return Link.SOURCE if self.version == 0 else Link.FETCH
+        return Link.WRITE if self.kind is StepKind.WRITE else None
+
+    @property
+    def needs_store(self) -> bool:
+        """Whether it reads a value that some device must have written to the store before."""
+        return self.kind is StepKind.FETCH and self.version > 0
+
+    @property
+    def label(self) -> str:
+        """Short name for traces."""
+        return str(self.task) if self.task is not None else f"{self.kind.name.lower()} {tuple(self.tile)}"
+
+
+@dataclass(frozen=True)
+class Program:
+    """All steps of one device in the order in which they are enqueued.
+
+    Parameters
+    ----------
+    steps : tuple of Step
+        The steps.
+    n_slots : int
+        Slots of the arena.
+    peak_slots : int
+        Most slots in use at once.
+    flops : int
+        Flops counted over its tasks.
+    """
+
+    steps: tuple[Step, ...]
+    n_slots: int
+    peak_slots: int
+    flops: int
+
+    def link_bytes(self) -> tuple[int, int, int]:
+        """Planned bytes over each :class:`Link`."""
+        totals = [0, 0, 0]
+        for step in self.steps:
+            if step.link is not None:
+                totals[step.link] += step.nbytes
+        return totals[0], totals[1], totals[2]
+
+
+class ProgramBuilder(AbstractResidencySink):
+    """Turns moves into steps: assigns slots first-freed-first-used and finds which steps must wait on which.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        The tiles.
+    n_slots : int
+        Slots of the device.
+    source_itemsize : int or None
+        Bytes per entry that a read of A moves; None when a tile function makes A on the device.
+    itemsize : int
+        Bytes per entry of L.
+    overlaps : bool
+        Whether copies have streams of their own.
+
+    Notes
+    -----
+    Slots freed longest ago are used first, so that a fetch seldom waits on a task that still reads the slot's old tile: spare
+    slots are prefetch depth.
+    """
+
+    def __init__(self, grid: TileGrid, n_slots: int, source_itemsize: int | None, itemsize: int, *, overlaps: bool) -> None:
+        self._grid = grid
+        self._source_itemsize = source_itemsize
+        self._itemsize = itemsize
+        self._overlaps = overlaps
+        self._steps: list[Step] = []
+        self._free: deque[int] = deque(range(n_slots))
+        self._n_slots = n_slots
+        self._slot_of: dict[Index, int] = {}
+        self._writer: list[int | None] = [None] * n_slots
+        self._readers: list[list[int]] = [[] for _ in range(n_slots)]
+        self._seen = [[-1] * len(StreamKind) for _ in StreamKind]
+        self._evicts: list[Index] = []
+        self._peak = 0
+        self._flops = 0
+
+    def build(self) -> Program:
+        """The finished program."""
+        return Program(tuple(self._steps), self._n_slots, self._peak, self._flops)
+
+    def fetch(self, index: Index, version: int) -> None:
+        """Add a fetch, or for A from a tile function a generation, into the slot freed longest ago."""
+        if not self._free:
+            raise ScheduleError(f"no free slot for tile {tuple(index)}")
+        slot = self._free.popleft()
+        self._slot_of[index] = slot
+        self._peak = max(self._peak, len(self._slot_of))
+        itemsize = self._source_itemsize if version == 0 else self._itemsize
+        kind = StepKind.GENERATE if itemsize is None else StepKind.FETCH
+        nbytes = (itemsize or 0) * self._grid.entries(*index)
+        self._add(kind, StreamKind.COPY_IN, index, version, nbytes=nbytes, writes=(slot,))
+
+    def compute(self, task: Task) -> None:
+        """Add a task; its output is changed in place."""
+        operands = tuple(self._slot_of[tile] for tile in task.reads)
+        self._flops += task_flops(task, self._grid)
+        slot = self._slot_of[task.output]
+        self._add(StepKind.COMPUTE, StreamKind.COMPUTE, task.output, task.k + 1, task=task, reads=operands, writes=(slot,))
+
+    def write(self, index: Index, version: int) -> None:
+        """Add a write to the store."""
+        nbytes = self._itemsize * self._grid.entries(*index)
+        self._add(StepKind.WRITE, StreamKind.COPY_OUT, index, version, nbytes=nbytes, reads=(self._slot_of[index],))
+
+    def evict(self, index: Index) -> None:
+        """Free the tile's slot; the step that uses the slot next will wait for what still reads it."""
+        self._free.append(self._slot_of.pop(index))
+        self._evicts.append(index)
+
+    def _add(
+        self,
+        kind: StepKind,
+        stream: StreamKind,
+        index: Index,
+        version: int,
+        *,
+        nbytes: int = 0,
+        task: Task | None = None,
+        reads: Sequence[int] = (),
+        writes: Sequence[int] = (),
+    ) -> None:
+        """Append a step with the waits that its reads and writes call for."""
+        position = len(self._steps)
+        stream = stream if self._overlaps else StreamKind.COMPUTE
+        before = [self._writer[slot] for slot in (*reads, *writes)]
+        for slot in writes:
+            before.extend(self._readers[slot])
+        waits = self._reduce(stream, [earlier for earlier in before if earlier is not None])
+        for slot in reads:
+            self._readers[slot].append(position)
+        for slot in writes:
+            self._writer[slot] = position
+            self._readers[slot].clear()
+        slot = (*writes, *reads)[0]
+        self._steps.append(Step(kind, stream, index, version, slot, nbytes, waits, task, tuple(reads), tuple(self._evicts)))
+        self._evicts.clear()
+
+    def _reduce(self, stream: StreamKind, before: list[int]) -> tuple[int, ...]:
+        """The latest step of each other stream among ``before``, unless ``stream`` has waited for it or a later one already."""
+        waits = []
+        for other in StreamKind:
+            if other is stream:
+                continue
+            latest = max((step for step in before if self._steps[step].stream is other), default=-1)
+            if latest > self._seen[stream][other]:
+                self._seen[stream][other] = latest
+                waits.append(latest)
+        return tuple(waits)

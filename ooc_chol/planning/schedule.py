@@ -1,0 +1,101 @@
+"""A schedule: each device's tasks in order, and the checks that any schedule must pass."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ooc_chol.errors import ScheduleError
+from ooc_chol.planning.panels import Panel
+from ooc_chol.tasks import Task, TaskKind
+from ooc_chol.tiling import TileGrid
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Ordered tasks per device.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        The tiles.
+    tasks : tuple of tuple of Task
+        Tasks of each device in order.
+    """
+
+    grid: TileGrid
+    tasks: tuple[tuple[Task, ...], ...]
+
+    def count(self, kind: TaskKind) -> int:
+        """Number of tasks of one kind over all devices."""
+        return sum(task.kind is kind for tasks in self.tasks for task in tasks)
+
+
+class AbstractScheduler(ABC):
+    """Turns a grid, an ownership table and panel shapes into a schedule; deterministic."""
+
+    name: str
+
+    @abstractmethod
+    def schedule(self, grid: TileGrid, owners: Sequence[int], panels: Sequence[Panel]) -> Schedule:
+        """Order every task of the factorization.
+
+        Parameters
+        ----------
+        grid : TileGrid
+            The tiles.
+        owners : sequence of int
+            Device index of each tile row; a device's tasks change only tiles of its own rows.
+        panels : sequence of Panel
+            Consecutive panels that cover all tile columns.
+
+        Returns
+        -------
+        Schedule
+            Each task once, in an order that respects all dependencies when every device runs its list in order.
+        """
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Verify that every task stands once, in an order that can run.
+
+    Each device runs its list in order; a task may start when the tiles that it reads are final and its output has received all
+    earlier updates, k ascending.
+
+    Raises
+    ------
+    ScheduleError
+        A task is missing, repeated, out of order, or the devices wait on each other for ever.
+    """
+    updates: dict[tuple[int, int], int] = dict.fromkeys(schedule.grid.tiles(), 0)
+    position = [0] * len(schedule.tasks)
+    final: set[tuple[int, int]] = set()
+    moved = True
+    while moved:
+        moved = False
+        for device, tasks in enumerate(schedule.tasks):
+            while position[device] < len(tasks) and all(tile in final for tile in tasks[position[device]].reads):
+                _apply(tasks[position[device]], updates, final)
+                position[device] += 1
+                moved = True
+    for device, tasks in enumerate(schedule.tasks):
+        if position[device] < len(tasks):
+            raise ScheduleError(
+                f"device {device} waits for ever before {tasks[position[device]]}, a tile that it reads is never final"
+            )
+    if len(final) != schedule.grid.n_tiles:
+        missing = next(index for index in schedule.grid.tiles() if index not in final)
+        raise ScheduleError(f"tile {tuple(missing)} is never made final")
+
+
+def _apply(task: Task, updates: dict[tuple[int, int], int], final: set[tuple[int, int]]) -> None:
+    """Apply ``task`` to the bookkeeping, or say why it cannot stand here."""
+    done = updates[task.output]
+    if task.output in final:
+        raise ScheduleError(f"{task} changes a tile that is final already")
+    if task.k != done:
+        raise ScheduleError(f"{task} stands after {done} updates of its tile; k must ascend without gaps")
+    if task.kind in (TaskKind.POTRF, TaskKind.TRSM):
+        final.add(task.output)
+    updates[task.output] = done + 1

@@ -1,0 +1,120 @@
+"""Run a plan in a discrete simulator: slots, waits and streams as at run time, with seconds when rates are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ooc_chol.errors import ScheduleError
+from ooc_chol.interfaces import BlockKey
+from ooc_chol.planning.cost import Rates
+from ooc_chol.planning.program import Program, Step, StepKind, StreamKind
+from ooc_chol.tiling import TileGrid
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """When each step of each device starts and ends, in seconds from the start of the run; zeros without rates."""
+
+    starts: tuple[tuple[float, ...], ...]
+    ends: tuple[tuple[float, ...], ...]
+
+    @property
+    def seconds(self) -> float:
+        """End of the last step."""
+        return max((max(ends, default=0.0) for ends in self.ends), default=0.0)
+
+
+@dataclass
+class _DeviceRun:
+    """One device in the simulator."""
+
+    program: Program
+    next: int = 0
+    starts: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    free_at: list[float] = field(default_factory=lambda: [0.0] * len(StreamKind))
+    slots: dict[int, BlockKey] = field(default_factory=dict)
+    where: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None) -> Timeline:
+    """Run every program in order, as the workers will, and verify each step.
+
+    Parameters
+    ----------
+    programs : sequence of Program
+        One per device.
+    grid : TileGrid
+        The tiles.
+    rates : Rates or None
+        Measured rates; None checks the plan without times.
+
+    Returns
+    -------
+    Timeline
+        Start and end of each step.
+
+    Raises
+    ------
+    ScheduleError
+        A step uses a tile that is not in its slot, overwrites one that is still there, fetches a value that nobody writes (the
+        plan would block), or leaves a tile of L unwritten.
+    """
+    runs = [_DeviceRun(program) for program in programs]
+    stored: dict[BlockKey, float] = {}
+    moved = True
+    while moved:
+        moved = False
+        for run in runs:
+            moved |= _advance(run, grid, rates, stored)
+    for device, run in enumerate(runs):
+        if run.next < len(run.program.steps):
+            step = run.program.steps[run.next]
+            where = f"device {device} waits at step {run.next} ({step.label})"
+            raise ScheduleError(f"the plan blocks: {where} for {step.block}, which is never written")
+    for i, j in grid.tiles():
+        if BlockKey("L", (i, j), j + 1) not in stored:
+            raise ScheduleError(f"tile {(i, j)} of L is never written to the store")
+    return Timeline(tuple(tuple(run.starts) for run in runs), tuple(tuple(run.ends) for run in runs))
+
+
+def _advance(run: _DeviceRun, grid: TileGrid, rates: Rates | None, stored: dict[BlockKey, float]) -> bool:
+    """Run steps of one device until it must wait for another; whether any ran."""
+    first = run.next
+    while run.next < len(run.program.steps):
+        step = run.program.steps[run.next]
+        if step.needs_store and step.block not in stored:
+            break
+        _check(run, step)
+        start = max([run.free_at[step.stream], *[run.ends[earlier] for earlier in step.waits]])
+        if step.needs_store:
+            start = max(start, stored[step.block])
+        end = start + (rates.seconds(step, grid) if rates else 0.0)
+        run.starts.append(start)
+        run.ends.append(end)
+        run.free_at[step.stream] = end
+        if step.kind is StepKind.WRITE:
+            stored[step.block] = end
+        run.next += 1
+    return run.next > first
+
+
+def _check(run: _DeviceRun, step: Step) -> None:
+    """Verify the slots that ``step`` uses and apply its effect on them."""
+    for index in step.evicts:
+        run.slots.pop(run.where.pop(index))
+    if step.kind in (StepKind.FETCH, StepKind.GENERATE):
+        if step.slot in run.slots or not 0 <= step.slot < run.program.n_slots:
+            raise ScheduleError(f"{step.label}: slot {step.slot} is not free")
+        run.slots[step.slot] = step.block
+        run.where[step.tile] = step.slot
+        return
+    expected = step.version - 1 if step.task is not None else step.version
+    if run.slots.get(step.slot) != BlockKey("L", step.tile, expected):
+        raise ScheduleError(f"{step.label}: slot {step.slot} holds {run.slots.get(step.slot)}, not version {expected}")
+    if step.task is not None:
+        for slot, (i, j) in zip(step.operands, step.task.reads, strict=True):
+            if run.slots.get(slot) != BlockKey("L", (i, j), j + 1):
+                raise ScheduleError(f"{step.label}: operand {(i, j)} is not in slot {slot}")
+        run.slots[step.slot] = step.block

@@ -1,0 +1,58 @@
+"""The left-looking order by panels and row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ooc_chol.planning.panels import Panel
+from ooc_chol.planning.schedule import AbstractScheduler, Schedule
+from ooc_chol.tasks import Task, finish, update
+from ooc_chol.tiling import TileGrid
+
+
+class LeftLookingScheduler(AbstractScheduler):
+    """Each panel receives all updates from the columns before it, then is finished column by column.
+
+    Order inside a panel: its own rows, then the next panel's rows (they may stay on the device until they are needed), then the
+    rest, upwards in every other panel (snake), so that the rows used last are used first by the next panel. Several devices run
+    the same order restricted to their rows.
+    """
+
+    name = "left-looking"
+
+    def schedule(self, grid: TileGrid, owners: Sequence[int], panels: Sequence[Panel]) -> Schedule:
+        """Order every task; see :class:`AbstractScheduler`."""
+        n_devices = max(owners) + 1
+        tasks: list[list[Task]] = [[] for _ in range(n_devices)]
+        for number, panel in enumerate(panels):
+            for device in range(n_devices):
+                for group in _row_groups(grid.nt, owners, device, panel, snake=number % 2 == 1):
+                    tasks[device].extend(_group_tasks(group, panel))
+        return Schedule(grid, tuple(map(tuple, tasks)))
+
+
+def _row_groups(nt: int, owners: Sequence[int], device: int, panel: Panel, *, snake: bool) -> list[list[int]]:
+    """The device's rows of ``panel`` in groups: the panel's own rows, then the following ones in snake order."""
+    k1 = panel.k0 + panel.width
+    own = [m for m in range(panel.k0, k1) if owners[m] == device]
+    rest = [m for m in range(k1, nt) if owners[m] == device]
+    groups = [rest[at : at + panel.height] for at in range(0, len(rest), panel.height)]
+    if snake:
+        groups[1:] = groups[:0:-1]
+    return [own, *groups] if own else groups
+
+
+def _group_tasks(rows: Sequence[int], panel: Panel) -> Iterator[Task]:
+    """Tasks of one row group: the long sweep over k, then the columns of the panel one after the other."""
+    k0, k1 = panel.k0, panel.k0 + panel.width
+    for k in range(k0):
+        for m in rows:
+            for c in range(k0, min(m + 1, k1)):
+                yield update(m, c, k)  # A[m, c] -= L[m, k] @ L[c, k].T
+    for c in range(k0, k1):
+        below = [m for m in rows if m >= c]
+        for j in range(k0, c):
+            for m in below:
+                yield update(m, c, j)
+        for m in below:
+            yield finish(m, c)  # POTRF when m == c, else TRSM with L[c, c]

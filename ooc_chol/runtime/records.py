@@ -1,0 +1,81 @@
+"""Trace records of a plan's steps, measured or predicted."""
+
+from __future__ import annotations
+
+from ooc_chol.interfaces import BlockKey
+from ooc_chol.planning.plan import Plan
+from ooc_chol.planning.program import STREAM_NAMES, Link, Program, Step, StepKind
+from ooc_chol.tasks import flops
+from ooc_chol.tiling import TileGrid
+from ooc_chol.tracing.records import TraceRecord
+
+_KINDS = {StepKind.FETCH: "fetch", StepKind.GENERATE: "generate", StepKind.COMPUTE: "compute", StepKind.WRITE: "write"}
+
+#: For each value in the store, the device and the step that wrote it.
+Writers = dict[BlockKey, tuple[str, int]]
+
+
+def link_name(link: Link | None, device: str) -> str:
+    """The link as traces and reports write it."""
+    if link is None:
+        return ""
+    return f"{device}->store" if link is Link.WRITE else f"{'source' if link is Link.SOURCE else 'store'}->{device}"
+
+
+def find_writers(devices: tuple[str, ...], programs: tuple[Program, ...]) -> Writers:
+    """Which step writes each value."""
+    return {
+        step.block: (device, position)
+        for device, program in zip(devices, programs, strict=True)
+        for position, step in enumerate(program.steps)
+        if step.kind is StepKind.WRITE
+    }
+
+
+def step_record(
+    position: int, step: Step, device: str, grid: TileGrid, start_ns: int, end_ns: int, resident_bytes: int, writers: Writers
+) -> TraceRecord:
+    """One step as a record."""
+    after = tuple((device, earlier) for earlier in step.waits)
+    if step.needs_store:
+        after = (*after, writers[step.block])
+    return TraceRecord(
+        step=position,
+        device=device,
+        stream=STREAM_NAMES[step.stream],
+        kind=_KINDS[step.kind],
+        label=step.label,
+        block=str(step.block),
+        fmt="fp64",
+        nbytes=step.nbytes,
+        link=link_name(step.link, device),
+        flops=flops(step.task, grid) if step.task is not None else 0,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        after=after,
+        resident_bytes=resident_bytes,
+    )
+
+
+def predicted_records(plan: Plan) -> tuple[TraceRecord, ...]:
+    """The simulator's run of ``plan`` as records that start at 0; empty when no rates are known."""
+    if plan.rates is None:
+        return ()
+    writers = find_writers(plan.devices, plan.programs)
+    records = []
+    for device, program, starts, ends in zip(plan.devices, plan.programs, plan.timeline.starts, plan.timeline.ends, strict=True):
+        for position, (step, resident) in enumerate(zip(program.steps, _resident(program, plan.grid), strict=True)):
+            times = round(starts[position] * 1e9), round(ends[position] * 1e9)
+            records.append(step_record(position, step, device, plan.grid, *times, resident, writers))
+    return tuple(records)
+
+
+def _resident(program: Program, grid: TileGrid) -> list[int]:
+    """Bytes on the device after each step, in program order."""
+    resident, total = [], 0
+    for step in program.steps:
+        total -= sum(8 * grid.entries(*index) for index in step.evicts)
+        if step.kind in (StepKind.FETCH, StepKind.GENERATE):
+            total += 8 * grid.entries(*step.tile)
+        resident.append(total)
+    return resident

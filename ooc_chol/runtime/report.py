@@ -1,0 +1,104 @@
+"""The report of a run: measured figures beside the plan's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ooc_chol.config import format_bytes
+from ooc_chol.planning.plan import Plan
+from ooc_chol.planning.program import Link
+from ooc_chol.runtime.executor import Execution
+from ooc_chol.tracing.analysis import exposed_copy_seconds
+
+
+@dataclass(frozen=True)
+class FactorReport:
+    """What a factorization did, beside what was planned.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan that was executed.
+    execution : Execution
+        Times, bytes and records.
+    setup_seconds : float
+        Seconds for planning and for allocating device memory and the store, not part of :attr:`seconds`.
+    """
+
+    plan: Plan
+    execution: Execution
+    setup_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """From the first step to the last byte of L in its store, generation included."""
+        return self.execution.seconds
+
+    @property
+    def tflops(self) -> float:
+        """``n³/3`` over the seconds, in TFLOP/s."""
+        return self.plan.grid.n**3 / 3 / self.seconds / 1e12
+
+    @property
+    def planned_bytes(self) -> dict[str, int]:
+        """Planned bytes over each link, all devices together."""
+        return {link.name.lower(): self.plan.link_bytes(link) for link in Link}
+
+    @property
+    def executed_bytes(self) -> dict[str, int]:
+        """Bytes over each link counted from the copies issued, all devices together."""
+        return {link.name.lower(): sum(device[link] for device in self.execution.link_bytes) for link in Link}
+
+    @cached_property
+    def exposed_copy_share(self) -> float:
+        """Share of the run in which compute streams were idle while a fetch that they waited for was in flight."""
+        return exposed_copy_seconds(self.execution.records) / (self.seconds * len(self.plan.devices))
+
+    def to_dict(self) -> dict[str, object]:
+        """The figures as plain data."""
+        return {
+            "n": self.plan.grid.n,
+            "tile_size": self.plan.grid.nb,
+            "devices": list(self.plan.devices),
+            "policy": self.plan.policy.name,
+            "seconds": self.seconds,
+            "predicted_seconds": self.plan.seconds,
+            "setup_seconds": self.setup_seconds,
+            "tflops": self.tflops,
+            "bytes": {"planned": self.planned_bytes, "executed": self.executed_bytes},
+            "bounds": {"compulsory": self.plan.compulsory_bytes, "loaded": self.plan.movement_bound_bytes},
+            "peak_bytes": max(self.execution.peak_bytes),
+            "budget_bytes": self.plan.budgets[0].budget_bytes,
+            "exposed_copy_share": self.exposed_copy_share,
+            "formats": {"fp64": self.plan.grid.n_tiles},
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
+
+    def _lines(self) -> list[tuple[str, str]]:
+        """The lines of the printed report."""
+        plan = self.plan
+        devices = ", ".join(plan.devices)
+        peak, budget = format_bytes(max(self.execution.peak_bytes)), format_bytes(plan.budgets[0].budget_bytes)
+        bound = format_bytes(plan.movement_bound_bytes)
+        return [
+            ("", f"Cholesky of n = {plan.grid.n} in tiles of {plan.grid.nb} on {devices}, policy {plan.policy.name!r}"),
+            ("seconds", self._seconds_text()),
+            ("bytes", "; ".join(map(self._link_text, Link))),
+            ("bounds", f"loads are {plan.loaded_bytes / plan.movement_bound_bytes:.2f} x the larger bound, {bound}"),
+            ("memory", f"peak {peak} of tiles on a device, budget {budget}"),
+            ("exposed", f"{100 * self.exposed_copy_share:.1f} % of the time a compute stream waited for a copy"),
+        ]
+
+    def _seconds_text(self) -> str:
+        """Measured beside predicted seconds."""
+        predicted = "none predicted (no rates measured)" if self.plan.seconds is None else f"{self.plan.seconds:.3g} predicted"
+        rate = f"{self.tflops * 1e3:.4g} GFLOP/s"
+        return f"{self.seconds:.3g} ({rate}); {predicted}; planning and allocation took {self.setup_seconds:.2g} before"
+
+    def _link_text(self, link: Link) -> str:
+        """Executed beside planned bytes of one link."""
+        name = link.name.lower()
+        return f"{name} {format_bytes(self.executed_bytes[name])} of {format_bytes(self.planned_bytes[name])} planned"

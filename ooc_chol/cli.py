@@ -1,0 +1,167 @@
+"""``ooc-chol``: plan, factor, list devices, measure rates, and the applications' own commands."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import ooc_chol as oc
+from ooc_chol.apps.geostat.commands import add_commands
+from ooc_chol.config import format_bytes
+from ooc_chol.devices import HOST_DEVICES
+from ooc_chol.devices.host import free_host_bytes, total_host_bytes
+from ooc_chol.kernels.blas import blas_identity, current_threads
+from ooc_chol.rates import measure_rates, rates_path
+
+#: Errors that are the user's to mend: shown as one line, exit status 2.
+EXPECTED = (oc.OocCholError, ValueError, TypeError, OSError, NotImplementedError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Words after the program's name; None takes the process's own.
+
+    Returns
+    -------
+    int
+        0 when done, 2 for an error that the user can mend, 130 when interrupted.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        status: int | None = options.run(options)
+    except KeyboardInterrupt:
+        print("ooc-chol: interrupted", file=sys.stderr)
+        return 130
+    except EXPECTED as error:
+        print(f"ooc-chol: {error}", file=sys.stderr)
+        return 2
+    return status or 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="ooc-chol", description="Out-of-core Cholesky factorization that plans, executes and explains."
+    )
+    parser.add_argument("--version", action="version", version=f"ooc_chol {oc.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_plan(commands)
+    _add_factor(commands)
+    devices = commands.add_parser("devices", help="list the devices and their memory")
+    devices.set_defaults(run=_devices)
+    _add_bench(commands)
+    add_commands(commands)
+    return parser
+
+
+def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    plan = commands.add_parser("plan", help="say what a factorization would move, need and take; runs nothing")
+    matrix = plan.add_mutually_exclusive_group(required=True)
+    matrix.add_argument("--n", type=int, help="order of a float64 matrix")
+    matrix.add_argument("--matrix", type=Path, help="a .npy file")
+    plan.add_argument("--store", type=Path, help="plan for L in this file instead of in memory")
+    plan.add_argument("--json", action="store_true", help="print the figures as JSON")
+    _add_factor_options(plan)
+    plan.set_defaults(run=_plan)
+
+
+def _add_factor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    factor = commands.add_parser("factor", help="factor a .npy file into a file that ooc_chol.load opens")
+    factor.add_argument(
+        "matrix", type=Path, help="a .npy file with a symmetric positive definite matrix; only its lower triangle is read"
+    )
+    factor.add_argument("--store", type=Path, required=True, help="file for L")
+    factor.add_argument("--trace", type=Path, help="write a Perfetto trace (.pftrace) and print its summary")
+    factor.add_argument("--report", type=Path, help="write the report's figures as JSON")
+    factor.add_argument("--check", action="store_true", help="print the residual of 200 sampled sub-blocks")
+    factor.add_argument("--quiet", action="store_true", help="no progress bar")
+    _add_factor_options(factor)
+    factor.set_defaults(run=_factor)
+
+
+def _add_factor_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tile-size", type=int, help="order of a tile (default: chosen by size and budget)")
+    parser.add_argument("--devices", help="device names with commas between, or a count (default: host:0)")
+    parser.add_argument(
+        "--memory-budget", help="memory per device, such as '256 MiB' or '80 GB' (default: up to half of what is free)"
+    )
+    parser.add_argument("--policy", default="planned", help="'planned' (default) or 'sync'")
+    parser.add_argument("--objective", default="seconds", help="'seconds' (default) or 'bytes'")
+
+
+def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    bench = commands.add_parser("bench", help="measure this machine")
+    what = bench.add_subparsers(dest="what", required=True, metavar="WHAT")
+    rates = what.add_parser("rates", help="measure kernels and links of the host, from which later plans predict seconds")
+    rates.add_argument("--tile-size", type=int, nargs="+", default=[256, 512, 1024], help="tile orders (default: 256 512 1024)")
+    rates.set_defaults(run=_rates)
+
+
+def _devices_named(text: str | None) -> str | list[str] | int | None:
+    """``--devices`` as :func:`ooc_chol.cholesky` takes it."""
+    if text is None:
+        return None
+    return int(text) if text.isdigit() else text.split(",")
+
+
+def _plan(options: argparse.Namespace) -> None:
+    plan = oc.plan(
+        options.n if options.matrix is None else options.matrix,
+        tile_size=options.tile_size,
+        devices=_devices_named(options.devices),
+        memory_budget=options.memory_budget,
+        policy=options.policy,
+        objective=options.objective,
+        store=options.store,
+    )
+    print(json.dumps(plan.to_dict(), indent=1) if options.json else plan)
+
+
+def _factor(options: argparse.Namespace) -> None:
+    factor = oc.cholesky(
+        options.matrix,
+        tile_size=options.tile_size,
+        devices=_devices_named(options.devices),
+        memory_budget=options.memory_budget,
+        policy=options.policy,
+        objective=options.objective,
+        store=options.store,
+        progress=not options.quiet,
+        trace=options.trace is not None,
+    )
+    with factor:
+        print(factor.report)
+        print(f"  logdet     {factor.logdet():.15g}")
+        if options.check:
+            print(f"  residual   {factor.residual(options.matrix)}")
+        if options.report is not None:
+            options.report.write_text(json.dumps(factor.report.to_dict(), indent=1) + "\n", encoding="utf-8")
+        if options.trace is not None:
+            assert factor.trace is not None
+            print(factor.trace.summary())
+            print(f"trace in {factor.trace.save(options.trace)}; open it at ui.perfetto.dev")
+    print(f"factor in {options.store}; open it with ooc_chol.load")
+
+
+def _devices(options: argparse.Namespace) -> None:
+    library = " ".join(blas_identity().values())
+    memory = f"{format_bytes(free_host_bytes())} free of {format_bytes(total_host_bytes())}"
+    print(f"host:0 to host:{HOST_DEVICES - 1}  {memory}, shared by all of them")
+    print(f"{'':17} {library}, {current_threads()} threads per call with one worker, 1 with several")
+    print(f"{'cuda':17} this version has no CUDA device")
+
+
+def _rates(options: argparse.Namespace) -> None:
+    for tile_size in options.tile_size:
+        rates = measure_rates(tile_size)
+        kernels = ", ".join(f"{name} {getattr(rates, name) / 1e9:.4g}" for name in ("gemm", "syrk", "trsm", "potrf"))
+        links = ", ".join(f"{name} {getattr(rates, name) / 1e9:.3g}" for name in ("source", "fetch", "write"))
+        print(f"tiles of {tile_size}: {kernels} GFLOP/s; {links} GB/s (memory); {rates.launch * 1e6:.3g} us between operations")
+    print(f"stored in {rates_path()}")

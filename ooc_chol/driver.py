@@ -1,0 +1,293 @@
+"""The wiring behind :func:`cholesky` and :func:`plan`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ooc_chol.config import FactorOptions, format_bytes, parse_bytes
+from ooc_chol.devices.host import HostDevice, free_host_bytes
+from ooc_chol.errors import BudgetError
+from ooc_chol.factor import CholeskyFactor
+from ooc_chol.formats import FP64
+from ooc_chol.interfaces import AbstractDevice
+from ooc_chol.kernels.blas import blas_identity, blas_threads, current_threads
+from ooc_chol.kernels.host import HostFlags, HostKernels
+from ooc_chol.memory.sources import as_source
+from ooc_chol.memory.sources_base import AbstractSource, SourceTier
+from ooc_chol.memory.store import FileStore
+from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
+from ooc_chol.memory.store_base import AbstractStore
+from ooc_chol.memory.store_file import TileLayout
+from ooc_chol.planner import Problem, make_plan
+from ooc_chol.planning.key import K_SEGMENT_TILES, ArithmeticKey
+from ooc_chol.planning.plan import Plan
+from ooc_chol.progress import ProgressReporter, progress_reporter
+from ooc_chol.rates import rates_for, stored_rates
+from ooc_chol.runtime.executor import Execution, execute
+from ooc_chol.runtime.records import predicted_records
+from ooc_chol.runtime.report import FactorReport
+from ooc_chol.tracing.records import Trace
+
+Progress: TypeAlias = bool | Callable[[int, int, float], None] | None
+
+
+def cholesky(
+    a: Any,
+    precision_threshold: float | None = None,
+    *,
+    tile_size: int | None = None,
+    devices: str | Sequence[str] | int | None = None,
+    memory_budget: int | str | None = None,
+    host_budget: int | str | None = None,
+    policy: str = "planned",
+    objective: str = "seconds",
+    fp64: str = "auto",
+    store: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    progress: Progress = None,
+    trace: bool = False,
+) -> CholeskyFactor:
+    """Factor a symmetric positive definite matrix, ``A = L @ L.T``, in as little device memory as it is given.
+
+    Parameters
+    ----------
+    a : (n, n) array, path, or source
+        The matrix; only its lower triangle is read. A NumPy array of any stride order, a memmap, the path of a ``.npy`` file,
+        anything with ``shape``, ``dtype`` and slicing, or :func:`from_function`. float64 is taken as it is and float32 widened.
+    precision_threshold : float or None
+        Not there yet: mixed precision per tile. None factors in FP64.
+    tile_size : int or None
+        Order of a tile; None chooses by size and budget.
+    devices : str, sequence of str, int or None
+        Device names such as ``"host:0"``, a count, or None for the default.
+    memory_budget : int, str or None
+        Bytes of memory per device, or text such as ``"256 MiB"``; None takes up to half of what is free.
+    host_budget : int, str or None
+        Most bytes of host memory for L when it is kept in memory; None takes what is free.
+    policy : {"planned", "sync"}
+        How tiles move; it never changes the result.
+    objective : {"seconds", "bytes"}
+        What the plan makes least. Without measured rates seconds are unknown, and bytes are made least.
+    fp64 : {"auto", "native"}
+        How FP64 products are computed; both are the device's own arithmetic in this version.
+    store : path or None
+        File for L; replaced only once the factor is complete. None keeps L in memory.
+    checkpoint : None
+        Not there yet.
+    overwrite : bool
+        Keep L in the lower triangle of ``a``, a writable float64 array; ``a`` is lost then, also when the factorization fails.
+    progress : bool or callable
+        True shows a bar on the standard error stream; a callable receives ``(flops_done, flops_total, seconds)``.
+    trace : bool
+        Keep every operation for ``L.trace``.
+
+    Returns
+    -------
+    CholeskyFactor
+        The factor, with :attr:`report` and, if asked for, :attr:`trace`.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        A leading minor is not positive definite; ``minor`` is its order.
+    NonFiniteError
+        The lower triangle holds a NaN or an infinity; ``row`` and ``col`` say where.
+    BudgetError
+        ``memory_budget`` or ``host_budget`` is too small; ``needed_bytes`` says what would do.
+    TierError
+        A file cannot be read or written.
+    ValueError, TypeError
+        The matrix is not square, of another dtype, or an option is wrong.
+    NotImplementedError
+        ``precision_threshold``, ``checkpoint`` or ``fp64="residue"``, which this version does not have.
+
+    Notes
+    -----
+    ``n³/3`` flops. One arithmetic key (``L.arithmetic_key``) gives one factor to the bit, whatever the budget, policy or number
+    of workers at equal threads per BLAS call. Method: Ren, Ltaief, Abdulah, Keyes (2024), arXiv 2410.09819, with panels and
+    next-use eviction planned ahead.
+
+    Examples
+    --------
+    >>> import numpy as np, ooc_chol as oc
+    >>> a = np.array([[4.0, 0.0], [2.0, 5.0]])
+    >>> oc.cholesky(a).solve(np.array([8.0, 14.0]))
+    array([1., 2.])
+    """
+    _refuse_what_is_not_there(precision_threshold, fp64, checkpoint)
+    options = _options(tile_size, devices, memory_budget, host_budget, policy, objective)
+    if overwrite and store is not None:
+        raise ValueError("store and overwrite=True are two places for L; give one of them")
+    began = time.perf_counter()
+    source = as_source(a)
+    with ExitStack() as stack:
+        stack.callback(source.close)
+        the_plan = make_plan(Problem.of(source), options, lambda grid: rates_for(source, grid, _store_kind(store)))
+        reporter = stack.enter_context(progress_reporter(progress))
+        stack.enter_context(_one_thread_per_worker(the_plan))
+        key = arithmetic_key(the_plan)
+        the_store = _create_store(a, the_plan, key, store, overwrite, options)
+        try:
+            execution, setup = _run(the_plan, source, the_store, reporter, began)
+        except BaseException:
+            the_store.discard()
+            raise
+    report = FactorReport(the_plan, execution, setup)
+    return CholeskyFactor(the_plan.grid, the_store, key.to_dict(), report, _trace_of(report) if trace else None)
+
+
+def plan(
+    n_or_a: Any,
+    *,
+    tile_size: int | None = None,
+    devices: str | Sequence[str] | int | None = None,
+    memory_budget: int | str | None = None,
+    policy: str = "planned",
+    objective: str = "seconds",
+    store: str | os.PathLike[str] | None = None,
+) -> Plan:
+    """Plan a factorization without running it; ``print(plan)`` is a page that a person understands.
+
+    Parameters
+    ----------
+    n_or_a : int, or as for :func:`cholesky`
+        The order of a float64 matrix, or the matrix itself.
+    tile_size, devices, memory_budget, policy, objective, store
+        As for :func:`cholesky`.
+
+    Returns
+    -------
+    Plan
+        Bytes per link, peak memory, flops and, with measured rates, seconds; checked in a simulator.
+
+    Raises
+    ------
+    BudgetError
+        The budget does not hold three tiles.
+    ValueError, TypeError
+        An option is wrong.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> oc.plan(160_000, tile_size=4096, memory_budget="80 GB").flops > 160_000**3 / 3
+    True
+    """
+    options = _options(tile_size, devices, memory_budget, None, policy, objective)
+    kind = _store_kind(store)
+    if isinstance(n_or_a, int | np.integer) and not isinstance(n_or_a, bool):
+        problem = Problem(int(n_or_a), FP64.itemsize, "array")
+        return make_plan(problem, options, lambda grid: stored_rates(grid, problem.source, kind))
+    source = as_source(n_or_a)
+    try:
+        return make_plan(Problem.of(source), options, lambda grid: rates_for(source, grid, kind))
+    finally:
+        source.close()
+
+
+def arithmetic_key(the_plan: Plan) -> ArithmeticKey:
+    """The key of ``the_plan`` on this machine, with the BLAS threads that its workers will use."""
+    identity = blas_identity()
+    return ArithmeticKey(
+        n=the_plan.grid.n,
+        nb=the_plan.grid.nb,
+        formats=FP64.name,
+        engine="native",
+        k_segment_tiles=K_SEGMENT_TILES,
+        trsm="substitution",
+        device_model="host",
+        library=" ".join(identity.values()),
+        threads_per_call=1 if len(the_plan.devices) > 1 else current_threads(),
+    )
+
+
+def _options(
+    tile_size: int | None,
+    devices: str | Sequence[str] | int | None,
+    memory_budget: int | str | None,
+    host_budget: int | str | None,
+    policy: str,
+    objective: str,
+) -> FactorOptions:
+    """The options, checked."""
+    names = tuple(devices) if isinstance(devices, Sequence) and not isinstance(devices, str) else devices
+    return FactorOptions(tile_size, names, memory_budget, host_budget, policy, objective)
+
+
+def _refuse_what_is_not_there(precision_threshold: float | None, fp64: str, checkpoint: object) -> None:
+    """Raise for the parts of the interface that this version does not have."""
+    if precision_threshold is not None:
+        raise NotImplementedError("precision_threshold is not there yet: this version factors in FP64 only; leave it out")
+    if checkpoint is not None:
+        raise NotImplementedError("checkpoint is not there yet; leave it out, and give store= to keep L in a file")
+    if fp64 == "residue":
+        raise NotImplementedError("fp64='residue' is not there yet; use fp64='native' or 'auto'")
+    if fp64 not in ("auto", "native"):
+        raise ValueError(f"fp64 is {fp64!r}; there are 'auto' and 'native'")
+
+
+def _store_kind(store: object) -> str:
+    """Kind of the store, for its rates; L over A's own triangle moves as in memory."""
+    return "memory" if store is None else "file"
+
+
+def _one_thread_per_worker(the_plan: Plan) -> AbstractContextManager[None]:
+    """Several workers calling threaded BLAS at once slow each other down; one worker may use all cores."""
+    return blas_threads(1) if len(the_plan.devices) > 1 else nullcontext()
+
+
+def _create_store(
+    a: Any, the_plan: Plan, key: ArithmeticKey, path: str | os.PathLike[str] | None, overwrite: bool, options: FactorOptions
+) -> AbstractStore:
+    """Where L goes."""
+    if overwrite:
+        if not isinstance(a, np.ndarray):
+            raise TypeError(
+                f"overwrite=True keeps L in A's own memory, but A is a {type(a).__name__}; give a writable float64 array"
+            )
+        return OverwriteStore(a, the_plan.grid)
+    if path is not None:
+        return FileStore.create(path, the_plan.grid, key.to_dict())
+    needed = TileLayout(the_plan.grid).end
+    arenas = sum(budget.n_slots * budget.slot_bytes for budget in the_plan.budgets)
+    free = free_host_bytes() - arenas
+    allowed = free if options.host_budget is None else min(free, parse_bytes(options.host_budget, "host_budget"))
+    if needed > allowed:
+        advice = f"keep L in a file (store=) or over A (overwrite=True), or lower memory_budget ({format_bytes(arenas)} in use)"
+        raise BudgetError("host memory for L", needed, max(0, allowed), advice)
+    return MemoryStore(the_plan.grid)
+
+
+def _run(
+    the_plan: Plan, source: AbstractSource, store: AbstractStore, reporter: ProgressReporter, began: float
+) -> tuple[Execution, float]:
+    """Open the devices and execute; L is complete in its store afterwards. Returns the seconds spent before, too."""
+    devices: list[AbstractDevice] = [HostDevice(name, HostKernels(), HostFlags) for name in the_plan.devices]
+    tier = SourceTier(source, the_plan.grid)
+    execution = execute(the_plan, devices, tier, store, report=reporter)
+    setup = time.perf_counter() - began - execution.seconds
+    store.complete()
+    return execution, setup
+
+
+def _trace_of(report: FactorReport) -> Trace:
+    """The run as a trace, its prediction beside it."""
+    plan = report.plan
+    metadata: dict[str, str | int | float] = {
+        "n": plan.grid.n,
+        "tile_size": plan.grid.nb,
+        "policy": plan.policy.name,
+        "devices": ", ".join(plan.devices),
+        "budget_bytes": plan.budgets[0].budget_bytes,
+        "source": plan.source,
+        "seconds": report.seconds,
+        "gflops_per_second": report.tflops * 1e3,
+    }
+    return Trace(report.execution.records, predicted_records(plan), metadata)

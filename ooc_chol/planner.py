@@ -1,0 +1,207 @@
+"""From options to a plan: tile size, budgets, panel shapes, programs. Runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ooc_chol.config import FactorOptions, format_bytes, parse_bytes
+from ooc_chol.devices import default_budget, resolve_devices
+from ooc_chol.errors import BudgetError, ScheduleError
+from ooc_chol.formats import FP64
+from ooc_chol.interfaces import AbstractEvictionPolicy
+from ooc_chol.kernels.host import HostKernels
+from ooc_chol.memory.eviction import EVICTION_POLICIES
+from ooc_chol.memory.sources_base import AbstractSource
+from ooc_chol.planning.cost import Rates
+from ooc_chol.planning.ownership import balanced_rows
+from ooc_chol.planning.panels import Panel, candidate_panels, uniform_panels
+from ooc_chol.planning.plan import DeviceBudget, Plan
+from ooc_chol.planning.policy import Policy, policy_named
+from ooc_chol.planning.program import Program, ProgramBuilder
+from ooc_chol.planning.residency import FetchCounter, ResidencyPlanner
+from ooc_chol.planning.schedule import Schedule
+from ooc_chol.schedulers import LeftLookingScheduler
+from ooc_chol.tasks import TaskKind
+from ooc_chol.tiling import TileGrid
+
+#: Least tiles on a device: an accumulator and the two operands of a GEMM.
+LEAST_SLOTS = 3
+#: Tile orders that the planner chooses from on the host.
+HOST_TILE_SIZES = (2048, 1024, 512, 256, 128, 64, 32, 16)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the planner must know of A.
+
+    Parameters
+    ----------
+    n : int
+        Order of the matrix.
+    bytes_per_entry : int
+        Bytes that reading one entry moves; 0 when a tile function makes A on the device.
+    source : str
+        Kind of source, for the plan's page.
+    """
+
+    n: int
+    bytes_per_entry: int
+    source: str
+
+    @classmethod
+    def of(cls, source: AbstractSource) -> Problem:
+        """The problem that ``source`` poses."""
+        return cls(source.n, source.bytes_per_entry, source.name)
+
+
+def make_plan(problem: Problem, options: FactorOptions, rates_at: Callable[[TileGrid], Rates | None]) -> Plan:
+    """Plan the factorization of ``problem``.
+
+    Parameters
+    ----------
+    problem : Problem
+        The matrix.
+    options : FactorOptions
+        What the user asked.
+    rates_at : callable
+        Measured rates for a grid of tiles, or None where there are none.
+
+    Returns
+    -------
+    Plan
+        Checked by a run in the simulator.
+
+    Raises
+    ------
+    BudgetError
+        The budget does not hold three tiles.
+    ValueError
+        An option names something that is not there.
+    """
+    policy = policy_named(options.policy)
+    names = resolve_devices(options.devices)
+    budget_bytes = default_budget(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
+    grid = TileGrid(problem.n, options.tile_size or choose_tile_size(problem.n, budget_bytes))
+    names = names[: grid.nt]  # a device without a tile row would have nothing to do
+    budget = _device_budget(grid, budget_bytes, policy, names[0])
+    return _best_plan(_Request(grid, policy, options.objective, names, budget, rates_at(grid), problem))
+
+
+def choose_tile_size(n: int, budget_bytes: int) -> int:
+    """Tile order for the host: large tiles run faster, but there must be enough of them.
+
+    At least six tile rows, so that little of a diagonal tile's square is wasted, and twenty tiles within the budget, so that
+    blocks of tiles are reused.
+    """
+    for nb in HOST_TILE_SIZES:
+        if n >= 6 * nb and budget_bytes >= 20 * 8 * nb * nb:
+            return nb
+    return HOST_TILE_SIZES[-1]
+
+
+def prefetch_slots(n_slots: int) -> int:
+    """Slots kept free for tiles in transit: an eighth, at most eight, none where every slot is needed."""
+    return 0 if n_slots < 2 * LEAST_SLOTS else min(8, max(1, n_slots // 8))
+
+
+def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, name: str) -> DeviceBudget:
+    """Slots within the budget, no more than the whole triangle and its prefetch can use."""
+    workspace = HostKernels().workspace_bytes(grid.nb)
+    largest = grid.size(0)
+    slot_bytes = -(-FP64.itemsize * largest * largest // 4096) * 4096
+    needed = min(LEAST_SLOTS, grid.n_tiles) * slot_bytes + workspace
+    if budget_bytes < needed:
+        advice = f"give {format_bytes(needed)} or more, or a tile_size smaller than {grid.nb}"
+        raise BudgetError(f"memory_budget of {name}", needed, budget_bytes, advice)
+    n_slots = (budget_bytes - workspace) // slot_bytes
+    prefetch = prefetch_slots(n_slots) if policy.overlaps else 0
+    n_slots = min(n_slots, grid.n_tiles + prefetch)
+    return DeviceBudget(budget_bytes, slot_bytes, n_slots, min(prefetch, max(0, n_slots - LEAST_SLOTS)), workspace)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """Everything that is settled before panel shapes are chosen."""
+
+    grid: TileGrid
+    policy: Policy
+    objective: str
+    devices: tuple[str, ...]
+    budget: DeviceBudget
+    rates: Rates | None
+    problem: Problem
+
+    @property
+    def capacity(self) -> int:
+        """Tiles on a device at once, after prefetch."""
+        return self.budget.n_slots - self.budget.prefetch_slots
+
+    @property
+    def eviction(self) -> AbstractEvictionPolicy | None:
+        """The policy's operand cache."""
+        return EVICTION_POLICIES[self.policy.eviction] if self.policy.eviction else None
+
+
+def _best_plan(request: _Request) -> Plan:
+    """The plan of the panel shapes that cost least: counted in fetches, then, for seconds, simulated."""
+    owners = balanced_rows(request.grid.nt, len(request.devices))
+    shapes = [uniform_panels(request.grid.nt, 1, 1)]
+    if request.policy.widens_panels:
+        shapes = candidate_panels(request.grid.nt, request.capacity, len(request.devices))
+    counted = []
+    for panels in shapes:
+        schedule = LeftLookingScheduler().schedule(request.grid, owners, panels)
+        fetches = _count_fetches(request, schedule) if len(shapes) > 1 else 0
+        if fetches is not None:
+            counted.append((fetches, panels, schedule))
+    counted.sort(key=lambda entry: entry[0])
+    if not counted:
+        raise ScheduleError(f"no panel shape fits {request.capacity} tiles")
+    finalists = counted[:3] if request.objective == "seconds" and request.rates is not None else counted[:1]
+    plans = [_plan_of(request, owners, panels, schedule) for _, panels, schedule in finalists]
+    return min(plans, key=lambda plan: plan.timeline.seconds)  # the timeline is the simulator's check of the plan
+
+
+def _count_fetches(request: _Request, schedule: Schedule) -> int | None:
+    """Tiles fetched by all devices, or None when the shapes do not fit."""
+    counter = FetchCounter()
+    try:
+        for tasks in schedule.tasks:
+            ResidencyPlanner(tasks, request.capacity, request.policy, request.eviction).run(counter)
+    except ScheduleError:
+        return None
+    return counter.fetches
+
+
+def _programs(request: _Request, schedule: Schedule) -> tuple[Program, ...]:
+    """The steps of every device."""
+    programs = []
+    for tasks in schedule.tasks:
+        builder = ProgramBuilder(
+            request.grid,
+            request.budget.n_slots,
+            request.problem.bytes_per_entry or None,
+            FP64.itemsize,
+            overlaps=request.policy.overlaps,
+        )
+        ResidencyPlanner(tasks, request.capacity, request.policy, request.eviction).run(builder)
+        programs.append(builder.build())
+    return tuple(programs)
+
+
+def _plan_of(request: _Request, owners: Sequence[int], panels: Sequence[Panel], schedule: Schedule) -> Plan:
+    """The plan for one choice of panel shapes."""
+    return Plan(
+        grid=request.grid,
+        policy=request.policy,
+        objective=request.objective,
+        devices=request.devices,
+        owners=tuple(owners),
+        panels=tuple(panels),
+        budgets=(request.budget,) * len(request.devices),
+        programs=_programs(request, schedule),
+        rates=request.rates,
+        task_counts={kind.name: schedule.count(kind) for kind in TaskKind},
+        source=request.problem.source,
+    )

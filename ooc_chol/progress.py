@@ -1,0 +1,47 @@
+"""A progress bar, or the caller's own function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from tqdm import tqdm
+
+#: ``reporter(flops_done, flops_total, seconds)``.
+ProgressReporter: TypeAlias = Callable[[int, int, float], None] | None
+
+
+@contextmanager
+def progress_reporter(progress: bool | Callable[[int, int, float], None] | None) -> Iterator[ProgressReporter]:
+    """The function that a run reports to: none, the caller's, or a bar on the standard error stream that is closed at the end.
+
+    Parameters
+    ----------
+    progress : bool, callable or None
+        True for a bar; a callable receives ``(flops_done, flops_total, seconds)``.
+
+    Yields
+    ------
+    callable or None
+        The reporter.
+
+    Raises
+    ------
+    TypeError
+        ``progress`` is something else.
+    """
+    if progress is None or progress is False:
+        yield None
+    elif callable(progress):
+        yield progress
+    elif progress is True:
+        with tqdm(desc="cholesky", unit="flop", unit_scale=True, leave=False) as bar:
+
+            def show(done: int, total: int, seconds: float) -> None:
+                bar.total = total
+                bar.update(done - bar.n)
+
+            yield show
+    else:
+        raise TypeError(f"progress is a {type(progress).__name__}; give True, False or a callable (done, total, seconds)")

@@ -1,0 +1,1 @@
+"""The tile kernels of each kind of device: POTRF, TRSM, SYRK and GEMM behind one interface."""

@@ -1,0 +1,275 @@
+"""BLAS and LAPACK on row-major tiles, in place, with the interpreter lock released.
+
+SciPy's own wrappers hold the interpreter lock and want column-major arrays. The pointers that SciPy publishes for Cython take
+any leading dimension, and a call through ctypes releases the lock. A row-major tile is, for Fortran, its own transpose: row-major
+lower is column-major upper.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ctypes import CFUNCTYPE, PYFUNCTYPE, byref, c_char, c_char_p, c_double, c_int, c_void_p, py_object, pythonapi
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import scipy
+import threadpoolctl
+from numpy.typing import NDArray
+from scipy.linalg import cython_blas, cython_lapack
+
+# Arguments of each routine as Cython publishes them: c = char *, i = int *, d = double *.
+_SIGNATURES = {"dgemm": "cciiiddididdi", "dsyrk": "cciiddiddi", "dtrsm": "cccciiddidi", "dpotrf": "cidii", "dlaset": "ciidddi"}
+_LETTERS = {"char *": "c", "int *": "i", "d *": "d"}
+_capsule_name = PYFUNCTYPE(c_char_p, py_object)(("PyCapsule_GetName", pythonapi))
+_capsule_pointer = PYFUNCTYPE(c_void_p, py_object, c_char_p)(("PyCapsule_GetPointer", pythonapi))
+
+
+def _signature(published: str) -> str:
+    """Spell, one letter an argument, a name such as ``void (char *, int *, __pyx_t_5scipy_6linalg_11cython_blas_d *)``."""
+    arguments = published[published.index("(") + 1 : published.rindex(")")].split(", ")
+    return "".join(_LETTERS.get(re.sub(r"^__pyx_t_\w+_d \*$", "d *", argument), "?") for argument in arguments)
+
+
+def _routine(module: ModuleType, name: str) -> Callable[..., None]:
+    """Wrap the routine ``name`` of ``module`` as a foreign function that releases the interpreter lock."""
+    capsule = module.__pyx_capi__[name]
+    published = _capsule_name(capsule)
+    if _signature(published.decode()) != _SIGNATURES[name]:
+        raise ImportError(
+            f"SciPy {scipy.__version__} publishes {name} as {published.decode()!r}, which is not the call with 32-bit integers "
+            "that ooc_chol makes; install a SciPy built with a 32-bit-integer (LP64) BLAS, as its wheels are"
+        )
+    arguments = [c_void_p] * len(_SIGNATURES[name])
+    return CFUNCTYPE(None, *arguments)(_capsule_pointer(capsule, published))
+
+
+_dgemm = _routine(cython_blas, "dgemm")
+_dsyrk = _routine(cython_blas, "dsyrk")
+_dtrsm = _routine(cython_blas, "dtrsm")
+_dpotrf = _routine(cython_lapack, "dpotrf")
+_dlaset = _routine(cython_lapack, "dlaset")
+
+# Constant arguments, passed by reference; a call never writes to them.
+_U, _L, _T, _N = (byref(c_char(letter)) for letter in (b"U", b"L", b"T", b"N"))
+_ONE, _MINUS_ONE, _ZERO = (byref(c_double(value)) for value in (1.0, -1.0, 0.0))
+_LARGEST_INTEGER = 2**31 - 1
+
+
+@lru_cache(maxsize=4096)
+def _integer(value: int) -> Any:
+    """Refer to ``value`` as a C int; tiles have few shapes, so that nearly every call finds its integers here."""
+    if value > _LARGEST_INTEGER:
+        raise ValueError(f"a tile dimension of {value} does not fit BLAS's 32-bit integers; use smaller tiles")
+    return byref(c_int(value))
+
+
+def _operand(a: NDArray[np.float64], name: str) -> tuple[int, Any]:
+    """Return address and leading dimension of the row-major tile ``a``."""
+    rows, cols = a.shape
+    row_stride, col_stride = a.strides
+    if a.dtype != np.float64:
+        raise TypeError(f"{name} is {a.dtype}, but this call takes float64: the precision planner, not a kernel, converts tiles")
+    if (cols > 1 and col_stride != 8) or (rows > 1 and (row_stride < 8 * cols or row_stride % 8)):
+        raise ValueError(f"{name} has shape {a.shape} and strides {a.strides}, but a tile is row-major with its columns adjacent")
+    return a.ctypes.data, _integer(row_stride // 8 if rows > 1 else cols)
+
+
+def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, int]) -> None:
+    """Refuse an operand whose shape would make BLAS read or write outside of it."""
+    if shape != expected:
+        raise ValueError(f"{name} has shape {shape}, but the other operands of the call need {expected}")
+
+
+def gemm(a_ij: NDArray[np.float64], l_ik: NDArray[np.float64], l_jk: NDArray[np.float64]) -> None:
+    """Update ``a_ij -= l_ik @ l_jk.T`` in place.
+
+    Parameters
+    ----------
+    a_ij : (m, n) array
+        Changed in place. Row-major with any leading dimension, float64, as the others.
+    l_ik : (m, k) array
+        Left operand.
+    l_jk : (n, k) array
+        Right operand, not transposed.
+
+    Raises
+    ------
+    ValueError
+        Shapes or strides that BLAS would read outside of.
+    TypeError
+        An operand is not float64.
+
+    Notes
+    -----
+    Cost ``2 m n k`` flops.
+    """
+    m, n = a_ij.shape
+    k = l_ik.shape[1]
+    _check_shape("l_ik", l_ik.shape, (m, k))
+    _check_shape("l_jk", l_jk.shape, (n, k))
+    c, ldc = _operand(a_ij, "a_ij")
+    a, lda = _operand(l_ik, "l_ik")
+    b, ldb = _operand(l_jk, "l_jk")
+    # Column-major: C.T -= l_jk @ l_ik.T, with l_jk stored as its transpose.
+    _dgemm(_T, _N, _integer(n), _integer(m), _integer(k), _MINUS_ONE, b, ldb, a, lda, _ONE, c, ldc)
+
+
+def syrk(a_ii: NDArray[np.float64], l_ik: NDArray[np.float64]) -> None:
+    """Update the lower triangle of ``a_ii -= l_ik @ l_ik.T`` in place.
+
+    Parameters
+    ----------
+    a_ii : (n, n) array
+        Lower triangle changed in place; the strict upper triangle is neither read nor written. Row-major, float64.
+    l_ik : (n, k) array
+        Operand. Row-major, float64.
+
+    Raises
+    ------
+    ValueError
+        Shapes or strides that BLAS would read outside of.
+    TypeError
+        An operand is not float64.
+
+    Notes
+    -----
+    Cost ``n**2 k`` flops.
+    """
+    n, k = l_ik.shape
+    _check_shape("a_ii", a_ii.shape, (n, n))
+    c, ldc = _operand(a_ii, "a_ii")
+    a, lda = _operand(l_ik, "l_ik")
+    _dsyrk(_U, _T, _integer(n), _integer(k), _MINUS_ONE, a, lda, _ONE, c, ldc)
+
+
+def trsm(l_kk: NDArray[np.float64], a_ik: NDArray[np.float64]) -> None:
+    """Solve ``X @ l_kk.T = a_ik`` for ``X``, which replaces ``a_ik``.
+
+    Parameters
+    ----------
+    l_kk : (n, n) array
+        Lower triangular; its strict upper part is never read. Row-major, float64.
+    a_ik : (m, n) array
+        Right-hand side, changed in place. Row-major, float64.
+
+    Raises
+    ------
+    ValueError
+        Shapes or strides that BLAS would read outside of.
+    TypeError
+        An operand is not float64.
+
+    Notes
+    -----
+    Cost ``m n**2`` flops. Row-wise backward stable: Higham (2002), Thm 8.5.
+    """
+    m, n = a_ik.shape
+    _check_shape("l_kk", l_kk.shape, (n, n))
+    a, lda = _operand(l_kk, "l_kk")
+    b, ldb = _operand(a_ik, "a_ik")
+    # Column-major: U.T @ X.T = a_ik.T, where U is l_kk's memory read as upper triangular.
+    _dtrsm(_L, _U, _T, _N, _integer(n), _integer(m), _ONE, a, lda, b, ldb)
+
+
+def potrf(a_kk: NDArray[np.float64]) -> int:
+    """Factor ``a_kk = L @ L.T``; ``L`` replaces the lower triangle, the strict upper triangle is left alone.
+
+    Parameters
+    ----------
+    a_kk : (n, n) array
+        Only its lower triangle is read. Row-major, float64.
+
+    Returns
+    -------
+    int
+        LAPACK's ``info``: 0, or the order of the first leading minor that is not positive definite. OpenBLAS lets a NaN pivot
+        pass with ``info = 0``: the caller looks at the diagonal.
+
+    Raises
+    ------
+    ValueError
+        Shapes or strides that LAPACK would read outside of.
+    TypeError
+        The tile is not float64.
+
+    Notes
+    -----
+    Cost ``n**3 / 3`` flops.
+    """
+    n = a_kk.shape[0]
+    _check_shape("a_kk", a_kk.shape, (n, n))
+    a, lda = _operand(a_kk, "a_kk")
+    info = c_int(0)
+    _dpotrf(_U, _integer(n), a, lda, byref(info))
+    return info.value
+
+
+def zero_strict_upper(a_kk: NDArray[np.float64]) -> None:
+    """Set every entry of the ``(n, n)`` row-major tile ``a_kk`` above its diagonal to zero."""
+    n = a_kk.shape[0]
+    _check_shape("a_kk", a_kk.shape, (n, n))
+    a, lda = _operand(a_kk, "a_kk")
+    if n > 1:
+        # Column-major, that part is the lower triangle, diagonal included, of the square that starts one entry further.
+        _dlaset(_L, _integer(n - 1), _integer(n - 1), _ZERO, _ZERO, a + 8, lda)
+
+
+def _library() -> dict[str, Any] | None:
+    """Ask threadpoolctl for the library behind SciPy's pointers; None when it does not know that library."""
+    found = [library for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"]
+    package = Path(scipy.__file__).resolve().parent
+    # Wheels carry a BLAS of their own, and NumPy's wheel carries another one; elsewhere the two packages share one.
+    own = (package, package.parent / "scipy.libs")
+    bundled = [library for library in found if any(folder in Path(library["filepath"]).resolve().parents for folder in own)]
+    return next(iter(bundled or found), None)
+
+
+def blas_identity() -> dict[str, str]:
+    """Which BLAS computes here: part of the arithmetic key, since another library or processor rounds in another order.
+
+    Returns
+    -------
+    dict of str to str
+        ``library`` such as ``"openblas"``, its ``version``, and the ``architecture`` that it chose its kernels for. A library
+        that threadpoolctl does not know is named as SciPy's build names it, with architecture ``"unknown"``.
+    """
+    library = _library()
+    if library is None:
+        build = scipy.__config__.show(mode="dicts")["Build Dependencies"]["blas"]
+        return {"library": str(build["name"]), "version": str(build["version"]), "architecture": "unknown"}
+    return {
+        "library": str(library["internal_api"]),
+        "version": str(library["version"]),
+        "architecture": str(library.get("architecture", "unknown")),
+    }
+
+
+def current_threads() -> int:
+    """Return the threads that one BLAS call uses now; 0 when the library does not tell."""
+    library = _library()
+    return 0 if library is None else int(library["num_threads"])
+
+
+@contextmanager
+def blas_threads(count: int) -> Iterator[None]:
+    """Let every BLAS call of this process use ``count`` threads inside the ``with`` block, and restore the number after it.
+
+    Parameters
+    ----------
+    count : int
+        Threads a call, at least 1.
+
+    Raises
+    ------
+    ValueError
+        ``count`` is smaller than 1.
+    """
+    if count < 1:
+        raise ValueError(f"blas threads: {count} were asked for, but a call uses at least 1")
+    with threadpoolctl.threadpool_limits(limits=count, user_api="blas"):
+        yield

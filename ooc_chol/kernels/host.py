@@ -1,0 +1,187 @@
+"""The tile kernels of a host device: BLAS calls enqueued on its streams, and the flags that they set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, cast, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.errors import ScheduleError
+from ooc_chol.interfaces import AbstractFlags, AbstractKernelSet, AbstractStream, Tile
+from ooc_chol.kernels import blas
+
+# From this order on, a diagonal tile is updated as two triangles and a square: 3 to 8 % faster than one dsyrk (OpenBLAS 0.3.30,
+# orders 512 to 2048, one thread), whose own blocking computes less of its work at dgemm's rate.
+_HALVED_FROM = 256
+
+
+class HostStream(Protocol):
+    """What the kernels need of a stream of the host device."""
+
+    def enqueue(self, operation: Callable[[], None]) -> None:
+        """Run ``operation`` on the stream's thread behind all earlier ones; an exception becomes the stream's error."""
+
+
+@final
+class HostFlags(AbstractFlags):
+    """Failures met by the host kernels, one entry per tile column and one per tile.
+
+    Kernels write single entries from the streams' threads, and any thread may read: an entry is one machine word.
+
+    Parameters
+    ----------
+    nt : int
+        Tile columns.
+
+    Attributes
+    ----------
+    pivot : (nt,) int64 array
+        0, or LAPACK's ``info`` within diagonal tile ``k``.
+    entry : (nt * (nt + 1) / 2,) int64 array
+        0, or one more than the row-major position of the first non-finite entry of the tile, by packed tile number.
+    """
+
+    def __init__(self, nt: int) -> None:
+        self.pivot: NDArray[np.int64] = np.zeros(nt, dtype=np.int64)
+        self.entry: NDArray[np.int64] = np.zeros(nt * (nt + 1) // 2, dtype=np.int64)
+
+    def copy_back(self, stream: AbstractStream) -> None:
+        """Do nothing: the kernels write these flags in host memory already."""
+
+    def nonfinite(self) -> tuple[int, int] | None:
+        """Smallest packed tile number with a non-finite entry, and its row-major position in the tile; None if all are finite."""
+        first = _first_set(self.entry)
+        return None if first is None else (first[0], first[1] - 1)
+
+    def failed_pivot(self) -> tuple[int, int] | None:
+        """Smallest tile column with a failed pivot, and LAPACK's ``info`` within the tile; None if all pivots are positive."""
+        return _first_set(self.pivot)
+
+
+def _first_set(values: NDArray[np.int64]) -> tuple[int, int] | None:
+    """Return position and value of the first entry that is not zero."""
+    position = int(np.argmax(values != 0))
+    value = int(values[position])
+    return (position, value) if value else None
+
+
+@final
+class HostKernels(AbstractKernelSet):
+    """FP64 tile kernels on the host: ``float64`` NumPy arrays, row-major, changed in place.
+
+    Notes
+    -----
+    For one library, one number of threads a call and one tile shape, a kernel's result is a function of the entries alone: it
+    does not depend on where in memory the tile lies or on what other threads do.
+    """
+
+    def workspace_bytes(self, nb: int) -> int:
+        """Return 0: BLAS packs into buffers of its own, which do not grow with the tile."""
+        return 0
+
+    def potrf(self, stream: AbstractStream, a_kk: Tile, flags: AbstractFlags, k: int) -> None:
+        """``A[k, k] -> L[k, k]``, strict upper part zeroed; a pivot that is not positive sets the flag of column ``k``.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the host device.
+        a_kk : (nb, nb) array
+            Diagonal tile after all its updates; only its lower triangle is read.
+        flags : HostFlags
+            Receives ``info``; a NaN on the diagonal counts as a pivot that is not positive.
+        k : int
+            Tile column.
+        """
+        _enqueue(stream, partial(_potrf, a_kk, _host_flags(flags), k))
+
+    def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile) -> None:
+        """``A[i, k] = A[i, k] @ inv(L[k, k]).T``, by substitution; the strict upper part of ``l_kk`` is not read."""
+        _enqueue(stream, partial(blas.trsm, l_kk, a_ik))
+
+    def syrk(self, stream: AbstractStream, a_ii: Tile, l_ik: Tile) -> None:
+        """``A[i, i] -= L[i, k] @ L[i, k].T``, lower triangle only."""
+        _enqueue(stream, partial(_syrk, a_ii, l_ik))
+
+    def gemm(self, stream: AbstractStream, a_ij: Tile, l_ik: Tile, l_jk: Tile) -> None:
+        """``A[i, j] -= L[i, k] @ L[j, k].T``."""
+        _enqueue(stream, partial(blas.gemm, a_ij, l_ik, l_jk))
+
+    def check_finite(self, stream: AbstractStream, a_ij: Tile, lower: bool, flags: AbstractFlags, packed: int) -> None:
+        """Flag tile ``packed`` when it (with ``lower``: its lower triangle) holds a NaN or an infinity.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the host device.
+        a_ij : (mb, nb) array
+            Tile of A before any update.
+        lower : bool
+            Look only at the lower triangle, as for a diagonal tile.
+        flags : HostFlags
+            Receives the row-major position of the first such entry.
+        packed : int
+            Packed tile number.
+
+        Notes
+        -----
+        One pass at memory speed. A tile whose sum is not finite is looked at row by row: huge entries may overflow the sum.
+        """
+        _enqueue(stream, partial(_check_finite, a_ij, lower, _host_flags(flags), packed))
+
+
+def _enqueue(stream: AbstractStream, operation: Callable[[], None]) -> None:
+    """Enqueue on a stream of the host device; kernels may not import devices, hence the cast."""
+    cast(HostStream, stream).enqueue(operation)
+
+
+def _host_flags(flags: AbstractFlags) -> HostFlags:
+    """Refuse flags that are not those of the host device."""
+    if not isinstance(flags, HostFlags):
+        raise TypeError(f"host kernels set HostFlags, not {type(flags).__name__}; create the flags with the host device")
+    return flags
+
+
+def _potrf(a_kk: NDArray[np.float64], flags: HostFlags, k: int) -> None:
+    """Factor the tile, zero its strict upper part and flag its first pivot that is not positive."""
+    info = blas.potrf(a_kk)
+    if info < 0:
+        raise ScheduleError(
+            f"dpotrf refused its argument {-info} for tile ({k}, {k}) of shape {a_kk.shape}; report this as a bug"
+        )
+    blas.zero_strict_upper(a_kk)
+    # OpenBLAS takes a NaN for a positive pivot. A pivot is its square root on the diagonal by now.
+    pivots = a_kk.diagonal()[: info - 1 if info else None]
+    bad = np.flatnonzero(~((pivots > 0) & (pivots < np.inf)))
+    flags.pivot[k] = int(bad[0]) + 1 if bad.size else info
+
+
+def _syrk(a_ii: NDArray[np.float64], l_ik: NDArray[np.float64]) -> None:
+    """``A[i, i] -= L[i, k] @ L[i, k].T``, lower triangle only, large tiles in halves."""
+    n = a_ii.shape[0]
+    if n < _HALVED_FROM:
+        blas.syrk(a_ii, l_ik)
+        return
+    half = n // 2
+    upper_rows, lower_rows = l_ik[:half], l_ik[half:]
+    blas.syrk(a_ii[:half, :half], upper_rows)
+    blas.gemm(a_ii[half:, :half], lower_rows, upper_rows)
+    blas.syrk(a_ii[half:, half:], lower_rows)
+
+
+def _check_finite(a_ij: NDArray[np.float64], lower: bool, flags: HostFlags, packed: int) -> None:
+    """Flag the first entry of the tile (or its lower triangle) that is NaN or infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.add.reduce(a_ij, axis=None)
+    # A sum that met a NaN or an infinity can never become finite again.
+    if np.isfinite(total):
+        return
+    cols = a_ij.shape[1]
+    for row, entries in enumerate(a_ij):
+        bad = np.flatnonzero(~np.isfinite(entries[: row + 1] if lower else entries))
+        if bad.size:
+            flags.entry[packed] = row * cols + int(bad[0]) + 1
+            return

@@ -1,0 +1,181 @@
+"""What every source of A has in common: its order, its entries' width, and reading a rectangle of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.errors import TierError
+from ooc_chol.interfaces import AbstractTier
+from ooc_chol.tiling import TileGrid
+
+#: Most bytes that a source holds beside ``out`` while it turns what it reads into a row-major tile of float64.
+STRIP_BYTES = 1 << 17
+_BYTE_ORDERS = {">": "big-endian", "<": "little-endian"}
+
+
+class AbstractSource(ABC):
+    """An ``(n, n)`` real symmetric matrix of which rectangles of the lower triangle can be read, from several threads at once.
+
+    Attributes
+    ----------
+    name : str
+        Kind of source in reports: ``"array"``, ``"file"``, ``"slices"`` or ``"function"``.
+    n : int
+        Order of the matrix, at least 1.
+    bytes_per_entry : int
+        Bytes that one entry moves over the link from the source: 8 for float64, 4 for float32, 0 where entries are generated.
+    """
+
+    name: str
+    n: int
+    bytes_per_entry: int
+
+    def read_block(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+        """Fill ``out`` with ``A[rows, cols]``, widened to float64.
+
+        Parameters
+        ----------
+        rows, cols : range
+            Matrix rows and columns, step 1, inside ``range(n)``.
+        out : (len(rows), len(cols)) array
+            Row-major, contiguous, float64; overwritten.
+
+        Raises
+        ------
+        ValueError
+            ``out`` has another shape or order or is read-only, or the ranges leave the matrix.
+        TierError
+            The bytes cannot be read.
+        """
+        for axis in (rows, cols):
+            if axis.step != 1 or axis.start < 0 or axis.stop > self.n:
+                raise ValueError(f"{axis} is not a range of step 1 inside a matrix of order {self.n}")
+        if out.shape != (len(rows), len(cols)) or out.dtype != np.float64 or not out.flags.carray:
+            raise ValueError(
+                f"out is {out.dtype} of shape {out.shape} and strides {out.strides}, but {rows} x {cols} is read into "
+                "a writable, contiguous, row-major float64 array of its shape"
+            )
+        self._read(rows, cols, out)
+
+    @abstractmethod
+    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+        """Fill ``out``, whose shape and order were checked."""
+
+    def close(self) -> None:  # noqa: B027 - most sources hold nothing to release
+        """Release what the source holds; a second call does nothing."""
+
+
+@final
+class SourceTier(AbstractTier):
+    """A source of A cut into tiles: a tier that is only read.
+
+    Parameters
+    ----------
+    source : AbstractSource
+        Where the entries come from. Closing the tier closes it.
+    grid : TileGrid
+        Of the source's order.
+
+    Raises
+    ------
+    ValueError
+        The grid is that of a matrix of another order.
+    """
+
+    def __init__(self, source: AbstractSource, grid: TileGrid) -> None:
+        if source.n != grid.n:
+            raise ValueError(f"the grid has order {grid.n}, but the source has order {source.n}")
+        self.name = source.name
+        self.source = source
+        self.grid = grid
+
+    def read(self, index: tuple[int, int], out: NDArray[np.float64]) -> None:
+        """Fill ``out`` with tile ``index`` of A.
+
+        A diagonal tile is read whole: its strict upper part may hold anything, and no later step reads it.
+
+        Parameters
+        ----------
+        index : (i, j)
+            A tile of the lower triangle.
+        out : (mb, nb) array
+            Row-major, contiguous, float64, of the tile's shape.
+
+        Raises
+        ------
+        TierError
+            The bytes cannot be read.
+        ValueError
+            ``out`` does not have the tile's shape.
+        """
+        i, j = index
+        self.source.read_block(self.grid.span(i), self.grid.span(j), out)
+
+    def write(self, index: tuple[int, int], data: NDArray[np.float64]) -> None:
+        """Refuse: A is an input.
+
+        Raises
+        ------
+        TierError
+            Always.
+        """
+        raise TierError(
+            f"tile {index} was to be written to A's source ({self.name}), which is read-only; write to the store of L"
+        )
+
+    def close(self) -> None:
+        """Close the source; a second call does nothing."""
+        self.source.close()
+
+
+def check_dtype(dtype: np.dtype[Any], what: str) -> None:
+    """Refuse every dtype but float64 and float32 in native byte order.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Of the entries.
+    what : str
+        What holds them, for the message.
+
+    Raises
+    ------
+    TypeError
+        Conversion would change the values, or double the memory behind the caller's back: the message says how to convert.
+    """
+    if dtype in (np.float64, np.float32):
+        return
+    fix = "if its imaginary part is zero, pass A.real.copy()" if dtype.kind == "c" else "convert it with A.astype(float)"
+    shown = f"{dtype.name} in {_BYTE_ORDERS[dtype.byteorder]} byte order" if dtype.byteorder in _BYTE_ORDERS else dtype.name
+    raise TypeError(f"{what} holds {shown}, but A is float64 or float32 in this machine's byte order: {fix}")
+
+
+def check_shape(shape: tuple[int, ...], what: str) -> int:
+    """Refuse every shape but ``(n, n)`` with ``n >= 1``.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of the matrix.
+    what : str
+        What has it, for the message.
+
+    Returns
+    -------
+    int
+        The order ``n``.
+
+    Raises
+    ------
+    ValueError
+        Not two-dimensional, not square, or empty.
+    """
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ValueError(f"{what} has shape {shape}, but A is a square matrix of shape (n, n)")
+    if shape[0] < 1:
+        raise ValueError(f"{what} has shape {shape}, but A has at least 1 row")
+    return int(shape[0])

@@ -1,0 +1,241 @@
+"""A source of A in a file, read by ``pread`` so that its pages never count as memory: ``.npy`` files and memory maps."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.errors import TierError
+from ooc_chol.memory.sources_base import STRIP_BYTES, AbstractSource, check_dtype, check_shape
+
+# Version (3, 0) is (2, 0) with field names beyond Latin-1, which no matrix has: its dtype is refused later, by name.
+_HEADER_READERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+    (3, 0): np.lib.format.read_array_header_2_0,
+}
+# Linux moves at most 2 GiB - 4 KiB in one call, and other systems refuse more.
+_LARGEST_READ = 1 << 30
+
+
+@dataclass(frozen=True)
+class MatrixLayout:
+    """Where the entries of a matrix lie in a file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    n : int
+        Order of the matrix.
+    dtype : dtype
+        float64 or float32 in native byte order.
+    offset : int
+        Bytes before entry (0, 0).
+    row_stride, col_stride : int
+        Bytes from an entry to the one below and to the one on its right. One of the two is the width of an entry.
+    """
+
+    path: Path
+    n: int
+    dtype: np.dtype[Any]
+    offset: int
+    row_stride: int
+    col_stride: int
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether the entries of a row are adjacent."""
+        return self.col_stride == self.dtype.itemsize
+
+    def position(self, row: int, col: int) -> int:
+        """Bytes before entry ``(row, col)``."""
+        return self.offset + row * self.row_stride + col * self.col_stride
+
+    @property
+    def end(self) -> int:
+        """Bytes that the file has at least."""
+        corners = (self.position(row, col) for row in (0, self.n - 1) for col in (0, self.n - 1))
+        return max(corners) + self.dtype.itemsize
+
+
+@final
+class NpySource(AbstractSource):
+    """A matrix in a file, in row-major or column-major order.
+
+    Parameters
+    ----------
+    layout : MatrixLayout
+        Where the entries lie; :func:`npy_layout` and :func:`memmap_layout` make one.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    TierError
+        The file ends before the last entry.
+
+    Notes
+    -----
+    Beside ``out``, a read holds at most ``STRIP_BYTES`` or one row (or column) of the tile: none for row-major float64.
+    """
+
+    name = "file"
+
+    def __init__(self, layout: MatrixLayout) -> None:
+        self.n = layout.n
+        self.bytes_per_entry = layout.dtype.itemsize
+        self._layout = layout
+        self._file = open(layout.path, "rb", buffering=0)  # noqa: SIM115 - closed by close()
+        try:
+            _check_length(self._file, layout)
+        except TierError:
+            self._file.close()
+            raise
+
+    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+        """Read row pieces straight into ``out`` when they are what it holds, else by strips of converted pieces."""
+        if not self._layout.is_row_major:
+            self._read_strips(cols, rows, out.T)
+        elif self._layout.dtype != np.float64:
+            self._read_strips(rows, cols, out)
+        else:
+            self._read_lines(rows, cols, out)
+
+    def _read_strips(self, lines: range, entries: range, out: NDArray[np.float64]) -> None:
+        """Fill ``out``, of any order, with pieces of the file's ``lines`` (rows if row-major, else columns)."""
+        dtype = self._layout.dtype
+        depth = max(1, STRIP_BYTES // (len(entries) * dtype.itemsize))
+        strip = np.empty((min(depth, len(lines)), len(entries)), dtype)
+        for first in range(0, len(lines), depth):
+            chosen = lines[first : first + depth]
+            self._read_lines(chosen, entries, strip[: len(chosen)])
+            out[first : first + depth] = strip[: len(chosen)]
+
+    def _read_lines(self, lines: range, entries: range, out: NDArray[Any]) -> None:
+        """Fill ``out``, contiguous and of the file's dtype, with one piece of each of the file's ``lines``."""
+        layout = self._layout
+        stride = layout.row_stride if layout.is_row_major else layout.col_stride
+        start = layout.offset + lines.start * stride + entries.start * layout.dtype.itemsize
+        piece = len(entries) * layout.dtype.itemsize
+        buffer = out.data.cast("B")
+        if stride == piece:
+            self._pread(buffer, start)
+            return
+        for line in range(len(lines)):
+            self._pread(buffer[line * piece : (line + 1) * piece], start + line * stride)
+
+    def _pread(self, buffer: memoryview, position: int) -> None:
+        """Fill ``buffer`` with the file's bytes from ``position`` on."""
+        done, size = 0, len(buffer)
+        while done < size:
+            try:
+                got = os.preadv(self._file.fileno(), [buffer[done : done + _LARGEST_READ]], position + done)
+            except (OSError, ValueError) as error:  # ValueError: the file is closed
+                raise TierError(f"{self._layout.path}: {size} bytes at byte {position} could not be read: {error}") from error
+            if not got:
+                raise TierError(f"{self._layout.path} ends before byte {position + size}: it became shorter while it was read")
+            done += got
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        self._file.close()
+
+
+def npy_layout(path: str | os.PathLike[str]) -> MatrixLayout:
+    """Find where the entries lie in a ``.npy`` file.
+
+    Parameters
+    ----------
+    path : path
+        A file written by ``np.save`` or ``np.lib.format.open_memmap``.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    TierError
+        The file is not a ``.npy`` file, or ends inside its header.
+    ValueError
+        Its array is not square, or empty.
+    TypeError
+        Its array is neither float64 nor float32 in native byte order.
+    """
+    path = Path(path)
+    with open(path, "rb") as file:
+        try:
+            shape, is_fortran, dtype = _HEADER_READERS[np.lib.format.read_magic(file)](file)
+        except Exception as error:  # the parser of a damaged header may raise anything
+            raise TierError(f"{path} is not a complete .npy file ({error}): write it anew with np.save") from error
+        offset = file.tell()
+    n = check_shape(shape, str(path))
+    check_dtype(dtype, str(path))
+    near, far = dtype.itemsize, n * dtype.itemsize
+    return MatrixLayout(path, n, dtype, offset, *((near, far) if is_fortran else (far, near)))
+
+
+def memmap_layout(a: NDArray[Any]) -> MatrixLayout | None:
+    """Find where the entries of a memory map, or of a view of one, lie in its file.
+
+    Parameters
+    ----------
+    a : (n, n) array
+        Any array, float64 or float32.
+
+    Returns
+    -------
+    MatrixLayout or None
+        None when the file does not hold what ``a`` shows, in strides that can be read piece by piece: not a map of a named file,
+        a copy-on-write map (mode ``"c"``), neither the entries of a row nor those of a column adjacent (as in ``mm[::2, ::2]``),
+        or a file that was replaced since it was mapped. Such arrays are read through their mapping, whose pages then count as
+        memory.
+
+    Raises
+    ------
+    TierError
+        The file is shorter than the map now: to touch the map would end the process.
+
+    Notes
+    -----
+    Whether the file was replaced is told from 64 entries spread over the matrix, read both ways.
+    """
+    root = a
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    if not isinstance(root, np.memmap) or not isinstance(root.base, mmap.mmap) or not root.filename or root.mode == "c":
+        return None
+    if a.itemsize not in a.strides:
+        return None
+    offset = root.offset + a.ctypes.data - root.ctypes.data
+    layout = MatrixLayout(Path(root.filename), a.shape[0], a.dtype, offset, *a.strides)
+    return layout if _shows_its_file(a, layout) else None
+
+
+def _shows_its_file(a: NDArray[Any], layout: MatrixLayout) -> bool:
+    """Whether entries spread over ``a`` have the bytes that the file has at their positions."""
+    sample = sorted({(layout.n - 1) * step // 7 for step in range(8)})
+    try:
+        file = open(layout.path, "rb", buffering=0)  # noqa: SIM115 - closed below
+    except OSError:
+        return False
+    with file:
+        _check_length(file, layout)
+        positions = [(row, col) for row in sample for col in sample]
+        return all(os.pread(file.fileno(), a.itemsize, layout.position(*entry)) == a[entry].tobytes() for entry in positions)
+
+
+def _check_length(file: FileIO, layout: MatrixLayout) -> None:
+    """Refuse a file that ends before the last entry."""
+    size = os.fstat(file.fileno()).st_size
+    if size < layout.end:
+        raise TierError(
+            f"{layout.path} has {size} bytes, but its matrix of order {layout.n} ends at byte {layout.end}: it was cut short, "
+            "write it anew"
+        )

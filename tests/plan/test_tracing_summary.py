@@ -28,7 +28,7 @@ def small_run(pace: int) -> list:
 
 
 EXPECTED = """\
-run: n 100, policy planned
+run: n 100, policy planned, seconds 0.3
 
 whole run                            measured  predicted
 wall (ms)                              10.000      5.000
@@ -55,7 +55,7 @@ def test_the_summary_of_a_small_run():
     def scaled(records):
         return tuple(record._replace(nbytes=100_000 * record.nbytes, flops=1000 * record.flops) for record in records)
 
-    trace = Trace(scaled(small_run(1)), scaled(small_run(2)), {"n": 100, "policy": "planned"})
+    trace = Trace(scaled(small_run(1)), scaled(small_run(2)), {"n": 100, "policy": "planned", "seconds": 0.1 + 0.2})
     assert trace.summary() == EXPECTED
 
 

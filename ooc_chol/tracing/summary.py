@@ -102,7 +102,8 @@ def _side(run: Timeline) -> _Side:
 
 
 def _heading(metadata: Mapping[str, str | int | float]) -> str:
-    facts = ", ".join(f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}" for name, value in metadata.items())
+    values = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in metadata.items()}
+    facts = ", ".join(f"{name} {value}" for name, value in values.items())
     return textwrap.fill(f"run: {facts or 'nothing is known of it'}", _COLUMNS, subsequent_indent="     ")
 
 

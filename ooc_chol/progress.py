@@ -12,6 +12,12 @@ from tqdm import tqdm
 ProgressReporter: TypeAlias = Callable[[int, int, float], None] | None
 
 
+class Bar(tqdm):  # type: ignore[misc]
+    """A bar without tqdm's monitor thread: nothing is left running when it is closed."""
+
+    monitor_interval = 0
+
+
 @contextmanager
 def progress_reporter(progress: bool | Callable[[int, int, float], None] | None) -> Iterator[ProgressReporter]:
     """The function that a run reports to: none, the caller's, or a bar on the standard error stream that is closed at the end.
@@ -36,7 +42,7 @@ def progress_reporter(progress: bool | Callable[[int, int, float], None] | None)
     elif callable(progress):
         yield progress
     elif progress is True:
-        with tqdm(desc="cholesky", unit="flop", unit_scale=True, leave=False) as bar:
+        with Bar(desc="cholesky", unit="flop", unit_scale=True, leave=False) as bar:
 
             def show(done: int, total: int, seconds: float) -> None:
                 bar.total = total

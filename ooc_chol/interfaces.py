@@ -71,6 +71,14 @@ class AbstractTier(ABC):
     #: Whether another stream may read a block as soon as its writing is recorded (else only once it is durable).
     ordered_by_events: bool = True
 
+    def view(self, index: tuple[int, int]) -> NDArray[np.float64] | None:
+        """Block ``index`` in place, as an array of any strides that a copy may read or write; None when it must be read and written."""
+        return None
+
+    def host_memory(self) -> NDArray[Any] | None:
+        """The memory behind all views, which a device may page-lock for a run; None when there are no views."""
+        return None
+
     @abstractmethod
     def read(self, index: tuple[int, int], out: NDArray[np.float64]) -> None:
         """Fill ``out``, a row-major array of the tile's shape, with block ``index``.
@@ -123,8 +131,8 @@ class AbstractKernelSet(ABC):
         """``A[k, k] -> L[k, k]``, strict upper part zeroed; a pivot that is not positive sets the flag of column ``k``."""
 
     @abstractmethod
-    def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile) -> None:
-        """``A[i, k] = A[i, k] @ inv(L[k, k]).T``."""
+    def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile, k: int) -> None:
+        """``A[i, k] = A[i, k] @ inv(L[k, k]).T``; ``k`` names the diagonal tile, of which a run has one value."""
 
     @abstractmethod
     def syrk(self, stream: AbstractStream, a_ii: Tile, l_ik: Tile) -> None:

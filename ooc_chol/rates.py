@@ -160,7 +160,7 @@ def _measure_kernels(nb: int) -> dict[str, float]:
         potrf = max(run(factor) - copying, 1e-9)
         syrk, gemm = run(lambda: kernels.syrk(stream, c, a)), run(lambda: kernels.gemm(stream, c, a, b))
         factor()
-        trsm = run(lambda: kernels.trsm(stream, work, b))
+        trsm = run(lambda: kernels.trsm(stream, work, b, 0))
         cube = float(nb) ** 3
         generate = nb * nb / run(lambda: stream.enqueue(lambda: _fill(a, c)))
         return {

@@ -98,7 +98,7 @@ class HostKernels(AbstractKernelSet):
         """
         _enqueue(stream, partial(_potrf, a_kk, _host_flags(flags), k))
 
-    def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile) -> None:
+    def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile, k: int) -> None:
         """``A[i, k] = A[i, k] @ inv(L[k, k]).T``, by substitution; the strict upper part of ``l_kk`` is not read."""
         _enqueue(stream, partial(blas.trsm, l_kk, a_ik))
 

@@ -254,7 +254,7 @@ class DeviceWorker:
         elif task.kind is TaskKind.SYRK:
             kernels.syrk(stream, tile, operands[0])
         elif task.kind is TaskKind.TRSM:
-            kernels.trsm(stream, operands[0], tile)
+            kernels.trsm(stream, operands[0], tile, task.k)
         else:
             kernels.potrf(stream, tile, self.flags, task.k)
             self.flags.copy_back(stream)

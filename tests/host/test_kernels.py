@@ -106,7 +106,7 @@ def test_trsm_is_backward_stable_and_does_not_read_the_upper_triangle(m, n, extr
     rng = np.random.default_rng(seed)
     l_kk, before = lower_tile(rng, n), rng.standard_normal((m, n))
     x, wide = with_leading_dimension(before, extra)
-    KERNELS.trsm(STREAM, np.where(strict_upper(n), np.nan, l_kk), x)
+    KERNELS.trsm(STREAM, np.where(strict_upper(n), np.nan, l_kk), x, 0)
     residual = x.astype(np.longdouble) @ l_kk.T - before
     assert np.all(np.abs(residual) <= trsm_bound(x, l_kk))
     assert np.isnan(wide[:, n:]).all()
@@ -258,7 +258,7 @@ def test_updates_with_nonfinite_operands_end_and_pass_them_on(value):
     for call in (
         lambda out: KERNELS.gemm(STREAM, out, operand, np.eye(40)),
         lambda out: KERNELS.syrk(STREAM, out, operand),
-        lambda out: KERNELS.trsm(STREAM, operand, out),
+        lambda out: KERNELS.trsm(STREAM, operand, out, 0),
     ):
         out = np.ones((40, 40))
         call(out)
@@ -310,7 +310,7 @@ def run_kernel(kind, tiles):
     calls = {
         "gemm": lambda: KERNELS.gemm(STREAM, out, first, second),
         "syrk": lambda: KERNELS.syrk(STREAM, out, first),
-        "trsm": lambda: KERNELS.trsm(STREAM, first, out),
+        "trsm": lambda: KERNELS.trsm(STREAM, first, out, 0),
         "potrf": lambda: KERNELS.potrf(STREAM, out, HostFlags(1), 0),
     }
     calls[kind]()

@@ -1,0 +1,240 @@
+"""The tiers that hold L, and the one in a file: written under another name until it is complete, then only read."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.errors import TierError
+from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
+from ooc_chol.memory.store_base import AbstractStore, check_tile, closed_error
+from ooc_chol.memory.store_file import FileHeader, preallocate, read_fully, read_header, tile_bytes, write_error, write_fully
+from ooc_chol.tiling import TileGrid
+
+__all__ = ["AbstractStore", "FileStore", "MemoryStore", "OverwriteStore"]
+
+#: What a file system answers that does not have locks, or no flushing of folders.
+_CANNOT = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+@final
+class FileStore(AbstractStore):
+    """L in a file; made by :meth:`create` or :meth:`open`.
+
+    Parameters
+    ----------
+    path : str
+        Name of the finished file.
+    descriptor : int
+        Open file descriptor, which the store closes.
+    header : FileHeader
+        What the file says about itself.
+
+    Notes
+    -----
+    Tiles move by ``pread`` and ``pwrite`` on one descriptor, from any number of threads: no mapping, so that pages of the file do
+    not count as memory of the process. A read sees an earlier write of the same process at once, hence ``ordered_by_events``.
+    Closing while another thread reads or writes is the caller's mistake.
+    """
+
+    name = "file"
+    ordered_by_events = True
+
+    def __init__(self, path: str, descriptor: int, header: FileHeader) -> None:
+        self.path = path
+        self.header = header
+        self.grid = header.grid
+        self.layout = header.layout
+        self._descriptor: int | None = descriptor
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], grid: TileGrid, arithmetic_key: Mapping[str, Any] | None = None) -> FileStore:
+        """Create ``path + ".partial"`` at its full size, for writing; :meth:`complete` gives it its name.
+
+        Parameters
+        ----------
+        path : path
+            Name of the finished file. A file of that name stays as it is until :meth:`complete` replaces it.
+        grid : TileGrid
+            Tiles of L.
+        arithmetic_key : mapping, optional
+            Everything that the bits of L depend on, as a JSON object.
+
+        Raises
+        ------
+        TierError
+            The file cannot be created, the disk has too little room, ``path`` is no ordinary file, or another run is writing it.
+        TypeError
+            ``arithmetic_key`` holds something that JSON cannot hold.
+        """
+        final_path = os.path.realpath(path)
+        header = FileHeader(grid, arithmetic_key or {})
+        first_bytes = header.encode()
+        if os.path.exists(final_path) and not os.path.isfile(final_path):
+            raise TierError(f"{final_path}: exists and is no ordinary file; give the name of a file to create or replace")
+        store = cls(final_path, _create_locked(final_path + ".partial"), header)
+        try:
+            preallocate(store._open_descriptor(), header.layout.end, store.partial_path)
+            write_fully(store._open_descriptor(), first_bytes, 0, store.partial_path)
+        except BaseException:
+            store.discard()
+            raise
+        return store
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> FileStore:
+        """Open a complete file for reading.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such file.
+        TierError
+            Not a factor file, damaged, truncated, incomplete, or of a newer version.
+        """
+        name = os.path.realpath(path)
+        descriptor = os.open(name, os.O_RDONLY)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise TierError(f"{name}: no ordinary file; load reads what save or store= wrote")
+            return cls(name, descriptor, read_header(descriptor, name))
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    @property
+    def partial_path(self) -> str:
+        """Name of the file until it is complete."""
+        return self.path + ".partial"
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the file, header included."""
+        return self.layout.end
+
+    def view(self, index: tuple[int, int]) -> None:
+        """None: tiles of a file must be read."""
+        return None
+
+    def read(self, index: tuple[int, int], out: NDArray[np.float64]) -> None:
+        """Fill ``out`` with tile ``index``."""
+        self.read_rows(index, range(self.grid.size(index[0])), out)
+
+    def read_rows(self, index: tuple[int, int], rows: range, out: NDArray[np.float64]) -> None:
+        """Fill ``out`` with rows ``rows`` of tile ``index``, which are contiguous in the file."""
+        columns = self.grid.size(index[1])
+        check_tile(out, (len(rows), columns))
+        offset = self.layout.offset(*index) + rows.start * columns * out.itemsize
+        read_fully(self._open_descriptor(), tile_bytes(out), offset, self._current_path())
+
+    def write(self, index: tuple[int, int], data: NDArray[np.float64]) -> None:
+        """Write ``data`` as tile ``index``."""
+        check_tile(data, self.grid.shape(*index))
+        if self.header.complete:
+            raise TierError(f"{self.path}: tile {tuple(index)} cannot be written, the factor in this file is complete")
+        write_fully(self._open_descriptor(), tile_bytes(data), self.layout.offset(*index), self.partial_path)
+
+    def complete(self) -> None:
+        """Flush the tiles, then mark the header complete, then give the file its name; a second call does nothing.
+
+        Raises
+        ------
+        TierError
+            The disk fails; the file keeps its partial name, and a file of the final name stays as it was.
+        """
+        if self.header.complete:
+            return
+        descriptor = self._open_descriptor()
+        header = replace(self.header, complete=True)
+        try:
+            # 1. All tiles are on the disk. 2. The header says so. 3. The name says so. A crash between two leaves no false claim.
+            os.fsync(descriptor)
+            write_fully(descriptor, header.encode(), 0, self.partial_path)
+            os.fsync(descriptor)
+            os.replace(self.partial_path, self.path)
+            _sync_directory(os.path.dirname(self.path))
+        except TierError:
+            raise
+        except OSError as error:
+            raise write_error(self.path, "the finished factor", error) from error
+        self.header = header
+
+    def discard(self) -> None:
+        """Close the file; remove it unless it is complete."""
+        try:
+            if self._descriptor is not None and not self.header.complete:
+                with suppress(FileNotFoundError):
+                    os.unlink(self.partial_path)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the file; one that is not complete keeps its partial name. A second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _open_descriptor(self) -> int:
+        if self._descriptor is None:
+            raise closed_error(self.name)
+        return self._descriptor
+
+    def _current_path(self) -> str:
+        return self.path if self.header.complete else self.partial_path
+
+
+def _create_locked(path: str) -> int:
+    """Create or empty ``path`` and lock it against other runs; what a killed run left there is replaced."""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise TierError(
+                f"{path}: cannot create the file: {error.strerror}; check that its folder exists and is writable"
+            ) from error
+        try:
+            if _lock(descriptor, path):
+                os.ftruncate(descriptor, 0)
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: str) -> bool:
+    """Lock the open file; False when ``path`` no longer names it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise TierError(f"{path}: another run is writing this file; wait for it, or choose another name") from error
+    except OSError as error:
+        if error.errno not in _CANNOT:  # a file system without locks only loses this guard
+            raise
+    # Between our open and our lock: 1. the other run completes, 2. it renames this very file, 3. it closes it. Emptying it then
+    # would destroy its finished factor, so the name must still lead to the file that we locked.
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _sync_directory(path: str) -> None:
+    """Make a rename in the folder durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT:  # a file system that cannot flush folders orders renames itself
+            raise
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,383 @@
+"""The Cholesky factor that the user gets: solves, determinant, products, and the file it is saved to."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from types import TracebackType
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from ooc_chol.errors import TierError
+from ooc_chol.factor.residual import ResidualSample, sample_residual, source_blocks
+from ooc_chol.factor.solves import backward_solve, forward_solve, multiply, right_hand_side, stream_tiles
+from ooc_chol.memory.sources import AbstractSource, as_source
+from ooc_chol.memory.store import AbstractStore, FileStore
+from ooc_chol.tiling import TileGrid, TileIndex
+
+
+@final
+class CholeskyFactor:
+    """The lower triangular ``L`` with ``A = L @ L.T``, wherever it is stored.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        Tiles of L.
+    store : AbstractStore
+        Holds every tile of L, complete; the factor closes it.
+    arithmetic_key : mapping
+        Everything that the bits of L depend on, as a JSON object.
+    report, trace : object, optional
+        What the run that made L has to say; None for a loaded factor.
+
+    Raises
+    ------
+    TypeError, ValueError
+        ``arithmetic_key`` holds something that JSON cannot hold.
+
+    Notes
+    -----
+    Methods read each tile of a file once per triangular sweep, the next tile while the current one computes; they need memory for
+    the right-hand sides and two to three tiles. Several threads may call them at once; none may be running while it is closed.
+    """
+
+    def __init__(
+        self, grid: TileGrid, store: AbstractStore, arithmetic_key: Mapping[str, Any], report: Any = None, trace: Any = None
+    ) -> None:
+        self.grid = grid
+        self.report = report
+        self.trace = trace
+        #: As it comes back from a file: lists for tuples, strings for keys.
+        self.arithmetic_key: dict[str, Any] = json.loads(json.dumps(dict(arithmetic_key), allow_nan=False))
+        self._store: AbstractStore | None = store
+        self._diagonal: NDArray[np.float64] | None = None
+
+    @property
+    def n(self) -> int:
+        """Order of the matrix."""
+        return self.grid.n
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(n, n)``."""
+        return self.grid.n, self.grid.n
+
+    @property
+    def tile_size(self) -> int:
+        """Order of a tile."""
+        return self.grid.nb
+
+    @property
+    def dtype(self) -> np.dtype[np.float64]:
+        """Type of the entries and of all results."""
+        return np.dtype(np.float64)
+
+    def solve(self, b: ArrayLike) -> NDArray[np.float64]:
+        """Solve ``A x = b``.
+
+        Parameters
+        ----------
+        b : (n,) or (n, m) array_like
+            Right-hand sides; not changed.
+
+        Returns
+        -------
+        (n,) or (n, m) array
+            The solutions.
+
+        Raises
+        ------
+        TypeError
+            ``b`` is complex or no array of numbers.
+        ValueError
+            ``b`` does not have ``n`` rows, or holds a NaN or an infinity.
+        TierError
+            L cannot be read, or the factor is closed.
+
+        Notes
+        -----
+        Cost ``2 n**2 m`` flops and two readings of L. Backward stable: Higham (2002), Thm 10.4.
+        """
+        store, x, shape = self._opened(), *right_hand_side(b, self.n, copy=True)
+        if x.size:
+            forward_solve(store, x)
+            backward_solve(store, x)
+        return x.reshape(shape)
+
+    def half_solve(self, b: ArrayLike) -> NDArray[np.float64]:
+        """Solve ``L y = b``, so that ``y.T @ y`` is ``b.T @ inv(A) @ b``.
+
+        Parameters
+        ----------
+        b : (n,) or (n, m) array_like
+            Right-hand sides; not changed.
+
+        Returns
+        -------
+        (n,) or (n, m) array
+            The solutions.
+
+        Raises
+        ------
+        TypeError, ValueError, TierError
+            As :meth:`solve`.
+
+        Notes
+        -----
+        Cost ``n**2 m`` flops and one reading of L.
+        """
+        store, x, shape = self._opened(), *right_hand_side(b, self.n, copy=True)
+        if x.size:
+            forward_solve(store, x)
+        return x.reshape(shape)
+
+    def matmul(self, z: ArrayLike) -> NDArray[np.float64]:
+        """Multiply ``L @ z``: turns independent unit normals into a sample with covariance A.
+
+        Parameters
+        ----------
+        z : (n,) or (n, m) array_like
+            Right factor; not changed.
+
+        Returns
+        -------
+        (n,) or (n, m) array
+            The product.
+
+        Raises
+        ------
+        TypeError, ValueError, TierError
+            As :meth:`solve`.
+
+        Notes
+        -----
+        Cost ``n**2 m`` flops and one reading of L.
+        """
+        store, factor, shape = self._opened(), *right_hand_side(z, self.n, copy=False)
+        product = multiply(store, factor) if factor.size else np.empty_like(factor)
+        return product.reshape(shape)
+
+    def diagonal(self) -> NDArray[np.float64]:
+        """The diagonal of L.
+
+        Returns
+        -------
+        (n,) array
+            A new array.
+
+        Raises
+        ------
+        TierError
+            L cannot be read, or the factor is closed.
+
+        Notes
+        -----
+        The first call reads the diagonal tiles, ``8 n nb`` bytes; later ones read nothing.
+        """
+        store = self._opened()
+        if self._diagonal is None:
+            diagonal = np.empty(self.n)
+            with closing(stream_tiles(store, [TileIndex(k, k) for k in range(self.grid.nt)])) as tiles:
+                for (k, _), l_kk in tiles:
+                    diagonal[self.grid.start(k) :][: len(l_kk)] = l_kk.diagonal()
+            self._diagonal = diagonal
+        return self._diagonal.copy()
+
+    def logdet(self) -> float:
+        """Logarithm of the determinant of A, ``2 sum(log(L_ii))``.
+
+        Raises
+        ------
+        TierError
+            L cannot be read, or the factor is closed.
+        """
+        return 2.0 * math.fsum(np.log(self.diagonal()))
+
+    def residual(self, a: Any, *, blocks: int = 200, seed: int = 0) -> ResidualSample:
+        """Compute ``A - L @ L.T`` on sampled 64 x 64 sub-blocks, far more accurately than FP64.
+
+        Parameters
+        ----------
+        a : array, path, object or callable
+            The matrix that was factored, as anything that ``cholesky`` takes; or a function ``a(rows, cols)`` that gives the
+            sub-block of two slices. Only the lower triangle counts.
+        blocks : int
+            Blocks to sample; a matrix with no more is computed as a whole.
+        seed : int
+            Seed of the sample.
+
+        Returns
+        -------
+        ResidualSample
+            ``max_scaled_over_sqrt_n`` is at most 4 for a factor that is right.
+
+        Raises
+        ------
+        TypeError, FileNotFoundError
+            ``a`` cannot be read as a matrix, see ``cholesky``.
+        ValueError
+            ``a`` has another shape, or its diagonal is not positive.
+        NonFiniteError
+            ``a`` holds a NaN or an infinity.
+        TierError
+            L or ``a`` cannot be read, or the factor is closed.
+
+        Notes
+        -----
+        Per block at most ``50_000 n`` flops, ``1024 n`` bytes read and as many of memory.
+        """
+        self._opened()
+        if callable(a) and not isinstance(a, AbstractSource):
+            return sample_residual(a, self, blocks=blocks, seed=seed)
+        source = as_source(a)
+        try:
+            if source.n != self.n:
+                raise ValueError(f"the matrix has shape {(source.n, source.n)} but the factor {self.shape}")
+            return sample_residual(source_blocks(source), self, blocks=blocks, seed=seed)
+        finally:
+            if source is not a:
+                source.close()
+
+    def rows(self, rows: range, stop: int) -> NDArray[np.float64]:
+        """Entries ``L[rows, :stop]``.
+
+        Parameters
+        ----------
+        rows : range
+            Rows of L, step 1.
+        stop : int
+            Number of columns.
+
+        Returns
+        -------
+        (len(rows), stop) array
+            A new array; zero above the diagonal.
+
+        Raises
+        ------
+        ValueError
+            The rows or columns leave the matrix.
+        TierError
+            L cannot be read, or the factor is closed.
+
+        Notes
+        -----
+        Reads these rows of each tile only, so that a sample of a factor in a file does not read all of it.
+        """
+        store = self._opened()
+        if rows.step != 1 or rows.start < 0 or max(rows.stop, stop) > self.n:
+            raise ValueError(f"L[{rows.start}:{rows.stop}:{rows.step}, :{stop}] is not inside a factor of shape {self.shape}")
+        out = np.zeros((len(rows), stop))
+        for i in range(rows.start // self.grid.nb, -(-rows.stop // self.grid.nb)):
+            span = self.grid.span(i)
+            part = range(max(rows.start, span.start), min(rows.stop, span.stop))
+            target = out[part.start - rows.start : part.stop - rows.start]
+            self._read_row_part(store, i, range(part.start - span.start, part.stop - span.start), target)
+        return out
+
+    def _read_row_part(self, store: AbstractStore, i: int, rows: range, target: NDArray[np.float64]) -> None:
+        """Fill ``target`` with rows ``rows`` of tile row ``i`` from column 0 on, as far as both reach."""
+        for j in range(min(i + 1, -(-target.shape[1] // self.grid.nb))):
+            piece = np.empty((len(rows), self.grid.size(j)))
+            store.read_rows((i, j), rows, piece)
+            columns = target[:, self.grid.start(j) :][:, : piece.shape[1]]
+            columns[...] = piece[:, : columns.shape[1]]
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """L as a dense ``(n, n)`` array, zero above the diagonal; needs ``8 n**2`` bytes.
+
+        Raises
+        ------
+        ValueError
+            ``copy=False`` was asked for: tiles always have to be copied.
+        TierError
+            L cannot be read, or the factor is closed.
+        """
+        store = self._opened()
+        if copy is False:
+            raise ValueError("a factor is stored in tiles, so that a dense array of it is always a copy; ask without copy=False")
+        dense = np.zeros(self.shape, dtype=self.dtype if dtype is None else dtype)
+        with closing(stream_tiles(store, list(self.grid.tiles()))) as tiles:
+            for (i, j), l_ij in tiles:
+                dense[self.grid.start(i) :, self.grid.start(j) :][: l_ij.shape[0], : l_ij.shape[1]] = l_ij
+        return dense
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the factor to a file that :func:`load` reads.
+
+        Parameters
+        ----------
+        path : path
+            File to create. One of that name is replaced, and only once the new one is complete and on the disk.
+
+        Raises
+        ------
+        TierError
+            The file cannot be written, L cannot be read, or the factor is closed.
+
+        Notes
+        -----
+        Tile by tile through two tiles of memory, from any store.
+        """
+        store = self._opened()
+        target = FileStore.create(path, self.grid, self.arithmetic_key)
+        try:
+            with closing(stream_tiles(store, list(self.grid.tiles()))) as tiles:
+                for index, l_ij in tiles:
+                    target.write(index, l_ij)
+            target.complete()
+        except BaseException:
+            target.discard()
+            raise
+        target.close()
+
+    def close(self) -> None:
+        """Release the store of L; a second call does nothing. ``report`` and ``trace`` stay."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    def __enter__(self) -> CholeskyFactor:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        where = "closed" if self._store is None else f"store={self._store.name!r}"
+        return f"CholeskyFactor(n={self.n}, tile_size={self.tile_size}, {where})"
+
+    def _opened(self) -> AbstractStore:
+        if self._store is None:
+            raise TierError("this factor is closed; use it before its with block ends, or save it and load the file")
+        return self._store
+
+
+def load(path: str | os.PathLike[str]) -> CholeskyFactor:
+    """Open a factor that :meth:`CholeskyFactor.save` or ``cholesky(..., store=path)`` wrote.
+
+    Parameters
+    ----------
+    path : path
+        The file. It stays open until the factor is closed; tiles are read when they are needed.
+
+    Returns
+    -------
+    CholeskyFactor
+        The factor; its ``report`` and ``trace`` are None.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    TierError
+        Not a factor file, damaged, truncated, incomplete, or of a newer version.
+    """
+    store = FileStore.open(path)
+    return CholeskyFactor(store.grid, store, store.header.arithmetic_key)

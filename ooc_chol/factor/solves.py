@@ -1,0 +1,217 @@
+"""Triangular sweeps over a stored factor: every tile passes through memory once, the next one read while this one computes.
+
+All functions take right-hand sides as ``(n, m)`` row-major arrays and hold, beside them, one tile row of ``m`` columns and, when
+the store has no tiles in memory, two tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve_triangular
+
+from ooc_chol.formats import FP64
+from ooc_chol.memory.store import AbstractStore
+from ooc_chol.tiling import TileGrid, TileIndex
+
+
+def right_hand_side(b: ArrayLike, n: int, *, copy: bool) -> tuple[NDArray[np.float64], tuple[int, ...]]:
+    """Check right-hand sides of a matrix of order ``n``.
+
+    Parameters
+    ----------
+    b : (n,) or (n, m) array_like
+        Real numbers.
+    n : int
+        Order of the matrix.
+    copy : bool
+        Whether the result is going to be overwritten.
+
+    Returns
+    -------
+    (n, m) array
+        ``b`` as row-major float64, in new memory if ``copy``.
+    tuple of int
+        The shape of ``b``.
+
+    Raises
+    ------
+    TypeError
+        ``b`` is complex or no array of numbers, or float64 cannot hold them.
+    ValueError
+        ``b`` does not have ``n`` rows, or holds a NaN or an infinity.
+    """
+    raw = np.asarray(b)
+    if raw.dtype.kind not in "fiub" or raw.dtype.itemsize > FP64.itemsize:
+        raise TypeError(
+            f"the right-hand side has dtype {raw.dtype}, but real numbers up to float64 are needed: convert it to float64"
+        )
+    if raw.ndim not in (1, 2) or raw.shape[0] != n:
+        raise ValueError(f"the right-hand side has shape {raw.shape}, but A is ({n}, {n}): it must be ({n},) or ({n}, m)")
+    x = np.array(raw, dtype=np.float64, order="C", copy=True if copy else None)
+    finite = np.isfinite(x)
+    if not finite.all():
+        place = np.unravel_index(int(np.argmin(finite)), x.shape)
+        where = ", ".join(str(int(index)) for index in place)
+        raise ValueError(f"entry [{where}] of the right-hand side is {x[place]}; all must be finite: mend or drop that row")
+    return x if x.ndim == 2 else x.reshape(n, 1), raw.shape
+
+
+def stream_tiles(
+    store: AbstractStore, order: Sequence[TileIndex]
+) -> Generator[tuple[TileIndex, NDArray[np.float64]], None, None]:
+    """Yield tiles in the given order; a tile is valid until the next one is asked for.
+
+    Parameters
+    ----------
+    store : AbstractStore
+        Where the tiles are.
+    order : sequence of TileIndex
+        Which tiles, at least one.
+
+    Yields
+    ------
+    TileIndex, (mb, nb) array
+        The tile, row-major. From a memory store it is the stored tile itself: never write into it.
+
+    Raises
+    ------
+    TierError
+        A tile cannot be read.
+
+    Notes
+    -----
+    Close the generator (``contextlib.closing``): that ends its thread even when the loop over it fails.
+    """
+    if store.view(order[0]) is None:
+        yield from _read_ahead(store, order)
+        return
+    for index in order:
+        tile = store.view(index)
+        assert tile is not None  # a store has all its tiles in memory, or none
+        yield index, tile
+
+
+def _read_ahead(store: AbstractStore, order: Sequence[TileIndex]) -> Generator[tuple[TileIndex, NDArray[np.float64]], None, None]:
+    """Read each tile in a second thread while the one before it is in use."""
+    largest = max(store.grid.entries(*index) for index in order)
+    buffers = [np.empty(largest), np.empty(largest)]
+
+    def read(position: int) -> NDArray[np.float64]:
+        index = order[position]
+        tile = buffers[position % 2][: store.grid.entries(*index)].reshape(store.grid.shape(*index))
+        store.read(index, tile)
+        return tile
+
+    with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
+        ahead = reader.submit(read, 0)
+        for position, index in enumerate(order):
+            tile = ahead.result()
+            # The buffer of position + 1 is free: its last tile, position - 1, went out of use when this one was asked for.
+            if position + 1 < len(order):
+                ahead = reader.submit(read, position + 1)
+            yield index, tile
+
+
+def _rows(x: NDArray[np.float64], grid: TileGrid, i: int) -> NDArray[np.float64]:
+    """The rows of ``x`` that belong to tile row ``i``, in place."""
+    span = grid.span(i)
+    return x[span.start : span.stop]
+
+
+def forward_solve(store: AbstractStore, x: NDArray[np.float64]) -> None:
+    """Solve ``L y = x`` in place of ``x``.
+
+    Parameters
+    ----------
+    store : AbstractStore
+        Holds L.
+    x : (n, m) array
+        Right-hand sides, row-major, ``m >= 1``; holds ``y`` on return.
+
+    Raises
+    ------
+    TierError
+        A tile cannot be read.
+
+    Notes
+    -----
+    Cost ``n**2 m`` flops and one reading of L in its stored order. Row-wise backward stable: Higham (2002), Thm 8.5.
+    """
+    grid = store.grid
+    product = np.empty((min(grid.nb, grid.n), x.shape[1]))
+    with closing(stream_tiles(store, list(grid.tiles()))) as tiles:
+        for (i, j), l_ij in tiles:
+            x_i = _rows(x, grid, i)
+            if i == j:  # x[i] = inv(L[i, i]) @ x[i]
+                x_i[...] = solve_triangular(l_ij, x_i, lower=True, check_finite=False)
+            else:  # x[i] -= L[i, j] @ x[j]
+                x_i -= np.matmul(l_ij, _rows(x, grid, j), out=product[: len(x_i)])
+
+
+def backward_solve(store: AbstractStore, x: NDArray[np.float64]) -> None:
+    """Solve ``L.T y = x`` in place of ``x``.
+
+    Parameters
+    ----------
+    store : AbstractStore
+        Holds L.
+    x : (n, m) array
+        Right-hand sides, row-major, ``m >= 1``; holds ``y`` on return.
+
+    Raises
+    ------
+    TierError
+        A tile cannot be read.
+
+    Notes
+    -----
+    Cost ``n**2 m`` flops and one reading of L from its last tile to its first. Backward stable as :func:`forward_solve`.
+    """
+    grid = store.grid
+    product = np.empty((min(grid.nb, grid.n), x.shape[1]))
+    with closing(stream_tiles(store, list(grid.tiles())[::-1])) as tiles:
+        for (i, j), l_ij in tiles:
+            x_i, x_j = _rows(x, grid, i), _rows(x, grid, j)
+            if i == j:  # x[i] = inv(L[i, i]).T @ x[i]
+                x_i[...] = solve_triangular(l_ij, x_i, lower=True, trans=1, check_finite=False)
+            else:  # x[j] -= L[i, j].T @ x[i]
+                x_j -= np.matmul(l_ij.T, x_i, out=product[: len(x_j)])
+
+
+def multiply(store: AbstractStore, z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Multiply ``L @ z``.
+
+    Parameters
+    ----------
+    store : AbstractStore
+        Holds L.
+    z : (n, m) array
+        Row-major, ``m >= 1``; not changed.
+
+    Returns
+    -------
+    (n, m) array
+        The product.
+
+    Raises
+    ------
+    TierError
+        A tile cannot be read.
+
+    Notes
+    -----
+    Cost ``n**2 m`` flops and one reading of L in the order in which it is stored.
+    """
+    grid = store.grid
+    y = np.zeros_like(z)
+    product = np.empty((min(grid.nb, grid.n), z.shape[1]))
+    with closing(stream_tiles(store, list(grid.tiles()))) as tiles:
+        for (i, j), l_ij in tiles:  # y[i] += L[i, j] @ z[j]
+            y_i = _rows(y, grid, i)
+            y_i += np.matmul(l_ij, _rows(z, grid, j), out=product[: len(y_i)])
+    return y

@@ -1,0 +1,60 @@
+"""Matrices, their factors by LAPACK, and every kind of store with such a factor in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from ooc_chol.factor import CholeskyFactor
+from ooc_chol.memory.store import AbstractStore, FileStore, MemoryStore, OverwriteStore
+from ooc_chol.tiling import TileGrid
+
+KEY = {"n": "as the grid", "engine": "test", "formats": ["fp64"], "threads": 1}
+
+
+def strided(grid: TileGrid) -> NDArray[np.float64]:
+    """An ``(n, n)`` array of NaN with a negative and a non-unit stride."""
+    return np.full((2 * grid.n, 3 * grid.n), np.nan)[::-2, ::3]
+
+
+#: Every kind of store, by name: a function of the grid and an empty folder.
+STORES: dict[str, Callable[[TileGrid, Path], AbstractStore]] = {
+    "memory": lambda grid, folder: MemoryStore(grid),
+    "file": lambda grid, folder: FileStore.create(folder / "L.ooc", grid, KEY),
+    "over C": lambda grid, folder: OverwriteStore(np.full((grid.n, grid.n), np.nan), grid),
+    "over Fortran": lambda grid, folder: OverwriteStore(np.full((grid.n, grid.n), np.nan, order="F"), grid),
+    "over strided": lambda grid, folder: OverwriteStore(strided(grid), grid),
+}
+
+
+def random_spd(n: int, seed: int, condition: float = 1e3) -> NDArray[np.float64]:
+    """A symmetric positive definite matrix with eigenvalues from 1 down to ``1 / condition``."""
+    basis, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((n, n)))
+    a = (basis * np.geomspace(1.0, 1.0 / condition, n)) @ basis.T
+    return (a + a.T) / 2
+
+
+def write_factor(l_dense: NDArray[np.float64], store: AbstractStore) -> None:
+    """Write the lower triangular ``l_dense`` tile by tile, and complete the store."""
+    grid = store.grid
+    for i, j in grid.tiles():
+        rows, cols = grid.span(i), grid.span(j)
+        store.write((i, j), np.ascontiguousarray(l_dense[rows.start : rows.stop, cols.start : cols.stop]))
+    store.complete()
+
+
+def factor_in(kind: str, l_dense: NDArray[np.float64], nb: int, folder: Path) -> CholeskyFactor:
+    """The factor object over ``l_dense`` in a store of the given kind."""
+    grid = TileGrid(len(l_dense), nb)
+    store = STORES[kind](grid, folder)
+    write_factor(l_dense, store)
+    return CholeskyFactor(grid, store, KEY)
+
+
+def lapack_factor(a: NDArray[np.float64]) -> NDArray[np.float64]:
+    """L of ``a`` by LAPACK's POTRF."""
+    return np.asarray(scipy.linalg.cholesky(a, lower=True))

@@ -64,6 +64,10 @@ class MemoryStore(AbstractStore):
         raw = self._bytes[start : start + self.layout.nbytes(*index)]
         return raw.view(np.float64).reshape(self.grid.shape(*index))
 
+    def host_memory(self) -> NDArray[np.uint8] | None:
+        """All tiles and the unused bytes between them, as whole pages; None once the store is closed."""
+        return self._bytes
+
     def read(self, index: tuple[int, int], out: NDArray[np.float64]) -> None:
         """Copy tile ``index`` into ``out``."""
         check_tile(out, self.grid.shape(*index))

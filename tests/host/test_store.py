@@ -135,6 +135,18 @@ def test_memory_tiles_start_at_pages_and_views_are_the_store(n: int, nb: int) ->
         assert (read_tile(store, index) == number).all()
 
 
+def test_the_memory_behind_the_views_is_whole_pages() -> None:
+    store = MemoryStore(TileGrid(100, 30))
+    memory = store.host_memory()
+    assert memory is not None
+    assert (memory.ctypes.data % 4096, memory.nbytes % 4096) == (0, 0)
+    for index in store.grid.tiles():
+        start = store.view(index).ctypes.data - memory.ctypes.data
+        assert 0 <= start <= memory.nbytes - store.view(index).nbytes
+    store.close()
+    assert store.host_memory() is None
+
+
 def test_refused_memory_is_a_budget_error_with_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise MemoryError

@@ -144,8 +144,10 @@ class DeviceWorker:
             self._loop()
         except BaseException as caught:  # handed to the coordinating thread, which raises it
             error = caught
-            self.device.abort()
+        # Told before the streams are aborted: a device that waits for this one then fails too, and its error must come second.
         self._news.put(_News(self.number, True, error, 0))
+        if error is not None:
+            self.device.abort()
 
     def _loop(self) -> None:
         event: WorkerEvent | _Failure = Start()

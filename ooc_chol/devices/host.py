@@ -151,7 +151,7 @@ class HostStream(AbstractStream):
 
 
 class HostArena(AbstractArena):
-    """Anonymous memory cut into slots; given back to the system as soon as it is closed."""
+    """Anonymous memory cut into slots."""
 
     def __init__(self, n_slots: int, slot_bytes: int) -> None:
         self.n_slots = n_slots
@@ -165,6 +165,11 @@ class HostArena(AbstractArena):
         """The first entries of ``slot`` as a row-major array."""
         start = slot * (self.slot_bytes // 8)
         return self._entries[start : start + shape[0] * shape[1]].reshape(shape)
+
+    def release(self) -> None:
+        """Give the memory back to the system, also while tiles of it are in sight, as from the traceback of an error."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._memory.madvise(mmap.MADV_DONTNEED)
 
 
 class HostDevice(AbstractDevice):
@@ -187,6 +192,7 @@ class HostDevice(AbstractDevice):
         self.kernels = kernels
         self._create_flags = create_flags
         self._streams: list[HostStream] = []
+        self._arenas: list[HostArena] = []
 
     def allocate(self, n_slots: int, slot_bytes: int) -> HostArena:
         """Allocate the arena, unless the machine has less free memory than that."""
@@ -194,7 +200,8 @@ class HostDevice(AbstractDevice):
         if n_slots * slot_bytes > free:
             advice = f"the machine has {format_bytes(free)} free; give a smaller memory_budget"
             raise BudgetError(f"arena of {self.name}", n_slots * slot_bytes, free, advice)
-        return HostArena(n_slots, slot_bytes)
+        self._arenas.append(HostArena(n_slots, slot_bytes))
+        return self._arenas[-1]
 
     def create_flags(self, nt: int) -> AbstractFlags:
         """Clear flags for ``nt`` tile columns."""
@@ -229,9 +236,11 @@ class HostDevice(AbstractDevice):
             stream.abort()
 
     def close(self) -> None:
-        """End all threads."""
+        """End all threads and give back the arena."""
         while self._streams:
             self._streams.pop().close()
+        while self._arenas:
+            self._arenas.pop().release()
 
 
 def _host(stream: AbstractStream) -> HostStream:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from ctypes import CFUNCTYPE, PYFUNCTYPE, byref, c_char, c_char_p, c_double, c_int, c_void_p, py_object, pythonapi
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -255,6 +256,36 @@ def current_threads() -> int:
     return 0 if library is None else int(library["num_threads"])
 
 
+class _SharedLimit:
+    """The number of threads that all runs of the process agree on: the least that any of them asked for."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._counts: list[int] = []
+        self._before: Any = None
+
+    def enter(self, count: int) -> None:
+        """Add a run that needs calls of at most ``count`` threads."""
+        with self._lock:
+            self._counts.append(count)
+            limiter = threadpoolctl.threadpool_limits(limits=min(self._counts), user_api="blas")
+            if len(self._counts) == 1:
+                self._before = limiter
+
+    def leave(self, count: int) -> None:
+        """Remove it again; the last one out restores what the first one found."""
+        with self._lock:
+            self._counts.remove(count)
+            if self._counts:
+                threadpoolctl.threadpool_limits(limits=min(self._counts), user_api="blas")
+            else:
+                self._before.restore_original_limits()
+
+
+# The number belongs to the library, hence to the process: two runs at once must not restore each other's.
+_limit = _SharedLimit()
+
+
 @contextmanager
 def blas_threads(count: int) -> Iterator[None]:
     """Let every BLAS call of this process use ``count`` threads inside the ``with`` block, and restore the number after it.
@@ -268,8 +299,15 @@ def blas_threads(count: int) -> Iterator[None]:
     ------
     ValueError
         ``count`` is smaller than 1.
+
+    Notes
+    -----
+    Blocks may overlap, in one thread or in several: the least count holds, and the last to end restores the number.
     """
     if count < 1:
         raise ValueError(f"blas threads: {count} were asked for, but a call uses at least 1")
-    with threadpoolctl.threadpool_limits(limits=count, user_api="blas"):
+    _limit.enter(count)
+    try:
         yield
+    finally:
+        _limit.leave(count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ooc_chol.config import FactorOptions, format_bytes, parse_bytes
+from ooc_chol.config import FactorOptions, parse_bytes
 from ooc_chol.devices import default_budget, resolve_devices
 from ooc_chol.errors import BudgetError, ScheduleError
 from ooc_chol.formats import FP64
@@ -27,6 +27,8 @@ from ooc_chol.tiling import TileGrid
 
 #: Least tiles on a device: an accumulator and the two operands of a GEMM.
 LEAST_SLOTS = 3
+#: Slots are whole pages.
+PAGE_BYTES = 4096
 #: Tile orders that the planner chooses from on the host.
 HOST_TILE_SIZES = (2048, 1024, 512, 256, 128, 64, 32, 16)
 
@@ -109,10 +111,11 @@ def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, name: str)
     """Slots within the budget, no more than the whole triangle and its prefetch can use."""
     workspace = HostKernels().workspace_bytes(grid.nb)
     largest = grid.size(0)
-    slot_bytes = -(-FP64.itemsize * largest * largest // 4096) * 4096
+    slot_bytes = -(-FP64.itemsize * largest * largest // PAGE_BYTES) * PAGE_BYTES
     needed = min(LEAST_SLOTS, grid.n_tiles) * slot_bytes + workspace
     if budget_bytes < needed:
-        advice = f"give {format_bytes(needed)} or more, or a tile_size smaller than {grid.nb}"
+        smaller = f", or a tile_size smaller than {grid.nb}" if slot_bytes > PAGE_BYTES else ""
+        advice = f"give that much or more{smaller}"
         raise BudgetError(f"memory_budget of {name}", needed, budget_bytes, advice)
     n_slots = (budget_bytes - workspace) // slot_bytes
     prefetch = prefetch_slots(n_slots) if policy.overlaps else 0

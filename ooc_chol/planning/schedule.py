@@ -66,8 +66,10 @@ def check_schedule(schedule: Schedule) -> None:
     Raises
     ------
     ScheduleError
-        A task is missing, repeated, out of order, or the devices wait on each other for ever.
+        A task is missing, repeated, out of order or on another device than the rest of its row, or the devices wait on each other
+        for ever.
     """
+    _check_owners(schedule)
     updates: dict[tuple[int, int], int] = dict.fromkeys(schedule.grid.tiles(), 0)
     position = [0] * len(schedule.tasks)
     final: set[tuple[int, int]] = set()
@@ -87,6 +89,15 @@ def check_schedule(schedule: Schedule) -> None:
     if len(final) != schedule.grid.n_tiles:
         missing = next(index for index in schedule.grid.tiles() if index not in final)
         raise ScheduleError(f"tile {tuple(missing)} is never made final")
+
+
+def _check_owners(schedule: Schedule) -> None:
+    """Each tile row is changed by one device only: another one would read updates that are never written."""
+    owners: dict[int, int] = {}
+    for device, tasks in enumerate(schedule.tasks):
+        for task in tasks:
+            if owners.setdefault(task.i, device) != device:
+                raise ScheduleError(f"{task} stands on device {device}, but row {task.i} belongs to device {owners[task.i]}")
 
 
 def _apply(task: Task, updates: dict[tuple[int, int], int], final: set[tuple[int, int]]) -> None:

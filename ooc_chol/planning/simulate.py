@@ -58,8 +58,8 @@ def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None) -
     Raises
     ------
     ScheduleError
-        A step uses a tile that is not in its slot, overwrites one that is still there, fetches a value that nobody writes (the
-        plan would block), or leaves a tile of L unwritten.
+        A step uses a tile that is not in its slot, overwrites one that is still there, evicts one that is not, waits on a later
+        step, fetches a value that nobody writes (the plan would block), or a tile of L is left unwritten.
     """
     runs = [_DeviceRun(program) for program in programs]
     stored: dict[BlockKey, float] = {}
@@ -87,6 +87,8 @@ def _advance(run: _DeviceRun, grid: TileGrid, rates: Rates | None, stored: dict[
         if step.needs_store and step.block not in stored:
             break
         _check(run, step)
+        if any(earlier >= run.next for earlier in step.waits):
+            raise ScheduleError(f"{step.label} waits on step {max(step.waits)}, which is enqueued after it")
         start = max([run.free_at[step.stream], *[run.ends[earlier] for earlier in step.waits]])
         if step.needs_store:
             start = max(start, stored[step.block])
@@ -103,10 +105,14 @@ def _advance(run: _DeviceRun, grid: TileGrid, rates: Rates | None, stored: dict[
 def _check(run: _DeviceRun, step: Step) -> None:
     """Verify the slots that ``step`` uses and apply its effect on them."""
     for index in step.evicts:
+        if index not in run.where:
+            raise ScheduleError(f"{step.label}: tile {tuple(index)} is to be evicted, but is not on the device")
         run.slots.pop(run.where.pop(index))
     if step.kind in (StepKind.FETCH, StepKind.GENERATE):
         if step.slot in run.slots or not 0 <= step.slot < run.program.n_slots:
             raise ScheduleError(f"{step.label}: slot {step.slot} is not free")
+        if step.tile in run.where:
+            raise ScheduleError(f"{step.label}: the tile is on the device already, in slot {run.where[step.tile]}")
         run.slots[step.slot] = step.block
         run.where[step.tile] = step.slot
         return

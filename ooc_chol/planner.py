@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from ooc_chol.config import FactorOptions, parse_bytes
 from ooc_chol.devices import default_budget, resolve_devices
@@ -31,6 +32,8 @@ LEAST_SLOTS = 3
 PAGE_BYTES = 4096
 #: Tile orders that the planner chooses from on the host.
 HOST_TILE_SIZES = (2048, 1024, 512, 256, 128, 64, 32, 16)
+#: Panel shapes whose plans are simulated when seconds are to be least.
+FINALISTS = 3
 
 
 @dataclass(frozen=True)
@@ -152,23 +155,34 @@ def _best_plan(request: _Request) -> Plan:
     shapes = [uniform_panels(request.grid.nt, 1, 1)]
     if request.policy.widens_panels:
         shapes = candidate_panels(request.grid.nt, request.capacity, len(request.devices))
-    counted = []
-    for panels in shapes:
-        schedule = LeftLookingScheduler().schedule(request.grid, owners, panels)
-        fetches = _count_fetches(request, schedule) if len(shapes) > 1 else 0
-        if fetches is not None:
-            counted.append((fetches, panels, schedule))
-    counted.sort(key=lambda entry: entry[0])
-    if not counted:
-        raise ScheduleError(f"no panel shape fits {request.capacity} tiles")
-    finalists = counted[:3] if request.objective == "seconds" and request.rates is not None else counted[:1]
-    plans = [_plan_of(request, owners, panels, schedule) for _, panels, schedule in finalists]
+    simulates = request.objective == "seconds" and request.rates is not None
+    finalists = _finalists(request, owners, shapes, FINALISTS if simulates else 1)
+    plans = [_plan_of(request, owners, panels, schedule) for panels, schedule in finalists]
     return min(plans, key=lambda plan: plan.timeline.seconds)  # the timeline is the simulator's check of the plan
 
 
-def _count_fetches(request: _Request, schedule: Schedule) -> int | None:
-    """Tiles fetched by all devices, or None when the shapes do not fit."""
-    counter = FetchCounter()
+def _finalists(
+    request: _Request, owners: Sequence[int], shapes: Sequence[Sequence[Panel]], wanted: int
+) -> list[tuple[Sequence[Panel], Schedule]]:
+    """The ``wanted`` shapes that fetch least; a count ends early once it cannot be among them."""
+    counted: list[tuple[int, Sequence[Panel], Schedule]] = []
+    for panels in shapes:
+        schedule = LeftLookingScheduler().schedule(request.grid, owners, panels)
+        limit = counted[wanted - 1][0] if len(counted) >= wanted else inf
+        fetches = _count_fetches(request, schedule, limit) if len(shapes) > 1 else 0
+        if fetches is not None:
+            counted.append((fetches, panels, schedule))
+            counted.sort(key=lambda entry: entry[0])
+        if wanted == 1 and fetches == request.grid.n_tiles:
+            break  # every tile once: nothing fetches less
+    if not counted:
+        raise ScheduleError(f"no panel shape fits {request.capacity} tiles")
+    return [(panels, schedule) for _, panels, schedule in counted[:wanted]]
+
+
+def _count_fetches(request: _Request, schedule: Schedule, limit: float) -> int | None:
+    """Tiles fetched by all devices, or None when the shapes do not fit or fetch more than ``limit``."""
+    counter = FetchCounter(limit)
     try:
         for tasks in schedule.tasks:
             ResidencyPlanner(tasks, request.capacity, request.policy, request.eviction).run(counter)

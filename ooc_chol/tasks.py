@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from ooc_chol.tiling import TileGrid, TileIndex
+from ooc_chol.tiling import TileGrid
 
 
 class TaskKind(IntEnum):
@@ -30,19 +30,19 @@ class Task(NamedTuple):
     k: int
 
     @property
-    def output(self) -> TileIndex:
+    def output(self) -> tuple[int, int]:
         """The tile that the task changes."""
-        return TileIndex(self.i, self.j)
+        return self.i, self.j
 
     @property
-    def reads(self) -> tuple[TileIndex, ...]:
+    def reads(self) -> tuple[tuple[int, int], ...]:
         """The final tiles that the task reads besides its output."""
         if self.kind is TaskKind.GEMM:
-            return TileIndex(self.i, self.k), TileIndex(self.j, self.k)
+            return (self.i, self.k), (self.j, self.k)
         if self.kind is TaskKind.SYRK:
-            return (TileIndex(self.i, self.k),)
+            return ((self.i, self.k),)
         if self.kind is TaskKind.TRSM:
-            return (TileIndex(self.j, self.j),)
+            return ((self.j, self.j),)
         return ()
 
     def __str__(self) -> str:

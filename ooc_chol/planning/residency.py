@@ -37,15 +37,28 @@ class AbstractResidencySink(ABC):
         """Drop the device's copy of a tile."""
 
 
-class FetchCounter(AbstractResidencySink):
-    """Counts fetched tiles and nothing else: the cheap way to compare panel shapes."""
+class TooManyFetchesError(ScheduleError):
+    """A count passed its limit: other panel shapes are known to fetch less."""
 
-    def __init__(self) -> None:
+
+class FetchCounter(AbstractResidencySink):
+    """Counts fetched tiles and nothing else: the cheap way to compare panel shapes.
+
+    Parameters
+    ----------
+    limit : float
+        Fetches beyond which the count is of no use and :class:`TooManyFetchesError` ends it.
+    """
+
+    def __init__(self, limit: float = float("inf")) -> None:
         self.fetches = 0
+        self._limit = limit
 
     def fetch(self, index: Index, version: int) -> None:
         """Count one fetch."""
         self.fetches += 1
+        if self.fetches > self._limit:
+            raise TooManyFetchesError(f"more than {self._limit} tiles are fetched")
 
     def compute(self, task: Task) -> None:
         """Count nothing."""
@@ -57,15 +70,15 @@ class FetchCounter(AbstractResidencySink):
         """Count nothing."""
 
 
-def next_uses(tasks: Sequence[Task]) -> list[tuple[int, ...]]:
+def next_uses(outputs: Sequence[Index], reads: Sequence[Sequence[Index]]) -> list[tuple[int, ...]]:
     """For each task, the next position at which its output (once final) and each tile that it reads are read again."""
     upcoming: dict[Index, int] = {}
-    uses: list[tuple[int, ...]] = [()] * len(tasks)
-    for position in range(len(tasks) - 1, -1, -1):
-        task = tasks[position]
-        reads = task.reads
-        uses[position] = (upcoming.get((task.i, task.j), NEVER), *[upcoming.get(tile, NEVER) for tile in reads])
-        for tile in reads:
+    following = upcoming.get
+    uses: list[tuple[int, ...]] = [()] * len(outputs)
+    for position in range(len(outputs) - 1, -1, -1):
+        tiles = reads[position]
+        uses[position] = (following(outputs[position], NEVER), *[following(tile, NEVER) for tile in tiles])
+        for tile in tiles:
             upcoming[tile] = position
     return uses
 
@@ -95,7 +108,9 @@ class ResidencyPlanner:
         self._capacity = capacity
         self._policy = policy
         self._eviction = eviction
-        self._uses = next_uses(tasks)
+        self._outputs: list[Index] = [(task.i, task.j) for task in tasks]
+        self._reads: list[tuple[Index, ...]] = [task.reads for task in tasks]
+        self._uses = next_uses(self._outputs, self._reads)
         self._accumulators: set[Index] = set()
         self._cached: dict[Index, int] = {}  # final tile -> stamp of its newest entry in the heap
         self._heap: list[tuple[int, int, Index]] = []
@@ -109,25 +124,27 @@ class ResidencyPlanner:
         ScheduleError
             One task's tiles, together with the accumulators that must stay, exceed the capacity.
         """
+        settles_updates = not self._policy.keeps_accumulator or self._eviction is None
         for position, task in enumerate(self._tasks):
             self._place(task, position, sink)
             sink.compute(task)
-            self._settle(task, position, sink)
+            if settles_updates or task.kind <= TaskKind.TRSM:
+                self._settle(task, position, sink)
         for index in list(self._cached):
             self._drop(index, sink)
 
     def _place(self, task: Task, position: int, sink: AbstractResidencySink) -> None:
         """Bring the output and the operands of ``task`` onto the device."""
-        needed = (task.output, *task.reads)
-        if task.output not in self._accumulators:
-            self._make_room(needed, sink)
-            sink.fetch(task.output, task.k)
-            self._accumulators.add(task.output)
-        for at, tile in enumerate(task.reads, start=1):
+        output, reads, uses = self._outputs[position], self._reads[position], self._uses[position]
+        if output not in self._accumulators:
+            self._make_room((output, *reads), sink)
+            sink.fetch(output, task.k)
+            self._accumulators.add(output)
+        for at, tile in enumerate(reads, start=1):
             if tile not in self._cached:
-                self._make_room(needed, sink)
+                self._make_room((output, *reads), sink)
                 sink.fetch(tile, tile[1] + 1)
-            self._touch(tile, position, self._uses[position][at])
+            self._touch(tile, position, uses[at])
 
     def _settle(self, task: Task, position: int, sink: AbstractResidencySink) -> None:
         """After ``task``: write what is final (or must not stay), and drop what the policy does not keep."""

@@ -9,6 +9,7 @@ from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.program import Program, Step, StepKind, StreamKind
+from ooc_chol.planning.residency import Index
 from ooc_chol.tiling import TileGrid
 
 
@@ -34,8 +35,8 @@ class _DeviceRun:
     starts: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
     free_at: list[float] = field(default_factory=lambda: [0.0] * len(StreamKind))
-    slots: dict[int, BlockKey] = field(default_factory=dict)
-    where: dict[tuple[int, int], int] = field(default_factory=dict)
+    slots: dict[int, tuple[Index, int]] = field(default_factory=dict)  # tile and version in each slot that is taken
+    where: dict[Index, int] = field(default_factory=dict)
 
 
 def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None) -> Timeline:
@@ -113,14 +114,20 @@ def _check(run: _DeviceRun, step: Step) -> None:
             raise ScheduleError(f"{step.label}: slot {step.slot} is not free")
         if step.tile in run.where:
             raise ScheduleError(f"{step.label}: the tile is on the device already, in slot {run.where[step.tile]}")
-        run.slots[step.slot] = step.block
+        run.slots[step.slot] = step.tile, step.version
         run.where[step.tile] = step.slot
         return
     expected = step.version - 1 if step.task is not None else step.version
-    if run.slots.get(step.slot) != BlockKey("L", step.tile, expected):
-        raise ScheduleError(f"{step.label}: slot {step.slot} holds {run.slots.get(step.slot)}, not version {expected}")
+    _expect(run, step, step.slot, (step.tile, expected))
     if step.task is not None:
-        for slot, (i, j) in zip(step.operands, step.task.reads, strict=True):
-            if run.slots.get(slot) != BlockKey("L", (i, j), j + 1):
-                raise ScheduleError(f"{step.label}: operand {(i, j)} is not in slot {slot}")
-        run.slots[step.slot] = step.block
+        for slot, tile in zip(step.operands, step.task.reads, strict=True):
+            _expect(run, step, slot, (tile, tile[1] + 1))
+        run.slots[step.slot] = step.tile, step.version
+
+
+def _expect(run: _DeviceRun, step: Step, slot: int, value: tuple[Index, int]) -> None:
+    """Verify that ``slot`` holds version ``value[1]`` of tile ``value[0]``."""
+    held = run.slots.get(slot)
+    if held != value:
+        holds = "is empty" if held is None else f"holds {BlockKey('L', *held)}"
+        raise ScheduleError(f"{step.label}: slot {slot} {holds}, not {BlockKey('L', *value)}")

@@ -1,8 +1,8 @@
 """Panels and row groups: how wide to go at each column, and how many rows to update together.
 
 A panel ``[k0, k0 + width)`` is updated by row groups of ``height`` tile rows. A group's ``width * height`` accumulators stay on
-the device while k sweeps ``0..k0``; each k needs ``width + height`` operand tiles. ``height == 1`` with the panel's own rows
-resident is the held-rows order; small memories take blocks.
+the device while k sweeps ``0..k0``; each k needs the panel's ``width`` operand tiles and those of the group one after the other.
+``height == 1`` with the panel's own rows resident is the held-rows order; small memories take blocks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,12 @@ def own_rows_need(k0: int, width: int) -> int:
     return triangle if k0 == 0 else triangle + width
 
 
-def varying_panels(nt: int, capacity: int, n_devices: int = 1) -> tuple[Panel, ...]:
+def tallest_group(width: int, capacity: int) -> int:
+    """Most rows of a group: its accumulators, ``width`` operands of the panel and one of its own must fit at once."""
+    return (capacity - width - 1) // width
+
+
+def varying_panels(nt: int, capacity: int, n_devices: int = 1, *, sweeps_whole_columns: bool = False) -> tuple[Panel, ...]:
     """Widths and heights that make the estimated loads least, by dynamic programming from the last column back.
 
     Parameters
@@ -42,6 +47,9 @@ def varying_panels(nt: int, capacity: int, n_devices: int = 1) -> tuple[Panel, .
         Tiles that fit on each device.
     n_devices : int
         Devices that share the rows.
+    sweeps_whole_columns : bool
+        Estimate that a group keeps its operands of one k on the device together, instead of one at a time. The truth lies
+        between: the better of both shapes fetches up to 5 % fewer tiles than either.
 
     Returns
     -------
@@ -60,7 +68,7 @@ def varying_panels(nt: int, capacity: int, n_devices: int = 1) -> tuple[Panel, .
         for width in range(1, nt - k0 + 1):
             if width > 1 and own_rows_need(k0, width) > capacity:
                 break
-            loads, height = _cheapest_height(nt - k0, k0, width, capacity, n_devices)
+            loads, height = _cheapest_height(nt - k0, k0, width, capacity, n_devices, sweeps_whole_columns)
             if loads + best[k0 + width] < best[k0]:
                 best[k0] = loads + best[k0 + width]
                 choice[k0] = (width, height)
@@ -71,26 +79,30 @@ def varying_panels(nt: int, capacity: int, n_devices: int = 1) -> tuple[Panel, .
     return tuple(panels)
 
 
-def _cheapest_height(rows: int, k0: int, width: int, capacity: int, n_devices: int) -> tuple[float, int]:
+def _cheapest_height(rows: int, k0: int, width: int, capacity: int, n_devices: int, whole_columns: bool) -> tuple[float, int]:
     """Least estimated loads of one panel, and the height that gives them."""
     others = -(-(rows - width) // n_devices)
     streamed = rows * k0 / n_devices
     if others == 0:
         return streamed, 1
-    heights = np.arange(1, max(1, min(others, capacity // width)) + 1)
-    fits = (width * heights + width + heights <= capacity) | (heights == 1)
+    heights = np.arange(1, max(1, min(others, tallest_group(width, capacity))) + 1)
     own = width * k0 + width * (width + 1) // 2
-    resident = np.maximum(0, capacity - width * heights - heights - 1)
+    resident = np.maximum(0, capacity - width * heights - (heights if whole_columns else 0) - 1)
     reloads = -(-others // heights) * np.maximum(0, own - resident)
-    loads = np.where(fits, streamed + reloads, np.inf)
-    at = int(np.argmin(loads))
-    return float(loads[at]), int(heights[at])
+    at = int(np.argmin(reloads))
+    return streamed + float(reloads[at]), int(heights[at])
 
 
 def candidate_panels(nt: int, capacity: int, n_devices: int = 1) -> list[tuple[Panel, ...]]:
-    """Panel shapes worth counting exactly: the dynamic program's, plain columns, and a few uniform shapes that fit."""
-    shapes = [varying_panels(nt, capacity, n_devices), uniform_panels(nt, 1, 1)]
-    for width, height in ((2, 1), (2, 2), (4, 2), (4, 4)):
-        if own_rows_need(1, width) <= capacity and width * height + width + height <= capacity and width < nt:
+    """Panel shapes worth counting exactly: plain columns, the dynamic program's, and small uniform shapes that fit.
+
+    Plain columns read every tile once when about half of the triangle fits, and come first then; below, the dynamic program's
+    shapes are better by far.
+    """
+    plain = uniform_panels(nt, 1, 1)
+    shapes = [varying_panels(nt, capacity, n_devices, sweeps_whole_columns=whole) for whole in (False, True)]
+    for width, height in ((2, 1), (2, 2)):
+        if own_rows_need(1, width) <= capacity and height <= tallest_group(width, capacity) and width < nt:
             shapes.append(uniform_panels(nt, width, height))
+    shapes.insert(0 if 4 * capacity >= nt * nt else len(shapes), plain)
     return list(dict.fromkeys(shapes))

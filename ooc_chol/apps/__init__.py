@@ -1,0 +1,1 @@
+"""Applications: each uses the public names of ``ooc_chol`` only."""

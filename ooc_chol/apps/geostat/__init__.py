@@ -1,0 +1,41 @@
+"""Geostatistics by exact maximum likelihood and kriging, on covariance matrices that need not fit in the memory of the device.
+
+>>> import numpy as np
+>>> from ooc_chol.apps import geostat
+>>> sites = np.random.default_rng(0).uniform(size=(60, 2))
+>>> observations = geostat.make_observations(sites, np.sin(5 * sites[:, 0]) + sites[:, 1])
+>>> result = geostat.fit(observations, smoothness=2.5)
+>>> prediction = geostat.predict(observations, result.model, [[0.5, 0.5]], target="field")
+>>> bool(abs(prediction.mean[0] - np.sin(2.5) - 0.5) < 0.01)
+True
+"""
+
+from ooc_chol.apps.geostat.checks import HeldOutScores as HeldOutScores
+from ooc_chol.apps.geostat.checks import gaussian_crps as gaussian_crps
+from ooc_chol.apps.geostat.checks import score as score
+from ooc_chol.apps.geostat.covariance import SMOOTHNESS as SMOOTHNESS
+from ooc_chol.apps.geostat.covariance import Matern as Matern
+from ooc_chol.apps.geostat.covariance import covariance_tiles as covariance_tiles
+from ooc_chol.apps.geostat.covariance import cross_covariance as cross_covariance
+from ooc_chol.apps.geostat.factorization import FactorSettings as FactorSettings
+from ooc_chol.apps.geostat.fitting import FitResult as FitResult
+from ooc_chol.apps.geostat.fitting import SmoothnessTrial as SmoothnessTrial
+from ooc_chol.apps.geostat.fitting import fit as fit
+from ooc_chol.apps.geostat.io import read_table as read_table
+from ooc_chol.apps.geostat.likelihood import Likelihood as Likelihood
+from ooc_chol.apps.geostat.likelihood import log_likelihood as log_likelihood
+from ooc_chol.apps.geostat.likelihood import profile_log_likelihood as profile_log_likelihood
+from ooc_chol.apps.geostat.observations import Observations as Observations
+from ooc_chol.apps.geostat.observations import chordal_coordinates as chordal_coordinates
+from ooc_chol.apps.geostat.observations import make_observations as make_observations
+from ooc_chol.apps.geostat.ordering import inverse_permutation as inverse_permutation
+from ooc_chol.apps.geostat.ordering import morton_order as morton_order
+from ooc_chol.apps.geostat.prediction import Kriging as Kriging
+from ooc_chol.apps.geostat.prediction import Prediction as Prediction
+from ooc_chol.apps.geostat.prediction import kriging as kriging
+from ooc_chol.apps.geostat.prediction import predict as predict
+from ooc_chol.apps.geostat.progress import AbstractFitProgress as AbstractFitProgress
+from ooc_chol.apps.geostat.progress import Evaluation as Evaluation
+from ooc_chol.apps.geostat.terrain import MissingExtraError as MissingExtraError
+from ooc_chol.apps.geostat.terrain import Terrain as Terrain
+from ooc_chol.apps.geostat.terrain import jacksboro as jacksboro

@@ -1,0 +1,131 @@
+"""The one place where the application factors: a matrix from its tile function, out of core, closed and cleaned up afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import ooc_chol as oc
+from ooc_chol.apps.geostat.covariance import Matern, covariance_tiles
+
+#: ``callable(done, total, seconds)``, called while a factorization runs.
+FactorProgress = Callable[[int, int, float], None]
+
+
+@dataclass(frozen=True)
+class FactorSettings:
+    """How every factorization of a fit or prediction runs; the fields are those of ``ooc_chol.cholesky``.
+
+    Parameters
+    ----------
+    tile_size : int, optional
+        Order of a tile; chosen by ``ooc_chol`` when not given.
+    devices : str, int or sequence of str, optional
+        Devices that compute.
+    memory_budget, host_budget : int or str, optional
+        Bytes per device and of host memory, such as ``"256 MiB"``.
+    policy : str
+        Scheduling policy.
+    store : path, optional
+        A file that holds the factor while it is needed, in place of memory. It must not exist; it is removed afterwards.
+    """
+
+    tile_size: int | None = None
+    devices: str | int | Sequence[str] | None = None
+    memory_budget: int | str | None = None
+    host_budget: int | str | None = None
+    policy: str = "planned"
+    store: Path | None = None
+
+    def plan(self, n: int) -> oc.Plan:
+        """Plan the factorizations of order ``n`` that these settings give; runs nothing.
+
+        Parameters
+        ----------
+        n : int
+            Number of observations.
+
+        Returns
+        -------
+        ooc_chol.Plan
+            To be printed.
+
+        Raises
+        ------
+        BudgetError
+            The memory budget does not hold three tiles.
+        """
+        return oc.plan(oc.from_function(n, _no_entries), **self._plan_options())
+
+    def factor(self, source: Any, progress: FactorProgress | None, trace: bool) -> oc.CholeskyFactor:
+        """``ooc_chol.cholesky`` of ``source`` with these settings."""
+        return oc.cholesky(source, host_budget=self.host_budget, progress=progress, trace=trace, **self._plan_options())
+
+    def _plan_options(self) -> dict[str, Any]:
+        """The keyword arguments that ``ooc_chol.cholesky`` and ``ooc_chol.plan`` share."""
+        return {
+            "tile_size": self.tile_size,
+            "devices": self.devices,
+            "memory_budget": self.memory_budget,
+            "policy": self.policy,
+            "store": self.store,
+        }
+
+
+@contextmanager
+def factored(
+    model: Matern,
+    coordinates: NDArray[np.float64],
+    settings: FactorSettings,
+    *,
+    progress: FactorProgress | None = None,
+    trace: bool = False,
+) -> Iterator[oc.CholeskyFactor]:
+    """Cholesky factor of the covariance matrix of ``model`` at ``coordinates``, open inside the ``with`` block.
+
+    Parameters
+    ----------
+    model : Matern
+        The covariance function, nugget on the diagonal.
+    coordinates : (n, d) array
+        Sites in matrix order.
+    settings : FactorSettings
+        How to run.
+    progress : callable, optional
+        Called with flops done, flops in all and seconds.
+    trace : bool
+        Record a trace.
+
+    Yields
+    ------
+    ooc_chol.CholeskyFactor
+        The factor.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        The matrix is not positive definite in floating point: nugget too small for this range and smoothness, or duplicates
+        without nugget.
+    FileExistsError
+        ``settings.store`` exists already.
+    """
+    if settings.store is not None and settings.store.exists():
+        raise FileExistsError(f"store file {settings.store} exists already; remove it or name another")
+    source = oc.from_function(len(coordinates), covariance_tiles(model, coordinates))
+    try:
+        with settings.factor(source, progress, trace) as factor:
+            yield factor
+    finally:
+        if settings.store is not None:
+            settings.store.unlink(missing_ok=True)
+
+
+def _no_entries(rows: range, cols: range, out: NDArray[np.float64], stream: Any) -> None:
+    """A tile function for planning, which asks for no entry."""
+    raise AssertionError("planning reads no entries of the matrix")

@@ -1,0 +1,317 @@
+"""``ooc-chol geostat``: fit, predict and demo. Errors that a user can mend are left to the caller, who shows them on one line."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.checks import score
+from ooc_chol.apps.geostat.dataset import Dataset, DataSpec, dropped_note, example_spec, load_dataset, load_sites, regular_grid
+from ooc_chol.apps.geostat.demo import run_demo
+from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.fitting import FitResult, fit
+from ooc_chol.apps.geostat.io import Table, write_json, write_table
+from ooc_chol.apps.geostat.plots import MapData, MapLabels, draw_maps, require_matplotlib
+from ooc_chol.apps.geostat.prediction import Prediction, kriging
+from ooc_chol.apps.geostat.progress import progress_for
+from ooc_chol.apps.geostat.results import read_result, result_content
+from ooc_chol.apps.geostat.search import Nugget
+from ooc_chol.apps.geostat.summary import fit_text, score_text
+
+#: Points of the map drawn by ``fit --plot``, shared between the axes by their extents.
+_MAP_POINTS = 6000
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``geostat`` with its own commands to a command line.
+
+    Parameters
+    ----------
+    commands : argparse's sub-parsers
+        Where to add it. Each command sets ``run``, a function of the parsed options that returns the exit status; it lets
+        ``OocCholError``, ``ValueError`` and ``OSError`` pass.
+    """
+    geostat = commands.add_parser("geostat", help="fit a Matérn model by exact maximum likelihood, and predict (kriging)")
+    actions = geostat.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_fit(actions)
+    _add_predict(actions)
+    _add_demo(actions)
+
+
+def _add_fit(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = actions.add_parser("fit", help="estimate range, variance, nugget and mean")
+    parser.add_argument("data", nargs="?", metavar="DATA.csv", help="text file whose first line names the columns")
+    parser.add_argument(
+        "--example", metavar="jacksboro[:N]", help="the built-in terrain, N of its heights at random, in place of DATA.csv"
+    )
+    parser.add_argument("--x", metavar="COLUMN", help="first coordinate; the longitude with --lonlat")
+    parser.add_argument("--y", metavar="COLUMN", help="second coordinate; the latitude with --lonlat")
+    parser.add_argument("--z", metavar="COLUMN", help="third coordinate, if there is one")
+    parser.add_argument("--value", metavar="COLUMN", help="the observed values")
+    parser.add_argument("--covariates", metavar="A,B", type=_names, default=(), help="columns of the mean besides the intercept")
+    parser.add_argument("--lonlat", action="store_true", help="coordinates are degrees; distances are chords in kilometres")
+    parser.add_argument(
+        "--mean", choices=("constant", "zero"), default="constant", help="with or without intercept (default: constant)"
+    )
+    parser.add_argument(
+        "--smoothness", metavar="0.5|1.5|2.5|best", type=_smoothness, default="best", help="nu (default: best of the three)"
+    )
+    parser.add_argument(
+        "--nugget", metavar="free|zero|VALUE", type=_nugget, default="free", help="variance of the error of an observation"
+    )
+    parser.add_argument(
+        "--max-evaluations", type=int, default=200, metavar="N", help="factorizations per smoothness (default: 200)"
+    )
+    parser.add_argument("--output", type=Path, metavar="RESULT.json", help="write estimates here; predict reads them")
+    parser.add_argument("--plot", type=Path, metavar="MAP.png", help="draw observed, predicted and standard error")
+    _add_settings(parser)
+    parser.set_defaults(run=_fit)
+
+
+def _add_predict(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = actions.add_parser(
+        "predict",
+        help="kriging mean and standard error at new sites",
+        usage="ooc-chol geostat predict MODEL.json [DATA.csv] [SITES.csv] [options]",
+        description="A model of the built-in example needs no DATA.csv, a --grid no SITES.csv.",
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
+    parser.add_argument("first", nargs="?", metavar="DATA.csv", help="the observations, with the columns that fit used")
+    parser.add_argument(
+        "second", nargs="?", metavar="SITES.csv", help="where to predict; with a value column predictions are scored too"
+    )
+    parser.add_argument("--example", metavar="jacksboro[:N]", help="the built-in terrain in place of DATA.csv")
+    parser.add_argument(
+        "--grid", metavar="NX,NY", type=_grid_size, help="predict on a grid over the observations, in place of SITES.csv"
+    )
+    parser.add_argument(
+        "--target",
+        choices=("observation", "field"),
+        default="observation",
+        help="a new observation with its nugget (default), or the smooth field",
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="OUT.csv", help="write sites, prediction and standard_error here"
+    )
+    _add_settings(parser)
+    parser.set_defaults(run=_predict)
+
+
+def _add_demo(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = actions.add_parser("demo", help="fit real terrain out of core, predict held-out heights, draw and trace")
+    parser.add_argument(
+        "--output", type=Path, default=Path("demo-output"), metavar="DIR", help="folder for the files (default: demo-output)"
+    )
+    parser.add_argument("--n", type=int, default=4000, help="heights drawn from the terrain (default: 4000)")
+    parser.add_argument("--memory-budget", metavar="BYTES", help="memory of a device (default: 0.45 of the factor's bytes)")
+    parser.set_defaults(run=_demo)
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--memory-budget", metavar="BYTES", help="memory per device, such as '256 MiB' (default: up to half of what is free)"
+    )
+    parser.add_argument("--tile-size", type=int, metavar="NB", help="order of a tile (default: chosen by size and budget)")
+    parser.add_argument("--devices", type=_devices, help="device names with commas between, or a count")
+    parser.add_argument(
+        "--store",
+        type=Path,
+        metavar="PATH",
+        help="keep factors in this new file, or in a file in this folder, while they are needed",
+    )
+
+
+def _fit(options: argparse.Namespace) -> int:
+    dataset = load_dataset(_fit_spec(options))
+    settings = _settings(options)
+    _check_outputs(options, dataset)
+    _say_beforehand(dataset, settings)
+    progress = progress_for(sys.stderr, dataset.spec.unit)
+    try:
+        result = fit(
+            dataset.observations,
+            smoothness=options.smoothness,
+            nugget=options.nugget,
+            max_evaluations=options.max_evaluations,
+            settings=settings,
+            progress=progress,
+        )
+    finally:
+        progress.close()
+    print(fit_text(result, dataset.spec.unit))
+    if options.output is not None:
+        write_json(options.output, result_content(dataset.spec, result))
+        print(f"result in {options.output}")
+    if options.plot is not None:
+        _plot(dataset, result, settings, options.plot)
+        print(f"map in {options.plot}")
+    return 0
+
+
+def _predict(options: argparse.Namespace) -> int:
+    saved = read_result(options.model)
+    spec, sites_path = _predict_inputs(saved.spec, options)
+    dataset = load_dataset(spec)
+    sites = _sites(dataset, sites_path, options.grid)
+    settings = _settings(options)
+    _say_beforehand(dataset, settings)
+    if dataset.observations.n != saved.n:
+        _note(f"the model was fitted to {saved.n} observations, and predicts from {dataset.observations.n} now")
+    positions = sites.stack(spec.coordinates)
+    with kriging(dataset.observations, saved.model, settings=settings) as kriged:
+        prediction = kriged.predict(spec.cartesian(positions), covariates=sites.stack(spec.covariates), target=options.target)
+    columns = dict(zip(spec.coordinates, positions.T, strict=True))
+    write_table(options.output, {**columns, "prediction": prediction.mean, "standard_error": prediction.standard_error})
+    what = "a new observation" if options.target == "observation" else "the smooth field"
+    print(f"{len(positions)} predictions of {what} with their standard errors in {options.output}")
+    if options.target == "observation" and spec.value in sites.columns:
+        _print_scores(prediction, sites.columns[spec.value], dataset)
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    run_demo(options.output, options.n, memory_budget=options.memory_budget, out=sys.stdout, err=sys.stderr)
+    return 0
+
+
+def _fit_spec(options: argparse.Namespace) -> DataSpec:
+    """Which data the words of ``fit`` name."""
+    if (options.data is None) == (options.example is None):
+        raise ValueError("give either DATA.csv or --example jacksboro[:N]")
+    if options.example is not None:
+        columns = (options.x, options.y, options.z, options.value, *options.covariates)
+        if any(columns) or options.lonlat:
+            raise ValueError("the example has columns of its own: leave out --x, --y, --z, --value, --covariates and --lonlat")
+        return example_spec(options.example)
+    if options.x is None or options.value is None:
+        raise ValueError("which columns? give --x, --y and --value with names of the header line")
+    coordinates = tuple(name for name in (options.x, options.y, options.z) if name is not None)
+    return DataSpec("csv", options.data, coordinates, options.value, options.covariates, options.lonlat, options.mean)
+
+
+def _predict_inputs(spec: DataSpec, options: argparse.Namespace) -> tuple[DataSpec, str | None]:
+    """Observations and sites from the words of ``predict``: an example needs no DATA.csv, a grid no SITES.csv."""
+    words = [word for word in (options.first, options.second) if word is not None]
+    if options.example is not None:
+        spec = example_spec(options.example)
+    expected = [name for name, needed in (("DATA.csv", spec.kind == "csv"), ("SITES.csv", options.grid is None)) if needed]
+    if len(words) != len(expected):
+        raise ValueError(
+            f"predict needs {' and '.join(expected) or 'no file'} after MODEL.json, but {len(words)} files are given"
+        )
+    if spec.kind == "csv":
+        spec = DataSpec(**{**vars(spec), "source": words.pop(0)})
+    return spec, words[0] if words else None
+
+
+def _sites(dataset: Dataset, path: str | None, grid: tuple[int, int] | None) -> Table:
+    """Positions and covariates where predictions are wanted."""
+    spec = dataset.spec
+    if path is not None:
+        table = load_sites(spec, path)
+        for text in dropped_note(table):
+            _note(text)
+        return table
+    assert grid is not None, "_predict_inputs asks for a file without --grid"
+    if spec.covariates:
+        raise ValueError(
+            f"the mean needs {', '.join(spec.covariates)} at every site, which a grid does not have; give SITES.csv with them"
+        )
+    points = regular_grid(dataset.positions, *grid)[2]
+    return Table("grid", dict(zip(spec.coordinates, points.T, strict=True)), 0)
+
+
+def _print_scores(prediction: Prediction, values: NDArray[np.float64], dataset: Dataset) -> None:
+    """Score where the sites file has a value."""
+    known = np.flatnonzero(np.isfinite(values))
+    if len(known):
+        print(score_text(score(prediction.take(known), values[known], dataset.observations.values)))
+
+
+def _plot(dataset: Dataset, result: FitResult, settings: FactorSettings, path: Path) -> None:
+    """Maps over the bounding box of the observations."""
+    spec, positions = dataset.spec, dataset.positions
+    x, y, points = regular_grid(positions, *_map_size(positions))
+    with kriging(dataset.observations, result.model, settings=settings) as kriged:
+        grid = kriged.predict(spec.cartesian(points), target="field")
+    shape = (len(y), len(x))
+    drawn = MapData(positions, dataset.observations.values, x, y, grid.mean.reshape(shape), grid.standard_error.reshape(shape))
+    title = f"{spec.value}: kriging with a Matérn covariance, smoothness {result.model.smoothness:g}"
+    draw_maps(path, drawn, MapLabels(title, spec.value_label, *spec.axis_labels))
+
+
+def _map_size(positions: NDArray[np.float64]) -> tuple[int, int]:
+    """Columns and rows of a map with about square cells."""
+    extent = np.maximum(np.ptp(positions, axis=0), 1e-3 * np.ptp(positions, axis=0).max())
+    columns = int(np.clip(round(math.sqrt(_MAP_POINTS * extent[0] / extent[1])), 2, _MAP_POINTS // 2))
+    return columns, max(2, _MAP_POINTS // columns)
+
+
+def _check_outputs(options: argparse.Namespace, dataset: Dataset) -> None:
+    """Find out before a long fit that its results could not be written."""
+    for path in (options.output, options.plot):
+        if path is not None and not path.parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
+    if options.plot is not None:
+        require_matplotlib()
+        if dataset.positions.shape[1] != 2 or dataset.spec.covariates:
+            raise ValueError(
+                "a map needs two coordinates, and covariates are not known between the observations; leave out --plot"
+            )
+
+
+def _say_beforehand(dataset: Dataset, settings: FactorSettings) -> None:
+    """Notes on the data, and the plan of a factorization."""
+    for text in dataset.notes:
+        _note(text)
+    print(f"{dataset.observations.n} observations of {dataset.spec.value} from {dataset.spec.source}")
+    print(settings.plan(dataset.observations.n), flush=True)
+
+
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)
+
+
+def _settings(options: argparse.Namespace) -> FactorSettings:
+    """How to factor; a folder given as store gets a file of its own."""
+    store = options.store
+    if store is not None and store.is_dir():
+        store = store / "geostat-factor.ooc"
+    return FactorSettings(tile_size=options.tile_size, devices=options.devices, memory_budget=options.memory_budget, store=store)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _devices(text: str) -> str | int | tuple[str, ...]:
+    return int(text) if text.isdecimal() else _names(text)
+
+
+def _grid_size(text: str) -> tuple[int, int]:
+    columns, _, rows = text.partition(",")
+    if not (columns.strip().isdecimal() and rows.strip().isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NX,NY")
+    return int(columns), int(rows)
+
+
+def _smoothness(text: str) -> float | Literal["best"]:
+    return "best" if text == "best" else _real(text, "0.5, 1.5, 2.5 or best")
+
+
+def _nugget(text: str) -> Nugget:
+    words: dict[str, Nugget] = {"free": "free", "zero": "zero"}
+    return words[text] if text in words else _real(text, "free, zero or a variance")
+
+
+def _real(text: str, expected: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}") from None

@@ -1,0 +1,307 @@
+"""From a file or the built-in example to observations, and what a result file must remember to do it again for prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.io import Table, read_table
+from ooc_chol.apps.geostat.observations import Mean, Observations, chordal_coordinates, make_observations
+from ooc_chol.apps.geostat.terrain import jacksboro
+
+_DEFAULT_EXAMPLE_SIZE = 2000
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Which columns of which data play which part.
+
+    Parameters
+    ----------
+    kind : {"csv", "example"}
+        Where the data come from.
+    source : str
+        Path of the file, or the example as ``jacksboro:N`` or ``jacksboro:N:regular``.
+    coordinates : tuple of str
+        One to three column names; with ``lonlat`` longitude, then latitude.
+    value : str
+        Column of the values.
+    covariates : tuple of str
+        Columns of the mean besides the intercept.
+    lonlat : bool
+        Whether the coordinates are degrees; distances are then chords in kilometres.
+    mean : {"constant", "zero"}
+        Whether the mean has an intercept.
+    """
+
+    kind: Literal["csv", "example"]
+    source: str
+    coordinates: tuple[str, ...]
+    value: str
+    covariates: tuple[str, ...] = ()
+    lonlat: bool = False
+    mean: Mean = "constant"
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.coordinates) <= 3:
+            raise ValueError(f"{len(self.coordinates)} coordinate columns are given, but 1 to 3 are possible")
+        if self.lonlat and len(self.coordinates) != 2:
+            raise ValueError("longitude and latitude are two coordinate columns (x and y)")
+        names = (*self.coordinates, self.value, *self.covariates)
+        if len(set(names)) < len(names):
+            raise ValueError(f"a column plays two parts: {', '.join(names)}")
+
+    @property
+    def unit(self) -> str:
+        """Unit of distances; empty when only the user knows."""
+        return "km" if self.lonlat or self.kind == "example" else ""
+
+    @property
+    def value_label(self) -> str:
+        """Name of the values, with the unit where it is known."""
+        return f"{self.value} (m)" if self.kind == "example" else self.value
+
+    @property
+    def axis_labels(self) -> tuple[str, ...]:
+        """Names of the coordinates, with the unit where it is known."""
+        unit = "degrees" if self.lonlat else self.unit
+        return tuple(f"{name} ({unit})" if unit else name for name in self.coordinates)
+
+    def cartesian(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Coordinates whose Euclidean distance is used.
+
+        Parameters
+        ----------
+        positions : (n, d) array
+            Coordinates as in the file.
+
+        Returns
+        -------
+        (n, d) or (n, 3) array
+            Unchanged, or points of the sphere in kilometres.
+        """
+        return chordal_coordinates(positions[:, 0], positions[:, 1]) if self.lonlat else positions
+
+    def to_dict(self) -> dict[str, Any]:
+        """The specification as plain data for JSON."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> DataSpec:
+        """The specification in a result file.
+
+        Parameters
+        ----------
+        data : mapping
+            What :meth:`to_dict` returned.
+
+        Returns
+        -------
+        DataSpec
+            The specification.
+
+        Raises
+        ------
+        ValueError
+            A key is missing or unknown, or holds something else.
+        """
+        try:
+            values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+            return cls(**values)
+        except TypeError as error:
+            raise ValueError(f"the data section of the result file is not understood: {error}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Observations with where they were on the map, and what a user should hear about them.
+
+    Parameters
+    ----------
+    spec : DataSpec
+        Where they come from.
+    observations : Observations
+        The data; coordinates Cartesian.
+    positions : (n, d) array
+        Coordinates as in the file.
+    notes : tuple of str
+        Rows dropped, duplicates.
+    """
+
+    spec: DataSpec
+    observations: Observations
+    positions: NDArray[np.float64]
+    notes: tuple[str, ...]
+
+
+def load_dataset(spec: DataSpec) -> Dataset:
+    """Read the data that ``spec`` names.
+
+    Parameters
+    ----------
+    spec : DataSpec
+        File or example, and columns.
+
+    Returns
+    -------
+    Dataset
+        Checked observations, in the order of the file.
+
+    Raises
+    ------
+    ValueError
+        The file or a value in it is wrong; the text says where.
+    OSError
+        The file cannot be read.
+    MissingExtraError
+        The example needs Matplotlib, which is not installed.
+    """
+    if spec.kind == "example":
+        positions, values = _example(spec.source)
+        return _dataset(spec, positions, values, np.empty((len(values), 0)), ())
+    table = read_table(spec.source, (*spec.coordinates, spec.value, *spec.covariates))
+    return _dataset(
+        spec, table.stack(spec.coordinates), table.columns[spec.value], table.stack(spec.covariates), dropped_note(table)
+    )
+
+
+def load_sites(spec: DataSpec, path: str | Path) -> Table:
+    """Read places to predict at, with the coordinate and covariate columns of ``spec``.
+
+    Parameters
+    ----------
+    spec : DataSpec
+        Names of the columns.
+    path : path
+        The file.
+
+    Returns
+    -------
+    Table
+        Its rows with all coordinates and covariates; where the file has the column of the values, that too, NaN where it is
+        missing.
+
+    Raises
+    ------
+    ValueError
+        The file or a value in it is wrong; the text says where.
+    OSError
+        The file cannot be read.
+    """
+    return read_table(path, (*spec.coordinates, *spec.covariates), optional=(spec.value,))
+
+
+def dropped_note(table: Table) -> tuple[str, ...]:
+    """Say how many rows were left out, if any.
+
+    Parameters
+    ----------
+    table : Table
+        What was read.
+
+    Returns
+    -------
+    tuple of str
+        One note, or none.
+    """
+    return (
+        (f"{table.dropped} rows of {table.source} lack a value in a column that is used and were left out",)
+        if table.dropped
+        else ()
+    )
+
+
+def example_spec(text: str) -> DataSpec:
+    """The specification of a built-in example.
+
+    Parameters
+    ----------
+    text : str
+        ``jacksboro``, ``jacksboro:N`` or ``jacksboro:N:regular``.
+
+    Returns
+    -------
+    DataSpec
+        The terrain's columns are ``east``, ``north`` and ``height``.
+
+    Raises
+    ------
+    ValueError
+        There is no such example.
+    """
+    name, *options = text.split(":")
+    if (
+        name != "jacksboro"
+        or len(options) > 2
+        or options[1:] not in ([], ["regular"])
+        or not all(o.isdecimal() for o in options[:1])
+    ):
+        raise ValueError(
+            f"there is no example {text!r}; there is jacksboro, jacksboro:N (N heights at random) and jacksboro:N:regular"
+        )
+    size = options[0] if options else str(_DEFAULT_EXAMPLE_SIZE)
+    return DataSpec("example", ":".join([name, size, *options[1:]]), ("east", "north"), "height")
+
+
+def regular_grid(
+    positions: NDArray[np.float64], columns: int, rows: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """A grid over the bounding box of two-dimensional positions.
+
+    Parameters
+    ----------
+    positions : (n, 2) array
+        Positions on the map.
+    columns, rows : int
+        Points along the first and the second axis.
+
+    Returns
+    -------
+    x : (columns,) array
+        Ascending.
+    y : (rows,) array
+        Ascending.
+    points : (rows * columns, 2) array
+        All points, row by row.
+
+    Raises
+    ------
+    ValueError
+        The positions are not two-dimensional, or an axis has no point.
+    """
+    if positions.shape[1] != 2:
+        raise ValueError(f"a grid needs two coordinates, but there are {positions.shape[1]}")
+    if columns < 1 or rows < 1:
+        raise ValueError(f"a grid of {columns} x {rows} points has none")
+    lowest, highest = positions.min(axis=0), positions.max(axis=0)
+    x, y = np.linspace(lowest[0], highest[0], columns), np.linspace(lowest[1], highest[1], rows)
+    return x, y, np.column_stack([axis.ravel() for axis in np.meshgrid(x, y)])
+
+
+def _example(text: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Positions and heights of an example in the form that :func:`example_spec` writes."""
+    _, size, *how = example_spec(text).source.split(":")
+    return jacksboro().sample(int(size), how=cast(Literal["random", "regular"], how[0] if how else "random"))
+
+
+def _dataset(
+    spec: DataSpec,
+    positions: NDArray[np.float64],
+    values: NDArray[np.float64],
+    covariates: NDArray[np.float64],
+    notes: tuple[str, ...],
+) -> Dataset:
+    """Observations with notes about duplicates."""
+    observations = make_observations(
+        spec.cartesian(positions), values, covariates=covariates, covariate_names=spec.covariates, mean=spec.mean
+    )
+    if observations.duplicates:
+        notes += (
+            f"{observations.duplicates} observations are at a place where another one is; each counts, with a nugget of its own",
+        )
+    return Dataset(spec, observations, positions, notes)

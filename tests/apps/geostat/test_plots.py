@@ -1,0 +1,52 @@
+"""The picture is drawn, without touching the user's own Matplotlib state."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from ooc_chol.apps.geostat.plots import MapData, MapLabels, draw_maps, require_matplotlib
+from ooc_chol.apps.geostat.terrain import MissingExtraError
+
+pytestmark = pytest.mark.host
+
+
+def example(held_out):
+    rng = np.random.default_rng(0)
+    sites = rng.uniform(size=(40, 2))
+    x, y = np.linspace(0, 1, 12), np.linspace(0, 1, 9)
+    return MapData(sites, sites.sum(axis=1), x, y, x + y[:, None], 0.1 + 0 * x * y[:, None], sites[:5] if held_out else None)
+
+
+@pytest.mark.parametrize("held_out", [True, False])
+def test_three_maps_are_drawn(tmp_path, held_out):
+    path = tmp_path / "maps.png"
+    draw_maps(path, example(held_out), MapLabels("title", "height (m)", "east (km)", "north (km)"))
+    image = matplotlib.image.imread(path)
+    assert image.shape[1] > 2 * image.shape[0]
+    for third in np.array_split(image[..., :3], 3, axis=1):
+        assert len(np.unique(third.reshape(-1, 3), axis=0)) > 20
+
+
+def test_drawing_leaves_pyplot_alone(tmp_path):
+    program = f"""
+import sys, numpy as np
+from ooc_chol.apps.geostat.plots import MapData, MapLabels, draw_maps
+assert "matplotlib" not in sys.modules
+axis = np.linspace(0, 1, 4)
+data = MapData(np.eye(2), np.arange(2.0), axis, axis, np.eye(4), np.eye(4))
+draw_maps({str(tmp_path / "maps.png")!r}, data, MapLabels("t", "v", "x", "y"))
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_matplotlib_maps_say_how_to_install_it(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'ooc_chol\[plots\]'"):
+        require_matplotlib()

@@ -262,24 +262,28 @@ class _SharedLimit:
     def __init__(self) -> None:
         self._lock = Lock()
         self._counts: list[int] = []
-        self._before: Any = None
+        self._before: list[tuple[Any, int]] = []
 
     def enter(self, count: int) -> None:
         """Add a run that needs calls of at most ``count`` threads."""
         with self._lock:
+            if not self._counts:
+                found = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
+                self._before = [(library, library.num_threads) for library in found]
             self._counts.append(count)
-            limiter = threadpoolctl.threadpool_limits(limits=min(self._counts), user_api="blas")
-            if len(self._counts) == 1:
-                self._before = limiter
+            self._apply()
 
     def leave(self, count: int) -> None:
         """Remove it again; the last one out restores what the first one found."""
         with self._lock:
             self._counts.remove(count)
-            if self._counts:
-                threadpoolctl.threadpool_limits(limits=min(self._counts), user_api="blas")
-            else:
-                self._before.restore_original_limits()
+            self._apply()
+
+    def _apply(self) -> None:
+        for library, before in self._before:
+            # From threadpoolctl 3.8 on, set_num_threads does nothing in any thread but the first that called it.
+            set_threads = getattr(library, "_real_set_num_threads", library.set_num_threads)
+            set_threads(min(self._counts, default=before))
 
 
 # The number belongs to the library, hence to the process: two runs at once must not restore each other's.

@@ -55,14 +55,22 @@ def stored_rates(grid: TileGrid, source: str, store: str) -> Rates | None:
         be known before.
     store : str
         Kind of store, ``"memory"`` or ``"file"``.
+
+    Raises
+    ------
+    ValueError
+        The file of rates is damaged; the text names it.
     """
     figures = _stored().get(machine_identity(), {}).get(str(grid.nb))
     if figures is None or source == "slices":
         return None
-    links = figures["links"]
-    read = links["array" if source == "function" else source]
-    kernels = {name: figures[name] for name in ("potrf", "trsm", "syrk", "gemm", "launch", "generate")}
-    return Rates(tile_size=grid.nb, source=read, fetch=links[f"{store}-read"], write=links[f"{store}-write"], **kernels)
+    try:
+        links = figures["links"]
+        read = links["array" if source == "function" else source]
+        kernels = {name: figures[name] for name in ("potrf", "trsm", "syrk", "gemm", "launch", "generate")}
+        return Rates(tile_size=grid.nb, source=read, fetch=links[f"{store}-read"], write=links[f"{store}-write"], **kernels)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(repr(error)) from error
 
 
 def rates_for(source: AbstractSource, grid: TileGrid, store: str) -> Rates | None:
@@ -108,18 +116,22 @@ def measure_rates(tile_size: int) -> Rates:
 
 
 def _stored() -> dict[str, dict[str, dict[str, Any]]]:
-    """Everything measured so far."""
+    """Everything measured so far: figures by machine and tile size."""
     try:
-        text = rates_path().read_text(encoding="utf-8")
+        loaded = json.loads(rates_path().read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    try:
-        loaded: dict[str, dict[str, dict[str, Any]]] = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{rates_path()} is damaged ({error}); remove it and measure again with `ooc-chol bench rates`"
-        ) from error
-    return loaded
+    except ValueError as error:  # neither UTF-8 nor JSON
+        raise _damaged(str(error)) from error
+    machines = list(loaded.values()) if isinstance(loaded, dict) else [None]
+    if not all(isinstance(sizes, dict) and all(isinstance(figures, dict) for figures in sizes.values()) for sizes in machines):
+        raise _damaged("it does not hold figures by machine and tile size")
+    return dict(loaded)
+
+
+def _damaged(why: str) -> ValueError:
+    """Describe a file of rates that cannot be used."""
+    return ValueError(f"{rates_path()} is damaged ({why}); remove it and measure again with `ooc-chol bench rates`")
 
 
 def _seconds_each(operation: Callable[[], None]) -> float:

@@ -8,7 +8,6 @@
 """
 
 from ooc_chol.config import FactorOptions as FactorOptions
-from ooc_chol.devices import available_devices as available_devices
 from ooc_chol.driver import cholesky as cholesky
 from ooc_chol.driver import plan as plan
 from ooc_chol.errors import BudgetError as BudgetError
@@ -19,6 +18,8 @@ from ooc_chol.errors import ScheduleError as ScheduleError
 from ooc_chol.errors import TierError as TierError
 from ooc_chol.factor import CholeskyFactor as CholeskyFactor
 from ooc_chol.factor import load as load
+from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
+from ooc_chol.listing import devices as devices
 from ooc_chol.memory.sources import from_function as from_function
 from ooc_chol.planning.plan import Plan as Plan
 from ooc_chol.runtime.report import FactorReport as FactorReport

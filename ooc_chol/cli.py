@@ -10,10 +10,6 @@ from pathlib import Path
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.commands import add_commands
-from ooc_chol.config import format_bytes
-from ooc_chol.devices import HOST_DEVICES
-from ooc_chol.devices.host import free_host_bytes, total_host_bytes
-from ooc_chol.kernels.blas import blas_identity, current_threads
 from ooc_chol.rates import measure_rates, rates_path
 
 #: Errors that are the user's to mend: shown as one line, exit status 2.
@@ -151,11 +147,7 @@ def _factor(options: argparse.Namespace) -> None:
 
 
 def _devices(options: argparse.Namespace) -> None:
-    library = " ".join(blas_identity().values())
-    memory = f"{format_bytes(free_host_bytes())} free of {format_bytes(total_host_bytes())}"
-    print(f"host:0 to host:{HOST_DEVICES - 1}  {memory}, shared by all of them")
-    print(f"{'':17} {library}, {current_threads()} threads per call with one worker, 1 with several")
-    print(f"{'cuda':17} this version has no CUDA device")
+    print(oc.devices())
 
 
 def _rates(options: argparse.Namespace) -> None:

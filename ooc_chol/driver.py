@@ -11,14 +11,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ooc_chol.config import FactorOptions, format_bytes, parse_bytes
-from ooc_chol.devices.host import HostDevice, free_host_bytes
+from ooc_chol.devices.host import free_host_bytes
 from ooc_chol.errors import BudgetError
 from ooc_chol.factor import CholeskyFactor
 from ooc_chol.formats import FP64
-from ooc_chol.interfaces import AbstractDevice
-from ooc_chol.kernels.blas import blas_identity, blas_threads, current_threads
-from ooc_chol.kernels.host import HostFlags, HostKernels
-from ooc_chol.memory.sources import as_source
+from ooc_chol.kernels.blas import blas_threads
+from ooc_chol.machine import HOST, device_facts, kind_of, open_device, page_locked, source_of
 from ooc_chol.memory.sources_base import AbstractSource, SourceTier
 from ooc_chol.memory.store import FileStore
 from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
@@ -126,7 +124,7 @@ def cholesky(
     if overwrite and store is not None:
         raise ValueError("store and overwrite=True are two places for L; give one of them")
     began = time.perf_counter()
-    source = as_source(a)
+    source = source_of(a)
     with ExitStack() as stack:
         stack.callback(source.close)
         the_plan = make_plan(Problem.of(source), options, lambda grid: rates_for(source, grid, _store_kind(store)))
@@ -186,7 +184,7 @@ def plan(
     if isinstance(n_or_a, int | np.integer) and not isinstance(n_or_a, bool):
         problem = Problem(int(n_or_a), FP64.itemsize, "array")
         return make_plan(problem, options, lambda grid: stored_rates(grid, problem.source, kind))
-    source = as_source(n_or_a)
+    source = source_of(n_or_a)
     try:
         return make_plan(Problem.of(source), options, lambda grid: rates_for(source, grid, kind))
     finally:
@@ -195,17 +193,17 @@ def plan(
 
 def arithmetic_key(the_plan: Plan) -> ArithmeticKey:
     """The key of ``the_plan`` on this machine, with the BLAS threads that its workers will use."""
-    identity = blas_identity()
+    model, library, threads, trsm = device_facts(the_plan.devices)
     return ArithmeticKey(
         n=the_plan.grid.n,
         nb=the_plan.grid.nb,
         formats=FP64.name,
         engine="native",
         k_segment_tiles=K_SEGMENT_TILES,
-        trsm="substitution",
-        device_model="host",
-        library=" ".join(identity.values()),
-        threads_per_call=1 if len(the_plan.devices) > 1 else current_threads(),
+        trsm=trsm,
+        device_model=model,
+        library=library,
+        threads_per_call=threads,
     )
 
 
@@ -241,7 +239,8 @@ def _store_kind(store: object) -> str:
 
 def _one_thread_per_worker(the_plan: Plan) -> AbstractContextManager[None]:
     """Several workers calling threaded BLAS at once slow each other down; one worker may use all cores."""
-    return blas_threads(1) if len(the_plan.devices) > 1 else nullcontext()
+    several = len(the_plan.devices) > 1 and kind_of(the_plan.devices[0]) is HOST
+    return blas_threads(1) if several else nullcontext()
 
 
 def _create_store(
@@ -257,7 +256,8 @@ def _create_store(
     if path is not None:
         return FileStore.create(path, the_plan.grid, key.to_dict())
     needed = TileLayout(the_plan.grid).end
-    arenas = sum(budget.n_slots * budget.slot_bytes for budget in the_plan.budgets)
+    on_host = kind_of(the_plan.devices[0]) is HOST
+    arenas = sum(budget.n_slots * budget.slot_bytes for budget in the_plan.budgets) if on_host else 0
     free = free_host_bytes() - arenas
     allowed = free if options.host_budget is None else min(free, parse_bytes(options.host_budget, "host_budget"))
     if needed > allowed:
@@ -270,9 +270,10 @@ def _run(
     the_plan: Plan, source: AbstractSource, store: AbstractStore, reporter: ProgressReporter, began: float
 ) -> tuple[Execution, float]:
     """Open the devices and execute; L is complete in its store afterwards. Returns the seconds spent before, too."""
-    devices: list[AbstractDevice] = [HostDevice(name, HostKernels(), HostFlags) for name in the_plan.devices]
     tier = SourceTier(source, the_plan.grid)
-    execution = execute(the_plan, devices, tier, store, report=reporter)
+    with page_locked(the_plan.devices, [store.host_memory(), tier.host_memory()]):
+        devices = [open_device(name) for name in the_plan.devices]
+        execution = execute(the_plan, devices, tier, store, report=reporter)
     setup = time.perf_counter() - began - execution.seconds
     store.complete()
     return execution, setup

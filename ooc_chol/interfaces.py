@@ -72,7 +72,7 @@ class AbstractTier(ABC):
     ordered_by_events: bool = True
 
     def view(self, index: tuple[int, int]) -> NDArray[np.float64] | None:
-        """Block ``index`` in place, as an array of any strides that a copy may read or write; None when it must be read and written."""
+        """Block ``index`` in place, an array of any strides for copies to read or write; None when there is none."""
         return None
 
     def host_memory(self) -> NDArray[Any] | None:
@@ -167,14 +167,17 @@ class AbstractDevice(ABC):
     nominal_flops_per_second: float
 
     @abstractmethod
-    def allocate(self, n_slots: int, slot_bytes: int) -> AbstractArena:
-        """Allocate the arena; called once, before the run.
+    def allocate(self, n_slots: int, slot_bytes: int, nb: int) -> AbstractArena:
+        """Allocate the arena, and the kernels' workspace for tiles of order up to ``nb``; called once, before the run.
 
         Raises
         ------
         BudgetError
             The device has less free memory than that.
         """
+
+    def prepare(self, once: Callable[[], None]) -> None:  # noqa: B027 - the host compiles and uploads nothing
+        """Let a source do what it must do once on this device before a run: ``once()`` with this device current."""
 
     @abstractmethod
     def create_flags(self, nt: int) -> AbstractFlags:
@@ -202,6 +205,10 @@ class AbstractDevice(ABC):
 
         The callback is short, takes no locks that an enqueuing thread holds while blocked, and enqueues nothing.
         """
+
+    def failure(self) -> BaseException | None:
+        """What an operation of the device raised on the host while later ones went on; None for devices whose streams stop."""
+        return None
 
     @abstractmethod
     def abort(self) -> None:

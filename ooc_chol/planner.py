@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from math import inf
 
 from ooc_chol.config import FactorOptions, parse_bytes
-from ooc_chol.devices import default_budget, resolve_devices
 from ooc_chol.errors import BudgetError, ScheduleError
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractEvictionPolicy
-from ooc_chol.kernels.host import HostKernels
+from ooc_chol.machine import DeviceKind, default_budget, kind_of, resolve_devices
 from ooc_chol.memory.eviction import EVICTION_POLICIES
 from ooc_chol.memory.sources_base import AbstractSource
 from ooc_chol.planning.cost import Rates
@@ -30,8 +29,6 @@ from ooc_chol.tiling import TileGrid
 LEAST_SLOTS = 3
 #: Slots are whole pages.
 PAGE_BYTES = 4096
-#: Tile orders that the planner chooses from on the host.
-HOST_TILE_SIZES = (2048, 1024, 512, 256, 128, 64, 32, 16)
 #: Panel shapes whose plans are simulated when seconds are to be least.
 FINALISTS = 3
 
@@ -85,24 +82,25 @@ def make_plan(problem: Problem, options: FactorOptions, rates_at: Callable[[Tile
         An option names something that is not there.
     """
     policy = policy_named(options.policy)
-    names = resolve_devices(options.devices)
+    names = resolve_devices(options.devices, must_exist=False)
+    kind = kind_of(names[0])
     budget_bytes = default_budget(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
-    grid = TileGrid(problem.n, options.tile_size or choose_tile_size(problem.n, budget_bytes))
+    grid = TileGrid(problem.n, options.tile_size or choose_tile_size(problem.n, budget_bytes, kind))
     names = names[: grid.nt]  # a device without a tile row would have nothing to do
     budget = _device_budget(grid, budget_bytes, policy, names[0])
     return _best_plan(_Request(grid, policy, options.objective, names, budget, rates_at(grid), problem))
 
 
-def choose_tile_size(n: int, budget_bytes: int) -> int:
-    """Tile order for the host: large tiles run faster, but there must be enough of them.
+def choose_tile_size(n: int, budget_bytes: int, kind: DeviceKind) -> int:
+    """Tile order: large tiles run faster, but there must be enough of them.
 
     At least six tile rows, so that little of a diagonal tile's square is wasted, and twenty tiles within the budget, so that
     blocks of tiles are reused.
     """
-    for nb in HOST_TILE_SIZES:
-        if n >= 6 * nb and budget_bytes >= 20 * 8 * nb * nb:
+    for nb in kind.tile_sizes:
+        if n >= 6 * nb and budget_bytes - kind.workspace_bytes(nb) >= 20 * 8 * nb * nb:
             return nb
-    return HOST_TILE_SIZES[-1]
+    return kind.tile_sizes[-1]
 
 
 def prefetch_slots(n_slots: int) -> int:
@@ -112,8 +110,8 @@ def prefetch_slots(n_slots: int) -> int:
 
 def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, name: str) -> DeviceBudget:
     """Slots within the budget, no more than the whole triangle and its prefetch can use."""
-    workspace = HostKernels().workspace_bytes(grid.nb)
     largest = grid.size(0)
+    workspace = kind_of(name).workspace_bytes(largest)
     slot_bytes = -(-FP64.itemsize * largest * largest // PAGE_BYTES) * PAGE_BYTES
     needed = min(LEAST_SLOTS, grid.n_tiles) * slot_bytes + workspace
     if budget_bytes < needed:

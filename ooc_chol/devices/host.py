@@ -194,7 +194,7 @@ class HostDevice(AbstractDevice):
         self._streams: list[HostStream] = []
         self._arenas: list[HostArena] = []
 
-    def allocate(self, n_slots: int, slot_bytes: int) -> HostArena:
+    def allocate(self, n_slots: int, slot_bytes: int, nb: int) -> HostArena:
         """Allocate the arena, unless the machine has less free memory than that."""
         free = free_host_bytes()
         if n_slots * slot_bytes > free:

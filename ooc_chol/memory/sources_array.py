@@ -40,6 +40,14 @@ class ArraySource(AbstractSource):
         self._a = np.asarray(a)
         self.bytes_per_entry = a.dtype.itemsize
 
+    def view(self, rows: range, cols: range) -> NDArray[np.float64] | None:
+        """The rectangle in place, when its entries are float64."""
+        return self._a[rows.start : rows.stop, cols.start : cols.stop] if self._a.dtype == np.float64 else None
+
+    def host_memory(self) -> NDArray[Any] | None:
+        """The array, when its entries are float64."""
+        return self._a if self._a.dtype == np.float64 else None
+
     def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
         """Copy the rectangle, along whichever axis has the shorter stride."""
         block = self._a[rows.start : rows.stop, cols.start : cols.stop]

@@ -8,8 +8,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.errors import TierError
-from ooc_chol.interfaces import AbstractTier
+from ooc_chol.errors import ScheduleError, TierError
+from ooc_chol.interfaces import AbstractTier, Tile
 from ooc_chol.tiling import TileGrid
 
 #: Most bytes that a source holds beside ``out`` while it turns what it reads into a row-major tile of float64.
@@ -65,6 +65,27 @@ class AbstractSource(ABC):
     def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
         """Fill ``out``, whose shape and order were checked."""
 
+    def view(self, rows: range, cols: range) -> NDArray[np.float64] | None:
+        """``A[rows, cols]`` in place, as float64 of any strides; None when it must be read."""
+        return None
+
+    def host_memory(self) -> NDArray[Any] | None:
+        """The memory behind all views; None when there are no views."""
+        return None
+
+    def prepare(self) -> None:  # noqa: B027 - most sources need no preparation
+        """Do what must be done once on the current CUDA device before a run: compile, upload."""
+
+    def function(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
+        """Fill ``out`` where it is, for sources that move no bytes over a link (``bytes_per_entry == 0``).
+
+        Raises
+        ------
+        ScheduleError
+            The source is read over a link.
+        """
+        raise ScheduleError(f"a source of kind {self.name!r} is read, not generated on the device")
+
     def close(self) -> None:  # noqa: B027 - most sources hold nothing to release
         """Release what the source holds; a second call does nothing."""
 
@@ -114,6 +135,14 @@ class SourceTier(AbstractTier):
         """
         i, j = index
         self.source.read_block(self.grid.span(i), self.grid.span(j), out)
+
+    def view(self, index: tuple[int, int]) -> NDArray[np.float64] | None:
+        """Tile ``index`` of A in place, if it is float64 in host memory."""
+        return self.source.view(self.grid.span(index[0]), self.grid.span(index[1]))
+
+    def host_memory(self) -> NDArray[Any] | None:
+        """The memory that holds A, if tiles are seen in place."""
+        return self.source.host_memory()
 
     def write(self, index: tuple[int, int], data: NDArray[np.float64]) -> None:
         """Refuse: A is an input.

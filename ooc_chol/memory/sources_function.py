@@ -27,9 +27,16 @@ class FunctionSource(AbstractSource):
     name = "function"
     bytes_per_entry = 0
 
-    def __init__(self, n: int, tile_fn: TileFunction) -> None:
+    def __init__(self, n: int, tile_fn: TileFunction, cuda: TileFunction | None = None) -> None:
         self.n = n
         self._tile_fn = tile_fn
+        self._cuda = cuda
+
+    def prepare(self) -> None:
+        """Let the CUDA tile function compile and upload for the current device, before a run."""
+        prepare = getattr(self._cuda or self._tile_fn, "prepare", None)
+        if prepare is not None:
+            prepare()
 
     def function(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
         """Call the tile function on the device that owns ``out``: what :meth:`AbstractDevice.generate` takes.
@@ -42,9 +49,10 @@ class FunctionSource(AbstractSource):
         if isinstance(out, np.ndarray):
             # A function that fills nothing must not pass with an earlier tile's entries: these are found by the check for NaN.
             out[:1, :1] = out[-1:, :1] = np.nan
-        returned: object = self._tile_fn(rows, cols, out, stream)
+        tile_fn = self._tile_fn if self._cuda is None or isinstance(out, np.ndarray) else self._cuda
+        returned: object = tile_fn(rows, cols, out, stream)
         if returned is not None and returned is not out:
-            name = getattr(self._tile_fn, "__qualname__", type(self._tile_fn).__qualname__)
+            name = getattr(tile_fn, "__qualname__", type(tile_fn).__qualname__)
             raise TypeError(
                 f"tile function {name} returned a {type(returned).__name__} for {rows} x {cols}, which is not looked at: let it "
                 "fill its third argument in place, as in out[...] = tile"
@@ -55,7 +63,7 @@ class FunctionSource(AbstractSource):
         self.function(rows, cols, out, None)
 
 
-def from_function(n: int, tile_fn: TileFunction) -> FunctionSource:
+def from_function(n: int, tile_fn: TileFunction, *, cuda: TileFunction | None = None) -> FunctionSource:
     """Make a source of the ``(n, n)`` symmetric matrix whose tiles ``tile_fn`` computes, so that A is never stored.
 
     Parameters
@@ -68,6 +76,9 @@ def from_function(n: int, tile_fn: TileFunction) -> FunctionSource:
         the lower triangle are asked for, and the strict upper part of a diagonal tile is ignored. ``stream`` is the device's
         stream (None outside of a run). It is called from a thread of the device, and may be called twice for one tile: it must
         give the same entries each time.
+    cuda : callable, optional
+        The same for CUDA devices, where ``out`` is a CuPy array and ``stream`` CuPy's current stream, such as :func:`cuda_source`
+        makes. Without it ``tile_fn`` is called there too.
 
     Returns
     -------
@@ -104,4 +115,6 @@ def from_function(n: int, tile_fn: TileFunction) -> FunctionSource:
         raise ValueError(f"n is {order}, but a matrix has at least 1 row")
     if not callable(tile_fn):
         raise TypeError(f"tile_fn is a {type(tile_fn).__name__}, but it must be callable as tile_fn(rows, cols, out, stream)")
-    return FunctionSource(order, tile_fn)
+    if cuda is not None and not callable(cuda):
+        raise TypeError(f"cuda is a {type(cuda).__name__}, but it must be callable as tile_fn(rows, cols, out, stream)")
+    return FunctionSource(order, tile_fn, cuda)

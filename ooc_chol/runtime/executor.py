@@ -13,7 +13,6 @@ from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError, OocCholErr
 from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractFlags, AbstractStream, AbstractTier, BlockKey, Tile
 from ooc_chol.memory.cache import BlockCache
 from ooc_chol.memory.sources_base import SourceTier
-from ooc_chol.memory.sources_function import FunctionSource
 from ooc_chol.planning.plan import Plan
 from ooc_chol.planning.program import STREAM_NAMES, Link, Program, Step, StepKind, StreamKind
 from ooc_chol.runtime.progress import Progress, ProgressTable
@@ -121,7 +120,8 @@ class DeviceWorker:
         self._news = news
         self._inbox: queue.SimpleQueue[WorkerEvent | _Failure] = queue.SimpleQueue()
         self.cache = BlockCache(budget.n_slots, budget.slot_bytes)
-        self._arena = device.allocate(budget.n_slots, budget.slot_bytes)
+        self._arena = device.allocate(budget.n_slots, budget.slot_bytes, plan.grid.size(0))
+        device.prepare(source.source.prepare)
         self.flags: AbstractFlags = device.create_flags(plan.grid.nt)
         names = STREAM_NAMES if plan.policy.overlaps else [STREAM_NAMES[StreamKind.COMPUTE]] * len(STREAM_NAMES)
         created = {name: device.create_stream(name) for name in dict.fromkeys(names)}
@@ -232,7 +232,6 @@ class DeviceWorker:
         i, j = step.tile
         self.cache.reserve(step.block, step.slot, tile.nbytes)
         if step.kind is StepKind.GENERATE:
-            assert isinstance(self._source.source, FunctionSource)
             self.device.generate(stream, self._source.source.function, self._grid.span(i), self._grid.span(j), tile)
         else:
             self.device.copy_in(stream, self._source if step.version == 0 else self._store, step.tile, tile)
@@ -277,7 +276,10 @@ class DeviceWorker:
         self._news.put(_News(self.number, False, None, done))
 
     def _check_flags(self) -> None:
-        if self.flags.nonfinite() is not None or self.flags.failed_pivot() is not None:
+        is_set = self.flags.nonfinite() is not None or self.flags.failed_pivot() is not None
+        if (failure := self.device.failure()) is not None:
+            raise failure  # asked after the flags were read: what was computed since the failure may have set them
+        if is_set:
             raise BadFlagError("a failure flag is set")
 
     def _drain(self) -> None:
@@ -390,7 +392,9 @@ def _coordinate(
 
 
 def _verdict(workers: Sequence[DeviceWorker], errors: Sequence[BaseException], grid: TileGrid) -> BaseException:
-    """The one error to raise: bad input first, then the smallest failed minor, then whatever came first."""
+    """The one error to raise: what came first, and where that is a flag, bad input before the smallest failed minor."""
+    if not isinstance(errors[0], BadFlagError):
+        return errors[0]  # flags may have been set by what was computed since
     index = list(grid.tiles())
     bad = min((flag for worker in workers if (flag := worker.flags.nonfinite()) is not None), default=None)
     if bad is not None:

@@ -1,0 +1,498 @@
+"""CUDA devices: CuPy's memory, streams and events behind the runtime's interface. Needs CuPy; imported only when asked for."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Protocol, cast, final
+
+import cupy as cp
+import numpy as np
+from numpy.typing import NDArray
+from nvmath.bindings import cublas, cusolverDn
+
+from ooc_chol.config import format_bytes
+from ooc_chol.errors import BudgetError, OocCholError
+from ooc_chol.interfaces import (
+    AbstractArena,
+    AbstractDevice,
+    AbstractEvent,
+    AbstractFlags,
+    AbstractKernelSet,
+    AbstractStream,
+    AbstractTier,
+    Tile,
+    TileFunction,
+)
+from ooc_chol.memory.sources_base import AbstractSource, check_dtype, check_shape
+
+Callback = Callable[[BaseException | None], None]
+_runtime = cp.cuda.runtime
+#: Bytes that the handles of cuBLAS and cuSOLVER take beside the budget, by NVML on an H200 with CUDA 13.0; the context apart.
+LIBRARY_BYTES = 256 << 20
+#: Threads that touch host memory before it is page-locked: page faults take most of the time.
+_TOUCHING_THREADS = 16
+
+
+def device_count() -> int:
+    """CUDA devices that the driver shows; 0 without a driver."""
+    try:
+        return int(_runtime.getDeviceCount())
+    except _runtime.CUDARuntimeError:
+        return 0
+
+
+def device_number(name: str) -> int:
+    """Number K of ``"cuda:K"``."""
+    return int(name.removeprefix("cuda:"))
+
+
+def memory_info(name: str) -> tuple[int, int]:
+    """Free and total bytes of a device; creates its context."""
+    with cp.cuda.Device(device_number(name)):
+        free, total = _runtime.memGetInfo()
+    return int(free), int(total)
+
+
+def model(name: str) -> str:
+    """Model name of a device, such as ``"NVIDIA H200"``."""
+    properties = _runtime.getDeviceProperties(device_number(name))
+    return str(properties["name"].decode())
+
+
+def link_and_driver(name: str) -> tuple[str, str]:
+    """Link and driver version as NVML tells them; without nvidia-ml-py the text says so."""
+    try:
+        import pynvml
+    except ImportError:
+        return "link unknown (nvidia-ml-py is not installed)", ""
+    pynvml.nvmlInit()
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByPciBusId(_runtime.deviceGetPCIBusId(device_number(name)))
+        generation, width = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle), pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle)
+        return f"PCIe {generation} x{width}", f"driver {pynvml.nvmlSystemGetDriverVersion()}"
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def library_versions() -> str:
+    """Versions of the libraries that the bits of a factor depend on."""
+    handle = cublas.create()
+    try:
+        blas = cublas.get_version(handle)
+    finally:
+        cublas.destroy(handle)
+    return f"cuBLAS {blas}, CUDA runtime {_runtime.runtimeGetVersion()}"
+
+
+class BindsWorkspace(Protocol):
+    """What the device asks of its kernels beside the tile kernels."""
+
+    def workspace_bytes(self, nb: int) -> int:
+        """Bytes of workspace."""
+
+    def bind(self, nb: int, workspace: int) -> None:
+        """Take the workspace at a device address."""
+
+    def close(self) -> None:
+        """Destroy the handles."""
+
+
+class DeviceEvent(AbstractEvent):
+    """A point in a CUDA stream, timed."""
+
+    __slots__ = ("_owner", "event", "stream")
+
+    def __init__(self, owner: CudaDevice, stream: CudaStream) -> None:
+        self._owner = owner
+        self.stream = stream
+        self.event = cp.cuda.Event(block=True)
+        self.event.record(stream.stream)
+
+    def query(self) -> bool:
+        """Whether all work before it is complete."""
+        return bool(self.event.done)
+
+    def synchronize(self) -> None:
+        """Sleep until complete; raise what a host function of the device raised."""
+        self.event.synchronize()
+        if self._owner.error is not None:
+            raise self._owner.error
+
+    def time_ns(self) -> int:
+        """When it completed, on the host's clock."""
+        return self._owner.host_time_ns(self.event)
+
+
+class CudaStream(AbstractStream):
+    """A non-blocking CUDA stream, and a thread that sleeps on its events for those who want to be told.
+
+    Parameters
+    ----------
+    owner : CudaDevice
+        Its device.
+    name : str
+        Name for traces.
+    """
+
+    def __init__(self, owner: CudaDevice, name: str) -> None:
+        self._owner = owner
+        self.name = name
+        with owner.current():
+            self.stream = cp.cuda.Stream(non_blocking=True)
+        self._watched: queue.SimpleQueue[tuple[DeviceEvent, Callback] | None] = queue.SimpleQueue()
+        self._watcher: threading.Thread | None = None
+
+    def wait(self, event: AbstractEvent) -> None:
+        """Hold back later work until ``event``, of this or another device, is complete."""
+        if not isinstance(event, DeviceEvent):
+            raise TypeError(f"{type(event).__name__} is not an event of a CUDA device")
+        self.stream.wait_event(event.event)
+
+    def record(self) -> DeviceEvent:
+        """Record a new event."""
+        with self._owner.current():
+            return DeviceEvent(self._owner, self)
+
+    def synchronize(self) -> None:
+        """Sleep until the stream is empty."""
+        self.record().synchronize()
+
+    def watch(self, event: DeviceEvent, callback: Callback) -> None:
+        """Call back once ``event`` is complete; events of one stream complete in order, so that one thread serves them all."""
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, name=f"ooc_chol {self.name} watcher", daemon=True)
+            self._watcher.start()
+        self._watched.put((event, callback))
+
+    def close(self) -> None:
+        """End the watcher after all that it watches is complete."""
+        if self._watcher is not None:
+            self._watched.put(None)
+            self._watcher.join()
+            self._watcher = None
+
+    def _watch(self) -> None:
+        while (item := self._watched.get()) is not None:
+            event, callback = item
+            try:
+                event.synchronize()
+            except Exception as error:  # handed on to whoever asked to be told
+                callback(error)
+            else:
+                callback(None)
+            del item, event, callback
+
+
+class CudaArena(AbstractArena):
+    """One allocation of device memory: the slots, and behind them the workspace."""
+
+    def __init__(self, n_slots: int, slot_bytes: int, workspace_bytes: int) -> None:
+        self.n_slots = n_slots
+        self.slot_bytes = slot_bytes
+        self._memory: Any = cp.cuda.Memory(n_slots * slot_bytes + workspace_bytes)
+        self.workspace = int(self._memory.ptr) + n_slots * slot_bytes
+        self._tiles: dict[tuple[int, tuple[int, int]], Any] = {}
+
+    def tile(self, slot: int, shape: tuple[int, int]) -> Any:
+        """The first entries of ``slot`` as a row-major CuPy array."""
+        key = (slot, shape)
+        if key not in self._tiles:
+            pointer = cp.cuda.MemoryPointer(self._memory, slot * self.slot_bytes)
+            self._tiles[key] = cp.ndarray(shape, cp.float64, pointer)
+        return self._tiles[key]
+
+    def close(self) -> None:
+        """Free the memory once no tile is left."""
+        self._tiles.clear()
+        self._memory = None
+
+
+@final
+class CudaDevice(AbstractDevice):
+    """``cuda:K``: one GPU with an arena, streams, and page-locked staging buffers for blocks that no copy can reach in place.
+
+    Parameters
+    ----------
+    name : str
+        ``"cuda:0"`` and so on.
+    kernels : AbstractKernelSet
+        Tile kernels that take CuPy arrays, and bind their workspace.
+    create_flags : callable
+        ``create_flags(nt)`` returns the flags that the kernels write.
+    """
+
+    nominal_flops_per_second = 6e13
+
+    def __init__(self, name: str, kernels: AbstractKernelSet, create_flags: Callable[[int], AbstractFlags]) -> None:
+        self.name = name
+        self.kernels = kernels
+        self.error: BaseException | None = None
+        self._device = cp.cuda.Device(device_number(name))
+        self._create_flags = create_flags
+        self._streams: list[CudaStream] = []
+        self._arena: CudaArena | None = None
+        self._staging: dict[int, NDArray[np.uint8]] = {}
+        self._slot_bytes = 0
+        self._aborted = False
+        with self.current():
+            self._base = cp.cuda.Event(block=True)
+            self._base.record()
+            self._base.synchronize()
+            self._base_ns = time.perf_counter_ns()
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make this the current device of the calling thread."""
+        with self._device:
+            yield
+
+    def host_time_ns(self, event: Any) -> int:
+        """Completion of ``event`` on the host's clock; resolution about a microsecond in runs of some seconds."""
+        return self._base_ns + int(1e6 * cp.cuda.get_elapsed_time(self._base, event))
+
+    def allocate(self, n_slots: int, slot_bytes: int, nb: int) -> CudaArena:
+        """Allocate slots and workspace in one piece, and bind the kernels to their workspace."""
+        kernels = self._binding_kernels()
+        workspace = kernels.workspace_bytes(nb)
+        needed = n_slots * slot_bytes + workspace
+        with self.current():
+            free, total = _runtime.memGetInfo()
+            if needed > free:
+                advice = f"{format_bytes(free)} of {format_bytes(total)} are free, others may use the device; lower memory_budget"
+                raise BudgetError(f"arena of {self.name}", needed, int(free), advice)
+            try:
+                self._arena = CudaArena(n_slots, slot_bytes, workspace)
+            except (cp.cuda.memory.OutOfMemoryError, _runtime.CUDARuntimeError) as error:
+                advice = f"the driver refused ({error}); give a smaller memory_budget"
+                raise BudgetError(f"arena of {self.name}", needed, int(free), advice) from error
+            try:
+                kernels.bind(nb, self._arena.workspace)
+            except (cublas.cuBLASError, cusolverDn.cuSOLVERError) as error:
+                advice = f"cuBLAS and cuSOLVER need memory beside the budget ({error}); give a smaller memory_budget"
+                raise BudgetError(f"libraries of {self.name}", needed + LIBRARY_BYTES, int(free), advice) from error
+        self._slot_bytes = slot_bytes
+        return self._arena
+
+    def _binding_kernels(self) -> BindsWorkspace:
+        return cast(BindsWorkspace, self.kernels)
+
+    def create_flags(self, nt: int) -> AbstractFlags:
+        """Clear flags for ``nt`` tile columns."""
+        with self.current():
+            return self._create_flags(nt)
+
+    def create_stream(self, name: str) -> CudaStream:
+        """A new non-blocking stream."""
+        self._streams.append(CudaStream(self, f"{self.name} {name}"))
+        return self._streams[-1]
+
+    def prepare(self, once: Callable[[], None]) -> None:
+        """Compile and upload what a tile function needs."""
+        with self.current():
+            once()
+            self._device.synchronize()  # uploads, and whatever still fills an array of the user's
+
+    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile) -> None:
+        """Enqueue a copy from page-locked memory, else a read into a staging buffer and a copy from there."""
+        cupy_stream = _cuda(stream).stream
+        with self.current():
+            view = tier.view(index)
+            if view is None or not _reachable(view):
+                staged = view = self._stage(stream, tile.shape)
+                self._on_host(cupy_stream, lambda: tier.read(index, staged))
+            _copy_rows(
+                tile.data.ptr,
+                tile.shape[1] * 8,
+                view.ctypes.data,
+                view.strides[0],
+                tile.shape,
+                _runtime.memcpyHostToDevice,
+                cupy_stream,
+            )
+
+    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
+        """Enqueue a copy to page-locked memory, else a copy into a staging buffer and a write from there."""
+        cupy_stream = _cuda(stream).stream
+        with self.current():
+            view = tier.view(index)
+            reachable = view is not None and _reachable(view)
+            target = view if view is not None and reachable else self._stage(stream, tile.shape)
+            pitches = target.strides[0], tile.shape[1] * 8
+            _copy_rows(
+                target.ctypes.data, pitches[0], tile.data.ptr, pitches[1], tile.shape, _runtime.memcpyDeviceToHost, cupy_stream
+            )
+            if not reachable:
+                self._on_host(cupy_stream, lambda: tier.write(index, target))
+
+    def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:
+        """Call a tile function with the stream current, so that its CuPy operations and kernels are enqueued there."""
+        with self.current(), _cuda(stream).stream as current:
+            function(rows, cols, tile, current)
+
+    def notify(self, event: AbstractEvent, callback: Callback) -> None:
+        """Call back from a watcher thread that sleeps on the event."""
+        if not isinstance(event, DeviceEvent):
+            raise TypeError(f"{type(event).__name__} is not an event of a CUDA device")
+        event.stream.watch(event, callback)
+
+    def failure(self) -> BaseException | None:
+        """What a host function raised: what was computed after it is void, its flags too."""
+        return self.error
+
+    def abort(self) -> None:
+        """Let host functions do nothing; what is enqueued on the GPU, at most the window, runs out."""
+        self._aborted = True
+        if self.error is None:
+            self.error = OocCholError("the run was stopped")
+
+    def close(self) -> None:
+        """Wait for the streams, end the watchers, free memory."""
+        with self.current():
+            while self._streams:
+                stream = self._streams.pop()
+                stream.stream.synchronize()
+                stream.close()
+            self._binding_kernels().close()
+            if self._arena is not None:
+                self._arena.close()
+                self._arena = None
+            self._staging.clear()
+
+    def _stage(self, stream: AbstractStream, shape: tuple[int, int]) -> NDArray[np.float64]:
+        """The stream's page-locked buffer, shaped as a tile; uses of it are in stream order."""
+        key = id(stream)
+        if key not in self._staging:
+            self._staging[key] = np.frombuffer(
+                cp.cuda.alloc_pinned_memory(self._slot_bytes), dtype=np.uint8, count=self._slot_bytes
+            )
+        return self._staging[key][: 8 * shape[0] * shape[1]].view(np.float64).reshape(shape)
+
+    def _on_host(self, stream: Any, operation: Callable[[], None]) -> None:
+        """Enqueue a host function; its error becomes the device's."""
+
+        def run(_: object) -> None:
+            if self._aborted or self.error is not None:
+                return
+            try:
+                operation()
+            except BaseException as error:  # raised by the next synchronize of any event of this device
+                self.error = error
+
+        stream.launch_host_func(run, None)
+
+
+def _cuda(stream: AbstractStream) -> CudaStream:
+    """``stream`` as a CUDA stream."""
+    if not isinstance(stream, CudaStream):
+        raise TypeError(f"{type(stream).__name__} is not a stream of a CUDA device")
+    return stream
+
+
+def _reachable(view: NDArray[np.float64]) -> bool:
+    """Whether an asynchronous copy can read or write ``view`` in place: rows of adjacent float64 in page-locked memory."""
+    if view.dtype != np.float64 or view.strides[1] != 8 or (view.shape[0] > 1 and view.strides[0] < 8 * view.shape[1]):
+        return False
+    return bool(_runtime.pointerGetAttributes(view.ctypes.data).type == _runtime.memoryTypeHost)
+
+
+def _copy_rows(
+    target: int, target_pitch: int, source: int, source_pitch: int, shape: tuple[int, int], kind: int, stream: Any
+) -> None:
+    """Enqueue the copy of ``shape[0]`` rows of ``shape[1]`` entries."""
+    width = 8 * shape[1]
+    if target_pitch == source_pitch == width:
+        _runtime.memcpyAsync(target, source, width * shape[0], kind, stream.ptr)
+    else:
+        _runtime.memcpy2DAsync(target, target_pitch, source, source_pitch, width, shape[0], kind, stream.ptr)
+
+
+@final
+class DeviceSource(AbstractSource):
+    """A matrix that lies in a GPU's memory: a CuPy array, or anything that hands one over by DLPack.
+
+    Parameters
+    ----------
+    a : (n, n) CuPy array, or an object with ``__dlpack__``
+        float64 or float32, any strides.
+    """
+
+    name = "device-array"
+    bytes_per_entry = 0
+
+    def __init__(self, a: Any) -> None:
+        self._a: Any = a if isinstance(a, cp.ndarray) else cp.from_dlpack(a)
+        self.n = check_shape(self._a.shape, "the array")
+        check_dtype(self._a.dtype, "the array")
+
+    def function(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
+        """Copy the rectangle on the device, widened to float64."""
+        block = self._a[rows.start : rows.stop, cols.start : cols.stop]
+        if isinstance(out, np.ndarray):
+            out[...] = cp.asnumpy(block)
+        else:
+            cp.copyto(out, block)
+
+    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+        """Copy the rectangle to the host."""
+        self.function(rows, cols, out, None)
+
+
+@contextmanager
+def page_locked(memories: list[NDArray[Any]]) -> Iterator[None]:
+    """Page-lock host memory for the time of a run, so that copies reach it at full rate and without blocking.
+
+    Parameters
+    ----------
+    memories : list of array
+        Contiguous allocations; those that are page-locked already are left as they are.
+
+    Notes
+    -----
+    About 0.025 s per GiB of memory that was touched before, and 0.35 s of one thread otherwise; hence memory is touched by
+    several threads first. Memory that the driver will not lock (a file mapping, say) is read through staging buffers instead.
+    """
+    locked: list[int] = []
+    try:
+        for memory in memories:
+            if _runtime.pointerGetAttributes(memory.ctypes.data).type == _runtime.memoryTypeHost:
+                continue
+            low, high = _byte_bounds(memory)
+            _touch(low, high)
+            try:
+                _runtime.hostRegister(low, high - low, _PORTABLE)
+            except _runtime.CUDARuntimeError:
+                continue
+            locked.append(low)
+        yield
+    finally:
+        for pointer in locked:
+            _runtime.hostUnregister(pointer)
+
+
+#: cudaHostRegisterPortable: page-locked for every device's context.
+_PORTABLE = 1
+
+
+def _byte_bounds(memory: NDArray[Any]) -> tuple[int, int]:
+    """First address and one past the last address of an array of any strides."""
+    low, high = np.lib.array_utils.byte_bounds(memory)
+    return int(low), int(high)
+
+
+def _touch(low: int, high: int) -> None:
+    """Read one byte of every page by several threads; faults of fresh memory are what page-locking waits for."""
+    import ctypes
+
+    pages: NDArray[np.uint8] = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))[::4096]
+    parts = np.array_split(pages, _TOUCHING_THREADS)
+    with ThreadPoolExecutor(_TOUCHING_THREADS) as pool:
+        list(pool.map(_touch_part, parts))
+
+
+def _touch_part(pages: NDArray[np.uint8]) -> None:
+    np.bitwise_or(pages, 0, out=pages)

@@ -1,0 +1,43 @@
+"""The tile kernels of CUDA devices. This module imports without CuPy; :mod:`.tiles` needs it."""
+
+from __future__ import annotations
+
+#: Order of the diagonal blocks that TRSM inverts.
+TRSM_BLOCK = 512
+#: Diagonal tiles whose inverted blocks are kept.
+INVERSES_KEPT = 8
+#: Rows of a diagonal tile that one product updates: a quarter of the tile, so that 5/8 of the square is computed.
+SYRK_PARTS = 4
+#: Bytes of cuBLAS's own workspace; NVIDIA's recommendation for Hopper.
+CUBLAS_WORKSPACE_BYTES = 32 << 20
+
+
+def _aligned(nbytes: int) -> int:
+    """``nbytes`` rounded up to 4096."""
+    return -(-nbytes // 4096) * 4096
+
+
+def trsm_block(nb: int) -> int:
+    """Order of the inverted blocks at tile order ``nb``."""
+    return min(nb, TRSM_BLOCK)
+
+
+def inverse_bytes(nb: int) -> int:
+    """Bytes of the inverted diagonal blocks of one tile."""
+    block = trsm_block(nb)
+    return _aligned(8 * -(-nb // block) * block * block)
+
+
+def strip_bytes(nb: int) -> int:
+    """Bytes of one block column of a tile: TRSM's product before it is refined."""
+    return _aligned(8 * nb * trsm_block(nb))
+
+
+def potrf_workspace_bytes() -> int:
+    """Bytes kept for cuSOLVER's POTRF at any tile order; checked when the device is opened (it asks for 384)."""
+    return 1 << 20
+
+
+def workspace_bytes(nb: int) -> int:
+    """Bytes of all workspace of one device at tile order ``nb``, inside its budget."""
+    return CUBLAS_WORKSPACE_BYTES + potrf_workspace_bytes() + INVERSES_KEPT * inverse_bytes(nb) + strip_bytes(nb)

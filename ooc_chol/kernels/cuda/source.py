@@ -1,0 +1,100 @@
+"""Tile functions written in CUDA C."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.interfaces import Tile
+
+_BLOCK = (32, 8)
+
+
+@final
+class CudaTileFunction:
+    """A tile function that runs on CUDA devices; made by :func:`cuda_source`.
+
+    Parameters
+    ----------
+    code : str
+        CUDA C source.
+    name : str
+        Name of the kernel in it.
+    arguments : tuple
+        What the kernel takes after its five fixed parameters.
+    """
+
+    def __init__(self, code: str, name: str, arguments: tuple[Any, ...]) -> None:
+        self.code = code
+        self.name = name
+        self._arguments = arguments
+        self._ready: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+
+    def prepare(self) -> None:
+        """Compile for the current device and upload array arguments; done once per device, before a run."""
+        import cupy as cp
+
+        device = cp.cuda.Device().id
+        if device not in self._ready:
+            kernel = cp.RawKernel(self.code, self.name, options=("--std=c++17",))
+            kernel.compile()
+            arguments = tuple(cp.asarray(value) if isinstance(value, np.ndarray) else value for value in self._arguments)
+            self._ready[device] = kernel, arguments
+
+    def __call__(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
+        """Fill ``out`` with ``A[rows, cols]`` on ``stream``.
+
+        Raises
+        ------
+        TypeError
+            ``out`` is not on a CUDA device.
+        """
+        if isinstance(out, np.ndarray):
+            raise TypeError(
+                f"tile function {self.name} is CUDA source, but the tile is on the host; give from_function a host function and "
+                "this one as cuda="
+            )
+        import cupy as cp
+
+        self.prepare()
+        kernel, arguments = self._ready[cp.cuda.Device().id]
+        fixed = (out, np.int32(len(rows)), np.int32(len(cols)), np.int64(rows.start), np.int64(cols.start))
+        grid = (-(-len(cols) // _BLOCK[0]), -(-len(rows) // _BLOCK[1]))
+        kernel(grid, _BLOCK, fixed + arguments, stream=stream)
+
+
+def cuda_source(code: str, name: str, *arguments: float | np.generic | NDArray[Any]) -> CudaTileFunction:
+    """Make a tile function of a CUDA kernel, for :func:`from_function`.
+
+    Parameters
+    ----------
+    code : str
+        CUDA C with ``extern "C" __global__ void name(double* out, int rows, int cols, long long row0, long long col0, ...)``. A
+        thread computes the entry ``out[r * cols + c] = A[row0 + r][col0 + c]`` with ``c = blockIdx.x * blockDim.x +
+        threadIdx.x`` and ``r`` likewise in y, if both are inside.
+    name : str
+        Name of that kernel.
+    *arguments : number or array
+        Passed after the five fixed parameters: NumPy scalars by value in their own type, Python floats as ``double``, arrays as
+        pointers to device copies.
+
+    Returns
+    -------
+    CudaTileFunction
+        The tile function; compiled when a run starts on a CUDA device.
+
+    Raises
+    ------
+    TypeError
+        An argument is none of these.
+    """
+    values: list[Any] = []
+    for value in arguments:
+        if isinstance(value, bool) or not isinstance(value, float | np.generic | np.ndarray):
+            raise TypeError(
+                f"cuda_source: argument {value!r} is a {type(value).__name__}; give a float, a NumPy scalar or an array"
+            )
+        values.append(np.float64(value) if isinstance(value, float) and not isinstance(value, np.generic) else value)
+    return CudaTileFunction(code, name, tuple(values))

@@ -1,0 +1,225 @@
+"""The devices of this machine: their names, their memory, and opening one with its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.devices.host import HostDevice, free_host_bytes, total_host_bytes
+from ooc_chol.interfaces import AbstractDevice
+from ooc_chol.kernels import cuda as cuda_sizes
+from ooc_chol.kernels.blas import blas_identity, current_threads
+from ooc_chol.kernels.host import HostFlags, HostKernels
+from ooc_chol.memory.sources import as_source
+from ooc_chol.memory.sources_base import AbstractSource
+
+#: Largest number of host devices; more workers than cores is allowed, as tests do, but helps nobody.
+HOST_DEVICES = 16
+#: Bytes of a GPU's memory left to its context and to others when no budget is given.
+CUDA_RESERVE_BYTES = 2 << 30
+
+
+@dataclass(frozen=True)
+class DeviceKind:
+    """What planning must know of a kind of device; no device is needed for it.
+
+    Parameters
+    ----------
+    name : str
+        ``"host"`` or ``"cuda"``.
+    tile_sizes : tuple of int
+        Tile orders that the planner chooses from, largest first.
+    """
+
+    name: str
+    tile_sizes: tuple[int, ...]
+
+    def workspace_bytes(self, nb: int) -> int:
+        """Bytes of kernel workspace inside the budget."""
+        return cuda_sizes.workspace_bytes(nb) if self.name == "cuda" else HostKernels().workspace_bytes(nb)
+
+
+HOST = DeviceKind("host", (2048, 1024, 512, 256, 128, 64, 32, 16))
+CUDA = DeviceKind("cuda", (4096, 2048, 1024, 512, 256))
+
+
+def cuda_problem() -> str | None:
+    """Why there is no CUDA device here; None when there is one."""
+    try:
+        from ooc_chol.devices import cuda
+    except ImportError as error:
+        return f"CuPy or nvmath-python cannot be imported ({error}); install ooc_chol[cuda13]"
+    return None if cuda.device_count() else "the CUDA driver shows no device"
+
+
+def cuda_names() -> tuple[str, ...]:
+    """Names of the visible CUDA devices."""
+    if cuda_problem() is not None:
+        return ()
+    from ooc_chol.devices import cuda
+
+    return tuple(f"cuda:{number}" for number in range(cuda.device_count()))
+
+
+def host_names() -> tuple[str, ...]:
+    """Names of the host devices."""
+    return tuple(f"host:{number}" for number in range(HOST_DEVICES))
+
+
+def cuda_model(name: str) -> str:
+    """Model of a CUDA device that is here."""
+    from ooc_chol.devices import cuda
+
+    return cuda.model(name)
+
+
+def cuda_link(name: str) -> tuple[str, str]:
+    """Link and driver of a CUDA device that is here, by NVML."""
+    from ooc_chol.devices import cuda
+
+    return cuda.link_and_driver(name)
+
+
+def kind_of(name: str) -> DeviceKind:
+    """The kind of a device, by its name alone."""
+    return CUDA if name.startswith("cuda:") else HOST
+
+
+def resolve_devices(devices: str | Sequence[str] | int | None, *, must_exist: bool = True) -> tuple[str, ...]:
+    """Device names meant by ``devices``.
+
+    Parameters
+    ----------
+    devices : str, sequence of str, int or None
+        A name, names, a count, or None for every visible GPU, else the host.
+    must_exist : bool
+        Whether a CUDA device must be there; a plan can be made without it.
+
+    Returns
+    -------
+    tuple of str
+        At least one name, none twice, all of one kind.
+
+    Raises
+    ------
+    ValueError
+        There is no such device; the text says what there is.
+    TypeError
+        ``devices`` is something else.
+    """
+    if isinstance(devices, bool) or not isinstance(devices, str | int | Sequence | None):
+        raise TypeError(f"devices is a {type(devices).__name__}; give a name such as 'host:0', a list of names, a count, or None")
+    if devices is None:
+        return cuda_names() or ("host:0",)
+    if isinstance(devices, int):
+        names = cuda_names() or host_names()
+        if not 1 <= devices <= len(names):
+            raise ValueError(f"devices is {devices}; there are {names[0]} to {names[-1]}, so give a count from 1 to {len(names)}")
+        return names[:devices]
+    asked = (devices,) if isinstance(devices, str) else tuple(devices)
+    for name in asked:
+        _check_name(name, must_exist)
+    if not asked or len(set(asked)) < len(asked) or len({kind_of(name).name for name in asked}) > 1:
+        raise ValueError(f"devices is {list(asked)}; give at least one name, none twice, all of one kind")
+    return asked
+
+
+def _check_name(name: str, must_exist: bool) -> None:
+    """Refuse a name that no device has."""
+    if name in host_names() or name in cuda_names():
+        return
+    is_cuda_name = isinstance(name, str) and name.startswith("cuda:") and name[5:].isdigit()
+    if is_cuda_name and not must_exist:
+        return
+    there = ", ".join([*cuda_names(), f"host:0 to host:{HOST_DEVICES - 1}"])
+    why = f" ({cuda_problem()})" if is_cuda_name and cuda_problem() else ""
+    raise ValueError(f"there is no device {name!r}{why}; there are {there}")
+
+
+def default_budget(names: Sequence[str]) -> int:
+    """Bytes of memory budget per device when the user gives none.
+
+    Half of the free host memory, shared by the host devices; on GPUs what is free but for 2 GiB.
+
+    Raises
+    ------
+    ValueError
+        A CUDA device is not here, so that its memory is unknown.
+    """
+    if kind_of(names[0]) is HOST:
+        return max(1 << 20, free_host_bytes() // (2 * len(names)))
+    return max(1 << 20, min(memory_info(name)[0] for name in names) - CUDA_RESERVE_BYTES)
+
+
+def memory_info(name: str) -> tuple[int, int]:
+    """Free and total bytes of a device's memory.
+
+    Raises
+    ------
+    ValueError
+        It is a CUDA device that is not here.
+    """
+    if kind_of(name) is HOST:
+        return free_host_bytes(), total_host_bytes()
+    if name not in cuda_names():
+        raise ValueError(f"the memory of {name} is unknown: {cuda_problem() or 'there is no such device'}; give memory_budget")
+    from ooc_chol.devices import cuda
+
+    return cuda.memory_info(name)
+
+
+def open_device(name: str) -> AbstractDevice:
+    """The device, with its kernels, for one run."""
+    if kind_of(name) is HOST:
+        return HostDevice(name, HostKernels(), HostFlags)
+    from ooc_chol.devices.cuda import CudaDevice
+    from ooc_chol.kernels.cuda.tiles import CudaFlags, CudaKernels
+
+    return CudaDevice(name, CudaKernels(), CudaFlags)
+
+
+def page_locked(names: Sequence[str], memories: Sequence[NDArray[Any] | None]) -> AbstractContextManager[None]:
+    """Page-lock host memory for a run on GPUs; nothing for host devices."""
+    if kind_of(names[0]) is HOST:
+        return nullcontext()
+    from ooc_chol.devices import cuda
+
+    return cuda.page_locked([memory for memory in memories if memory is not None])
+
+
+def device_facts(names: Sequence[str]) -> tuple[str, str, int, str]:
+    """Model, library, threads per call and kind of triangular solve, for the arithmetic key."""
+    if kind_of(names[0]) is HOST:
+        threads = 1 if len(names) > 1 else current_threads()
+        return "host", " ".join(blas_identity().values()), threads, "substitution"
+    from ooc_chol.devices import cuda
+
+    models = " + ".join(dict.fromkeys(cuda.model(name) for name in names))
+    return models, cuda.library_versions(), 1, f"inverted blocks of {cuda_sizes.TRSM_BLOCK}, refined once"
+
+
+#: DLPack's number of CUDA devices.
+_DLPACK_CUDA = 2
+
+
+def source_of(a: Any) -> AbstractSource:
+    """A as a source, wherever it lies: as :func:`ooc_chol.memory.sources.as_source`, and arrays in a GPU's memory.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A is not a square matrix of float64 or float32, or nothing that can be read.
+    """
+    device = getattr(a, "__dlpack_device__", None)
+    if device is None or isinstance(a, np.ndarray):
+        return as_source(a)
+    if device()[0] != _DLPACK_CUDA:
+        return as_source(np.from_dlpack(a))
+    from ooc_chol.devices import cuda
+
+    return cuda.DeviceSource(a)

@@ -19,6 +19,8 @@ class Policy:
         Name of the eviction policy of the operand cache; None fetches operands anew for every task.
     overlaps : bool
         Copies run on streams of their own; else every operation runs on one stream, in order.
+    holds_diagonal : bool
+        The diagonal tile of the current column is not evicted before the column is final.
     widens_panels : bool
         Panel widths and row-group heights are searched; else every panel is one tile column and rows come one at a time.
     """
@@ -28,10 +30,16 @@ class Policy:
     eviction: str | None
     overlaps: bool
     widens_panels: bool
+    holds_diagonal: bool = False
 
 
+#: ``sync`` to ``v3`` are those of Ren et al. (2024), each with one thing more than the one before; ``planned`` is ours.
 POLICIES: dict[str, Policy] = {
     "sync": Policy("sync", keeps_accumulator=False, eviction=None, overlaps=False, widens_panels=False),
+    "async": Policy("async", keeps_accumulator=False, eviction=None, overlaps=True, widens_panels=False),
+    "v1": Policy("v1", keeps_accumulator=True, eviction=None, overlaps=True, widens_panels=False),
+    "v2": Policy("v2", keeps_accumulator=True, eviction="lru", overlaps=True, widens_panels=False),
+    "v3": Policy("v3", keeps_accumulator=True, eviction="lru", overlaps=True, widens_panels=False, holds_diagonal=True),
     "planned": Policy("planned", keeps_accumulator=True, eviction="next-use", overlaps=True, widens_panels=True),
 }
 

@@ -136,13 +136,15 @@ class ResidencyPlanner:
     def _place(self, task: Task, position: int, sink: AbstractResidencySink) -> None:
         """Bring the output and the operands of ``task`` onto the device."""
         output, reads, uses = self._outputs[position], self._reads[position], self._uses[position]
+        needed = (output, *reads)
+        held = (task.j, task.j) if self._policy.holds_diagonal else None
         if output not in self._accumulators:
-            self._make_room((output, *reads), sink)
+            self._make_room(needed, held, sink)
             sink.fetch(output, task.k)
             self._accumulators.add(output)
         for at, tile in enumerate(reads, start=1):
             if tile not in self._cached:
-                self._make_room((output, *reads), sink)
+                self._make_room(needed, held, sink)
                 sink.fetch(tile, tile[1] + 1)
             self._touch(tile, position, uses[at])
 
@@ -167,18 +169,21 @@ class ResidencyPlanner:
         rank = self._eviction.rank(last_use, next_use) if self._eviction else 0
         heapq.heappush(self._heap, (-rank, self._stamp, tile))
 
-    def _make_room(self, needed: Sequence[Index], sink: AbstractResidencySink) -> None:
-        """Evict until one more tile fits; tiles of the current task are spared."""
+    def _make_room(self, needed: Sequence[Index], held: Index | None, sink: AbstractResidencySink) -> None:
+        """Evict until one more tile fits: never a tile of the current task, and ``held`` only when there is no other."""
         spared = []
         while len(self._cached) + len(self._accumulators) >= self._capacity:
             if not self._heap:
+                if held in self._cached and held not in needed:
+                    self._drop(held, sink)
+                    continue
                 raise ScheduleError(
                     f"{self._capacity} tiles are too few for these panels; give more memory or a smaller tile_size"
                 )
             entry = heapq.heappop(self._heap)
             if self._cached.get(entry[2]) != entry[1]:
                 continue
-            if entry[2] in needed:
+            if entry[2] in needed or entry[2] == held:
                 spared.append(entry)
             else:
                 self._drop(entry[2], sink)

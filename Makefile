@@ -2,6 +2,7 @@
 #
 #   make demo    fit real terrain out of core, predict held-out heights, draw, trace; output in demo-output/
 #   make test    all tests that can run here
+#   make test-gpu  the tests that need a GPU, with the python3 that has CuPy; no set-up, no network
 #   make check   format, lint, types, layers, contents of the wheel
 #   make clean   remove all that make made
 
@@ -16,13 +17,17 @@ ready := $(VENV)/.ready
 # Named one by one: the links schedulers, kernels and apps at the top lead into ooc_chol.
 code := ooc_chol tests $(wildcard examples benchmarks)
 
-.PHONY: demo test check clean
+.PHONY: demo test test-gpu check clean
 
 demo: $(ready)
 	@$(bin)/ooc-chol geostat demo --output demo-output
 
 test: $(ready)
 	@$(bin)/python -m pytest -q $(if $(DATA),--data="$(DATA)")
+
+# The machine's own python3: a GPU machine has CuPy there. Needs CuPy, nvmath-python, perfetto, pytest and hypothesis.
+test-gpu:
+	@PYTHONPATH=. python3 -m pytest -q tests/cuda -m cuda --require-cuda 1
 
 check: $(ready)
 	@$(bin)/ruff format --check $(code)

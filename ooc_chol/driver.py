@@ -16,13 +16,14 @@ from ooc_chol.errors import BudgetError
 from ooc_chol.factor import CholeskyFactor
 from ooc_chol.formats import FP64
 from ooc_chol.kernels.blas import blas_threads
-from ooc_chol.machine import HOST, device_facts, kind_of, open_device, page_locked, source_of
+from ooc_chol.machine import HOST, device_facts, kind_of, open_device, page_locked, resolve_devices, source_of
 from ooc_chol.memory.sources_base import AbstractSource, SourceTier
 from ooc_chol.memory.store import FileStore
 from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
 from ooc_chol.memory.store_base import AbstractStore
 from ooc_chol.memory.store_file import TileLayout
 from ooc_chol.planner import Problem, make_plan
+from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.key import K_SEGMENT_TILES, ArithmeticKey
 from ooc_chol.planning.plan import Plan
 from ooc_chol.progress import ProgressReporter, progress_reporter
@@ -30,6 +31,7 @@ from ooc_chol.rates import rates_for, stored_rates
 from ooc_chol.runtime.executor import Execution, execute
 from ooc_chol.runtime.records import predicted_records
 from ooc_chol.runtime.report import FactorReport
+from ooc_chol.tiling import TileGrid
 from ooc_chol.tracing.records import Trace
 
 Progress: TypeAlias = bool | Callable[[int, int, float], None] | None
@@ -127,7 +129,7 @@ def cholesky(
     source = source_of(a)
     with ExitStack() as stack:
         stack.callback(source.close)
-        the_plan = make_plan(Problem.of(source), options, lambda grid: rates_for(source, grid, _store_kind(store)))
+        the_plan = make_plan(Problem.of(source), options, _rates_finder(options, source, store))
         reporter = stack.enter_context(progress_reporter(progress))
         stack.enter_context(_one_thread_per_worker(the_plan))
         key = arithmetic_key(the_plan)
@@ -180,13 +182,13 @@ def plan(
     True
     """
     options = _options(tile_size, devices, memory_budget, None, policy, objective)
-    kind = _store_kind(store)
     if isinstance(n_or_a, int | np.integer) and not isinstance(n_or_a, bool):
         problem = Problem(int(n_or_a), FP64.itemsize, "array")
-        return make_plan(problem, options, lambda grid: stored_rates(grid, problem.source, kind))
+        device = _first_device(options)
+        return make_plan(problem, options, lambda grid: stored_rates(grid, problem.source, _store_kind(store), device))
     source = source_of(n_or_a)
     try:
-        return make_plan(Problem.of(source), options, lambda grid: rates_for(source, grid, kind))
+        return make_plan(Problem.of(source), options, _rates_finder(options, source, store))
     finally:
         source.close()
 
@@ -230,6 +232,17 @@ def _refuse_what_is_not_there(precision_threshold: float | None, fp64: str, chec
         raise NotImplementedError("fp64='residue' is not there yet; use fp64='native' or 'auto'")
     if fp64 not in ("auto", "native"):
         raise ValueError(f"fp64 is {fp64!r}; there are 'auto' and 'native'")
+
+
+def _first_device(options: FactorOptions) -> str:
+    """The device whose rates stand for all."""
+    return resolve_devices(options.devices, must_exist=False)[0]
+
+
+def _rates_finder(options: FactorOptions, source: AbstractSource, store: object) -> Callable[[TileGrid], Rates | None]:
+    """Measured rates for any grid, on the device that was asked for."""
+    device = _first_device(options)
+    return lambda grid: rates_for(source, grid, _store_kind(store), device)
 
 
 def _store_kind(store: object) -> str:

@@ -85,6 +85,11 @@ def cuda_link(name: str) -> tuple[str, str]:
     return cuda.link_and_driver(name)
 
 
+def is_here(name: str) -> bool:
+    """Whether a device of that name can be opened on this machine."""
+    return kind_of(name) is HOST or name in cuda_names()
+
+
 def kind_of(name: str) -> DeviceKind:
     """The kind of a device, by its name alone."""
     return CUDA if name.startswith("cuda:") else HOST

@@ -7,7 +7,9 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import cache_directory
-from ooc_chol.devices.host import HostDevice, HostStream
-from ooc_chol.interfaces import AbstractTier
-from ooc_chol.kernels.blas import blas_identity, current_threads
-from ooc_chol.kernels.host import HostFlags, HostKernels
+from ooc_chol.interfaces import AbstractStream
+from ooc_chol.machine import device_facts, is_here, open_device, page_locked
 from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.sources_base import AbstractSource, SourceTier
 from ooc_chol.memory.store import FileStore
 from ooc_chol.memory.store_array import MemoryStore
-from ooc_chol.memory.store_base import AbstractStore
 from ooc_chol.planning.cost import Rates
 from ooc_chol.tiling import TileGrid
 
@@ -38,12 +37,13 @@ def rates_path() -> Path:
     return cache_directory() / "rates.json"
 
 
-def machine_identity() -> str:
-    """What the rates belong to: library, threads per call and cores."""
-    return f"host {' '.join(blas_identity().values())} threads={current_threads()} cores={os.cpu_count()}"
+def machine_identity(device: str = "host:0") -> str:
+    """What the rates belong to: model, library and threads per call, and for the host its cores."""
+    model, library, threads, _ = device_facts((device,))
+    return f"{model} {library} threads={threads}" + (f" cores={os.cpu_count()}" if model == "host" else "")
 
 
-def stored_rates(grid: TileGrid, source: str, store: str) -> Rates | None:
+def stored_rates(grid: TileGrid, source: str, store: str, device: str = "host:0") -> Rates | None:
     """Rates measured on this machine at ``grid``'s tile size, or None.
 
     Parameters
@@ -55,14 +55,18 @@ def stored_rates(grid: TileGrid, source: str, store: str) -> Rates | None:
         be known before.
     store : str
         Kind of store, ``"memory"`` or ``"file"``.
+    device : str
+        Name of the device; one that is not here has no rates.
 
     Raises
     ------
     ValueError
         The file of rates is damaged; the text names it.
     """
-    figures = _stored().get(machine_identity(), {}).get(str(grid.nb))
-    if figures is None or source == "slices":
+    if not is_here(device):
+        return None
+    figures = _stored().get(machine_identity(device), {}).get(str(grid.nb))
+    if figures is None or source in ("slices", "device-array"):
         return None
     try:
         links = figures["links"]
@@ -73,24 +77,29 @@ def stored_rates(grid: TileGrid, source: str, store: str) -> Rates | None:
         raise _damaged(repr(error)) from error
 
 
-def rates_for(source: AbstractSource, grid: TileGrid, store: str) -> Rates | None:
-    """As :func:`stored_rates`, with the rate of a tile function measured by one call of it, on a tile away from the diagonal."""
-    rates = stored_rates(grid, source.name, store)
+def rates_for(source: AbstractSource, grid: TileGrid, store: str, device: str = "host:0") -> Rates | None:
+    """As :func:`stored_rates`, with the rate of a tile function measured by two calls on the device, the first to warm up."""
+    rates = stored_rates(grid, source.name, store, device)
     if rates is None or source.name != "function":
         return rates
-    tile = np.zeros(grid.shape(grid.nt - 1, 0))  # touched before, so that no page fault is timed
-    began = time.perf_counter()
-    source.read_block(grid.span(grid.nt - 1), grid.span(0), tile)
-    return replace(rates, generate=tile.size / (time.perf_counter() - began))
+    rows, cols = grid.span(grid.nt - 1), grid.span(0)
+    with closing(open_device(device)) as opened:
+        opened.prepare(source.prepare)
+        stream = opened.create_stream("rates")
+        tile = opened.allocate(1, _page(8 * len(rows) * len(cols)), grid.size(0)).tile(0, (len(rows), len(cols)))
+        seconds = [_timed(stream, lambda: opened.generate(stream, source.function, rows, cols, tile)) for _ in range(2)]
+    return replace(rates, generate=len(rows) * len(cols) / seconds[-1])
 
 
-def measure_rates(tile_size: int) -> Rates:
-    """Measure kernels and links of the host at one tile size, and store them; a few seconds.
+def measure_rates(tile_size: int, device: str = "host:0") -> Rates:
+    """Measure kernels and links of a device at one tile size, and store them; a few seconds.
 
     Parameters
     ----------
     tile_size : int
         Order of a tile.
+    device : str
+        Name of the device.
 
     Returns
     -------
@@ -102,15 +111,15 @@ def measure_rates(tile_size: int) -> Rates:
     OSError
         The folder of :func:`rates_path` cannot be written.
     """
-    figures = _measure_kernels(tile_size) | {"links": _measure_links(TileGrid(_LINK_TILE_ROWS * tile_size, tile_size))}
+    figures = _measure_kernels(tile_size, device) | {"links": _measure_links(tile_size, device)}
     everything = _stored()
-    everything.setdefault(machine_identity(), {})[str(tile_size)] = figures
+    everything.setdefault(machine_identity(device), {})[str(tile_size)] = figures
     path = rates_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}.partial")
     partial.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
     partial.replace(path)
-    rates = stored_rates(TileGrid(tile_size, tile_size), "array", "memory")
+    rates = stored_rates(TileGrid(tile_size, tile_size), "array", "memory", device)
     assert rates is not None
     return rates
 
@@ -134,110 +143,107 @@ def _damaged(why: str) -> ValueError:
     return ValueError(f"{rates_path()} is damaged ({why}); remove it and measure again with `ooc-chol bench rates`")
 
 
-def _seconds_each(operation: Callable[[], None]) -> float:
-    """Median seconds of one call, over :data:`MEASURE_SECONDS` and at least three calls, after one that warms up."""
-    operation()
+def _page(nbytes: int) -> int:
+    """``nbytes`` rounded up to whole pages."""
+    return -(-nbytes // 4096) * 4096
+
+
+def _timed(stream: AbstractStream, enqueue: Callable[[], None]) -> float:
+    """Seconds of what ``enqueue`` enqueues, between two events of its stream."""
+    start = stream.record()
+    enqueue()
+    end = stream.record()
+    end.synchronize()
+    return (end.time_ns() - start.time_ns()) / 1e9
+
+
+def _seconds_each(stream: AbstractStream, enqueue: Callable[[], None], before: Callable[[], None] = lambda: None) -> float:
+    """Median seconds of one operation, over :data:`MEASURE_SECONDS` and at least three, after one that warms up."""
     times: list[float] = []
-    while len(times) < 3 or (sum(times) < MEASURE_SECONDS and len(times) < 1000):
-        began = time.perf_counter()
-        operation()
-        times.append(time.perf_counter() - began)
-    return float(np.median(times))
+    while len(times) < 4 or (sum(times) < MEASURE_SECONDS and len(times) < 1000):
+        before()
+        times.append(_timed(stream, enqueue))
+    return float(np.median(times[1:]))
 
 
-def _measure_kernels(nb: int) -> dict[str, float]:
-    """Flops per second of each kernel, seconds between operations, and entries per second of a nominal tile function."""
+def _random_tile(rng: np.random.Generator, nb: int) -> NDArray[np.float64]:
+    """A positive definite tile without the cost of a product: a symmetric random matrix, its diagonal made heavy."""
+    a = rng.uniform(-1.0, 1.0, (nb, nb))
+    return a + a.T + 2 * nb * np.eye(nb)
+
+
+def _measure_kernels(nb: int, name: str) -> dict[str, float]:
+    """Flops per second of each kernel, seconds between operations, and entries per second of the device's cheapest generation."""
     rng = np.random.default_rng(0)
-    a, b, c = (rng.standard_normal((nb, nb)) for _ in range(3))
-    spd = a @ a.T + nb * np.eye(nb)
-    device = HostDevice("host:0", HostKernels(), HostFlags)
-    try:
+    grid = TileGrid(2 * nb, nb)
+    store = MemoryStore(grid)
+    for index in grid.tiles():
+        store.write(index, _random_tile(rng, nb))
+    with page_locked([name], [store.host_memory()]), closing(open_device(name)) as device:
+        arena = device.allocate(grid.n_tiles, _page(8 * nb * nb), nb)
         stream, kernels, flags = device.create_stream("rates"), device.kernels, device.create_flags(1)
+        spd, left, work = (arena.tile(slot, (nb, nb)) for slot in range(3))
 
-        def run(enqueue: Callable[[], None]) -> float:
-            def operation() -> None:
-                enqueue()
-                stream.synchronize()
+        def reload() -> None:
+            device.copy_in(stream, store, (0, 0), work)
 
-            return _seconds_each(operation)
-
+        device.copy_in(stream, store, (0, 0), spd)
+        device.copy_in(stream, store, (1, 0), left)
+        potrf = _seconds_each(stream, lambda: kernels.potrf(stream, work, flags, 0), reload)
+        kernels.potrf(stream, spd, flags, 0)
+        trsm = _seconds_each(stream, lambda: kernels.trsm(stream, spd, work, 0), reload)
+        syrk = _seconds_each(stream, lambda: kernels.syrk(stream, work, left), reload)
+        gemm = _seconds_each(stream, lambda: kernels.gemm(stream, work, spd, left), reload)
+        check = _seconds_each(stream, lambda: kernels.check_finite(stream, work, False, flags, 0), reload)
         launch = _measure_launch(stream)
-        work = spd.copy()
-        copying = run(lambda: stream.enqueue(lambda: np.copyto(work, spd)))
-
-        def factor() -> None:
-            stream.enqueue(lambda: np.copyto(work, spd))
-            kernels.potrf(stream, work, flags, 0)
-
-        potrf = max(run(factor) - copying, 1e-9)
-        syrk, gemm = run(lambda: kernels.syrk(stream, c, a)), run(lambda: kernels.gemm(stream, c, a, b))
-        factor()
-        trsm = run(lambda: kernels.trsm(stream, work, b, 0))
-        cube = float(nb) ** 3
-        generate = nb * nb / run(lambda: stream.enqueue(lambda: _fill(a, c)))
-        return {
-            "potrf": cube / 3 / potrf,
-            "trsm": cube / trsm,
-            "syrk": cube / syrk,
-            "gemm": 2 * cube / gemm,
-            "launch": launch,
-            "generate": generate,
-        }
-    finally:
-        device.close()
+    cube = float(nb) ** 3
+    rates = {"potrf": cube / 3 / potrf, "trsm": cube / trsm, "syrk": cube / syrk, "gemm": 2 * cube / gemm}
+    return rates | {"launch": launch, "generate": nb * nb / check}
 
 
-def _fill(a: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-    """Stand for a cheap tile function: one exponential per entry."""
-    np.exp(a, out=out)
-
-
-def _measure_launch(stream: HostStream) -> float:
-    """Seconds between two operations of one stream, both recorded as a worker records them."""
+def _measure_launch(stream: AbstractStream) -> float:
+    """Seconds between two operations of one stream, each recorded as a worker records it."""
     count = 200
     began = time.perf_counter()
     for _ in range(count):
         stream.record()
-        stream.enqueue(lambda: None)
     stream.synchronize()
     return (time.perf_counter() - began) / count
 
 
-def _measure_links(grid: TileGrid) -> dict[str, float]:
+def _measure_links(nb: int, name: str) -> dict[str, float]:
     """Bytes per second of reading A from memory and file, and of both stores: in isolation, files in the page cache."""
+    grid = TileGrid(_LINK_TILE_ROWS * nb, nb)
     a = np.ones((grid.n, grid.n))
-    links = {"array": _read_rate(SourceTier(as_source(a), grid), grid)}
-    memory = MemoryStore(grid)
-    links |= _store_rates("memory", memory, grid)
-    with tempfile.TemporaryDirectory(prefix="ooc_chol_rates_") as folder:
+    memory, array = MemoryStore(grid), SourceTier(as_source(a), grid)
+    with (
+        tempfile.TemporaryDirectory(prefix="ooc_chol_rates_") as folder,
+        page_locked([name], [memory.host_memory(), array.host_memory()]),
+        closing(open_device(name)) as device,
+    ):
         np.save(f"{folder}/a.npy", a)
+        file = FileStore.create(f"{folder}/l.ooc", grid)
         with_file = SourceTier(as_source(f"{folder}/a.npy"), grid)
-        links["file"] = _read_rate(with_file, grid)
+        tile = device.allocate(1, _page(8 * nb * nb), nb).tile(0, (nb, nb))
+        stream = device.create_stream("rates")
+        reads = {"array": array, "file": with_file, "memory-read": memory, "file-read": file}
+        links = {
+            f"{store.name}-write": _link_rate(stream, grid, partial(device.copy_out, stream, tile, store))
+            for store in (memory, file)
+        }
+        for kind, tier in reads.items():
+            links[kind] = _link_rate(stream, grid, lambda index, tier=tier: device.copy_in(stream, tier, index, tile))  # type: ignore[misc]
         with_file.close()
-        store = FileStore.create(f"{folder}/l.ooc", grid)
-        links |= _store_rates("file", store, grid)
-        store.discard()
+        file.discard()
     return links
 
 
-def _store_rates(name: str, store: AbstractStore, grid: TileGrid) -> dict[str, float]:
-    """Write every tile, then read every tile."""
-    tile = np.ones(grid.shape(0, 0))
-    writes = _bytes_per_second(lambda index: store.write(index, tile), grid)
-    return {f"{name}-write": writes, f"{name}-read": _read_rate(store, grid)}
-
-
-def _read_rate(tier: AbstractTier, grid: TileGrid) -> float:
-    """Bytes per second of reading every tile into one that is warm."""
-    tile = np.ones(grid.shape(0, 0))
-    return _bytes_per_second(lambda index: tier.read(index, tile), grid)
-
-
-def _bytes_per_second(move: Callable[[tuple[int, int]], None], grid: TileGrid) -> float:
+def _link_rate(stream: AbstractStream, grid: TileGrid, move: Callable[[tuple[int, int]], None]) -> float:
     """Rate of ``move`` over all tiles of the lower triangle, the second time round."""
-    for index in grid.tiles():
-        move(index)
-    began = time.perf_counter()
-    for index in grid.tiles():
-        move(index)
-    return grid.n_tiles * 8 * grid.nb * grid.nb / (time.perf_counter() - began)
+
+    def move_all() -> None:
+        for index in grid.tiles():
+            move(index)
+
+    _timed(stream, move_all)
+    return grid.n_tiles * 8 * grid.nb * grid.nb / _timed(stream, move_all)

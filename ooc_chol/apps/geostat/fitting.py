@@ -20,7 +20,7 @@ from ooc_chol.apps.geostat.search import Nugget, SearchSpace, neighbourhoods, se
 
 #: Trust-region radius of the first steps on the subset and on all observations.
 _SUBSET_RADIUS = 1.0
-_RADIUS = 0.4
+_RADIUS = 0.5
 
 #: Half of the 0.95 quantile of a chi-square variable of two degrees of freedom, range and nugget: less is no sign of correlation.
 _LEAST_GAIN = 3.0
@@ -157,8 +157,8 @@ def fit(
     nugget : {"free", "zero"} or float
         Estimated (ratio at least 1e-8), none, or kept at this variance.
     tolerance : float
-        A search ends when its trust region is smaller than this (in the logarithm of the range, and a third of that of the nugget
-        ratio), or when eight evaluations together raise the log-likelihood by less than five times this.
+        A search ends when its trust region is smaller than this (in the logarithm of the range, and a quarter of that of the
+        nugget ratio), or when eight evaluations together raise the log-likelihood by less than five times this.
     max_evaluations : int
         Likelihoods per smoothness on all observations.
     settings : FactorSettings, optional

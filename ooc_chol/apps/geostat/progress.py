@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -118,7 +119,7 @@ class _Bar(tqdm):  # type: ignore[misc]
 
 
 class TerminalProgress(AbstractFitProgress):
-    """One live line: which evaluation, at which parameters, best log-likelihood, how far and how long to go.
+    """One live line: which evaluation, best log-likelihood so far, parameters now, how far and how long to go.
 
     Parameters
     ----------
@@ -134,12 +135,15 @@ class TerminalProgress(AbstractFitProgress):
         self._best = -math.inf
         self._spent = 0.0
         self._shown = 0.0
+        size = shutil.get_terminal_size()  # tqdm's own guess shows nothing on a terminal that does not know its size
         self._bar = _Bar(
             total=1,
             file=stream,
             leave=False,
-            dynamic_ncols=True,
-            bar_format="{desc} {percentage:3.0f}% |{bar:10}| {elapsed}<{remaining}{postfix}",
+            ncols=size.columns,
+            nrows=size.lines,
+            smoothing=0,
+            bar_format="{desc} {percentage:3.0f}% |{bar:8}| {remaining} left{postfix}",
         )
 
     def evaluation_started(self, correlation: Matern) -> None:
@@ -147,7 +151,8 @@ class TerminalProgress(AbstractFitProgress):
         self._count += 1
         self._bar.reset(total=1)
         where = describe(correlation.smoothness, correlation.range, correlation.nugget, self._unit)
-        self._bar.set_description_str(f"evaluation {self._count}: {where}", refresh=False)
+        best = f"best {self._best:.2f}, now " if math.isfinite(self._best) else ""
+        self._bar.set_description_str(f"evaluation {self._count}: {best}{where}", refresh=False)
         self._bar.refresh()
 
     def advanced(self, done: int, total: int, seconds: float) -> None:
@@ -160,10 +165,10 @@ class TerminalProgress(AbstractFitProgress):
         self._bar.refresh()
 
     def evaluation_finished(self, evaluation: Evaluation) -> None:
-        """Show the best value and the mean time."""
+        """Remember the best value, and show the mean time."""
         self._best = max(self._best, evaluation.loglik)
         self._spent += evaluation.seconds
-        self._bar.set_postfix_str(f"best loglik {self._best:.2f}, {self._spent / self._count:.2f} s each", refresh=True)
+        self._bar.set_postfix_str(f"{self._spent / self._count:.2f} s each", refresh=True)
 
     def close(self) -> None:
         """Clear the line."""

@@ -27,7 +27,7 @@ NUGGET_RATIO_CEILING = 1e3
 RANGE_FACTORS = (1e-4, 10.0)
 
 #: A point's second coordinate is the logarithm of the nugget ratio over this: factor for factor it matters less than the range.
-_NUGGET_SCALE = 3.0
+_NUGGET_SCALE = 4.0
 
 #: Starting ranges as multiples of the diameter of the sites, and starting nugget ratios.
 _START_RANGES = (0.01, 0.05, 0.2)
@@ -39,7 +39,7 @@ _FLAT_RATIO = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class SearchSpace:
-    """The box of a fit: ``log range`` and, unless the nugget is zero, ``log(tau2 / sigma2) / 3``.
+    """The box of a fit: ``log range`` and, unless the nugget is zero, ``log(tau2 / sigma2) / 4``.
 
     Parameters
     ----------

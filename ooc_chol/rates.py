@@ -108,9 +108,13 @@ def measure_rates(tile_size: int, device: str = "host:0") -> Rates:
 
     Raises
     ------
+    ValueError
+        ``tile_size`` is smaller than 1, or the file of rates is damaged.
     OSError
         The folder of :func:`rates_path` cannot be written.
     """
+    if tile_size < 1:
+        raise ValueError(f"tile_size is {tile_size}, but a tile has at least 1 row")
     figures = _measure_kernels(tile_size, device) | {"links": _measure_links(tile_size, device)}
     everything = _stored()
     everything.setdefault(machine_identity(device), {})[str(tile_size)] = figures

@@ -77,6 +77,17 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ooc_chol"
 
 
+def emulation_variables() -> tuple[str, ...]:
+    """Environment variables that are set and switch cuBLAS to emulated arithmetic."""
+    names = ("CUBLAS_EMULATE_DOUBLE_PRECISION", "CUBLAS_EMULATE_SINGLE_PRECISION", "CUBLAS_EMULATION_STRATEGY")
+    return tuple(name for name in names if os.environ.get(name))
+
+
+def commit_override() -> str | None:
+    """``OOC_CHOL_COMMIT``: the commit that a copy of the tree without its history was made from."""
+    return os.environ.get("OOC_CHOL_COMMIT")
+
+
 @dataclass(frozen=True)
 class FactorOptions:
     """What the user asked of a factorization, before anything is resolved against a matrix or a machine.

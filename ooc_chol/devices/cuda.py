@@ -64,19 +64,22 @@ def model(name: str) -> str:
     return str(properties["name"].decode())
 
 
+def nvml_handle(name: str) -> tuple[Any, Any]:
+    """NVML and its handle of a device; ``ImportError`` without nvidia-ml-py."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    return pynvml, pynvml.nvmlDeviceGetHandleByPciBusId(_runtime.deviceGetPCIBusId(device_number(name)))
+
+
 def link_and_driver(name: str) -> tuple[str, str]:
     """Link and driver version as NVML tells them; without nvidia-ml-py the text says so."""
     try:
-        import pynvml
+        nvml, handle = nvml_handle(name)
     except ImportError:
         return "link unknown (nvidia-ml-py is not installed)", ""
-    pynvml.nvmlInit()
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByPciBusId(_runtime.deviceGetPCIBusId(device_number(name)))
-        generation, width = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle), pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle)
-        return f"PCIe {generation} x{width}", f"driver {pynvml.nvmlSystemGetDriverVersion()}"
-    finally:
-        pynvml.nvmlShutdown()
+    generation, width = nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle), nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)
+    return f"PCIe {generation} x{width}", f"driver {nvml.nvmlSystemGetDriverVersion()}"
 
 
 def library_versions() -> str:

@@ -5,6 +5,7 @@ A test that cannot run here is *deselected* and counted in one line. A skip fail
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -91,6 +92,8 @@ def _missing_here(item: pytest.Item) -> str | None:
     needs_data = item.get_closest_marker("data") is not None or "data_dir" in getattr(item, "fixturenames", ())
     if needs_data and item.config.getoption("--data") is None:
         return "--data=DIR"
+    if item.get_closest_marker("nvcc") is not None and shutil.which("nvcc") is None:
+        return "nvcc"
     devices = _cuda_devices_needed(item)
     if devices and cuda_device_count() < devices:
         return f"CuPy and {devices} CUDA device{'s' if devices > 1 else ''}"

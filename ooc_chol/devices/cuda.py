@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast, final
 import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
-from nvmath.bindings import cublas, cusolverDn
+from nvmath.bindings import cublas, cusolver
 
 from ooc_chol.config import format_bytes
 from ooc_chol.errors import BudgetError, OocCholError
@@ -275,7 +275,7 @@ class CudaDevice(AbstractDevice):
                 raise BudgetError(f"arena of {self.name}", needed, int(free), advice) from error
             try:
                 kernels.bind(nb, self._arena.workspace)
-            except (cublas.cuBLASError, cusolverDn.cuSOLVERError) as error:
+            except (cublas.cuBLASError, cusolver.cuSOLVERError) as error:
                 advice = f"cuBLAS and cuSOLVER need memory beside the budget ({error}); give a smaller memory_budget"
                 raise BudgetError(f"libraries of {self.name}", needed + LIBRARY_BYTES, int(free), advice) from error
         self._slot_bytes = slot_bytes

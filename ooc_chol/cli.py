@@ -109,6 +109,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     fp64.add_argument("--policy", default="planned", help="'planned' (default), 'async', 'v1', 'v2', 'v3' or 'sync'")
     fp64.add_argument("--repeats", type=int, default=3, help="runs (default: 3)")
     fp64.add_argument("--cusolver", type=int, nargs="*", default=[], help="orders at which cuSOLVER is measured beside")
+    fp64.add_argument("--dgemm-seconds", type=float, default=5.0, help="seconds of DGEMM before and after (default: 5)")
     fp64.add_argument("--output", type=Path, default=Path("benchmarks/results"), help="folder (default: benchmarks/results)")
     fp64.add_argument("--trace", type=Path, help="write the trace of the last run")
     fp64.set_defaults(run=_fp64)
@@ -184,6 +185,7 @@ def _fp64(options: argparse.Namespace) -> None:
         policy=options.policy,
         repeats=options.repeats,
         peer_orders=tuple(options.cusolver),
+        dgemm_seconds=options.dgemm_seconds,
     )
     result = run_case(case, options.output, options.trace)
     dgemm = result["dgemm_tflops"]

@@ -25,9 +25,6 @@ from ooc_chol.factor import CholeskyFactor
 from ooc_chol.listing import devices as list_devices
 from ooc_chol.memory.sources import from_function
 
-#: Seconds of DGEMM before and after, ten in all.
-DGEMM_SECONDS = 5.0
-
 
 @dataclass(frozen=True)
 class Fp64Case:
@@ -49,6 +46,8 @@ class Fp64Case:
         Runs, after none that warms up: the libraries are loaded by the DGEMM before.
     peer_orders : tuple of int
         Orders at which cuSOLVER is measured.
+    dgemm_seconds : float
+        Seconds of DGEMM before, and again after; ten in all, so that the clock settles.
     device : str
         The GPU.
     """
@@ -61,6 +60,7 @@ class Fp64Case:
     policy: str = "planned"
     repeats: int = 3
     peer_orders: tuple[int, ...] = ()
+    dgemm_seconds: float = 5.0
     device: str = "cuda:0"
 
 
@@ -95,9 +95,9 @@ def run_case(case: Fp64Case, folder: Path, trace: Path | None = None) -> dict[st
         tile_size=case.tile_size,
         devices=case.device,
     )
-    before = _dgemm(warm, case.device)
+    before = _dgemm(warm, case.dgemm_seconds)
     runs, factor = _repeat(case, a, trace is not None)
-    after = _dgemm(factor, case.device)
+    after = _dgemm(factor, case.dgemm_seconds)
     result = _result(case, problem, runs, factor, (before, after))
     if trace is not None:
         factor.trace.save(trace)
@@ -117,12 +117,12 @@ def _matrix(problem: CovarianceProblem, source: str) -> Any:
     raise ValueError(f"source is {source!r}; there are 'device-function' and 'host-array'")
 
 
-def _dgemm(factor: CholeskyFactor, device: str) -> float:
+def _dgemm(factor: CholeskyFactor, seconds: float) -> float:
     """DGEMM on two tiles of a factor, away from the diagonal."""
     measure = importlib.import_module("ooc_chol.kernels.cuda.measure")
     nb, rows = factor.tile_size, factor.n // factor.tile_size
     left, right = (factor.rows(range((rows - 1 - at) * nb, (rows - at) * nb), nb) for at in range(2))
-    return float(measure.dgemm_tflops(left, right, DGEMM_SECONDS))
+    return float(measure.dgemm_tflops(left, right, seconds))
 
 
 def _repeat(case: Fp64Case, a: Any, trace: bool) -> tuple[list[dict[str, Any]], CholeskyFactor]:

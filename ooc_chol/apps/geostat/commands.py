@@ -109,7 +109,9 @@ def _add_demo(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--output", type=Path, default=Path("demo-output"), metavar="DIR", help="folder for the files (default: demo-output)"
     )
     parser.add_argument("--n", type=int, default=4000, help="heights drawn from the terrain (default: 4000)")
-    parser.add_argument("--memory-budget", metavar="BYTES", help="memory of a device (default: 0.45 of the factor's bytes)")
+    parser.add_argument(
+        "--memory-budget", metavar="BYTES", help="memory of each device (default: 0.45 of the factor's bytes, shared)"
+    )
     parser.set_defaults(run=_demo)
 
 

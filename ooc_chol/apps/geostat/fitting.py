@@ -158,7 +158,7 @@ def fit(
         Estimated (ratio at least 1e-8), none, or kept at this variance.
     tolerance : float
         A search ends when its trust region is smaller than this (in the logarithm of the range, and a quarter of that of the
-        nugget ratio), or when eight evaluations together raise the log-likelihood by less than five times this.
+        nugget ratio), or when ten evaluations together raise the log-likelihood by less than five times this.
     max_evaluations : int
         Likelihoods per smoothness on all observations.
     settings : FactorSettings, optional

@@ -22,7 +22,7 @@ from ooc_chol.apps.geostat.search import SearchSpace
 _RETREATS = 10
 
 #: A search has settled when so many evaluations in a row have together raised the log-likelihood by less than so many tolerances.
-_PATIENCE = 8
+_PATIENCE = 10
 _LEAST_GAIN_IN_TOLERANCES = 5.0
 
 
@@ -68,7 +68,7 @@ class Objective:
         return sum(not math.isfinite(evaluation.loglik) for evaluation in self.evaluations)
 
     def has_settled(self, gain: float, since: int) -> bool:
-        """Whether the last eight evaluations, all later than the first ``since``, gained less than ``gain``."""
+        """Whether the last ten evaluations, all later than the first ``since``, gained less than ``gain``."""
         values = [evaluation.loglik for evaluation in self.evaluations]
         before = max(values[:-_PATIENCE], default=-math.inf)
         return len(values) - since > _PATIENCE and math.isfinite(before) and max(values) - before < gain
@@ -134,7 +134,7 @@ def search_from(
     start : (k,) array
         A point of its space.
     radius, tolerance : float
-        First and last trust-region radius; the search also ends when eight evaluations together gain less than ``5 * tolerance``.
+        First and last trust-region radius; the search also ends when ten evaluations together gain less than ``5 * tolerance``.
     max_evaluations : int
         Evaluations allowed.
 
@@ -148,8 +148,10 @@ def search_from(
     NotPositiveDefiniteError
         The matrix is not positive definite at any of the ranges tried.
     """
-    space, gain, since = objective.space, _LEAST_GAIN_IN_TOLERANCES * tolerance, len(objective.evaluations)
+    space, gain = objective.space, _LEAST_GAIN_IN_TOLERANCES * tolerance
     point = _first_feasible(objective, np.clip(start, space.lower, space.upper))
+    # COBYQA's first 2 k + 1 evaluations, of which this was one, only make its model
+    since = len(objective.evaluations) + 2 * len(point)
 
     def stop_when_settled(intermediate_result: object) -> None:
         if objective.has_settled(gain, since):

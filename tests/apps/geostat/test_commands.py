@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps.geostat import io
-from ooc_chol.apps.geostat.demo import demo_budget
+from ooc_chol.apps.geostat.demo import demo_settings
 from ooc_chol.cli import main
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -161,7 +161,7 @@ def test_demo_leaves_everything_in_its_folder(tmp_path, capsys):
     factorization, held_out = content["factorization"], content["held_out"]
     assert factorization["n"] == content["fit"]["n"] == 216 and held_out["n"] == 24
     # out of core: at most half of the factor's bytes, and some of L fetched again
-    assert factorization["budget_bytes"] <= 8 * 216 * 217 / 2 / 2
+    assert factorization["budget_bytes"] * len(factorization["devices"]) <= 8 * 216 * 217 / 2 / 2
     assert factorization["bytes"]["executed"] == factorization["bytes"]["planned"]
     assert factorization["bytes"]["executed"]["fetch"] > 0
     assert held_out["rmse"] < held_out["rmse_of_mean"]
@@ -170,5 +170,10 @@ def test_demo_leaves_everything_in_its_folder(tmp_path, capsys):
         assert str(folder / name) in told.out
 
 
-def test_demo_budget_is_below_half_of_the_factor():
-    assert demo_budget(3600) == int(0.45 * 8 * 3600 * 3601 / 2)
+@pytest.mark.parametrize(("cores", "devices"), [(1, 1), (2, 2), (64, 4)])
+def test_demo_devices_share_less_than_half_of_the_factor(monkeypatch, cores, devices):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(cores)))
+    settings = demo_settings(3600, None)
+    assert settings.devices == devices
+    assert 0.44 < devices * settings.memory_budget / (8 * 3600 * 3601 / 2) <= 0.45
+    assert demo_settings(3600, "50 MB").memory_budget == "50 MB"

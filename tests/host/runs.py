@@ -1,0 +1,144 @@
+"""Plans run piece by piece: chosen panels, devices and tiers that take their time, and the bytes that really moved."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import ooc_chol
+from ooc_chol.devices.host import HostDevice, HostStream
+from ooc_chol.factor import CholeskyFactor
+from ooc_chol.interfaces import AbstractEvictionPolicy, AbstractTier
+from ooc_chol.kernels.host import HostFlags, HostKernels
+from ooc_chol.memory.eviction import NextUse
+from ooc_chol.memory.sources import AbstractSource, SourceTier, as_source
+from ooc_chol.memory.store import AbstractStore, MemoryStore
+from ooc_chol.planning.panels import Panel
+from ooc_chol.planning.plan import Plan
+from ooc_chol.planning.program import Link, ProgramBuilder
+from ooc_chol.planning.residency import ResidencyPlanner
+from ooc_chol.runtime.executor import Execution, execute
+from ooc_chol.schedulers import LeftLookingScheduler
+
+MakeDevice = Callable[..., HostDevice]
+
+#: The command of the shell, and the environment in which a process of its own finds this package, installed or not.
+COMMAND = [sys.executable, "-c", "import sys; from ooc_chol.cli import main; sys.exit(main())"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(ooc_chol.__file__).parents[1]), "OPENBLAS_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def budget_of(tiles: int, n: int, nb: int) -> int:
+    """Bytes that hold ``tiles`` tiles and no more."""
+    return tiles * -(-8 * min(n, nb) ** 2 // 4096) * 4096
+
+
+def with_panels(plan: Plan, panels: Sequence[Panel], eviction: AbstractEvictionPolicy | None = None) -> Plan:
+    """``plan`` with other panels (and another eviction policy): the same factorization in another order."""
+    schedule = LeftLookingScheduler().schedule(plan.grid, plan.owners, panels)
+    programs = []
+    for tasks, budget in zip(schedule.tasks, plan.budgets, strict=True):
+        builder = ProgramBuilder(plan.grid, budget.n_slots, 8, 8, overlaps=plan.policy.overlaps)
+        capacity = budget.n_slots - budget.prefetch_slots
+        ResidencyPlanner(tasks, capacity, plan.policy, eviction or NextUse()).run(builder)
+        programs.append(builder.build())
+    return replace(plan, panels=tuple(panels), programs=tuple(programs))
+
+
+def run_plan(plan: Plan, a: Any, store: AbstractTier | None = None, make_device: MakeDevice = HostDevice) -> Execution:
+    """Execute ``plan`` on the matrix ``a``, into ``store`` if it is given; its bytes are checked."""
+    source = SourceTier(as_source(a), plan.grid)
+    devices = [make_device(name, HostKernels(), HostFlags) for name in plan.devices]
+    execution = execute(plan, devices, source, MemoryStore(plan.grid) if store is None else store)
+    check_bytes(plan, execution)
+    return execution
+
+
+def factor_of(plan: Plan, a: Any, make_device: MakeDevice = HostDevice) -> NDArray[np.float64]:
+    """L of ``a`` by ``plan``, dense."""
+    store = MemoryStore(plan.grid)
+    run_plan(plan, a, store, make_device)
+    return np.asarray(CholeskyFactor(plan.grid, store, {}))
+
+
+def check_bytes(plan: Plan, execution: Execution) -> None:
+    """Assert that every link of every device carried what was planned, and that no device held more than its budget."""
+    assert execution.link_bytes == tuple(program.link_bytes() for program in plan.programs)
+    for program, budget, peak in zip(plan.programs, plan.budgets, execution.peak_bytes, strict=True):
+        assert peak <= program.peak_slots * budget.slot_bytes <= budget.n_slots * budget.slot_bytes <= budget.budget_bytes
+
+
+# taking time
+
+
+class JitterStream(HostStream):
+    """Sleeps a random while before some operations, copies and kernels alike."""
+
+    def __init__(self, name: str, seed: int) -> None:
+        self._random = random.Random(f"{seed} {name}")
+        super().__init__(name)
+
+    def enqueue(self, operation: Callable[[], None]) -> None:
+        """Append an operation, often with a pause in front of it."""
+        if self._random.random() < 0.3:
+            pause = self._random.expovariate(1000.0)
+            super().enqueue(lambda: time.sleep(pause))
+        super().enqueue(operation)
+
+
+def jitter_devices(seed: int) -> MakeDevice:
+    """A maker of host devices whose operations take random time, for one seed."""
+
+    class JitterDevice(HostDevice):
+        def create_stream(self, name: str) -> HostStream:
+            self._streams.append(JitterStream(f"{self.name} {name}", seed))
+            return self._streams[-1]
+
+    return JitterDevice
+
+
+class CountingSource(AbstractSource):
+    """Another source's entries, late: before they come ``out`` holds NaN for a while. Counts what it hands out."""
+
+    def __init__(self, source: AbstractSource, pause: float = 0.0) -> None:
+        self.name, self.n, self.bytes_per_entry = source.name, source.n, source.bytes_per_entry
+        self._source, self._pause = source, pause
+        self.nbytes = 0
+
+    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+        out.fill(np.nan)
+        time.sleep(self._pause)
+        self._source.read_block(rows, cols, out)
+        self.nbytes += out.size * self.bytes_per_entry
+
+
+class CountingStore(AbstractTier):
+    """Another store, late as :class:`CountingSource`; writes look at their tile late, too. Counts what it moves."""
+
+    name = "memory"
+
+    def __init__(self, store: AbstractStore, pause: float = 0.0, *, ordered_by_events: bool = True) -> None:
+        self.store, self._pause = store, pause
+        self.ordered_by_events = ordered_by_events
+        self.moved = {Link.FETCH: 0, Link.WRITE: 0}
+
+    def read(self, index: tuple[int, int], out: NDArray[np.float64]) -> None:
+        """Read late."""
+        out.fill(np.nan)
+        time.sleep(self._pause)
+        self.store.read(index, out)
+        self.moved[Link.FETCH] += out.nbytes
+
+    def write(self, index: tuple[int, int], data: NDArray[np.float64]) -> None:
+        """Write late."""
+        time.sleep(self._pause)
+        self.store.write(index, data)
+        self.moved[Link.WRITE] += data.nbytes

@@ -1,0 +1,259 @@
+"""One arithmetic key, one factor: to the bit, whatever the memory, the order, the workers, the tiers and the weather."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+import ooc_chol as oc
+from ooc_chol.memory.eviction import Lru
+from ooc_chol.memory.sources import as_source
+from ooc_chol.memory.store import FileStore, MemoryStore
+from ooc_chol.planning.panels import uniform_panels
+from ooc_chol.planning.program import Link
+from tests.host.matrices import FAMILIES, upper_poisoned
+from tests.host.runs import (
+    CountingSource,
+    CountingStore,
+    budget_of,
+    check_bytes,
+    factor_of,
+    jitter_devices,
+    run_plan,
+    with_panels,
+)
+
+pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
+
+N, NB = 300, 32
+NT = 10
+ALL_TILES = NT * (NT + 1) // 2
+A = upper_poisoned(FAMILIES["matern25 nugget 1e-11"](N))
+
+
+def factored(a=A, tiles=ALL_TILES, **options) -> oc.CholeskyFactor:
+    """A factor with tiles of NB, its bytes checked."""
+    factor = oc.cholesky(a, tile_size=NB, memory_budget=budget_of(tiles, N, NB), **options)
+    check_bytes(factor.report.plan, factor.report.execution)
+    return factor
+
+
+def plan_of(tiles, **options) -> oc.Plan:
+    return oc.plan(A, tile_size=NB, memory_budget=budget_of(tiles, N, NB), **options)
+
+
+@pytest.fixture
+def expected(one_blas_thread):
+    """The factor, and its key, with all tiles in memory and one worker."""
+    factor = factored()
+    return np.asarray(factor), factor.arithmetic_key
+
+
+def assert_same(factor, expected) -> None:
+    assert factor.arithmetic_key == expected[1]
+    assert np.array_equal(np.asarray(factor), expected[0])
+
+
+# memory, order, workers
+
+
+def test_twenty_random_capacities(expected):
+    chosen = random.Random(0).sample(range(3, ALL_TILES + 8), 20)
+    loads = set()
+    for tiles in chosen:
+        factor = factored(tiles=tiles)
+        assert_same(factor, expected)
+        loads.add(factor.report.plan.loaded_bytes)
+    assert len(loads) > 10, "the capacities hardly change what is moved"
+
+
+@pytest.mark.parametrize("width", range(1, NT + 1))
+def test_every_panel_width(expected, width):
+    plan = plan_of(ALL_TILES)
+    for height in (1, 2, 5):
+        other = with_panels(plan, uniform_panels(NT, width, height))
+        assert np.array_equal(factor_of(other, A), expected[0])
+
+
+def test_every_panel_width_that_fits_little_memory(expected):
+    plan = plan_of(24)
+    fetched = {}
+    for width in (1, 2, 3, 4):
+        other = with_panels(plan, uniform_panels(NT, width, 2))
+        fetched[width] = other.link_bytes(Link.FETCH)
+        assert np.array_equal(factor_of(other, A), expected[0])
+    assert len(set(fetched.values())) == 4, "these are not four different orders"
+
+
+@pytest.mark.parametrize("tiles", [3, 7, 20])
+def test_another_eviction_policy(expected, tiles):
+    plan = plan_of(tiles)
+    other = with_panels(plan, uniform_panels(NT, 1, 1), Lru())
+    assert np.array_equal(factor_of(other, A), expected[0])
+
+
+@pytest.mark.parametrize("policy", ["planned", "sync"])
+@pytest.mark.parametrize("devices", [1, 2, 3])
+@pytest.mark.parametrize("tiles", [3, 8, ALL_TILES])
+def test_every_policy_and_number_of_workers(expected, policy, devices, tiles):
+    assert_same(factored(tiles=tiles, policy=policy, devices=devices), expected)
+
+
+def test_devices_by_name_in_any_order(expected):
+    assert_same(factored(devices=["host:3", "host:0"]), expected)
+    assert_same(factored(devices="host:15"), expected)
+
+
+@pytest.mark.parametrize("objective", ["bytes", "seconds"])
+def test_every_objective(expected, objective):
+    assert_same(factored(tiles=12, objective=objective), expected)
+
+
+def test_more_workers_than_tile_rows(expected):
+    factor = factored(devices=16)
+    assert len(factor.report.plan.devices) == NT
+    assert_same(factor, expected)
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_repeated_runs(expected, devices):
+    for _ in range(10):
+        assert_same(factored(tiles=6, devices=devices), expected)
+
+
+def test_two_threads_a_call_have_one_factor_too():
+    a = FAMILIES["matern15 nugget 1e-6"](400)
+    with threadpool_limits(limits=2, user_api="blas"):
+        factors = [oc.cholesky(a, tile_size=128, memory_budget=budget_of(tiles, 400, 128)) for tiles in (3, 6, 12)]
+    assert {factor.arithmetic_key["threads_per_call"] for factor in factors} == {2}
+    first = np.asarray(factors[0])
+    assert all(np.array_equal(np.asarray(factor), first) for factor in factors)
+
+
+# tiers
+
+
+class Sliceable:
+    """As data sets of h5py and Zarr: shape, dtype and slicing, no array."""
+
+    def __init__(self, a):
+        self.shape, self.dtype, self._a = a.shape, a.dtype, a
+
+    def __getitem__(self, where):
+        return self._a[where].copy()
+
+
+def saved(folder, a):
+    """The path of a file that holds ``a``."""
+    np.save(folder / "a.npy", a)
+    return folder / "a.npy"
+
+
+def spread(a):
+    """``a`` as every second row and every third column of an array."""
+    wide = np.zeros((2 * N, 3 * N))
+    wide[::2, ::3] = a
+    return wide[::2, ::3]
+
+
+def read_a(rows, cols, out, stream):
+    """The tile function of A."""
+    out[...] = A[rows.start : rows.stop, cols.start : cols.stop]
+
+
+#: The same matrix in every form, given an empty folder.
+SOURCES = {
+    "C": lambda folder: A,
+    "F": lambda folder: np.asfortranarray(A),
+    "strided": lambda folder: spread(A),
+    "negative strides": lambda folder: A[::-1, ::-1].copy()[::-1, ::-1],
+    "path": lambda folder: saved(folder, A),
+    "path as str, F": lambda folder: str(saved(folder, np.asfortranarray(A))),
+    "memmap": lambda folder: np.load(saved(folder, A), mmap_mode="r"),
+    "memmap, F": lambda folder: np.load(saved(folder, np.asfortranarray(A)), mmap_mode="r"),
+    "slices": lambda folder: Sliceable(A),
+    "function": lambda folder: oc.from_function(N, read_a),
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("devices", [1, 2])
+def test_every_source(expected, tmp_path, kind, devices):
+    factor = factored(SOURCES[kind](tmp_path), tiles=9, devices=devices)
+    assert_same(factor, expected)
+    assert (factor.report.executed_bytes["source"] == 0) == (kind == "function")
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+@pytest.mark.parametrize("tiles", [4, ALL_TILES])
+@pytest.mark.parametrize("policy", ["planned", "sync"])
+def test_every_store(expected, tmp_path, devices, tiles, policy):
+    with factored(tiles=tiles, devices=devices, policy=policy, store=tmp_path / "L.ooc") as in_file:
+        assert_same(in_file, expected)
+    for order in "CF":
+        a = np.array(A, order=order)
+        assert_same(factored(a, tiles=tiles, devices=devices, policy=policy, overwrite=True), expected)
+        assert np.array_equal(np.tril(a), expected[0])
+        assert np.isnan(a[~np.tri(N, dtype=bool)]).all()
+
+
+def test_from_a_file_over_the_same_file(expected, tmp_path):
+    np.save(tmp_path / "a.npy", A)
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r+")
+    assert_same(factored(mapped, tiles=5, overwrite=True), expected)
+    del mapped
+    assert np.array_equal(np.tril(np.load(tmp_path / "a.npy")), expected[0])
+
+
+# weather
+
+
+def without_waits(plan):
+    """``plan`` with kernels that do not wait for their tiles."""
+    steps = (step._replace(waits=()) if step.task is not None else step for step in plan.programs[0].steps)
+    return replace(plan, programs=(replace(plan.programs[0], steps=tuple(steps)),))
+
+
+def test_these_delays_would_show_a_missing_wait():
+    plan = plan_of(10)
+    source = CountingSource(as_source(A), 1e-3)
+    with pytest.raises(oc.NotPositiveDefiniteError):  # the NaN that fills a tile until it is there
+        run_plan(without_waits(plan), source, None, jitter_devices(0))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_delays_in_copies_and_kernels(expected, seed):
+    rng = random.Random(seed)
+    options = {"devices": rng.choice([1, 2, 3]), "policy": rng.choice(["planned", "planned", "sync"])}
+    plan = plan_of(rng.choice([3, 4, 6, 10, 30]), **options)
+    store = CountingStore(MemoryStore(plan.grid), rng.choice([0.0, 5e-4]), ordered_by_events=rng.random() < 0.5)
+    source = CountingSource(as_source(A), rng.choice([0.0, 1e-3]))
+    execution = run_plan(plan, source, store, jitter_devices(seed))
+    assert np.array_equal(np.asarray(oc.CholeskyFactor(plan.grid, store.store, {})), expected[0])
+    moved = {Link.SOURCE: source.nbytes, **store.moved}
+    assert {link: sum(device[link] for device in execution.link_bytes) for link in Link} == moved
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_a_file_store_that_other_devices_read_late(expected, tmp_path, devices):
+    plan = plan_of(5, devices=devices)
+    store = FileStore.create(tmp_path / "L.ooc", plan.grid)
+    run_plan(plan, A, CountingStore(store, 5e-4), jitter_devices(100))
+    store.complete()
+    with oc.load(tmp_path / "L.ooc") as factor:
+        assert np.array_equal(np.asarray(factor), expected[0])
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_tile_function_that_takes_its_time(expected, devices):
+    rng = np.random.default_rng(devices)
+
+    def tile(rows, cols, out, stream):
+        source.read_block(rows, cols, out)
+
+    source = CountingSource(as_source(A), float(rng.uniform(1e-4, 2e-3)))
+    assert_same(factored(oc.from_function(N, tile), tiles=7, devices=devices), expected)

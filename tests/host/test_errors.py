@@ -1,0 +1,604 @@
+"""Every error: its type and facts, a text that says what to do, and nothing left behind: no thread, no file, no changed input."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.devices import host
+from ooc_chol.devices.host import HostDevice
+from ooc_chol.memory.sources import AbstractSource, as_source
+from ooc_chol.memory.store import MemoryStore
+from ooc_chol.planning.policy import POLICIES
+from tests.host.matrices import FAMILIES, lapack_factor, upper_poisoned
+from tests.host.runs import COMMAND, ENVIRONMENT, budget_of
+
+pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
+
+N, NB, NT = 90, 20, 5
+#: Tiles of memory and workers that every error is met with.
+WORKERS = pytest.mark.parametrize(("tiles", "devices"), [(3, 1), (15, 1), (4, 3)])
+EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES)
+
+
+def good() -> np.ndarray:
+    """A matrix to spoil, NaN above the diagonal."""
+    return upper_poisoned(FAMILIES["exponential"](N))
+
+
+def failing(a, expected: type[BaseException], *, tiles: int = 15, **options) -> BaseException:
+    """The error of a factorization, after everything that must hold once it is raised; L in memory, then in a file."""
+    bits = a.tobytes() if isinstance(a, np.ndarray) else b""
+    before = set(threading.enumerate())
+    options = {"tile_size": NB, "memory_budget": budget_of(tiles, N, NB), **options}
+    with pytest.raises(expected) as caught:
+        oc.cholesky(a, **options)
+    assert type(caught.value) is expected
+    assert set(threading.enumerate()) <= before, "threads are left"
+    assert not isinstance(a, np.ndarray) or a.tobytes() == bits, "A was changed"
+    return caught.value
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """A store file from an earlier run, which must survive: its path; checked at the end."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    path = folder / "L.ooc"
+    oc.cholesky(np.eye(3), store=path).close()
+    bits = path.read_bytes()
+    yield path
+    assert path.read_bytes() == bits, "the finished file was harmed"
+    assert os.listdir(folder) == ["L.ooc"], "something is left beside it"
+
+
+# not positive definite
+
+
+def assert_not_positive(error: oc.NotPositiveDefiniteError, minor: int) -> None:
+    k = (minor - 1) // NB
+    assert (error.minor, error.tile) == (minor, (k, k))
+    assert isinstance(error, np.linalg.LinAlgError) and isinstance(error, oc.OocCholError)
+    assert f"minor of order {minor} is not positive definite" in str(error)
+    assert f"row {minor - 1}" in str(error) and "nugget" in str(error)
+    assert error.__context__ is None and error.__cause__ is None
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.minor, again.tile, str(again)) == (error.minor, error.tile, str(error))
+
+
+@WORKERS
+@EVERY_POLICY
+@pytest.mark.parametrize("minor", [1, 2, 20, 21, 40, 55, 60, 61, 80, 81, 89, 90])
+def test_the_minor_that_fails_in_every_diagonal_tile(tiles, devices, policy, minor):
+    a = good()
+    a[minor - 1, minor - 1] = -1.0
+    assert_not_positive(failing(a, oc.NotPositiveDefiniteError, tiles=tiles, devices=devices, policy=policy), minor)
+
+
+def duplicated(a: np.ndarray, first: int, second: int) -> np.ndarray:
+    """Row and column ``second`` become those of ``first``, beyond doubt: the pivot is -1."""
+    full = np.tril(a) + np.tril(a, -1).T
+    full[second, :] = full[first, :]
+    full[:, second] = full[:, first]
+    full[second, second] -= 1.0
+    return upper_poisoned(full)
+
+
+def exceeded(a: np.ndarray, row: int, col: int) -> np.ndarray:
+    """An entry larger than the roots of its diagonal entries allow."""
+    a[row, col] = 1.5
+    return a
+
+
+INDEFINITE = {
+    "negative diagonal in the first tile": lambda a: a - 2.0 * np.diag(np.arange(N) == 3),
+    "zero diagonal": lambda a: a * np.where(np.arange(N) == 50, 0.0, 1.0) * np.where(np.arange(N) == 50, 0.0, 1.0)[:, None],
+    "minus a matrix": lambda a: -a,
+    "all zero": lambda a: 0.0 * a,
+    "duplicated row in one tile": lambda a: duplicated(a, 61, 65),
+    "duplicated row far away": lambda a: duplicated(a, 2, 88),
+    "large entry off the diagonal": lambda a: exceeded(a, 85, 7),
+    "shifted": lambda a: a - 0.9 * np.eye(N),
+    "wrong sign of one block": lambda a: np.where(np.minimum.outer(np.arange(N), np.arange(N)) >= 70, -a, a),
+    "several at once": lambda a: a - 3.0 * np.diag(np.isin(np.arange(N), [33, 34, 71])),
+}
+
+
+@WORKERS
+@pytest.mark.parametrize("kind", INDEFINITE)
+def test_every_kind_of_indefinite_matrix_has_the_minor_of_lapack(tiles, devices, kind):
+    a = np.asarray(INDEFINITE[kind](good()))
+    with pytest.raises(np.linalg.LinAlgError) as lapack:
+        lapack_factor(a)
+    minor = int(str(lapack.value).split("-th leading minor")[0])
+    assert_not_positive(failing(a, oc.NotPositiveDefiniteError, tiles=tiles, devices=devices), minor)
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_the_first_minor_is_reported_in_every_run(devices):
+    a = good() - 3.0 * np.diag(np.isin(np.arange(N), [45, 62, 83]))
+    for _ in range(20):
+        assert failing(a, oc.NotPositiveDefiniteError, tiles=4, devices=devices).minor == 46
+
+
+def test_an_order_of_one():
+    for value in (0.0, -4.0):
+        assert failing(np.array([[value]]), oc.NotPositiveDefiniteError).minor == 1
+
+
+@WORKERS
+def test_nothing_is_left_of_a_failed_file(finished, tiles, devices):
+    a = good()
+    a[70, 70] = -1.0
+    failing(a, oc.NotPositiveDefiniteError, tiles=tiles, devices=devices, store=finished)
+
+
+def test_the_memory_of_a_failed_run_is_given_back():
+    n, nb = 1000, 250
+    a = np.eye(n)
+    a[990, 990] = -1.0
+    errors, resident = [], []
+    for _ in range(6):
+        with pytest.raises(oc.NotPositiveDefiniteError) as caught:
+            oc.cholesky(a, tile_size=nb, memory_budget="20 MB")
+        errors.append(caught.value)
+        with open("/proc/self/status", encoding="ascii") as file:
+            resident.append(int(dict(line.split(":", 1) for line in file)["RssAnon"].split()[0]) * 1024)
+    assert resident[-1] - resident[1] < 8_000_000, "each error that is kept holds memory of its run"
+
+
+# NaN and infinity
+
+#: Rows and columns: corners, strictly lower, diagonal, first and last of tiles, the ragged last tile row.
+PLACES = [
+    (0, 0),
+    (19, 0),
+    (19, 19),
+    (20, 0),
+    (20, 20),
+    (39, 20),
+    (45, 44),
+    (59, 3),
+    (80, 79),
+    (80, 80),
+    (89, 0),
+    (89, 88),
+    (89, 89),
+]
+
+
+@WORKERS
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_entry_that_is_not_finite_is_found_where_it_is(tiles, devices, value):
+    for row, col in PLACES:
+        a = good()
+        a[row, col] = value
+        error = failing(a, oc.NonFiniteError, tiles=tiles, devices=devices)
+        assert (error.row, error.col, error.tile) == (row, col, (row // NB, col // NB))
+        assert isinstance(error, ValueError) and isinstance(error, oc.OocCholError)
+        assert f"A[{row}, {col}]" in str(error) and "mend the entry" in str(error)
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@EVERY_POLICY
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_not_finite_in_every_form_of_array(policy, order, dtype):
+    a = np.array(good(), order=order, dtype=dtype)
+    a[63, 41] = np.nan
+    error = failing(a, oc.NonFiniteError, policy=policy)
+    assert (error.row, error.col) == (63, 41)
+
+
+def test_not_finite_entries_win_over_pivots_that_fail_because_of_them():
+    a = good()
+    a[25, 25], a[24, 3] = -1.0, np.inf
+    error = failing(a, oc.NonFiniteError)
+    assert (error.row, error.col) == (24, 3)
+
+
+def test_finite_entries_whose_sum_overflows_are_finite():
+    a = np.diag(np.full(N, 1.7e308)) + np.tril(np.full((N, N), 1e307), -1)
+    factor = oc.cholesky(a, tile_size=NB)
+    assert np.isfinite(np.asarray(factor)).all()
+
+
+def test_a_tile_function_that_fills_nothing_meets_the_check():
+    def tile(rows, cols, out, stream):
+        """Leave ``out`` as it was, as ``out = np.zeros(...)`` does."""
+
+    error = failing(oc.from_function(N, tile), oc.NonFiniteError)
+    assert (error.row, error.col) == (0, 0)
+
+
+def test_nothing_is_left_of_a_file_after_nan(finished):
+    a = good()
+    a[89, 89] = np.nan
+    failing(a, oc.NonFiniteError, store=finished)
+
+
+# arguments
+
+
+class Shaped:
+    """Something with a shape, a dtype and slices."""
+
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = shape, np.dtype(dtype)
+
+    def __getitem__(self, where):
+        return np.zeros((1, 1), self.dtype)
+
+
+REFUSED = {
+    "not square": (np.zeros((3, 4)), ValueError, r"shape \(3, 4\), but A is a square matrix"),
+    "one-dimensional": (np.zeros(9), ValueError, r"shape \(9,\)"),
+    "three-dimensional": (np.zeros((3, 3, 3)), ValueError, r"shape \(3, 3, 3\)"),
+    "empty": (np.zeros((0, 0)), ValueError, "at least 1 row"),
+    "slices not square": (Shaped((3, 4), float), ValueError, r"shape \(3, 4\)"),
+    "integers": (np.eye(3, dtype=int), TypeError, r"int64.*A\.astype\(float\)"),
+    "half precision": (np.eye(3, dtype=np.float16), TypeError, r"float16.*A\.astype\(float\)"),
+    "long double": (np.eye(3, dtype=np.longdouble), TypeError, r"A\.astype\(float\)"),
+    "complex": (np.eye(3, dtype=complex), TypeError, r"complex128.*A\.real\.copy\(\)"),
+    "big-endian": (np.eye(3, dtype=">f8"), TypeError, "big-endian byte order"),
+    "booleans": (np.eye(3, dtype=bool), TypeError, "bool"),
+    "slices of integers": (Shaped((3, 3), int), TypeError, "int64"),
+    "a list": ([[1.0]], TypeError, r"np\.asarray\(A\)"),
+    "a number": (4.0, TypeError, "shape, dtype and slicing"),
+    "None": (None, TypeError, "shape, dtype and slicing"),
+    "a path that is not there": (Path("nowhere.npy"), FileNotFoundError, "nowhere.npy"),
+    "a path of another kind": ("a.csv", ValueError, r"does not end in \.npy"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_matrix_that_is_none_is_refused_before_anything_is_touched(finished, kind):
+    a, expected, text = REFUSED[kind]
+    for call in (lambda: oc.cholesky(a, store=finished), lambda: oc.plan(a)):
+        with pytest.raises(expected, match=text):
+            call()
+
+
+OPTIONS = {
+    "unknown policy": ({"policy": "lru"}, ValueError, "no policy 'lru'; there are 'sync', .*'planned'"),
+    "unknown device": ({"devices": "tpu:0"}, ValueError, "no device 'tpu:0'; there are host:0 to host:15"),
+    "one unknown device": ({"devices": ["host:0", "host:16"]}, ValueError, "no device 'host:16'"),
+    "a device twice": ({"devices": ["host:0", "host:0"]}, ValueError, "none twice"),
+    "no device": ({"devices": []}, ValueError, "at least one name"),
+    "zero devices": ({"devices": 0}, ValueError, "count from 1 to 16"),
+    "devices of another type": ({"devices": 1.5}, TypeError, "devices is a float; give a name"),
+    "devices True": ({"devices": True}, TypeError, "devices is a bool"),
+    "tile size 0": ({"tile_size": 0}, ValueError, "at least 1 row"),
+    "tile size of another type": ({"tile_size": 64.0}, TypeError, "give an int, or None"),
+    "unknown objective": ({"objective": "watts"}, ValueError, "there are 'seconds' and 'bytes'"),
+    "budget without sense": ({"memory_budget": "a lot"}, ValueError, "write for example 500000000"),
+    "budget of zero": ({"memory_budget": 0}, ValueError, "more than zero bytes"),
+    "budget of another type": ({"memory_budget": 1e9}, TypeError, "give bytes as an int"),
+    "store in no folder": ({"store": "nowhere/at/all/L.ooc"}, oc.TierError, "check that its folder exists"),
+}
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_an_option_without_sense_says_what_there_is(kind):
+    options, expected, text = OPTIONS[kind]
+    with pytest.raises(expected, match=text):
+        oc.cholesky(np.eye(40), **options)
+    options = {name: value for name, value in options.items() if name != "store"}
+    if options:
+        with pytest.raises(expected, match=text):
+            oc.plan(40, **options)
+
+
+CHOLESKY_ONLY = {
+    "precision_threshold": ({"precision_threshold": 1e-8}, NotImplementedError, "not there yet.*FP64 only; leave it out"),
+    "checkpoint": ({"checkpoint": "c.ooc"}, NotImplementedError, "not there yet.*store="),
+    "residues": ({"fp64": "residue"}, NotImplementedError, "not there yet; use fp64='native'"),
+    "unknown engine": ({"fp64": "fast"}, ValueError, "there are 'auto' and 'native'"),
+    "two places for L": ({"store": "L.ooc", "overwrite": True}, ValueError, "give one of them"),
+    "progress of another type": ({"progress": "yes"}, TypeError, "give True, False or a callable"),
+    "host budget without sense": ({"host_budget": "9 elephants"}, ValueError, "host_budget"),
+}
+
+
+@pytest.mark.parametrize("kind", CHOLESKY_ONLY)
+def test_what_is_not_there_says_so(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options, expected, text = CHOLESKY_ONLY[kind]
+    with pytest.raises(expected, match=text):
+        oc.cholesky(np.eye(40), **options)
+    assert os.listdir(tmp_path) == []
+
+
+def test_engines_that_are_there():
+    expected = np.asarray(oc.cholesky(np.eye(5)))
+    assert np.array_equal(np.asarray(oc.cholesky(np.eye(5), fp64="native")), expected)
+    assert np.array_equal(np.asarray(oc.cholesky(np.eye(5), None, fp64="auto")), expected)
+
+
+# memory
+
+
+@EVERY_POLICY
+@pytest.mark.parametrize(("n", "nb"), [(1, 1), (1, 500), (40, 20), (90, 20), (1000, 300)])
+def test_a_budget_that_is_too_small_says_how_much_is_needed(finished, n, nb, policy):
+    a = np.eye(n)
+    error = None
+    for budget in (1, 4095, budget_of(3, n, nb) - 1 if n > nb else 4095):
+        with pytest.raises(oc.BudgetError, match="or more") as caught:
+            oc.cholesky(a, tile_size=nb, memory_budget=budget, policy=policy, store=finished)
+        error = caught.value
+        assert error.budget_bytes == budget < error.needed_bytes
+        assert error.what == "memory_budget of host:0"
+        assert isinstance(error, MemoryError) and isinstance(error, oc.OocCholError)
+        again = pickle.loads(pickle.dumps(error))
+        assert (again.needed_bytes, again.budget_bytes, str(again)) == (error.needed_bytes, error.budget_bytes, str(error))
+    assert np.array_equal(np.asarray(oc.cholesky(a, tile_size=nb, memory_budget=error.needed_bytes, policy=policy)), a)
+
+
+def test_no_room_for_l_in_memory_says_how_much_is_needed(tmp_path):
+    a = FAMILIES["exponential"](N)
+    with pytest.raises(oc.BudgetError, match=r"host memory for L.*store=.*overwrite=True") as caught:
+        oc.cholesky(a, tile_size=NB, host_budget="10 kB")
+    error = caught.value
+    assert error.budget_bytes == 10_000 < error.needed_bytes
+    assert error.needed_bytes == MemoryStore(oc.plan(N, tile_size=NB).grid).nbytes
+    oc.cholesky(a, tile_size=NB, host_budget=error.needed_bytes)
+    oc.cholesky(a, tile_size=NB, host_budget="10 kB", store=tmp_path / "L.ooc").close()
+    oc.cholesky(a.copy(), tile_size=NB, host_budget="10 kB", overwrite=True)
+
+
+def test_a_budget_beyond_the_free_memory_is_refused_before_the_run(finished, monkeypatch):
+    monkeypatch.setattr(host, "free_host_bytes", lambda: budget_of(9, N, NB))
+    for devices in (1, 3):
+        error = failing(good(), oc.BudgetError, tiles=12, devices=devices, store=finished)
+        assert error.what == "arena of host:0" and "give a smaller memory_budget" in str(error)
+        assert error.budget_bytes < error.needed_bytes <= budget_of(12, N, NB)
+
+
+# overwrite
+
+
+def test_overwrite_is_refused_where_it_cannot_be(tmp_path):
+    np.save(tmp_path / "a.npy", np.eye(4))
+    read_only = np.eye(4)
+    read_only.flags.writeable = False
+    for a, text in (
+        (tmp_path / "a.npy", "A is a PosixPath; give a writable float64 array"),
+        (oc.from_function(4, lambda rows, cols, out, stream: None), "A is a FunctionSource"),
+        (np.eye(4, dtype=np.float32), "float64 array only"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            oc.cholesky(a, overwrite=True)
+    with pytest.raises(ValueError, match="read-only"):
+        oc.cholesky(read_only, overwrite=True)
+    assert np.array_equal(read_only, np.eye(4))
+
+
+def test_a_failed_overwrite_leaves_the_upper_triangle_alone():
+    a = good()
+    a[70, 70] = -1.0
+    with pytest.raises(oc.NotPositiveDefiniteError):
+        oc.cholesky(a, tile_size=NB, overwrite=True)
+    assert np.isnan(a[np.triu_indices(N, 1)]).all()
+
+
+# what the user brings fails
+
+
+class BoomError(Exception):
+    """The user's own error."""
+
+
+@WORKERS
+@EVERY_POLICY
+@pytest.mark.parametrize("kind", [BoomError, ZeroDivisionError, MemoryError, SystemExit, StopIteration])
+def test_the_error_of_a_tile_function_arrives_as_it_is(finished, tiles, devices, policy, kind):
+    for bad in ((0, 0), (40, 20), (80, 60), (80, 80)):
+        error = kind("the user's own")
+
+        def tile(rows, cols, out, stream, bad=bad, error=error):
+            if (rows.start, cols.start) == bad:
+                raise error
+            out[...] = FULL[rows.start : rows.stop, cols.start : cols.stop]
+
+        source = oc.from_function(N, tile)
+        assert failing(source, kind, tiles=tiles, devices=devices, policy=policy, store=finished) is error
+
+
+FULL = FAMILIES["exponential"](N)
+
+
+def test_the_error_of_a_tile_function_is_not_hidden_by_those_that_follow_it(monkeypatch):
+    abort, write = HostDevice.abort, MemoryStore.write
+    # The stream that failed is aborted slowly, and writes for other devices are still under way: they fail because of it.
+    monkeypatch.setattr(HostDevice, "abort", lambda device: (abort(device), time.sleep(0.02)))
+    monkeypatch.setattr(MemoryStore, "write", lambda store, index, data: (time.sleep(0.003), write(store, index, data)))
+    for bad in range(NT):
+        error = BoomError()
+
+        def tile(rows, cols, out, stream, bad=bad, error=error):
+            if rows.start == bad * NB:
+                raise error
+            out[...] = FULL[rows.start : rows.stop, cols.start : cols.stop]
+
+        for _ in range(4):
+            assert failing(oc.from_function(N, tile), BoomError, tiles=4, devices=3) is error
+
+
+def test_a_tile_function_that_returns_a_tile_is_told_to_fill_it():
+    source = oc.from_function(N, lambda rows, cols, out, stream: np.eye(len(rows), len(cols)))
+    assert "fill its third argument in place" in str(failing(source, TypeError))
+
+
+class Failing:
+    """An array behind slices that fails at one of them."""
+
+    def __init__(self, a, at, error):
+        self.shape, self.dtype, self._a, self._left, self._error = a.shape, a.dtype, a, at, error
+
+    def __getitem__(self, where):
+        self._left -= 1
+        if self._left == 0:
+            raise self._error
+        return self._a[where]
+
+
+@WORKERS
+@pytest.mark.parametrize("at", [2, 9, 16])
+def test_a_source_that_fails_while_it_is_read(finished, tiles, devices, at):
+    a = good()
+    error = OSError(errno.EIO, "Input/output error")
+    found = failing(Failing(a, at, error), oc.TierError, tiles=tiles, devices=devices, store=finished)
+    assert found.__cause__ is error and "Input/output error" in str(found)
+    error = BoomError()
+    assert failing(Failing(a, at, error), BoomError, tiles=tiles, devices=devices, store=finished) is error
+
+
+class Cut(AbstractSource):
+    """A file that becomes shorter at its fifth read."""
+
+    def __init__(self, path):
+        self._source, self._path, self._left = as_source(path), path, 5
+        self.name, self.n, self.bytes_per_entry = "file", self._source.n, 8
+
+    def _read(self, rows, cols, out):
+        self._left -= 1
+        if self._left == 0:
+            os.truncate(self._path, 2000)
+        self._source.read_block(rows, cols, out)
+
+    def close(self):
+        self._source.close()
+
+
+@WORKERS
+def test_a_file_that_is_cut_while_it_is_read(finished, tmp_path, tiles, devices):
+    np.save(tmp_path / "a.npy", good())
+    error = failing(Cut(tmp_path / "a.npy"), oc.TierError, tiles=tiles, devices=devices, store=finished)
+    assert "a.npy ends before byte" in str(error) and "became shorter" in str(error)
+
+
+@WORKERS
+@EVERY_POLICY
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_store_that_fails_while_it_is_written(finished, monkeypatch, tiles, devices, policy, code):
+    for at in (1, 7, 15):
+        failures = fail_at(monkeypatch, at, code)
+        error = failing(good(), oc.TierError, tiles=tiles, devices=devices, policy=policy, store=finished)
+        monkeypatch.undo()
+        assert failures == [at]
+        advice = "no room for" if code == errno.ENOSPC else "check the disk"
+        assert advice in str(error) and "L.ooc.partial" in str(error) and os.strerror(code) in str(error)
+
+
+def fail_at(monkeypatch, at, code):
+    """Let the ``at``-th write of a tile fail, as a full disk would; the result is filled with the number when it does."""
+    write, count, failures = os.pwrite, [0], []
+
+    def pwrite(descriptor, data, offset):
+        count[0] += offset > 0  # the header is written at 0
+        if count[0] == at and offset > 0:
+            failures.append(at)
+            raise OSError(code, os.strerror(code))
+        return write(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    return failures
+
+
+def test_a_store_that_cannot_be_completed(finished, monkeypatch):
+    def fsync(descriptor):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert "the finished factor" in str(failing(good(), oc.TierError, store=finished))
+
+
+def test_a_store_that_another_run_is_writing(finished):
+    def tile(rows, cols, out, stream):
+        out[...] = FULL[rows.start : rows.stop, cols.start : cols.stop]
+        if rows.start == 40 == cols.start:
+            errors.append(second())
+
+    def second():
+        try:
+            oc.cholesky(FULL, tile_size=NB, store=finished)
+        except oc.TierError as error:
+            return error
+
+    errors, keep = [], finished.read_bytes()
+    first = oc.cholesky(oc.from_function(N, tile), tile_size=NB, store=finished)
+    assert np.array_equal(np.asarray(first), np.asarray(oc.cholesky(FULL, tile_size=NB)))
+    first.close()
+    assert len(errors) == 1 and "another run is writing this file" in str(errors[0])
+    finished.write_bytes(keep)
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_a_progress_function_that_raises(finished, at):
+    calls = []
+
+    def progress(done, total, seconds):
+        calls.append(done)
+        if len(calls) == at:
+            raise error
+
+    error = BoomError()
+    for devices in (1, 3):
+        calls.clear()
+        found = failing(good(), BoomError, tiles=4, devices=devices, progress=progress, store=finished)
+        assert found is error and len(calls) == at
+
+
+# interruption
+
+
+def test_an_interrupt_ends_a_run_at_once(finished):
+    def tile(rows, cols, out, stream):
+        out[...] = FULL[rows.start : rows.stop, cols.start : cols.stop]
+        if rows.start == 40:
+            os.kill(os.getpid(), signal.SIGINT)  # as Ctrl-C: the main thread waits for the run meanwhile
+            time.sleep(0.05)
+
+    began = time.monotonic()
+    failing(oc.from_function(N, tile), KeyboardInterrupt, store=finished)
+    assert time.monotonic() - began < 2.0
+
+
+def test_ctrl_c_on_the_command_line(finished, tmp_path):
+    n, nb = 1200, 20  # sixty tile rows, three tiles of memory: a run of many seconds
+    path = tmp_path / "a.npy"
+    np.save(path, np.exp(-np.abs(np.subtract.outer(np.arange(n), np.arange(n))) / 50.0))
+    words = ["factor", str(path), "--store", str(finished), "--tile-size", str(nb), "--memory-budget", "20 kB", "--quiet"]
+    with subprocess.Popen(
+        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as process:
+        try:
+            wait_for(Path(f"{finished}.partial"), process)
+            time.sleep(0.3)
+            interrupted = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert time.monotonic() - interrupted < 3.0
+    assert (process.returncode, out, err) == (130, "", "ooc-chol: interrupted\n")
+
+
+def wait_for(path: Path, process: subprocess.Popen) -> None:
+    """Until the run has created its file."""
+    deadline = time.monotonic() + 40.0
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -1,0 +1,352 @@
+"""What ``cholesky`` and ``plan`` promise besides the factor: plans of what will run, files, progress, memory, many callers."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.kernels.blas import blas_identity, current_threads
+from ooc_chol.planning.policy import POLICIES
+from ooc_chol.planning.program import Link
+from tests.host.matrices import FAMILIES
+from tests.host.runs import ENVIRONMENT, budget_of, check_bytes
+
+pytestmark = pytest.mark.usefixtures("no_hang")
+
+N, NB = 300, 32
+A = FAMILIES["matern15 nugget 1e-6"](N)
+
+
+def never(rows, cols, out, stream):
+    """A tile function that must not be called."""
+    raise AssertionError("the plan called the tile function")
+
+
+# plans
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("store", [None, "L.ooc"])
+def test_the_plan_is_what_runs(tmp_path, policy, devices, store):
+    store = None if store is None else tmp_path / store
+    options = {"tile_size": NB, "memory_budget": budget_of(11, N, NB), "devices": devices, "policy": policy, "store": store}
+    plan, same = oc.plan(A, **options), oc.plan(N, **options)
+    assert store is None or not store.exists()
+    report = oc.cholesky(A, **options).report
+    assert plan.to_dict() == same.to_dict() == report.plan.to_dict()
+    assert plan.programs == report.plan.programs
+    assert report.executed_bytes == report.planned_bytes == plan.to_dict()["bytes"]
+    check_bytes(plan, report.execution)
+
+
+def test_a_plan_touches_nothing():
+    plan = oc.plan(oc.from_function(10_000, never), tile_size=1000)
+    assert plan.link_bytes(Link.SOURCE) == 0 and plan.link_bytes(Link.WRITE) > 0
+    assert "function" in str(plan)
+    assert threading.active_count() == 1
+
+
+def test_sizes_may_be_numpy_integers():
+    assert oc.plan(np.int64(100), tile_size=50).to_dict() == oc.plan(100, tile_size=50).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1 MB", 1_000_000), ("1 MiB", 1 << 20), (999_999, 999_999), ("0.5 GB", 500_000_000)]
+)
+def test_budgets_may_be_written(text, expected):
+    assert oc.plan(100, tile_size=50, memory_budget=text).budgets[0].budget_bytes == expected
+
+
+def test_the_default_budget_is_half_of_the_free_memory_or_less():
+    budget = oc.plan(2000).budgets[0]
+    assert (
+        budget.n_slots * budget.slot_bytes <= budget.budget_bytes < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    )
+    assert oc.plan(2000).peak_bytes < 2 * 8 * 2000**2, "a small matrix takes no more than it needs"
+
+
+@pytest.mark.parametrize(
+    ("devices", "names"),
+    [
+        (None, ["host:0"]),
+        (1, ["host:0"]),
+        (3, ["host:0", "host:1", "host:2"]),
+        ("host:7", ["host:7"]),
+        (("host:2", "host:0"), ["host:2", "host:0"]),
+        (np.array(["host:5"]).tolist(), ["host:5"]),
+    ],
+)
+def test_devices_may_be_names_or_a_count(devices, names):
+    factor = oc.cholesky(A, tile_size=NB, devices=devices)
+    assert list(factor.report.plan.devices) == names
+    assert {record.device for record in factor.report.execution.records} == set(names)
+
+
+# reports
+
+
+def test_the_report_sets_measured_beside_planned():
+    factor = oc.cholesky(A, tile_size=NB, memory_budget=budget_of(11, N, NB))
+    report = factor.report
+    assert report.seconds > 0 and report.setup_seconds > 0
+    assert report.tflops == pytest.approx(N**3 / 3 / report.seconds / 1e12)
+    assert 0 <= report.exposed_copy_share <= 1
+    figures = json.loads(json.dumps(report.to_dict()))
+    assert (figures["n"], figures["tile_size"], figures["devices"], figures["policy"]) == (N, NB, ["host:0"], "planned")
+    assert figures["bytes"]["planned"] == figures["bytes"]["executed"]
+    assert figures["predicted_seconds"] is None
+    assert figures["peak_bytes"] <= figures["budget_bytes"] == budget_of(11, N, NB)
+    page = str(report)
+    for word in ("n = 300", "host:0", "GFLOP/s", "none predicted", "planned", "bound", "peak", "exposed"):
+        assert word in page
+    assert factor.trace is None
+
+
+def test_the_arithmetic_key_says_what_the_bits_depend_on(one_blas_thread):
+    key = oc.cholesky(A, tile_size=NB).arithmetic_key
+    assert (key["n"], key["nb"], key["formats"], key["engine"], key["device_model"]) == (N, NB, "fp64", "native", "host")
+    assert key["threads_per_call"] == 1
+    assert all(part in key["library"] for part in blas_identity().values())
+    for absent in ("memory_budget", "policy", "devices", "panels", "store"):
+        assert absent not in key
+
+
+# files
+
+
+def test_a_file_appears_under_its_name_only_when_it_is_complete(tmp_path):
+    path, seen = tmp_path / "L.ooc", []
+
+    def progress(done, total, seconds):
+        seen.append(sorted(os.listdir(tmp_path)))
+
+    factor = oc.cholesky(A, tile_size=NB, store=path, progress=progress)
+    assert seen and all(names == ["L.ooc.partial"] for names in seen)
+    assert os.listdir(tmp_path) == ["L.ooc"]
+    dense, key = np.asarray(factor), factor.arithmetic_key
+    factor.close()
+    with oc.load(path) as loaded:
+        assert np.array_equal(np.asarray(loaded), dense)
+        assert loaded.arithmetic_key == key
+
+
+def test_a_file_replaces_the_one_of_an_earlier_run(tmp_path):
+    path = tmp_path / "L.ooc"
+    with oc.cholesky(np.eye(4), store=path), oc.cholesky(A, tile_size=NB, store=str(path)) as second:
+        expected = np.asarray(second)
+    with oc.load(path) as loaded:
+        assert np.array_equal(np.asarray(loaded), expected)
+
+
+def test_overwriting_needs_no_memory_for_l():
+    a = np.array(A)
+    factor = oc.cholesky(a, tile_size=NB, overwrite=True)
+    assert np.array_equal(np.tril(a), np.asarray(factor))
+    assert np.array_equal(np.triu(a, 1), np.triu(A, 1))
+    factor.close()
+    assert np.array_equal(np.tril(a), np.asarray(oc.cholesky(A, tile_size=NB)))
+
+
+def test_the_source_is_closed_after_the_run(tmp_path):
+    np.save(tmp_path / "a.npy", A)
+    before = len(os.listdir("/proc/self/fd"))
+    for options in ({}, {"store": tmp_path / "L.ooc"}):
+        factor = oc.cholesky(tmp_path / "a.npy", tile_size=NB, **options)
+        factor.solve(np.ones(N))
+        factor.close()
+    with pytest.raises(oc.BudgetError):
+        oc.cholesky(tmp_path / "a.npy", memory_budget=1)
+    oc.plan(tmp_path / "a.npy")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+# progress
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+def test_a_progress_function_hears_of_all_work_in_order(devices):
+    calls = []
+    factor = oc.cholesky(A, tile_size=NB, devices=devices, progress=lambda *call: calls.append((*call, threading.get_ident())))
+    done, totals, seconds, threads = zip(*calls, strict=True)
+    assert len(calls) > 5
+    assert list(done) == sorted(done) and done[0] > 0 and done[-1] <= totals[-1]
+    assert done[-1] > 0.9 * totals[-1]
+    assert set(totals) == {factor.report.plan.flops}
+    assert list(seconds) == sorted(seconds) and seconds[-1] < 60
+    assert set(threads) == {threading.get_ident()}, "it is called on the thread that called cholesky"
+
+
+def test_one_worker_reports_the_very_end():
+    calls = []
+    oc.cholesky(A, tile_size=NB, progress=lambda done, total, seconds: calls.append(done / total))
+    assert calls[-1] == 1.0
+
+
+def test_progress_true_draws_a_bar_and_clears_it(capsys):
+    oc.cholesky(A, tile_size=NB, progress=True)
+    captured = capsys.readouterr()
+    assert captured.out == "" and "cholesky" in captured.err
+
+
+@pytest.mark.parametrize("quiet", [None, False])
+def test_no_progress_is_silent(capsys, quiet):
+    oc.cholesky(A, tile_size=NB, progress=quiet)
+    assert capsys.readouterr() == ("", "")
+
+
+# many callers
+
+
+def test_several_runs_at_once_from_different_threads(tmp_path, one_blas_thread):
+    names = list(FAMILIES)
+    expected = {name: np.asarray(oc.cholesky(FAMILIES[name](N), tile_size=NB)) for name in names}
+
+    def run(number: int) -> bool:
+        name = names[number % len(names)]
+        options = {"store": tmp_path / f"{number}.ooc"} if number % 2 else {}
+        with oc.cholesky(
+            FAMILIES[name](N), tile_size=NB, memory_budget=budget_of(3 + number, N, NB), devices=1 + number % 3, **options
+        ) as factor:
+            check_bytes(factor.report.plan, factor.report.execution)
+            return np.array_equal(np.asarray(factor), expected[name])
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(run, range(24)))
+
+
+def test_a_run_inside_the_tile_function_of_another():
+    """Runs share nothing, so that even this is no deadlock."""
+
+    def tile(rows, cols, out, stream):
+        inner = oc.cholesky(A[: len(rows), : len(rows)], tile_size=8)
+        assert np.isfinite(inner.logdet())
+        out[...] = A[rows.start : rows.stop, cols.start : cols.stop]
+
+    outer = oc.cholesky(oc.from_function(N, tile), tile_size=100)
+    assert np.array_equal(np.asarray(outer), np.asarray(oc.cholesky(A, tile_size=100)))
+
+
+def test_errors_of_one_run_do_not_reach_another(one_blas_thread):
+    bad = A.copy()
+    bad[200, 200] = -1.0
+    expected = np.asarray(oc.cholesky(A, tile_size=NB))
+
+    def run(number: int) -> bool:
+        if number % 2:
+            with pytest.raises(oc.NotPositiveDefiniteError) as caught:
+                oc.cholesky(bad, tile_size=NB, devices=2)
+            return caught.value.minor == 201
+        return np.array_equal(np.asarray(oc.cholesky(A, tile_size=NB, devices=2)), expected)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, range(16)))
+
+
+def test_runs_at_once_leave_the_number_of_blas_threads_as_it_was():
+    """Each sets one thread for several workers; the last to end restores what the first one found."""
+    before = current_threads()
+    with ThreadPoolExecutor(4) as pool:
+        keys = list(pool.map(lambda devices: oc.cholesky(A, tile_size=NB, devices=devices).arithmetic_key, [2, 3] * 8))
+    assert current_threads() == before
+    assert {key["threads_per_call"] for key in keys} == {1}
+
+
+# memory
+
+
+def anonymous_bytes() -> int:
+    """Anonymous resident memory of this process."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        return int(dict(line.split(":", 1) for line in file)["RssAnon"].split()[0]) * 1024
+
+
+def test_nothing_of_a_run_stays_in_memory_and_no_garbage_collection_is_needed():
+    a = FAMILIES["exponential"](1000)
+    gc.collect()
+    gc.disable()
+    try:
+        resident = []
+        for _ in range(6):
+            oc.cholesky(a, tile_size=250, memory_budget="20 MB").close()
+            resident.append(anonymous_bytes())
+    finally:
+        gc.enable()
+    assert resident[-1] - resident[1] < 4_000_000  # an arena has 5 MB, and so has L
+
+
+#: Runs in a process of its own, so that the peak is that of the run: prints the bytes before and the largest ones during it.
+_MEASURE = """
+import sys, threading, time
+import numpy as np
+import ooc_chol as oc
+
+def anonymous():
+    with open("/proc/self/status", encoding="ascii") as file:
+        return int(dict(line.split(":", 1) for line in file)["RssAnon"].split()[0]) * 1024
+
+def watch():
+    while not done.wait(0.002):
+        peak[0] = max(peak[0], anonymous())
+
+matrix, store, budget, n, nb = sys.argv[1:]
+
+def tile(rows, cols, out, stream):
+    np.subtract.outer(np.asarray(rows, dtype=float), np.asarray(cols, dtype=float), out=out)
+    np.abs(out, out=out)
+    np.multiply(out, -1.0 / 300.0, out=out)
+    np.exp(out, out=out)
+
+source = oc.from_function(int(n), tile) if matrix == "function" else matrix
+before, peak, done = anonymous(), [0], threading.Event()
+watcher = threading.Thread(target=watch)
+watcher.start()
+factor = oc.cholesky(source, tile_size=int(nb), memory_budget=int(budget), store=store)
+done.set()
+watcher.join()
+assert factor.report.executed_bytes == factor.report.planned_bytes
+print(before, max(peak[0], anonymous()), factor.logdet())
+"""
+
+#: What a run takes beside its budget: OpenBLAS's buffers, touched as far as a kernel packs, the plan and its events, the stacks
+#: of threads. Measured with one BLAS thread: 4 MB.
+CONSTANT_BYTES = 16_000_000
+
+
+@pytest.mark.parametrize("kind", ["file", "function"])
+def test_memory_stays_within_the_budget_and_a_constant(tmp_path, kind):
+    n, nb, budget = 4096, 256, 16 << 20
+    matrix = "function"
+    if kind == "file":
+        matrix = str(tmp_path / "a.npy")
+        write_matrix(Path(matrix), n)
+    command = [sys.executable, "-c", _MEASURE, matrix, str(tmp_path / "L.ooc"), str(budget), str(n), str(nb)]
+    out = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=120).stdout.split()
+    before, peak, logdet = int(out[0]), int(out[1]), float(out[2])
+    stored = os.path.getsize(tmp_path / "L.ooc")
+    print(f"{kind}: {(peak - before - budget) / 1e6:.1f} MB above the budget")
+    assert peak - before <= 1.15 * budget + CONSTANT_BYTES
+    assert stored > 1.5 * (1.15 * budget + CONSTANT_BYTES), "L would fit into what is allowed: the test could not fail"
+    # A is that of an AR(1) process: det = (1 - rho^2)^(n - 1).
+    assert logdet == pytest.approx((n - 1) * np.log1p(-np.exp(-2.0 / 300.0)), rel=1e-10)
+
+
+def write_matrix(path: Path, n: int) -> None:
+    """Write ``exp(-|i - j| / 300)`` by rows, without ever holding it."""
+    out = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=(n, n))
+    columns = np.arange(n, dtype=float)
+    for first in range(0, n, 256):
+        rows = columns[first : first + 256]
+        out[first : first + 256] = np.exp(-np.abs(np.subtract.outer(rows, columns)) / 300.0)
+    out.flush()
+    del out

@@ -1,0 +1,148 @@
+"""Measured rates: stored once, found by every later plan of the same machine and tile size, never guessed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol import rates as rates_module
+from ooc_chol.planning.cost import Rates
+from ooc_chol.rates import machine_identity, measure_rates, rates_path, stored_rates
+from ooc_chol.tiling import TileGrid
+
+pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
+
+GRID = TileGrid(320, 64)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """An empty cache, and measurements that are short."""
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(rates_module, "MEASURE_SECONDS", 0.002)
+    return tmp_path / "cache"
+
+
+def test_without_measurements_there_are_no_seconds(cache):
+    assert stored_rates(GRID, "array", "memory") is None
+    plan = oc.plan(320, tile_size=64)
+    assert plan.seconds is None and plan.to_dict()["seconds"] is None
+    assert "unknown" in str(plan) and "ooc-chol bench rates" in str(plan)
+    assert not cache.exists(), "looking up creates nothing"
+
+
+def test_what_was_measured_is_found_again(cache):
+    measured = measure_rates(64)
+    assert rates_path() == cache / "rates.json"
+    assert all(getattr(measured, field.name) > 0 for field in fields(Rates))
+    assert stored_rates(GRID, "array", "memory") == measured
+    assert measured.tile_size == 64
+    assert list(cache.iterdir()) == [cache / "rates.json"], "no partial file is left"
+
+
+def test_each_kind_of_source_and_store_has_rates_of_its_own():
+    measure_rates(64)
+    links = json.loads(rates_path().read_text())[machine_identity()]["64"]["links"]
+    for source, name in (("array", "array"), ("file", "file"), ("function", "array")):
+        for store in ("memory", "file"):
+            found = stored_rates(GRID, source, store)
+            assert (found.source, found.fetch, found.write) == (links[name], links[f"{store}-read"], links[f"{store}-write"])
+    assert stored_rates(GRID, "slices", "memory") is None, "what is behind slices cannot be known"
+
+
+def test_rates_belong_to_one_tile_size_and_one_machine(monkeypatch):
+    measure_rates(64)
+    assert stored_rates(TileGrid(320, 65), "array", "memory") is None
+    monkeypatch.setattr(rates_module, "machine_identity", lambda: "another machine")
+    assert stored_rates(GRID, "array", "memory") is None
+
+
+def test_measuring_keeps_what_was_measured_before(monkeypatch):
+    machine = machine_identity()
+    first = measure_rates(64)
+    measure_rates(32)
+    monkeypatch.setattr(rates_module, "machine_identity", lambda: "another machine")
+    measure_rates(64)
+    monkeypatch.setattr(rates_module, "machine_identity", lambda: machine)
+    stored = json.loads(rates_path().read_text())
+    assert {name: sorted(sizes) for name, sizes in stored.items()} == {machine: ["32", "64"], "another machine": ["64"]}
+    assert stored_rates(GRID, "array", "memory") == first
+
+
+def test_plans_and_reports_predict_seconds_from_them():
+    measure_rates(64)
+    a = np.eye(320)
+    plan = oc.plan(a, tile_size=64)
+    assert plan.seconds > 0 and f"{plan.seconds:.3g} predicted" in str(plan)
+    assert plan.seconds == plan.timeline.seconds
+    factor = oc.cholesky(a, tile_size=64)
+    assert factor.report.to_dict()["predicted_seconds"] == pytest.approx(plan.seconds)
+    assert "predicted" in str(factor.report) and "none predicted" not in str(factor.report)
+    assert oc.plan(a, tile_size=48).seconds is None
+
+
+def test_slower_links_and_kernels_predict_more_seconds():
+    rates = measure_rates(64)
+    expected = oc.plan(320, tile_size=64).seconds
+    everything = json.loads(rates_path().read_text())
+    figures = everything[machine_identity()]["64"]
+    figures["gemm"] = rates.gemm / 1000
+    rates_path().write_text(json.dumps(everything))
+    slower = oc.plan(320, tile_size=64).seconds
+    figures["links"]["array"] = rates.source / 1e6
+    rates_path().write_text(json.dumps(everything))
+    assert expected < slower < oc.plan(320, tile_size=64).seconds
+
+
+def test_the_rate_of_a_tile_function_is_measured_by_calling_it_once():
+    calls = []
+
+    def tile(rows, cols, out, stream):
+        calls.append((rows, cols, stream))
+        out[...] = np.equal.outer(np.asarray(rows), np.asarray(cols))
+
+    oc.plan(oc.from_function(320, tile), tile_size=64)
+    assert calls == [], "without rates there is nothing to predict"
+    measure_rates(64)
+    plan = oc.plan(oc.from_function(320, tile), tile_size=64)
+    assert calls == [(range(256, 320), range(64), None)] and plan.seconds > 0
+
+
+DAMAGES = {
+    "cut": lambda text: text[: len(text) // 2],
+    "empty": lambda text: "",
+    "no JSON": lambda text: "gemm: 3",
+    "a list": lambda text: "[]",
+    "a number": lambda text: "3",
+    "a machine that is a number": lambda text: json.dumps({machine_identity(): 3}),
+    "figures that are a list": lambda text: json.dumps({machine_identity(): {"64": []}}),
+    "figures missing": lambda text: json.dumps({machine_identity(): {"64": {"gemm": 1e9}}}),
+    "a link missing": lambda text: text.replace('"memory-read"', '"memory"'),
+    "a rate of zero": lambda text: text.replace('"trsm": ', '"trsm": 0, "x": '),
+    "a rate that is a word": lambda text: text.replace('"syrk": ', '"syrk": "fast", "x": '),
+    "not UTF-8": lambda text: text + "\udcff",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_says_what_to_do(damage):
+    measure_rates(64)
+    text = rates_path().read_text()
+    rates_path().write_bytes(DAMAGES[damage](text).encode("utf-8", "surrogateescape"))
+    for call in (lambda: oc.plan(320, tile_size=64), lambda: oc.cholesky(np.eye(320), tile_size=64)):
+        with pytest.raises(ValueError, match="remove it and measure again with `ooc-chol bench rates`") as caught:
+            call()
+        assert str(rates_path()) in str(caught.value)
+    rates_path().unlink()
+    assert measure_rates(64) == stored_rates(GRID, "array", "memory")
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(OSError, match="file"):
+        measure_rates(64)

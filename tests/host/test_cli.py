@@ -1,0 +1,266 @@
+"""The command line: plan, factor, devices, bench; every mistake is one line on the error stream and exit status 2."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol import rates as rates_module
+from ooc_chol.cli import main
+from ooc_chol.kernels.blas import blas_identity
+from tests.host.matrices import FAMILIES
+from tests.host.runs import COMMAND, ENVIRONMENT
+from tests.plan.test_tracing_perfetto import read
+
+pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
+
+N, NB = 300, 64
+A = FAMILIES["matern15 nugget 1e-6"](N)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder to work in, with the matrix in it."""
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", A)
+    return tmp_path
+
+
+def run(capsys, *words) -> tuple[int, str, str]:
+    """Exit status, output and error output of ``ooc-chol words...``, in this process."""
+    capsys.readouterr()
+    try:
+        status = main([str(word) for word in words])
+    except SystemExit as ended:  # argparse's way of refusing, and of --help
+        status = int(ended.code or 0)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+# plan
+
+
+def test_plan_prints_what_plan_returns(capsys):
+    words = ("--n", 3000, "--tile-size", 256, "--memory-budget", "20 MB")
+    status, out, err = run(capsys, "plan", *words)
+    assert (status, err) == (0, "")
+    assert out == f"{oc.plan(3000, tile_size=256, memory_budget='20 MB')}\n"
+
+
+def test_plan_takes_every_option(capsys, folder):
+    words = [
+        "--matrix",
+        "a.npy",
+        "--tile-size",
+        64,
+        "--memory-budget",
+        "200 kB",
+        "--devices",
+        "host:1,host:0",
+        "--policy",
+        "sync",
+    ]
+    status, out, _ = run(capsys, "plan", *words, "--objective", "bytes", "--store", "L.ooc", "--json")
+    assert status == 0
+    plan = oc.plan(
+        "a.npy",
+        tile_size=64,
+        memory_budget="200 kB",
+        devices=["host:1", "host:0"],
+        policy="sync",
+        objective="bytes",
+        store="L.ooc",
+    )
+    assert json.loads(out) == json.loads(json.dumps(plan.to_dict()))
+    assert os.listdir(folder) == ["a.npy"], "a plan creates nothing"
+
+
+def test_a_count_of_devices(capsys):
+    _, out, _ = run(capsys, "plan", "--n", 3000, "--devices", 3, "--json")
+    assert json.loads(out)["devices"] == ["host:0", "host:1", "host:2"]
+
+
+def test_the_page_of_a_large_plan_comes_within_ten_seconds(tmp_path):
+    began = time.monotonic()
+    command = [*COMMAND, "plan", "--n", "160000", "--memory-budget", "80 GB"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=ENVIRONMENT)
+    assert time.monotonic() - began < 10
+    for words in ("n = 160000", "80 GB", "bound", "205 GB", "peak", "flops"):
+        assert words in done.stdout
+    assert done.stderr == ""
+
+
+# factor
+
+
+def test_factor_a_file(capsys, folder):
+    status, out, _ = run(capsys, "factor", "a.npy", "--store", "L.ooc", "--tile-size", NB, "--memory-budget", "200 kB", "--quiet")
+    assert status == 0
+    expected = oc.cholesky(A, tile_size=NB)
+    with oc.load("L.ooc") as factor:
+        assert np.array_equal(np.asarray(factor), np.asarray(expected))
+        assert f"logdet     {factor.logdet():.15g}" in out
+    assert "n = 300 in tiles of 64" in out and "planned" in out and "ooc_chol.load" in out
+    assert sorted(os.listdir(folder)) == ["L.ooc", "a.npy"]
+
+
+def test_factor_with_everything(capsys, folder):
+    words = ["--tile-size", NB, "--memory-budget", "200 kB", "--devices", 2, "--policy", "planned", "--objective", "seconds"]
+    outputs = ["--check", "--trace", "run.pftrace", "--report", "report.json"]
+    status, out, err = run(capsys, "factor", "a.npy", "--store", "L.ooc", *words, *outputs)
+    assert status == 0
+    assert "cholesky" in err, "the progress bar"
+    residual = re.search(r"max \|R_ij\| = (\S+) sqrt\(n\) u", out)
+    assert residual and 0 < float(residual[1]) <= 4
+    assert "waiting on whom" in out and "ui.perfetto.dev" in out
+    figures = json.loads((folder / "report.json").read_text())
+    assert figures["n"] == N and figures["devices"] == ["host:0", "host:1"]
+    assert figures["bytes"]["planned"] == figures["bytes"]["executed"]
+    assert read(folder / "run.pftrace").groups[1:] == ["host:0 measured", "host:1 measured"]
+
+
+def test_factor_a_float32_file_in_column_order(capsys, folder):
+    np.save("f.npy", np.asfortranarray(A.astype(np.float32)))
+    status, out, _ = run(capsys, "factor", "f.npy", "--store", "L.ooc", "--check", "--quiet")
+    assert status == 0 and "residual" in out
+
+
+def test_the_installed_command_works_in_a_process_of_its_own(folder):
+    words = ["factor", "a.npy", "--store", "L.ooc", "--quiet", "--check"]
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert done.stderr == "" and "residual" in done.stdout
+    failed = subprocess.run([*COMMAND, "factor", "b.npy", "--store", "M.ooc"], capture_output=True, text=True, env=ENVIRONMENT)
+    assert failed.returncode == 2 and failed.stdout == "" and "Traceback" not in failed.stderr
+    assert sorted(os.listdir(folder)) == ["L.ooc", "a.npy"]
+
+
+# devices, bench
+
+
+def test_devices_lists_them(capsys):
+    status, out, err = run(capsys, "devices")
+    assert (status, err) == (0, "")
+    assert "host:0" in out and blas_identity()["version"] in out and "GB" in out
+
+
+def test_bench_rates_measures_and_stores(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path))
+    monkeypatch.setattr(rates_module, "MEASURE_SECONDS", 0.002)
+    status, out, err = run(capsys, "bench", "rates", "--tile-size", 32, 64)
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert [line.split(":")[0] for line in lines[:2]] == ["tiles of 32", "tiles of 64"]
+    assert "GFLOP/s" in lines[0] and "GB/s" in lines[0]
+    assert lines[-1] == f"stored in {tmp_path / 'rates.json'}"
+    _, page, _ = run(capsys, "plan", "--n", 320, "--tile-size", 64)
+    assert "predicted" in page
+
+
+# mistakes
+
+
+def spoiled(value, row=211, col=70):
+    """The matrix with one entry changed."""
+    a = A.copy()
+    a[row, col] = value
+    return a
+
+
+MISTAKES = {
+    "no such file": (["factor", "none.npy", "--store", "L.ooc"], "none.npy"),
+    "no .npy file": (["factor", "a.csv", "--store", "L.ooc"], r"does not end in \.npy"),
+    "damaged file": (["factor", "damaged.npy", "--store", "L.ooc"], r"not a complete \.npy file"),
+    "not square": (["factor", "wide.npy", "--store", "L.ooc"], "square matrix"),
+    "integers": (["factor", "integers.npy", "--store", "L.ooc"], "int64"),
+    "not finite": (["factor", "nan.npy", "--store", "L.ooc", "--quiet"], r"A\[211, 70\].*mend the entry"),
+    "not positive definite": (["factor", "negative.npy", "--store", "L.ooc", "--quiet"], "minor of order 212 .*nugget"),
+    "store in no folder": (["factor", "a.npy", "--store", "no/L.ooc", "--quiet"], "check that its folder exists"),
+    "report in no folder": (["factor", "a.npy", "--store", "L.ooc", "--quiet", "--report", "no/r.json"], "no/r.json"),
+    "trace in no folder": (["factor", "a.npy", "--store", "L.ooc", "--quiet", "--trace", "no/r.pftrace"], "no/r.pftrace"),
+    "budget too small": (
+        ["factor", "a.npy", "--store", "L.ooc", "--memory-budget", "1 kB", "--tile-size", "64"],
+        "98304 are needed",
+    ),
+    "budget without sense": (["plan", "--n", "9", "--memory-budget", "much"], "write for example"),
+    "order zero": (["plan", "--n", "0"], "at least 1 row"),
+    "tile size zero": (["plan", "--n", "9", "--tile-size", "0"], "at least 1 row"),
+    "unknown policy": (["plan", "--n", "9", "--policy", "best"], "no policy 'best'; there are"),
+    "unknown device": (["plan", "--n", "9", "--devices", "tpu:0"], "no device 'tpu:0'; there are"),
+    "unknown objective": (["plan", "--n", "9", "--objective", "joules"], "there are 'seconds' and 'bytes'"),
+    "plan of nothing": (["plan", "--matrix", "none.npy"], "none.npy"),
+    "rates of tile size zero": (["bench", "rates", "--tile-size", "0"], "at least 1 row"),
+}
+
+
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_status_2(capsys, folder, kind):
+    np.save("wide.npy", np.zeros((3, 4)))
+    np.save("integers.npy", np.eye(3, dtype=int))
+    np.save("nan.npy", spoiled(np.nan))
+    np.save("negative.npy", spoiled(-1.0, 211, 211))
+    (folder / "damaged.npy").write_bytes(b"\x93NUMPY")
+    before = sorted(os.listdir(folder))
+    words, text = MISTAKES[kind]
+    status, out, err = run(capsys, *words)
+    assert status == 2
+    assert err.startswith("ooc-chol: ") and err.count("\n") == 1, err
+    assert re.search(text, err), err
+    # A report or trace that cannot be written is no reason to lose the factor.
+    assert sorted({*os.listdir(folder)} - {"L.ooc"}) == before
+    assert out == "" or "no folder" in kind
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["factor"],
+        ["factor", "a.npy"],
+        ["plan"],
+        ["plan", "--n", "many"],
+        ["plan", "--n", "9", "--matrix", "a.npy"],
+        ["paln"],
+        ["bench"],
+        ["devices", "--n", "9"],
+    ],
+)
+def test_words_that_are_no_command_show_the_usage(capsys, words):
+    status, out, err = run(capsys, *words)
+    assert (status, out) == (2, "")
+    assert err.startswith("usage: ooc-chol") and "error:" in err
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["plan", "--help"], ["factor", "--help"], ["devices", "--help"], ["bench", "rates", "--help"]]
+)
+def test_help_is_there(capsys, words):
+    status, out, err = run(capsys, *words)
+    assert (status, err) == (0, "") and out.startswith("usage: ooc-chol")
+
+
+def test_version(capsys):
+    assert run(capsys, "--version") == (0, f"ooc_chol {oc.__version__}\n", "")
+
+
+def test_a_fault_of_ours_is_not_hidden(monkeypatch, capsys):
+    def plan(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(oc, "plan", plan)
+    with pytest.raises(ZeroDivisionError):
+        main(["plan", "--n", "9"])
+
+
+def test_interrupted_is_130(monkeypatch, capsys):
+    def plan(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(oc, "plan", plan)
+    assert run(capsys, "plan", "--n", 9) == (130, "", "ooc-chol: interrupted\n")

@@ -13,6 +13,7 @@ from ooc_chol.bench.problem import CUDA_CODE
 
 SOURCES = {
     "tiles.cu": files("ooc_chol.kernels.cuda").joinpath("tiles.cu").read_text(encoding="utf-8"),
+    "matern.cu": files("ooc_chol.apps.geostat").joinpath("matern.cu").read_text(encoding="utf-8"),
     "benchmark covariance": CUDA_CODE,
 }
 

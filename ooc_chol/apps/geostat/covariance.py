@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
+
+import ooc_chol as oc
 
 #: The values of the smoothness nu that have a closed form here.
 SMOOTHNESS = (0.5, 1.5, 2.5)
@@ -131,6 +134,28 @@ def covariance_tiles(model: Matern, coordinates: NDArray[np.float64]) -> TileFun
             out[own - rows.start, own - cols.start] = model.sill
 
     return tile_fn
+
+
+def covariance_source(model: Matern, coordinates: NDArray[np.float64]) -> Any:
+    """Make the source of ``Sigma`` for ``ooc_chol.cholesky``: tiles are filled where they are needed, on the host or on a GPU.
+
+    Parameters
+    ----------
+    model : Matern
+        The covariance function.
+    coordinates : (n, d) array
+        Cartesian coordinates of the observations in matrix order, ``1 <= d <= 3``.
+
+    Returns
+    -------
+    source
+        What ``ooc_chol.from_function`` returns.
+    """
+    sites = np.ascontiguousarray(coordinates, dtype=np.float64)
+    code = files(__package__).joinpath("matern.cu").read_text(encoding="utf-8")
+    shape = np.int32(sites.shape[1]), np.int32(round(2 * model.smoothness))
+    cuda = oc.cuda_source(code, "matern", sites, *shape, float(model.variance), float(model.range), float(model.nugget))
+    return oc.from_function(len(sites), covariance_tiles(model, sites), cuda=cuda)
 
 
 def cross_covariance(model: Matern, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariance import Matern, covariance_tiles
+from ooc_chol.apps.geostat.covariance import Matern, covariance_source
 
 #: ``callable(done, total, seconds)``, called while a factorization runs.
 FactorProgress = Callable[[int, int, float], None]
@@ -117,7 +117,7 @@ def factored(
     """
     if settings.store is not None and settings.store.exists():
         raise FileExistsError(f"store file {settings.store} exists already; remove it or name another")
-    source = oc.from_function(len(coordinates), covariance_tiles(model, coordinates))
+    source = covariance_source(model, coordinates)
     try:
         with settings.factor(source, progress, trace) as factor:
             yield factor

@@ -84,11 +84,8 @@ def link_and_driver(name: str) -> tuple[str, str]:
 
 def library_versions() -> str:
     """Versions of the libraries that the bits of a factor depend on."""
-    handle = cublas.create()
-    try:
-        blas = cublas.get_version(handle)
-    finally:
-        cublas.destroy(handle)
+    # By property, not by handle: a handle takes device memory, which may be short.
+    blas = ".".join(str(cublas.get_property(part)) for part in range(3))
     return f"cuBLAS {blas}, CUDA runtime {_runtime.runtimeGetVersion()}"
 
 

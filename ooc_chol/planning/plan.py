@@ -128,9 +128,25 @@ class Plan:
 
     @property
     def movement_bound_bytes(self) -> float:
-        """The larger of the two lower bounds on loaded bytes (for one device and a source that crosses the link)."""
+        """The larger of the two lower bounds on loaded bytes.
+
+        Where A is made on the device, reading it once is no bound, and counts off the other one, which may then be zero.
+        """
         capacity = sum(budget.capacity_bytes for budget in self.budgets)
-        return max(float(self.compulsory_bytes), beaumont_bytes(self.grid.n, capacity, 8))
+        blocked = beaumont_bytes(self.grid.n, capacity, 8)
+        if self.is_generated:
+            return max(0.0, blocked - self.compulsory_bytes)
+        return max(float(self.compulsory_bytes), blocked)
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether A is made on the device, so that it crosses no link."""
+        return self.link_bytes(Link.SOURCE) == 0
+
+    @property
+    def movement_ratio(self) -> float | None:
+        """Loaded bytes over their lower bound; None where the bound is zero."""
+        return self.loaded_bytes / self.movement_bound_bytes if self.movement_bound_bytes else None
 
     def to_dict(self) -> dict[str, object]:
         """The plan's figures as plain data."""
@@ -165,7 +181,7 @@ class Plan:
             ("panels", self._panel_text()),
             ("tasks", f"{tasks}; {self.flops:.4g} flops counted"),
             ("moves", self._moves_text()),
-            ("bounds", self._bounds_text()),
+            ("bounds", self.bounds_text()),
             ("memory", f"peak {format_bytes(self.peak_bytes)} on a device; the factor takes {stored} in its store"),
             ("seconds", self._seconds_text()),
         ]
@@ -176,13 +192,18 @@ class Plan:
         total = format_bytes(self.loaded_bytes + self.link_bytes(Link.WRITE))
         return f"{read} of A read ({self.source}), {fetched} of L fetched again, {written} of L written; {total} in all"
 
-    def _bounds_text(self) -> str:
+    def bounds_text(self) -> str:
         """Loads beside the larger lower bound."""
-        larger = "read once" if self.movement_bound_bytes == self.compulsory_bytes else "n³/(3·√2·√S)"
-        ratio = self.loaded_bytes / self.movement_bound_bytes
-        both = format_bytes(2 * self.compulsory_bytes)
+        if self.movement_ratio is None:
+            return f"A is made on the device: no load is a must, {format_bytes(self.loaded_bytes)} are planned"
         bound = format_bytes(self.movement_bound_bytes)
-        return f"loads are {ratio:.2f} x the larger bound, {bound} ({larger}); read once and written once: {both}"
+        if self.is_generated:
+            return (
+                f"loads are {self.movement_ratio:.2f} x their bound, {bound} (n³/(3·√2·√S) less the triangle, made on the device)"
+            )
+        larger = "read once" if self.movement_bound_bytes == self.compulsory_bytes else "n³/(3·√2·√S)"
+        both = format_bytes(2 * self.compulsory_bytes)
+        return f"loads are {self.movement_ratio:.2f} x the larger bound, {bound} ({larger}); read once and written once: {both}"
 
     def _seconds_text(self) -> str:
         """Predicted seconds, or why there are none."""

@@ -82,12 +82,11 @@ class FactorReport:
         plan = self.plan
         devices = ", ".join(plan.devices)
         peak, budget = format_bytes(max(self.execution.peak_bytes)), format_bytes(plan.budgets[0].budget_bytes)
-        bound = format_bytes(plan.movement_bound_bytes)
         return [
             ("", f"Cholesky of n = {plan.grid.n} in tiles of {plan.grid.nb} on {devices}, policy {plan.policy.name!r}"),
             ("seconds", self._seconds_text()),
             ("bytes", "; ".join(map(self._link_text, Link))),
-            ("bounds", f"loads are {plan.loaded_bytes / plan.movement_bound_bytes:.2f} x the larger bound, {bound}"),
+            ("bounds", plan.bounds_text()),
             ("memory", f"peak {peak} of tiles on a device, budget {budget}"),
             ("exposed", f"{100 * self.exposed_copy_share:.1f} % of the time a compute stream waited for a copy"),
         ]

@@ -126,9 +126,13 @@ class HostStream(AbstractStream):
         if self.error is None:
             self.error = AbortedError("the run was stopped")
 
-    def close(self) -> None:
-        """End the thread once the queue has run; idempotent."""
+    def stop(self) -> None:
+        """Let the thread end once the queue has run."""
         self._queue.put(("stop", None))
+
+    def close(self) -> None:
+        """End the thread once the queue has run, and wait for that; idempotent."""
+        self.stop()
         self._thread.join()
 
     def _run(self) -> None:
@@ -237,6 +241,8 @@ class HostDevice(AbstractDevice):
 
     def close(self) -> None:
         """End all threads and give back the arena."""
+        for stream in self._streams:
+            stream.stop()  # all of them before any is waited for: an interrupt while waiting leaves no thread behind
         while self._streams:
             self._streams.pop().close()
         while self._arenas:

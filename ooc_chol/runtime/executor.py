@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -356,14 +357,15 @@ def execute(
             thread.start()
         errors = _coordinate(workers, news, plan.flops, report, began)
     finally:
-        for worker in workers:
-            if any(thread.is_alive() for thread in threads):
-                worker.stop()
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
-        for device in devices:
-            device.close()
+        with ExitStack() as stack:  # a second interrupt may cut one of these short, and the others are done nevertheless
+            for device in devices:
+                stack.callback(device.close)
+            for thread in threads:
+                if thread.ident is not None:
+                    stack.callback(thread.join)
+            for worker in workers:
+                if any(thread.is_alive() for thread in threads):
+                    worker.stop()
     if errors:
         raise _verdict(workers, errors, plan.grid)
     return _summary(plan, workers, began)

@@ -575,6 +575,27 @@ def test_an_interrupt_ends_a_run_at_once(finished):
     assert time.monotonic() - began < 2.0
 
 
+@pytest.mark.parametrize("devices", [1, 3])
+def test_a_second_interrupt_while_the_first_is_handled_leaves_no_thread_either(devices):
+    begun = threading.Event()
+
+    def tile(rows, cols, out, stream):
+        out[...] = FULL[rows.start : rows.stop, cols.start : cols.stop]
+        if rows.start == 40 and not begun.is_set():
+            begun.set()
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.1)
+
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        oc.cholesky(oc.from_function(N, tile), tile_size=NB, devices=devices)
+    deadline = time.monotonic() + 1.5  # the operation that runs is not cut short
+    while left := set(threading.enumerate()) - before:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
+
+
 def test_ctrl_c_on_the_command_line(finished, tmp_path):
     n, nb = 1200, 20  # sixty tile rows, three tiles of memory: a run of many seconds
     path = tmp_path / "a.npy"

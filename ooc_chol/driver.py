@@ -16,7 +16,7 @@ from ooc_chol.errors import BudgetError
 from ooc_chol.factor import CholeskyFactor
 from ooc_chol.formats import FP64
 from ooc_chol.kernels.blas import blas_threads
-from ooc_chol.machine import HOST, device_facts, kind_of, open_device, page_locked, resolve_devices, source_of
+from ooc_chol.machine import HOST, device_facts, host_threads, kind_of, open_device, page_locked, resolve_devices, source_of
 from ooc_chol.memory.sources_base import AbstractSource, SourceTier
 from ooc_chol.memory.store import FileStore
 from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
@@ -131,11 +131,12 @@ def cholesky(
         stack.callback(source.close)
         the_plan = make_plan(Problem.of(source), options, _rates_finder(options, source, store))
         reporter = stack.enter_context(progress_reporter(progress))
-        stack.enter_context(_one_thread_per_worker(the_plan))
+        threads = host_threads(len(the_plan.devices))
+        stack.enter_context(_one_thread_per_call(the_plan))
         key = arithmetic_key(the_plan)
         the_store = _create_store(a, the_plan, key, store, overwrite, options)
         try:
-            execution, setup = _run(the_plan, source, the_store, reporter, began)
+            execution, setup = _run(the_plan, source, the_store, reporter, began, threads)
         except BaseException:
             the_store.discard()
             raise
@@ -184,8 +185,9 @@ def plan(
     options = _options(tile_size, devices, memory_budget, None, policy, objective)
     if isinstance(n_or_a, int | np.integer) and not isinstance(n_or_a, bool):
         problem = Problem(int(n_or_a), FP64.itemsize, "array")
-        device = _first_device(options)
-        return make_plan(problem, options, lambda grid: stored_rates(grid, problem.source, _store_kind(store), device))
+        device = _measured_device(options)
+        kind = _store_kind(store)
+        return make_plan(problem, options, lambda grid: None if device is None else stored_rates(grid, "array", kind, device))
     source = source_of(n_or_a)
     try:
         return make_plan(Problem.of(source), options, _rates_finder(options, source, store))
@@ -195,17 +197,18 @@ def plan(
 
 def arithmetic_key(the_plan: Plan) -> ArithmeticKey:
     """The key of ``the_plan`` on this machine, with the BLAS threads that its workers will use."""
-    model, library, threads, trsm = device_facts(the_plan.devices)
+    facts = device_facts(the_plan.devices)
     return ArithmeticKey(
         n=the_plan.grid.n,
         nb=the_plan.grid.nb,
         formats=FP64.name,
         engine="native",
         k_segment_tiles=K_SEGMENT_TILES,
-        trsm=trsm,
-        device_model=model,
-        library=library,
-        threads_per_call=threads,
+        trsm=facts.trsm,
+        kernels=facts.kernels,
+        device_model=facts.model,
+        library=facts.library,
+        threads_per_call=1,
     )
 
 
@@ -234,15 +237,16 @@ def _refuse_what_is_not_there(precision_threshold: float | None, fp64: str, chec
         raise ValueError(f"fp64 is {fp64!r}; there are 'auto' and 'native'")
 
 
-def _first_device(options: FactorOptions) -> str:
-    """The device whose rates stand for all."""
-    return resolve_devices(options.devices, must_exist=False)[0]
+def _measured_device(options: FactorOptions) -> str | None:
+    """The device whose rates stand for all; None for several host devices, which share the cores that were measured for one."""
+    names = resolve_devices(options.devices, must_exist=False)
+    return None if len(names) > 1 and kind_of(names[0]) is HOST else names[0]
 
 
 def _rates_finder(options: FactorOptions, source: AbstractSource, store: object) -> Callable[[TileGrid], Rates | None]:
     """Measured rates for any grid, on the device that was asked for."""
-    device = _first_device(options)
-    return lambda grid: rates_for(source, grid, _store_kind(store), device)
+    device = _measured_device(options)
+    return lambda grid: None if device is None else rates_for(source, grid, _store_kind(store), device)
 
 
 def _store_kind(store: object) -> str:
@@ -250,10 +254,12 @@ def _store_kind(store: object) -> str:
     return "memory" if store is None else "file"
 
 
-def _one_thread_per_worker(the_plan: Plan) -> AbstractContextManager[None]:
-    """Several workers calling threaded BLAS at once slow each other down; one worker may use all cores."""
-    several = len(the_plan.devices) > 1 and kind_of(the_plan.devices[0]) is HOST
-    return blas_threads(1) if several else nullcontext()
+def _one_thread_per_call(the_plan: Plan) -> AbstractContextManager[None]:
+    """On the host the kernels' own threads share a tile, each making BLAS calls of one thread.
+
+    Threaded calls divide their work beforehand and wait for the slowest: ten times slower where another program takes a core.
+    """
+    return blas_threads(1) if kind_of(the_plan.devices[0]) is HOST else nullcontext()
 
 
 def _create_store(
@@ -280,12 +286,12 @@ def _create_store(
 
 
 def _run(
-    the_plan: Plan, source: AbstractSource, store: AbstractStore, reporter: ProgressReporter, began: float
+    the_plan: Plan, source: AbstractSource, store: AbstractStore, reporter: ProgressReporter, began: float, threads: int
 ) -> tuple[Execution, float]:
     """Open the devices and execute; L is complete in its store afterwards. Returns the seconds spent before, too."""
     tier = SourceTier(source, the_plan.grid)
     with page_locked(the_plan.devices, [store.host_memory(), tier.host_memory()]):
-        devices = [open_device(name) for name in the_plan.devices]
+        devices = [open_device(name, threads) for name in the_plan.devices]
         execution = execute(the_plan, devices, tier, store, report=reporter)
     setup = time.perf_counter() - began - execution.seconds
     store.complete()

@@ -142,6 +142,9 @@ class AbstractKernelSet(ABC):
     def gemm(self, stream: AbstractStream, a_ij: Tile, l_ik: Tile, l_jk: Tile) -> None:
         """``A[i, j] -= L[i, k] @ L[j, k].T``."""
 
+    def close(self) -> None:  # noqa: B027 - not every kernel set holds threads or handles
+        """Release threads and handles; a second call does nothing."""
+
     @abstractmethod
     def check_finite(self, stream: AbstractStream, a_ij: Tile, lower: bool, flags: AbstractFlags, packed: int) -> None:
         """Flag tile ``packed`` when it (with ``lower``: its lower triangle) holds a NaN or an infinity."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ooc_chol.config import format_bytes
-from ooc_chol.kernels.blas import blas_identity, current_threads
-from ooc_chol.machine import HOST_DEVICES, cuda_link, cuda_model, cuda_names, cuda_problem, memory_info
+from ooc_chol.kernels.blas import blas_identity
+from ooc_chol.machine import HOST_DEVICES, cuda_link, cuda_model, cuda_names, cuda_problem, host_threads, memory_info
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,6 @@ def devices() -> DeviceList:
     for name in cuda_names():
         link, driver = cuda_link(name)
         found.append(DeviceInfo(name, cuda_model(name), *memory_info(name), link, driver))
-    model = f"{' '.join(blas_identity().values())}, {current_threads()} threads per call"
+    model = f"{' '.join(blas_identity().values())}, {host_threads(1)} threads"
     found.append(DeviceInfo("host:0", model, *memory_info("host:0"), "", ""))
     return DeviceList(tuple(found), cuda_problem())

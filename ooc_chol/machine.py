@@ -14,7 +14,7 @@ from ooc_chol.devices.host import HostDevice, free_host_bytes, total_host_bytes
 from ooc_chol.interfaces import AbstractDevice
 from ooc_chol.kernels import cuda as cuda_sizes
 from ooc_chol.kernels.blas import blas_identity, current_threads
-from ooc_chol.kernels.host import HostFlags, HostKernels
+from ooc_chol.kernels.host import LEAST_STRIP, MOST_STRIP, HostFlags, HostKernels
 from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.sources_base import AbstractSource
 
@@ -178,10 +178,15 @@ def memory_info(name: str) -> tuple[int, int]:
     return cuda.memory_info(name)
 
 
-def open_device(name: str) -> AbstractDevice:
-    """The device, with its kernels, for one run."""
+def host_threads(n_devices: int) -> int:
+    """Threads of each host device: the cores that BLAS may use now, shared among the devices."""
+    return max(1, current_threads() // n_devices)
+
+
+def open_device(name: str, threads: int = 1) -> AbstractDevice:
+    """The device, with its kernels, for one run; a host device computes on ``threads`` threads."""
     if kind_of(name) is HOST:
-        return HostDevice(name, HostKernels(), HostFlags)
+        return HostDevice(name, HostKernels(threads), HostFlags)
     from ooc_chol.devices.cuda import CudaDevice
     from ooc_chol.kernels.cuda.tiles import CudaFlags, CudaKernels
 
@@ -197,15 +202,34 @@ def page_locked(names: Sequence[str], memories: Sequence[NDArray[Any] | None]) -
     return cuda.page_locked([memory for memory in memories if memory is not None])
 
 
-def device_facts(names: Sequence[str]) -> tuple[str, str, int, str]:
-    """Model, library, threads per call and kind of triangular solve, for the arithmetic key."""
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What the bits of a factor depend on, of a kind of device.
+
+    Parameters
+    ----------
+    model, library : str
+        Model of the device; library with version and kernel architecture.
+    trsm, kernels : str
+        How the triangular solve is done, and into which calls a tile kernel is divided.
+    """
+
+    model: str
+    library: str
+    trsm: str
+    kernels: str
+
+
+def device_facts(names: Sequence[str]) -> DeviceFacts:
+    """The facts of the devices of a run, for the arithmetic key."""
     if kind_of(names[0]) is HOST:
-        threads = 1 if len(names) > 1 else current_threads()
-        return "host", " ".join(blas_identity().values()), threads, "substitution"
+        rows = f"strips of {LEAST_STRIP} to {MOST_STRIP} rows"
+        return DeviceFacts("host", " ".join(blas_identity().values()), "substitution", rows)
     from ooc_chol.devices import cuda
 
     models = " + ".join(dict.fromkeys(cuda.model(name) for name in names))
-    return models, cuda.library_versions(), 1, f"inverted blocks of {cuda_sizes.TRSM_BLOCK}, refined once"
+    trsm = f"inverted blocks of {cuda_sizes.TRSM_BLOCK}, refined once"
+    return DeviceFacts(models, cuda.library_versions(), trsm, f"SYRK in {cuda_sizes.SYRK_PARTS} strips")
 
 
 #: DLPack's number of CUDA devices.

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import cache_directory
 from ooc_chol.interfaces import AbstractStream
-from ooc_chol.machine import device_facts, is_here, open_device, page_locked
+from ooc_chol.kernels.blas import blas_threads
+from ooc_chol.machine import device_facts, host_threads, is_here, open_device, page_locked
 from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.sources_base import AbstractSource, SourceTier
 from ooc_chol.memory.store import FileStore
@@ -38,9 +39,10 @@ def rates_path() -> Path:
 
 
 def machine_identity(device: str = "host:0") -> str:
-    """What the rates belong to: model, library and threads per call, and for the host its cores."""
-    model, library, threads, _ = device_facts((device,))
-    return f"{model} {library} threads={threads}" + (f" cores={os.cpu_count()}" if model == "host" else "")
+    """What the rates belong to: model and library, and for the host its cores and the threads that share a tile."""
+    facts = device_facts((device,))
+    on_host = f" threads={host_threads(1)} cores={os.cpu_count()}" if facts.model == "host" else ""
+    return f"{facts.model} {facts.library}{on_host}"
 
 
 def stored_rates(grid: TileGrid, source: str, store: str, device: str = "host:0") -> Rates | None:
@@ -115,9 +117,10 @@ def measure_rates(tile_size: int, device: str = "host:0") -> Rates:
     """
     if tile_size < 1:
         raise ValueError(f"tile_size is {tile_size}, but a tile has at least 1 row")
-    figures = _measure_kernels(tile_size, device) | {"links": _measure_links(tile_size, device)}
-    everything = _stored()
-    everything.setdefault(machine_identity(device), {})[str(tile_size)] = figures
+    everything, identity, threads = _stored(), machine_identity(device), host_threads(1)
+    with blas_threads(1):
+        figures = _measure_kernels(tile_size, device, threads) | {"links": _measure_links(tile_size, device)}
+    everything.setdefault(identity, {})[str(tile_size)] = figures
     path = rates_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}.partial")
@@ -176,14 +179,14 @@ def _random_tile(rng: np.random.Generator, nb: int) -> NDArray[np.float64]:
     return a + a.T + 2 * nb * np.eye(nb)
 
 
-def _measure_kernels(nb: int, name: str) -> dict[str, float]:
+def _measure_kernels(nb: int, name: str, threads: int) -> dict[str, float]:
     """Flops per second of each kernel, seconds between operations, and entries per second of the device's cheapest generation."""
     rng = np.random.default_rng(0)
     grid = TileGrid(2 * nb, nb)
     store = MemoryStore(grid)
     for index in grid.tiles():
         store.write(index, _random_tile(rng, nb))
-    with page_locked([name], [store.host_memory()]), closing(open_device(name)) as device:
+    with page_locked([name], [store.host_memory()]), closing(open_device(name, threads)) as device:
         arena = device.allocate(grid.n_tiles, _page(8 * nb * nb), nb)
         stream, kernels, flags = device.create_stream("rates"), device.kernels, device.create_flags(1)
         spd, left, work = (arena.tile(slot, (nb, nb)) for slot in range(3))

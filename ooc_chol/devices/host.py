@@ -245,6 +245,7 @@ class HostDevice(AbstractDevice):
             stream.stop()  # all of them before any is waited for: an interrupt while waiting leaves no thread behind
         while self._streams:
             self._streams.pop().close()
+        self.kernels.close()
         while self._arenas:
             self._arenas.pop().release()
 

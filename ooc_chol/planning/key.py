@@ -26,6 +26,8 @@ class ArithmeticKey:
         Tiles of K that one product sums.
     trsm : str
         How the triangular solve is done.
+    kernels : str
+        Shapes of the calls into which a tile kernel is divided.
     device_model : str
         Kind of the device.
     library : str
@@ -40,6 +42,7 @@ class ArithmeticKey:
     engine: str
     k_segment_tiles: int
     trsm: str
+    kernels: str
     device_model: str
     library: str
     threads_per_call: int

@@ -1,0 +1,72 @@
+"""The team of threads behind the host's kernels."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from ooc_chol.kernels.team import ThreadTeam
+
+
+@pytest.fixture(params=[1, 2, 3, 7])
+def team(request):
+    made = ThreadTeam(request.param)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 40])
+def test_every_job_runs_once(team, count):
+    ran = []
+    for _ in range(20):
+        ran.clear()
+        team.run([lambda at=at: ran.append(at) for at in range(count)])
+        assert sorted(ran) == list(range(count))
+
+
+def test_jobs_run_at_once():
+    team, barrier = ThreadTeam(3), threading.Barrier(3, timeout=10)
+    try:
+        team.run([barrier.wait] * 3)  # each waits for the other two
+    finally:
+        team.close()
+
+
+def test_a_slow_job_holds_up_nobody_else():
+    team, slow = ThreadTeam(2), threading.Event()
+    try:
+        threads = []
+        jobs = [lambda: slow.wait(10)] + [lambda: threads.append(threading.current_thread())] * 30 + [slow.set]
+        began = time.monotonic()
+        team.run(jobs)
+        assert time.monotonic() - began < 5
+        assert len(threads) == 30
+    finally:
+        team.close()
+
+
+def test_the_error_of_a_job_arrives_and_the_team_goes_on(team):
+    error = ValueError("job 3")
+
+    def fail():
+        raise error
+
+    for _ in range(5):
+        with pytest.raises(ValueError, match="job 3") as caught:
+            team.run([lambda: None, fail, lambda: None])
+        assert caught.value is error
+        team.run([lambda: None] * 5)
+
+
+def test_no_thread_is_left_after_close_and_a_second_close_does_nothing(team):
+    team.run([lambda: time.sleep(0.001)] * 10)
+    team.close()
+    team.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "ooc_chol kernel team"]
+
+
+def test_a_team_of_nobody_is_refused():
+    with pytest.raises(ValueError, match="give at least 1"):
+        ThreadTeam(0)

@@ -33,7 +33,12 @@ MakeDevice = Callable[..., HostDevice]
 
 #: The command of the shell, and the environment in which a process of its own finds this package, installed or not.
 COMMAND = [sys.executable, "-c", "import sys; from ooc_chol.cli import main; sys.exit(main())"]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(ooc_chol.__file__).parents[1]), "OPENBLAS_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(Path(ooc_chol.__file__).parents[1]),
+    "OPENBLAS_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+}
 
 
 def budget_of(tiles: int, n: int, nb: int) -> int:

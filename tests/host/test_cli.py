@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import subprocess
-import time
 
 import numpy as np
 import pytest
@@ -87,12 +87,18 @@ def test_a_count_of_devices(capsys):
     assert json.loads(out)["devices"] == ["host:0", "host:1", "host:2"]
 
 
+def cpu_seconds_of_children() -> float:
+    """Processor time of all processes that this one has started and waited for: what a busy machine does not lengthen."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_the_page_of_a_large_plan_comes_within_ten_seconds(tmp_path):
-    began = time.monotonic()
+    began = cpu_seconds_of_children()
     command = [*COMMAND, "plan", "--n", "160000", "--memory-budget", "80 GB"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=ENVIRONMENT)
-    assert time.monotonic() - began < 10
-    for words in ("n = 160000", "80 GB", "bound", "207 GB", "peak", "flops"):
+    assert cpu_seconds_of_children() - began < 10
+    for words in ("n = 160000", "80 GB", "read once and written once: 207 GB", "peak", "flops"):
         assert words in done.stdout
     assert done.stderr == ""
 

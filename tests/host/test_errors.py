@@ -399,40 +399,51 @@ class BoomError(Exception):
     """The user's own error."""
 
 
-@WORKERS
-@EVERY_POLICY
-@pytest.mark.parametrize("kind", [BoomError, ZeroDivisionError, MemoryError, SystemExit, StopIteration])
-def test_the_error_of_a_tile_function_arrives_as_it_is(finished, tiles, devices, policy, kind):
-    for bad in ((0, 0), (40, 20), (80, 60), (80, 80)):
-        error = kind("the user's own")
-
-        def tile(rows, cols, out, stream, bad=bad, error=error):
-            if (rows.start, cols.start) == bad:
-                raise error
-            out[...] = FULL[rows.start : rows.stop, cols.start : cols.stop]
-
-        source = oc.from_function(N, tile)
-        assert failing(source, kind, tiles=tiles, devices=devices, policy=policy, store=finished) is error
-
-
 FULL = FAMILIES["exponential"](N)
 
 
-def test_the_error_of_a_tile_function_is_not_hidden_by_those_that_follow_it(monkeypatch):
-    abort, write = HostDevice.abort, MemoryStore.write
-    # The stream that failed is aborted slowly, and writes for other devices are still under way: they fail because of it.
-    monkeypatch.setattr(HostDevice, "abort", lambda device: (abort(device), time.sleep(0.02)))
-    monkeypatch.setattr(MemoryStore, "write", lambda store, index, data: (time.sleep(0.003), write(store, index, data)))
-    for bad in range(NT):
+def raising_at(row: int, col: int, error: BaseException):
+    """A matrix whose tile that starts at ``(row, col)`` cannot be made."""
+
+    def tile(rows, cols, out, stream):
+        if (rows.start, cols.start) == (row, col):
+            raise error
+        out[...] = FULL[rows.start : rows.stop, cols.start : cols.stop]
+
+    return oc.from_function(N, tile)
+
+
+@WORKERS
+@EVERY_POLICY
+def test_the_error_of_a_tile_function_arrives_as_it_is(finished, tiles, devices, policy):
+    for bad in ((0, 0), (40, 20), (80, 60), (80, 80)):
         error = BoomError()
+        source = raising_at(*bad, error)
+        assert failing(source, BoomError, tiles=tiles, devices=devices, policy=policy, store=finished) is error
 
-        def tile(rows, cols, out, stream, bad=bad, error=error):
-            if rows.start == bad * NB:
-                raise error
-            out[...] = FULL[rows.start : rows.stop, cols.start : cols.stop]
 
-        for _ in range(4):
-            assert failing(oc.from_function(N, tile), BoomError, tiles=4, devices=3) is error
+@WORKERS
+@pytest.mark.parametrize("kind", [ZeroDivisionError, MemoryError, SystemExit, StopIteration, KeyboardInterrupt])
+def test_any_kind_of_error_arrives_as_it_is(finished, tiles, devices, kind):
+    error = kind("the user's own")
+    assert failing(raising_at(40, 20, error), kind, tiles=tiles, devices=devices, store=finished) is error
+
+
+@pytest.mark.parametrize("row", [1, 3])
+def test_the_error_of_a_tile_function_is_not_hidden_by_those_that_follow_it(monkeypatch, row):
+    """1. A tile fails. 2. Its device is stopped, and drops writes that another device waits for. 3. That one fails, too."""
+    abort, write, first = HostDevice.abort, MemoryStore.write, []
+
+    def slow_abort(device):
+        abort(device)
+        if not first:
+            first.append(device.name)
+            time.sleep(0.2)  # time for the other device to come first
+
+    monkeypatch.setattr(HostDevice, "abort", slow_abort)
+    monkeypatch.setattr(MemoryStore, "write", lambda store, index, data: (time.sleep(0.02), write(store, index, data)))
+    error = BoomError()
+    assert failing(raising_at(row * NB, row * NB, error), BoomError, devices=2) is error
 
 
 def test_a_tile_function_that_returns_a_tile_is_told_to_fill_it():

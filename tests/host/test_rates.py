@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import fields
 
 import numpy as np
@@ -57,7 +58,7 @@ def test_each_kind_of_source_and_store_has_rates_of_its_own():
 def test_rates_belong_to_one_tile_size_and_one_machine(monkeypatch):
     measure_rates(64)
     assert stored_rates(TileGrid(320, 65), "array", "memory") is None
-    monkeypatch.setattr(rates_module, "machine_identity", lambda: "another machine")
+    monkeypatch.setattr(rates_module, "machine_identity", lambda *_: "another machine")
     assert stored_rates(GRID, "array", "memory") is None
 
 
@@ -65,9 +66,9 @@ def test_measuring_keeps_what_was_measured_before(monkeypatch):
     machine = machine_identity()
     first = measure_rates(64)
     measure_rates(32)
-    monkeypatch.setattr(rates_module, "machine_identity", lambda: "another machine")
+    monkeypatch.setattr(rates_module, "machine_identity", lambda *_: "another machine")
     measure_rates(64)
-    monkeypatch.setattr(rates_module, "machine_identity", lambda: machine)
+    monkeypatch.setattr(rates_module, "machine_identity", lambda *_: machine)
     stored = json.loads(rates_path().read_text())
     assert {name: sorted(sizes) for name, sizes in stored.items()} == {machine: ["32", "64"], "another machine": ["64"]}
     assert stored_rates(GRID, "array", "memory") == first
@@ -98,18 +99,21 @@ def test_slower_links_and_kernels_predict_more_seconds():
     assert expected < slower < oc.plan(320, tile_size=64).seconds
 
 
-def test_the_rate_of_a_tile_function_is_measured_by_calling_it_once():
+def test_the_rate_of_a_tile_function_is_measured_on_the_device():
     calls = []
 
     def tile(rows, cols, out, stream):
-        calls.append((rows, cols, stream))
+        calls.append((rows, cols))
+        time.sleep(0.02)
         out[...] = np.equal.outer(np.asarray(rows), np.asarray(cols))
 
     oc.plan(oc.from_function(320, tile), tile_size=64)
     assert calls == [], "without rates there is nothing to predict"
     measure_rates(64)
     plan = oc.plan(oc.from_function(320, tile), tile_size=64)
-    assert calls == [(range(256, 320), range(64), None)] and plan.seconds > 0
+    assert set(calls) == {(range(256, 320), range(64))}, "one tile of full size tells the rate"
+    assert plan.rates.generate < 64 * 64 / 0.02
+    assert plan.seconds > 15 * 0.02, "each of the 15 tiles is generated once"
 
 
 DAMAGES = {

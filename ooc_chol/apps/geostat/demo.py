@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +25,6 @@ HELD_OUT_SHARE = 0.1
 
 #: Memory budget as a share of the factor's stored bytes: below one half, so that the run is out of core.
 BUDGET_SHARE = 0.45
-
-#: Most host devices that the demonstration uses.
-MOST_DEVICES = 4
 
 _MAP_COLUMNS = 90
 
@@ -115,28 +111,21 @@ def run_demo(folder: Path, n: int, *, memory_budget: int | str | None, out: Text
 
 
 def demo_settings(n: int, memory_budget: int | str | None) -> FactorSettings:
-    """One host device per core, at most four, out of core together.
+    """One device, and a budget that runs out of core.
 
     Parameters
     ----------
     n : int
         Order of the matrix.
     memory_budget : int, str or None
-        Budget of each device; None shares 0.45 of the bytes of the lower triangle among them.
+        Budget of the device; None takes 0.45 of the bytes of the lower triangle.
 
     Returns
     -------
     FactorSettings
-        Devices and budget.
-
-    Notes
-    -----
-    Several devices call BLAS with one thread each. On a machine that is busy otherwise, that was three to eight times as fast as
-    one device with threaded BLAS, whose threads wait for each other.
+        The budget; on a host device a tile size that fits it.
     """
-    devices = min(MOST_DEVICES, len(os.sched_getaffinity(0)))
-    share = int(BUDGET_SHARE * 8 * n * (n + 1) // 2) // devices
-    return FactorSettings(devices=devices, memory_budget=share if memory_budget is None else memory_budget)
+    return FactorSettings(memory_budget=int(BUDGET_SHARE * 8 * n * (n + 1) // 2) if memory_budget is None else memory_budget)
 
 
 def _save_run(kriged: Kriging, paths: DemoPaths) -> None:

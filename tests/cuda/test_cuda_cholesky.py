@@ -224,3 +224,59 @@ def test_many_sampled_blocks_at_order_8192():
     factor = on_cuda(a, nb=1024, slots=12)
     sample = factor.residual(a)
     assert sample.max_scaled_over_sqrt_n <= FACTOR_ENTRY_C, str(sample)
+
+
+@pytest.mark.parametrize(
+    "family", ["exponential", "matern15 nugget 1e-11", "matern25 nugget 1e-11", "gaussian nugget 1e-12", "graded down"]
+)
+def test_hard_families_at_order_8192_beside_lapack(family):
+    a = FAMILIES[family](8192)
+    check_factor(on_cuda(a, nb=1024, slots=12), a)
+
+
+def test_order_16384_out_of_core_beside_lapack():
+    a = FAMILIES["matern25 nugget 1e-11"](16384)
+    check_factor(on_cuda(a, nb=2048, slots=12), a)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 11])
+def test_bits_do_not_depend_on_panel_shapes(width):
+    from ooc_chol.kernels.cuda import workspace_bytes
+    from ooc_chol.machine import open_device
+    from ooc_chol.planning.panels import uniform_panels
+    from tests.host.runs import factor_of, with_panels
+
+    a = FAMILIES["matern25 nugget 1e-6"](1300)
+    first = np.asarray(on_cuda(a))
+    plan = oc.plan(a, tile_size=128, devices="cuda:0", memory_budget=workspace_bytes(128) + 70 * 8 * 128 * 128)
+    for height in (1, 2, 4):
+        shaped = with_panels(plan, uniform_panels(plan.grid.nt, width, height))
+        assert np.array_equal(first, factor_of(shaped, a, lambda name, *_: open_device(name))), height
+
+
+@pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_the_matern_covariance_of_geostatistics_is_the_hosts(smoothness, dimensions):
+    from ooc_chol.apps.geostat.covariance import Matern, covariance_source
+
+    sites = np.random.default_rng(6).uniform(size=(500, dimensions))
+    source = covariance_source(Matern(variance=2.0, range=0.3, smoothness=smoothness, nugget=0.1), sites)
+    on_host = np.asarray(oc.cholesky(source, tile_size=64, devices="host:0"))
+    assert np.abs(np.asarray(on_cuda(source, nb=64)) - on_host).max() <= 1e-12
+
+
+def test_a_likelihood_on_the_gpu_is_that_on_the_host():
+    from ooc_chol.apps.geostat.covariance import Matern
+    from ooc_chol.apps.geostat.factorization import FactorSettings
+    from ooc_chol.apps.geostat.likelihood import log_likelihood
+    from ooc_chol.apps.geostat.observations import make_observations
+
+    rng = np.random.default_rng(7)
+    sites = rng.uniform(size=(600, 2))
+    observations = make_observations(sites, rng.standard_normal(600))
+    model = Matern(variance=1.0, range=0.2, smoothness=1.5, nugget=0.1)
+    values = [
+        log_likelihood(observations, model, settings=FactorSettings(devices=device, tile_size=128)).loglik
+        for device in ("host:0", "cuda:0")
+    ]
+    assert values[0] == pytest.approx(values[1], rel=1e-11)

@@ -84,6 +84,7 @@ def test_plans_and_reports_predict_seconds_from_them():
     assert factor.report.to_dict()["predicted_seconds"] == pytest.approx(plan.seconds)
     assert "predicted" in str(factor.report) and "none predicted" not in str(factor.report)
     assert oc.plan(a, tile_size=48).seconds is None
+    assert oc.plan(a, tile_size=64, devices=2).seconds is None, "two host devices share the cores that one was measured with"
 
 
 def test_slower_links_and_kernels_predict_more_seconds():

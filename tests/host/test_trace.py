@@ -145,7 +145,7 @@ def test_the_prediction_stands_beside_the_run(tmp_path, monkeypatch):
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(rates_module, "MEASURE_SECONDS", 0.002)
     rates_module.measure_rates(NB)
-    factor = traced(devices=2)
+    factor = traced()
     plan = factor.report.plan
     assert [record[:10] for record in factor.trace.predicted] == [record[:10] for record in factor.trace.records]
     assert max(record.end_ns for record in factor.trace.predicted) == round(plan.seconds * 1e9)

@@ -1,0 +1,220 @@
+"""Markdown tables of the result files.
+
+    python benchmarks/table.py                                          print them
+    python benchmarks/table.py --update README.md docs/performance.md   rewrite them in these documents
+
+A document holds a place for them between ``<!-- results -->`` and ``<!-- /results -->``; ``<!-- results gpu host -->`` takes
+only the tables named: ``gpu``, ``policies`` or ``host``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeAlias
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+Result: TypeAlias = dict[str, Any]
+#: Heading of a column, and the text of its cell for one result.
+Column: TypeAlias = tuple[str, Callable[[Result], str]]
+
+_PLACE = re.compile(r"<!-- results((?: \w+)*) -->\n.*?<!-- /results -->", flags=re.DOTALL)
+_SOURCES = {"device-function": "made on the device", "host-array": "host array", "file": "file"}
+
+GPU_NOTE = (
+    "Seconds: median (least to most), from the first step to the last byte of L in its store; *before*: planning, allocating, "
+    "page-locking. DGEMM: share of its rate on two tiles of the factor, just before and just after. cuSOLVER: ratio to Xpotrf, "
+    "the whole matrix in device memory, the same covariance. GB: executed, of A read over the link, of L fetched again, of L "
+    "written. Exposed: share of the time in which the compute stream stood still for a copy in flight. Residual: largest "
+    "`|R_ij| / (√n u √(A_ii A_jj))` of 200 sampled blocks; the bound is 4. kJ: of the GPU during the whole call."
+)
+POLICIES_NOTE = (
+    "Seconds: median (least to most); predicted: those of the plan. GB: executed, of L and of half-updated tiles. "
+    "Exposed: share of the time in which the compute stream stood still for a copy in flight. "
+    "kJ: of the GPU during the whole call."
+)
+HOST_NOTE = (
+    "Seconds: median (least to most) of the wall clock around the whole call. dpotrf: ratio to LAPACK's, in memory. "
+    "GB: executed, of A read, of L fetched again, of L written. "
+    "Memory: most anonymous resident memory during the call, less that before it."
+)
+
+
+def load(folder: Path = RESULTS) -> list[Result]:
+    """Every result in ``folder``: the largest matrices first, then by name."""
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    return sorted(results, key=lambda result: -result["n"])
+
+
+def tables(results: Sequence[Result], link: str) -> dict[str, str]:
+    """The tables that have rows, by name; ``link`` is the folder of the result files as the document sees it."""
+    on_gpu = [result for result in results if "dgemm_tflops" in result]
+    ours = [result for result in on_gpu if result["policy"] == "planned"]
+    ablations = {_setting(result) for result in on_gpu if result["policy"] != "planned"}
+    policies = sorted((result for result in on_gpu if _setting(result) in ablations), key=_moved, reverse=True)
+    on_host = [result for result in results if "dgemm_tflops" not in result]
+    case: Column = ("case", lambda result: f"[{result['case']}]({link}/{result['case']}.json)")
+    made = {
+        "gpu": _table(ours, [case, *_GPU], GPU_NOTE),
+        "policies": _table(policies, _POLICY, POLICIES_NOTE),
+        "host": _table(on_host, [case, *_HOST], HOST_NOTE),
+    }
+    return {name: text for name, text in made.items() if text}
+
+
+def updated(text: str, made: dict[str, str]) -> str:
+    """``text`` with the tables ``made`` between its marks; names without a table stay empty.
+
+    Raises
+    ------
+    ValueError
+        There are no marks, or they name a table that does not exist.
+    """
+
+    def place(match: re.Match[str]) -> str:
+        names = match[1].split() or ["gpu", "policies", "host"]
+        if unknown := set(names) - {"gpu", "policies", "host"}:
+            raise ValueError(f"there is no table {', '.join(sorted(unknown))}; there are gpu, policies and host")
+        parts = "\n\n".join(made[name] for name in names if name in made)
+        return f"<!-- results{match[1]} -->\n{parts}\n<!-- /results -->"
+
+    new, count = _PLACE.subn(place, text)
+    if not count:
+        raise ValueError("there is no place between <!-- results --> and <!-- /results -->")
+    return new
+
+
+def update(document: Path, folder: Path = RESULTS) -> bool:
+    """Rewrite the tables of ``document``; whether it changed."""
+    old = document.read_text(encoding="utf-8")
+    new = updated(old, tables(load(folder), link_from(document, folder)))
+    document.write_text(new, encoding="utf-8")
+    return new != old
+
+
+def link_from(document: Path, folder: Path = RESULTS) -> str:
+    """``folder`` as a link in ``document``."""
+    return Path(os.path.relpath(folder, document.resolve().parent)).as_posix()
+
+
+def _table(results: Iterable[Result], columns: Sequence[Column], note: str) -> str:
+    """One table and its note; empty without results."""
+    rows = [[cell(result) for _, cell in columns] for result in results]
+    lines = [[heading for heading, _ in columns], ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{note}" if rows else ""
+
+
+def _setting(result: Result) -> tuple[Any, ...]:
+    """What results of different policies must share to be compared."""
+    return tuple(result["devices"]), result["n"], result["tile_size"], result["budget_bytes"], result["source"]
+
+
+def _moved(result: Result) -> int:
+    """Executed bytes over all links."""
+    return sum(result["bytes"]["executed"].values())
+
+
+def _seconds(result: Result) -> str:
+    seconds = result["seconds"]
+    return f"{median(seconds):.4g} ({min(seconds):.4g}-{max(seconds):.4g})"
+
+
+def _dgemm(result: Result) -> str:
+    before, after = result["dgemm_tflops"]["before"], result["dgemm_tflops"]["after"]
+    return f"**{2 * result['tflops'] / (before + after):.3f}** of {before:.1f}, {after:.1f}"
+
+
+def _peer(result: Result, unit: float) -> str:
+    """Ratio to the fastest peer, its rate and its order."""
+    if not result["peers"]:
+        return ""
+    peer = max(result["peers"], key=lambda peer: float(peer["tflops"]))
+    return f"**{result['tflops'] / peer['tflops']:.2f}** of {unit * peer['tflops']:.1f} at {peer['n']:,}"
+
+
+def _gigabytes(result: Result, links: Sequence[str]) -> str:
+    """Executed bytes of some links; beside the planned ones where, against the promise, they differ."""
+    planned, executed = result["bytes"]["planned"], result["bytes"]["executed"]
+    parts = [
+        (f"{executed[link] / 1e9:.1f}" if executed[link] else "0")
+        + (f" ({planned[link] / 1e9:.1f} planned)" if planned[link] != executed[link] else "")
+        for link in links
+    ]
+    return " + ".join(parts)
+
+
+def _memory(result: Result) -> str:
+    if "anonymous_peak_bytes" not in result:
+        return ""
+    both = zip(result["anonymous_peak_bytes"], result["anonymous_before_bytes"], strict=True)
+    return f"{max(peak - before for peak, before in both) / 2**20:.0f} MiB"
+
+
+def _budget(result: Result) -> str:
+    unit, name = (2**30, "GiB") if result["budget_bytes"] >= 2**30 else (2**20, "MiB")
+    return f"{result['budget_bytes'] / unit:.4g} {name}"
+
+
+_LINKS = ("source", "fetch", "write")
+_EXPOSED: Column = ("exposed", lambda result: f"{100 * result['exposed_copy_share']:.1f} %")
+_ENERGY: Column = ("kJ", lambda result: f"{median(result['joules']) / 1e3:.2f}")
+_PROBLEM: list[Column] = [
+    ("n", lambda result: f"{result['n']:,}"),
+    ("budget", _budget),
+    ("A", lambda result: _SOURCES[result["source"]]),
+    ("seconds", _seconds),
+]
+_GPU: list[Column] = [
+    *_PROBLEM,
+    ("before", lambda result: f"{median(result['setup_seconds']):.1f}"),
+    ("TFLOP/s", lambda result: f"**{result['tflops']:.2f}**"),
+    ("DGEMM", _dgemm),
+    ("cuSOLVER in core", lambda result: _peer(result, 1.0)),
+    ("GB: A + L in + L out", lambda result: _gigabytes(result, _LINKS)),
+    _EXPOSED,
+    ("residual", lambda result: f"{result['residual']['max_scaled_over_sqrt_n']:.2f}"),
+    _ENERGY,
+]
+_POLICY: list[Column] = [
+    ("policy", lambda result: f"`{result['policy']}`"),
+    ("seconds", _seconds),
+    ("predicted", lambda result: f"{result['predicted_seconds']:.4g}"),
+    ("TFLOP/s", lambda result: f"{result['tflops']:.2f}"),
+    ("GB in", lambda result: _gigabytes(result, ["fetch"])),
+    ("GB out", lambda result: _gigabytes(result, ["write"])),
+    _EXPOSED,
+    _ENERGY,
+]
+_HOST: list[Column] = [
+    *_PROBLEM,
+    ("GFLOP/s", lambda result: f"**{1e3 * result['tflops']:.1f}**"),
+    ("dpotrf", lambda result: _peer(result, 1e3)),
+    ("GB: A + L in + L out", lambda result: _gigabytes(result, _LINKS)),
+    _EXPOSED,
+    ("memory", _memory),
+]
+
+
+def main() -> None:
+    """Print the tables, or rewrite them in documents."""
+    parser = argparse.ArgumentParser(description="Markdown tables of the result files.")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the result files (default: benchmarks/results)")
+    parser.add_argument("--update", type=Path, nargs="+", metavar="FILE", help="rewrite the tables in these documents")
+    options = parser.parse_args()
+    for document in options.update or []:
+        try:
+            print(f"{document}: {'updated' if update(document, options.results) else 'up to date'}")
+        except ValueError as error:
+            parser.error(f"{document}: {error}")
+    if not options.update:
+        print("\n\n".join(tables(load(options.results), os.path.relpath(options.results)).values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,351 @@
+"""What the streams of a GPU did under each policy: tables and pictures from the recorded traces of one matrix.
+
+    python benchmarks/timelines.py             print the tables
+    python benchmarks/timelines.py --update    rewrite them in docs/ablation.md and docs/performance.md, and draw docs/pictures
+
+A document holds the place of a table between ``<!-- streams -->`` and ``<!-- /streams -->``, or ``kernels``. The pictures need
+Matplotlib (``pip install '.[plots]'``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Result file and trace of each policy, in the order of the tables and pictures.
+RUNS = {
+    "async": ("h200-fp64-65536-8g-async", "h200-fp64-65536-8g-async"),
+    "v1": ("h200-fp64-65536-8g-v1", "h200-fp64-65536-8g-v1"),
+    "v2": ("h200-fp64-65536-8g-v2", "h200-fp64-65536-8g-v2"),
+    "v3": ("h200-fp64-65536-8g-v3", "h200-fp64-65536-8g-v3"),
+    "planned": ("h200-fp64-65536-8g", "h200-fp64-65536-8g-planned"),
+}
+DEVICE = "cuda:0"
+#: Document that holds each table.
+DOCUMENTS = {"streams": ROOT / "docs/ablation.md", "kernels": ROOT / "docs/performance.md"}
+KERNELS = ("GEMM", "SYRK", "TRSM", "POTRF")
+#: What each stream runs, from top to bottom in the pictures.
+STREAMS = {"compute": KERNELS, "copy-in": ("fetch", "generate"), "copy-out": ("write",)}
+#: Work blue, copies in orange, copies out green, as in Figure 7 of Ren et al.
+COLOURS = {
+    "GEMM": "#8ab8e0",
+    "SYRK": "#2f77b8",
+    "TRSM": "#0b2f5b",
+    "POTRF": "#b0306a",
+    "fetch": "#ee8a2e",
+    "generate": "#d9c23c",
+    "write": "#3f9d57",
+}
+#: Seconds of one bin in the picture of whole runs.
+BIN_SECONDS = 0.040
+#: The other picture begins with the first update of this diagonal tile and shows this many seconds.
+COLUMN, WINDOW_SECONDS = 8, 0.120
+
+
+class Operation(NamedTuple):
+    """One operation of one stream; ``kind`` is a key of :data:`COLOURS`, times are seconds from the start of the run."""
+
+    stream: str
+    kind: str
+    label: str
+    start: float
+    end: float
+    flops: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """One device in one trace.
+
+    Parameters
+    ----------
+    about : dict
+        What the run was: ``n``, ``tile_size``, ``policy``, ``seconds`` and so on.
+    measured, predicted : list of Operation
+        By time within each stream; waits are left out.
+    """
+
+    about: dict[str, Any]
+    measured: list[Operation]
+    predicted: list[Operation]
+
+
+# reading
+
+
+def read_run(path: Path) -> Run:
+    """What a trace, compressed with gzip or not, holds of :data:`DEVICE`."""
+    content = path.read_bytes()
+    trace = Trace.FromString(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+    about: dict[str, Any] = {}
+    found: dict[str, list[Operation]] = {f"{DEVICE} measured": [], f"{DEVICE} predicted": []}
+    for group, stream, category, name, notes, start_ns, end_ns in _events(trace):
+        if category == "run":
+            about = notes
+        elif group in found and category not in ("wait", "idle"):
+            kind = name.split()[0] if category == "compute" else category
+            amounts = notes.get("flops", 0), notes.get("bytes", 0)
+            found[group].append(Operation(stream, kind, name, start_ns / 1e9, end_ns / 1e9, *amounts))
+    return Run(about, *found.values())
+
+
+def _events(trace: Any) -> Iterator[tuple[str, str, str, str, dict[str, Any], int, int]]:
+    """Group, track, category, name, annotations, start and end of every slice; marks start and end at once."""
+    tracks: dict[int, tuple[str, int]] = {0: ("", 0)}
+    categories: dict[int, str] = {}
+    names: dict[int, str] = {}
+    begun: dict[int, tuple[int, Any]] = {}
+    for packet in trace.packet:
+        event = packet.track_event
+        if packet.HasField("track_descriptor"):
+            tracks[packet.track_descriptor.uuid] = packet.track_descriptor.name, packet.track_descriptor.parent_uuid
+        elif packet.HasField("interned_data"):
+            categories.update({entry.iid: entry.name for entry in packet.interned_data.event_categories})
+            names.update({entry.iid: entry.name for entry in packet.interned_data.debug_annotation_names})
+        elif event.type != TrackEvent.TYPE_COUNTER:
+            if event.type != TrackEvent.TYPE_SLICE_END:
+                begun[event.track_uuid] = packet.timestamp, event
+            if event.type != TrackEvent.TYPE_SLICE_BEGIN:
+                start_ns, event = begun.pop(event.track_uuid)
+                track, parent = tracks[event.track_uuid]
+                category = categories[event.category_iids[0]]
+                yield tracks[parent][0], track, category, event.name, _notes(event, names), start_ns, packet.timestamp
+
+
+def _notes(event: Any, names: Mapping[int, str]) -> dict[str, Any]:
+    """Annotations of an event by name."""
+    return {
+        (names[note.name_iid] if note.name_iid else note.name): getattr(note, note.WhichOneof("value"))
+        for note in event.debug_annotations
+    }
+
+
+def read_runs() -> dict[str, Run]:
+    """The traces of :data:`RUNS`, by policy."""
+    return {policy: read_run(ROOT / "traces" / f"{trace}.pftrace.gz") for policy, (_, trace) in RUNS.items()}
+
+
+def result_of(policy: str) -> dict[str, Any]:
+    """The result file of the run of a policy."""
+    result: dict[str, Any] = json.loads((ROOT / f"benchmarks/results/{RUNS[policy][0]}.json").read_text(encoding="utf-8"))
+    return result
+
+
+# tables
+
+
+class Total(NamedTuple):
+    """Sums over operations."""
+
+    calls: int
+    seconds: float
+    flops: int
+    nbytes: int
+
+    @property
+    def tflops(self) -> float:
+        """TFLOP/s while they ran."""
+        return self.flops / self.seconds / 1e12
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        """GB/s while they ran."""
+        return self.nbytes / self.seconds / 1e9
+
+
+def total(operations: Iterable[Operation], *kinds: str) -> Total:
+    """Sums over the operations of ``kinds``."""
+    chosen = [entry for entry in operations if entry.kind in kinds]
+    seconds = sum(entry.end - entry.start for entry in chosen)
+    return Total(len(chosen), seconds, sum(entry.flops for entry in chosen), sum(entry.nbytes for entry in chosen))
+
+
+def made_tables(runs: Mapping[str, Run]) -> dict[str, str]:
+    """The tables by name."""
+    dgemm = result_of("planned")["dgemm_tflops"]
+    kernels = kernels_table(runs["planned"], runs["async"], (dgemm["before"] + dgemm["after"]) / 2)
+    return {"streams": streams_table(runs), "kernels": kernels}
+
+
+def updated(text: str, name: str, table: str) -> str:
+    """``text`` with ``table`` between the marks of ``name``.
+
+    Raises
+    ------
+    ValueError
+        There are no such marks.
+    """
+    place = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", flags=re.DOTALL)
+    if not place.search(text):
+        raise ValueError(f"there is no place between <!-- {name} --> and <!-- /{name} -->")
+    return place.sub(lambda _: f"{table}\n", text)
+
+
+def streams_table(runs: Mapping[str, Run]) -> str:
+    """For each policy, what its streams did in the recorded run."""
+    rows = []
+    for policy, run in runs.items():
+        seconds = run.about["seconds"]
+        works, fetches, writes = total(run.measured, *KERNELS), total(run.measured, "fetch"), total(run.measured, "write")
+        row = [f"`{policy}`", f"{seconds:.3f}", f"{works.seconds:.3f}", f"{seconds - works.seconds:.3f}"]
+        for copies in (fetches, writes):
+            row += [f"{copies.calls:,}", f"{copies.seconds:.3f}", f"{copies.gigabytes_per_second:.1f}"]
+        rows.append(row)
+    return _markdown(["policy", "run", "works", "stands still", "fetches", "s", "GB/s", "writes", "s", "GB/s"], rows)
+
+
+def kernels_table(run: Run, cool: Run, dgemm_tflops: float) -> str:
+    """Where the time of ``run`` went.
+
+    Parameters
+    ----------
+    run, cool : Run
+        The run in question, and one in which the GPU mostly waited for copies.
+    dgemm_tflops : float
+        DGEMM in the minute of ``run``: the seconds that the flops would have taken at this rate are no loss.
+
+    Returns
+    -------
+    str
+        Flops are those counted, not those executed.
+    """
+    seconds = run.about["seconds"]
+    rows = []
+    for kinds in (*((kind,) for kind in KERNELS), KERNELS):
+        part, predicted, waiting = (total(operations, *kinds) for operations in (run.measured, run.predicted, cool.measured))
+        loss = part.seconds - part.flops / dgemm_tflops / 1e12
+        row = [kinds[0] if len(kinds) == 1 else "all", f"{part.calls}", f"{part.seconds:.3f}", f"{predicted.seconds:.3f}"]
+        rates = [f"{one.tflops:.1f}" for one in (part, predicted, waiting)]
+        rows.append([*row, f"{100 * part.seconds / seconds:.1f} %", f"{loss:+.3f}", *rates])
+    rest = seconds - total(run.measured, *KERNELS).seconds
+    rows.append(["no kernel runs", "", f"{rest:.3f}", "", f"{100 * rest / seconds:.1f} %", f"{rest:+.3f}", "", "", ""])
+    heading = ["", "calls", "s", "predicted s", "share", "s beyond DGEMM", "TFLOP/s", "predicted", "in the other run"]
+    return _markdown(heading, rows)
+
+
+def first_solves(run: Run) -> tuple[float, float]:
+    """Median seconds of the first TRSM of a column, which inverts the diagonal blocks, and of the others."""
+    by_column: dict[str, list[float]] = {}
+    for entry in run.measured:
+        if entry.kind == "TRSM":
+            by_column.setdefault(entry.label.split(",")[1], []).append(entry.end - entry.start)
+    firsts, others = [times[0] for times in by_column.values()], [time for times in by_column.values() for time in times[1:]]
+    return float(np.median(firsts)), float(np.median(others))
+
+
+def _markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heading, ["---"] * len(heading), *rows))
+
+
+# pictures
+
+
+def draw_runs(runs: Mapping[str, Run], path: Path) -> None:
+    """Draw whole runs on one scale of time: how much of each bin every stream worked, by kind."""
+    figure, axes = _figure(len(runs), 7.0)
+    for axis, (policy, run) in zip(axes, runs.items(), strict=True):
+        edges = np.linspace(0.0, run.about["seconds"], round(run.about["seconds"] / BIN_SECONDS) + 1)
+        for stream, low in _lanes(axis):
+            axis.barh(low + 0.425, run.about["seconds"], 0.85, color="#f0f0f0", linewidth=0)
+            base = np.full(len(edges) - 1, float(low))
+            for kind in STREAMS[stream]:
+                operations = [entry for entry in run.measured if (entry.stream, entry.kind) == (stream, kind)]
+                top = base + 0.85 * _shares(operations, edges)
+                axis.stairs(top, edges, baseline=base, fill=True, color=COLOURS[kind], linewidth=0)
+                base = top
+        fetched, written = total(run.measured, "fetch").nbytes / 1e9, total(run.measured, "write").nbytes / 1e9
+        facts = f"{run.about['seconds']:.2f} s, {fetched:.0f} GB in, {written:.0f} GB out"
+        axis.set_title(f"$\\bf{{{policy}}}$   {facts}", loc="left", fontsize=9, pad=3)
+    axes[-1].set_xlim(0.0, max(run.about["seconds"] for run in runs.values()))
+    axes[-1].set_xlabel(f"seconds; height: share of each {BIN_SECONDS * 1e3:.0f} ms in which the stream worked")
+    _save(figure, path)
+
+
+def draw_column(runs: Mapping[str, Run], path: Path) -> None:
+    """Draw every operation in a short window, from the first update of one diagonal tile on."""
+    figure, axes = _figure(len(runs), 6.6)
+    for axis, (policy, run) in zip(axes, runs.items(), strict=True):
+        began = next(entry.start for entry in run.measured if entry.label.startswith(f"SYRK ({COLUMN}, {COLUMN})"))
+        for stream, low in _lanes(axis):
+            axis.barh(low + 0.425, WINDOW_SECONDS * 1e3, 0.85, color="#f0f0f0", linewidth=0)
+            for entry in run.measured:
+                if entry.stream == stream and entry.end > began and entry.start < began + WINDOW_SECONDS:
+                    start, width = (entry.start - began) * 1e3, (entry.end - entry.start) * 1e3
+                    axis.barh(low + 0.425, width, 0.85, left=start, color=COLOURS[entry.kind], edgecolor="white", linewidth=0.4)
+        axis.set_title(f"$\\bf{{{policy}}}$   from {began:.3f} s", loc="left", fontsize=9, pad=3)
+    axes[-1].set(xlim=(0.0, WINDOW_SECONDS * 1e3), xlabel=f"milliseconds from the first update of tile ({COLUMN}, {COLUMN})")
+    _save(figure, path)
+
+
+def _shares(operations: Sequence[Operation], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Share of each bin that the operations, which do not overlap, cover."""
+    times = np.array([[entry.start, entry.end] for entry in operations]).ravel()
+    done = np.concatenate([[0.0], np.cumsum(np.diff(times) * (np.arange(len(times) - 1) % 2 == 0))])
+    shares: NDArray[np.float64] = np.diff(np.interp(edges, times, done)) / np.diff(edges)
+    return shares
+
+
+def _lanes(axis: Any) -> Iterator[tuple[str, int]]:
+    """Name the lanes of one policy; yield each stream with its lower edge."""
+    lows = range(len(STREAMS) - 1, -1, -1)
+    axis.set_yticks([low + 0.425 for low in lows], list(STREAMS), fontsize=8)
+    axis.tick_params(length=0, labelsize=8)
+    axis.spines[:].set_visible(False)
+    yield from zip(STREAMS, lows, strict=True)
+
+
+def _figure(count: int, height: float) -> tuple[Any, Any]:
+    """One row for each policy, one scale of time, one legend."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.patches import Patch
+
+    figure, axes = pyplot.subplots(count, sharex=True, figsize=(10.0, height), layout="constrained")
+    patches = [Patch(color=colour, label=kind) for kind, colour in COLOURS.items()]
+    figure.legend(handles=patches, loc="outside upper center", ncols=len(patches), frameon=False, fontsize=8, handlelength=1.2)
+    return figure, axes
+
+
+def _save(figure: Any, path: Path) -> None:
+    """Write a picture, and close it."""
+    from matplotlib import pyplot
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130, metadata={"Software": None})
+    pyplot.close(figure)
+    print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
+
+
+def main() -> None:
+    """Print the tables, or rewrite them and draw the pictures."""
+    parser = argparse.ArgumentParser(description="Tables and pictures of the streams of a GPU under each policy.")
+    parser.add_argument("--update", action="store_true", help="rewrite the documents' tables and draw the pictures")
+    options = parser.parse_args()
+    runs = read_runs()
+    made = made_tables(runs)
+    print(*made.values(), sep="\n\n")
+    first, other = first_solves(runs["planned"])
+    print(f"\nTRSM of 'planned', median: the first of a column {first * 1e3:.2f} ms, the others {other * 1e3:.2f} ms")
+    if options.update:
+        for name, document in DOCUMENTS.items():
+            document.write_text(updated(document.read_text(encoding="utf-8"), name, made[name]), encoding="utf-8")
+        draw_runs(runs, ROOT / "docs/pictures/policies-run.png")
+        draw_column(runs, ROOT / "docs/pictures/policies-column.png")
+
+
+if __name__ == "__main__":
+    main()

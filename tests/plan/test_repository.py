@@ -66,7 +66,8 @@ def test_wheel_holds_the_package_and_nothing_else(distributions):
     assert {name.parts[0] for name in names} - information == {"ooc_chol"}
     packaged = {name for name in names if name.parts[0] == "ooc_chol"}
     assert Path("ooc_chol/py.typed") in packaged
-    assert packaged == {path for path in repository_files() if path.parts[0] == "ooc_chol" and path.suffix in {".py", ".cu", ".typed"}}
+    wanted = {".py", ".cu", ".typed"}
+    assert packaged == {path for path in repository_files() if path.parts[0] == "ooc_chol" and path.suffix in wanted}
 
 
 @pytest.mark.host

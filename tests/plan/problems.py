@@ -1,0 +1,120 @@
+"""Random panels, ownership tables and whole problems for the tests of planning; and how to build their programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hypothesis import strategies as st
+
+from ooc_chol.errors import ScheduleError
+from ooc_chol.interfaces import AbstractEvictionPolicy
+from ooc_chol.memory.eviction import EVICTION_POLICIES
+from ooc_chol.planning.panels import Panel
+from ooc_chol.planning.policy import POLICIES, Policy
+from ooc_chol.planning.program import Program, ProgramBuilder
+from ooc_chol.planning.residency import FetchCounter, ResidencyPlanner
+from ooc_chol.planning.schedule import Schedule
+from ooc_chol.schedulers import SCHEDULERS
+from ooc_chol.tasks import Task
+from ooc_chol.tiling import TileGrid
+
+
+@dataclass(frozen=True)
+class PlanningProblem:
+    """A schedule, and how much memory its program gets."""
+
+    schedule: Schedule
+    policy: Policy
+    capacity: int
+    prefetch: int
+    source_itemsize: int | None = 8
+
+    def __repr__(self) -> str:
+        """The arguments that make it again, short enough to read in a failure."""
+        grid = self.schedule.grid
+        devices = len(self.schedule.tasks)
+        return f"<n={grid.n} nb={grid.nb} {devices} devices {self.policy.name!r} {self.capacity}+{self.prefetch} tiles>"
+
+    def programs(self) -> tuple[Program, ...]:
+        """The program of each device."""
+        return tuple(self._program(tasks) for tasks in self.schedule.tasks)
+
+    def _program(self, tasks: Sequence[Task]) -> Program:
+        slots = self.capacity + self.prefetch
+        builder = ProgramBuilder(self.schedule.grid, slots, self.source_itemsize, 8, overlaps=self.policy.overlaps)
+        ResidencyPlanner(tasks, self.capacity, self.policy, eviction_of(self.policy)).run(builder)
+        return builder.build()
+
+
+def eviction_of(policy: Policy) -> AbstractEvictionPolicy | None:
+    """The policy's operand cache."""
+    return EVICTION_POLICIES[policy.eviction] if policy.eviction else None
+
+
+def fetches(schedule: Schedule, capacity: int, policy: Policy, eviction: AbstractEvictionPolicy | None) -> int | None:
+    """Tiles fetched by all devices; None when the panels do not fit."""
+    counter = FetchCounter()
+    try:
+        for tasks in schedule.tasks:
+            ResidencyPlanner(tasks, capacity, policy, eviction).run(counter)
+    except ScheduleError:
+        return None
+    return counter.fetches
+
+
+def least_capacity(schedule: Schedule, policy: Policy) -> int:
+    """Fewest tiles with which the schedule runs."""
+    capacity = 1
+    while fetches(schedule, capacity, policy, eviction_of(policy)) is None:
+        capacity += 1
+    return capacity
+
+
+def make_schedule(
+    nt: int, panels: Sequence[Panel], owners: Sequence[int] | None = None, *, name: str = "left-looking", nb: int = 4
+) -> Schedule:
+    """The schedule of ``nt`` whole tile rows; on one device when no owners are given."""
+    return SCHEDULERS[name]().schedule(TileGrid(nt * nb, nb), owners or (0,) * nt, panels)
+
+
+@st.composite
+def panel_shapes(draw: st.DrawFn, nt: int) -> tuple[Panel, ...]:
+    """Consecutive panels of any widths and heights that cover ``nt`` tile columns."""
+    panels: list[Panel] = []
+    k0 = 0
+    while k0 < nt:
+        width = draw(st.integers(1, nt - k0))
+        panels.append(Panel(k0, width, draw(st.integers(1, nt))))
+        k0 += width
+    return tuple(panels)
+
+
+@st.composite
+def ownership_tables(draw: st.DrawFn, nt: int, *, most: int = 3) -> tuple[int, ...]:
+    """Any device for each tile row; a device may own nothing."""
+    return tuple(draw(st.lists(st.integers(0, most - 1), min_size=nt, max_size=nt)))
+
+
+@st.composite
+def schedules(draw: st.DrawFn, *, most_rows: int = 7, most_devices: int = 3) -> Schedule:
+    """Any scheduler, on any panels and ownership, the last tile row as short as may be."""
+    nt, nb = draw(st.integers(1, most_rows)), draw(st.integers(1, 5))
+    grid = TileGrid(nt * nb - draw(st.integers(0, nb - 1)), nb)
+    owners = draw(ownership_tables(nt, most=most_devices))
+    return SCHEDULERS[draw(st.sampled_from(sorted(SCHEDULERS)))]().schedule(grid, owners, draw(panel_shapes(nt)))
+
+
+@st.composite
+def planning_problems(draw: st.DrawFn, *, most_rows: int = 6, most_devices: int = 3) -> PlanningProblem:
+    """Any schedule under any policy, with memory from barely enough to plenty."""
+    schedule = draw(schedules(most_rows=most_rows, most_devices=most_devices))
+    policy = POLICIES[draw(st.sampled_from(sorted(POLICIES)))]
+    capacity = max(3, least_capacity(schedule, policy)) + draw(st.integers(0, 8))
+    prefetch = draw(st.integers(0, 4))
+    return PlanningProblem(schedule, policy, capacity, prefetch, draw(st.sampled_from([8, 4, None])))
+
+
+def with_prefetch(problem: PlanningProblem, prefetch: int) -> PlanningProblem:
+    """The same problem with other slots for tiles in transit."""
+    return replace(problem, prefetch=prefetch)

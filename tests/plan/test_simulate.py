@@ -1,0 +1,221 @@
+"""The simulator: it times a plan as streams would, and finds each plan that cannot run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_chol.errors import ScheduleError
+from ooc_chol.planning.cost import Rates
+from ooc_chol.planning.panels import uniform_panels
+from ooc_chol.planning.policy import POLICIES
+from ooc_chol.planning.program import Program, Step, StepKind
+from ooc_chol.planning.simulate import simulate
+from ooc_chol.tiling import TileGrid
+from tests.plan.problems import PlanningProblem, make_schedule, planning_problems
+from tests.plan.rates import UNIT_RATES
+
+GRID = TileGrid(24, 4)
+
+
+def two_devices(policy: str = "planned") -> tuple[Program, ...]:
+    """Six tile rows on two devices, out of core."""
+    return PlanningProblem(make_schedule(6, uniform_panels(6, 2, 1), (0, 1, 1, 0, 0, 1)), POLICIES[policy], 7, 1).programs()
+
+
+def with_steps(program: Program, steps: Sequence[Step]) -> Program:
+    return Program(tuple(steps), program.n_slots, program.peak_slots, program.flops)
+
+
+def first(program: Program, kind: StepKind, *, after: int = 0, needs_store: bool = False) -> int:
+    """Position of the first step of one kind, from step ``after`` on."""
+    steps = enumerate(program.steps)
+    return next(at for at, step in steps if at >= after and step.kind is kind and step.needs_store >= needs_store)
+
+
+def changed(program: Program, position: int, **what: object) -> Program:
+    """``program`` with other facts in one step."""
+    steps = list(program.steps)
+    steps[position] = steps[position]._replace(**what)
+    return with_steps(program, steps)
+
+
+def run(*programs: Program) -> None:
+    simulate(programs, GRID, None)
+
+
+# times
+
+
+@given(planning_problems())
+def test_steps_start_after_what_they_wait_for_and_one_at_a_time_on_a_stream(problem):
+    programs = problem.programs()
+    timeline = simulate(programs, problem.schedule.grid, UNIT_RATES)
+    written = {}
+    for program, ends in zip(programs, timeline.ends, strict=True):
+        written |= {step.block: end for step, end in zip(program.steps, ends, strict=True) if step.kind is StepKind.WRITE}
+    for program, starts, ends in zip(programs, timeline.starts, timeline.ends, strict=True):
+        free = {}
+        for step, start, end in zip(program.steps, starts, ends, strict=True):
+            before = [free.get(step.stream, 0.0), *(ends[earlier] for earlier in step.waits)]
+            if step.needs_store:
+                before.append(written[step.block])
+            assert start == max(before)
+            assert end == pytest.approx(start + UNIT_RATES.seconds(step, problem.schedule.grid))
+            free[step.stream] = end
+    assert timeline.seconds == max(max(ends, default=0.0) for ends in timeline.ends)
+
+
+@given(planning_problems(most_devices=1))
+def test_without_overlap_the_time_is_the_sum_of_all_steps(problem):
+    program = PlanningProblem(problem.schedule, POLICIES["sync"], 3, 0, problem.source_itemsize).programs()[0]
+    total = sum(UNIT_RATES.seconds(step, problem.schedule.grid) for step in program.steps)
+    assert simulate([program], problem.schedule.grid, UNIT_RATES).seconds == pytest.approx(total)
+
+
+@given(planning_problems())
+def test_without_rates_everything_takes_no_time(problem):
+    timeline = simulate(problem.programs(), problem.schedule.grid, None)
+    assert timeline.seconds == 0.0
+    assert [len(ends) for ends in timeline.ends] == [len(program.steps) for program in problem.programs()]
+
+
+def test_two_tile_rows_by_hand():
+    # fetch 00 | POTRF 00 | write 00, fetch 10 | TRSM 10 | write 10, fetch 11 | SYRK 11 | POTRF 11 | write 11
+    program = PlanningProblem(make_schedule(2, uniform_panels(2, 1, 1)), POLICIES["planned"], 3, 0).programs()[0]
+    timeline = simulate([program], TileGrid(8, 4), UNIT_RATES)
+    times = {
+        step.label: (start, end) for step, start, end in zip(program.steps, timeline.starts[0], timeline.ends[0], strict=True)
+    }
+    expected = {
+        "fetch (0, 0)": (0, 1),
+        "POTRF (0, 0)": (1, 2),
+        "write (0, 0)": (2, 3),
+        "fetch (1, 0)": (1, 2),  # behind the POTRF
+        "TRSM (1, 0)": (2, 3),
+        "write (1, 0)": (3, 4),
+        "fetch (1, 1)": (2, 3),
+        "SYRK (1, 1) k=0": (3, 4),
+        "POTRF (1, 1)": (4, 5),
+        "write (1, 1)": (5, 6),
+    }
+    assert times == {label: pytest.approx(when) for label, when in expected.items()}
+
+
+def test_rates_must_be_measured():
+    with pytest.raises(ValueError, match=r"rate gemm is 0, but a measured rate is more than zero"):
+        Rates(**{**vars(UNIT_RATES), "gemm": 0})
+
+
+# plans that cannot run
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_a_whole_plan_passes(policy):
+    run(*two_devices(policy))
+
+
+def test_overlapping_slots_are_found():
+    one, two = two_devices()
+    second = first(one, StepKind.FETCH, after=first(one, StepKind.FETCH) + 1)
+    with pytest.raises(ScheduleError, match=r"fetch .*: slot \d+ is not free"):
+        run(changed(one, second, slot=one.steps[0].slot, evicts=()), two)
+
+
+@pytest.mark.parametrize("slot", [-1, 8])
+def test_a_slot_that_does_not_exist_is_found(slot):
+    one, two = two_devices()
+    with pytest.raises(ScheduleError, match=rf"fetch \(0, 0\): slot {slot} is not free"):
+        run(changed(one, 0, slot=slot), two)
+
+
+def test_a_missing_fetch_is_found():
+    one, two = two_devices()
+    with pytest.raises(ScheduleError, match=r"POTRF \(0, 0\): slot 0 is empty, not L\(0, 0\)v0"):
+        run(with_steps(one, one.steps[1:]), two)
+
+
+def test_an_operand_in_another_slot_is_found():
+    one, two = two_devices()
+    at = next(at for at, step in enumerate(one.steps) if len(step.operands) == 2)
+    swapped = one.steps[at].operands[::-1]
+    with pytest.raises(ScheduleError, match=r"GEMM .*: slot \d+ holds L.*, not L"):
+        run(changed(one, at, operands=swapped), two)
+
+
+def test_a_wrong_version_is_found():
+    one, two = two_devices()
+    potrf = first(one, StepKind.COMPUTE)
+    with pytest.raises(ScheduleError, match=r"slot 0 holds L\(0, 0\)v0, not L\(0, 0\)v1"):
+        run(changed(one, potrf, version=2), two)
+    with pytest.raises(ScheduleError, match=r"write \(0, 0\): slot 0 holds L\(0, 0\)v1, not L\(0, 0\)v2"):
+        run(changed(one, first(one, StepKind.WRITE), version=2), two)
+
+
+def test_a_tile_fetched_beside_its_own_copy_is_found():
+    one, two = two_devices()
+    write = first(one, StepKind.WRITE)
+    again = one.steps[0]._replace(version=1, slot=one.n_slots - 1)
+    with pytest.raises(ScheduleError, match=r"fetch \(0, 0\): the tile is on the device already, in slot 0"):
+        run(with_steps(one, (*one.steps[: write + 1], again, *one.steps[write + 1 :])), two)
+
+
+def test_an_eviction_of_what_is_not_there_is_found():
+    one, two = two_devices()
+    with pytest.raises(ScheduleError, match=r"POTRF \(0, 0\): tile \(3, 3\) is to be evicted, but is not on the device"):
+        run(changed(one, 1, evicts=((3, 3),)), two)
+
+
+def test_an_eviction_too_early_is_found():
+    one, two = two_devices()
+    with pytest.raises(ScheduleError, match=r"POTRF \(0, 0\): slot 0 is empty"):
+        run(changed(one, 1, evicts=((0, 0),)), two)
+
+
+@pytest.mark.parametrize("ahead", [0, 5])
+def test_a_wait_on_a_later_step_is_found(ahead):
+    one, two = two_devices()
+    with pytest.raises(ScheduleError, match=rf"POTRF \(0, 0\) waits on step {1 + ahead}, which is enqueued after it"):
+        run(changed(one, 1, waits=(0, 1 + ahead)), two)
+
+
+def test_devices_that_wait_on_each_other_are_found():
+    one, two = two_devices()
+    foreign = first(one, StepKind.FETCH, needs_store=True)
+    # Device 0 asks for its first tile from device 1 before it writes the one that device 1 waits for.
+    steps = list(one.steps)
+    steps.insert(first(one, StepKind.WRITE), steps.pop(foreign)._replace(slot=one.n_slots - 1, waits=(), evicts=()))
+    with pytest.raises(
+        ScheduleError, match=r"the plan blocks: device \d waits at step \d+ \(.*\) for L.*, which is never written"
+    ):
+        run(with_steps(one, [step._replace(waits=()) for step in steps]), two)
+
+
+def test_a_value_that_another_device_never_writes_is_found():
+    one, two = two_devices()
+    with pytest.raises(ScheduleError, match=r"the plan blocks: device 0 waits at step \d+ \(fetch .*\) for L"):
+        run(one, with_steps(two, ()))
+
+
+def test_an_unwritten_tile_is_found():
+    one, two = two_devices()
+    last = len(two.steps) - 1
+    assert two.steps[last].kind is StepKind.WRITE
+    with pytest.raises(ScheduleError, match=r"tile \(5, 5\) of L is never written to the store"):
+        run(one, with_steps(two, two.steps[:last]))
+
+
+@given(data=st.data(), problem=planning_problems())
+def test_any_dropped_step_is_found(data, problem):
+    programs = list(problem.programs())
+    device = data.draw(st.sampled_from([at for at, program in enumerate(programs) if program.steps]))
+    position = data.draw(st.integers(0, len(programs[device].steps) - 1))
+    steps = list(programs[device].steps)
+    del steps[position]
+    # Later positions move: waits are dropped, for they are not what is tested here.
+    programs[device] = with_steps(programs[device], [step._replace(waits=()) for step in steps])
+    with pytest.raises(ScheduleError):
+        simulate(programs, problem.schedule.grid, None)

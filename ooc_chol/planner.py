@@ -96,11 +96,11 @@ def make_plan(problem: Problem, options: FactorOptions, rates_at: Callable[[Tile
 def choose_tile_size(n: int, budget_bytes: int, kind: DeviceKind) -> int:
     """Tile order: large tiles run faster, but there must be enough of them.
 
-    At least six tile rows, so that little of a diagonal tile's square is wasted, and twenty tiles within the budget, so that
+    At least four tile rows, so that little of a diagonal tile's square is wasted, and twenty tiles within the budget, so that
     blocks of tiles are reused.
     """
     for nb in kind.tile_sizes:
-        if n >= 6 * nb and budget_bytes - kind.workspace_bytes(nb) >= 20 * 8 * nb * nb:
+        if n >= 4 * nb and budget_bytes - kind.workspace_bytes(nb) >= 20 * 8 * nb * nb:
             return nb
     return kind.tile_sizes[-1]
 

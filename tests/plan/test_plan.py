@@ -160,8 +160,8 @@ def test_the_tile_size_leaves_enough_tiles_in_the_matrix_and_in_memory(n, budget
     nb = choose_tile_size(n, budget, HOST)
     assert nb in HOST.tile_sizes
     larger = [size for size in HOST.tile_sizes if size > nb]
-    assert all(n < 6 * size or budget < 20 * 8 * size * size for size in larger)
-    assert nb == HOST.tile_sizes[-1] or (n >= 6 * nb and budget >= 20 * 8 * nb * nb)
+    assert all(n < 4 * size or budget < 20 * 8 * size * size for size in larger)
+    assert nb == HOST.tile_sizes[-1] or (n >= 4 * nb and budget >= 20 * 8 * nb * nb)
 
 
 # figures

@@ -229,7 +229,9 @@ def device_facts(names: Sequence[str]) -> DeviceFacts:
 
     models = " + ".join(dict.fromkeys(cuda.model(name) for name in names))
     trsm = f"inverted blocks of {cuda_sizes.TRSM_BLOCK}, refined once"
-    return DeviceFacts(models, cuda.library_versions(), trsm, f"SYRK in {cuda_sizes.SYRK_PARTS} strips")
+    return DeviceFacts(
+        models, cuda.library_versions(), trsm, f"SYRK in {cuda_sizes.SYRK_PARTS} strips, K by {cuda_sizes.K_SEGMENT}"
+    )
 
 
 #: DLPack's number of CUDA devices.

@@ -252,12 +252,13 @@ class CudaKernels(AbstractKernelSet):
         target: int,
         target_stride: int,
     ) -> None:
-        """Row-major ``target = alpha * left @ right.T + beta * target``: column-major, ``target.T = right @ left.T``."""
+        """Row-major ``target = alpha * left @ right.T + beta * target``, K in segments: column-major, ``right @ left.T``."""
         cublas.set_stream(self._blas, _cupy_stream(stream).ptr)
-        cublas.dgemm(
-            self._blas, _TRANSPOSE, _NO_TRANSPOSE, cols, rows, inner, alpha.ctypes.data, right, right_stride, left, left_stride,
-            beta.ctypes.data, target, target_stride,
-        )  # fmt: skip
+        for k0 in range(0, inner, sizes.K_SEGMENT):
+            cublas.dgemm(
+                self._blas, _TRANSPOSE, _NO_TRANSPOSE, cols, rows, min(sizes.K_SEGMENT, inner - k0), alpha.ctypes.data,
+                right + 8 * k0, right_stride, left + 8 * k0, left_stride, (_ONE if k0 else beta).ctypes.data, target, target_stride,
+            )  # fmt: skip
 
     def _launch(self, name: str, stream: AbstractStream, size: int, arguments: tuple[Any, ...]) -> None:
         """Launch a grid-stride kernel over ``size`` entries."""

@@ -255,9 +255,10 @@ class CudaKernels(AbstractKernelSet):
         """Row-major ``target = alpha * left @ right.T + beta * target``, K in segments: column-major, ``right @ left.T``."""
         cublas.set_stream(self._blas, _cupy_stream(stream).ptr)
         for k0 in range(0, inner, sizes.K_SEGMENT):
+            length, scale = min(sizes.K_SEGMENT, inner - k0), _ONE if k0 else beta
             cublas.dgemm(
-                self._blas, _TRANSPOSE, _NO_TRANSPOSE, cols, rows, min(sizes.K_SEGMENT, inner - k0), alpha.ctypes.data,
-                right + 8 * k0, right_stride, left + 8 * k0, left_stride, (_ONE if k0 else beta).ctypes.data, target, target_stride,
+                self._blas, _TRANSPOSE, _NO_TRANSPOSE, cols, rows, length, alpha.ctypes.data,
+                right + 8 * k0, right_stride, left + 8 * k0, left_stride, scale.ctypes.data, target, target_stride,
             )  # fmt: skip
 
     def _launch(self, name: str, stream: AbstractStream, size: int, arguments: tuple[Any, ...]) -> None:

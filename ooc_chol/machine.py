@@ -17,6 +17,8 @@ from ooc_chol.kernels.blas import blas_identity, current_threads
 from ooc_chol.kernels.host import LEAST_STRIP, MOST_STRIP, HostFlags, HostKernels
 from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.sources_base import AbstractSource
+from ooc_chol.tasks import Task, TaskKind, flops
+from ooc_chol.tiling import TileGrid
 
 #: Largest number of host devices; more workers than cores is allowed, as tests do, but helps nobody.
 HOST_DEVICES = 16
@@ -42,6 +44,14 @@ class DeviceKind:
     def workspace_bytes(self, nb: int) -> int:
         """Bytes of kernel workspace inside the budget."""
         return cuda_sizes.workspace_bytes(nb) if self.name == "cuda" else HostKernels().workspace_bytes(nb)
+
+    def executed_flops(self, task: Task, grid: TileGrid) -> int:
+        """Flops that the kernels execute for ``task``, where :func:`ooc_chol.tasks.flops` counts the leading terms."""
+        if self.name == "cuda" and task.kind is TaskKind.SYRK:
+            return cuda_sizes.syrk_flops(grid.size(task.i), grid.size(task.k))
+        if self.name == "cuda" and task.kind is TaskKind.TRSM:
+            return cuda_sizes.trsm_flops(grid.size(task.i), grid.size(task.j), grid.size(0))
+        return flops(task, grid)
 
 
 HOST = DeviceKind("host", (2048, 1024, 512, 256, 128, 64, 32, 16))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 
 from ooc_chol.config import FactorOptions, parse_bytes
@@ -219,6 +221,18 @@ def _programs(request: _Request, schedule: Schedule) -> tuple[Program, ...]:
     return tuple(programs)
 
 
+def _executed_flops(request: _Request, schedule: Schedule) -> int:
+    """Flops that the kernels of these devices execute; tasks of one kind and shape are computed once."""
+    grid, kind = request.grid, kind_of(request.devices[0])
+    counts: Counter[tuple[TaskKind, int, int, int]] = Counter()
+    examples = {}
+    for task in chain.from_iterable(schedule.tasks):
+        shape = task.kind, grid.size(task.i), grid.size(task.j), grid.size(task.k)
+        counts[shape] += 1
+        examples[shape] = task
+    return sum(count * kind.executed_flops(examples[shape], grid) for shape, count in counts.items())
+
+
 def _plan_of(request: _Request, owners: Sequence[int], panels: Sequence[Panel], schedule: Schedule) -> Plan:
     """The plan for one choice of panel shapes."""
     return Plan(
@@ -233,4 +247,5 @@ def _plan_of(request: _Request, owners: Sequence[int], panels: Sequence[Panel], 
         rates=request.rates,
         task_counts={kind.name: schedule.count(kind) for kind in TaskKind},
         source=request.problem.source,
+        flops_executed=_executed_flops(request, schedule),
     )

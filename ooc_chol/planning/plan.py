@@ -75,6 +75,8 @@ class Plan:
         Number of tasks of each kind.
     source : str
         What A comes from, such as ``"array"`` or ``"function"``.
+    flops_executed : int
+        Flops that the kernels of these devices execute, more than are counted where a kernel computes what nobody needs.
     """
 
     grid: TileGrid
@@ -88,6 +90,7 @@ class Plan:
     rates: Rates | None
     task_counts: Mapping[str, int]
     source: str
+    flops_executed: int
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -160,6 +163,7 @@ class Plan:
             "panels": [list(panel) for panel in self.panels],
             "tasks": dict(self.task_counts),
             "flops": self.flops,
+            "flops_executed": self.flops_executed,
             "bytes": {link.name.lower(): self.link_bytes(link) for link in Link},
             "bounds": {"compulsory": self.compulsory_bytes, "loaded": self.movement_bound_bytes},
             "peak_bytes": self.peak_bytes,
@@ -179,7 +183,7 @@ class Plan:
             ("", title),
             *[("device", line) for line in self._device_lines()],
             ("panels", self._panel_text()),
-            ("tasks", f"{tasks}; {self.flops:.4g} flops counted"),
+            ("tasks", f"{tasks}; {self.flops:.4g} flops counted, {self.flops_executed:.4g} executed"),
             ("moves", self._moves_text()),
             ("bounds", self.bounds_text()),
             ("memory", f"peak {format_bytes(self.peak_bytes)} on a device; the factor takes {stored} in its store"),

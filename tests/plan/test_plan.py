@@ -253,3 +253,22 @@ def test_160_thousand_rows_are_planned_in_seconds():
     assert plan.loaded_bytes == plan.compulsory_bytes
     assert "207 GB in all" in page
     assert plan.peak_bytes <= parse_bytes("80 GB")
+
+
+# flops
+
+
+@settings(max_examples=25)
+@given(n=st.integers(1, 3000), nb=st.integers(100, 700))
+def test_executed_flops_are_those_counted_on_the_host_and_a_little_more_on_a_gpu(n, nb):
+    host, cuda = (oc.plan(n, tile_size=nb, devices=device, memory_budget="2 GiB") for device in ("host:0", "cuda:0"))
+    assert host.flops_executed == host.flops == cuda.flops
+    assert host.flops <= cuda.flops_executed <= 2.5 * host.flops + 1
+    assert f"{cuda.flops_executed:.4g} executed" in str(cuda)
+
+
+def test_executed_flops_of_one_column_of_two_tiles_on_a_gpu():
+    plan = oc.plan(2048, tile_size=1024, devices="cuda:0", memory_budget="2 GiB")
+    syrk = 2 * 1024 * 1024 * 1024 * 9 // 16  # eight strips: 36 of 64 sub-blocks
+    trsm = 2 * 1024 * 256 * (0 + 256 + 512 + 768) + 4 * 3 * 2 * 1024 * 256 * 256
+    assert plan.flops_executed == 2 * (1024**3 // 3) + syrk + trsm

@@ -21,6 +21,19 @@ def _aligned(nbytes: int) -> int:
     return -(-nbytes // 4096) * 4096
 
 
+def syrk_flops(n: int, inner: int) -> int:
+    """Flops executed by SYRK in strips: each up to and including its diagonal block, whose upper half is computed in vain."""
+    part = -(-n // SYRK_PARTS)
+    return sum(2 * min(part, n - r0) * min(n, r0 + part) * inner for r0 in range(0, n, part))
+
+
+def trsm_flops(rows: int, nb: int, largest: int) -> int:
+    """Flops executed by TRSM with inverted blocks: the updates, and three square products a block."""
+    block = trsm_block(largest)
+    widths = [(c0, min(block, nb - c0)) for c0 in range(0, nb, block)]
+    return sum(2 * rows * width * (c0 + 3 * width) for c0, width in widths)
+
+
 def trsm_block(nb: int) -> int:
     """Order of the inverted blocks at tile order ``nb``."""
     return min(nb, TRSM_BLOCK)

@@ -16,11 +16,11 @@ from ooc_chol.kernels.team import ThreadTeam
 
 #: Least and most rows of a strip: what one thread computes by one BLAS call. Shapes depend on the tile alone, never on the
 #: number of threads, so that the bits do not either.
-LEAST_STRIP, MOST_STRIP = 256, 512
+LEAST_STRIP, MOST_STRIP = 128, 512
 
 
 def strips(rows: int) -> list[slice]:
-    """Rows of a tile in strips: halves, but not below 256 rows nor above 512.
+    """Rows of a tile in strips: halves, but not below 128 rows nor above 512.
 
     Examples
     --------

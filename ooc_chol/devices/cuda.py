@@ -32,7 +32,7 @@ from ooc_chol.memory.sources_base import AbstractSource, check_dtype, check_shap
 
 Callback = Callable[[BaseException | None], None]
 _runtime = cp.cuda.runtime
-#: Bytes that the handles of cuBLAS and cuSOLVER take beside the budget, by NVML on an H200 with CUDA 13.0; apart from the context,
+#: Bytes that the handles of cuBLAS and cuSOLVER take beside the budget, by NVML on an H200 with CUDA 13.0. Apart from the context
 #: and from the driver's tables for page-locked host memory, about 8 bytes for each 4 KiB.
 LIBRARY_BYTES = 256 << 20
 #: Threads that touch host memory before it is page-locked: page faults take most of the time.

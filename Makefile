@@ -27,7 +27,7 @@ test: $(ready)
 
 # The machine's own python3: a GPU machine has CuPy there. Needs CuPy, nvmath-python, perfetto, pytest and hypothesis.
 test-gpu:
-	@PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" python3 -m pytest -q tests/cuda -m cuda --require-cuda 1
+	@PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" python3 -m pytest -q tests/cuda -m "cuda or multigpu" --require-cuda 1
 
 check: $(ready)
 	@$(bin)/ruff format --check $(code)

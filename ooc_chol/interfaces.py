@@ -179,6 +179,9 @@ class AbstractDevice(ABC):
             The device has less free memory than that.
         """
 
+    def activate(self) -> None:  # noqa: B027 - the host has no current device
+        """Make this the current device of the calling thread, from which all work will be enqueued."""
+
     def prepare(self, once: Callable[[], None]) -> None:  # noqa: B027 - the host compiles and uploads nothing
         """Let a source do what it must do once on this device before a run: ``once()`` with this device current."""
 

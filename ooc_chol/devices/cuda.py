@@ -292,6 +292,10 @@ class CudaDevice(AbstractDevice):
         self._streams.append(CudaStream(self, f"{self.name} {name}"))
         return self._streams[-1]
 
+    def activate(self) -> None:
+        """Make this the current device of the calling thread."""
+        self._device.use()
+
     def prepare(self, once: Callable[[], None]) -> None:
         """Compile and upload what a tile function needs."""
         with self.current():

@@ -243,9 +243,11 @@ class HostDevice(AbstractDevice):
         """End all threads and give back the arena."""
         for stream in self._streams:
             stream.stop()  # all of them before any is waited for: an interrupt while waiting leaves no thread behind
-        while self._streams:
-            self._streams.pop().close()
-        self.kernels.close()
+        try:
+            while self._streams:
+                self._streams.pop().close()
+        finally:
+            self.kernels.close()  # also when the wait for a stream is interrupted
         while self._arenas:
             self._arenas.pop().release()
 

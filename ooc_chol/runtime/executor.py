@@ -142,6 +142,7 @@ class DeviceWorker:
         """Handle worker events until the state machine finishes; the body of the worker's thread."""
         error: BaseException | None = None
         try:
+            self.device.activate()
             self._loop()
         except BaseException as caught:  # handed to the coordinating thread, which raises it
             error = caught

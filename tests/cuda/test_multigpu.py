@@ -1,0 +1,50 @@
+"""Two GPUs of one host share a factorization through host memory: the same bits, the same errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.kernels.cuda import workspace_bytes
+from tests.host.matrices import FAMILIES, check_factor
+from tests.host.runs import check_bytes
+
+pytestmark = pytest.mark.multigpu
+
+GPUS = ("cuda:0", "cuda:1")
+
+
+def on(devices, a, nb=128, slots=12, **options):
+    """The factor of ``a`` with some tiles of budget on each device."""
+    budget = workspace_bytes(nb) + slots * -(-8 * nb * nb // 4096) * 4096
+    return oc.cholesky(a, tile_size=nb, devices=devices, memory_budget=budget, **options)
+
+
+@pytest.mark.parametrize("policy", ["planned", "async", "v3"])
+@pytest.mark.parametrize("slots", [4, 12, 60])
+def test_two_gpus_give_the_bits_of_one(policy, slots):
+    a = FAMILIES["matern25 nugget 1e-6"](1300)
+    one = np.asarray(on("cuda:0", a))
+    two = on(GPUS, a, slots=slots, policy=policy)
+    check_bytes(two.report.plan, two.report.execution)
+    assert np.array_equal(one, np.asarray(two))
+    assert np.array_equal(one, np.asarray(on("cuda:1", a)))
+
+
+def test_files_and_functions_on_two_gpus(tmp_path):
+    a = FAMILIES["exponential"](900)
+    one = np.asarray(on("cuda:0", a))
+    np.save(tmp_path / "a.npy", a)
+    with on(GPUS, tmp_path / "a.npy", store=tmp_path / "l.ooc") as factor:
+        assert np.array_equal(one, np.asarray(factor))
+        check_factor(factor, a)
+
+
+@pytest.mark.parametrize("at", [0, 200, 640, 699])
+def test_the_first_bad_minor_on_two_gpus(at):
+    a = np.eye(700) * 2
+    a[at, at] = -1.0
+    with pytest.raises(oc.NotPositiveDefiniteError) as caught:
+        on(GPUS, a, nb=64, slots=6)
+    assert caught.value.minor == at + 1

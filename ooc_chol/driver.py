@@ -290,7 +290,7 @@ def _run(
 ) -> tuple[Execution, float]:
     """Open the devices and execute; L is complete in its store afterwards. Returns the seconds spent before, too."""
     tier = SourceTier(source, the_plan.grid)
-    with page_locked(the_plan.devices, [store.host_memory(), tier.host_memory()]):
+    with page_locked(the_plan.devices, fresh=store.host_memory(), filled=tier.host_memory()):
         devices = [open_device(name, threads) for name in the_plan.devices]
         execution = execute(the_plan, devices, tier, store, report=reporter)
     setup = time.perf_counter() - began - execution.seconds

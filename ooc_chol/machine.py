@@ -203,13 +203,23 @@ def open_device(name: str, threads: int = 1) -> AbstractDevice:
     return CudaDevice(name, CudaKernels(), CudaFlags)
 
 
-def page_locked(names: Sequence[str], memories: Sequence[NDArray[Any] | None]) -> AbstractContextManager[None]:
-    """Page-lock host memory for a run on GPUs; nothing for host devices."""
+def page_locked(
+    names: Sequence[str], *, fresh: NDArray[Any] | None = None, filled: NDArray[Any] | None = None
+) -> AbstractContextManager[None]:
+    """Page-lock host memory for a run on GPUs; nothing for host devices.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The devices.
+    fresh, filled : array or None
+        Memory of a new store, which holds nothing yet; the user's memory, which is only read.
+    """
     if kind_of(names[0]) is HOST:
         return nullcontext()
     from ooc_chol.devices import cuda
 
-    return cuda.page_locked([memory for memory in memories if memory is not None])
+    return cuda.page_locked([] if fresh is None else [fresh], [] if filled is None else [filled])
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ def _measure_kernels(nb: int, name: str, threads: int) -> dict[str, float]:
     store = MemoryStore(grid)
     for index in grid.tiles():
         store.write(index, _random_tile(rng, nb))
-    with page_locked([name], [store.host_memory()]), closing(open_device(name, threads)) as device:
+    with page_locked([name], filled=store.host_memory()), closing(open_device(name, threads)) as device:
         arena = device.allocate(grid.n_tiles, _page(8 * nb * nb), nb)
         stream, kernels, flags = device.create_stream("rates"), device.kernels, device.create_flags(1)
         spd, left, work = (arena.tile(slot, (nb, nb)) for slot in range(3))
@@ -225,7 +225,7 @@ def _measure_links(nb: int, name: str) -> dict[str, float]:
     memory, array = MemoryStore(grid), SourceTier(as_source(a), grid)
     with (
         tempfile.TemporaryDirectory(prefix="ooc_chol_rates_") as folder,
-        page_locked([name], [memory.host_memory(), array.host_memory()]),
+        page_locked([name], fresh=memory.host_memory(), filled=array.host_memory()),
         closing(open_device(name)) as device,
     ):
         np.save(f"{folder}/a.npy", a)

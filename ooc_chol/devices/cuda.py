@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Protocol, cast, final
@@ -448,31 +448,35 @@ class DeviceSource(AbstractSource):
 
 
 @contextmanager
-def page_locked(memories: list[NDArray[Any]]) -> Iterator[None]:
+def page_locked(fresh: Sequence[NDArray[Any]], filled: Sequence[NDArray[Any]]) -> Iterator[None]:
     """Page-lock host memory for the time of a run, so that copies reach it at full rate and without blocking.
 
     Parameters
     ----------
-    memories : list of array
-        Contiguous allocations; those that are page-locked already are left as they are.
+    fresh : sequence of array
+        Our own allocations, of which most pages were never touched; they are zeroed where they are touched.
+    filled : sequence of array
+        The user's arrays, of any strides; they are not written, not even with what they hold.
 
     Notes
     -----
-    About 0.025 s per GiB of memory that was touched before, and 0.35 s of one thread otherwise; hence memory is touched by
-    several threads first. Memory that the driver will not lock (a file mapping, say) is read through staging buffers instead.
+    About 0.025 s per GiB of memory that was touched before, and 0.35 s of one thread otherwise; hence fresh memory is touched by
+    several threads first. What is page-locked already is left as it is, and what the driver will not lock (a read-only file
+    mapping, say) is read through staging buffers.
     """
     locked: list[int] = []
     try:
-        for memory in memories:
+        for memory in (*fresh, *filled):
             if _runtime.pointerGetAttributes(memory.ctypes.data).type == _runtime.memoryTypeHost:
                 continue
-            low, high = _byte_bounds(memory)
-            _touch(low, high)
+            if any(memory is own for own in fresh):
+                _touch(memory)
+            low, high = np.lib.array_utils.byte_bounds(memory)
             try:
-                _runtime.hostRegister(low, high - low, _PORTABLE)
+                _runtime.hostRegister(int(low), int(high - low), _PORTABLE)
             except _runtime.CUDARuntimeError:
                 continue
-            locked.append(low)
+            locked.append(int(low))
         yield
     finally:
         for pointer in locked:
@@ -483,21 +487,8 @@ def page_locked(memories: list[NDArray[Any]]) -> Iterator[None]:
 _PORTABLE = 1
 
 
-def _byte_bounds(memory: NDArray[Any]) -> tuple[int, int]:
-    """First address and one past the last address of an array of any strides."""
-    low, high = np.lib.array_utils.byte_bounds(memory)
-    return int(low), int(high)
-
-
-def _touch(low: int, high: int) -> None:
-    """Read one byte of every page by several threads; faults of fresh memory are what page-locking waits for."""
-    import ctypes
-
-    pages: NDArray[np.uint8] = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))[::4096]
-    parts = np.array_split(pages, _TOUCHING_THREADS)
+def _touch(memory: NDArray[Any]) -> None:
+    """Write to every page of a contiguous allocation by several threads: page faults are what page-locking waits for."""
+    pages = memory.reshape(-1).view(np.uint8)[::4096]
     with ThreadPoolExecutor(_TOUCHING_THREADS) as pool:
-        list(pool.map(_touch_part, parts))
-
-
-def _touch_part(pages: NDArray[np.uint8]) -> None:
-    np.bitwise_or(pages, 0, out=pages)
+        list(pool.map(lambda part: part.fill(0), np.array_split(pages, _TOUCHING_THREADS)))

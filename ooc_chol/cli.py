@@ -89,7 +89,7 @@ def _add_factor_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory-budget", help="memory per device, such as '256 MiB' or '80 GB' (default: up to half of what is free)"
     )
-    parser.add_argument("--policy", default="planned", help="'planned' (default) or 'sync'")
+    parser.add_argument("--policy", default="planned", help="'planned' (default), 'sync', 'async', 'v1', 'v2' or 'v3'")
     parser.add_argument("--objective", default="seconds", help="'seconds' (default) or 'bytes'")
 
 

@@ -60,19 +60,21 @@ def cholesky(
     ----------
     a : (n, n) array, path, or source
         The matrix; only its lower triangle is read. A NumPy array of any stride order, a memmap, the path of a ``.npy`` file,
-        anything with ``shape``, ``dtype`` and slicing, or :func:`from_function`. float64 is taken as it is and float32 widened.
+        anything with ``shape``, ``dtype`` and slicing, a CuPy or DLPack array, or :func:`from_function`. float64 is taken as it
+        is and float32 widened.
     precision_threshold : float or None
         Not there yet: mixed precision per tile. None factors in FP64.
     tile_size : int or None
         Order of a tile; None chooses by size and budget.
     devices : str, sequence of str, int or None
-        Device names such as ``"host:0"``, a count, or None for the default.
+        Device names such as ``"cuda:0"`` or ``"host:0"``, a count, or None for every visible GPU, else the host.
     memory_budget : int, str or None
-        Bytes of memory per device, or text such as ``"256 MiB"``; None takes up to half of what is free.
+        Bytes of memory per device, or text such as ``"256 MiB"``; None takes up to half of what is free
+        on the host, and all but 2 GiB of what is free on a GPU.
     host_budget : int, str or None
         Most bytes of host memory for L when it is kept in memory; None takes what is free.
-    policy : {"planned", "sync"}
-        How tiles move; it never changes the result.
+    policy : {"planned", "sync", "async", "v1", "v2", "v3"}
+        How tiles move; it never changes the result. All but the first are those of the paper, for comparison.
     objective : {"seconds", "bytes"}
         What the plan makes least. Without measured rates seconds are unknown, and bytes are made least.
     fp64 : {"auto", "native"}
@@ -196,7 +198,7 @@ def plan(
 
 
 def arithmetic_key(the_plan: Plan) -> ArithmeticKey:
-    """The key of ``the_plan`` on this machine, with the BLAS threads that its workers will use."""
+    """The key of ``the_plan`` on this machine."""
     facts = device_facts(the_plan.devices)
     return ArithmeticKey(
         n=the_plan.grid.n,

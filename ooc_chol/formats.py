@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 
 @dataclass(frozen=True)
 class PrecisionFormat:
@@ -24,11 +22,6 @@ class PrecisionFormat:
     name: str
     itemsize: int
     unit_roundoff: float
-
-    @property
-    def dtype(self) -> np.dtype[np.float64]:
-        """The NumPy dtype that holds one entry."""
-        return np.dtype(np.float64)
 
 
 FP64 = PrecisionFormat("fp64", 8, 2.0**-53)

@@ -123,9 +123,9 @@ def measure_rates(tile_size: int, device: str = "host:0") -> Rates:
     everything.setdefault(identity, {})[str(tile_size)] = figures
     path = rates_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
+    unfinished = path.with_suffix(f".{os.getpid()}.partial")
+    unfinished.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(path)
     rates = stored_rates(TileGrid(tile_size, tile_size), "array", "memory", device)
     assert rates is not None
     return rates

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.config import emulation_variables, parse_bytes
+from ooc_chol.config import commit_override, emulation_variables, parse_bytes
 from ooc_chol.driver import cholesky
 from ooc_chol.factor import CholeskyFactor
 from ooc_chol.listing import devices as list_devices
@@ -221,8 +221,6 @@ def _result(
 
 def commit() -> str:
     """Commit of the checkout, ``OOC_CHOL_COMMIT`` where there is no git, else "unknown"."""
-    from ooc_chol.config import commit_override
-
     if (named := commit_override()) is not None:
         return named
     try:

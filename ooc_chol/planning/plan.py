@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ooc_chol.config import format_bytes
+from ooc_chol.formats import FP64
 from ooc_chol.planning.bounds import beaumont_bytes, compulsory_bytes
 from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.ownership import imbalance
@@ -127,7 +128,7 @@ class Plan:
     @property
     def compulsory_bytes(self) -> int:
         """Bytes of the lower triangle once."""
-        return compulsory_bytes(self.grid, 8)
+        return compulsory_bytes(self.grid, FP64.itemsize)
 
     @property
     def movement_bound_bytes(self) -> float:
@@ -136,7 +137,7 @@ class Plan:
         Where A is made on the device, reading it once is no bound, and counts off the other one, which may then be zero.
         """
         capacity = sum(budget.capacity_bytes for budget in self.budgets)
-        blocked = beaumont_bytes(self.grid.n, capacity, 8)
+        blocked = beaumont_bytes(self.grid.n, capacity, FP64.itemsize)
         if self.is_generated:
             return max(0.0, blocked - self.compulsory_bytes)
         return max(float(self.compulsory_bytes), blocked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ooc_chol.formats import FP64
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.planning.plan import Plan
 from ooc_chol.planning.program import STREAM_NAMES, Link, Program, Step, StepKind
@@ -46,7 +47,7 @@ def step_record(
         kind=_KINDS[step.kind],
         label=step.label,
         block=str(step.block),
-        fmt="fp64",
+        fmt=FP64.name,
         nbytes=step.nbytes,
         link=link_name(step.link, device),
         flops=flops(step.task, grid) if step.task is not None else 0,
@@ -74,8 +75,8 @@ def _resident(program: Program, grid: TileGrid) -> list[int]:
     """Bytes on the device after each step, in program order."""
     resident, total = [], 0
     for step in program.steps:
-        total -= sum(8 * grid.entries(*index) for index in step.evicts)
+        total -= sum(FP64.itemsize * grid.entries(*index) for index in step.evicts)
         if step.kind in (StepKind.FETCH, StepKind.GENERATE):
-            total += 8 * grid.entries(*step.tile)
+            total += FP64.itemsize * grid.entries(*step.tile)
         resident.append(total)
     return resident

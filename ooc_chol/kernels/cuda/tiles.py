@@ -16,10 +16,10 @@ from ooc_chol.interfaces import AbstractFlags, AbstractKernelSet, AbstractStream
 from ooc_chol.kernels import cuda as sizes
 
 _TRANSPOSE, _NO_TRANSPOSE = 1, 0
-_LEFT = 0
-_FILL_UPPER, _FILL_LOWER = 1, 0
+_RIGHT = 1
+_FILL_UPPER = 1
 _NON_UNIT = 0
-_ONE, _MINUS_ONE = np.array(1.0), np.array(-1.0)
+_ONE, _MINUS_ONE, _ZERO = np.array(1.0), np.array(-1.0), np.array(0.0)
 _NO_POSITION = np.iinfo(np.uint64).max
 _NO_PIVOT = np.iinfo(np.int32).max
 _THREADS = 256
@@ -105,10 +105,7 @@ class CudaFlags(AbstractFlags):
 class CudaKernels(AbstractKernelSet):
     """FP64 tile kernels of one CUDA device.
 
-    Parameters
-    ----------
-    None
-        :meth:`bind` gives it its workspace once the device has allocated it.
+    :meth:`bind` gives it its workspace once the device has allocated it.
 
     Notes
     -----
@@ -187,8 +184,7 @@ class CudaKernels(AbstractKernelSet):
                     stream, rows, width, c0, _MINUS_ONE, a_ik.data.ptr, nb, l_kk.data.ptr + 8 * c0 * nb, nb, _ONE, column, nb
                 )
             # X = C @ inv(L_bb).T; C -= X @ L_bb.T; X += C @ inv(L_bb).T
-            zero = np.array(0.0)
-            self._gemm(stream, rows, width, width, _ONE, column, nb, inverse, block, zero, self._strip, block)
+            self._gemm(stream, rows, width, width, _ONE, column, nb, inverse, block, _ZERO, self._strip, block)
             self._gemm(stream, rows, width, width, _MINUS_ONE, self._strip, block, l_bb, nb, _ONE, column, nb)
             self._gemm(stream, rows, width, width, _ONE, column, nb, inverse, block, _ONE, self._strip, block)
             _copy_2d(column, 8 * nb, self._strip, 8 * block, 8 * width, rows, stream)
@@ -232,7 +228,7 @@ class CudaKernels(AbstractKernelSet):
             width = min(block, nb - c0)
             # Column-major, L_bb.T X.T = I: the row-major result is inv(L_bb).
             cublas.dtrsm(
-                self._blas, 1, _FILL_UPPER, _NO_TRANSPOSE, _NON_UNIT, width, width, _ONE.ctypes.data,
+                self._blas, _RIGHT, _FILL_UPPER, _NO_TRANSPOSE, _NON_UNIT, width, width, _ONE.ctypes.data,
                 l_kk.data.ptr + 8 * (c0 * nb + c0), nb, at + 8 * number * block * block, block,
             )  # fmt: skip
         return at

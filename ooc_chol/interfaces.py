@@ -150,6 +150,63 @@ class AbstractKernelSet(ABC):
         """Flag tile ``packed`` when it (with ``lower``: its lower triangle) holds a NaN or an infinity."""
 
 
+class AbstractResidueKernels(ABC):
+    """Products of rows of L as exact integers, held as residues modulo small coprime numbers.
+
+    Row i of L is held as ``q_ik = round(2**e_i L_ik)``, one plane of int8 a modulus, canonical; an accumulator holds
+    ``sum_k q_ik q_jk`` as one plane of int32 a modulus. Arrays have shape ``(planes, rows, columns)`` with adjacent columns;
+    the strides of rows and planes are any. Every call enqueues on ``stream`` and returns at once, and calls for one array may
+    come on several streams that wait on each other. See :mod:`ooc_chol.residues` for the mathematics.
+    """
+
+    @abstractmethod
+    def open(self, n: int) -> None:
+        """Make the state of ``n`` matrix rows on the current device: exponents, limits and running sums, sums all zero."""
+
+    @abstractmethod
+    def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
+        """Exponents and limits of rows ``first, first + 1, ...`` from the diagonal of a square block of A.
+
+        A diagonal entry that is not a positive finite number gets exponent 0 and flags its row.
+        """
+
+    @abstractmethod
+    def convert(self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool) -> None:
+        """``out[p] = round(2**e_i L[i, k]) mod m_p`` for the matrix rows ``rows``.
+
+        With ``is_first``, add the squares to the rows' running sums and flag each row whose sum exceeds ``A_ii (1 + 2**-20)`` or
+        that holds a NaN: the sums wrap only for such a row, and A is not positive definite.
+        """
+
+    @abstractmethod
+    def product(
+        self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
+    ) -> None:
+        """``S (+)= left[p] @ right[p].T`` for every plane p; with ``lower``, at least the lower triangle of a square block.
+
+        No sum may have more than :data:`ooc_chol.residues.MOST_TERMS` terms since its last :meth:`fold`.
+        """
+
+    @abstractmethod
+    def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
+        """``S = S mod m_p``, canonical, in place."""
+
+    @abstractmethod
+    def reconstruct(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
+        """``A[i, j] -= sum_k q_ik q_jk / 2**(e_i + e_j)``, with one rounding to nearest even, for the rows and columns given."""
+
+    @abstractmethod
+    def copy_back(self, stream: AbstractStream) -> None:
+        """Enqueue the copy of the flags to the host behind the work of ``stream``."""
+
+    @abstractmethod
+    def flagged_row(self) -> int | None:
+        """Smallest flagged matrix row, as of the last copy; None if there is none."""
+
+    def close(self) -> None:  # noqa: B027 - not every one holds memory
+        """Release the rows' state; a second call does nothing."""
+
+
 class AbstractArena(ABC):
     """The one allocation of a device: equal slots, each as large as the largest tile."""
 

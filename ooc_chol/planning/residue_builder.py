@@ -1,0 +1,176 @@
+"""One device's residue program in the making: slots, and which steps must wait on which."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ooc_chol.errors import ScheduleError
+from ooc_chol.interfaces import BlockKey
+from ooc_chol.planning.program import StepKind, StreamKind
+from ooc_chol.planning.residency import Index
+from ooc_chol.planning.residue_steps import Operation, Place, Pool, ResidueLayout, ResidueProgram, ResidueStep, step_key
+
+_STREAMS = tuple(StreamKind)
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+@dataclass
+class _Uses:
+    """Latest steps that wrote and read a place: by stream here, by device and stream elsewhere."""
+
+    writers: dict[StreamKind, int] = field(default_factory=dict)
+    readers: dict[StreamKind, int] = field(default_factory=dict)
+    pullers: dict[int, int] = field(default_factory=dict)
+
+
+class ResidueProgramBuilder:
+    """Appends steps, with the waits that the places which they read and write call for.
+
+    Parameters
+    ----------
+    device : int
+        Number of the device in the plan.
+    layout : ResidueLayout
+        Its memory.
+
+    Notes
+    -----
+    Slots of a pool freed longest ago are used first, so that a copy seldom waits on a step that still reads the slot's old
+    content: spare slots are prefetch depth.
+    """
+
+    def __init__(self, device: int, layout: ResidueLayout) -> None:
+        self.device = device
+        self.layout = layout
+        self._steps: list[ResidueStep] = []
+        self._announced: set[int] = set()
+        pools: tuple[Pool, ...] = (Pool.TILE, Pool.TRANSIT, Pool.ACCUMULATOR)
+        self._free: dict[Pool, deque[int]] = {pool: deque(range(layout.slots(pool))) for pool in pools}
+        self._uses: dict[Place, _Uses] = {}
+        self._seen = [[-1] * len(StreamKind) for _ in StreamKind]
+        self._seen_elsewhere: dict[tuple[StreamKind, int], int] = {}
+        self._resident = 0
+        self._peak = 0
+        self._flops = 0
+
+    @property
+    def position(self) -> int:
+        """Position of the next step."""
+        return len(self._steps)
+
+    def build(self) -> ResidueProgram:
+        """The finished program."""
+        steps = tuple(
+            step._replace(announced=True) if position in self._announced else step for position, step in enumerate(self._steps)
+        )
+        return ResidueProgram(steps, self.layout, self._peak, self._flops)
+
+    def take(self, pool: Pool) -> Place:
+        """A free slot of ``pool``, the one freed longest ago.
+
+        Raises
+        ------
+        ScheduleError
+            There is none: the layout has too few.
+        """
+        if not self._free[pool]:
+            raise ScheduleError(f"all {self.layout.slots(pool)} slots of {pool.name} are taken; give more memory")
+        self.occupy(pool)
+        return Place(pool, self._free[pool].popleft())
+
+    def give(self, place: Place) -> None:
+        """Free a slot; the step that uses it next will wait for what still reads it."""
+        self._free[place.pool].append(place.slot)
+        self.vacate(place.pool)
+
+    def occupy(self, pool: Pool) -> None:
+        """Count one slot more in use."""
+        self._resident += self.layout.slot_bytes(pool)
+        self._peak = max(self._peak, self._resident)
+
+    def vacate(self, pool: Pool) -> None:
+        """Count one slot less in use."""
+        self._resident -= self.layout.slot_bytes(pool)
+
+    def add(
+        self,
+        kind: StepKind,
+        stream: StreamKind,
+        tile: Index,
+        version: int,
+        operation: Operation,
+        *,
+        nbytes: int = 0,
+        flops: int = 0,
+        reads: Sequence[Place] = (),
+        writes: Sequence[Place] = (),
+        awaits: Iterable[BlockKey] = (),
+    ) -> int:
+        """Append a step; returns its position."""
+        position = len(self._steps)
+        before: dict[StreamKind, int] = {}
+        elsewhere: dict[int, int] = {}
+        for place in reads:
+            _latest(before, self._of(place).writers)
+        for place in writes:
+            uses = self._of(place)
+            _latest(before, uses.writers)
+            _latest(before, uses.readers)
+            _latest(elsewhere, uses.pullers)
+        waits = self._reduce(stream, before)
+        keys = (*awaits, *self._reduce_elsewhere(stream, elsewhere))
+        for place in reads:
+            self._of(place).readers[stream] = position
+        for place in writes:
+            uses = self._of(place)
+            uses.writers[stream] = position
+            uses.pullers.clear()
+        self._flops += flops
+        self._steps.append(ResidueStep(kind, stream, tile, version, operation, nbytes, flops, waits, keys, self._resident))
+        return position
+
+    def pulled(self, place: Place, device: int, position: int) -> None:
+        """Note that step ``position`` of another device reads ``place`` here: its next writer must await that step."""
+        self._of(place).pullers[device] = position
+
+    def makers(self, place: Place) -> list[BlockKey]:
+        """The steps that made what ``place`` holds, for another device to await; they will be announced."""
+        positions = list(self._of(place).writers.values())
+        self._announced.update(positions)
+        return [step_key(self.device, position) for position in positions]
+
+    def announce(self, position: int) -> None:
+        """Another device awaits step ``position``."""
+        self._announced.add(position)
+
+    def _of(self, place: Place) -> _Uses:
+        return self._uses.setdefault(place, _Uses())
+
+    def _reduce(self, stream: StreamKind, before: dict[StreamKind, int]) -> tuple[int, ...]:
+        """The latest step of each other stream, unless ``stream`` has waited for it or a later one already."""
+        seen, waits = self._seen[stream], []
+        for other in _STREAMS:
+            position = before.get(other, -1)
+            if other is not stream and position > seen[other]:
+                seen[other] = position
+                waits.append(position)
+        return tuple(waits)
+
+    def _reduce_elsewhere(self, stream: StreamKind, elsewhere: dict[int, int]) -> list[BlockKey]:
+        """Other devices' pulls that ``stream`` has not waited for yet; a device pulls on one stream."""
+        keys = []
+        for device, position in elsewhere.items():
+            if position > self._seen_elsewhere.get((stream, device), -1):
+                self._seen_elsewhere[stream, device] = position
+                keys.append(step_key(device, position))
+        return keys
+
+
+def _latest(into: dict[_Key, int], more: dict[_Key, int]) -> None:
+    """Keep the later position of each."""
+    for key, position in more.items():
+        if position > into.get(key, -1):
+            into[key] = position

@@ -1,0 +1,471 @@
+"""The left-looking order through residues: panels, row by row, each row's strips against the panel's own.
+
+For panel ``[k0, k1)`` every device holds the residues of the panel's own rows, strip by strip. Each tile row m below sweeps its
+own strips past them once: ``S[m, c] = sum_k q_mk q_ck`` for all c of the panel, in long products. Then the row is finished
+column by column: the products inside the panel, ``A[m, c] - S[m, c]`` reconstructed, TRSM, and its residues for what comes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ooc_chol.errors import ScheduleError
+from ooc_chol.interfaces import BlockKey
+from ooc_chol.planning.panels import Panel
+from ooc_chol.planning.program import StepKind, StreamKind
+from ooc_chol.planning.residency import NEVER, Index
+from ooc_chol.planning.residue_builder import ResidueProgramBuilder
+from ooc_chol.planning.residue_steps import (
+    Convert,
+    Fold,
+    Invert,
+    Load,
+    Place,
+    Pool,
+    Potrf,
+    Product,
+    Pull,
+    Reconstruct,
+    ResidueLayout,
+    ResidueProgram,
+    Store,
+    Trsm,
+)
+from ooc_chol.residues import MOST_TERMS
+from ooc_chol.tasks import Task, TaskKind, finish, flops
+from ooc_chol.tiling import TileGrid
+
+#: Streams on which rows are finished, one row after the other on each: one row alone is a chain that leaves a GPU half idle.
+FINISHING = (StreamKind.FINISH, StreamKind.FINISH_1, StreamKind.FINISH_2)
+#: Inverted diagonal tiles that the kernels keep.
+INVERSES = 24
+
+
+class _Job(NamedTuple):
+    """Tile row ``row`` in panel number ``panel``."""
+
+    panel: int
+    row: int
+
+
+class _Strip(NamedTuple):
+    """Tile row ``row``, chunk ``chunk`` of its tile columns."""
+
+    row: int
+    chunk: int
+
+
+def residue_panels(nt: int, width: int, layout: ResidueLayout) -> tuple[Panel, ...]:
+    """Panels of at most ``width`` columns that end at chunk boundaries, narrower where their own rows' strips would not fit.
+
+    Parameters
+    ----------
+    nt : int
+        Tile rows.
+    width : int
+        Most tile columns.
+    layout : ResidueLayout
+        Its strips must hold, beside two that stream through, those of the panel's own rows.
+    """
+    panels, k0 = [], 0
+    while k0 < nt:
+        room = layout.chunk - k0 % layout.chunk
+        strips_a_row = k0 // layout.chunk + 1
+        w = max(1, min(width, room, nt - k0, (layout.strips - 2) // strips_a_row))
+        if k0 + w < nt and w < room:
+            w = max(1, min(w, -(-room // -(-room // w))))  # equal panels within a chunk
+        panels.append(Panel(k0, w, 1))
+        k0 += w
+    return tuple(panels)
+
+
+class _DevicePlan:
+    """Strips and tiles on one device while its program is being made.
+
+    The panel's own strips stand at the first slots, chunk by chunk and row by row, so that one product takes all rows of a chunk.
+    All other slots are loose: rows that stream through, kept by next use for when they stream again or become own rows.
+    """
+
+    def __init__(self, builder: ResidueProgramBuilder, uses: dict[_Strip, list[int]]) -> None:
+        self.builder = builder
+        self.uses = uses
+        self.now = 0
+        self.slot: dict[_Strip, int] = {}
+        self.valid: dict[_Strip, int] = {}
+        self.loose: list[int] = []
+        self.panel = Panel(0, 1, 1)
+        self.diagonal: dict[int, Place] = {}
+        self.rows_finished = 0
+
+    def next_use(self, strip: _Strip) -> int:
+        """The job after this one that uses ``strip``."""
+        jobs = self.uses.get(strip, [])
+        at = bisect_right(jobs, self.now)
+        return jobs[at] if at < len(jobs) else NEVER
+
+    def begin(self, panel: Panel) -> None:
+        """Give the first slots to the strips of ``panel``'s own rows."""
+        first_loose = panel.width * (panel.k0 // self.builder.layout.chunk + 1)
+        for strip in [strip for strip, slot in self.slot.items() if slot < first_loose or self.next_use(strip) == NEVER]:
+            self.drop(strip)
+        self.panel = panel
+        taken = set(self.slot.values())
+        self.loose = [slot for slot in range(first_loose, self.builder.layout.strips) if slot not in taken]
+
+    def home(self, strip: _Strip) -> int | None:
+        """Slot of a strip of the panel's own rows; None for other rows."""
+        at = strip.row - self.panel.k0
+        return strip.chunk * self.panel.width + at if 0 <= at < self.panel.width else None
+
+    def put(self, strip: _Strip, slot: int) -> None:
+        """Let ``strip``, empty as yet, take ``slot``."""
+        self.slot[strip] = slot
+        self.valid[strip] = 0
+        self.builder.occupy(Pool.STRIP)
+
+    def loose_slot(self, needed: set[_Strip]) -> int:
+        """A loose slot, that of the strip whose next use is farthest if all are taken; far slots first."""
+        if not self.loose:
+            others = [strip for strip in self.slot if strip not in needed and self.home(strip) is None]
+            if not others:
+                raise ScheduleError(f"{self.builder.layout.strips} strips are too few for these panels; give more memory")
+            self.drop(max(others, key=lambda strip: (self.next_use(strip), strip)))
+        return self.loose.pop()
+
+    def drop(self, strip: _Strip) -> None:
+        """Free the slot of a strip."""
+        slot = self.slot.pop(strip)
+        del self.valid[strip]
+        if self.home(strip) is None:
+            self.loose.append(slot)
+            self.loose.sort()
+        self.builder.vacate(Pool.STRIP)
+
+
+class ResidueScheduler:
+    """Makes the programs of all devices of a residue factorization.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        The tiles.
+    owners : sequence of int
+        Device of each tile row.
+    panels : sequence of Panel
+        Panels that do not cross chunk boundaries.
+    layout : ResidueLayout
+        Memory of each device.
+    source_itemsize : int or None
+        Bytes per entry that a read of A moves; None when a tile function makes A on the device.
+    pulls : bool
+        Whether devices copy strips from each other; else every strip that a device does not make comes from the store.
+
+    Notes
+    -----
+    Steps of all devices are planned in one order in which each depends on earlier ones only, so that the devices cannot wait on
+    each other for ever.
+    """
+
+    def __init__(
+        self,
+        grid: TileGrid,
+        owners: Sequence[int],
+        panels: Sequence[Panel],
+        layout: ResidueLayout,
+        source_itemsize: int | None,
+        *,
+        pulls: bool = True,
+    ) -> None:
+        self._grid = grid
+        self._owners = owners
+        self._panels = panels
+        self._layout = layout
+        self._source_itemsize = source_itemsize
+        self._pulls = pulls
+        n_devices = max(owners) + 1
+        self._jobs = [self._jobs_of(device) for device in range(n_devices)]
+        self._devices = [
+            _DevicePlan(ResidueProgramBuilder(device, layout), self._uses_of(self._jobs[device])) for device in range(n_devices)
+        ]
+        self._slot_of_diagonal_inverse: list[dict[int, int]] = [{} for _ in range(n_devices)]
+
+    def programs(self) -> tuple[ResidueProgram, ...]:
+        """The programs of all devices."""
+        for number, panel in enumerate(self._panels):
+            own = range(panel.k0, panel.k0 + panel.width)
+            for device in self._devices:
+                device.begin(panel)
+            for row in own:
+                self._run_job(self._owners[row], _Job(number, row))
+            for at, jobs in enumerate(self._jobs):
+                for job in jobs:
+                    if job.panel == number and job.row not in own:
+                        self._run_job(at, job)
+            for device in self._devices:
+                for place in device.diagonal.values():
+                    device.builder.give(place)
+                device.diagonal.clear()
+        return tuple(device.builder.build() for device in self._devices)
+
+    def _jobs_of(self, device: int) -> list[_Job]:
+        """A device's rows of each panel: the panel's own, then the next panel's, then the rest in snake order."""
+        jobs = []
+        for number, panel in enumerate(self._panels):
+            k1 = panel.k0 + panel.width
+            following = self._panels[number + 1].width if number + 1 < len(self._panels) else 0
+            rest = [m for m in range(k1 + following, self._grid.nt) if self._owners[m] == device]
+            near = [m for m in range(panel.k0, k1 + following) if self._owners[m] == device]
+            jobs += [_Job(number, m) for m in (*near, *(rest[::-1] if number % 2 else rest))]
+        return jobs
+
+    def _uses_of(self, jobs: Sequence[_Job]) -> dict[_Strip, list[int]]:
+        """The jobs that use each strip, ascending."""
+        uses: dict[_Strip, list[int]] = {}
+        for at, job in enumerate(jobs):
+            panel = self._panels[job.panel]
+            columns = range(panel.k0, min(job.row, panel.k0 + panel.width - 1) + 1)
+            for chunk in range(panel.k0 // self._layout.chunk + 1):
+                for row in {job.row, *columns}:
+                    uses.setdefault(_Strip(row, chunk), []).append(at)
+        return uses
+
+    def _run_job(self, number: int, job: _Job) -> None:
+        """One tile row of one panel: its long products, then its tiles made final one after the other."""
+        device, panel, row = self._devices[number], self._panels[job.panel], job.row
+        device.now = self._jobs[number].index(job)
+        columns = range(panel.k0, min(row + 1, panel.k0 + panel.width))
+        accumulator = device.builder.take(Pool.ACCUMULATOR)
+        terms = self._sweep(device, row, columns, accumulator)
+        stream = FINISHING[device.rows_finished % len(FINISHING)]
+        device.rows_finished += 1
+        for column in columns:
+            self._finish_tile(device, row, column, columns.start, accumulator, terms, stream)
+        device.builder.give(accumulator)
+
+    def _sweep(self, device: _DevicePlan, row: int, columns: range, accumulator: Place) -> int:
+        """``S[row, c] = sum_k q_row,k q_ck`` over all k before the panel; returns the terms since the last fold."""
+        k0, chunk, terms = columns.start, self._layout.chunk, 0
+        for q in range(-(-k0 // chunk)):
+            depth = min(chunk, k0 - q * chunk)
+            needed = {_Strip(row, q), *(_Strip(c, q) for c in columns)}
+            left = self._ensure(device, _Strip(row, q), depth, needed)
+            rights = [left if c == row else self._ensure(device, _Strip(c, q), depth, needed) for c in columns]
+            if terms + depth * self._grid.nb > MOST_TERMS:
+                self._fold(device, row, columns, accumulator)
+                terms = self._layout.basis.moduli[0]
+            for first, count in _runs(rights, row in columns):
+                at = columns[first]
+                self._product(
+                    device, row, at, count, accumulator, at - k0, left, rights[first], 0, depth, q > 0, StreamKind.COMPUTE
+                )
+            terms += depth * self._grid.nb
+        return terms
+
+    def _ensure(self, device: _DevicePlan, strip: _Strip, depth: int, needed: set[_Strip]) -> int:
+        """Slot of ``strip``, its first ``depth`` tile columns valid: kept, pulled from its owner, or fetched and converted."""
+        home = device.home(strip)
+        if home is not None and device.slot.get(strip, home) != home:
+            self._move_home(device, strip, home)
+        if strip not in device.slot:
+            device.put(strip, device.loose_slot(needed) if home is None else home)
+        slot, have = device.slot[strip], device.valid[strip]
+        if have < depth:
+            holder = self._devices[self._owners[strip.row]]
+            if self._pulls and holder is not device and holder.valid.get(strip, 0) >= depth:
+                self._pull_strip(device, holder, strip, have, depth)
+            else:
+                for column in range(have, depth):
+                    self._fetch(device, strip, column)
+            device.valid[strip] = depth
+        return slot
+
+    def _move_home(self, device: _DevicePlan, strip: _Strip, home: int) -> None:
+        """Copy a strip that streamed through before to its place among the panel's own."""
+        valid, source = device.valid[strip], Place(Pool.STRIP, device.slot[strip])
+        work = Pull(device.builder.device, source, Place(Pool.STRIP, home), 0, valid)
+        where = strip.row, strip.chunk
+        device.builder.add(StepKind.COMPUTE, StreamKind.PEER, where, 0, work, reads=(source,), writes=(Place(Pool.STRIP, home),))
+        device.loose.append(source.slot)
+        device.loose.sort()
+        device.slot[strip] = home
+
+    def _fetch(self, device: _DevicePlan, strip: _Strip, column: int) -> None:
+        """Fetch one tile of L from the store and convert it."""
+        builder, tile = device.builder, (strip.row, strip.chunk * self._layout.chunk + column)
+        place, slot = builder.take(Pool.TRANSIT), device.slot[strip]
+        version, nbytes = tile[1] + 1, 8 * self._grid.entries(*tile)
+        key = BlockKey("L", tile, version)
+        builder.add(StepKind.FETCH, StreamKind.COPY_IN, tile, version, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,))
+        self._convert(device, tile, place, slot, column, StreamKind.CONVERT, is_first=False)
+        builder.give(place)
+
+    def _convert(
+        self, device: _DevicePlan, tile: Index, place: Place, slot: int, column: int, stream: StreamKind, *, is_first: bool
+    ) -> None:
+        """Tile to residues."""
+        work = Convert(place, slot, column, is_first)
+        strip = Place(Pool.STRIP, slot)
+        device.builder.add(StepKind.COMPUTE, stream, tile, tile[1] + 1, work, reads=(place,), writes=(strip,))
+
+    def _pull_strip(self, device: _DevicePlan, holder: _DevicePlan, strip: _Strip, start: int, stop: int) -> None:
+        """Copy tile columns of a strip from the device that holds it."""
+        source, place = Place(Pool.STRIP, holder.slot[strip]), Place(Pool.STRIP, device.slot[strip])
+        nbytes = self._layout.moduli * self._grid.size(strip.row) * (stop - start) * self._grid.nb
+        self._pull(device, holder, (strip.row, strip.chunk), source, place, (start, stop), nbytes)
+
+    def _pull(
+        self,
+        device: _DevicePlan,
+        holder: _DevicePlan,
+        tile: Index,
+        source: Place,
+        place: Place,
+        part: tuple[int, int],
+        nbytes: int,
+    ) -> None:
+        """Copy from another device once it is made there; the slot there is written next only after this copy."""
+        work = Pull(holder.builder.device, source, place, *part)
+        awaits = holder.builder.makers(source)
+        builder = device.builder
+        position = builder.add(StepKind.PULL, StreamKind.PEER, tile, 0, work, nbytes=nbytes, writes=(place,), awaits=awaits)
+        holder.builder.pulled(source, builder.device, position)
+        builder.announce(position)
+
+    def _product(
+        self,
+        device: _DevicePlan,
+        row: int,
+        column: int,
+        count: int,
+        accumulator: Place,
+        at: int,
+        left: int,
+        right: int,
+        start: int,
+        stop: int,
+        accumulates: bool,
+        stream: StreamKind,
+    ) -> None:
+        """One product of a strip with ``count`` neighbouring ones."""
+        grid, lower = self._grid, row == column
+        work = Product(accumulator.slot, at, count, left, right, start, stop, accumulates, lower)
+        rows, inner = grid.size(row), (stop - start) * grid.nb
+        columns = sum(grid.size(column + offset) for offset in range(count))
+        counted = rows * rows * inner if lower else 2 * rows * columns * inner
+        reads = [Place(Pool.STRIP, slot) for slot in dict.fromkeys((left, *range(right, right + count)))]
+        device.builder.add(StepKind.COMPUTE, stream, (row, column), 0, work, flops=counted, reads=reads, writes=(accumulator,))
+
+    def _fold(self, device: _DevicePlan, row: int, columns: range, accumulator: Place) -> None:
+        """Keep the int32 sums from overflowing."""
+        work = Fold(accumulator.slot, 0, len(columns))
+        device.builder.add(StepKind.COMPUTE, StreamKind.COMPUTE, (row, columns.start), 0, work, writes=(accumulator,))
+
+    def _finish_tile(
+        self, device: _DevicePlan, row: int, column: int, k0: int, accumulator: Place, terms: int, stream: StreamKind
+    ) -> None:
+        """``A[row, column] - S``, then POTRF or TRSM, its residues, and its way to the store."""
+        builder, at = device.builder, column - k0
+        chunk = self._layout.chunk
+        inside = column - k0
+        if inside:
+            strip, base = _Strip(row, k0 // chunk), k0 // chunk * chunk
+            needed = {strip, *(_Strip(c, strip.chunk) for c in range(k0, column + 1))}
+            left = self._ensure(device, strip, column - base, needed)
+            right = left if row == column else self._ensure(device, _Strip(column, strip.chunk), column - base, needed)
+            if terms + inside * self._grid.nb > MOST_TERMS:
+                work = Fold(accumulator.slot, at, 1)
+                builder.add(StepKind.COMPUTE, stream, (row, column), 0, work, writes=(accumulator,))
+            self._product(device, row, column, 1, accumulator, at, left, right, k0 - base, column - base, terms > 0, stream)
+        place = self._load_a(device, (row, column))
+        if inside or terms:
+            recon = Reconstruct(accumulator.slot, at, place)
+            builder.add(StepKind.COMPUTE, stream, (row, column), column, recon, reads=(accumulator,), writes=(place,))
+        if row == column:
+            self._potrf(device, column, place, stream)
+            self._write(device, (row, column), place)
+        else:
+            self._trsm(device, (row, column), place, stream)
+            self._keep(device, (row, column), place, stream)
+            self._write(device, (row, column), place)
+            builder.give(place)
+
+    def _load_a(self, device: _DevicePlan, tile: Index) -> Place:
+        """Bring a tile of A, or make it there."""
+        place, builder = device.builder.take(Pool.TILE), device.builder
+        if self._source_itemsize is None:
+            builder.add(StepKind.GENERATE, StreamKind.CONVERT, tile, 0, Load(place), writes=(place,))
+        else:
+            nbytes = self._source_itemsize * self._grid.entries(*tile)
+            builder.add(StepKind.FETCH, StreamKind.COPY_IN, tile, 0, Load(place), nbytes=nbytes, writes=(place,))
+        return place
+
+    def _potrf(self, device: _DevicePlan, column: int, place: Place, stream: StreamKind) -> None:
+        """POTRF, and what TRSM needs of it; the diagonal tile stays until its panel is done."""
+        counted = flops(finish(column, column), self._grid)
+        device.builder.add(StepKind.COMPUTE, stream, (column, column), column + 1, Potrf(place), flops=counted, writes=(place,))
+        self._invert(device, column, place, stream)
+        device.diagonal[column] = place
+
+    def _invert(self, device: _DevicePlan, column: int, place: Place, stream: StreamKind) -> None:
+        """Prepare TRSM with a diagonal tile."""
+        if column + 1 == self._grid.nt:
+            return
+        inverse = Place(Pool.INVERSE, column % INVERSES)
+        work = Invert(place, inverse.slot)
+        device.builder.add(StepKind.COMPUTE, stream, (column, column), column + 1, work, reads=(place,), writes=(inverse,))
+
+    def _trsm(self, device: _DevicePlan, tile: Index, place: Place, stream: StreamKind) -> None:
+        """TRSM with the diagonal tile of its column, brought here if another device made it."""
+        column = tile[1]
+        if column not in device.diagonal:
+            self._bring_diagonal(device, column)
+        diagonal, inverse = device.diagonal[column], Place(Pool.INVERSE, column % INVERSES)
+        counted = flops(Task(TaskKind.TRSM, *tile, column), self._grid)
+        work = Trsm(place, diagonal, inverse.slot)
+        device.builder.add(
+            StepKind.COMPUTE, stream, tile, column + 1, work, flops=counted, reads=(diagonal, inverse), writes=(place,)
+        )
+
+    def _bring_diagonal(self, device: _DevicePlan, column: int) -> None:
+        """A diagonal tile from the device that made it, or from the store."""
+        place, builder, tile = device.builder.take(Pool.TILE), device.builder, (column, column)
+        holder, nbytes = self._devices[self._owners[column]], 8 * self._grid.entries(column, column)
+        if self._pulls:
+            self._pull(device, holder, tile, holder.diagonal[column], place, (0, 1), nbytes)
+        else:
+            key = BlockKey("L", tile, column + 1)
+            builder.add(
+                StepKind.FETCH, StreamKind.COPY_IN, tile, column + 1, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,)
+            )
+        device.diagonal[column] = place
+        self._invert(device, column, place, StreamKind.CONVERT)
+
+    def _keep(self, device: _DevicePlan, tile: Index, place: Place, stream: StreamKind) -> None:
+        """Residues of a final tile: for the products inside the panel, and for later panels while there is room."""
+        row, column = tile
+        chunk = self._layout.chunk
+        strip, base = _Strip(row, column // chunk), column // chunk * chunk
+        needed = {strip}
+        if strip not in device.slot or device.valid[strip] < column - base:
+            self._ensure(device, strip, column - base, needed)
+        self._convert(device, tile, place, device.slot[strip], column - base, stream, is_first=True)
+        device.valid[strip] = column - base + 1
+
+    def _write(self, device: _DevicePlan, tile: Index, place: Place) -> None:
+        """The final tile to its store."""
+        nbytes = 8 * self._grid.entries(*tile)
+        device.builder.add(StepKind.WRITE, StreamKind.COPY_OUT, tile, tile[1] + 1, Store(place), nbytes=nbytes, reads=(place,))
+
+
+def _runs(slots: Sequence[int], last_apart: bool) -> list[tuple[int, int]]:
+    """First position and length of each run of consecutive slots; with ``last_apart`` the last one, the row's own, alone."""
+    runs: list[tuple[int, int]] = []
+    end = len(slots) - 1 if last_apart else len(slots)
+    for at in range(end):
+        if runs and slots[at] == slots[at - 1] + 1:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((at, 1))
+    return [*runs, (end, 1)] if last_apart else runs

@@ -1,0 +1,261 @@
+"""What a device does in a factorization through residues: pools of slots, operations on them, and steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from ooc_chol.interfaces import BlockKey
+from ooc_chol.planning.program import Link, StepKind, StreamKind
+from ooc_chol.planning.residency import Index
+from ooc_chol.residues import ResidueBasis
+
+
+class Pool(IntEnum):
+    """Kinds of slots."""
+
+    TILE = 0  #: FP64 tiles of A that become tiles of L, and diagonal tiles
+    TRANSIT = 1  #: FP64 tiles of L between the store and their conversion
+    STRIP = 2  #: residues of one tile row by one chunk of tile columns
+    ACCUMULATOR = 3  #: sums in residues of one tile row by a panel's tile columns
+    INVERSE = 4  #: inverted diagonal blocks, kept by the kernels
+
+
+class Place(NamedTuple):
+    """One slot of one pool."""
+
+    pool: Pool
+    slot: int
+
+
+@dataclass(frozen=True)
+class ResidueLayout:
+    """How the memory of a device is divided.
+
+    Parameters
+    ----------
+    moduli : int
+        Number of moduli.
+    nb : int
+        Order of a tile.
+    chunk : int
+        Tile columns of a strip: K of one product is at most ``chunk * nb``.
+    width : int
+        Most tile columns of a panel.
+    tiles, transit, strips, accumulators : int
+        Slots of each pool.
+    """
+
+    moduli: int
+    nb: int
+    chunk: int
+    width: int
+    tiles: int
+    transit: int
+    strips: int
+    accumulators: int
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of an FP64 tile."""
+        return 8 * self.nb * self.nb
+
+    @property
+    def strip_bytes(self) -> int:
+        """Bytes of a strip: one byte an entry and modulus."""
+        return self.moduli * self.nb * self.nb * self.chunk
+
+    @property
+    def accumulator_bytes(self) -> int:
+        """Bytes of an accumulator: four bytes an entry and modulus."""
+        return 4 * self.moduli * self.nb * self.nb * self.width
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of all slots."""
+        tiles = (self.tiles + self.transit) * self.tile_bytes
+        return tiles + self.strips * self.strip_bytes + self.accumulators * self.accumulator_bytes
+
+    @property
+    def basis(self) -> ResidueBasis:
+        """The moduli."""
+        return ResidueBasis(self.moduli)
+
+    def slots(self, pool: Pool) -> int:
+        """Slots of one pool; the kernels keep as many inverses as they need."""
+        return {Pool.TILE: self.tiles, Pool.TRANSIT: self.transit, Pool.STRIP: self.strips, Pool.ACCUMULATOR: self.accumulators}[
+            pool
+        ]
+
+    def slot_bytes(self, pool: Pool) -> int:
+        """Bytes of one slot of a pool."""
+        return {Pool.STRIP: self.strip_bytes, Pool.ACCUMULATOR: self.accumulator_bytes}.get(pool, self.tile_bytes)
+
+
+class Load(NamedTuple):
+    """A tile into ``place``: from its store, or made there."""
+
+    place: Place
+
+
+class Store(NamedTuple):
+    """The tile in ``place`` to its store."""
+
+    place: Place
+
+
+class Convert(NamedTuple):
+    """The tile in ``place`` becomes tile column ``column`` of strip slot ``strip``."""
+
+    place: Place
+    strip: int
+    column: int
+    is_first: bool
+
+
+class Product(NamedTuple):
+    """``S[:, column:column + n_columns] (+)= strip[left] @ strips[right:right + n_columns].T`` over tile columns ``start:stop``."""
+
+    accumulator: int
+    column: int
+    n_columns: int
+    left: int
+    right: int
+    start: int
+    stop: int
+    accumulates: bool
+    lower: bool
+
+
+class Fold(NamedTuple):
+    """``S[:, column:column + n_columns]`` becomes its canonical residues."""
+
+    accumulator: int
+    column: int
+    n_columns: int
+
+
+class Reconstruct(NamedTuple):
+    """``A[i, j] -= S[:, column]`` for the tile in ``place``."""
+
+    accumulator: int
+    column: int
+    place: Place
+
+
+class Potrf(NamedTuple):
+    """POTRF of the tile in ``place``."""
+
+    place: Place
+
+
+class Invert(NamedTuple):
+    """What TRSM needs of the diagonal tile in ``place``, kept as number ``slot``."""
+
+    place: Place
+    slot: int
+
+
+class Trsm(NamedTuple):
+    """TRSM of the tile in ``place`` with the diagonal tile in ``diagonal``."""
+
+    place: Place
+    diagonal: Place
+    slot: int
+
+
+class Pull(NamedTuple):
+    """Copy from another device's ``source``: a tile, or tile columns ``start:stop`` of a strip."""
+
+    device: int
+    source: Place
+    place: Place
+    start: int
+    stop: int
+
+
+Operation: TypeAlias = Load | Store | Convert | Product | Fold | Reconstruct | Potrf | Invert | Trsm | Pull
+
+
+class ResidueStep(NamedTuple):
+    """One operation on one stream.
+
+    ``tile`` is the tile that it makes, brings or writes; of a product the tile row and the first tile column; of a strip its row
+    and chunk. ``waits`` are earlier steps of the same program, ``awaits`` values that must be enqueued: tiles in the store, or
+    steps of other devices. ``resident`` are bytes of slots in use behind it; another device awaits an ``announced`` step.
+    """
+
+    kind: StepKind
+    stream: StreamKind
+    tile: Index
+    version: int
+    operation: Operation
+    nbytes: int
+    flops: int
+    waits: tuple[int, ...]
+    awaits: tuple[BlockKey, ...]
+    resident: int
+    announced: bool = False
+
+    @property
+    def block(self) -> BlockKey:
+        """The value that the step brings, makes or writes."""
+        return BlockKey("L", self.tile, self.version)
+
+    @property
+    def link(self) -> Link | None:
+        """The link that its bytes cross."""
+        if self.kind is StepKind.FETCH:
+            return Link.SOURCE if self.version == 0 else Link.FETCH
+        if self.kind is StepKind.PULL:
+            return Link.PEER
+        return Link.WRITE if self.kind is StepKind.WRITE else None
+
+    @property
+    def label(self) -> str:
+        """Short name for traces."""
+        name, where = type(self.operation).__name__.lower(), f"({self.tile[0]}, {self.tile[1]})"
+        if isinstance(self.operation, Load):
+            name = self.kind.name.lower()
+        elif isinstance(self.operation, Store):
+            name = "write"
+        elif isinstance(self.operation, Product):
+            work = self.operation
+            return f"product {where} x {work.n_columns}, {work.stop - work.start} tiles of K"
+        return f"{name} {where}"
+
+
+def step_key(device: int, position: int) -> BlockKey:
+    """Name under which other devices await step ``position`` of ``device``."""
+    return BlockKey("step", (device, position), 0)
+
+
+@dataclass(frozen=True)
+class ResidueProgram:
+    """All steps of one device in the order in which they are enqueued.
+
+    Parameters
+    ----------
+    steps : tuple of ResidueStep
+        The steps.
+    layout : ResidueLayout
+        Its memory.
+    peak_bytes : int
+        Most bytes of slots in use at once.
+    flops : int
+        Flops counted.
+    """
+
+    steps: tuple[ResidueStep, ...]
+    layout: ResidueLayout
+    peak_bytes: int
+    flops: int
+
+    def link_bytes(self) -> tuple[int, ...]:
+        """Planned bytes over each :class:`Link`."""
+        totals = [0] * len(Link)
+        for step in self.steps:
+            if step.link is not None:
+                totals[step.link] += step.nbytes
+        return tuple(totals)

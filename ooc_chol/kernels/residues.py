@@ -1,0 +1,236 @@
+"""Residue kernels of a host device: an exact integer model, in NumPy, of what the CUDA kernels compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, TypeAlias, cast, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.errors import ScheduleError
+from ooc_chol.interfaces import AbstractResidueKernels, AbstractStream, Tile
+from ooc_chol.kernels.team import ThreadTeam
+from ooc_chol.kernels.words import Words, digits_of, rounded
+from ooc_chol.residues import ROW_SLACK, ResidueBasis
+
+Floats: TypeAlias = NDArray[np.float64]
+#: Rows of one job: the temporary arrays of a job stay in a core's cache.
+_ROWS = 64
+#: Terms of which a float32 sum is exact: ``2**10`` products of at most ``2**14``.
+_EXACT_TERMS = 1 << 10
+#: First magnitude that no int64 holds, and first scaled entry of A to which a reconstructed sum is not added exactly.
+_TOO_LARGE, _NO_INTEGER = 2.0**63, 2.0**126
+
+
+class HostStream(Protocol):
+    """What the kernels need of a stream of the host device."""
+
+    def enqueue(self, operation: Callable[[], None]) -> None:
+        """Run ``operation`` on the stream's thread behind all earlier ones; an exception becomes the stream's error."""
+
+
+@final
+class HostResidueKernels(AbstractResidueKernels):
+    """Residues as NumPy arrays: int8 strips, int32 accumulators, float64 tiles, of any strides.
+
+    Parameters
+    ----------
+    moduli : int
+        Number of moduli.
+    threads : int
+        Threads that share the rows of a call. Each makes BLAS calls of its own, which should be limited to one thread.
+
+    Notes
+    -----
+    Every result is exact or rounded once: it depends neither on ``threads`` nor on the order of sums, and CUDA's is the same.
+    The running sums alone are rounded in their own order here and there, 2**32 times finer than what they are compared with.
+    """
+
+    def __init__(self, moduli: int, threads: int = 1) -> None:
+        self.basis = ResidueBasis(moduli)
+        self._team = ThreadTeam(threads)
+        self._exponents: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self._limits: Floats = np.zeros(0)
+        self._sums: Floats = np.zeros(0)
+        self._flagged: NDArray[np.bool_] = np.zeros(0, dtype=bool)
+
+    def open(self, n: int) -> None:
+        """Make the state of ``n`` matrix rows, sums all zero."""
+        self._exponents = np.zeros(n, dtype=np.int32)
+        self._limits, self._sums = np.zeros(n), np.zeros(n)
+        self._flagged = np.zeros(n, dtype=bool)
+
+    def close(self) -> None:
+        """End the team's threads and release the rows' state."""
+        self._team.close()
+        self.open(0)
+
+    def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
+        """Exponents and limits of rows ``first, first + 1, ...`` from the diagonal of a square block of A."""
+        _enqueue(stream, partial(self._set_diagonal, first, a_bb))
+
+    def convert(self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool) -> None:
+        """``out[p] = round(2**e_i L[i, k]) mod m_p``; with ``is_first``, add the squares to the running sums and flag rows.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the host device.
+        l_ik : (mb, nb) float64 array
+            Entries of L. What is not finite, or 2**63 and more when scaled, gets residues of 0: its row is flagged.
+        rows : range
+            Matrix rows of ``l_ik``.
+        out : (planes, mb, nb) int8 array
+            Receives the residues.
+        is_first : bool
+            Whether these entries are converted for the first time.
+        """
+        _enqueue(stream, partial(self._in_strips, len(rows), partial(self._convert, l_ik, rows.start, out, is_first)))
+
+    def product(
+        self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
+    ) -> None:
+        """``S (+)= left[p] @ right[p].T`` for every plane p; with ``lower``, what is above a strip's diagonal block stays.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the host device.
+        accumulator : (planes, m, n) int32 array
+            Sums, which wrap as the hardware's do.
+        left, right : (planes, m, k), (planes, n, k) int8 array
+            Residues.
+        accumulates : bool
+            Add to what is there.
+        lower : bool
+            Only the lower triangle is wanted: ``m == n``.
+        """
+        job = partial(_product, accumulator, left, right, accumulates, lower)
+        _enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
+
+    def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
+        """``S = S mod m_p``, canonical, in place."""
+        _enqueue(stream, partial(self._in_strips, accumulator.shape[1], partial(self._fold, accumulator)))
+
+    def reconstruct(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
+        """``A[i, j] -= sum_k q_ik q_jk / 2**(e_i + e_j)``, with one rounding to nearest even, also of subnormal results.
+
+        Notes
+        -----
+        ``A[i, j] 2**(e_i + e_j)`` is first rounded to an integer. Where it reaches 2**126, A is not positive definite (or the
+        entry is above the diagonal): there the sum is rounded before it is subtracted.
+        """
+        job = partial(self._reconstruct, accumulator, a_ij, rows.start, cols)
+        _enqueue(stream, partial(self._in_strips, len(rows), job))
+
+    def copy_back(self, stream: AbstractStream) -> None:
+        """Do nothing: the kernels flag rows in host memory already."""
+
+    def flagged_row(self) -> int | None:
+        """Smallest flagged matrix row; None if there is none."""
+        return int(np.argmax(self._flagged)) if self._flagged.any() else None
+
+    def _in_strips(self, rows: int, job: Callable[[slice], None], height: int = _ROWS) -> None:
+        """Run ``job`` for strips of rows, shared by the team's threads."""
+        self._team.run([partial(job, slice(start, min(rows, start + height))) for start in range(0, rows, height)])
+
+    def _set_diagonal(self, first: int, a_bb: Floats) -> None:
+        entries = a_bb.diagonal()
+        good = (entries > 0) & (entries < np.inf)
+        mantissas, powers = np.frexp(np.where(good, entries, 1.0))
+        largest, top = self.basis.limit
+        exponents = np.where(good, (top - powers - (mantissas > largest)) >> 1, 0)
+        rows = slice(first, first + len(entries))
+        self._exponents[rows] = exponents
+        # A_ii 4**e_i in two exact steps: 4**e_i alone may overflow.
+        self._limits[rows] = np.ldexp(np.ldexp(np.where(good, entries, 0.0), exponents), exponents) * (1 + ROW_SLACK)
+        self._flagged[rows] |= ~good
+
+    def _convert(self, l_ik: Floats, first: int, out: NDArray[np.int8], is_first: bool, part: slice) -> None:
+        """``out[p] = q mod m_p`` with ``q = round(2**e_i L[i, k])``."""
+        rows = slice(first + part.start, first + part.stop)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            scaled = np.ldexp(l_ik[part], self._exponents[rows, None])
+            if is_first:
+                self._sums[rows] += (scaled * scaled).sum(axis=1)
+                self._flagged[rows] |= ~(self._sums[rows] <= self._limits[rows])
+            integers = np.where(np.abs(scaled) < _TOO_LARGE, np.rint(scaled), 0.0).astype(np.int64)
+        for plane, modulus in enumerate(self.basis.moduli):
+            out[plane, part] = _canonical(integers, modulus)
+
+    def _fold(self, accumulator: NDArray[np.int32], part: slice) -> None:
+        for plane, modulus in enumerate(self.basis.moduli):
+            accumulator[plane, part] = _canonical(accumulator[plane, part], modulus)
+
+    def _reconstruct(self, accumulator: NDArray[np.int32], a_ij: Floats, first: int, cols: range, part: slice) -> None:
+        """``A -= X 2**-(e_i + e_j)`` for a strip of rows."""
+        rows = slice(first + part.start, first + part.stop)
+        exponents = np.add.outer(self._exponents[rows], self._exponents[cols.start : cols.stop])
+        planes = enumerate(self.basis.moduli)
+        residues = np.array([_canonical(accumulator[p, part], m).ravel() for p, m in planes], dtype=np.float64)
+        with np.errstate(all="ignore"):
+            entries = _difference(a_ij[part].ravel(), _remainder(self.basis, residues), exponents.ravel())
+        a_ij[part] = entries.reshape(exponents.shape)
+
+
+def _enqueue(stream: AbstractStream, operation: Callable[[], None]) -> None:
+    """Enqueue on a stream of the host device; kernels may not import devices, hence the cast."""
+    cast(HostStream, stream).enqueue(operation)
+
+
+def _canonical(numbers: NDArray[np.signedinteger], modulus: int) -> NDArray[np.signedinteger]:
+    """``numbers mod m`` in ``[-(m // 2), (m - 1) // 2]``."""
+    residues = numbers % modulus
+    return residues - modulus * (residues > (modulus - 1) // 2)
+
+
+def _product(
+    accumulator: NDArray[np.int32],
+    left: NDArray[np.int8],
+    right: NDArray[np.int8],
+    accumulates: bool,
+    lower: bool,
+    part: slice,
+) -> None:
+    """``S (+)= left @ right.T`` for a strip of rows: in float32, exact for up to 1024 terms, and from there in int32."""
+    cols = part.stop if lower else accumulator.shape[2]
+    if lower and accumulator.shape[1] != accumulator.shape[2]:
+        raise ScheduleError(f"the lower triangle of a block of {accumulator.shape[1:]} was asked for; report this as a bug")
+    target = accumulator[:, part, :cols]
+    if not accumulates:
+        target[:] = 0
+    for k0 in range(0, left.shape[2], _EXACT_TERMS):
+        terms = slice(k0, k0 + _EXACT_TERMS)
+        for plane in range(len(target)):
+            factors = left[plane, part, terms].astype(np.float32), right[plane, :cols, terms].astype(np.float32)
+            target[plane] += (factors[0] @ factors[1].T).astype(np.int32)
+
+
+def _remainder(basis: ResidueBasis, residues: NDArray[np.float64]) -> Words:
+    """``X = sum_p r_p w_p mod P`` in ``(-P/2, P/2]`` for each column of canonical residues.
+
+    The sums over 32-bit digits of the weights are exact in float64: 16 residues of 8 bits.
+    """
+    weights = np.array([digits_of(weight) for weight in basis.weights], dtype=np.float64)
+    shares = np.array([weight / basis.product for weight in basis.weights])
+    multiples = np.rint(shares @ residues).astype(np.int64)  # off by one at most, and that near +-P/2
+    sums = (weights.T @ residues).astype(np.int64)
+    x = Words.of_digits([sums[d] - multiples * digit for d, digit in enumerate(digits_of(basis.product))])
+    product, half = Words.of_constant(basis.product), Words.of_constant(basis.product // 2)
+    x = x.plus_where(x.exceeds(half), product.negated())
+    return x.plus_where(~x.exceeds(half.negated()), product)
+
+
+def _difference(a_ij: Floats, x: Words, exponents: NDArray[np.int32]) -> Floats:
+    """``(A_ij 2**e - X) 2**-e``, rounded once where ``A_ij 2**e`` is below 2**126; it is rounded to an integer first."""
+    half = exponents >> 1  # in two steps: 2**e alone may overflow
+    scaled = np.ldexp(np.ldexp(a_ij, half), exponents - half)
+    magnitude = np.rint(np.abs(scaled))
+    is_integer = magnitude < _NO_INTEGER
+    magnitude = np.where(is_integer, magnitude, 0.0)
+    high = np.floor(magnitude * 2.0**-64)
+    integer = Words(high.astype(np.int64), (magnitude - high * 2.0**64).astype(np.uint64)).negated_where(scaled < 0)
+    result: Floats = np.where(is_integer, 0.0, a_ij) + rounded(integer.plus(x.negated()), exponents)
+    return result

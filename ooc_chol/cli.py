@@ -10,8 +10,7 @@ from pathlib import Path
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.commands import add_commands
-from ooc_chol.bench.fp64 import Fp64Case, run_case
-from ooc_chol.rates import measure_rates, rates_path
+from ooc_chol.bench import commands as bench_commands
 
 #: Errors that are the user's to mend: shown as one line, exit status 2.
 EXPECTED = (oc.OocCholError, ValueError, TypeError, OSError, NotImplementedError)
@@ -53,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_factor(commands)
     devices = commands.add_parser("devices", help="list the devices and their memory")
     devices.set_defaults(run=_devices)
-    _add_bench(commands)
+    bench_commands.add_commands(commands)
     add_commands(commands)
     return parser
 
@@ -91,28 +90,6 @@ def _add_factor_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--policy", default="planned", help="'planned' (default), 'sync', 'async', 'v1', 'v2' or 'v3'")
     parser.add_argument("--objective", default="seconds", help="'seconds' (default) or 'bytes'")
-
-
-def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    bench = commands.add_parser("bench", help="measure this machine")
-    what = bench.add_subparsers(dest="what", required=True, metavar="WHAT")
-    rates = what.add_parser("rates", aliases=["links"], help="measure kernels and links, from which later plans predict seconds")
-    rates.add_argument("--tile-size", type=int, nargs="+", help="tile orders (default: 256 512 1024; 4096 on a GPU)")
-    rates.add_argument("--device", default="host:0", help="device to measure (default: host:0)")
-    rates.set_defaults(run=_rates)
-    fp64 = what.add_parser("fp64", help="FP64 out of core on a GPU, beside DGEMM and cuSOLVER in one run; writes a JSON file")
-    fp64.add_argument("--case", required=True, help="name of the result file")
-    fp64.add_argument("--n", type=int, required=True, help="order of the matrix")
-    fp64.add_argument("--tile-size", type=int, default=4096, help="order of a tile (default: 4096)")
-    fp64.add_argument("--memory-budget", required=True, help="device memory, such as '8 GiB'")
-    fp64.add_argument("--source", default="device-function", help="'device-function' (default) or 'host-array'")
-    fp64.add_argument("--policy", default="planned", help="'planned' (default), 'async', 'v1', 'v2', 'v3' or 'sync'")
-    fp64.add_argument("--repeats", type=int, default=3, help="runs (default: 3)")
-    fp64.add_argument("--cusolver", type=int, nargs="*", default=[], help="orders at which cuSOLVER is measured beside")
-    fp64.add_argument("--dgemm-seconds", type=float, default=5.0, help="seconds of DGEMM before and after (default: 5)")
-    fp64.add_argument("--output", type=Path, default=Path("benchmarks/results"), help="folder (default: benchmarks/results)")
-    fp64.add_argument("--trace", type=Path, help="write the trace of the last run")
-    fp64.set_defaults(run=_fp64)
 
 
 def _devices_named(text: str | None) -> str | list[str] | int | None:
@@ -163,31 +140,3 @@ def _factor(options: argparse.Namespace) -> None:
 
 def _devices(options: argparse.Namespace) -> None:
     print(oc.devices())
-
-
-def _rates(options: argparse.Namespace) -> None:
-    sizes = options.tile_size or ([4096] if options.device.startswith("cuda") else [256, 512, 1024])
-    for tile_size in sizes:
-        rates = measure_rates(tile_size, options.device)
-        kernels = ", ".join(f"{name} {getattr(rates, name) / 1e9:.4g}" for name in ("gemm", "syrk", "trsm", "potrf"))
-        links = ", ".join(f"{name} {getattr(rates, name) / 1e9:.3g}" for name in ("source", "fetch", "write"))
-        print(f"tiles of {tile_size}: {kernels} GFLOP/s; {links} GB/s (memory); {rates.launch * 1e6:.3g} us between operations")
-    print(f"stored in {rates_path()}")
-
-
-def _fp64(options: argparse.Namespace) -> None:
-    case = Fp64Case(
-        options.case,
-        options.n,
-        options.tile_size,
-        options.memory_budget,
-        source=options.source,
-        policy=options.policy,
-        repeats=options.repeats,
-        peer_orders=tuple(options.cusolver),
-        dgemm_seconds=options.dgemm_seconds,
-    )
-    result = run_case(case, options.output, options.trace)
-    dgemm = result["dgemm_tflops"]
-    print(f"{case.name}: {result['tflops']:.2f} TFLOP/s; DGEMM {dgemm['before']:.2f} before, {dgemm['after']:.2f} after")
-    print(f"  residual {result['residual']}; exposed copies {100 * result['exposed_copy_share']:.1f} %; bytes {result['bytes']}")

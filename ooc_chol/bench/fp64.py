@@ -1,78 +1,69 @@
-"""FP64 out of core on a GPU, beside DGEMM on tiles of the same factor and cuSOLVER in core, in one run."""
+"""FP64 out of core beside its ceilings and other libraries, all in one process: the runs of one case and their result file."""
 
 from __future__ import annotations
 
-import datetime
-import importlib
-import importlib.metadata
-import json
 import os
-import platform
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
-import numpy as np
-
+from ooc_chol.bench import ceilings
+from ooc_chol.bench.case import Fp64Case, Peer
+from ooc_chol.bench.meters import meter_for
+from ooc_chol.bench.peers import measure_peer
 from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.config import commit_override, emulation_variables, parse_bytes
+from ooc_chol.bench.results import Measured, engine_of, write_json
+from ooc_chol.config import emulation_variables
 from ooc_chol.driver import cholesky
 from ooc_chol.factor import CholeskyFactor
-from ooc_chol.listing import devices as list_devices
 from ooc_chol.memory.sources import from_function
+from ooc_chol.rates import measure_rates
 
 
-@dataclass(frozen=True)
-class Fp64Case:
-    """One case to measure.
+@final
+class Session:
+    """What the cases of one process share: where results go, and what need not be measured twice.
 
     Parameters
     ----------
-    name : str
-        Name of the case and of its file.
-    n, tile_size : int
-        Orders of the matrix and of a tile.
-    budget : str
-        Device memory.
-    source : str
-        ``"device-function"`` or ``"host-array"``.
-    policy : str
-        How tiles move.
-    repeats : int
-        Runs, after none that warms up: the libraries are loaded by the DGEMM before.
-    peer_orders : tuple of int
-        Orders at which cuSOLVER is measured.
-    dgemm_seconds : float
-        Seconds of DGEMM before, and again after; ten in all, so that the clock settles.
-    device : str
-        The GPU.
+    output : Path
+        Folder of the result files.
+    measures_rates : bool
+        Whether kernels and links are measured, once for each device and tile order, before the first case that uses them and
+        after a DGEMM has warmed the device; the plans then predict from rates of the same state.
     """
 
-    name: str
-    n: int
-    tile_size: int
-    budget: str
-    source: str = "device-function"
-    policy: str = "planned"
-    repeats: int = 3
-    peer_orders: tuple[int, ...] = ()
-    dgemm_seconds: float = 5.0
-    device: str = "cuda:0"
+    def __init__(self, output: Path, *, measures_rates: bool) -> None:
+        self.output = output
+        self._measures_rates = measures_rates
+        self._rates: set[tuple[str, int]] = set()
+        self._peers: dict[tuple[Peer, tuple[str, ...]], dict[str, Any]] = {}
+
+    def prepare_rates(self, case: Fp64Case) -> None:
+        """Measure the rates that the case's plan needs, unless that was done."""
+        key = case.devices[0], case.tile_size
+        if self._measures_rates and key not in self._rates:
+            measure_rates(case.tile_size, case.devices[0])
+            self._rates.add(key)
+
+    def peers(self, case: Fp64Case, problem: CovarianceProblem) -> list[dict[str, Any]]:
+        """The case's peers; one that was measured on the same devices before is not measured again."""
+        for peer in case.peers:
+            if (peer, case.devices) not in self._peers:
+                self._peers[peer, case.devices] = measure_peer(peer, problem, case.devices)
+        return [self._peers[peer, case.devices] for peer in case.peers]
 
 
-def run_case(case: Fp64Case, folder: Path, trace: Path | None = None) -> dict[str, Any]:
+def run_case(case: Fp64Case, session: Session, trace: Path | None = None) -> dict[str, Any]:
     """Measure a case and write its JSON file.
 
     Parameters
     ----------
     case : Fp64Case
         What to measure.
-    folder : Path
-        Where the file goes.
+    session : Session
+        Where the file goes, and what was measured already.
     trace : Path or None
         Where the trace of the last repeat goes.
 
@@ -84,27 +75,27 @@ def run_case(case: Fp64Case, folder: Path, trace: Path | None = None) -> dict[st
     Raises
     ------
     ValueError
-        cuBLAS emulation is switched on by the environment: native rates would not be native.
+        cuBLAS emulation is switched on by the environment, so that native rates would not be native; or a device is not here.
+    BudgetError
+        A and L do not fit into host memory.
     """
     if emulation_variables():
         raise ValueError(f"{', '.join(emulation_variables())} would switch emulation on; unset before measuring native FP64")
+    case.check_machine()
     problem = CovarianceProblem(case.n)
-    a: Any = _matrix(problem, case.source)
-    warm = cholesky(
-        from_function(4 * case.tile_size, problem.host_tile, cuda=problem.cuda_tile()),
-        tile_size=case.tile_size,
-        devices=case.device,
-    )
-    before = _dgemm(warm, case.dgemm_seconds)
-    runs, factor = _repeat(case, a, trace is not None)
-    after = _dgemm(factor, case.dgemm_seconds)
-    result = _result(case, problem, runs, factor, (before, after))
-    if trace is not None:
-        factor.trace.save(trace)
-    factor.close()
-    result["peers"] = [_cusolver(problem, n) for n in case.peer_orders]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{case.name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    rates = {"before": _warm(case, problem)}
+    session.prepare_rates(case)
+    runs, factor = _repeat(case, _matrix(problem, case.source), trace is not None)
+    with factor:
+        rates["after"] = ceilings.dgemm_tflops(factor, case.devices, case.dgemm_seconds)
+        if trace is not None:
+            assert factor.trace is not None
+            factor.trace.save(trace)
+        measured = _measured(case, problem, runs, factor, rates)
+    file = session.output / f"{case.name}.json"
+    write_json(measured.to_dict(), file)  # also if a peer ends the process
+    result = measured.to_dict(session.peers(case, problem))
+    write_json(result, file)
     return result
 
 
@@ -112,132 +103,81 @@ def _matrix(problem: CovarianceProblem, source: str) -> Any:
     """A as the case wants it."""
     if source == "host-array":
         return problem.array(os.cpu_count() or 1)
-    if source == "device-function":
-        return from_function(problem.n, problem.host_tile, cuda=problem.cuda_tile())
-    raise ValueError(f"source is {source!r}; there are 'device-function' and 'host-array'")
+    return from_function(problem.n, problem.host_tile, cuda=problem.cuda_tile())
 
 
-def _dgemm(factor: CholeskyFactor, seconds: float) -> float:
-    """DGEMM on two tiles of a factor, away from the diagonal."""
-    measure = importlib.import_module("ooc_chol.kernels.cuda.measure")
-    nb, rows = factor.tile_size, factor.n // factor.tile_size
-    left, right = (factor.rows(range((rows - 1 - at) * nb, (rows - at) * nb), nb) for at in range(2))
-    return float(measure.dgemm_tflops(left, right, seconds))
+def _factor(case: Fp64Case, a: Any, *, trace: bool = False, progress: Any = None) -> CholeskyFactor:
+    """One call of what is measured."""
+    # Native results must be comparable with those of versions that knew no moduli: then the option is not given.
+    engine: dict[str, Any] = {"fp64": case.engine} | ({} if case.engine == "native" else {"moduli": case.moduli})
+    return cholesky(
+        a,
+        tile_size=case.tile_size,
+        memory_budget=case.budget,
+        devices=list(case.devices),
+        policy=case.policy,
+        trace=trace,
+        progress=progress,
+        **engine,
+    )
+
+
+def _warm(case: Fp64Case, problem: CovarianceProblem) -> list[float]:
+    """DGEMM on tiles of the leading part of the same factor: libraries are loaded, kernels compiled, the clock settles."""
+    order = min(case.n, max(4, 2 * len(case.devices)) * case.tile_size)
+    source = from_function(order, problem.host_tile, cuda=problem.cuda_tile())
+    with _factor(case, source) as factor:
+        return ceilings.dgemm_tflops(factor, case.devices, case.dgemm_seconds)
 
 
 def _repeat(case: Fp64Case, a: Any, trace: bool) -> tuple[list[dict[str, Any]], CholeskyFactor]:
-    """All repeats, and the factor of the last."""
+    """All repeats that count, and the factor of the last."""
     runs: list[dict[str, Any]] = []
-    factor: CholeskyFactor | None = None
-    for _ in range(case.repeats):
-        if factor is not None:
-            factor.close()
-        with _energy(case.device) as joules, _device_memory(case.device) as (used, sample):
+    if case.warms_up:
+        with _factor(case, a) as factor:
+            print(f"{case.name}: {factor.report.seconds:.4g} s, not counted", flush=True)
+    for repeat in range(case.repeats):
+        is_last = repeat == case.repeats - 1
+        with meter_for(case.devices) as meter:
             began = time.perf_counter()
-            factor = cholesky(
-                a,
-                tile_size=case.tile_size,
-                memory_budget=case.budget,
-                devices=case.device,
-                policy=case.policy,
-                trace=trace,
-                progress=sample,
-            )
+            factor = _factor(case, a, trace=trace and is_last, progress=meter.sample)
             wall = time.perf_counter() - began
-        runs.append({"wall_seconds": wall, "joules": joules[0], "device_bytes": max(used) - used[0]} | factor.report.to_dict())
-        print(f"{case.name}: {factor.report.seconds:.2f} s, {factor.report.tflops:.2f} TFLOP/s", flush=True)
-    assert factor is not None
+        runs.append({"wall_seconds": wall} | meter.figures() | factor.report.to_dict())
+        print(f"{case.name}: {factor.report.seconds:.4g} s, {factor.report.tflops:.4g} TFLOP/s", flush=True)
+        if not is_last:
+            factor.close()
     return runs, factor
 
 
-@contextmanager
-def _energy(device: str) -> Iterator[list[float]]:
-    """Joules between begin and end, by NVML."""
-    nvml, handle = _nvml(device)
-    began = nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-    joules = [0.0]
-    yield joules
-    joules[0] = (nvml.nvmlDeviceGetTotalEnergyConsumption(handle) - began) / 1e3
-
-
-@contextmanager
-def _device_memory(device: str) -> Iterator[tuple[list[int], Any]]:
-    """Device bytes used, by NVML: before, and whenever progress is reported."""
-    nvml, handle = _nvml(device)
-    used = [int(nvml.nvmlDeviceGetMemoryInfo(handle).used)]
-    yield used, lambda *_: used.append(int(nvml.nvmlDeviceGetMemoryInfo(handle).used))
-
-
-def _nvml(device: str) -> tuple[Any, Any]:
-    """NVML and the handle of a device."""
-    cuda = importlib.import_module("ooc_chol.devices.cuda")
-    return cuda.nvml_handle(device)  # type: ignore[no-any-return]
-
-
-def _cusolver(problem: CovarianceProblem, n: int) -> dict[str, Any]:
-    """CuSOLVER in core at order ``n``, on the same covariance."""
-    measure = importlib.import_module("ooc_chol.kernels.cuda.measure")
-    seconds = measure.xpotrf_seconds(n, CovarianceProblem(n, problem.correlation_range, problem.nugget).cuda_tile(), 2)
-    tflops = n**3 / 3e12 / float(np.median(seconds))
-    print(f"cuSOLVER Xpotrf n = {n}: {tflops:.2f} TFLOP/s", flush=True)
-    return {"name": "cuSOLVER Xpotrf", "n": n, "tflops": tflops, "seconds": seconds}
-
-
-def _result(
-    case: Fp64Case, problem: CovarianceProblem, runs: list[dict[str, Any]], factor: CholeskyFactor, dgemm: tuple[float, float]
-) -> dict[str, Any]:
-    """The result file's content."""
-    seconds = [run["seconds"] for run in runs]
+def _measured(
+    case: Fp64Case,
+    problem: CovarianceProblem,
+    runs: Sequence[dict[str, Any]],
+    factor: CholeskyFactor,
+    rates: dict[str, list[float]],
+) -> Measured:
+    """Everything but the peers, for which the factor's memory is given back first."""
+    engine = engine_of(case, factor)
     sample = factor.residual(problem.block)
-    return {
-        "case": case.name,
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(),
-        "devices": [case.device],
-        "n": case.n,
-        "tile_size": case.tile_size,
-        "engine": "native",
-        "precision_threshold": None,
-        "policy": case.policy,
-        "covariance": problem.name,
-        "source": case.source,
-        "budget_bytes": parse_bytes(case.budget),
-        "seconds": seconds,
-        "wall_seconds": [run["wall_seconds"] for run in runs],
-        "setup_seconds": [run["setup_seconds"] for run in runs],
-        "predicted_seconds": runs[-1]["predicted_seconds"],
-        "tflops": case.n**3 / 3e12 / float(np.median(seconds)),
-        "dgemm_tflops": {"before": dgemm[0], "after": dgemm[1]},
-        "bytes": runs[-1]["bytes"],
-        "device_bytes": [run["device_bytes"] for run in runs],
-        "residual": {"max_scaled_over_sqrt_n": sample.max_scaled_over_sqrt_n, "floor": sample.floor, "blocks": sample.blocks},
-        "logdet": factor.logdet(),
-        "fallback_share": 0.0,
-        "exposed_copy_share": float(np.median([run["exposed_copy_share"] for run in runs])),
-        "joules": [run["joules"] for run in runs],
+    return Measured(
+        case=case,
+        covariance=problem.name,
+        runs=runs,
+        engine=engine,
+        fallback_share=float(factor.report.fallback_share),
+        residual={"max_scaled_over_sqrt_n": sample.max_scaled_over_sqrt_n, "floor": sample.floor, "blocks": sample.blocks},
+        logdet=factor.logdet(),
+        ceilings=_ceilings(case, engine, rates),
+    )
+
+
+def _ceilings(case: Fp64Case, engine: str, rates: dict[str, list[float]]) -> dict[str, Any]:
+    """DGEMM of all devices together, before and after, and of each; for residues on GPUs their products' rate."""
+    found: dict[str, Any] = {
+        "dgemm_tflops": {when: sum(each) for when, each in rates.items()},
+        "dgemm_tflops_each": rates,
     }
-
-
-def commit() -> str:
-    """Commit of the checkout, ``OOC_CHOL_COMMIT`` where there is no git, else "unknown"."""
-    if (named := commit_override()) is not None:
-        return named
-    try:
-        words = ["git", "rev-parse", "HEAD"]
-        return subprocess.run(words, check=True, capture_output=True, text=True, cwd=Path(__file__).parent).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def machine() -> dict[str, Any]:
-    """Devices and versions."""
-    measure = importlib.import_module("ooc_chol.kernels.cuda.measure")
-    packages = ("numpy", "scipy", "nvmath-python")
-    return {
-        "devices": [str(device) for device in list_devices().devices],
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in packages},
-        **measure.versions(),
-    }
+    if engine == "residue" and case.on_gpu:
+        each = ceilings.product_tflops(case.tile_size, case.moduli, case.devices, case.dgemm_seconds)
+        found |= {"product_tflops": sum(each), "product_tflops_each": each}
+    return found

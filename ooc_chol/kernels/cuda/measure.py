@@ -1,25 +1,35 @@
-"""What the vendor's own routines do on the same device, matrix and minute: DGEMM and cuSOLVER's Xpotrf."""
+"""What the vendor's products do on the same devices, data and minute: DGEMM, and the INT8 products that residues are made of.
+
+Devices of one host share power and host memory, so that a rate of several devices is measured on all of them at once.
+"""
 
 from __future__ import annotations
 
-import time
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeAlias, TypeVar
 
 import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
-from nvmath.bindings import cublas, cusolverDn
+from nvmath.bindings import cublas
 
-from ooc_chol.errors import NotPositiveDefiniteError
-from ooc_chol.interfaces import TileFunction
+Figure = TypeVar("Figure")
+#: Fills what one device multiplies, and enqueues one product of it; both with that device current.
+Prepare: TypeAlias = Callable[[int], Callable[[], None]]
 
-_R_64F = 1
-#: Column-major lower, cuSOLVER's fastest on an H200; the matrix is made whole, so that either triangle serves.
-_FILL_LOWER = 0
+_OP_N, _OP_T = 0, 1
+_R_8I, _R_32I = 3, 10
+_COMPUTE_32I = 72
+_GEMM_DEFAULT = -1
+#: cudaErrorPeerAccessAlreadyEnabled.
+_ALREADY_ENABLED = 704
 
 
-def dgemm_tflops(left: NDArray[np.float64], right: NDArray[np.float64], seconds: float) -> float:
-    """Rate of ``C -= left @ right.T`` on the current device, repeated for at least ``seconds``.
+def dgemm_tflops(left: NDArray[np.float64], right: NDArray[np.float64], seconds: float, devices: Sequence[str]) -> list[float]:
+    """Rate of ``C -= left @ right.T`` on all devices at once, repeated for at least ``seconds``.
 
     Parameters
     ----------
@@ -27,100 +37,189 @@ def dgemm_tflops(left: NDArray[np.float64], right: NDArray[np.float64], seconds:
         Tiles of a factor: power, and with it the clock, depends on the data.
     seconds : float
         How long.
+    devices : sequence of str
+        ``"cuda:K"`` each.
 
     Returns
     -------
-    float
-        TFLOP/s over the whole time, the clock settled by the load itself.
+    list of float
+        TFLOP/s of each device over the whole time, the clock settled by the load itself.
     """
     nb = left.shape[0]
-    a, b, c = cp.asarray(left), cp.asarray(right), cp.zeros((nb, nb))
-    one, minus_one = np.array(1.0), np.array(-1.0)
-    handle = cublas.create()
-    start, end = cp.cuda.Event(), cp.cuda.Event()
+
+    def prepare(handle: int) -> Callable[[], None]:
+        a, b, c = cp.asarray(left), cp.asarray(right), cp.zeros((nb, nb))
+        one, minus_one = np.array(1.0), np.array(-1.0)
+
+        def multiply() -> None:  # row-major C -= A @ B.T is column-major C.T -= B @ A.T
+            cublas.dgemm(
+                handle, _OP_T, _OP_N, nb, nb, nb, minus_one.ctypes.data, b.data.ptr, nb, a.data.ptr, nb, one.ctypes.data,
+                c.data.ptr, nb,
+            )  # fmt: skip
+
+        return multiply
+
+    return [2e-12 * nb**3 / each for each in _seconds_each(prepare, seconds, devices)]
+
+
+def product_tflops(nb: int, inner: int, moduli: int, seconds: float, devices: Sequence[str]) -> list[float]:
+    """Rate of the INT8 products behind one FP64-like product, as TFLOP/s of that product, on all devices at once.
+
+    Parameters
+    ----------
+    nb, inner : int
+        Shapes: ``(nb, inner)`` by ``(inner, nb)`` for each modulus, all moduli in one strided batch, added to int32 sums.
+    moduli : int
+        Number of moduli.
+    seconds : float
+        How long.
+    devices : sequence of str
+        ``"cuda:K"`` each.
+
+    Returns
+    -------
+    list of float
+        ``2 nb**2 inner`` flops over the seconds of the batch, of each device, in TFLOP/s.
+
+    Notes
+    -----
+    Residues are uniform over int8, as those of a factor are. Memory: ``moduli * nb * (2 * inner + 4 * nb)`` bytes.
+    """
+    plane = np.random.default_rng(0).integers(-128, 128, (nb, inner), dtype=np.int8)
+
+    def prepare(handle: int) -> Callable[[], None]:
+        left, right = (cp.empty((moduli, nb, inner), cp.int8) for _ in range(2))
+        left[...], right[...] = cp.asarray(plane), cp.asarray(plane[::-1].copy())
+        sums, one = cp.zeros((moduli, nb, nb), cp.int32), np.array(1, np.int32)
+
+        def multiply() -> None:  # S[p] += left[p] @ right[p].T, wrapping as int32 does
+            cublas.gemm_strided_batched_ex(
+                handle, _OP_T, _OP_N, nb, nb, inner, one.ctypes.data, right.data.ptr, _R_8I, inner, nb * inner,
+                left.data.ptr, _R_8I, inner, nb * inner, one.ctypes.data, sums.data.ptr, _R_32I, nb, nb * nb,
+                moduli, _COMPUTE_32I, _GEMM_DEFAULT,
+            )  # fmt: skip
+
+        return multiply
+
+    return [2e-12 * nb**2 * inner / each for each in _seconds_each(prepare, seconds, devices)]
+
+
+def _seconds_each(prepare: Prepare, seconds: float, devices: Sequence[str]) -> list[float]:
+    """Seconds of one product on each device, over at least ``seconds`` in which all devices multiply."""
+
+    def body(barrier: threading.Barrier) -> float:
+        with _handle() as handle:
+            multiply = prepare(handle)
+            _timed(multiply, 3)
+            count = max(3, int(seconds / (_timed(multiply, 3) / 3)))
+            barrier.wait()
+            return _timed(multiply, count) / count
+
+    return at_once(devices, body)
+
+
+@contextmanager
+def _handle() -> Iterator[int]:
+    """A cuBLAS handle on the current stream of the current device."""
+    handle = int(cublas.create())
     try:
         cublas.set_stream(handle, cp.cuda.get_current_stream().ptr)
-
-        def multiply(count: int) -> float:
-            start.record()
-            for _ in range(count):
-                cublas.dgemm(
-                    handle,
-                    1,
-                    0,
-                    nb,
-                    nb,
-                    nb,
-                    minus_one.ctypes.data,
-                    b.data.ptr,
-                    nb,
-                    a.data.ptr,
-                    nb,
-                    one.ctypes.data,
-                    c.data.ptr,
-                    nb,
-                )
-            end.record()
-            end.synchronize()
-            return float(cp.cuda.get_elapsed_time(start, end)) / 1e3
-
-        multiply(3)
-        count = max(3, int(seconds / (multiply(3) / 3)))
-        return float(2e-12 * nb**3 * count / multiply(count))
+        yield handle
     finally:
         cublas.destroy(handle)
 
 
-def xpotrf_seconds(n: int, function: TileFunction, repeats: int) -> list[float]:
-    """Seconds of cuSOLVER's Xpotrf at order ``n`` on the current device, in place and in core; generation apart.
+def _timed(enqueue: Callable[[], None], count: int) -> float:
+    """Seconds of ``count`` calls on the current stream, between two events."""
+    start, end = cp.cuda.Event(block=True), cp.cuda.Event(block=True)
+    start.record()
+    for _ in range(count):
+        enqueue()
+    end.record()
+    end.synchronize()
+    return float(cp.cuda.get_elapsed_time(start, end)) / 1e3
+
+
+def device_number(name: str) -> int:
+    """Number K of ``"cuda:K"``."""
+    return int(name.removeprefix("cuda:"))
+
+
+def on_device(name: str, body: Callable[[], Figure]) -> Figure:
+    """``body()`` with a device current."""
+    with cp.cuda.Device(device_number(name)):
+        return body()
+
+
+def at_once(devices: Sequence[str], body: Callable[[threading.Barrier], float]) -> list[float]:
+    """Run ``body(barrier)`` on one thread for each device, that device current; ``barrier.wait()`` lets all start together.
 
     Parameters
     ----------
-    n : int
-        Order; ``8 n²`` bytes must be free.
-    function : TileFunction
-        Fills the matrix, before each repeat.
-    repeats : int
-        Runs after one that warms up at a small order.
+    devices : sequence of str
+        ``"cuda:K"`` each.
+    body : callable
+        Returns a figure; waits at the barrier once.
+
+    Returns
+    -------
+    list of float
+        The figures, in the order of ``devices``.
 
     Raises
     ------
-    NotPositiveDefiniteError
-        cuSOLVER reports a failed pivot.
+    Exception
+        What the body raised first on any device; the others then stop at the barrier.
     """
-    solver, params = cusolverDn.create(), cusolverDn.create_params()
+    barrier = threading.Barrier(len(devices))
+
+    def run(name: str) -> float:
+        with cp.cuda.Device(device_number(name)):
+            try:
+                return body(barrier)
+            except BaseException:
+                barrier.abort()  # else the other devices would wait for ever
+                raise
+            finally:
+                cp.get_default_memory_pool().free_all_blocks()
+
+    with ThreadPoolExecutor(len(devices)) as pool:
+        futures = [pool.submit(run, name) for name in devices]
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
+        raise error
+    return [future.result() for future in futures]
+
+
+@contextmanager
+def peer_access(numbers: Sequence[int]) -> Iterator[None]:
+    """Let every one of these devices reach the others' memory, where the machine can; what was so before stays so."""
+    enabled = []
     try:
-        _xpotrf(solver, params, 2048, function)
-        return [_xpotrf(solver, params, n, function) for _ in range(repeats)]
+        for one in numbers:
+            for other in numbers:
+                if one != other and _enable_peer(one, other):
+                    enabled.append((one, other))
+        yield
     finally:
-        cusolverDn.destroy_params(params)
-        cusolverDn.destroy(solver)
-        cp.get_default_memory_pool().free_all_blocks()
+        for one, other in enabled:
+            with cp.cuda.Device(one):
+                cp.cuda.runtime.deviceDisablePeerAccess(other)
 
 
-def _xpotrf(solver: int, params: int, n: int, function: TileFunction) -> float:
-    """Generate, factor, return the seconds of the factorization."""
-    stream: Any = cp.cuda.get_current_stream()
-    memory = cp.cuda.Memory(8 * n * n)  # outside of the pool: it is given back at once
-    a = cp.ndarray((n, n), cp.float64, cp.cuda.MemoryPointer(memory, 0))
-    for r0 in range(0, n, 4096):
-        r1 = min(n, r0 + 4096)
-        function(range(r0, r1), range(n), a[r0:r1], stream)
-    on_device, on_host = cusolverDn.xpotrf_buffer_size(solver, params, _FILL_LOWER, n, _R_64F, a.data.ptr, n, _R_64F)
-    device_buffer, host_buffer = cp.empty(max(1, on_device), cp.uint8), np.empty(max(1, on_host), np.uint8)
-    info = cp.zeros(1, cp.int32)
-    cusolverDn.set_stream(solver, stream.ptr)
-    stream.synchronize()
-    began = time.perf_counter()
-    cusolverDn.xpotrf(
-        solver, params, _FILL_LOWER, n, _R_64F, a.data.ptr, n, _R_64F, device_buffer.data.ptr, on_device,
-        host_buffer.ctypes.data, on_host, info.data.ptr,
-    )  # fmt: skip
-    stream.synchronize()
-    seconds = time.perf_counter() - began
-    if failed := int(info.get()[0]):
-        raise NotPositiveDefiniteError(failed, (0, 0))
-    return seconds
+def _enable_peer(one: int, other: int) -> bool:
+    """Let device ``one`` reach ``other``; whether it can now and could not before."""
+    runtime = cp.cuda.runtime
+    if not runtime.deviceCanAccessPeer(one, other):
+        return False
+    with cp.cuda.Device(one):
+        try:
+            runtime.deviceEnablePeerAccess(other)
+        except runtime.CUDARuntimeError as error:
+            if error.status != _ALREADY_ENABLED:
+                raise
+            return False
+    return True
 
 
 def versions() -> dict[str, str]:

@@ -1,0 +1,170 @@
+"""``ooc-chol bench``: rates, links, one case, suites of cases."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ooc_chol.bench.case import ENGINES, PEERS, SOURCES, Fp64Case, Peer
+from ooc_chol.bench.fp64 import Session, run_case
+from ooc_chol.bench.links import describe, run_links
+from ooc_chol.bench.suites import SUITES, choose, run_suite, summary
+from ooc_chol.machine import CUDA, kind_of, resolve_devices
+from ooc_chol.rates import measure_rates, rates_path
+
+_RESULTS = Path("benchmarks/results")
+_LINKS = Path("benchmarks/links")
+#: Orders of a tile when none is given.
+_TILE_SIZE = {"cuda": 4096, "host": 512}
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``bench`` and what it measures to the command line.
+
+    Parameters
+    ----------
+    commands : subparsers action
+        Of the parser of ``ooc-chol``.
+    """
+    bench = commands.add_parser("bench", help="measure this machine, and this package on it")
+    what = bench.add_subparsers(dest="what", required=True, metavar="WHAT")
+    _add_rates(what)
+    _add_links(what)
+    _add_fp64(what)
+    _add_suite(what)
+
+
+def _add_rates(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    rates = what.add_parser("rates", help="measure kernels and links, from which later plans predict seconds")
+    rates.add_argument("--tile-size", type=int, nargs="+", help="tile orders (default: 256 512 1024; 4096 on a GPU)")
+    rates.add_argument("--device", default="host:0", help="device to measure (default: host:0)")
+    rates.set_defaults(run=_rates)
+
+
+def _add_links(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    links = what.add_parser("links", help="measure copies to, from and between GPUs, alone and at once; writes a JSON file")
+    links.add_argument("--devices", help="GPUs with commas between, or a count (default: all)")
+    links.add_argument("--case", default="links", help="name of the file (default: links)")
+    links.add_argument("--output", type=Path, default=_LINKS, help=f"folder (default: {_LINKS})")
+    links.set_defaults(run=_links)
+
+
+def _add_fp64(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    fp64 = what.add_parser("fp64", help="FP64 out of core beside DGEMM and other libraries in one run; writes a JSON file")
+    fp64.add_argument("--case", required=True, help="name of the result file")
+    fp64.add_argument("--n", type=int, required=True, help="order of the matrix")
+    fp64.add_argument("--tile-size", type=int, help="order of a tile (default: 4096; 512 on the host)")
+    fp64.add_argument("--memory-budget", help="memory per device, such as '8 GiB' (default: what is free)")
+    fp64.add_argument("--devices", default="cuda:0", help="device names with commas between, or a count (default: cuda:0)")
+    fp64.add_argument("--engine", default="native", choices=ENGINES, help="how FP64 products are computed (default: native)")
+    fp64.add_argument("--moduli", type=int, default=13, help="moduli of the residue engine (default: 13)")
+    fp64.add_argument("--source", default=SOURCES[0], choices=SOURCES, help=f"where A comes from (default: {SOURCES[0]})")
+    fp64.add_argument("--policy", default="planned", help="'planned' (default), 'async', 'v1', 'v2', 'v3' or 'sync'")
+    names = ", ".join(PEERS)
+    fp64.add_argument(
+        "--peers", type=Peer.parse, nargs="*", default=[], metavar="NAME:N", help=f"libraries to measure beside: {names}"
+    )
+    fp64.add_argument("--trace", type=Path, help="write the trace of the last run")
+    _add_run_options(fp64, repeats=3, dgemm_seconds=5.0)
+    fp64.set_defaults(run=_fp64, rates=False)
+
+
+def _add_suite(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    suite = what.add_parser("suite", help="run a list of cases in one process; a JSON file for each, and a table")
+    suite.add_argument("name", choices=SUITES, help="which suite")
+    suite.add_argument("--list", action="store_true", help="print the cases and run nothing")
+    suite.add_argument("--only", nargs="+", default=[], metavar="CASE", help="these cases, in this order (default: all)")
+    suite.add_argument("--no-peers", action="store_true", help="leave the other libraries out")
+    suite.add_argument("--traces", type=Path, help="folder for a trace of each case's last run")
+    suite.add_argument("--stop-after", type=float, metavar="SECONDS", help="begin no case after this time")
+    _add_run_options(suite, repeats=None, dgemm_seconds=None)
+    suite.set_defaults(run=_suite, rates=True)
+
+
+def _add_run_options(parser: argparse.ArgumentParser, *, repeats: int | None, dgemm_seconds: float | None) -> None:
+    """Options of one case and of a suite; a default of None leaves it to the cases."""
+    shown = {name: "as the case says" if value is None else value for name, value in (("r", repeats), ("d", dgemm_seconds))}
+    parser.add_argument("--repeats", type=int, default=repeats, help=f"runs that count (default: {shown['r']})")
+    parser.add_argument(
+        "--dgemm-seconds", type=float, default=dgemm_seconds, help=f"seconds of DGEMM before and after (default: {shown['d']})"
+    )
+    parser.add_argument(
+        "--warm-up",
+        action=argparse.BooleanOptionalAction,
+        help="discard one run of the same sizes first (default: up to n = 65536)",
+    )
+    parser.add_argument("--rates", action=argparse.BooleanOptionalAction, help="measure rates first, warm (default: in a suite)")
+    parser.add_argument("--output", type=Path, default=_RESULTS, help=f"folder (default: {_RESULTS})")
+
+
+def _named(text: str | None) -> str | list[str] | int | None:
+    """``--devices`` as :func:`ooc_chol.cholesky` takes it."""
+    if text is None:
+        return None
+    return int(text) if text.isdigit() else text.split(",")
+
+
+def _rates(options: argparse.Namespace) -> None:
+    sizes = options.tile_size or ([4096] if kind_of(options.device) is CUDA else [256, 512, 1024])
+    for tile_size in sizes:
+        rates = measure_rates(tile_size, options.device)
+        kernels = ", ".join(f"{name} {getattr(rates, name) / 1e9:.4g}" for name in ("gemm", "syrk", "trsm", "potrf"))
+        links = ", ".join(f"{name} {getattr(rates, name) / 1e9:.3g}" for name in ("source", "fetch", "write"))
+        print(f"tiles of {tile_size}: {kernels} GFLOP/s; {links} GB/s (memory); {rates.launch * 1e6:.3g} us between operations")
+    print(f"stored in {rates_path()}")
+
+
+def _links(options: argparse.Namespace) -> None:
+    result = run_links(options.case, _named(options.devices), options.output)
+    print(describe(result["links"]))
+    print(f"written to {options.output / (options.case + '.json')}")
+
+
+def _case_of(options: argparse.Namespace) -> Fp64Case:
+    """The case that the options describe."""
+    devices = resolve_devices(_named(options.devices))
+    return Fp64Case(
+        name=options.case,
+        n=options.n,
+        tile_size=options.tile_size or _TILE_SIZE[kind_of(devices[0]).name],
+        budget=options.memory_budget,
+        engine=options.engine,
+        moduli=options.moduli,
+        devices=devices,
+        source=options.source,
+        policy=options.policy,
+        repeats=options.repeats,
+        warm_up=options.warm_up,
+        peers=tuple(options.peers),
+        dgemm_seconds=options.dgemm_seconds,
+    )
+
+
+def _fp64(options: argparse.Namespace) -> None:
+    case = _case_of(options)
+    result = run_case(case, Session(options.output, measures_rates=options.rates), options.trace)
+    dgemm = result["dgemm_tflops"]
+    print(f"{case.name}: {result['tflops']:.4g} TFLOP/s; DGEMM {dgemm['before']:.4g} before, {dgemm['after']:.4g} after")
+    print(f"  residual {result['residual']}; exposed copies {100 * result['exposed_copy_share']:.1f} %; bytes {result['bytes']}")
+
+
+def _suite(options: argparse.Namespace) -> int:
+    """Run a suite; exit status 1 if a case has no result."""
+    changes: dict[str, Any] = {name: getattr(options, name) for name in ("repeats", "dgemm_seconds", "warm_up")}
+    cases = choose(options.name, options.only, peers=() if options.no_peers else None, **changes)
+    if options.list:
+        print("\n".join(map(_described, cases)))
+        return 0
+    session = Session(options.output, measures_rates=options.rates)
+    outcomes = run_suite(cases, session, traces=options.traces, stop_after=options.stop_after)
+    print(summary(outcomes))
+    return int(any(outcome.result is None for outcome in outcomes))
+
+
+def _described(case: Fp64Case) -> str:
+    """One line about a case."""
+    engine = case.engine if case.engine == "native" else f"{case.engine} ({case.moduli} moduli)"
+    budget = "free memory" if case.budget is None else case.budget
+    peers = ", ".join(f"{peer.name}:{peer.n}" for peer in case.peers) or "no peers"
+    return f"{case.name}: {engine}, n = {case.n}, {budget} on {', '.join(case.devices)}, {case.source}; {peers}"

@@ -1,0 +1,74 @@
+"""``bench links``: what copies between host and GPUs, and between GPUs, can do on this machine."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.machine import resolve_devices
+
+
+def run_links(name: str, devices: str | Sequence[str] | int | None, folder: Path) -> dict[str, Any]:
+    """Measure all links of some GPUs and write a JSON file.
+
+    Parameters
+    ----------
+    name : str
+        Name of the file.
+    devices : str, sequence of str, int or None
+        GPUs, as :func:`ooc_chol.cholesky` takes them.
+    folder : Path
+        Where the file goes.
+
+    Returns
+    -------
+    dict
+        What was written: ``links`` holds one entry for each measurement.
+
+    Raises
+    ------
+    ValueError
+        The devices are not GPUs of this machine.
+    """
+    names = resolve_devices(devices)
+    if not names[0].startswith("cuda:"):
+        raise ValueError(f"{names[0]} has no links to measure: they lead to GPUs, and there is none here or none was named")
+    from ooc_chol.kernels.cuda import links
+
+    result = {
+        "case": name,
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(True),
+        "devices": list(names),
+        "copy_bytes": links.COPY_BYTES,
+        "copies": links.COPIES,
+        "links": links.measure_links(names),
+    }
+    write_json(result, folder / f"{name}.json")
+    return result
+
+
+def describe(links: Sequence[Mapping[str, Any]]) -> str:
+    """One line for each measurement: what, where, and GB/s.
+
+    Examples
+    --------
+    >>> rates = {"host->cuda:0": 55.0, "cuda:0->host": 51.0}
+    >>> print(describe([{"what": "in and out", "devices": ["cuda:0"], "gigabytes_per_second": rates}]))
+    in and out  cuda:0: 106.0 GB/s (host->cuda:0 55.0, cuda:0->host 51.0)
+    """
+    width = max(len(link["what"]) for link in links)
+    return "\n".join(_line(link, width) for link in links)
+
+
+def _line(link: Mapping[str, Any], width: int) -> str:
+    """One measurement; of many copies the least and the most."""
+    rates = dict(link["gigabytes_per_second"])
+    shown = ", ".join(f"{name} {rate:.1f}" for name, rate in rates.items())
+    if len(rates) > 4:
+        shown = f"{len(rates)} copies of {min(rates.values()):.1f} to {max(rates.values()):.1f}"
+    return f"{link['what']:<{width}}  {', '.join(link['devices'])}: {sum(rates.values()):.1f} GB/s ({shown})"

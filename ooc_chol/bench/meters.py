@@ -1,0 +1,110 @@
+"""What NVML tells of the GPUs while a case runs: energy, device memory, clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, final
+
+import numpy as np
+
+#: Least seconds between two samples of memory and clock.
+SAMPLE_SECONDS = 0.05
+#: NVML's number of the clock of the multiprocessors.
+_CLOCK_SM = 1
+
+
+@final
+class GpuMeter(AbstractContextManager["GpuMeter"]):
+    """Energy, memory and clock of GPUs between enter and exit.
+
+    Parameters
+    ----------
+    handles : sequence of (module, handle)
+        NVML and its handle of each device.
+    """
+
+    def __init__(self, handles: Sequence[tuple[Any, Any]]) -> None:
+        self._handles = tuple(handles)
+        self._joules: list[float] = []
+        self._before: list[int] = []
+        self._used: list[list[int]] = []
+        self._clocks: list[list[int]] = []
+        self._next = 0.0
+
+    def __enter__(self) -> GpuMeter:
+        self._before = [self._memory(nvml, handle) for nvml, handle in self._handles]
+        self._used = [[used] for used in self._before]
+        self._clocks = [[] for _ in self._handles]
+        self._joules = self._energy()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._joules = [after - before for after, before in zip(self._energy(), self._joules, strict=True)]
+
+    def sample(self, *_: object) -> None:
+        """Note memory and clock, at most every :data:`SAMPLE_SECONDS`; takes the arguments of a progress callback."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + SAMPLE_SECONDS
+        for (nvml, handle), used, clocks in zip(self._handles, self._used, self._clocks, strict=True):
+            used.append(self._memory(nvml, handle))
+            clocks.append(int(nvml.nvmlDeviceGetClockInfo(handle, _CLOCK_SM)))
+
+    def figures(self) -> dict[str, Any]:
+        """What was measured, after the end.
+
+        Returns
+        -------
+        dict
+            ``joules`` of all devices and ``joules_each``; ``device_bytes``, the most that a device took beside what it had at
+            the begin, and ``device_bytes_each``; ``clock_mhz``, the median of each device.
+        """
+        taken = [max(used) - before for used, before in zip(self._used, self._before, strict=True)]
+        return {
+            "joules": sum(self._joules),
+            "joules_each": self._joules,
+            "device_bytes": max(taken),
+            "device_bytes_each": taken,
+            "clock_mhz": [float(np.median(clocks)) if clocks else None for clocks in self._clocks],
+        }
+
+    def _energy(self) -> list[float]:
+        """Joules of each device since its driver was loaded."""
+        return [nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3 for nvml, handle in self._handles]
+
+    @staticmethod
+    def _memory(nvml: Any, handle: Any) -> int:
+        """Bytes in use on a device, by all processes."""
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
+
+
+@final
+class HostMeter(AbstractContextManager["HostMeter"]):
+    """The host has no such counters: nothing is sampled, and no figure is given."""
+
+    sample: Callable[[int, int, float], None] | None = None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        return None
+
+    def figures(self) -> dict[str, Any]:
+        """No figures."""
+        return {}
+
+
+def meter_for(devices: Sequence[str]) -> GpuMeter | HostMeter:
+    """A meter of these devices, all of one kind.
+
+    Raises
+    ------
+    ImportError
+        NVML's bindings (nvidia-ml-py) are not installed, and a device is a GPU.
+    """
+    if not devices[0].startswith("cuda:"):
+        return HostMeter()
+    from ooc_chol.devices import cuda
+
+    return GpuMeter([cuda.nvml_handle(name) for name in devices])

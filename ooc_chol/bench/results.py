@@ -1,0 +1,143 @@
+"""Result files: one JSON file for each measured claim, with the commit and the machine that it was measured on."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ooc_chol.bench.case import Fp64Case
+from ooc_chol.config import commit_override
+from ooc_chol.factor import CholeskyFactor
+from ooc_chol.kernels.blas import blas_identity, current_threads
+from ooc_chol.listing import devices as list_devices
+
+#: Packages whose versions are recorded where they are installed.
+_PACKAGES = ("numpy", "scipy", "nvmath-python", "torch")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that was measured of one case.
+
+    Parameters
+    ----------
+    case : Fp64Case
+        The case.
+    covariance : str
+        The matrix, in words.
+    runs : sequence of dict
+        Each repeat: the report's figures, the meter's, and ``wall_seconds``.
+    engine : str
+        The engine that ran, where the case says ``"auto"`` too.
+    fallback_share, residual, logdet
+        Of the last factor; the residual as :meth:`CholeskyFactor.residual` gives it, as data.
+    ceilings : mapping
+        ``dgemm_tflops`` and, for residues, ``product_tflops``.
+    """
+
+    case: Fp64Case
+    covariance: str
+    runs: Sequence[Mapping[str, Any]]
+    engine: str
+    fallback_share: float
+    residual: Mapping[str, Any]
+    logdet: float
+    ceilings: Mapping[str, Any]
+
+    def to_dict(self, peers: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+        """The content of the result file, with ``peers`` as :func:`ooc_chol.bench.peers.measure_peer` gives them."""
+        case, last = self.case, self.runs[-1]
+        seconds = [run["seconds"] for run in self.runs]
+        budget = int(last["budget_bytes"])
+        return {
+            "case": case.name,
+            "commit": commit(),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "machine": machine(case.on_gpu),
+            "devices": list(case.devices),
+            "n": case.n,
+            "tile_size": case.tile_size,
+            "engine": self.engine,
+            **({"moduli": case.moduli} if self.engine == "residue" else {}),
+            "precision_threshold": None,
+            "policy": case.policy,
+            "covariance": self.covariance,
+            "source": case.source,
+            "budget_bytes": budget,
+            "out_of_core": 2 * budget * len(case.devices) <= case.factor_bytes,
+            "warm_up": case.warms_up,
+            "seconds": seconds,
+            "wall_seconds": [run["wall_seconds"] for run in self.runs],
+            "setup_seconds": [run["setup_seconds"] for run in self.runs],
+            "predicted_seconds": last["predicted_seconds"],
+            "tflops": case.n**3 / 3e12 / float(np.median(seconds)),
+            **self.ceilings,
+            "bytes": last["bytes"],
+            "residual": dict(self.residual),
+            "logdet": self.logdet,
+            "fallback_share": self.fallback_share,
+            "exposed_copy_share": float(np.median([run["exposed_copy_share"] for run in self.runs])),
+            **{name: [run[name] for run in self.runs] for name in _METERED if name in last},
+            "peers": [dict(peer) for peer in peers],
+        }
+
+
+#: Figures of a GPU meter, one for each repeat.
+_METERED = ("joules", "joules_each", "device_bytes", "device_bytes_each", "clock_mhz")
+
+
+def engine_of(case: Fp64Case, factor: CholeskyFactor) -> str:
+    """The engine that made ``factor``: the case's own, or what ``"auto"`` chose, by the arithmetic key."""
+    if case.engine != "auto":
+        return case.engine
+    return "residue" if "residue" in str(factor.arithmetic_key["engine"]) else "native"
+
+
+def write_json(content: Mapping[str, Any], path: Path) -> Path:
+    """Write ``content`` to ``path``, whose folder is made; replaced only once complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".partial")
+    unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return unfinished.replace(path)
+
+
+def commit() -> str:
+    """Commit of the checkout, ``OOC_CHOL_COMMIT`` where there is no git, else "unknown"."""
+    if (named := commit_override()) is not None:
+        return named
+    try:
+        words = ["git", "rev-parse", "HEAD"]
+        return subprocess.run(words, check=True, capture_output=True, text=True, cwd=Path(__file__).parent).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def machine(with_gpus: bool) -> dict[str, Any]:
+    """Devices and versions; ``with_gpus`` those of CUDA too."""
+    about: dict[str, Any] = {
+        "devices": [str(device) for device in list_devices().devices],
+        "cores": os.cpu_count(),
+        "blas": blas_identity(),
+        "threads": current_threads(),
+        "python": platform.python_version(),
+    }
+    for name in _PACKAGES:
+        try:
+            about[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    if with_gpus:
+        from ooc_chol.kernels.cuda import measure
+
+        about |= measure.versions()
+    return about

@@ -4,7 +4,7 @@
     python benchmarks/table.py --update README.md docs/performance.md   rewrite them in these documents
 
 A document holds a place for them between ``<!-- results -->`` and ``<!-- /results -->``; ``<!-- results gpu host -->`` takes
-only the tables named: ``gpu``, ``policies`` or ``host``.
+only the tables named: ``gpu``, ``policies``, ``peers`` or ``host``.
 """
 
 from __future__ import annotations
@@ -26,13 +26,24 @@ Column: TypeAlias = tuple[str, Callable[[Result], str]]
 
 _PLACE = re.compile(r"<!-- results((?: \w+)*) -->\n.*?<!-- /results -->", flags=re.DOTALL)
 _SOURCES = {"device-function": "made on the device", "host-array": "host array", "file": "file"}
+#: Names of the tables, in the order of a document that names none.
+TABLES = ("gpu", "policies", "peers", "host")
+#: Characters of an error that a table shows.
+_ERROR_LENGTH = 100
 
 GPU_NOTE = (
-    "Seconds: median (least to most), from the first step to the last byte of L in its store; *before*: planning, allocating, "
-    "page-locking. DGEMM: share of its rate on two tiles of the factor, just before and just after. cuSOLVER: ratio to Xpotrf, "
-    "the whole matrix in device memory, the same covariance. GB: executed, of A read over the link, of L fetched again, of L "
-    "written. Exposed: share of the time in which the compute stream stood still for a copy in flight. Residual: largest "
-    "`|R_ij| / (√n u √(A_ii A_jj))` of 200 sampled blocks; the bound is 4. kJ: of the GPU during the whole call."
+    "Engine: with the number of moduli, and the share of the work that fell back to native products, where there is any. Budget: "
+    "memory of each GPU, and that of all as a share of L's bytes; out of core is at most half. Seconds: median (least to most), "
+    "from the first step to the last byte of L in its store; *before*: planning, allocating, page-locking. Predicted: the plan's "
+    "seconds over the measured ones. DGEMM: share of its rate, summed over the GPUs, on two tiles of the factor, just before and "
+    "just after. cuSOLVER: ratio to its fastest Cholesky, the whole matrix in device memory, the same covariance. GB: executed, "
+    "of A read over the link, of L fetched again, of L written, and from GPU to GPU. Exposed: share of the time in which the "
+    "compute stream stood still for a copy in flight. Residual: largest `|R_ij| / (√n u √(A_ii A_jj))` of 200 sampled blocks; "
+    "the bound is 4. J/TFLOP: energy of the GPUs during the whole call over `n³/3`."
+)
+PEERS_NOTE = (
+    "The whole matrix in device memory, the covariance of the cases beside it, warm, generation apart; the best of two runs "
+    "(the median in files from before that rule, which name no devices)."
 )
 POLICIES_NOTE = (
     "Seconds: median (least to most); predicted: those of the plan. GB: executed, of L and of half-updated tiles. "
@@ -54,15 +65,16 @@ def load(folder: Path = RESULTS) -> list[Result]:
 
 def tables(results: Sequence[Result], link: str) -> dict[str, str]:
     """The tables that have rows, by name; ``link`` is the folder of the result files as the document sees it."""
-    on_gpu = [result for result in results if "dgemm_tflops" in result]
-    ours = [result for result in on_gpu if result["policy"] == "planned"]
+    on_gpu = [result for result in results if result["devices"][0].startswith("cuda")]
+    ours = sorted((result for result in on_gpu if result["policy"] == "planned"), key=order)
     ablations = {_setting(result) for result in on_gpu if result["policy"] != "planned"}
     policies = sorted((result for result in on_gpu if _setting(result) in ablations), key=_moved, reverse=True)
-    on_host = [result for result in results if "dgemm_tflops" not in result]
+    on_host = [result for result in results if result not in on_gpu]
     case: Column = ("case", lambda result: f"[{result['case']}]({link}/{result['case']}.json)")
     made = {
         "gpu": _table(ours, [case, *_GPU], GPU_NOTE),
         "policies": _table(policies, _POLICY, POLICIES_NOTE),
+        "peers": _table(peers_of(on_gpu), _PEERS, PEERS_NOTE),
         "host": _table(on_host, [case, *_HOST], HOST_NOTE),
     }
     return {name: text for name, text in made.items() if text}
@@ -78,9 +90,9 @@ def updated(text: str, made: dict[str, str]) -> str:
     """
 
     def place(match: re.Match[str]) -> str:
-        names = match[1].split() or ["gpu", "policies", "host"]
-        if unknown := set(names) - {"gpu", "policies", "host"}:
-            raise ValueError(f"there is no table {', '.join(sorted(unknown))}; there are gpu, policies and host")
+        names = match[1].split() or TABLES
+        if unknown := set(names) - set(TABLES):
+            raise ValueError(f"there is no table {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}")
         parts = "\n\n".join(made[name] for name in names if name in made)
         return f"<!-- results{match[1]} -->\n{parts}\n<!-- /results -->"
 
@@ -112,7 +124,39 @@ def _table(results: Iterable[Result], columns: Sequence[Column], note: str) -> s
 
 def _setting(result: Result) -> tuple[Any, ...]:
     """What results of different policies must share to be compared."""
-    return tuple(result["devices"]), result["n"], result["tile_size"], result["budget_bytes"], result["source"]
+    names = ("commit", "engine", "n", "tile_size", "budget_bytes", "source")
+    return tuple(result["devices"]), *(result[name] for name in names)
+
+
+def order(result: Result) -> tuple[Any, ...]:
+    """Fewer GPUs first, then by engine, then the larger matrix."""
+    return len(result["devices"]), result["engine"], -result["n"], result["case"]
+
+
+def peers_of(results: Iterable[Result]) -> list[Result]:
+    """Every measurement of another library once, although the cases of one process share it."""
+    found = {
+        (peer["name"], peer["n"], len(peer.get("devices", [0])), str(peer.get("seconds", peer.get("error")))): peer
+        for result in results
+        for peer in result["peers"]
+    }
+    return [found[key] for key in sorted(found)]
+
+
+def dgemm_of(result: Result) -> float:
+    """DGEMM's rate on all devices of a result, in TFLOP/s: the mean of before and after."""
+    return float(result["dgemm_tflops"]["before"] + result["dgemm_tflops"]["after"]) / 2
+
+
+def best_peer(result: Result, prefix: str = "") -> Result | None:
+    """The fastest peer whose name begins with ``prefix``; None where none was measured or all failed."""
+    peers = [peer for peer in result["peers"] if peer["name"].startswith(prefix) and "tflops" in peer]
+    return max(peers, key=lambda peer: float(peer["tflops"])) if peers else None
+
+
+def joules_per_tflop(result: Result) -> float:
+    """Energy of the whole call for 10¹² of the ``n³/3`` flops, median of the repeats."""
+    return 3e12 * float(median(result["joules"])) / result["n"] ** 3
 
 
 def _moved(result: Result) -> int:
@@ -127,15 +171,37 @@ def _seconds(result: Result) -> str:
 
 def _dgemm(result: Result) -> str:
     before, after = result["dgemm_tflops"]["before"], result["dgemm_tflops"]["after"]
-    return f"**{2 * result['tflops'] / (before + after):.3f}** of {before:.1f}, {after:.1f}"
+    return f"**{result['tflops'] / dgemm_of(result):.3f}** of {before:.1f}, {after:.1f}"
 
 
-def _peer(result: Result, unit: float) -> str:
+def _peer(result: Result, unit: float, prefix: str = "") -> str:
     """Ratio to the fastest peer, its rate and its order."""
-    if not result["peers"]:
+    peer = best_peer(result, prefix)
+    if peer is None:
         return ""
-    peer = max(result["peers"], key=lambda peer: float(peer["tflops"]))
-    return f"**{result['tflops'] / peer['tflops']:.2f}** of {unit * peer['tflops']:.1f} at {peer['n']:,}"
+    several = " (Mg)" if peer["name"].startswith("cuSOLVERMg") else ""
+    return f"**{result['tflops'] / peer['tflops']:.2f}** of {unit * peer['tflops']:.1f} at {peer['n']:,}{several}"
+
+
+def _engine(result: Result) -> str:
+    """Engine, number of moduli, share of fall-backs."""
+    moduli = f", {result['moduli']} moduli" if "moduli" in result else ""
+    share = f", {100 * result['fallback_share']:.2g} % native" if result.get("fallback_share") else ""
+    return f"{result['engine']}{moduli}{share}"
+
+
+def _predicted(result: Result) -> str:
+    """Predicted over measured seconds."""
+    seconds = result.get("predicted_seconds")
+    return "" if seconds is None else f"{seconds / median(result['seconds']):.2f}"
+
+
+def _peer_rate(peer: Result) -> str:
+    """Rate of a peer, or why there is none."""
+    if "tflops" in peer:
+        return f"**{peer['tflops']:.1f}**"
+    error = " ".join(peer["error"].replace("|", "/").split())
+    return error if len(error) <= _ERROR_LENGTH else f"{error[:_ERROR_LENGTH]}..."
 
 
 def _gigabytes(result: Result, links: Sequence[str]) -> str:
@@ -145,6 +211,7 @@ def _gigabytes(result: Result, links: Sequence[str]) -> str:
         (f"{executed[link] / 1e9:.1f}" if executed[link] else "0")
         + (f" ({planned[link] / 1e9:.1f} planned)" if planned[link] != executed[link] else "")
         for link in links
+        if link != "peer" or planned.get(link)
     ]
     return " + ".join(parts)
 
@@ -161,7 +228,13 @@ def _budget(result: Result) -> str:
     return f"{result['budget_bytes'] / unit:.4g} {name}"
 
 
-_LINKS = ("source", "fetch", "write")
+def _budget_of_l(result: Result) -> str:
+    """Budget of each GPU, and that of all as a share of L's bytes: out of core means at most half."""
+    share = len(result["devices"]) * result["budget_bytes"] / (4 * result["n"] * (result["n"] + 1))
+    return f"{_budget(result)} ({100 * share:.0f} %)"
+
+
+_LINKS = ("source", "fetch", "write", "peer")
 _EXPOSED: Column = ("exposed", lambda result: f"{100 * result['exposed_copy_share']:.1f} %")
 _ENERGY: Column = ("kJ", lambda result: f"{median(result['joules']) / 1e3:.2f}")
 _PROBLEM: list[Column] = [
@@ -171,15 +244,25 @@ _PROBLEM: list[Column] = [
     ("seconds", _seconds),
 ]
 _GPU: list[Column] = [
-    *_PROBLEM,
+    ("engine", _engine),
+    ("GPUs", lambda result: str(len(result["devices"]))),
+    *((heading, _budget_of_l if heading == "budget" else cell) for heading, cell in _PROBLEM),
     ("before", lambda result: f"{median(result['setup_seconds']):.1f}"),
+    ("predicted", _predicted),
     ("TFLOP/s", lambda result: f"**{result['tflops']:.2f}**"),
     ("DGEMM", _dgemm),
-    ("cuSOLVER in core", lambda result: _peer(result, 1.0)),
+    ("cuSOLVER in core", lambda result: _peer(result, 1.0, "cuSOLVER")),
     ("GB: A + L in + L out", lambda result: _gigabytes(result, _LINKS)),
     _EXPOSED,
     ("residual", lambda result: f"{result['residual']['max_scaled_over_sqrt_n']:.2f}"),
-    _ENERGY,
+    ("J/TFLOP", lambda result: f"{joules_per_tflop(result):.1f}"),
+]
+_PEERS: list[Column] = [
+    ("library", lambda peer: peer["name"] + (f", blocks of {peer['block']}" if "block" in peer else "")),
+    ("GPUs", lambda peer: str(len(peer.get("devices", [0])))),
+    ("n", lambda peer: f"{peer['n']:,}"),
+    ("TFLOP/s", _peer_rate),
+    ("seconds", lambda peer: f"{min(peer['seconds']):.4g}" if "seconds" in peer else ""),
 ]
 _POLICY: list[Column] = [
     ("policy", lambda result: f"`{result['policy']}`"),

@@ -85,12 +85,12 @@ class Run:
 # reading
 
 
-def read_run(path: Path) -> Run:
-    """What a trace, compressed with gzip or not, holds of :data:`DEVICE`."""
+def read_run(path: Path, device: str = DEVICE) -> Run:
+    """What a trace, compressed with gzip or not, holds of one device; kinds of the engine's own keep their first word."""
     content = path.read_bytes()
     trace = Trace.FromString(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
     about: dict[str, Any] = {}
-    found: dict[str, list[Operation]] = {f"{DEVICE} measured": [], f"{DEVICE} predicted": []}
+    found: dict[str, list[Operation]] = {f"{device} measured": [], f"{device} predicted": []}
     for group, stream, category, name, notes, start_ns, end_ns in _events(trace):
         if category == "run":
             about = notes
@@ -262,7 +262,7 @@ def draw_runs(runs: Mapping[str, Run], path: Path) -> None:
             base = np.full(len(edges) - 1, float(low))
             for kind in STREAMS[stream]:
                 operations = [entry for entry in run.measured if (entry.stream, entry.kind) == (stream, kind)]
-                top = base + 0.85 * _shares(operations, edges)
+                top = base + 0.85 * shares(operations, edges)
                 axis.stairs(top, edges, baseline=base, fill=True, color=COLOURS[kind], linewidth=0)
                 base = top
         fetched, written = total(run.measured, "fetch").nbytes / 1e9, total(run.measured, "write").nbytes / 1e9
@@ -289,7 +289,7 @@ def draw_column(runs: Mapping[str, Run], path: Path) -> None:
     _save(figure, path)
 
 
-def _shares(operations: Sequence[Operation], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+def shares(operations: Sequence[Operation], edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """Share of each bin that the operations, which do not overlap, cover."""
     times = np.array([[entry.start, entry.end] for entry in operations]).ravel()
     done = np.concatenate([[0.0], np.cumsum(np.diff(times) * (np.arange(len(times) - 1) % 2 == 0))])

@@ -1,0 +1,188 @@
+"""Pictures of the result files and of a recorded trace, as SVG.
+
+    python benchmarks/pictures.py                         draw rates.svg, predictions.svg and streams.svg into docs/pictures
+    python benchmarks/pictures.py --trace FILE [--device cuda:1]   take the streams from this trace (default: the headline run's)
+
+Needs Matplotlib (``pip install '.[plots]'``). *rates*: TFLOP/s of each case beside DGEMM, the residue engine's products and other
+libraries, measured in the same process. *predictions*: the plan's seconds over the measured ones. *streams*: how busy each
+stream of a device was over the run, by kind of operation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import table
+import timelines
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "docs/pictures"
+#: Trace of the streams, unless another one is named.
+TRACE = ROOT / "traces/h200-fp64-65536-8g-planned.pftrace.gz"
+#: Bars of a case, by what they measure.
+COLOURS = {
+    "this package": "#2f77b8",
+    "DGEMM": "#c9c9c9",
+    "INT8 products": "#d9c23c",
+    "cuSOLVER": "#76b041",
+    "cuSOLVERMg": "#3f7d20",
+    "torch": "#ee8a2e",
+    "MAGMA": "#b0306a",
+}
+#: Bins of time in the picture of the streams.
+BINS = 160
+
+
+def bars_of(result: dict[str, Any]) -> dict[str, float]:
+    """TFLOP/s of a result and of what was measured beside it, keyed as :data:`COLOURS`; what was not measured is left out."""
+    bars = {"this package": float(result["tflops"]), "DGEMM": table.dgemm_of(result)}
+    if "product_tflops" in result:
+        bars["INT8 products"] = float(result["product_tflops"])
+    for name in ("cuSOLVER Xpotrf", "cuSOLVERMg"):
+        if (peer := table.best_peer(result, name)) is not None:
+            bars[name.split()[0]] = float(peer["tflops"])
+    for peer in result["peers"]:
+        if peer["name"].startswith("torch") and "tflops" in peer:
+            name = "MAGMA" if "MAGMA" in peer["name"] else "torch"
+            bars[name] = max(bars.get(name, 0.0), float(peer["tflops"]))
+    return bars
+
+
+def chosen(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What is drawn: results on GPUs that the planner's own policy made, in the order of the table."""
+    return sorted((result for result in results if on_gpu(result) and result["policy"] == "planned"), key=table.order)
+
+
+def on_gpu(result: dict[str, Any]) -> bool:
+    """Whether GPUs computed."""
+    return bool(result["devices"][0].startswith("cuda"))
+
+
+def label_of(result: dict[str, Any]) -> str:
+    """Name of a case under its bars."""
+    gpus = len(result["devices"])
+    engine = f"{result['engine']} {result['moduli']}" if "moduli" in result else result["engine"]
+    source = ", host array" if result["source"] == "host-array" else ""
+    return f"{engine}{source}\nn = {result['n']:,}\n{gpus} GPU{'s' if gpus > 1 else ''}, {result['budget_bytes'] / 2**30:.3g} GiB"
+
+
+def draw_rates(results: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw a group of bars for each result."""
+    figure, axis = _figure(max(5.0, 1.7 * len(results) + 1.5), 3.8)
+    drawn: set[str] = set()
+    for place, result in enumerate(results):
+        bars = bars_of(result)
+        width = 0.84 / len(bars)
+        for number, (name, rate) in enumerate(bars.items()):
+            left = place - 0.42 + (number + 0.5) * width
+            axis.bar(left, rate, 0.94 * width, color=COLOURS[name], label=None if name in drawn else name)
+            axis.annotate(f"{rate:.0f}", (left, rate), ha="center", va="bottom", fontsize=7)
+            drawn.add(name)
+    axis.set_xticks(range(len(results)), [label_of(result) for result in results], fontsize=7)
+    axis.set_ylabel("TFLOP/s")
+    axis.legend(frameon=False, fontsize=7, ncols=len(COLOURS), loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    _save(figure, path)
+
+
+def draw_predictions(results: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw predicted over measured seconds, a line for each case; the band is 15 %."""
+    known = [result for result in results if result.get("predicted_seconds") is not None]
+    figure, axis = _figure(6.4, 0.26 * len(known) + 0.9)
+    for place, result in enumerate(reversed(known)):
+        ratio = result["predicted_seconds"] / median(result["seconds"])
+        colour = {"native": "#2f77b8", "residue": "#ee8a2e", "mixed": "#76b041"}[result["engine"]]
+        axis.plot([1.0, ratio], [place, place], color=colour, linewidth=1)
+        axis.plot(ratio, place, "o" if len(result["devices"]) == 1 else "s", color=colour)
+    axis.axvspan(0.85, 1.15, color="#f0f0f0", zorder=0)
+    axis.axvline(1.0, color="#999999", linewidth=0.8, zorder=1)
+    names = [f"{result['case']}, {median(result['seconds']):.3g} s" for result in reversed(known)]
+    axis.set_yticks(range(len(known)), names, fontsize=7)
+    axis.set_xlabel("predicted / measured seconds; the band is 15 %")
+    _save(figure, path)
+
+
+def draw_streams(run: timelines.Run, path: Path) -> None:
+    """Draw how much of each bin of time every stream worked, by kind."""
+    kinds = list(dict.fromkeys(entry.kind for entry in run.measured))
+    streams = list(dict.fromkeys(entry.stream for entry in sorted(run.measured, key=lambda entry: _rank(entry.stream))))
+    figure, axes = _figure(9.0, 0.9 * len(streams) + 1.2, rows=len(streams))
+    seconds = max(entry.end for entry in run.measured)
+    edges = np.linspace(0.0, seconds, BINS + 1)
+    for axis, stream in zip(np.atleast_1d(axes), streams, strict=True):
+        base = np.zeros(BINS)
+        for kind in kinds:
+            operations = [entry for entry in run.measured if (entry.stream, entry.kind) == (stream, kind)]
+            if operations:
+                top = base + timelines.shares(sorted(operations, key=lambda entry: entry.start), edges)
+                axis.stairs(top, edges, baseline=base, fill=True, color=_colour(kind), linewidth=0, label=kind)
+                base = top
+        busy = sum(entry.end - entry.start for entry in run.measured if entry.stream == stream) / seconds
+        axis.set(ylim=(0, 1.02), yticks=[0, 1])
+        axis.set_title(f"{stream}: busy {100 * busy:.0f} %", loc="left", fontsize=8, pad=2)
+    handles = {
+        label: handle for axis in np.atleast_1d(axes) for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles), frameon=False, fontsize=7)
+    np.atleast_1d(axes)[-1].set_xlabel("seconds; height: share of each bin in which the stream worked")
+    _save(figure, path)
+
+
+def _rank(stream: str) -> tuple[int, str]:
+    """Copies in on top, then what computes, copies out below."""
+    return {"copy-in": 0, "copy-out": 2}.get(stream, 1), stream
+
+
+def _colour(kind: str) -> str:
+    """Colour of a kind of operation; kinds that the other pictures do not know get one each by their name."""
+    others = ("#7b5ea7", "#4d9a9a", "#a0522d", "#8c8c8c", "#c46fa0", "#5f7f2f")
+    return timelines.COLOURS.get(kind) or others[sum(kind.encode()) % len(others)]
+
+
+def _figure(width: float, height: float, rows: int = 1) -> tuple[Any, Any]:
+    """A figure whose file depends on the data alone."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams.update(
+        {"svg.fonttype": "none", "svg.hashsalt": "ooc_chol", "axes.spines.top": False, "axes.spines.right": False}
+    )
+    from matplotlib import pyplot
+
+    return pyplot.subplots(rows, figsize=(width, height), sharex=True, layout="constrained")
+
+
+def _save(figure: Any, path: Path) -> None:
+    """Write a picture, and close it."""
+    from matplotlib import pyplot
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+    print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
+
+
+def main() -> None:
+    """Draw all pictures."""
+    parser = argparse.ArgumentParser(description="Pictures of the result files and of a recorded trace.")
+    parser.add_argument("--results", type=Path, default=table.RESULTS, help="folder of the result files")
+    parser.add_argument("--trace", type=Path, default=TRACE, help="trace of the streams, compressed with gzip or not")
+    parser.add_argument("--device", default=timelines.DEVICE, help="device in that trace (default: cuda:0)")
+    parser.add_argument("--output", type=Path, default=PICTURES, help="folder of the pictures (default: docs/pictures)")
+    options = parser.parse_args()
+    results = table.load(options.results)
+    draw_rates(chosen(results), options.output / "rates.svg")
+    draw_predictions([result for result in results if on_gpu(result)], options.output / "predictions.svg")
+    draw_streams(timelines.read_run(options.trace, options.device), options.output / "streams.svg")
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from fractions import Fraction
 from math import gcd, isqrt, prod
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_chol.kernels.cuda.residue_source import source
 from ooc_chol.residues import MOST_MODULI, MOST_ROWS, MOST_TERMS, ROW_SLACK, ResidueBasis
 
 COUNTS = range(4, MOST_MODULI + 1)
@@ -77,3 +79,14 @@ def test_weights_give_back_a_number_from_its_residues(data):
     basis = ResidueBasis(data.draw(st.sampled_from(COUNTS)))
     number = data.draw(st.integers(0, basis.product - 1))
     assert sum((number % m) * w for m, w in zip(basis.moduli, basis.weights, strict=True)) % basis.product == number
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("count", [4, 13, MOST_MODULI])
+def test_cuda_kernels_compile_without_warnings_and_keep_everything_in_registers(count, tmp_path):
+    code = tmp_path / "residues.cu"
+    code.write_text(source(ResidueBasis(count)), encoding="utf-8")
+    words = ["nvcc", "-std=c++17", "-arch=sm_90", "-Werror", "all-warnings", "-Xptxas", "-v", "-cubin"]
+    ran = subprocess.run([*words, "-o", str(tmp_path / "out"), str(code)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") == 4  # one a kernel

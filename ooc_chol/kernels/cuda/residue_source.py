@@ -1,0 +1,74 @@
+"""The numbers of a residue basis as CUDA C, and the kernels behind them. Needs no CuPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.resources import files
+
+import numpy as np
+
+from ooc_chol.residues import ROW_SLACK, ResidueBasis
+
+#: Threads of a block.
+THREADS = 128
+#: Adjacent columns that a thread converts at once: one word of each plane.
+CONVERT_COLUMNS = 4
+#: Columns that a thread reconstructs, which share the loads of the tables.
+RECONSTRUCT_COLUMNS = 2
+_WORD = 1 << 64
+
+
+def source(basis: ResidueBasis) -> str:
+    """CUDA C of the kernels for one basis: its tables, then ``residues.cu``."""
+    kernels = files("ooc_chol.kernels.cuda").joinpath("residues.cu").read_text(encoding="utf-8")
+    return tables(basis) + kernels
+
+
+def tables(basis: ResidueBasis) -> str:
+    """What ``residues.cu`` takes from its basis: macros, and ``__constant__`` tables by plane."""
+    moduli = basis.moduli
+    mantissa, power = basis.limit
+    lines = [
+        f"#define THREADS {THREADS}",
+        f"#define CONVERT_COLUMNS {CONVERT_COLUMNS}",
+        f"#define RECONSTRUCT_COLUMNS {RECONSTRUCT_COLUMNS}",
+        f"#define PLANES {basis.count}",
+        f"#define LIMIT_MANTISSA {mantissa.hex()}",
+        f"#define LIMIT_POWER {power}",
+        f"#define ROW_SLACK {ROW_SLACK.hex()}",
+        f"#define PRODUCT_HIGH {_word(basis.product >> 64)}",
+        f"#define PRODUCT_LOW {_word(basis.product)}",
+        *(f"#define SHARE{digit} {(2 ** (32 * digit) / basis.product).hex()}" for digit in range(4)),
+        _table("int", "MODULUS", map(str, moduli)),
+        _table("float", "RECIPROCAL", (f"{float(np.float32(1 / m)).hex()}f" for m in moduli)),
+        _table("int", "LOW_BYTES", (_bytes(m, 0) for m in moduli)),
+        _table("int", "HIGH_BYTES", (_bytes(m, 4) for m in moduli)),
+        _table("int", "OFFSET32", (str((1 << 31) % m) for m in moduli)),
+        _table("int", "OFFSET64", (str((1 << 63) % m) for m in moduli)),
+        *(_table("double", f"WEIGHT{digit}", (_digit(w, digit) for w in basis.weights)) for digit in range(4)),
+    ]
+    return "\n".join(lines) + "\n\n"
+
+
+def _table(kind: str, name: str, values: Iterable[str]) -> str:
+    return f"__constant__ {kind} {name}[PLANES] = {{{', '.join(values)}}};"
+
+
+def _word(number: int) -> str:
+    """The low 64 bits as an unsigned literal."""
+    return f"{number % _WORD:#x}ull"
+
+
+def _digit(number: int, digit: int) -> str:
+    """A digit of 32 bits as a double."""
+    return float((number >> (32 * digit)) % (1 << 32)).hex()
+
+
+def _bytes(modulus: int, first: int) -> str:
+    """``256**k mod m`` for four ``k`` from ``first``, canonical, as the signed bytes of one int."""
+    packed = 0
+    for k in range(4):
+        half = modulus // 2
+        digit = (pow(256, first + k, modulus) + half) % modulus - half
+        packed |= (digit % 256) << (8 * k)
+    return str(packed - (1 << 32) if packed >> 31 else packed)

@@ -1,0 +1,200 @@
+"""The residue kernels of a CUDA device: cuBLAS multiplies int8 planes, kernels of our own convert, fold and reconstruct."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import cupy as cp
+import numpy as np
+from numpy.typing import NDArray
+from nvmath.bindings import cublas
+
+from ooc_chol.interfaces import AbstractResidueKernels, AbstractStream, Tile
+from ooc_chol.kernels.cuda.handles import BlasHandles, cupy_stream
+from ooc_chol.kernels.cuda.residue_source import RECONSTRUCT_COLUMNS, THREADS, source
+from ooc_chol.residues import ResidueBasis
+
+_TRANSPOSE, _NO_TRANSPOSE = 1, 0
+_R_8I, _R_32I, _COMPUTE_32I, _DEFAULT_ALGORITHM = 3, 10, 72, -1
+_ONE, _ZERO = np.array(1, dtype=np.int32), np.array(0, dtype=np.int32)
+#: Orders of int8 products are multiples of this.
+_UNIT = 16
+#: Strips of rows of a lower triangle, each multiplied up to and including its diagonal block: 5/8 of the square.
+_LOWER_PARTS = 4
+#: Rows of a grid; those beyond are taken in further rounds.
+_MOST_GRID_ROWS = 65535
+_NO_ROW = np.iinfo(np.uint64).max
+
+
+def row_state_bytes(n: int) -> int:
+    """Bytes of the state of ``n`` matrix rows: the flag, limits, running sums and exponents."""
+    return -(-(8 + 20 * n) // 4096) * 4096
+
+
+@final
+class CudaResidueKernels(AbstractResidueKernels):
+    """Residues as CuPy arrays: int8 strips, int32 accumulators, row-major float64 tiles.
+
+    Parameters
+    ----------
+    moduli : int
+        Number of moduli.
+
+    Notes
+    -----
+    Conversion moves ``8 + planes`` bytes an entry, reconstruction ``4 planes + 16``, folding ``8 planes``. Products round their
+    orders up to multiples of 16: what lies behind the arrays must be allocated, and its sums are of no meaning.
+    All results but the running sums are those of :class:`~ooc_chol.kernels.residues.HostResidueKernels` to the bit.
+    """
+
+    def __init__(self, moduli: int) -> None:
+        self.basis = ResidueBasis(moduli)
+        self._handles: BlasHandles | None = None
+        self._functions: dict[str, Any] = {}
+        self._state: Any = None
+        self._flag = self._limits = self._sums = self._exponents = 0
+        self._memory = cp.cuda.alloc_pinned_memory(8)
+        self._mirror: NDArray[np.uint64] = np.frombuffer(self._memory, dtype=np.uint64, count=1)
+
+    @staticmethod
+    def workspace_bytes(n: int) -> int:
+        """Bytes of device memory that :meth:`open` takes for ``n`` matrix rows."""
+        return row_state_bytes(n)
+
+    def bind(self, handles: BlasHandles) -> None:
+        """Take the cuBLAS handles of the device's streams, and compile the kernels for the current device; once, before a run."""
+        self._handles = handles
+        module = cp.RawModule(code=source(self.basis), options=("--std=c++17", "--device-int128"))
+        self._functions = {name: module.get_function(name) for name in ("diagonal", "convert", "fold", "reconstruct")}
+
+    def open(self, n: int) -> None:
+        """Make the state of ``n`` matrix rows on the current device, sums all zero; waits for the device."""
+        self._state = cp.cuda.Memory(row_state_bytes(n))  # outside of the pool: close gives it back
+        self._flag = int(self._state.ptr)
+        self._limits = self._flag + 8
+        self._sums = self._limits + 8 * n
+        self._exponents = self._sums + 8 * n
+        cp.cuda.runtime.memset(self._flag, 0, row_state_bytes(n))
+        cp.cuda.runtime.memset(self._flag, 0xFF, 8)
+        self._mirror[0] = _NO_ROW
+        cp.cuda.runtime.deviceSynchronize()  # the streams of a run do not wait for the default stream
+
+    def close(self) -> None:
+        """Free the rows' state; a second call does nothing."""
+        self._state = None
+
+    def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
+        """Exponents and limits of rows ``first, first + 1, ...`` from the diagonal of a square block of A."""
+        count = a_bb.shape[0]
+        arguments = (
+            a_bb.data.ptr, np.int64(a_bb.strides[0] // 8), np.int32(count), np.int64(first),
+            self._exponents, self._limits, self._flag,
+        )  # fmt: skip
+        self._launch("diagonal", stream, (-(-count // THREADS),), arguments)
+
+    def convert(self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool) -> None:
+        """``out[p] = round(2**e_i L[i, k]) mod m_p``; with ``is_first``, add the squares to the running sums and flag rows.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the device.
+        l_ik : (mb, nb) float64 array
+            Entries of L. What is not finite, or 2**63 and more when scaled, gets residues of 0: its row is flagged.
+        rows : range
+            Matrix rows of ``l_ik``.
+        out : (planes, mb, nb) int8 array
+            Receives the residues.
+        is_first : bool
+            Whether these entries are converted for the first time.
+        """
+        cols = l_ik.shape[1]
+        is_aligned = l_ik.data.ptr % 16 == l_ik.strides[0] % 16 == cols % 4 == out.data.ptr % 4 == 0
+        is_aligned = is_aligned and out.strides[0] % 4 == out.strides[1] % 4 == 0
+        arguments = (
+            l_ik.data.ptr, np.int64(l_ik.strides[0] // 8), out.data.ptr, np.int64(out.strides[1]), np.int64(out.strides[0]),
+            np.int32(cols), np.int64(rows.start), self._exponents, self._limits, self._sums, self._flag,
+            np.int32(is_first), np.int32(is_aligned),
+        )  # fmt: skip
+        self._launch("convert", stream, (len(rows),), arguments)
+
+    def product(
+        self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
+    ) -> None:
+        """``S (+)= left[p] @ right[p].T`` for every plane p; with ``lower``, what is above a strip's diagonal block stays.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the device.
+        accumulator : (planes, m, n) int32 array
+            Sums; ``m`` and ``n`` are rounded up to multiples of 16 here.
+        left, right : (planes, m, k), (planes, n, k) int8 array
+            Residues; ``k`` is a multiple of 16.
+        accumulates : bool
+            Add to what is there.
+        lower : bool
+            Only the lower triangle is wanted: ``m == n``.
+        """
+        _, rows, cols = accumulator.shape
+        height = _rounded_up(-(-rows // _LOWER_PARTS)) if lower else rows
+        for r0 in range(0, rows, height):
+            r1 = min(rows, r0 + height)
+            self._gemm(stream, accumulator[:, r0:r1], left[:, r0:r1], right[:, : r1 if lower else cols], accumulates)
+
+    def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
+        """``S = S mod m_p``, canonical, in place."""
+        _, rows, cols = accumulator.shape
+        grid = (-(-cols // THREADS), min(rows, _MOST_GRID_ROWS))
+        self._launch("fold", stream, grid, (*_strided(accumulator), np.int32(rows), np.int32(cols)))
+
+    def reconstruct(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
+        """``A[i, j] -= sum_k q_ik q_jk / 2**(e_i + e_j)``, with one rounding to nearest even, also of subnormal results.
+
+        Notes
+        -----
+        ``A[i, j] 2**(e_i + e_j)`` is first rounded to an integer. Where it reaches 2**126, A is not positive definite (or the
+        entry is above the diagonal): there the sum is rounded before it is subtracted.
+        """
+        grid = (-(-len(cols) // (RECONSTRUCT_COLUMNS * THREADS)), min(len(rows), _MOST_GRID_ROWS))
+        arguments = (
+            *_strided(accumulator), a_ij.data.ptr, np.int64(a_ij.strides[0] // 8), np.int32(len(rows)), np.int32(len(cols)),
+            self._exponents + 4 * rows.start, self._exponents + 4 * cols.start,
+        )  # fmt: skip
+        self._launch("reconstruct", stream, grid, arguments)
+
+    def copy_back(self, stream: AbstractStream) -> None:
+        """Enqueue the copy of the flag to the host."""
+        cp.cuda.runtime.memcpyAsync(
+            self._mirror.ctypes.data, self._flag, 8, cp.cuda.runtime.memcpyDeviceToHost, cupy_stream(stream).ptr
+        )
+
+    def flagged_row(self) -> int | None:
+        """Smallest flagged matrix row, as of the last copy; None if there is none."""
+        row = int(self._mirror[0])
+        return None if row == _NO_ROW else row
+
+    def _gemm(self, stream: AbstractStream, target: Tile, left: Tile, right: Tile, accumulates: bool) -> None:
+        """Row-major ``S[p] (+)= left[p] @ right[p].T`` for all planes at once: column-major, ``right @ left.T``."""
+        if self._handles is None:
+            raise RuntimeError("a product was enqueued before cuBLAS handles were bound")
+        _, handle = self._handles.of(stream)
+        planes, rows, inner = left.shape
+        cublas.gemm_strided_batched_ex(
+            handle, _TRANSPOSE, _NO_TRANSPOSE, _rounded_up(right.shape[1]), _rounded_up(rows), inner, _ONE.ctypes.data,
+            right.data.ptr, _R_8I, right.strides[1], right.strides[0], left.data.ptr, _R_8I, left.strides[1], left.strides[0],
+            (_ONE if accumulates else _ZERO).ctypes.data, target.data.ptr, _R_32I, target.strides[1] // 4,
+            target.strides[0] // 4, planes, _COMPUTE_32I, _DEFAULT_ALGORITHM,
+        )  # fmt: skip
+
+    def _launch(self, name: str, stream: AbstractStream, grid: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+        self._functions[name](grid, (THREADS,), arguments, stream=cupy_stream(stream))
+
+
+def _rounded_up(order: int) -> int:
+    return -(-order // _UNIT) * _UNIT
+
+
+def _strided(accumulator: Tile) -> tuple[Any, ...]:
+    """Address and strides in items of an accumulator, as kernels take them."""
+    return accumulator.data.ptr, np.int64(accumulator.strides[1] // 4), np.int64(accumulator.strides[0] // 4)

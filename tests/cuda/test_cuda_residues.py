@@ -1,0 +1,257 @@
+"""The CUDA residue kernels against the host's integer model: the same bits, and the same flagged row."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ooc_chol.residues import MOST_MODULI, MOST_TERMS, ResidueBasis
+from tests.host.residue_reference import STREAM, host_kernels, residues
+
+pytestmark = pytest.mark.cuda(n=1)
+
+COUNTS = range(4, MOST_MODULI + 1)
+SHAPES = [(1, 1), (5, 3), (97, 130), (16, 1021), (300, 516), (257, 2048)]
+GUARD = 77  # what lies around a view, and must stay
+
+
+@contextmanager
+def cuda_kernels(moduli, diagonal, streams=1):
+    """Kernels whose rows have the given diagonal entries, and streams to run them on."""
+    import cupy as cp
+
+    from ooc_chol.kernels.cuda import CUBLAS_WORKSPACE_BYTES
+    from ooc_chol.kernels.cuda.handles import BlasHandles
+    from ooc_chol.kernels.cuda.residues import CudaResidueKernels
+
+    workspaces = [cp.cuda.Memory(CUBLAS_WORKSPACE_BYTES) for _ in range(streams)]
+    handles = BlasHandles([memory.ptr for memory in workspaces])
+    kernels = CudaResidueKernels(moduli)
+    kernels.bind(handles)
+    kernels.open(len(diagonal))
+    opened = [SimpleNamespace(name=f"test {i}", stream=cp.cuda.Stream(non_blocking=True)) for i in range(streams)]
+    tile = on_device(np.diag(diagonal))
+    kernels.set_diagonal(opened[0], 0, tile)
+    opened[0].stream.synchronize()
+    try:
+        yield kernels, opened
+    finally:
+        cp.cuda.Device().synchronize()
+        kernels.close()
+        handles.close()
+
+
+def on_device(array):
+    import cupy as cp
+
+    copy = cp.asarray(array)
+    cp.cuda.Device().synchronize()  # the streams under test do not wait for the default stream
+    return copy
+
+
+def flagged(kernels, stream):
+    kernels.copy_back(stream)
+    stream.stream.synchronize()
+    return kernels.flagged_row()
+
+
+def diagonals(rng, n):
+    """Entries of every magnitude, subnormal and near the largest too, and just beside powers of four."""
+    bits = rng.integers(1, 0x7FF0000000000000, n).view(np.float64)
+    beside = 4.0 ** rng.integers(-500, 500, n) * rng.choice([1.0, 1.01, 1 - 2.0**-53, 1 + 2.0**-52], n)
+    return np.where(rng.random(n) < 0.5, bits, beside)
+
+
+def rows_of_a_factor(rng, diagonal, cols):
+    """Rows whose squares sum up to half of the diagonal entries."""
+    rows = rng.standard_normal((len(diagonal), cols))
+    return rows * np.sqrt(diagonal / 2)[:, None] / np.sqrt((rows**2).sum(axis=1))[:, None]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_convert(count, shape):
+    rng = np.random.default_rng(count)
+    rows, cols = shape
+    diagonal = diagonals(rng, rows + 3)
+    values = rows_of_a_factor(rng, diagonal[3:], cols)
+    expected = np.full((count, rows + 1, cols + 8), GUARD, dtype=np.int8)
+    with host_kernels(count, diagonal) as host:
+        host.convert(STREAM, values, range(3, rows + 3), expected[:, 1:, 4:-4], is_first=True)
+        assert host.flagged_row() is None
+    with cuda_kernels(count, diagonal) as (kernels, (stream,)):
+        out = on_device(np.full(expected.shape, GUARD, dtype=np.int8))
+        kernels.convert(stream, on_device(values), range(3, rows + 3), out[:, 1:, 4:-4], is_first=True)
+        assert flagged(kernels, stream) is None
+    assert np.array_equal(out.get(), expected)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_convert_at_the_edges(count):
+    basis = ResidueBasis(count)
+    top = 2.0**basis.bits
+    numbers = [0.5, 1.5, 2.5, 126.5, 127.5, 128.5, 0.0, 1e300, np.inf, np.nan, 2.0**63, 2.0**63 * (1 - 2.0**-53), top, top - 1]
+    numbers += [float(m // 2 + d) for m in basis.moduli for d in (0, 1)]
+    values = np.ldexp(np.array([numbers, [-x for x in numbers]]), -basis.exponent(1.0))
+    expected = np.zeros((count, *values.shape), dtype=np.int8)
+    with host_kernels(count, [1.0, 1.0]) as host, cuda_kernels(count, [1.0, 1.0]) as (kernels, (stream,)):
+        host.convert(STREAM, values, range(2), expected, is_first=False)
+        out = on_device(np.zeros_like(expected))
+        kernels.convert(stream, on_device(values), range(2), out, is_first=False)
+        assert flagged(kernels, stream) is None
+    assert np.array_equal(out.get(), expected)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
+def test_a_bad_diagonal_entry_flags_its_row(bad):
+    with cuda_kernels(13, [1.0, 2.0, bad, bad, 5e-324]) as (kernels, (stream,)):
+        assert flagged(kernels, stream) == 2
+        kernels.open(5)
+        assert flagged(kernels, stream) is None
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-150, 1e150, 1.01])
+def test_a_row_is_flagged_when_its_norm_exceeds_the_bound(scale):
+    tile = np.zeros((40, 2000))
+    tile[7, ::100] = 0.21 * scale  # 0.88 of the bound
+    with cuda_kernels(8, np.full(50, scale**2)) as (kernels, (stream,)):
+        values, out = on_device(tile), on_device(np.zeros((8, *tile.shape), dtype=np.int8))
+        kernels.convert(stream, values, range(5, 45), out, is_first=True)
+        kernels.convert(stream, values, range(5, 45), out, is_first=False)
+        assert flagged(kernels, stream) is None
+        kernels.convert(stream, values[:, :401], range(5, 45), out[:, :, :401], is_first=True)
+        assert flagged(kernels, stream) == 12
+
+
+@pytest.mark.parametrize(("entry", "row"), [(1.0, None), (1 + 2.0**-22, None), (1 + 2.0**-19, 1), (np.nan, 1), (-np.inf, 1)])
+def test_rounding_is_allowed_to_exceed_the_norm_and_nan_is_not(entry, row):
+    with cuda_kernels(13, [1.0, 1.0]) as (kernels, (stream,)):
+        out = on_device(np.zeros((13, 2, 1), dtype=np.int8))
+        kernels.convert(stream, on_device(np.array([[0.0], [entry]])), range(2), out, is_first=True)
+        assert flagged(kernels, stream) == row
+
+
+def strips(rng, planes, rows, inner):
+    """Random residues, with room for orders rounded up to multiples of 16."""
+    return rng.integers(-128, 128, (planes, -(-rows // 16) * 16, inner + 32), dtype=np.int8)
+
+
+@pytest.mark.parametrize(("rows", "cols", "inner"), [(1, 1, 16), (97, 130, 48), (512, 256, 2048)])
+@pytest.mark.parametrize("accumulates", [False, True])
+def test_product(rows, cols, inner, accumulates):
+    rng = np.random.default_rng(5)
+    left, right = strips(rng, 13, rows, inner), strips(rng, 13, cols, inner)
+    before = rng.integers(-(2**30), 2**30, (13, left.shape[1], right.shape[1]), dtype=np.int32)
+    expected = before.copy()
+    parts = np.s_[:, :rows, 16:-16], np.s_[:, :cols, 16:-16], np.s_[:, :rows, :cols]
+    with host_kernels(13, [1.0]) as host, cuda_kernels(13, [1.0]) as (kernels, (stream,)):
+        host.product(STREAM, expected[parts[2]], left[parts[0]], right[parts[1]], accumulates=accumulates, lower=False)
+        a, b, c = on_device(left), on_device(right), on_device(before)
+        kernels.product(stream, c[parts[2]], a[parts[0]], b[parts[1]], accumulates=accumulates, lower=False)
+        stream.stream.synchronize()
+    assert np.array_equal(c.get()[parts[2]], expected[parts[2]])
+
+
+@pytest.mark.parametrize("n", [1, 17, 130, 512])
+def test_product_of_a_diagonal_block_gives_its_lower_triangle(n):
+    rng = np.random.default_rng(6)
+    strip = strips(rng, 13, n, 64)
+    expected = np.zeros((13, strip.shape[1], strip.shape[1]), dtype=np.int32)
+    part, block = np.s_[:, :n, 16:-16], np.s_[:, :n, :n]
+    with host_kernels(13, [1.0]) as host, cuda_kernels(13, [1.0]) as (kernels, (stream,)):
+        host.product(STREAM, expected[block], strip[part], strip[part], accumulates=False, lower=True)
+        a, c = on_device(strip), on_device(np.zeros_like(expected))
+        kernels.product(stream, c[block], a[part], a[part], accumulates=False, lower=True)
+        stream.stream.synchronize()
+    assert np.array_equal(np.tril(c.get()[block]), np.tril(expected[block]))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_the_longest_sums_of_extreme_residues_are_exact_after_a_fold(count):
+    halves = np.array([-(m // 2) for m in ResidueBasis(count).moduli])
+    strip = np.tile(halves.astype(np.int8)[:, None, None], (1, 16, MOST_TERMS))
+    strip[:, 1] = -np.maximum(halves, -127)[:, None]
+    expected = np.tile(halves.astype(np.int32)[:, None, None], (1, 16, 16))
+    with host_kernels(count, [1.0]) as host, cuda_kernels(count, [1.0]) as (kernels, (stream,)):
+        a, c = on_device(strip), on_device(expected)
+        for which, on, sums, factor in ((host, STREAM, expected, strip), (kernels, stream, c, a)):
+            which.product(on, sums, factor, factor, accumulates=True, lower=False)
+            which.fold(on, sums)
+        stream.stream.synchronize()
+    assert np.array_equal(c.get(), expected)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fold_and_reconstruct(count, shape):
+    rng = np.random.default_rng(count)
+    rows, cols = shape
+    basis = ResidueBasis(count)
+    diagonal = diagonals(rng, rows + cols)
+    sums = rng.integers(-(2**31), 2**31, (count, rows + 1, cols + 5), dtype=np.int64).astype(np.int32)
+    half = basis.product // 2
+    edges = [half, half - 1, 1 - half, 2 - half, 0, 1, -1, -(2**31), half // 3, -half // 5]
+    sums[:, 1, 2 : 2 + min(cols, 10)] = residues(edges, basis)[:, :cols]
+    sums[:, -1, 2:-3] = rng.choice([-(2**31), 2**31 - 1, 0, -1], (count, cols))
+    roots = np.sqrt(diagonal)
+    entries = roots[:rows, None] * roots[rows:] * rng.uniform(-1, 1, shape) * 2.0 ** -rng.integers(0, 130, shape)
+    odd = [0.0, np.inf, np.nan, 1e308, -5e-324][: entries.size]
+    entries.flat[: len(odd)] = odd
+    expected, folded = entries.copy(), sums.copy()
+    inside, first, second = np.s_[:, 1:, 2:-3], range(rows), range(rows, rows + cols)
+    with host_kernels(count, diagonal) as host, cuda_kernels(count, diagonal) as (kernels, (stream,)):
+        host.reconstruct(STREAM, sums[inside], expected, first, second)
+        host.fold(STREAM, folded[inside])
+        s, a, again = on_device(sums), on_device(entries), on_device(entries)
+        kernels.reconstruct(stream, s[inside], a, first, second)
+        kernels.fold(stream, s[inside])
+        kernels.reconstruct(stream, s[inside], again, first, second)
+        stream.stream.synchronize()
+    assert np.array_equal(s.get(), folded)
+    assert np.array_equal(a.get().view(np.int64)[~np.isnan(expected)], expected.view(np.int64)[~np.isnan(expected)])
+    assert np.array_equal(again.get(), expected, equal_nan=True)
+
+
+def test_large_tiles_on_several_streams():
+    import cupy as cp
+
+    rng = np.random.default_rng(7)
+    n, count = 4096, 13
+    diagonal = 10.0 ** rng.uniform(-150, 150, 2 * n)
+    tiles = [rows_of_a_factor(rng, diagonal[i * n : (i + 1) * n], n) for i in range(2)]
+    block = np.sqrt(diagonal[n:, None]) * np.sqrt(diagonal[None, :n]) * rng.uniform(-1, 1, (n, n))
+    expected = block[:32].copy()
+    q = [np.zeros((count, n, n), dtype=np.int8) for _ in range(2)]
+    sums = np.zeros((count, 32, n), dtype=np.int32)
+    with host_kernels(count, diagonal) as host:
+        for i in range(2):
+            host.convert(STREAM, tiles[i], range(i * n, (i + 1) * n), q[i], is_first=True)
+        host.product(STREAM, sums, q[1][:, :32], q[0], accumulates=False, lower=False)
+        host.reconstruct(STREAM, sums, expected, range(n, n + 32), range(n))
+    with cuda_kernels(count, diagonal, streams=3) as (kernels, streams):
+        strip, a = cp.zeros((count, 2 * n, n), cp.int8), on_device(block)
+        events = []
+        for i, stream in enumerate(streams[:2]):
+            kernels.convert(stream, on_device(tiles[i]), range(i * n, (i + 1) * n), strip[:, i * n : (i + 1) * n], is_first=True)
+            events.append(stream.stream.record())
+        accumulators = [cp.zeros((count, n // 2, n), cp.int32) for _ in range(2)]
+        cp.cuda.Device().synchronize()
+        for i, stream in enumerate(streams[1:]):
+            part = range(n + i * n // 2, n + (i + 1) * n // 2)
+            for event in events:
+                stream.stream.wait_event(event)
+            rows = strip[:, part.start : part.stop]
+            kernels.product(stream, accumulators[i], rows, strip[:, :n], accumulates=False, lower=False)
+            kernels.reconstruct(stream, accumulators[i], a[i * n // 2 : (i + 1) * n // 2], part, range(n))
+            stream.stream.synchronize()
+        assert flagged(kernels, streams[0]) is None
+        result = a.get()
+    for i in range(2):
+        assert np.array_equal(strip[:, i * n : (i + 1) * n].get(), q[i])
+    assert np.array_equal(result[:32], expected)
+    # Every entry, by a sum in float64: 50 bits of the rows' norms, and DGEMM's own rounding.
+    exact = block - tiles[1] @ tiles[0].T
+    assert np.all(np.abs(result - exact) <= n * 2.0**-50 * np.sqrt(diagonal[n:, None]) * np.sqrt(diagonal[None, :n]))

@@ -99,8 +99,8 @@ __device__ __forceinline__ double block_sum(double value)
 
 // out[p][r][c] = round(2**e_r x[r][c]) mod m_p, canonical; one block a row, four adjacent columns a thread and round.
 // is_first: the squares are added to the row's running sum, and the row is flagged unless the sum is within its limit, which a
-// NaN is not. What no int64 can hold gets residues of 0: its row is flagged. is_aligned: rows of x are aligned to 16 bytes, of out
-// to 4, and cols is a multiple of 4.
+// NaN is not. What no int64 can hold gets residues of 0: its row is flagged.
+// is_aligned: rows of x are aligned to 16 bytes, of out to 4, and cols is a multiple of 4.
 extern "C" __global__ void __launch_bounds__(THREADS) convert(
     const double* __restrict__ x, long long x_stride, signed char* __restrict__ out, long long out_stride, long long out_plane,
     int cols, long long first_row, const int* __restrict__ exponents, const double* __restrict__ limits, double* sums,
@@ -250,9 +250,9 @@ __device__ __forceinline__ double difference(double a_ij, __int128 x, int e)
     return (is_integer ? 0.0 : a_ij) + scaled(exact, e);
 }
 
-// A[r][c] -= X 2**-(e_r + e_c) with X = sum_k q_rk q_ck from residues s[p][r][c], folded or not; the columns of a thread
-// are THREADS apart. With t_p = s_p modulo m_p of 17 bits, X = sum_p t_p w_p mod P. The sum is kept by 32-bit digits of the w_p, each a double and
-// exact, since 16 times 2**17 times 2**32 is 2**53.
+// A[r][c] -= X 2**-(e_r + e_c) with X = sum_k q_rk q_ck from residues s[p][r][c], folded or not. A thread's columns are THREADS
+// apart. With t_p = s_p modulo m_p of 17 bits, X = sum_p t_p w_p mod P. The sum is kept by 32-bit digits of the w_p, each in a
+// double and exact, since 16 times 2**17 times 2**32 is 2**53.
 extern "C" __global__ void __launch_bounds__(THREADS) reconstruct(
     const int* __restrict__ s, long long stride, long long plane, double* __restrict__ a, long long a_stride, int rows, int cols,
     const int* __restrict__ row_exponents, const int* __restrict__ col_exponents)

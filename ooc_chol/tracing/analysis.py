@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ooc_chol.tracing.records import TraceRecord
-from ooc_chol.tracing.timeline import Records, StreamKey, Timeline, timeline
+from ooc_chol.tracing.timeline import COMPUTING_STREAMS, Records, StreamKey, Timeline, timeline
 
 #: Gaps on a stream up to this many nanoseconds are not worth a name.
 SHORTEST_WAIT_NS = 1_000
@@ -146,7 +146,7 @@ def stream_times(records: Records) -> dict[StreamKey, StreamTimes]:
     Returns
     -------
     dict from (device, stream) to StreamTimes
-        Devices by number, streams in the order copy-in, compute, copy-out.
+        Devices by number, streams in the order copy-in, computing ones, copy-out.
 
     Raises
     ------
@@ -192,12 +192,39 @@ def link_totals(records: Records) -> dict[str, LinkTotals]:
     return dict(sorted(totals.items()))
 
 
-def exposed_copy_seconds(records: Records) -> float:
-    """Seconds in which compute streams stood still while a fetch that they waited for was in flight, summed over devices.
+def computing_ns(records: Records) -> int:
+    """Nanoseconds in which some task's kernel ran, summed over devices; kernels side by side count once.
 
-    For each gap on a compute stream: the part of it in which the fetches that the next operation waited for, or fetches queued
-    in front of them on the same stream, were running. A fetch that itself waits, for a write or for another device, is not in
-    flight.
+    Parameters
+    ----------
+    records : Timeline or iterable of TraceRecord
+        Operations of one run.
+
+    Returns
+    -------
+    int
+        Nanoseconds.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`timeline`.
+    """
+    run = timeline(records)
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for record in run.records:
+        if record.kind == "compute":
+            spans.setdefault(record.device, []).append((record.start_ns, record.end_ns))
+    return sum(_covered_ns(kernels, run.start_ns, run.end_ns) for kernels in spans.values())
+
+
+def exposed_copy_seconds(records: Records) -> float:
+    """Seconds in which devices stood still while a fetch that they waited for was in flight, summed over devices.
+
+    A device stands still while none of its computing streams runs anything. For each gap on such a stream: the part of it in
+    which the fetches that the next kernel waited for, or fetches queued in front of them on the same stream, were running, less
+    what other computing streams of the device did meanwhile. A fetch that itself waits, for a write or for another device, is
+    not in flight.
 
     Parameters
     ----------
@@ -216,13 +243,25 @@ def exposed_copy_seconds(records: Records) -> float:
     """
     run = timeline(records)
     exposed_ns = 0
-    for (_, stream), operations in run.streams.items():
-        free = run.start_ns
-        for record in operations:
-            if stream == "compute" and record.start_ns > free:
-                exposed_ns += _covered_ns(_fetches_in_flight(free, record, run), free, record.start_ns)
-            free = record.end_ns
+    for device in run.devices:
+        queues = [ran for (owner, stream), ran in run.streams.items() if owner == device and stream in COMPUTING_STREAMS]
+        busy = [(record.start_ns, record.end_ns) for operations in queues for record in operations]
+        fetches = [span for operations in queues for span in _awaited_fetches(operations, run)]
+        with_fetches_ns = _covered_ns([*busy, *fetches], run.start_ns, run.end_ns)
+        exposed_ns += with_fetches_ns - _covered_ns(busy, run.start_ns, run.end_ns)
     return exposed_ns * 1e-9
+
+
+def _awaited_fetches(operations: list[TraceRecord], run: Timeline) -> list[tuple[int, int]]:
+    """Parts of the gaps on one computing stream in which a fetch was in flight that the next operation waited for."""
+    spans: list[tuple[int, int]] = []
+    free = run.start_ns
+    for record in operations:
+        if record.start_ns > free:
+            fetches = _fetches_in_flight(free, record, run)
+            spans.extend((max(free, start), min(record.start_ns, end)) for start, end in fetches)
+        free = record.end_ns
+    return [(start, end) for start, end in spans if end > start]
 
 
 def _fetches_in_flight(free_ns: int, record: TraceRecord, run: Timeline) -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ from ooc_chol.tracing.analysis import (
     LinkTotals,
     StreamTimes,
     Wait,
+    computing_ns,
     exposed_copy_seconds,
     link_totals,
     stream_times,
@@ -95,10 +96,11 @@ def summarize(trace: Trace) -> str:
 
 def _side(run: Timeline) -> _Side:
     records = run.records
-    compute = sum(record.end_ns - record.start_ns for record in records if record.kind == "compute")
     generate = sum(record.end_ns - record.start_ns for record in records if record.kind == "generate")
     flops = sum(record.flops for record in records if record.kind == "compute")
-    return _Side(run, stream_times(run), link_totals(run), waits(run), exposed_copy_seconds(run) * 1e9, compute, generate, flops)
+    return _Side(
+        run, stream_times(run), link_totals(run), waits(run), exposed_copy_seconds(run) * 1e9, computing_ns(run), generate, flops
+    )
 
 
 def _heading(metadata: Mapping[str, str | int | float]) -> str:

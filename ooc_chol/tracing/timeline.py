@@ -8,7 +8,9 @@ from typing import TypeAlias
 
 from ooc_chol.tracing.records import TraceRecord
 
-_STREAM_ORDER = ("copy-in", "compute", "copy-out")
+_STREAM_ORDER = ("copy-in", "compute", "finish", "finish-1", "finish-2", "convert", "peer", "copy-out")
+#: Streams that run kernels: a device stands still when none of them does.
+COMPUTING_STREAMS = ("compute", "finish", "finish-1", "finish-2", "convert")
 
 StreamKey: TypeAlias = tuple[str, str]
 Step: TypeAlias = tuple[str, int]
@@ -21,7 +23,7 @@ class Timeline:
     Parameters
     ----------
     streams : dict from (device, stream) to list of TraceRecord
-        Operations of each stream by time; devices by number, streams in the order copy-in, compute, copy-out.
+        Operations of each stream by time; devices by number, streams in the order copy-in, computing ones, copy-out.
     by_step : dict from (device, step) to TraceRecord
         The same records.
     position : dict from (device, step) to int

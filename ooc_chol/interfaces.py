@@ -134,13 +134,16 @@ class AbstractKernelSet(ABC):
     def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile, k: int) -> None:
         """``A[i, k] = A[i, k] @ inv(L[k, k]).T``; ``k`` names the diagonal tile, of which a run has one value."""
 
-    @abstractmethod
-    def syrk(self, stream: AbstractStream, a_ii: Tile, l_ik: Tile) -> None:
-        """``A[i, i] -= L[i, k] @ L[i, k].T``, lower triangle only."""
+    def prepare_trsm(self, stream: AbstractStream, l_kk: Tile, k: int) -> None:  # noqa: B027 - substitution needs nothing
+        """Make what :meth:`trsm` needs of ``L[k, k]`` beside the tile, for later calls on any stream; else the first does."""
 
     @abstractmethod
-    def gemm(self, stream: AbstractStream, a_ij: Tile, l_ik: Tile, l_jk: Tile) -> None:
-        """``A[i, j] -= L[i, k] @ L[j, k].T``."""
+    def syrk(self, stream: AbstractStream, a_ii: Tile, l_ik: Tile, *, k0: int) -> None:
+        """``A[i, i] -= L[i, k] @ L[i, k].T``, lower triangle only; ``k0`` is the first matrix column of tile column ``k``."""
+
+    @abstractmethod
+    def gemm(self, stream: AbstractStream, a_ij: Tile, l_ik: Tile, l_jk: Tile, *, k0: int) -> None:
+        """``A[i, j] -= L[i, k] @ L[j, k].T``; ``k0`` is the first matrix column of tile column ``k``."""
 
     def close(self) -> None:  # noqa: B027 - not every kernel set holds threads or handles
         """Release threads and handles; a second call does nothing."""
@@ -247,8 +250,8 @@ class AbstractDevice(ABC):
         """Flags for ``nt`` tile columns and their packed tiles, all clear."""
 
     @abstractmethod
-    def create_stream(self, name: str) -> AbstractStream:
-        """A new stream with the given name."""
+    def create_stream(self, name: str, *, is_urgent: bool = False) -> AbstractStream:
+        """A new stream with the given name; kernels of an urgent one get free processors first, if the device can do that."""
 
     @abstractmethod
     def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile) -> None:

@@ -36,10 +36,14 @@ class DeviceKind:
         ``"host"`` or ``"cuda"``.
     tile_sizes : tuple of int
         Tile orders that the planner chooses from, largest first.
+    finishes_beside : bool
+        Whether tiles are finished on a stream of their own. On a GPU a small kernel leaves processors to another stream's; on
+        the host one team of threads serves one kernel after the other, and a second stream would only take its cores.
     """
 
     name: str
     tile_sizes: tuple[int, ...]
+    finishes_beside: bool
 
     def workspace_bytes(self, nb: int) -> int:
         """Bytes of kernel workspace inside the budget."""
@@ -54,8 +58,8 @@ class DeviceKind:
         return flops(task, grid)
 
 
-HOST = DeviceKind("host", (2048, 1024, 512, 256, 128, 64, 32, 16))
-CUDA = DeviceKind("cuda", (4096, 2048, 1024, 512, 256))
+HOST = DeviceKind("host", (2048, 1024, 512, 256, 128, 64, 32, 16), finishes_beside=False)
+CUDA = DeviceKind("cuda", (4096, 2048, 1024, 512, 256), finishes_beside=True)
 
 
 def cuda_problem() -> str | None:
@@ -250,7 +254,7 @@ def device_facts(names: Sequence[str]) -> DeviceFacts:
     models = " + ".join(dict.fromkeys(cuda.model(name) for name in names))
     trsm = f"inverted blocks of {cuda_sizes.TRSM_BLOCK}, refined once"
     return DeviceFacts(
-        models, cuda.library_versions(), trsm, f"SYRK in {cuda_sizes.SYRK_PARTS} strips, K by {cuda_sizes.K_SEGMENT}"
+        models, cuda.library_versions(), trsm, f"SYRK in {cuda_sizes.SYRK_PARTS} strips, {cuda_sizes.segments_text()}"
     )
 
 

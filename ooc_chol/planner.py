@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import inf
 
@@ -16,11 +16,12 @@ from ooc_chol.machine import DeviceKind, default_budget, kind_of, resolve_device
 from ooc_chol.memory.eviction import EVICTION_POLICIES
 from ooc_chol.memory.sources_base import AbstractSource
 from ooc_chol.planning.cost import Rates
+from ooc_chol.planning.finishing import FinishingTasks
 from ooc_chol.planning.ownership import balanced_rows
 from ooc_chol.planning.panels import Panel, candidate_panels, uniform_panels
 from ooc_chol.planning.plan import DeviceBudget, Plan
 from ooc_chol.planning.policy import Policy, policy_named
-from ooc_chol.planning.program import Program, ProgramBuilder, StepKind
+from ooc_chol.planning.program import Program, ProgramBuilder, StreamKind
 from ooc_chol.planning.residency import FetchCounter, ResidencyPlanner
 from ooc_chol.planning.schedule import Schedule
 from ooc_chol.schedulers import LeftLookingScheduler
@@ -29,12 +30,16 @@ from ooc_chol.tiling import TileGrid
 
 #: Least tiles on a device: an accumulator and the two operands of a GEMM.
 LEAST_SLOTS = 3
+#: Most slots that are kept free for tiles in transit.
+MOST_PREFETCH = 8
+#: More of them to try where there is a finish stream: one that lags behind frees accumulators late.
+PREFETCH_CHOICES = (16, 24, 32)
 #: Slots are whole pages.
 PAGE_BYTES = 4096
 #: Panel shapes whose plans are simulated when seconds are to be least.
 FINALISTS = 3
 #: Share of a run's seconds that is not worth simulating another shape for.
-NEGLIGIBLE_SHARE = 1e-3
+NEGLIGIBLE_SHARE = 5e-3
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ def make_plan(problem: Problem, options: FactorOptions, rates_at: Callable[[Tile
     grid = TileGrid(problem.n, options.tile_size or choose_tile_size(problem.n, budget_bytes, kind))
     names = names[: grid.nt]  # a device without a tile row would have nothing to do
     budget = _device_budget(grid, budget_bytes, policy, names[0])
-    return _best_plan(_Request(grid, policy, options.objective, names, budget, rates_at(grid), problem))
+    return _best_plan(_with_default_prefetch(_Request(grid, policy, options.objective, names, budget, rates_at(grid), problem)))
 
 
 def choose_tile_size(n: int, budget_bytes: int, kind: DeviceKind) -> int:
@@ -109,7 +114,7 @@ def choose_tile_size(n: int, budget_bytes: int, kind: DeviceKind) -> int:
 
 def prefetch_slots(n_slots: int) -> int:
     """Slots kept free for tiles in transit: an eighth, at most eight, none where every slot is needed."""
-    return 0 if n_slots < 2 * LEAST_SLOTS else min(8, max(1, n_slots // 8))
+    return 0 if n_slots < 2 * LEAST_SLOTS else min(MOST_PREFETCH, max(1, n_slots // 8))
 
 
 def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, name: str) -> DeviceBudget:
@@ -124,8 +129,14 @@ def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, name: str)
         raise BudgetError(f"memory_budget of {name}", needed, budget_bytes, advice)
     n_slots = (budget_bytes - workspace) // slot_bytes
     prefetch = prefetch_slots(n_slots) if policy.overlaps else 0
+    return _with_prefetch(DeviceBudget(budget_bytes, slot_bytes, n_slots, 0, workspace), grid, prefetch)
+
+
+def _with_prefetch(budget: DeviceBudget, grid: TileGrid, prefetch: int) -> DeviceBudget:
+    """``budget`` with ``prefetch`` slots kept free for tiles in transit, as far as three tiles are left."""
+    n_slots = (budget.budget_bytes - budget.workspace_bytes) // budget.slot_bytes
     n_slots = min(n_slots, grid.n_tiles + prefetch)
-    return DeviceBudget(budget_bytes, slot_bytes, n_slots, min(prefetch, max(0, n_slots - LEAST_SLOTS)), workspace)
+    return replace(budget, n_slots=n_slots, prefetch_slots=min(prefetch, max(0, n_slots - LEAST_SLOTS)))
 
 
 @dataclass(frozen=True)
@@ -146,9 +157,28 @@ class _Request:
         return self.budget.n_slots - self.budget.prefetch_slots
 
     @property
+    def is_timed(self) -> bool:
+        """Whether predicted seconds choose among plans."""
+        return self.objective == "seconds" and self.rates is not None
+
+    @property
+    def finishes_beside(self) -> bool:
+        """Whether tiles are finished on a stream of their own."""
+        return self.policy.overlaps and kind_of(self.devices[0]).finishes_beside
+
+    @property
     def eviction(self) -> AbstractEvictionPolicy | None:
         """The policy's operand cache."""
         return EVICTION_POLICIES[self.policy.eviction] if self.policy.eviction else None
+
+
+def _with_default_prefetch(request: _Request) -> _Request:
+    """Where seconds count but no rates are known to choose by, as many slots for tiles in transit as an eighth and 16 allow."""
+    if not request.finishes_beside or request.is_timed or request.objective == "bytes":
+        return request
+    prefetch = min(PREFETCH_CHOICES[0], request.budget.n_slots // 8)
+    prefetch = max(prefetch, request.budget.prefetch_slots)
+    return replace(request, budget=_with_prefetch(request.budget, request.grid, prefetch))
 
 
 def _best_plan(request: _Request) -> Plan:
@@ -157,22 +187,48 @@ def _best_plan(request: _Request) -> Plan:
     shapes = [uniform_panels(request.grid.nt, 1, 1)]
     if request.policy.widens_panels:
         shapes = candidate_panels(request.grid.nt, request.capacity, len(request.devices))
-    simulates = request.objective == "seconds" and request.rates is not None
     plans: list[Plan] = []
-    for panels, schedule in _finalists(request, owners, shapes, FINALISTS if simulates else 1):
+    for panels, schedule in _finalists(request, owners, shapes, FINALISTS if request.is_timed else 1):
         plans.append(_plan_of(request, owners, panels, schedule))
         if _always_computes(plans[-1]):
             break
-    return min(plans, key=lambda plan: plan.timeline.seconds)  # the timeline is the simulator's check of the plan
+    if request.is_timed and request.finishes_beside:
+        plans.extend(_with_more_prefetch(request, min(plans, key=_seconds)))
+    return min(plans, key=_seconds)  # the timeline is the simulator's check of the plan
+
+
+def _seconds(plan: Plan) -> float:
+    """Predicted seconds, 0 without rates."""
+    return plan.timeline.seconds
+
+
+def _with_more_prefetch(request: _Request, best: Plan) -> Iterator[Plan]:
+    """``best``'s panels with more slots kept free, as long as that helps: tiles of a row wait for slots of the row before it."""
+    schedule = LeftLookingScheduler().schedule(request.grid, best.owners, best.panels)
+    for prefetch in PREFETCH_CHOICES:
+        other = replace(request, budget=_with_prefetch(request.budget, request.grid, prefetch))
+        if prefetch > other.capacity // 4 or _always_computes(best) or _count_fetches(other, schedule, inf) is None:
+            return
+        plan = _plan_of(other, best.owners, best.panels, schedule)
+        if _seconds(plan) >= _seconds(best):
+            return
+        yield (best := plan)
 
 
 def _always_computes(plan: Plan) -> bool:
-    """Whether the busiest device has next to no gap between its tasks: their order cannot make the run any shorter."""
-    timeline, busiest = plan.timeline, 0.0
-    for program, starts, ends in zip(plan.programs, timeline.starts, timeline.ends, strict=True):
-        times = zip(program.steps, starts, ends, strict=True)
-        busiest = max(busiest, sum(end - start for step, start, end in times if step.kind is StepKind.COMPUTE))
-    return timeline.seconds <= (1 + NEGLIGIBLE_SHARE) * busiest
+    """Whether the busiest device is next to never without work: the order of its tasks cannot make the run any shorter."""
+    if plan.rates is None:
+        return True
+    busiest = max(_busy_seconds(program, plan.grid, plan.rates) for program in plan.programs)
+    return plan.timeline.seconds <= (1 + NEGLIGIBLE_SHARE) * busiest
+
+
+def _busy_seconds(program: Program, grid: TileGrid, rates: Rates) -> float:
+    """Seconds of a device's tasks: one after the other, or, beside each other, by the share of its processors that they use."""
+    is_shared = StreamKind.FINISH in program.streams
+    return sum(
+        rates.seconds(step, grid) * (rates.share(step) if is_shared else 1.0) for step in program.steps if step.task is not None
+    )
 
 
 def _finalists(
@@ -205,7 +261,7 @@ def _count_fetches(request: _Request, schedule: Schedule, limit: float) -> int |
     return counter.fetches
 
 
-def _programs(request: _Request, schedule: Schedule) -> tuple[Program, ...]:
+def _programs(request: _Request, panels: Sequence[Panel], schedule: Schedule) -> tuple[Program, ...]:
     """The steps of every device."""
     programs = []
     for tasks in schedule.tasks:
@@ -215,6 +271,7 @@ def _programs(request: _Request, schedule: Schedule) -> tuple[Program, ...]:
             request.problem.bytes_per_entry or None,
             FP64.itemsize,
             overlaps=request.policy.overlaps,
+            finishing=FinishingTasks(request.grid, panels) if request.finishes_beside else None,
         )
         ResidencyPlanner(tasks, request.capacity, request.policy, request.eviction).run(builder)
         programs.append(builder.build())
@@ -243,7 +300,7 @@ def _plan_of(request: _Request, owners: Sequence[int], panels: Sequence[Panel], 
         owners=tuple(owners),
         panels=tuple(panels),
         budgets=(request.budget,) * len(request.devices),
-        programs=_programs(request, schedule),
+        programs=_programs(request, panels, schedule),
         rates=request.rates,
         task_counts={kind.name: schedule.count(kind) for kind in TaskKind},
         source=request.problem.source,

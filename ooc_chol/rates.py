@@ -29,6 +29,8 @@ from ooc_chol.tiling import TileGrid
 
 #: Seconds that each figure is measured for, at least.
 MEASURE_SECONDS = 0.2
+#: Tile columns in front of those at which products are measured: whole segments of K for any tile size.
+_FAR = 1 << 20
 #: Tile rows of the matrix that is read and written for the links.
 _LINK_TILE_ROWS = 6
 
@@ -199,8 +201,9 @@ def _measure_kernels(nb: int, name: str, threads: int) -> dict[str, float]:
         potrf = _seconds_each(stream, lambda: kernels.potrf(stream, work, flags, 0), reload)
         kernels.potrf(stream, spd, flags, 0)
         trsm = _seconds_each(stream, lambda: kernels.trsm(stream, spd, work, 0), reload)
-        syrk = _seconds_each(stream, lambda: kernels.syrk(stream, work, left), reload)
-        gemm = _seconds_each(stream, lambda: kernels.gemm(stream, work, spd, left), reload)
+        far = nb * _FAR  # from the first columns, whose products are divided most
+        syrk = _seconds_each(stream, lambda: kernels.syrk(stream, work, left, k0=far), reload)
+        gemm = _seconds_each(stream, lambda: kernels.gemm(stream, work, spd, left, k0=far), reload)
         check = _seconds_each(stream, lambda: kernels.check_finite(stream, work, False, flags, 0), reload)
         launch = _measure_launch(stream)
     cube = float(nb) ** 3

@@ -35,6 +35,8 @@ _runtime = cp.cuda.runtime
 #: Bytes that the handles of cuBLAS and cuSOLVER take beside the budget, by NVML on an H200 with CUDA 13.0. Apart from the context
 #: and from the driver's tables for page-locked host memory, about 8 bytes for each 4 KiB.
 LIBRARY_BYTES = 256 << 20
+#: Priority of urgent streams: the highest of Hopper.
+_MOST_URGENT = -5
 #: Threads that touch host memory before it is page-locked: page faults take most of the time.
 _TOUCHING_THREADS = 16
 
@@ -138,13 +140,15 @@ class CudaStream(AbstractStream):
         Its device.
     name : str
         Name for traces.
+    priority : int
+        CUDA's, where less is more urgent; the driver takes the nearest that it has.
     """
 
-    def __init__(self, owner: CudaDevice, name: str) -> None:
+    def __init__(self, owner: CudaDevice, name: str, priority: int = 0) -> None:
         self._owner = owner
         self.name = name
         with owner.current():
-            self.stream = cp.cuda.Stream(non_blocking=True)
+            self.stream = cp.cuda.Stream(non_blocking=True, priority=priority)
         self._watched: queue.SimpleQueue[tuple[DeviceEvent, Callback] | None] = queue.SimpleQueue()
         self._watcher: threading.Thread | None = None
 
@@ -287,9 +291,9 @@ class CudaDevice(AbstractDevice):
         with self.current():
             return self._create_flags(nt)
 
-    def create_stream(self, name: str) -> CudaStream:
-        """A new non-blocking stream."""
-        self._streams.append(CudaStream(self, f"{self.name} {name}"))
+    def create_stream(self, name: str, *, is_urgent: bool = False) -> CudaStream:
+        """A new non-blocking stream; thread blocks of an urgent one start before those of others that wait."""
+        self._streams.append(CudaStream(self, f"{self.name} {name}", _MOST_URGENT if is_urgent else 0))
         return self._streams[-1]
 
     def activate(self) -> None:

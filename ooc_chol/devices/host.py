@@ -211,8 +211,8 @@ class HostDevice(AbstractDevice):
         """Clear flags for ``nt`` tile columns."""
         return self._create_flags(nt)
 
-    def create_stream(self, name: str) -> HostStream:
-        """A new thread with a queue."""
+    def create_stream(self, name: str, *, is_urgent: bool = False) -> HostStream:
+        """A new thread with a queue; the system knows no urgency among threads."""
         self._streams.append(HostStream(f"{self.name} {name}"))
         return self._streams[-1]
 

@@ -127,12 +127,12 @@ class HostKernels(AbstractKernelSet):
         """``A[i, k] = A[i, k] @ inv(L[k, k]).T``, by substitution; the strict upper part of ``l_kk`` is not read."""
         _enqueue(stream, partial(_trsm, self._team, l_kk, a_ik))
 
-    def syrk(self, stream: AbstractStream, a_ii: Tile, l_ik: Tile) -> None:
-        """``A[i, i] -= L[i, k] @ L[i, k].T``, lower triangle only."""
+    def syrk(self, stream: AbstractStream, a_ii: Tile, l_ik: Tile, *, k0: int) -> None:
+        """``A[i, i] -= L[i, k] @ L[i, k].T``, lower triangle only; the same arithmetic at any ``k0``."""
         _enqueue(stream, partial(_syrk, self._team, a_ii, l_ik))
 
-    def gemm(self, stream: AbstractStream, a_ij: Tile, l_ik: Tile, l_jk: Tile) -> None:
-        """``A[i, j] -= L[i, k] @ L[j, k].T``."""
+    def gemm(self, stream: AbstractStream, a_ij: Tile, l_ik: Tile, l_jk: Tile, *, k0: int) -> None:
+        """``A[i, j] -= L[i, k] @ L[j, k].T``; the same arithmetic at any ``k0``."""
         _enqueue(stream, partial(_gemm, self._team, a_ij, l_ik, l_jk))
 
     def check_finite(self, stream: AbstractStream, a_ij: Tile, lower: bool, flags: AbstractFlags, packed: int) -> None:

@@ -46,12 +46,17 @@ class Rates:
     def seconds(self, step: Step, grid: TileGrid) -> float:
         """Predicted seconds of ``step`` on its stream."""
         if step.task is not None:
-            rate = {TaskKind.POTRF: self.potrf, TaskKind.TRSM: self.trsm, TaskKind.SYRK: self.syrk, TaskKind.GEMM: self.gemm}[
-                step.task.kind
-            ]
-            return self.launch + flops(step.task, grid) / rate
+            return self.launch + flops(step.task, grid) / self._of_kernel(step.task.kind)
         if step.kind is StepKind.GENERATE:
             return self.launch + grid.entries(*step.tile) / self.generate
         if step.kind is StepKind.WRITE:
             return self.launch + step.nbytes / self.write
         return self.launch + step.nbytes / (self.source if step.version == 0 else self.fetch)
+
+    def share(self, step: Step) -> float:
+        """Share of the device's processors that a kernel keeps busy: what its flops would take of its time at GEMM's rate."""
+        return 1.0 if step.task is None else min(1.0, self._of_kernel(step.task.kind) / self.gemm)
+
+    def _of_kernel(self, kind: TaskKind) -> float:
+        """Flops per second of one kernel."""
+        return {TaskKind.POTRF: self.potrf, TaskKind.TRSM: self.trsm, TaskKind.SYRK: self.syrk, TaskKind.GEMM: self.gemm}[kind]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
+from ooc_chol.planning.finishing import FinishingTasks
 from ooc_chol.planning.residency import AbstractResidencySink, Index
 from ooc_chol.tasks import Task
 from ooc_chol.tasks import flops as task_flops
@@ -31,12 +32,18 @@ class StreamKind(IntEnum):
     COPY_IN = 0
     COMPUTE = 1
     COPY_OUT = 2
+    FINISH = 3  #: what makes tiles final, beside the sweeps of other rows
+    CONVERT = 4  #: between formats of a tile; the last three are for kernels on residues
+    FINISH_1 = 5
+    FINISH_2 = 6
 
 
 _STREAMS = tuple(StreamKind)  # iterating over an enum is ten times slower
 
 #: Names of the streams in traces and reports.
-STREAM_NAMES = ("copy-in", "compute", "copy-out")
+STREAM_NAMES = ("copy-in", "compute", "copy-out", "finish", "convert", "finish-1", "finish-2")
+#: Streams whose kernels go first where streams share a device's processors: others wait for what they make.
+URGENT_STREAMS = frozenset({StreamKind.FINISH, StreamKind.CONVERT, StreamKind.FINISH_1, StreamKind.FINISH_2})
 
 
 class Link(IntEnum):
@@ -109,6 +116,11 @@ class Program:
     peak_slots: int
     flops: int
 
+    @property
+    def streams(self) -> tuple[StreamKind, ...]:
+        """The streams that it uses, in their order."""
+        return tuple(sorted({step.stream for step in self.steps}))
+
     def link_bytes(self) -> tuple[int, int, int]:
         """Planned bytes over each :class:`Link`."""
         totals = [0, 0, 0]
@@ -133,6 +145,8 @@ class ProgramBuilder(AbstractResidencySink):
         Bytes per entry of L.
     overlaps : bool
         Whether copies have streams of their own.
+    finishing : FinishingTasks or None
+        Tells which tasks run on the finish stream; None keeps all tasks on the compute stream.
 
     Notes
     -----
@@ -140,8 +154,18 @@ class ProgramBuilder(AbstractResidencySink):
     slots are prefetch depth.
     """
 
-    def __init__(self, grid: TileGrid, n_slots: int, source_itemsize: int | None, itemsize: int, *, overlaps: bool) -> None:
+    def __init__(
+        self,
+        grid: TileGrid,
+        n_slots: int,
+        source_itemsize: int | None,
+        itemsize: int,
+        *,
+        overlaps: bool,
+        finishing: FinishingTasks | None = None,
+    ) -> None:
         self._grid = grid
+        self._finishing = finishing
         self._source_itemsize = source_itemsize
         self._itemsize = itemsize
         self._overlaps = overlaps
@@ -177,7 +201,9 @@ class ProgramBuilder(AbstractResidencySink):
         operands = tuple(self._slot_of[tile] for tile in task.reads)
         self._flops += task_flops(task, self._grid)
         slot = self._slot_of[task.output]
-        self._add(StepKind.COMPUTE, StreamKind.COMPUTE, task.output, task.k + 1, task=task, reads=operands, writes=(slot,))
+        finishes = self._finishing is not None and self._finishing.takes(task)
+        stream = StreamKind.FINISH if finishes else StreamKind.COMPUTE
+        self._add(StepKind.COMPUTE, stream, task.output, task.k + 1, task=task, reads=operands, writes=(slot,))
 
     def write(self, index: Index, version: int) -> None:
         """Add a write to the store."""

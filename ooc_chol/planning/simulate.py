@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.planning.cost import Rates
-from ooc_chol.planning.program import Program, Step, StepKind, StreamKind
+from ooc_chol.planning.program import URGENT_STREAMS, Program, Step, StepKind, StreamKind
 from ooc_chol.planning.residency import Index
+from ooc_chol.planning.sharing import SharedProcessors
 from ooc_chol.tiling import TileGrid
 
 
@@ -37,6 +38,7 @@ class _DeviceRun:
     free_at: list[float] = field(default_factory=lambda: [0.0] * len(StreamKind))
     slots: dict[int, tuple[Index, int]] = field(default_factory=dict)  # tile and version in each slot that is taken
     where: dict[Index, int] = field(default_factory=dict)
+    processors: SharedProcessors = field(default_factory=SharedProcessors)
 
 
 def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None) -> Timeline:
@@ -93,7 +95,7 @@ def _advance(run: _DeviceRun, grid: TileGrid, rates: Rates | None, stored: dict[
         start = max([run.free_at[step.stream], *[run.ends[earlier] for earlier in step.waits]])
         if step.needs_store:
             start = max(start, stored[step.block])
-        end = start + (rates.seconds(step, grid) if rates else 0.0)
+        end = _end(run.processors, step, start, grid, rates) if rates else start
         run.starts.append(start)
         run.ends.append(end)
         run.free_at[step.stream] = end
@@ -101,6 +103,15 @@ def _advance(run: _DeviceRun, grid: TileGrid, rates: Rates | None, stored: dict[
             stored[step.block] = end
         run.next += 1
     return run.next > first
+
+
+def _end(processors: SharedProcessors, step: Step, start: float, grid: TileGrid, rates: Rates) -> float:
+    """When ``step`` ends: kernels share the processors, copies and generations run beside them."""
+    seconds = rates.seconds(step, grid)
+    if step.task is None or seconds == 0.0:
+        return start + seconds
+    place = processors.urgent if step.stream in URGENT_STREAMS else processors.compute
+    return place(start, seconds, rates.share(step))
 
 
 def _check(run: _DeviceRun, step: Step) -> None:

@@ -15,7 +15,7 @@ from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractFlags, Ab
 from ooc_chol.memory.cache import BlockCache
 from ooc_chol.memory.sources_base import SourceTier
 from ooc_chol.planning.plan import Plan
-from ooc_chol.planning.program import STREAM_NAMES, Link, Program, Step, StepKind, StreamKind
+from ooc_chol.planning.program import STREAM_NAMES, URGENT_STREAMS, Link, Program, Step, StepKind, StreamKind
 from ooc_chol.runtime.progress import Progress, ProgressTable
 from ooc_chol.runtime.records import Writers, find_writers, step_record
 from ooc_chol.runtime.worker import (
@@ -124,9 +124,11 @@ class DeviceWorker:
         self._arena = device.allocate(budget.n_slots, budget.slot_bytes, plan.grid.size(0))
         device.prepare(source.source.prepare)
         self.flags: AbstractFlags = device.create_flags(plan.grid.nt)
-        names = STREAM_NAMES if plan.policy.overlaps else [STREAM_NAMES[StreamKind.COMPUTE]] * len(STREAM_NAMES)
-        created = {name: device.create_stream(name) for name in dict.fromkeys(names)}
-        self._streams: list[AbstractStream] = [created[name] for name in names]
+        created = {
+            kind: device.create_stream(STREAM_NAMES[kind], is_urgent=kind in URGENT_STREAMS)
+            for kind in sorted({StreamKind.COMPUTE, *self._program.streams})
+        }
+        self._streams: list[AbstractStream] = [created.get(kind, created[StreamKind.COMPUTE]) for kind in StreamKind]
         self._state = WorkerState(self._program, make_window(self._program, plan.grid, device.nominal_flops_per_second))
         self._events: list[tuple[AbstractEvent, AbstractEvent]] = []
         self._resident: list[int] = []
@@ -253,9 +255,9 @@ class DeviceWorker:
         reads = [BlockKey("L", (i, j), j + 1) for i, j in task.reads]
         operands = [self._tile(self.cache.slot(key), key.coords) for key in reads]
         if task.kind is TaskKind.GEMM:
-            kernels.gemm(stream, tile, operands[0], operands[1])
+            kernels.gemm(stream, tile, operands[0], operands[1], k0=self._grid.start(task.k))
         elif task.kind is TaskKind.SYRK:
-            kernels.syrk(stream, tile, operands[0])
+            kernels.syrk(stream, tile, operands[0], k0=self._grid.start(task.k))
         elif task.kind is TaskKind.TRSM:
             kernels.trsm(stream, operands[0], tile, task.k)
         else:

@@ -103,7 +103,7 @@ def jitter_devices(seed: int) -> MakeDevice:
     """A maker of host devices whose operations take random time, for one seed."""
 
     class JitterDevice(HostDevice):
-        def create_stream(self, name: str) -> HostStream:
+        def create_stream(self, name: str, *, is_urgent: bool = False) -> HostStream:
             self._streams.append(JitterStream(f"{self.name} {name}", seed))
             return self._streams[-1]
 

@@ -72,7 +72,7 @@ def test_gemm_is_accurate_at_any_leading_dimension(m, n, k, extra, seed):
     rng = np.random.default_rng(seed)
     before, l_ik, l_jk = rng.standard_normal((m, n)), rng.standard_normal((m, k)), rng.standard_normal((n, k))
     a_ij, wide = with_leading_dimension(before, extra)
-    KERNELS.gemm(STREAM, a_ij, with_leading_dimension(l_ik, extra)[0], with_leading_dimension(l_jk, extra)[0])
+    KERNELS.gemm(STREAM, a_ij, with_leading_dimension(l_ik, extra)[0], with_leading_dimension(l_jk, extra)[0], k0=0)
     exact = before - l_ik.astype(np.longdouble) @ l_jk.T
     assert np.all(np.abs(a_ij - exact) <= update_bound(before, l_ik, l_jk))
     assert np.isnan(wide[:, n:]).all()
@@ -93,7 +93,7 @@ def check_syrk(n, k, extra, seed):
     before, l_ik = rng.standard_normal((n, n)), rng.standard_normal((n, k))
     before[strict_upper(n)] = np.nan
     a_ii, wide = with_leading_dimension(before, extra)
-    KERNELS.syrk(STREAM, a_ii, l_ik)
+    KERNELS.syrk(STREAM, a_ii, l_ik, k0=0)
     exact = before - l_ik.astype(np.longdouble) @ l_ik.T
     lower = ~strict_upper(n)
     assert np.all(np.abs(a_ii - exact)[lower] <= update_bound(before, l_ik, l_ik)[lower])
@@ -256,8 +256,8 @@ def test_updates_with_nonfinite_operands_end_and_pass_them_on(value):
     operand = np.eye(40)
     operand[3, 2] = value
     for call in (
-        lambda out: KERNELS.gemm(STREAM, out, operand, np.eye(40)),
-        lambda out: KERNELS.syrk(STREAM, out, operand),
+        lambda out: KERNELS.gemm(STREAM, out, operand, np.eye(40), k0=0),
+        lambda out: KERNELS.syrk(STREAM, out, operand, k0=0),
         lambda out: KERNELS.trsm(STREAM, operand, out, 0),
     ):
         out = np.ones((40, 40))
@@ -308,8 +308,8 @@ def run_kernel(kind, tiles):
     """Run one kernel on copies that the caller placed; return the changed tile."""
     out, first, second = tiles
     calls = {
-        "gemm": lambda: KERNELS.gemm(STREAM, out, first, second),
-        "syrk": lambda: KERNELS.syrk(STREAM, out, first),
+        "gemm": lambda: KERNELS.gemm(STREAM, out, first, second, k0=0),
+        "syrk": lambda: KERNELS.syrk(STREAM, out, first, k0=0),
         "trsm": lambda: KERNELS.trsm(STREAM, first, out, 0),
         "potrf": lambda: KERNELS.potrf(STREAM, out, HostFlags(1), 0),
     }

@@ -151,8 +151,8 @@ def test_the_prediction_stands_beside_the_run(tmp_path, monkeypatch):
     assert max(record.end_ns for record in factor.trace.predicted) == round(plan.seconds * 1e9)
     found = read(factor.trace.save(tmp_path / "run.pftrace"))
     assert found.groups == ["about this run", *(f"{name} {what}" for what in ("measured", "predicted") for name in plan.devices)]
-    for name in plan.devices:
-        for stream in STREAM_NAMES:
+    for name, program in zip(plan.devices, plan.programs, strict=True):
+        for stream in (STREAM_NAMES[kind] for kind in program.streams):
             measured, predicted = (
                 [entry.name for entry in found.slices[f"{name} {what}", stream] if entry.category not in ("wait", "idle")]
                 for what in ("measured", "predicted")

@@ -4,16 +4,65 @@ from __future__ import annotations
 
 #: Order of the diagonal blocks that TRSM inverts: 31.9 TFLOP/s at tiles of 4096 on an H200, 30.0 with blocks of 512.
 TRSM_BLOCK = 256
-#: Diagonal tiles whose inverted blocks are kept: more than the columns of a wide panel, of which each row uses all in turn.
+#: Diagonal tiles whose inverted blocks are kept, tile k in place k mod 24: more than the columns of a wide panel, of which each
+#: row uses all in turn.
 INVERSES_KEPT = 24
-#: Longest K of one product: cuBLAS sums K in one accumulator, whose rounding errors grow with it. At order 16384 (Matérn 2.5,
-#: nugget 1e-11) the residual is 2.3 times LAPACK's with K = 2048 and 1.8 times with K = 1024, which costs 3.7 % of the rate.
-K_SEGMENT = 1024
+#: Lengths of the products' segments of K from the first column of the matrix on. cuBLAS sums a segment from zero in one
+#: accumulator and subtracts it at the end, so that its rounding errors are those of the partial sum; for smooth covariances that
+#: reaches the size of A_ij within the first columns, and is small from there on.
+FIRST_SEGMENTS: tuple[int, ...] = (256, 256, 512, 1024, 2048)
+#: Length of all later segments.
+K_SEGMENT = 4096
+#: Streams of one device that multiply in native FP64: the long sweeps, and what makes tiles final.
+NATIVE_STREAMS = 2
 #: Strips of rows in which a diagonal tile is updated, so that 9/16 of the square is computed: 49.5 TFLOP/s at tiles of 4096 on
 #: an H200, 47.8 with four strips.
 SYRK_PARTS = 8
 #: Bytes of cuBLAS's own workspace; NVIDIA's recommendation for Hopper.
 CUBLAS_WORKSPACE_BYTES = 32 << 20
+
+
+def k_segments(k0: int, length: int) -> list[tuple[int, int]]:
+    """First columns, counted from ``k0``, and lengths of the segments of a product.
+
+    Parameters
+    ----------
+    k0 : int
+        Matrix column at which K starts.
+    length : int
+        Columns in all.
+
+    Returns
+    -------
+    list of (int, int)
+        Segments end at fixed columns of the matrix, so that they depend on ``k0`` and ``length`` alone.
+
+    Examples
+    --------
+    >>> k_segments(0, 600), k_segments(4096, 4096)
+    ([(0, 256), (256, 256), (512, 88)], [(0, 4096)])
+    """
+    segments, at = [], k0
+    while at < k0 + length:
+        end = min(_segment_end(at), k0 + length)
+        segments.append((at - k0, end - at))
+        at = end
+    return segments
+
+
+def _segment_end(column: int) -> int:
+    """First column behind the segment that ``column`` is in."""
+    end = 0
+    for segment in FIRST_SEGMENTS:
+        end += segment
+        if column < end:
+            return end
+    return end + ((column - end) // K_SEGMENT + 1) * K_SEGMENT
+
+
+def segments_text() -> str:
+    """The segments of K as the arithmetic key writes them."""
+    return f"K by {', '.join(map(str, FIRST_SEGMENTS))}, then {K_SEGMENT}"
 
 
 def _aligned(nbytes: int) -> int:
@@ -55,6 +104,11 @@ def potrf_workspace_bytes() -> int:
     return 1 << 20
 
 
-def workspace_bytes(nb: int) -> int:
-    """Bytes of all workspace of one device at tile order ``nb``, inside its budget."""
-    return CUBLAS_WORKSPACE_BYTES + potrf_workspace_bytes() + INVERSES_KEPT * inverse_bytes(nb) + strip_bytes(nb)
+def stream_bytes(nb: int) -> int:
+    """Bytes of workspace of one stream: cuBLAS's, cuSOLVER's, and TRSM's product."""
+    return CUBLAS_WORKSPACE_BYTES + potrf_workspace_bytes() + strip_bytes(nb)
+
+
+def workspace_bytes(nb: int, streams: int = NATIVE_STREAMS) -> int:
+    """Bytes of all workspace of one device at tile order ``nb`` when so many streams multiply, inside its budget."""
+    return streams * stream_bytes(nb) + INVERSES_KEPT * inverse_bytes(nb)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from importlib.resources import files
-from typing import Any, Protocol, cast, final
+from typing import Any, NamedTuple, final
 
 import cupy as cp
 import numpy as np
@@ -14,22 +13,16 @@ from nvmath.bindings import cublas, cusolverDn
 from ooc_chol.errors import BudgetError, ScheduleError
 from ooc_chol.interfaces import AbstractFlags, AbstractKernelSet, AbstractStream, Tile
 from ooc_chol.kernels import cuda as sizes
+from ooc_chol.kernels.cuda.handles import BlasHandles, cupy_stream
+from ooc_chol.kernels.cuda.inverses import InvertedBlocks
 
 _TRANSPOSE, _NO_TRANSPOSE = 1, 0
-_RIGHT = 1
 _FILL_UPPER = 1
-_NON_UNIT = 0
 _ONE, _MINUS_ONE, _ZERO = np.array(1.0), np.array(-1.0), np.array(0.0)
 _NO_POSITION = np.iinfo(np.uint64).max
 _NO_PIVOT = np.iinfo(np.int32).max
 _THREADS = 256
 _MOST_BLOCKS = 4096
-
-
-class CudaStreamLike(Protocol):
-    """What the kernels need of a stream of a CUDA device."""
-
-    stream: Any
 
 
 def module() -> Any:
@@ -77,7 +70,7 @@ class CudaFlags(AbstractFlags):
 
     def copy_back(self, stream: AbstractStream) -> None:
         """Enqueue one copy of all flags to the host."""
-        self._device_to_mirror(_cupy_stream(stream))
+        self._device_to_mirror(cupy_stream(stream))
 
     def _device_to_mirror(self, stream: Any) -> None:
         cp.cuda.runtime.memcpyAsync(
@@ -101,11 +94,27 @@ class CudaFlags(AbstractFlags):
         return k, int(min(info[k] or _NO_PIVOT, first_bad[k]))
 
 
+class _Block(NamedTuple):
+    """A row-major block on the device: address of its first entry, and entries from one row to the next."""
+
+    address: int
+    stride: int
+
+    def at(self, row: int, col: int) -> _Block:
+        """The block that starts ``row`` rows further down and ``col`` columns further right."""
+        return _Block(self.address + 8 * (row * self.stride + col), self.stride)
+
+
 @final
 class CudaKernels(AbstractKernelSet):
     """FP64 tile kernels of one CUDA device.
 
     :meth:`bind` gives it its workspace once the device has allocated it.
+
+    Parameters
+    ----------
+    streams : int
+        Streams that may call POTRF, TRSM, SYRK and GEMM: each gets handles and workspace of its own at its first call.
 
     Notes
     -----
@@ -113,20 +122,19 @@ class CudaKernels(AbstractKernelSet):
     third of DGEMM's rate, and without the refinement the residual of ill-conditioned matrices grows by two orders.
     """
 
-    def __init__(self) -> None:
-        self._blas = 0
-        self._solver = 0
+    def __init__(self, streams: int = sizes.NATIVE_STREAMS) -> None:
+        self._n_streams = streams
+        self._handles = BlasHandles(())
+        self._solvers: list[int] = []
         self._module: Any = None
         self._nb = 0
-        self._potrf_workspace = 0
         self._potrf_entries = 0
-        self._strip = 0
-        self._free_inverses: list[int] = []
-        self._inverses: OrderedDict[int, int] = OrderedDict()
+        self._workspace = 0
+        self._inverses: InvertedBlocks | None = None
 
     def workspace_bytes(self, nb: int) -> int:
         """Bytes of all workspace at tile order ``nb``."""
-        return sizes.workspace_bytes(nb)
+        return sizes.workspace_bytes(nb, self._n_streams)
 
     def bind(self, nb: int, workspace: int) -> None:
         """Create the library handles, on the current device, with explicit workspace at address ``workspace``.
@@ -136,27 +144,26 @@ class CudaKernels(AbstractKernelSet):
         BudgetError
             cuSOLVER asks for more workspace than was planned.
         """
-        self._nb = nb
-        self._blas, self._solver, self._module = cublas.create(), cusolverDn.create(), module()
+        self._nb, self._workspace, self._module = nb, workspace, module()
         for name in ("finish_potrf", "check_finite", "identities"):
             self._module.get_function(name)  # loaded now, not during the run
-        cublas.set_workspace(self._blas, workspace, sizes.CUBLAS_WORKSPACE_BYTES)
-        self._potrf_workspace = workspace + sizes.CUBLAS_WORKSPACE_BYTES
-        self._potrf_entries = cusolverDn.dpotrf_buffer_size(self._solver, _FILL_UPPER, nb, workspace, nb)
+        self._handles = BlasHandles([self._of_stream(number) for number in range(self._n_streams)])
+        self._solvers = [cusolverDn.create() for _ in range(self._n_streams)]
+        self._potrf_entries = cusolverDn.dpotrf_buffer_size(self._solvers[0], _FILL_UPPER, nb, workspace, nb)
         if 8 * self._potrf_entries > sizes.potrf_workspace_bytes():
             advice = "plan a smaller tile_size, and report this as a bug"
             raise BudgetError("workspace of POTRF", 8 * self._potrf_entries, sizes.potrf_workspace_bytes(), advice)
-        self._strip = self._potrf_workspace + sizes.potrf_workspace_bytes()
-        first = self._strip + sizes.strip_bytes(nb)
-        self._free_inverses = [first + number * sizes.inverse_bytes(nb) for number in range(sizes.INVERSES_KEPT)]
-        self._inverses.clear()
+        self._inverses = InvertedBlocks(self._handles, self._fill_identities, nb, self._of_stream(self._n_streams))
+
+    def _of_stream(self, number: int) -> int:
+        """Address of the workspace of one stream, cuBLAS's first; that behind all of them holds the inverses."""
+        return self._workspace + number * sizes.stream_bytes(self._nb)
 
     def close(self) -> None:
         """Destroy the handles; a second call does nothing."""
-        if self._blas:
-            cublas.destroy(self._blas)
-            cusolverDn.destroy(self._solver)
-        self._blas = self._solver = 0
+        self._handles.close()
+        while self._solvers:
+            cusolverDn.destroy(self._solvers.pop())
 
     def potrf(self, stream: AbstractStream, a_kk: Tile, flags: AbstractFlags, k: int) -> None:
         """``A[k, k] -> L[k, k]``: row-major lower is column-major upper.
@@ -164,45 +171,48 @@ class CudaKernels(AbstractKernelSet):
         cuSOLVER is 2.5 times as fast at column-major lower, but not as accurate: its residual there is three times LAPACK's.
         """
         n, cuda_flags = a_kk.shape[0], _cuda_flags(flags)
-        cusolverDn.set_stream(self._solver, _cupy_stream(stream).ptr)
-        cusolverDn.dpotrf(
-            self._solver, _FILL_UPPER, n, a_kk.data.ptr, n, self._potrf_workspace, self._potrf_entries, cuda_flags.info(k)
-        )
+        number, _ = self._handles.of(stream)
+        solver, buffer = self._solvers[number], self._of_stream(number) + sizes.CUBLAS_WORKSPACE_BYTES
+        cusolverDn.set_stream(solver, cupy_stream(stream).ptr)
+        cusolverDn.dpotrf(solver, _FILL_UPPER, n, a_kk.data.ptr, n, buffer, self._potrf_entries, cuda_flags.info(k))
         self._launch("finish_potrf", stream, a_kk.size, (a_kk.data.ptr, np.int32(n), cuda_flags.first_bad(k)))
+
+    def prepare_trsm(self, stream: AbstractStream, l_kk: Tile, k: int) -> None:
+        """Invert the diagonal blocks of ``L[k, k]``, for the TRSMs of column ``k`` on any stream."""
+        self._kept_inverses().of(stream, l_kk, k)
 
     def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile, k: int) -> None:
         """``A[i, k] = A[i, k] @ inv(L[k, k]).T``, block column by block column, each refined once."""
-        inverses = self._inverted_blocks(stream, l_kk, k)
+        inverses, block = self._kept_inverses().of(stream, l_kk, k), sizes.trsm_block(self._nb)
+        number, handle = self._handles.of(stream)
         rows, nb = a_ik.shape
-        block = sizes.trsm_block(self._nb)
-        for number, c0 in enumerate(range(0, nb, block)):
+        x, l_block = _block(a_ik), _block(l_kk)
+        strip = _Block(self._of_stream(number) + sizes.CUBLAS_WORKSPACE_BYTES + sizes.potrf_workspace_bytes(), block)
+        for c0 in range(0, nb, block):
             width = min(block, nb - c0)
-            inverse = inverses + 8 * number * block * block
-            column, l_bb = a_ik.data.ptr + 8 * c0, l_kk.data.ptr + 8 * (c0 * nb + c0)
-            if c0:  # A[:, b] -= X[:, :b] @ L[b, :b].T
-                self._gemm(
-                    stream, rows, width, c0, _MINUS_ONE, a_ik.data.ptr, nb, l_kk.data.ptr + 8 * c0 * nb, nb, _ONE, column, nb
-                )
+            shape, column, l_bb = (rows, width, width), x.at(0, c0), l_block.at(c0, c0)
+            inverse = _Block(inverses + 8 * c0 * block, block)
+            # A[:, b] -= X[:, :b] @ L[b, :b].T
+            self._update(stream, (rows, width), column, x, l_block.at(c0, 0), range(k * self._nb, k * self._nb + c0))
             # X = C @ inv(L_bb).T; C -= X @ L_bb.T; X += C @ inv(L_bb).T
-            self._gemm(stream, rows, width, width, _ONE, column, nb, inverse, block, _ZERO, self._strip, block)
-            self._gemm(stream, rows, width, width, _MINUS_ONE, self._strip, block, l_bb, nb, _ONE, column, nb)
-            self._gemm(stream, rows, width, width, _ONE, column, nb, inverse, block, _ONE, self._strip, block)
-            _copy_2d(column, 8 * nb, self._strip, 8 * block, 8 * width, rows, stream)
+            _multiply(handle, shape, column, inverse, strip, alpha=_ONE, beta=_ZERO)
+            _multiply(handle, shape, strip, l_bb, column, alpha=_MINUS_ONE, beta=_ONE)
+            _multiply(handle, shape, column, inverse, strip, alpha=_ONE, beta=_ONE)
+            _copy_2d(column, strip, 8 * width, rows, stream)
+        self._kept_inverses().used(stream, k)
 
-    def syrk(self, stream: AbstractStream, a_ii: Tile, l_ik: Tile) -> None:
+    def syrk(self, stream: AbstractStream, a_ii: Tile, l_ik: Tile, *, k0: int) -> None:
         """``A[i, i] -= L[i, k] @ L[i, k].T`` by rows of sub-blocks, each up to and including its diagonal one."""
         n, inner = l_ik.shape
         part = -(-n // sizes.SYRK_PARTS)
+        left, target = _block(l_ik), _block(a_ii)
         for r0 in range(0, n, part):
             rows = min(part, n - r0)
-            left, target = l_ik.data.ptr + 8 * r0 * inner, a_ii.data.ptr + 8 * r0 * n
-            self._gemm(stream, rows, r0 + rows, inner, _MINUS_ONE, left, inner, l_ik.data.ptr, inner, _ONE, target, n)
+            self._update(stream, (rows, r0 + rows), target.at(r0, 0), left.at(r0, 0), left, range(k0, k0 + inner))
 
-    def gemm(self, stream: AbstractStream, a_ij: Tile, l_ik: Tile, l_jk: Tile) -> None:
+    def gemm(self, stream: AbstractStream, a_ij: Tile, l_ik: Tile, l_jk: Tile, *, k0: int) -> None:
         """``A[i, j] -= L[i, k] @ L[j, k].T``."""
-        rows, cols = a_ij.shape
-        inner = l_ik.shape[1]
-        self._gemm(stream, rows, cols, inner, _MINUS_ONE, l_ik.data.ptr, inner, l_jk.data.ptr, inner, _ONE, a_ij.data.ptr, cols)
+        self._update(stream, a_ij.shape, _block(a_ij), _block(l_ik), _block(l_jk), range(k0, k0 + l_ik.shape[1]))
 
     def check_finite(self, stream: AbstractStream, a_ij: Tile, lower: bool, flags: AbstractFlags, packed: int) -> None:
         """Flag tile ``packed`` when it (with ``lower``: its lower triangle) holds a NaN or an infinity."""
@@ -210,62 +220,49 @@ class CudaKernels(AbstractKernelSet):
         arguments = (a_ij.data.ptr, np.int32(rows), np.int32(cols), np.int32(lower), _cuda_flags(flags).entry(packed))
         self._launch("check_finite", stream, a_ij.size, arguments)
 
-    def _inverted_blocks(self, stream: AbstractStream, l_kk: Tile, k: int) -> int:
-        """Address of the inverted diagonal blocks of ``L[k, k]``; made when they are not kept from an earlier call.
+    def _kept_inverses(self) -> InvertedBlocks:
+        assert self._inverses is not None  # the device binds its kernels before it hands them out
+        return self._inverses
 
-        All calls are enqueued on one stream, so that the kept blocks of another column are free for reuse in stream order.
-        """
-        if k in self._inverses:
-            self._inverses.move_to_end(k)
-            return self._inverses[k]
-        at = self._free_inverses.pop() if self._free_inverses else self._inverses.popitem(last=False)[1]
-        self._inverses[k] = at
-        nb, block = l_kk.shape[0], sizes.trsm_block(self._nb)
-        count = -(-nb // block)
-        self._launch("identities", stream, count * block * block, (at, np.int32(block), np.int32(count)))
-        cublas.set_stream(self._blas, _cupy_stream(stream).ptr)
-        for number, c0 in enumerate(range(0, nb, block)):
-            width = min(block, nb - c0)
-            # Column-major, L_bb.T X.T = I: the row-major result is inv(L_bb).
-            cublas.dtrsm(
-                self._blas, _RIGHT, _FILL_UPPER, _NO_TRANSPOSE, _NON_UNIT, width, width, _ONE.ctypes.data,
-                l_kk.data.ptr + 8 * (c0 * nb + c0), nb, at + 8 * number * block * block, block,
-            )  # fmt: skip
-        return at
+    def _fill_identities(self, stream: AbstractStream, address: int, block: int, count: int) -> None:
+        """``count`` identities of order ``block``, one behind the other."""
+        self._launch("identities", stream, count * block * block, (address, np.int32(block), np.int32(count)))
 
-    def _gemm(
-        self,
-        stream: AbstractStream,
-        rows: int,
-        cols: int,
-        inner: int,
-        alpha: NDArray[np.float64],
-        left: int,
-        left_stride: int,
-        right: int,
-        right_stride: int,
-        beta: NDArray[np.float64],
-        target: int,
-        target_stride: int,
+    def _update(
+        self, stream: AbstractStream, shape: tuple[int, int], target: _Block, left: _Block, right: _Block, columns: range
     ) -> None:
-        """Row-major ``target = alpha * left @ right.T + beta * target``, K in segments: column-major, ``right @ left.T``."""
-        cublas.set_stream(self._blas, _cupy_stream(stream).ptr)
-        for k0 in range(0, inner, sizes.K_SEGMENT):
-            length, scale = min(sizes.K_SEGMENT, inner - k0), _ONE if k0 else beta
-            cublas.dgemm(
-                self._blas, _TRANSPOSE, _NO_TRANSPOSE, cols, rows, length, alpha.ctypes.data,
-                right + 8 * k0, right_stride, left + 8 * k0, left_stride, scale.ctypes.data, target, target_stride,
-            )  # fmt: skip
+        """``target -= left @ right.T``, K being the matrix columns ``columns``, in segments."""
+        _, handle = self._handles.of(stream)
+        for offset, length in sizes.k_segments(columns.start, len(columns)):
+            _multiply(handle, (*shape, length), left.at(0, offset), right.at(0, offset), target, alpha=_MINUS_ONE, beta=_ONE)
 
     def _launch(self, name: str, stream: AbstractStream, size: int, arguments: tuple[Any, ...]) -> None:
         """Launch a grid-stride kernel over ``size`` entries."""
         blocks = min(_MOST_BLOCKS, -(-size // _THREADS))
-        self._module.get_function(name)((blocks,), (_THREADS,), arguments, stream=_cupy_stream(stream))
+        self._module.get_function(name)((blocks,), (_THREADS,), arguments, stream=cupy_stream(stream))
 
 
-def _cupy_stream(stream: AbstractStream) -> Any:
-    """CuPy's stream of a CUDA stream; kernels may not import devices, hence the cast."""
-    return cast(CudaStreamLike, stream).stream
+def _block(tile: Tile) -> _Block:
+    """A whole tile as a block."""
+    return _Block(tile.data.ptr, tile.shape[1])
+
+
+def _multiply(
+    handle: int,
+    shape: tuple[int, int, int],
+    left: _Block,
+    right: _Block,
+    target: _Block,
+    *,
+    alpha: NDArray[np.float64],
+    beta: NDArray[np.float64],
+) -> None:
+    """``target = alpha * left @ right.T + beta * target``, rows x columns x K in ``shape``: column-major, ``right @ left.T``."""
+    rows, cols, inner = shape
+    cublas.dgemm(
+        handle, _TRANSPOSE, _NO_TRANSPOSE, cols, rows, inner, alpha.ctypes.data, right.address, right.stride,
+        left.address, left.stride, beta.ctypes.data, target.address, target.stride,
+    )  # fmt: skip
 
 
 def _cuda_flags(flags: AbstractFlags) -> CudaFlags:
@@ -275,10 +272,9 @@ def _cuda_flags(flags: AbstractFlags) -> CudaFlags:
     return flags
 
 
-def _copy_2d(
-    target: int, target_pitch: int, source: int, source_pitch: int, width: int, rows: int, stream: AbstractStream
-) -> None:
+def _copy_2d(target: _Block, source: _Block, width: int, rows: int, stream: AbstractStream) -> None:
     """Copy ``rows`` rows of ``width`` bytes on the device."""
+    kind = cp.cuda.runtime.memcpyDeviceToDevice
     cp.cuda.runtime.memcpy2DAsync(
-        target, target_pitch, source, source_pitch, width, rows, cp.cuda.runtime.memcpyDeviceToDevice, _cupy_stream(stream).ptr
+        target.address, 8 * target.stride, source.address, 8 * source.stride, width, rows, kind, cupy_stream(stream).ptr
     )

@@ -1,0 +1,98 @@
+"""Inverted diagonal blocks of diagonal tiles, kept for the TRSMs of one device on any of its streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+import cupy as cp
+import numpy as np
+from nvmath.bindings import cublas
+
+from ooc_chol.interfaces import AbstractStream, Tile
+from ooc_chol.kernels import cuda as sizes
+from ooc_chol.kernels.cuda.handles import BlasHandles, cupy_stream
+
+#: ``fill(stream, address, block, count)``.
+Fill = Callable[[AbstractStream, int, int, int], None]
+_NO_TRANSPOSE, _RIGHT, _FILL_UPPER, _NON_UNIT = 0, 1, 1, 0
+_ONE = np.array(1.0)
+
+
+class _Place:
+    """Memory for one tile's inverses: whose they are, and events behind their making and behind the last use by each stream."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+        self.column: int | None = None
+        self.maker = 0
+        self.made: Any = cp.cuda.Event(disable_timing=True)
+        self.used: dict[int, Any] = {}
+
+
+@final
+class InvertedBlocks:
+    """Inverses of the diagonal blocks of diagonal tiles; those of tile ``(k, k)`` lie in place ``k mod 24``.
+
+    Parameters
+    ----------
+    handles : BlasHandles
+        cuBLAS of each stream.
+    fill : callable
+        ``fill(stream, address, block, count)`` enqueues ``count`` identities of order ``block``.
+    nb : int
+        Order of the largest tile.
+    address : int
+        Device address of :data:`~ooc_chol.kernels.cuda.INVERSES_KEPT` times ``inverse_bytes(nb)`` bytes.
+
+    Notes
+    -----
+    Streams wait for each other here by events, whatever else orders them: (1) who uses inverses waits for who made them; (2) who
+    makes those of another column in the same place waits for all who used the old ones.
+    """
+
+    def __init__(self, handles: BlasHandles, fill: Fill, nb: int, address: int) -> None:
+        self._handles = handles
+        self._fill = fill
+        self._block = sizes.trsm_block(nb)
+        self._places = [_Place(address + number * sizes.inverse_bytes(nb)) for number in range(sizes.INVERSES_KEPT)]
+
+    def of(self, stream: AbstractStream, l_kk: Tile, k: int) -> int:
+        """Address of the inverses of ``L[k, k]`` for work on ``stream``; made now unless they are kept from an earlier call."""
+        place, pointer = self._place(k), cupy_stream(stream).ptr
+        if place.column != k:
+            self._make(stream, place, l_kk)
+            place.column, place.maker = k, pointer
+            place.made.record(cupy_stream(stream))
+        elif place.maker != pointer:
+            cupy_stream(stream).wait_event(place.made)
+        return place.address
+
+    def used(self, stream: AbstractStream, k: int) -> None:
+        """Note that the work on ``stream`` so far uses the inverses of column ``k``."""
+        place, pointer = self._place(k), cupy_stream(stream).ptr
+        if pointer not in place.used:
+            place.used[pointer] = cp.cuda.Event(disable_timing=True)
+        place.used[pointer].record(cupy_stream(stream))
+
+    def _place(self, k: int) -> _Place:
+        return self._places[k % len(self._places)]
+
+    def _make(self, stream: AbstractStream, place: _Place, l_kk: Tile) -> None:
+        """Invert the diagonal blocks of ``l_kk`` once nobody uses what is in their place."""
+        pointer = cupy_stream(stream).ptr
+        for user, event in place.used.items():
+            if user != pointer:
+                cupy_stream(stream).wait_event(event)
+        if place.column is not None and place.maker != pointer:  # made ahead, perhaps, and never used
+            cupy_stream(stream).wait_event(place.made)
+        nb, block = l_kk.shape[0], self._block
+        self._fill(stream, place.address, block, -(-nb // block))
+        _, handle = self._handles.of(stream)
+        for number, c0 in enumerate(range(0, nb, block)):
+            width = min(block, nb - c0)
+            # Column-major, L_bb.T X.T = I: the row-major result is inv(L_bb).
+            cublas.dtrsm(
+                handle, _RIGHT, _FILL_UPPER, _NO_TRANSPOSE, _NON_UNIT, width, width, _ONE.ctypes.data,
+                l_kk.data.ptr + 8 * (c0 * nb + c0), nb, place.address + 8 * number * block * block, block,
+            )  # fmt: skip

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from ooc_chol.residues import ResidueBasis
+
 _UNITS = {"": 1, "B": 1}
 _UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate("KMGTP", start=1)}
 _UNITS |= {f"{prefix}IB": 1024**power for power, prefix in enumerate("KMGTP", start=1)}
@@ -88,6 +90,16 @@ def commit_override() -> str | None:
     return os.environ.get("OOC_CHOL_COMMIT")
 
 
+#: Largest order at which products through residues take one modulus more unless told otherwise: the rounding errors of native
+#: FP64 grow with the order, those of 50 bits do not.
+MOST_ROWS_OF_14 = 32768
+
+
+def default_moduli(n: int) -> int:
+    """Moduli at which a factor of order ``n`` is as accurate as native FP64: 14 (54 bits) for small ones, 13 (50 bits) above."""
+    return 14 if n <= MOST_ROWS_OF_14 else 13
+
+
 @dataclass(frozen=True)
 class FactorOptions:
     """What the user asked of a factorization, before anything is resolved against a matrix or a machine.
@@ -106,6 +118,10 @@ class FactorOptions:
         Name in :data:`ooc_chol.planning.policy.POLICIES`.
     objective : {"seconds", "bytes"}
         What the planner makes least.
+    fp64 : {"auto", "native", "residue"}
+        How FP64 products are computed.
+    moduli : int or None
+        Number of moduli of products through residues; None takes as many as native FP64 is accurate.
     """
 
     tile_size: int | None = None
@@ -114,6 +130,8 @@ class FactorOptions:
     host_budget: int | str | None = None
     policy: str = "planned"
     objective: str = "seconds"
+    fp64: str = "auto"
+    moduli: int | None = None
 
     def __post_init__(self) -> None:
         if self.tile_size is not None and (isinstance(self.tile_size, bool) or not isinstance(self.tile_size, int)):
@@ -122,3 +140,11 @@ class FactorOptions:
             raise ValueError(f"tile_size is {self.tile_size}, but a tile has at least 1 row")
         if self.objective not in ("seconds", "bytes"):
             raise ValueError(f"objective is {self.objective!r}; there are 'seconds' and 'bytes'")
+        if self.fp64 not in ("auto", "native", "residue"):
+            raise ValueError(f"fp64 is {self.fp64!r}; there are 'auto', 'native' and 'residue'")
+        if self.moduli is not None:
+            if isinstance(self.moduli, bool) or not isinstance(self.moduli, int):
+                raise TypeError(f"moduli is a {type(self.moduli).__name__}; give an int, or None")
+            ResidueBasis(self.moduli)  # refuses a number that cannot be had
+        if self.fp64 == "residue" and self.policy != "planned":
+            raise ValueError(f"policy {self.policy!r} orders tiles of native FP64; products through residues have 'planned' only")

@@ -8,7 +8,8 @@ take: a NumPy array on the host, a CuPy array on CUDA; always two-dimensional, r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -210,11 +211,25 @@ class AbstractResidueKernels(ABC):
         """Release the rows' state; a second call does nothing."""
 
 
+class ArraySpec(NamedTuple):
+    """An array that is part of a device's one allocation."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes, rounded up to whole pages."""
+        return -(-self.dtype.itemsize * prod(self.shape) // 4096) * 4096
+
+
 class AbstractArena(ABC):
-    """The one allocation of a device: equal slots, each as large as the largest tile."""
+    """The one allocation of a device: equal slots, each as large as the largest tile, and arrays of other kinds."""
 
     n_slots: int
     slot_bytes: int
+    #: The arrays that were asked for beside the slots, uninitialized.
+    arrays: tuple[Any, ...]
 
     @abstractmethod
     def tile(self, slot: int, shape: tuple[int, int]) -> Tile:
@@ -226,11 +241,13 @@ class AbstractDevice(ABC):
 
     name: str
     kernels: AbstractKernelSet
+    #: Products through residues, where the device was opened for them.
+    residues: AbstractResidueKernels | None
     #: Upper estimate of its rate in flops per second, used only to size the window of enqueued work.
     nominal_flops_per_second: float
 
     @abstractmethod
-    def allocate(self, n_slots: int, slot_bytes: int, nb: int) -> AbstractArena:
+    def allocate(self, n_slots: int, slot_bytes: int, nb: int, arrays: Sequence[ArraySpec] = ()) -> AbstractArena:
         """Allocate the arena, and the kernels' workspace for tiles of order up to ``nb``; called once, before the run.
 
         Raises
@@ -244,6 +261,16 @@ class AbstractDevice(ABC):
 
     def prepare(self, once: Callable[[], None]) -> None:  # noqa: B027 - the host compiles and uploads nothing
         """Let a source do what it must do once on this device before a run: ``once()`` with this device current."""
+
+    @abstractmethod
+    def open_residues(self, n: int) -> AbstractResidueKernels:
+        """The residue kernels, with state for ``n`` matrix rows on this device; after :meth:`allocate`.
+
+        Raises
+        ------
+        ScheduleError
+            The device was opened without them.
+        """
 
     @abstractmethod
     def create_flags(self, nt: int) -> AbstractFlags:
@@ -264,6 +291,10 @@ class AbstractDevice(ABC):
     @abstractmethod
     def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:
         """Enqueue: ``function(rows, cols, tile, stream)``."""
+
+    @abstractmethod
+    def copy_between(self, stream: AbstractStream, source: Tile, target: Tile) -> None:
+        """Enqueue: copy ``source``, on this or another device of the same kind, to ``target`` on this one, of equal shape."""
 
     @abstractmethod
     def notify(self, event: AbstractEvent, callback: Callable[[BaseException | None], None]) -> None:

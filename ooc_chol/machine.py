@@ -15,6 +15,7 @@ from ooc_chol.interfaces import AbstractDevice
 from ooc_chol.kernels import cuda as cuda_sizes
 from ooc_chol.kernels.blas import blas_identity, current_threads
 from ooc_chol.kernels.host import LEAST_STRIP, MOST_STRIP, HostFlags, HostKernels
+from ooc_chol.kernels.residues import HostResidueKernels
 from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.sources_base import AbstractSource
 from ooc_chol.tasks import Task, TaskKind, flops
@@ -24,6 +25,12 @@ from ooc_chol.tiling import TileGrid
 HOST_DEVICES = 16
 #: Bytes of a GPU's memory left to its context and to others when no budget is given.
 CUDA_RESERVE_BYTES = 2 << 30
+
+
+#: Streams of a device that multiply when products run through residues: sweeps, three that finish rows, one that converts.
+RESIDUE_STREAMS = 5
+#: Bytes of state of a matrix row in residues: its limit, its running sum and its exponent.
+RESIDUE_ROW_BYTES = 20
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,8 @@ class DeviceKind:
         ``"host"`` or ``"cuda"``.
     tile_sizes : tuple of int
         Tile orders that the planner chooses from, largest first.
+    residue_tile_sizes : tuple of int
+        The same for products through residues.
     finishes_beside : bool
         Whether tiles are finished on a stream of their own. On a GPU a small kernel leaves processors to another stream's; on
         the host one team of threads serves one kernel after the other, and a second stream would only take its cores.
@@ -43,11 +52,18 @@ class DeviceKind:
 
     name: str
     tile_sizes: tuple[int, ...]
+    residue_tile_sizes: tuple[int, ...]
     finishes_beside: bool
 
     def workspace_bytes(self, nb: int) -> int:
         """Bytes of kernel workspace inside the budget."""
         return cuda_sizes.workspace_bytes(nb) if self.name == "cuda" else HostKernels().workspace_bytes(nb)
+
+    def residue_workspace_bytes(self, n: int, nb: int) -> int:
+        """The same for products through residues: more streams multiply, and rows have state."""
+        if self.name != "cuda":
+            return RESIDUE_ROW_BYTES * n
+        return cuda_sizes.workspace_bytes(nb, RESIDUE_STREAMS) + RESIDUE_ROW_BYTES * n + 4096
 
     def executed_flops(self, task: Task, grid: TileGrid) -> int:
         """Flops that the kernels execute for ``task``, where :func:`ooc_chol.tasks.flops` counts the leading terms."""
@@ -58,8 +74,8 @@ class DeviceKind:
         return flops(task, grid)
 
 
-HOST = DeviceKind("host", (2048, 1024, 512, 256, 128, 64, 32, 16), finishes_beside=False)
-CUDA = DeviceKind("cuda", (4096, 2048, 1024, 512, 256), finishes_beside=True)
+HOST = DeviceKind("host", (2048, 1024, 512, 256, 128, 64, 32, 16), (256, 128, 64, 32, 16), finishes_beside=False)
+CUDA = DeviceKind("cuda", (4096, 2048, 1024, 512, 256), (2048, 1024, 512, 256, 128, 64), finishes_beside=True)
 
 
 def cuda_problem() -> str | None:
@@ -197,14 +213,27 @@ def host_threads(n_devices: int) -> int:
     return max(1, current_threads() // n_devices)
 
 
-def open_device(name: str, threads: int = 1) -> AbstractDevice:
-    """The device, with its kernels, for one run; a host device computes on ``threads`` threads."""
+def open_device(name: str, threads: int = 1, moduli: int | None = None) -> AbstractDevice:
+    """The device, with its kernels, for one run.
+
+    Parameters
+    ----------
+    name : str
+        The device.
+    threads : int
+        Threads on which a host device computes.
+    moduli : int or None
+        Number of moduli of products through residues; None for a run without.
+    """
     if kind_of(name) is HOST:
-        return HostDevice(name, HostKernels(threads), HostFlags)
+        return HostDevice(name, HostKernels(threads), HostFlags, None if moduli is None else HostResidueKernels(moduli, threads))
     from ooc_chol.devices.cuda import CudaDevice
+    from ooc_chol.kernels.cuda.residues import CudaResidueKernels
     from ooc_chol.kernels.cuda.tiles import CudaFlags, CudaKernels
 
-    return CudaDevice(name, CudaKernels(), CudaFlags)
+    if moduli is None:
+        return CudaDevice(name, CudaKernels(), CudaFlags)
+    return CudaDevice(name, CudaKernels(RESIDUE_STREAMS), CudaFlags, CudaResidueKernels(moduli))
 
 
 def page_locked(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from math import inf
 
-from ooc_chol.config import FactorOptions, parse_bytes
+from ooc_chol.config import FactorOptions, default_moduli, parse_bytes
 from ooc_chol.errors import BudgetError, ScheduleError
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractEvictionPolicy
@@ -21,9 +21,13 @@ from ooc_chol.planning.ownership import balanced_rows
 from ooc_chol.planning.panels import Panel, candidate_panels, uniform_panels
 from ooc_chol.planning.plan import DeviceBudget, Plan
 from ooc_chol.planning.policy import Policy, policy_named
-from ooc_chol.planning.program import Program, ProgramBuilder, StreamKind
+from ooc_chol.planning.program import Program, ProgramBuilder, Step, StepKind, StreamKind
 from ooc_chol.planning.residency import FetchCounter, ResidencyPlanner
+from ooc_chol.planning.residue_layouts import best_layouts, least_layout
+from ooc_chol.planning.residue_schedule import ResidueScheduler, residue_panels
+from ooc_chol.planning.residue_steps import ResidueLayout, ResidueProgram, ResidueStep, executed_flops
 from ooc_chol.planning.schedule import Schedule
+from ooc_chol.residues import MOST_ROWS
 from ooc_chol.schedulers import LeftLookingScheduler
 from ooc_chol.tasks import TaskKind
 from ooc_chol.tiling import TileGrid
@@ -34,6 +38,10 @@ LEAST_SLOTS = 3
 MOST_PREFETCH = 8
 #: More of them to try where there is a finish stream: one that lags behind frees accumulators late.
 PREFETCH_CHOICES = (16, 24, 32)
+#: Tile rows that products through residues should have, so that little of a panel is finished in small pieces.
+LEAST_RESIDUE_ROWS = 16
+#: What the tensor cores take: K and strides of int8 matrices are multiples of it.
+TENSOR_MULTIPLE = 16
 #: Slots are whole pages.
 PAGE_BYTES = 4096
 #: Panel shapes whose plans are simulated when seconds are to be least.
@@ -90,14 +98,128 @@ def make_plan(problem: Problem, options: FactorOptions, rates_at: Callable[[Tile
     ValueError
         An option names something that is not there.
     """
-    policy = policy_named(options.policy)
     names = resolve_devices(options.devices, must_exist=False)
+    if options.fp64 == "residue":
+        return make_residue_plan(problem, options, names, rates_at)
+    native = _native_plan(problem, options, names, rates_at)
+    if options.fp64 == "native" or options.policy != "planned" or kind_of(names[0]).name == "host":
+        return native
+    return _faster(native, problem, options, names, rates_at)
+
+
+def _faster(
+    native: Plan, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: Callable[[TileGrid], Rates | None]
+) -> Plan:
+    """The residue plan where it is as accurate as ``native`` and its predicted seconds, from measured rates, are fewer."""
+    if native.seconds is None or (options.moduli or default_moduli(problem.n)) < default_moduli(problem.n):
+        return native
+    try:
+        residue = make_residue_plan(problem, options, names, rates_at)
+    except (BudgetError, ValueError):
+        return native  # too little memory, or tiles too small
+    return residue if residue.seconds is not None and residue.seconds < native.seconds else native
+
+
+def _native_plan(
+    problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: Callable[[TileGrid], Rates | None]
+) -> Plan:
+    """Plan in the device's own FP64."""
+    policy = policy_named(options.policy)
     kind = kind_of(names[0])
     budget_bytes = default_budget(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
     grid = TileGrid(problem.n, options.tile_size or choose_tile_size(problem.n, budget_bytes, kind))
     names = names[: grid.nt]  # a device without a tile row would have nothing to do
     budget = _device_budget(grid, budget_bytes, policy, names[0])
     return _best_plan(_with_default_prefetch(_Request(grid, policy, options.objective, names, budget, rates_at(grid), problem)))
+
+
+def make_residue_plan(
+    problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: Callable[[TileGrid], Rates | None]
+) -> Plan:
+    """Plan with products through residues.
+
+    Raises
+    ------
+    BudgetError
+        The budget does not hold the least layout.
+    ValueError
+        The matrix has too many rows, or the tile order is no multiple of 16.
+    """
+    if problem.n > MOST_ROWS:
+        raise ValueError(f"n is {problem.n}, but residues have room for the rounding of {MOST_ROWS} rows; use fp64='native'")
+    moduli = options.moduli or default_moduli(problem.n)
+    kind = kind_of(names[0])
+    budget_bytes = default_budget(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
+    sizes = (options.tile_size,) if options.tile_size else kind.residue_tile_sizes
+    grids = [
+        TileGrid(problem.n, nb) for nb in sizes if options.tile_size or problem.n >= LEAST_RESIDUE_ROWS * nb or nb == sizes[-1]
+    ]
+    best: list[ResidueLayout] = []
+    for grid in grids:
+        if grid.nb % TENSOR_MULTIPLE:
+            raise ValueError(f"tile_size is {grid.nb}, but products through residues take multiples of {TENSOR_MULTIPLE}")
+        workspace = kind.residue_workspace_bytes(problem.n, grid.nb)
+        rates = rates_at(grid)
+        shared = names[: grid.nt]
+        best = best_layouts(grid, budget_bytes - workspace, moduli, len(shared), rates)
+        if best:
+            return _residue_plan(problem, options, shared, grid, budget_bytes, workspace, best, rates)
+    least = least_layout(grids[-1], moduli)
+    needed = least.arena_bytes + kind.residue_workspace_bytes(problem.n, grids[-1].nb)
+    raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, "give that much or more, or use fp64='native'")
+
+
+def _residue_plan(
+    problem: Problem,
+    options: FactorOptions,
+    names: tuple[str, ...],
+    grid: TileGrid,
+    budget_bytes: int,
+    workspace: int,
+    layouts: Sequence[ResidueLayout],
+    rates: Rates | None,
+) -> Plan:
+    """The fastest of the layouts that look best; without rates, that which looks best."""
+    is_timed = rates is not None and rates.residue is not None
+    plans = [
+        _plan_of_layout(
+            problem, options, names, grid, DeviceBudget(budget_bytes, layout.tile_bytes, 0, 0, workspace), layout, rates
+        )
+        for layout in layouts[: FINALISTS if is_timed else 1]
+    ]
+    return min(plans, key=_seconds)  # the timeline is the simulator's check of the plan
+
+
+def _plan_of_layout(
+    problem: Problem,
+    options: FactorOptions,
+    names: tuple[str, ...],
+    grid: TileGrid,
+    budget: DeviceBudget,
+    layout: ResidueLayout,
+    rates: Rates | None,
+) -> Plan:
+    """The plan for one division of memory."""
+    owners = balanced_rows(grid.nt, len(names))
+    panels = residue_panels(grid.nt, layout.width, layout)
+    itemsize, beside = problem.bytes_per_entry or None, kind_of(names[0]).finishes_beside
+    programs = ResidueScheduler(grid, owners, panels, layout, itemsize, beside=beside).programs()
+    nt = grid.nt
+    counts = {"POTRF": nt, "TRSM": nt * (nt - 1) // 2, "SYRK": nt * (nt - 1) // 2, "GEMM": nt * (nt - 1) * (nt - 2) // 6}
+    return Plan(
+        grid=grid,
+        policy=policy_named(options.policy),
+        objective=options.objective,
+        devices=names,
+        owners=owners,
+        panels=panels,
+        budgets=(replace(budget, n_slots=layout.tiles + layout.transit, prefetch_slots=layout.transit),) * len(names),
+        programs=programs,
+        rates=rates if rates is not None and rates.residue is not None else None,
+        task_counts=counts,
+        source=problem.source,
+        flops_executed=sum(executed_flops(step, grid) for program in programs for step in program.steps),
+    )
 
 
 def choose_tile_size(n: int, budget_bytes: int, kind: DeviceKind) -> int:
@@ -223,11 +345,12 @@ def _always_computes(plan: Plan) -> bool:
     return plan.timeline.seconds <= (1 + NEGLIGIBLE_SHARE) * busiest
 
 
-def _busy_seconds(program: Program, grid: TileGrid, rates: Rates) -> float:
+def _busy_seconds(program: Program | ResidueProgram, grid: TileGrid, rates: Rates) -> float:
     """Seconds of a device's tasks: one after the other, or, beside each other, by the share of its processors that they use."""
     is_shared = StreamKind.FINISH in program.streams
+    steps: Sequence[Step | ResidueStep] = program.steps
     return sum(
-        rates.seconds(step, grid) * (rates.share(step) if is_shared else 1.0) for step in program.steps if step.task is not None
+        rates.seconds(step, grid) * (rates.share(step) if is_shared else 1.0) for step in steps if step.kind is StepKind.COMPUTE
     )
 
 

@@ -84,7 +84,7 @@ class ResidueBasis:
 
     @cached_property
     def bits(self) -> int:
-        """Bits of the scaled rows: the norm of every row is at least ``2**(bits - 1)``, and its entries are rounded to integers."""
+        """Bits of the scaled rows: every row's norm is at least ``2**(bits - 1)``, and its entries are rounded to integers."""
         return self.largest_norm.bit_length() - 1
 
     def exponent(self, a_ii: float) -> int:
@@ -103,4 +103,3 @@ class ResidueBasis:
     def weights(self) -> tuple[int, ...]:
         """``w_p = (P / m_p) ((P / m_p)**-1 mod m_p)``: a number is ``sum_p r_p w_p mod P``."""
         return tuple((self.product // m) * pow(self.product // m, -1, m) for m in self.moduli)
-

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Protocol, cast, final
 
 import cupy as cp
@@ -16,15 +17,17 @@ from numpy.typing import NDArray
 from nvmath.bindings import cublas, cusolver
 
 from ooc_chol.config import format_bytes
-from ooc_chol.errors import BudgetError, OocCholError
+from ooc_chol.errors import BudgetError, OocCholError, ScheduleError
 from ooc_chol.interfaces import (
     AbstractArena,
     AbstractDevice,
     AbstractEvent,
     AbstractFlags,
     AbstractKernelSet,
+    AbstractResidueKernels,
     AbstractStream,
     AbstractTier,
+    ArraySpec,
     Tile,
     TileFunction,
 )
@@ -98,11 +101,22 @@ class BindsWorkspace(Protocol):
     def workspace_bytes(self, nb: int) -> int:
         """Bytes of workspace."""
 
+    @property
+    def handles(self) -> Any:
+        """The libraries' handles, for kernels of other kinds on the same streams."""
+
     def bind(self, nb: int, workspace: int) -> None:
         """Take the workspace at a device address."""
 
     def close(self) -> None:
         """Destroy the handles."""
+
+
+class BindsHandles(Protocol):
+    """What the device asks of kernels on residues beside their interface."""
+
+    def bind(self, handles: Any) -> None:
+        """Take the libraries' handles, and compile for the current device."""
 
 
 class DeviceEvent(AbstractEvent):
@@ -194,13 +208,19 @@ class CudaStream(AbstractStream):
 
 
 class CudaArena(AbstractArena):
-    """One allocation of device memory: the slots, and behind them the workspace."""
+    """One allocation of device memory: the slots, behind them the arrays, and the workspace."""
 
-    def __init__(self, n_slots: int, slot_bytes: int, workspace_bytes: int) -> None:
+    def __init__(self, n_slots: int, slot_bytes: int, workspace_bytes: int, arrays: Sequence[ArraySpec] = ()) -> None:
         self.n_slots = n_slots
         self.slot_bytes = slot_bytes
-        self._memory: Any = cp.cuda.Memory(n_slots * slot_bytes + workspace_bytes)
-        self.workspace = int(self._memory.ptr) + n_slots * slot_bytes
+        offset = n_slots * slot_bytes
+        self._memory: Any = cp.cuda.Memory(offset + sum(spec.nbytes for spec in arrays) + workspace_bytes)
+        views = []
+        for spec in arrays:
+            views.append(cp.ndarray(spec.shape, spec.dtype, cp.cuda.MemoryPointer(self._memory, offset)))
+            offset += spec.nbytes
+        self.arrays: tuple[Any, ...] = tuple(views)
+        self.workspace = int(self._memory.ptr) + offset
         self._tiles: dict[tuple[int, tuple[int, int]], Any] = {}
 
     def tile(self, slot: int, shape: tuple[int, int]) -> Any:
@@ -214,6 +234,7 @@ class CudaArena(AbstractArena):
     def close(self) -> None:
         """Free the memory once no tile is left."""
         self._tiles.clear()
+        self.arrays = ()
         self._memory = None
 
 
@@ -229,13 +250,22 @@ class CudaDevice(AbstractDevice):
         Tile kernels that take CuPy arrays, and bind their workspace.
     create_flags : callable
         ``create_flags(nt)`` returns the flags that the kernels write.
+    residues : AbstractResidueKernels or None
+        Kernels of products through residues, for a run that has some; they bind the tile kernels' handles.
     """
 
     nominal_flops_per_second = 6e13
 
-    def __init__(self, name: str, kernels: AbstractKernelSet, create_flags: Callable[[int], AbstractFlags]) -> None:
+    def __init__(
+        self,
+        name: str,
+        kernels: AbstractKernelSet,
+        create_flags: Callable[[int], AbstractFlags],
+        residues: AbstractResidueKernels | None = None,
+    ) -> None:
         self.name = name
         self.kernels = kernels
+        self.residues = residues
         self.error: BaseException | None = None
         self._device = cp.cuda.Device(device_number(name))
         self._create_flags = create_flags
@@ -260,23 +290,25 @@ class CudaDevice(AbstractDevice):
         """Completion of ``event`` on the host's clock; resolution about a microsecond in runs of some seconds."""
         return self._base_ns + int(1e6 * cp.cuda.get_elapsed_time(self._base, event))
 
-    def allocate(self, n_slots: int, slot_bytes: int, nb: int) -> CudaArena:
-        """Allocate slots and workspace in one piece, and bind the kernels to their workspace."""
+    def allocate(self, n_slots: int, slot_bytes: int, nb: int, arrays: Sequence[ArraySpec] = ()) -> CudaArena:
+        """Allocate slots, arrays and workspace in one piece, and bind the kernels to their workspace."""
         kernels = self._binding_kernels()
         workspace = kernels.workspace_bytes(nb)
-        needed = n_slots * slot_bytes + workspace
+        needed = n_slots * slot_bytes + sum(spec.nbytes for spec in arrays) + workspace
         with self.current():
             free, total = _runtime.memGetInfo()
             if needed > free:
                 advice = f"{format_bytes(free)} of {format_bytes(total)} are free, others may use the device; lower memory_budget"
                 raise BudgetError(f"arena of {self.name}", needed, int(free), advice)
             try:
-                self._arena = CudaArena(n_slots, slot_bytes, workspace)
+                self._arena = CudaArena(n_slots, slot_bytes, workspace, arrays)
             except (cp.cuda.memory.OutOfMemoryError, _runtime.CUDARuntimeError) as error:
                 advice = f"the driver refused ({error}); give a smaller memory_budget"
                 raise BudgetError(f"arena of {self.name}", needed, int(free), advice) from error
             try:
                 kernels.bind(nb, self._arena.workspace)
+                if self.residues is not None:
+                    cast(BindsHandles, self.residues).bind(kernels.handles)
             except (cublas.cuBLASError, cusolver.cuSOLVERError) as error:
                 advice = f"cuBLAS and cuSOLVER need memory beside the budget ({error}); give a smaller memory_budget"
                 raise BudgetError(f"libraries of {self.name}", needed + LIBRARY_BYTES, int(free), advice) from error
@@ -285,6 +317,14 @@ class CudaDevice(AbstractDevice):
 
     def _binding_kernels(self) -> BindsWorkspace:
         return cast(BindsWorkspace, self.kernels)
+
+    def open_residues(self, n: int) -> AbstractResidueKernels:
+        """The residue kernels with state for ``n`` matrix rows."""
+        if self.residues is None:
+            raise ScheduleError(f"{self.name} was opened without kernels for residues; open it with their moduli")
+        with self.current():
+            self.residues.open(n)
+        return self.residues
 
     def create_flags(self, nt: int) -> AbstractFlags:
         """Clear flags for ``nt`` tile columns."""
@@ -343,6 +383,14 @@ class CudaDevice(AbstractDevice):
         with self.current(), _cuda(stream).stream as current:
             function(rows, cols, tile, current)
 
+    def copy_between(self, stream: AbstractStream, source: Tile, target: Tile) -> None:
+        """Enqueue copies, directly between GPUs that reach each other's memory, else by way of the host."""
+        with self.current():
+            _allow_peer(source.data.device.id, target.data.device.id)
+            for from_plane, to_plane in zip(_planes(source), _planes(target), strict=True):
+                width, pitches = from_plane.shape[1] * from_plane.itemsize, (to_plane.strides[0], from_plane.strides[0])
+                _copy_bytes(to_plane.data.ptr, from_plane.data.ptr, pitches, (from_plane.shape[0], width), _cuda(stream).stream)
+
     def notify(self, event: AbstractEvent, callback: Callback) -> None:
         """Call back from a watcher thread that sleeps on the event."""
         if not isinstance(event, DeviceEvent):
@@ -366,6 +414,8 @@ class CudaDevice(AbstractDevice):
                 stream = self._streams.pop()
                 stream.stream.synchronize()
                 stream.close()
+            if self.residues is not None:
+                self.residues.close()
             self._binding_kernels().close()
             if self._arena is not None:
                 self._arena.close()
@@ -418,6 +468,35 @@ def _copy_rows(
         _runtime.memcpyAsync(target, source, width * shape[0], kind, stream.ptr)
     else:
         _runtime.memcpy2DAsync(target, target_pitch, source, source_pitch, width, shape[0], kind, stream.ptr)
+
+
+def _planes(array: Any) -> list[Any]:
+    """The matrices of an array of two or three dimensions."""
+    return [array] if array.ndim == 2 else list(array)
+
+
+def _copy_bytes(target: int, source: int, pitches: tuple[int, int], shape: tuple[int, int], stream: Any) -> None:
+    """Enqueue the copy of ``shape[0]`` rows of ``shape[1]`` bytes between device addresses."""
+    rows, width = shape
+    if pitches == (width, width):
+        _runtime.memcpyAsync(target, source, rows * width, _runtime.memcpyDefault, stream.ptr)
+    else:
+        _runtime.memcpy2DAsync(target, pitches[0], source, pitches[1], width, rows, _runtime.memcpyDefault, stream.ptr)
+
+
+@cache
+def _allow_peer(source: int, target: int) -> None:
+    """Let device ``target``, the current one, reach the memory of ``source`` where the hardware can."""
+    if source != target and _runtime.deviceCanAccessPeer(target, source):
+        try:
+            _runtime.deviceEnablePeerAccess(source)
+        except _runtime.CUDARuntimeError as error:
+            if error.status != _PEER_ALREADY_ENABLED:
+                raise
+
+
+#: cudaErrorPeerAccessAlreadyEnabled: another library was first.
+_PEER_ALREADY_ENABLED = 704
 
 
 @final

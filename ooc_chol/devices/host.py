@@ -11,22 +11,25 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import prod
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import format_bytes
-from ooc_chol.errors import BudgetError, OocCholError
+from ooc_chol.errors import BudgetError, OocCholError, ScheduleError
 from ooc_chol.interfaces import (
     AbstractArena,
     AbstractDevice,
     AbstractEvent,
     AbstractFlags,
     AbstractKernelSet,
+    AbstractResidueKernels,
     AbstractStream,
     AbstractTier,
+    ArraySpec,
     Tile,
     TileFunction,
 )
@@ -155,15 +158,22 @@ class HostStream(AbstractStream):
 
 
 class HostArena(AbstractArena):
-    """Anonymous memory cut into slots."""
+    """Anonymous memory cut into slots, and arrays behind them."""
 
-    def __init__(self, n_slots: int, slot_bytes: int) -> None:
+    def __init__(self, n_slots: int, slot_bytes: int, arrays: Sequence[ArraySpec] = ()) -> None:
         self.n_slots = n_slots
         self.slot_bytes = slot_bytes
-        self._memory = mmap.mmap(-1, n_slots * slot_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        nbytes = n_slots * slot_bytes + sum(spec.nbytes for spec in arrays)
+        self._memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._memory.madvise(mmap.MADV_HUGEPAGE)
-        self._entries: NDArray[np.float64] = np.frombuffer(self._memory, dtype=np.float64)
+        self._entries: NDArray[np.float64] = np.frombuffer(self._memory, dtype=np.float64, count=n_slots * slot_bytes // 8)
+        views, offset = [], n_slots * slot_bytes
+        for spec in arrays:
+            view = np.frombuffer(self._memory, dtype=spec.dtype, count=prod(spec.shape), offset=offset)
+            views.append(view.reshape(spec.shape))
+            offset += spec.nbytes
+        self.arrays = tuple(views)
 
     def tile(self, slot: int, shape: tuple[int, int]) -> NDArray[np.float64]:
         """The first entries of ``slot`` as a row-major array."""
@@ -187,25 +197,41 @@ class HostDevice(AbstractDevice):
         Tile kernels that take NumPy arrays and host streams.
     create_flags : callable
         ``create_flags(nt)`` returns the flags that the kernels write.
+    residues : AbstractResidueKernels or None
+        Kernels of products through residues, for a run that has some.
     """
 
     nominal_flops_per_second = 2e11
 
-    def __init__(self, name: str, kernels: AbstractKernelSet, create_flags: Callable[[int], AbstractFlags]) -> None:
+    def __init__(
+        self,
+        name: str,
+        kernels: AbstractKernelSet,
+        create_flags: Callable[[int], AbstractFlags],
+        residues: AbstractResidueKernels | None = None,
+    ) -> None:
         self.name = name
         self.kernels = kernels
+        self.residues = residues
         self._create_flags = create_flags
         self._streams: list[HostStream] = []
         self._arenas: list[HostArena] = []
 
-    def allocate(self, n_slots: int, slot_bytes: int, nb: int) -> HostArena:
+    def allocate(self, n_slots: int, slot_bytes: int, nb: int, arrays: Sequence[ArraySpec] = ()) -> HostArena:
         """Allocate the arena, unless the machine has less free memory than that."""
-        free = free_host_bytes()
-        if n_slots * slot_bytes > free:
+        free, needed = free_host_bytes(), n_slots * slot_bytes + sum(spec.nbytes for spec in arrays)
+        if needed > free:
             advice = f"the machine has {format_bytes(free)} free; give a smaller memory_budget"
-            raise BudgetError(f"arena of {self.name}", n_slots * slot_bytes, free, advice)
-        self._arenas.append(HostArena(n_slots, slot_bytes))
+            raise BudgetError(f"arena of {self.name}", needed, free, advice)
+        self._arenas.append(HostArena(n_slots, slot_bytes, arrays))
         return self._arenas[-1]
+
+    def open_residues(self, n: int) -> AbstractResidueKernels:
+        """The residue kernels with state for ``n`` matrix rows."""
+        if self.residues is None:
+            raise ScheduleError(f"{self.name} was opened without kernels for residues; open it with their moduli")
+        self.residues.open(n)
+        return self.residues
 
     def create_flags(self, nt: int) -> AbstractFlags:
         """Clear flags for ``nt`` tile columns."""
@@ -228,6 +254,10 @@ class HostDevice(AbstractDevice):
         """Enqueue a call of a tile function."""
         _host(stream).enqueue(lambda: function(rows, cols, tile, stream))
 
+    def copy_between(self, stream: AbstractStream, source: Tile, target: Tile) -> None:
+        """Enqueue a copy."""
+        _host(stream).enqueue(lambda: np.copyto(target, source))
+
     def notify(self, event: AbstractEvent, callback: Callback) -> None:
         """Call back from the stream's thread."""
         if not isinstance(event, HostEvent):
@@ -247,6 +277,8 @@ class HostDevice(AbstractDevice):
             while self._streams:
                 self._streams.pop().close()
         finally:
+            if self.residues is not None:
+                self.residues.close()
             self.kernels.close()  # also when the wait for a stream is interrupted
         while self._arenas:
             self._arenas.pop().release()

@@ -23,7 +23,7 @@ class ArithmeticKey:
     engine : str
         How products are computed; ``"native"`` is the device's own arithmetic.
     k_segment_tiles : int
-        Tiles of K that one product sums.
+        Tiles of K that one product sums; 0 where sums are exact, in any order.
     trsm : str
         How the triangular solve is done.
     kernels : str

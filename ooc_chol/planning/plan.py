@@ -14,6 +14,7 @@ from ooc_chol.planning.ownership import imbalance
 from ooc_chol.planning.panels import Panel
 from ooc_chol.planning.policy import Policy
 from ooc_chol.planning.program import Link, Program
+from ooc_chol.planning.residue_steps import ResidueLayout, ResidueProgram
 from ooc_chol.planning.simulate import Timeline, simulate
 from ooc_chol.tiling import TileGrid
 
@@ -44,7 +45,7 @@ class DeviceBudget:
 
     @property
     def capacity_bytes(self) -> int:
-        """Bytes for tiles after workspace and prefetch: the S of the movement bound."""
+        """Bytes for tiles after workspace and prefetch, as FP64: the S of the movement bound."""
         return (self.n_slots - self.prefetch_slots) * self.slot_bytes
 
 
@@ -68,7 +69,7 @@ class Plan:
         Panel shapes.
     budgets : tuple of DeviceBudget
         Memory of each device.
-    programs : tuple of Program
+    programs : tuple of Program or ResidueProgram
         Steps of each device.
     rates : Rates or None
         Measured rates behind the predicted seconds.
@@ -87,7 +88,7 @@ class Plan:
     owners: tuple[int, ...]
     panels: tuple[Panel, ...]
     budgets: tuple[DeviceBudget, ...]
-    programs: tuple[Program, ...]
+    programs: tuple[Program | ResidueProgram, ...]
     rates: Rates | None
     task_counts: Mapping[str, int]
     source: str
@@ -121,9 +122,25 @@ class Plan:
     def peak_bytes(self) -> int:
         """Most device bytes in use at once on any device, workspace included."""
         return max(
-            program.peak_slots * budget.slot_bytes + budget.workspace_bytes
+            _peak_bytes(program, budget.slot_bytes) + budget.workspace_bytes
             for program, budget in zip(self.programs, self.budgets, strict=True)
         )
+
+    @property
+    def layout(self) -> ResidueLayout | None:
+        """How a device's memory is divided for products through residues; None for native FP64."""
+        program = self.programs[0]
+        return program.layout if isinstance(program, ResidueProgram) else None
+
+    @property
+    def engine(self) -> str:
+        """How products are computed: ``"native"`` or ``"residue"``."""
+        return "native" if self.layout is None else "residue"
+
+    @property
+    def moduli(self) -> int | None:
+        """Number of moduli; None for native FP64."""
+        return None if self.layout is None else self.layout.moduli
 
     @property
     def compulsory_bytes(self) -> int:
@@ -137,6 +154,8 @@ class Plan:
         Where A is made on the device, reading it once is no bound, and counts off the other one, which may then be zero.
         """
         capacity = sum(budget.capacity_bytes for budget in self.budgets)
+        if self.layout is not None:
+            capacity = len(self.budgets) * FP64.itemsize * self.layout.entries
         blocked = beaumont_bytes(self.grid.n, capacity, FP64.itemsize)
         if self.is_generated:
             return max(0.0, blocked - self.compulsory_bytes)
@@ -159,6 +178,8 @@ class Plan:
             "tile_size": self.grid.nb,
             "tile_rows": self.grid.nt,
             "policy": self.policy.name,
+            "engine": self.engine,
+            "moduli": self.moduli,
             "objective": self.objective,
             "devices": list(self.devices),
             "panels": [list(panel) for panel in self.panels],
@@ -178,7 +199,7 @@ class Plan:
         """The lines of the printed page."""
         grid = self.grid
         tasks = ", ".join(f"{count} {kind}" for kind, count in self.task_counts.items())
-        title = f"Plan: Cholesky of n = {grid.n} in {grid.nt} x {grid.nt} tiles of {grid.nb} (fp64), policy {self.policy.name!r}"
+        title = f"Plan: Cholesky of n = {grid.n} in {grid.nt} x {grid.nt} tiles of {grid.nb} (fp64), {self._how()}"
         stored = format_bytes(self.compulsory_bytes)
         return [
             ("", title),
@@ -191,11 +212,18 @@ class Plan:
             ("seconds", self._seconds_text()),
         ]
 
+    def _how(self) -> str:
+        """Policy or engine in words."""
+        if self.layout is None:
+            return f"policy {self.policy.name!r}"
+        return f"products through residues of {self.layout.moduli} moduli ({self.layout.basis.bits} bits)"
+
     def _moves_text(self) -> str:
         """Bytes over each link."""
-        read, fetched, written = (format_bytes(self.link_bytes(link)) for link in Link)
+        read, fetched, written, pulled = (format_bytes(self.link_bytes(link)) for link in Link)
         total = format_bytes(self.loaded_bytes + self.link_bytes(Link.WRITE))
-        return f"{read} of A read ({self.source}), {fetched} of L fetched again, {written} of L written; {total} in all"
+        text = f"{read} of A read ({self.source}), {fetched} of L fetched again, {written} of L written; {total} in all"
+        return f"{text}; {pulled} from device to device" if self.link_bytes(Link.PEER) else text
 
     def bounds_text(self) -> str:
         """Loads beside the larger lower bound."""
@@ -221,10 +249,9 @@ class Plan:
         lines = []
         for name, budget, program in zip(self.devices, self.budgets, self.programs, strict=True):
             rows = sum(self.devices[owner] == name for owner in self.owners)
+            slots = _slots_text(program, budget)
             lines.append(
-                f"{name}: budget {format_bytes(budget.budget_bytes)}, {budget.n_slots} tiles of "
-                f"{format_bytes(budget.slot_bytes)} ({budget.prefetch_slots} for prefetch), {rows} tile rows, "
-                f"{len(program.steps)} steps"
+                f"{name}: budget {format_bytes(budget.budget_bytes)}, {slots}, {rows} tile rows, {len(program.steps)} steps"
             )
         if len(self.devices) > 1:
             lines.append(f"work of the busiest device is {imbalance(self.owners, len(self.devices)):.3f} x the mean")
@@ -240,3 +267,20 @@ class Plan:
                 runs.append((1, panel.width, panel.height))
         shown = ", ".join(f"{count} x (w={width}, h={height})" for count, width, height in runs[:8])
         return shown + (f", ... {len(self.panels)} in all" if len(runs) > 8 else "")
+
+
+def _peak_bytes(program: Program | ResidueProgram, slot_bytes: int) -> int:
+    """Most bytes of slots in use at once; residues have the device's memory to themselves from the start."""
+    return program.layout.arena_bytes if isinstance(program, ResidueProgram) else program.peak_slots * slot_bytes
+
+
+def _slots_text(program: Program | ResidueProgram, budget: DeviceBudget) -> str:
+    """The slots of one device in words."""
+    if isinstance(program, Program):
+        return f"{budget.n_slots} tiles of {format_bytes(budget.slot_bytes)} ({budget.prefetch_slots} for prefetch)"
+    layout = program.layout
+    return (
+        f"{layout.strips} strips of {format_bytes(layout.strip_bytes)} ({layout.chunk} tiles), "
+        f"{layout.accumulators} accumulators of {format_bytes(layout.accumulator_bytes)} ({layout.width} tiles), "
+        f"{layout.tiles + layout.transit} tiles of {format_bytes(layout.tile_bytes)} ({layout.transit} in transit)"
+    )

@@ -12,7 +12,7 @@ from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.planning.finishing import FinishingTasks
 from ooc_chol.planning.residency import AbstractResidencySink, Index
-from ooc_chol.tasks import Task
+from ooc_chol.tasks import Task, TaskKind
 from ooc_chol.tasks import flops as task_flops
 from ooc_chol.tiling import TileGrid
 
@@ -24,6 +24,7 @@ class StepKind(IntEnum):
     GENERATE = 1  #: a tile function fills the tile on the device
     COMPUTE = 2  #: a tile kernel
     WRITE = 3  #: device -> store
+    PULL = 4  #: another device -> device
 
 
 class StreamKind(IntEnum):
@@ -36,12 +37,13 @@ class StreamKind(IntEnum):
     CONVERT = 4  #: between formats of a tile; the last three are for kernels on residues
     FINISH_1 = 5
     FINISH_2 = 6
+    PEER = 7  #: copies from other devices
 
 
 _STREAMS = tuple(StreamKind)  # iterating over an enum is ten times slower
 
 #: Names of the streams in traces and reports.
-STREAM_NAMES = ("copy-in", "compute", "copy-out", "finish", "convert", "finish-1", "finish-2")
+STREAM_NAMES = ("copy-in", "compute", "copy-out", "finish", "convert", "finish-1", "finish-2", "peer")
 #: Streams whose kernels go first where streams share a device's processors: others wait for what they make.
 URGENT_STREAMS = frozenset({StreamKind.FINISH, StreamKind.CONVERT, StreamKind.FINISH_1, StreamKind.FINISH_2})
 
@@ -52,6 +54,7 @@ class Link(IntEnum):
     SOURCE = 0  #: A -> device
     FETCH = 1  #: store of L -> device
     WRITE = 2  #: device -> store of L
+    PEER = 3  #: another device -> device
 
 
 class Step(NamedTuple):
@@ -90,6 +93,25 @@ class Step(NamedTuple):
         return self.kind is StepKind.FETCH and self.version > 0
 
     @property
+    def awaits(self) -> tuple[BlockKey, ...]:
+        """Values that must be in the store, or on their way there, before it is enqueued."""
+        return (self.block,) if self.needs_store else ()
+
+    @property
+    def announced(self) -> bool:
+        """Whether another device awaits this step itself: never, tiles travel through the store."""
+        return False
+
+    @property
+    def is_pivot(self) -> bool:
+        """Whether it may find that A is not positive definite."""
+        return self.task is not None and self.task.kind is TaskKind.POTRF
+
+    def counted_flops(self, grid: TileGrid) -> int:
+        """Flops counted for it."""
+        return 0 if self.task is None else task_flops(self.task, grid)
+
+    @property
     def label(self) -> str:
         """Short name for traces."""
         return str(self.task) if self.task is not None else f"{self.kind.name.lower()} {tuple(self.tile)}"
@@ -121,13 +143,13 @@ class Program:
         """The streams that it uses, in their order."""
         return tuple(sorted({step.stream for step in self.steps}))
 
-    def link_bytes(self) -> tuple[int, int, int]:
+    def link_bytes(self) -> tuple[int, ...]:
         """Planned bytes over each :class:`Link`."""
-        totals = [0, 0, 0]
+        totals = [0] * len(Link)
         for step in self.steps:
             if step.link is not None:
                 totals[step.link] += step.nbytes
-        return totals[0], totals[1], totals[2]
+        return tuple(totals)
 
 
 class ProgramBuilder(AbstractResidencySink):

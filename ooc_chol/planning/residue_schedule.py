@@ -19,6 +19,7 @@ from ooc_chol.planning.residency import NEVER, Index
 from ooc_chol.planning.residue_builder import ResidueProgramBuilder
 from ooc_chol.planning.residue_steps import (
     Convert,
+    Diagonal,
     Fold,
     Invert,
     Load,
@@ -37,6 +38,8 @@ from ooc_chol.residues import MOST_TERMS
 from ooc_chol.tasks import Task, TaskKind, finish, flops
 from ooc_chol.tiling import TileGrid
 
+#: What all conversions and reconstructions read: the exponents of the rows.
+_ROWS = Place(Pool.ROWS, 0)
 #: Streams on which rows are finished, one row after the other on each: one row alone is a chain that leaves a GPU half idle.
 FINISHING = (StreamKind.FINISH, StreamKind.FINISH_1, StreamKind.FINISH_2)
 #: Inverted diagonal tiles that the kernels keep.
@@ -161,6 +164,8 @@ class ResidueScheduler:
         Bytes per entry that a read of A moves; None when a tile function makes A on the device.
     pulls : bool
         Whether devices copy strips from each other; else every strip that a device does not make comes from the store.
+    beside : bool
+        Whether tiles are finished and converted on streams of their own, beside the long products.
 
     Notes
     -----
@@ -177,6 +182,7 @@ class ResidueScheduler:
         source_itemsize: int | None,
         *,
         pulls: bool = True,
+        beside: bool = True,
     ) -> None:
         self._grid = grid
         self._owners = owners
@@ -184,6 +190,8 @@ class ResidueScheduler:
         self._layout = layout
         self._source_itemsize = source_itemsize
         self._pulls = pulls
+        self._finishing = FINISHING if beside else (StreamKind.COMPUTE,)
+        self._converting = StreamKind.CONVERT if beside else StreamKind.COMPUTE
         n_devices = max(owners) + 1
         self._jobs = [self._jobs_of(device) for device in range(n_devices)]
         self._devices = [
@@ -193,6 +201,8 @@ class ResidueScheduler:
 
     def programs(self) -> tuple[ResidueProgram, ...]:
         """The programs of all devices."""
+        for device in self._devices:
+            self._scale_rows(device)
         for number, panel in enumerate(self._panels):
             own = range(panel.k0, panel.k0 + panel.width)
             for device in self._devices:
@@ -208,6 +218,14 @@ class ResidueScheduler:
                     device.builder.give(place)
                 device.diagonal.clear()
         return tuple(device.builder.build() for device in self._devices)
+
+    def _scale_rows(self, device: _DevicePlan) -> None:
+        """Exponents of all rows, from the diagonal tiles of A; a device needs those of all columns."""
+        for row in range(self._grid.nt):
+            place = self._load_a(device, (row, row))
+            work = Diagonal(place)
+            device.builder.add(StepKind.COMPUTE, self._converting, (row, row), 0, work, reads=(place,), writes=(_ROWS,))
+            device.builder.give(place)
 
     def _jobs_of(self, device: int) -> list[_Job]:
         """A device's rows of each panel: the panel's own, then the next panel's, then the rest in snake order."""
@@ -238,7 +256,7 @@ class ResidueScheduler:
         columns = range(panel.k0, min(row + 1, panel.k0 + panel.width))
         accumulator = device.builder.take(Pool.ACCUMULATOR)
         terms = self._sweep(device, row, columns, accumulator)
-        stream = FINISHING[device.rows_finished % len(FINISHING)]
+        stream = self._finishing[device.rows_finished % len(self._finishing)]
         device.rows_finished += 1
         for column in columns:
             self._finish_tile(device, row, column, columns.start, accumulator, terms, stream)
@@ -298,7 +316,7 @@ class ResidueScheduler:
         version, nbytes = tile[1] + 1, 8 * self._grid.entries(*tile)
         key = BlockKey("L", tile, version)
         builder.add(StepKind.FETCH, StreamKind.COPY_IN, tile, version, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,))
-        self._convert(device, tile, place, slot, column, StreamKind.CONVERT, is_first=False)
+        self._convert(device, tile, place, slot, column, self._converting, is_first=False)
         builder.give(place)
 
     def _convert(
@@ -307,7 +325,7 @@ class ResidueScheduler:
         """Tile to residues."""
         work = Convert(place, slot, column, is_first)
         strip = Place(Pool.STRIP, slot)
-        device.builder.add(StepKind.COMPUTE, stream, tile, tile[1] + 1, work, reads=(place,), writes=(strip,))
+        device.builder.add(StepKind.COMPUTE, stream, tile, tile[1] + 1, work, reads=(place, _ROWS), writes=(strip,))
 
     def _pull_strip(self, device: _DevicePlan, holder: _DevicePlan, strip: _Strip, start: int, stop: int) -> None:
         """Copy tile columns of a strip from the device that holds it."""
@@ -327,9 +345,10 @@ class ResidueScheduler:
     ) -> None:
         """Copy from another device once it is made there; the slot there is written next only after this copy."""
         work = Pull(holder.builder.device, source, place, *part)
+        version = 0 if place.pool is Pool.STRIP else tile[1] + 1
         awaits = holder.builder.makers(source)
         builder = device.builder
-        position = builder.add(StepKind.PULL, StreamKind.PEER, tile, 0, work, nbytes=nbytes, writes=(place,), awaits=awaits)
+        position = builder.add(StepKind.PULL, StreamKind.PEER, tile, version, work, nbytes=nbytes, writes=(place,), awaits=awaits)
         holder.builder.pulled(source, builder.device, position)
         builder.announce(position)
 
@@ -381,7 +400,7 @@ class ResidueScheduler:
         place = self._load_a(device, (row, column))
         if inside or terms:
             recon = Reconstruct(accumulator.slot, at, place)
-            builder.add(StepKind.COMPUTE, stream, (row, column), column, recon, reads=(accumulator,), writes=(place,))
+            builder.add(StepKind.COMPUTE, stream, (row, column), column, recon, reads=(accumulator, _ROWS), writes=(place,))
         if row == column:
             self._potrf(device, column, place, stream)
             self._write(device, (row, column), place)
@@ -395,7 +414,7 @@ class ResidueScheduler:
         """Bring a tile of A, or make it there."""
         place, builder = device.builder.take(Pool.TILE), device.builder
         if self._source_itemsize is None:
-            builder.add(StepKind.GENERATE, StreamKind.CONVERT, tile, 0, Load(place), writes=(place,))
+            builder.add(StepKind.GENERATE, self._converting, tile, 0, Load(place), writes=(place,))
         else:
             nbytes = self._source_itemsize * self._grid.entries(*tile)
             builder.add(StepKind.FETCH, StreamKind.COPY_IN, tile, 0, Load(place), nbytes=nbytes, writes=(place,))
@@ -440,7 +459,7 @@ class ResidueScheduler:
                 StepKind.FETCH, StreamKind.COPY_IN, tile, column + 1, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,)
             )
         device.diagonal[column] = place
-        self._invert(device, column, place, StreamKind.CONVERT)
+        self._invert(device, column, place, self._converting)
 
     def _keep(self, device: _DevicePlan, tile: Index, place: Place, stream: StreamKind) -> None:
         """Residues of a final tile: for the products inside the panel, and for later panels while there is room."""

@@ -11,6 +11,7 @@ from ooc_chol.interfaces import BlockKey
 from ooc_chol.planning.residency import Index
 from ooc_chol.planning.residue_steps import (
     Convert,
+    Diagonal,
     Fold,
     Invert,
     Load,
@@ -57,6 +58,7 @@ class ResidueState:
     strips: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # slot: row, chunk, valid tile columns
     sums: dict[tuple[int, int], _Sum] = field(default_factory=dict)  # (accumulator slot, column in it)
     inverses: dict[int, int] = field(default_factory=dict)  # slot: tile column
+    rows: set[int] = field(default_factory=set)  # tile rows whose exponents are known
 
     def apply(self, step: ResidueStep, others: Mapping[int, ResidueState]) -> None:
         """Verify that ``step`` finds what it needs, and note what it makes.
@@ -76,6 +78,7 @@ class ResidueState:
         checks: dict[type, Callable[[ResidueStep, Any], None]] = {
             Load: self._load,
             Store: self._store,
+            Diagonal: self._diagonal,
             Convert: self._convert,
             Product: self._product,
             Fold: self._fold,
@@ -96,10 +99,15 @@ class ResidueState:
     def _store(self, step: ResidueStep, work: Store) -> None:
         self._expect(step, work.place, step.tile, step.version)
 
+    def _diagonal(self, step: ResidueStep, work: Diagonal) -> None:
+        self._expect(step, work.place, step.tile, 0)
+        self.rows.add(step.tile[0])
+
     def _convert(self, step: ResidueStep, work: Convert) -> None:
         row, column = step.tile
         self._expect(step, work.place, step.tile, column + 1)
         self._exists(step, Place(Pool.STRIP, work.strip))
+        self._scaled(step, row)
         chunk, at = divmod(column, self.layout.chunk)
         if at != work.column:
             raise ScheduleError(f"{step.label} goes to tile column {work.column} of a strip, but belongs to {at}")
@@ -136,6 +144,7 @@ class ResidueState:
 
     def _reconstruct(self, step: ResidueStep, work: Reconstruct) -> None:
         self._expect(step, work.place, step.tile, 0)
+        self._scaled(step, *step.tile)
         held = self.sums.pop((work.accumulator, work.column), None)
         if held is None or (held.row, held.column, held.stop) != (*step.tile, step.tile[1]):
             raise ScheduleError(f"{step.label} needs all updates of its tile, but the accumulator holds {held}")
@@ -169,6 +178,10 @@ class ResidueState:
         if there is None or there[:2] != (row, chunk) or there[2] < work.stop or here != (row, chunk, work.start):
             raise ScheduleError(f"{step.label} of strip {(row, chunk)}: the source holds {there}, the target {here}")
         self.strips[work.place.slot] = (row, chunk, work.stop)
+
+    def _scaled(self, step: ResidueStep, *rows: int) -> None:
+        if not self.rows.issuperset(rows):
+            raise ScheduleError(f"{step.label} needs the exponents of tile rows {rows}, of which some are not known yet")
 
     def _exists(self, step: ResidueStep, place: Place) -> None:
         if not 0 <= place.slot < self.layout.slots(place.pool):

@@ -10,6 +10,7 @@ from ooc_chol.interfaces import BlockKey
 from ooc_chol.planning.program import Link, StepKind, StreamKind
 from ooc_chol.planning.residency import Index
 from ooc_chol.residues import ResidueBasis
+from ooc_chol.tiling import TileGrid
 
 
 class Pool(IntEnum):
@@ -20,6 +21,7 @@ class Pool(IntEnum):
     STRIP = 2  #: residues of one tile row by one chunk of tile columns
     ACCUMULATOR = 3  #: sums in residues of one tile row by a panel's tile columns
     INVERSE = 4  #: inverted diagonal blocks, kept by the kernels
+    ROWS = 5  #: exponents and running sums of the matrix rows, kept by the kernels
 
 
 class Place(NamedTuple):
@@ -78,6 +80,12 @@ class ResidueLayout:
         return tiles + self.strips * self.strip_bytes + self.accumulators * self.accumulator_bytes
 
     @property
+    def entries(self) -> int:
+        """Matrix entries that the slots hold."""
+        tiles = self.tiles + self.transit + self.strips * self.chunk + self.accumulators * self.width
+        return tiles * self.nb * self.nb
+
+    @property
     def basis(self) -> ResidueBasis:
         """The moduli."""
         return ResidueBasis(self.moduli)
@@ -105,6 +113,12 @@ class Store(NamedTuple):
     place: Place
 
 
+class Diagonal(NamedTuple):
+    """Exponents of the rows of the diagonal tile of A in ``place``."""
+
+    place: Place
+
+
 class Convert(NamedTuple):
     """The tile in ``place`` becomes tile column ``column`` of strip slot ``strip``."""
 
@@ -115,7 +129,7 @@ class Convert(NamedTuple):
 
 
 class Product(NamedTuple):
-    """``S[:, column:column + n_columns] (+)= strip[left] @ strips[right:right + n_columns].T`` over tile columns ``start:stop``."""
+    """``S[:, column:] (+)= strip[left] @ strips[right:].T`` for ``n_columns`` tile columns; K is tile columns ``start:stop``."""
 
     accumulator: int
     column: int
@@ -175,7 +189,7 @@ class Pull(NamedTuple):
     stop: int
 
 
-Operation: TypeAlias = Load | Store | Convert | Product | Fold | Reconstruct | Potrf | Invert | Trsm | Pull
+Operation: TypeAlias = Load | Store | Diagonal | Convert | Product | Fold | Reconstruct | Potrf | Invert | Trsm | Pull
 
 
 class ResidueStep(NamedTuple):
@@ -213,6 +227,15 @@ class ResidueStep(NamedTuple):
         return Link.WRITE if self.kind is StepKind.WRITE else None
 
     @property
+    def is_pivot(self) -> bool:
+        """Whether it may find that A is not positive definite."""
+        return isinstance(self.operation, Potrf)
+
+    def counted_flops(self, grid: TileGrid) -> int:
+        """Flops counted for it."""
+        return self.flops
+
+    @property
     def label(self) -> str:
         """Short name for traces."""
         name, where = type(self.operation).__name__.lower(), f"({self.tile[0]}, {self.tile[1]})"
@@ -226,9 +249,25 @@ class ResidueStep(NamedTuple):
         return f"{name} {where}"
 
 
+#: Name of the keys of steps that other devices await.
+STEP = "step"
+
+
 def step_key(device: int, position: int) -> BlockKey:
     """Name under which other devices await step ``position`` of ``device``."""
-    return BlockKey("step", (device, position), 0)
+    return BlockKey(STEP, (device, position), 0)
+
+
+#: Share of a diagonal tile's square that its product computes: four strips of rows, each up to its diagonal block.
+LOWER_SHARE = 0.625
+
+
+def executed_flops(step: ResidueStep, grid: TileGrid) -> int:
+    """Flops that ``step`` executes or stands for, where a kernel computes more than is counted."""
+    work = step.operation
+    if isinstance(work, Product) and work.lower:
+        return round(2 * LOWER_SHARE * step.flops)
+    return step.flops
 
 
 @dataclass(frozen=True)
@@ -251,6 +290,11 @@ class ResidueProgram:
     layout: ResidueLayout
     peak_bytes: int
     flops: int
+
+    @property
+    def streams(self) -> tuple[StreamKind, ...]:
+        """The streams that it uses, in their order."""
+        return tuple(sorted({step.stream for step in self.steps}))
 
     def link_bytes(self) -> tuple[int, ...]:
         """Planned bytes over each :class:`Link`."""

@@ -10,6 +10,8 @@ from ooc_chol.interfaces import BlockKey
 from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.program import URGENT_STREAMS, Program, Step, StepKind, StreamKind
 from ooc_chol.planning.residency import Index
+from ooc_chol.planning.residue_state import ResidueState
+from ooc_chol.planning.residue_steps import ResidueProgram, ResidueStep, step_key
 from ooc_chol.planning.sharing import SharedProcessors
 from ooc_chol.tiling import TileGrid
 
@@ -31,7 +33,9 @@ class Timeline:
 class _DeviceRun:
     """One device in the simulator."""
 
-    program: Program
+    number: int
+    program: Program | ResidueProgram
+    state: ResidueState | None
     next: int = 0
     starts: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
@@ -41,7 +45,7 @@ class _DeviceRun:
     processors: SharedProcessors = field(default_factory=SharedProcessors)
 
 
-def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None) -> Timeline:
+def simulate(programs: Sequence[Program | ResidueProgram], grid: TileGrid, rates: Rates | None) -> Timeline:
     """Run every program in order, as the workers will, and verify each step.
 
     Parameters
@@ -64,64 +68,83 @@ def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None) -
         A step uses a tile that is not in its slot, overwrites one that is still there, evicts one that is not, waits on a later
         step, fetches a value that nobody writes (the plan would block), or a tile of L is left unwritten.
     """
-    runs = [_DeviceRun(program) for program in programs]
+    runs = [_device_run(number, program, grid) for number, program in enumerate(programs)]
+    states = {run.number: run.state for run in runs if run.state is not None}
     stored: dict[BlockKey, float] = {}
     moved = True
     while moved:
         moved = False
         for run in runs:
-            moved |= _advance(run, grid, rates, stored)
+            moved |= _advance(run, states, grid, rates, stored)
     for device, run in enumerate(runs):
         if run.next < len(run.program.steps):
             step = run.program.steps[run.next]
             where = f"device {device} waits at step {run.next} ({step.label})"
-            raise ScheduleError(f"the plan blocks: {where} for {step.block}, which is never written")
+            missing = next(key for key in step.awaits if key not in stored)
+            raise ScheduleError(f"the plan blocks: {where} for {missing}, which is never written")
     for i, j in grid.tiles():
         if BlockKey("L", (i, j), j + 1) not in stored:
             raise ScheduleError(f"tile {(i, j)} of L is never written to the store")
     return Timeline(tuple(tuple(run.starts) for run in runs), tuple(tuple(run.ends) for run in runs))
 
 
-def _advance(run: _DeviceRun, grid: TileGrid, rates: Rates | None, stored: dict[BlockKey, float]) -> bool:
+def _device_run(number: int, program: Program | ResidueProgram, grid: TileGrid) -> _DeviceRun:
+    """A device before its first step."""
+    return _DeviceRun(number, program, ResidueState(grid, program.layout) if isinstance(program, ResidueProgram) else None)
+
+
+def _advance(
+    run: _DeviceRun, states: dict[int, ResidueState], grid: TileGrid, rates: Rates | None, stored: dict[BlockKey, float]
+) -> bool:
     """Run steps of one device until it must wait for another; whether any ran."""
     first = run.next
     while run.next < len(run.program.steps):
         step = run.program.steps[run.next]
-        if step.needs_store and step.block not in stored:
+        if any(key not in stored for key in step.awaits):
             break
-        _check(run, step)
+        _apply(run, states, step)
         if any(earlier >= run.next for earlier in step.waits):
             raise ScheduleError(f"{step.label} waits on step {max(step.waits)}, which is enqueued after it")
-        start = max([run.free_at[step.stream], *[run.ends[earlier] for earlier in step.waits]])
-        if step.needs_store:
-            start = max(start, stored[step.block])
+        earlier_ends = [run.ends[earlier] for earlier in step.waits]
+        start = max([run.free_at[step.stream], *earlier_ends, *[stored[key] for key in step.awaits]])
         end = _end(run.processors, step, start, grid, rates) if rates else start
         run.starts.append(start)
         run.ends.append(end)
         run.free_at[step.stream] = end
         if step.kind is StepKind.WRITE:
             stored[step.block] = end
+        if step.announced:
+            stored[step_key(run.number, run.next)] = end
         run.next += 1
     return run.next > first
 
 
-def _end(processors: SharedProcessors, step: Step, start: float, grid: TileGrid, rates: Rates) -> float:
+def _end(processors: SharedProcessors, step: Step | ResidueStep, start: float, grid: TileGrid, rates: Rates) -> float:
     """When ``step`` ends: kernels share the processors, copies and generations run beside them."""
     seconds = rates.seconds(step, grid)
-    if step.task is None or seconds == 0.0:
+    if step.kind is not StepKind.COMPUTE or seconds == 0.0:
         return start + seconds
     place = processors.urgent if step.stream in URGENT_STREAMS else processors.compute
     return place(start, seconds, rates.share(step))
 
 
-def _check(run: _DeviceRun, step: Step) -> None:
+def _apply(run: _DeviceRun, states: dict[int, ResidueState], step: Step | ResidueStep) -> None:
+    """Verify what ``step`` finds in its slots, and apply its effect on them."""
+    if isinstance(step, ResidueStep):
+        states[run.number].apply(step, states)
+    else:
+        assert isinstance(run.program, Program)
+        _check(run, step, run.program.n_slots)
+
+
+def _check(run: _DeviceRun, step: Step, n_slots: int) -> None:
     """Verify the slots that ``step`` uses and apply its effect on them."""
     for index in step.evicts:
         if index not in run.where:
             raise ScheduleError(f"{step.label}: tile {tuple(index)} is to be evicted, but is not on the device")
         run.slots.pop(run.where.pop(index))
     if step.kind in (StepKind.FETCH, StepKind.GENERATE):
-        if step.slot in run.slots or not 0 <= step.slot < run.program.n_slots:
+        if step.slot in run.slots or not 0 <= step.slot < n_slots:
             raise ScheduleError(f"{step.label}: slot {step.slot} is not free")
         if step.tile in run.where:
             raise ScheduleError(f"{step.label}: the tile is on the device already, in slot {run.where[step.tile]}")

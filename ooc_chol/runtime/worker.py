@@ -6,14 +6,15 @@ Worker events go in, actions come out; :mod:`ooc_chol.runtime.executor` performs
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
-from ooc_chol.planning.program import Program, StepKind
-from ooc_chol.tasks import TaskKind, flops
+from ooc_chol.planning.program import Program, Step, StepKind
+from ooc_chol.planning.residue_steps import ResidueProgram, ResidueStep
 from ooc_chol.tiling import TileGrid
 
 
@@ -114,15 +115,16 @@ REPORT_SECONDS = 0.01
 STEP_SECONDS = 2e-5
 
 
-def make_window(program: Program, grid: TileGrid, flops_per_second: float) -> Window:
+def make_window(program: Program | ResidueProgram, grid: TileGrid, flops_per_second: float) -> Window:
     """The window of ``program``: weights from flops at the nominal rate, reports at pivots and about every 10 ms of work."""
     weights, watched, since = [], set(), 0.0
-    for position, step in enumerate(program.steps):
+    steps: Sequence[Step | ResidueStep] = program.steps
+    for position, step in enumerate(steps):
         weight = STEP_SECONDS
-        if step.task is not None:
-            weight = max(weight, flops(step.task, grid) / flops_per_second)
+        if step.kind is StepKind.COMPUTE:
+            weight = max(weight, step.counted_flops(grid) / flops_per_second)
             since += weight
-            if since >= REPORT_SECONDS or step.task.kind is TaskKind.POTRF:
+            if since >= REPORT_SECONDS or step.is_pivot:
                 watched.add(position)
                 since = 0.0
         weights.append(weight)
@@ -134,13 +136,13 @@ class WorkerState:
 
     Parameters
     ----------
-    program : Program
+    program : Program or ResidueProgram
         The device's steps.
     window : Window
         How far ahead.
     """
 
-    def __init__(self, program: Program, window: Window) -> None:
+    def __init__(self, program: Program | ResidueProgram, window: Window) -> None:
         self._program = program
         self._window = window
         self.status = WorkerStatus.RUNNING
@@ -148,7 +150,7 @@ class WorkerState:
         self.done_up_to = -1
         self._in_flight = 0.0
         self._outstanding: deque[int] = deque()
-        self._ready: BlockKey | None = None
+        self._ready: set[BlockKey] = set()
         self._asked: BlockKey | None = None
         self._draining = False
 
@@ -170,7 +172,8 @@ class WorkerState:
         if isinstance(event, StepDone):
             self._complete(event.position)
         elif isinstance(event, BlockReady):
-            self._ready, self._asked = event.key, None
+            self._ready.add(event.key)
+            self._asked = None
         return self._advance()
 
     def _complete(self, position: int) -> None:
@@ -189,11 +192,13 @@ class WorkerState:
             step = steps[self.next]
             if self._in_flight >= self._window.limit and self._awaits_report():
                 return actions
-            if step.needs_store and self._ready != step.block:
+            missing = next((key for key in step.awaits if key not in self._ready), None)
+            if missing is not None:
                 if self._asked is None:
-                    self._asked = step.block
-                    actions.append(Await(step.block))
+                    self._asked = missing
+                    actions.append(Await(missing))
                 return actions
+            self._ready.clear()
             if step.kind is StepKind.COMPUTE:
                 self._outstanding.append(self.next)
                 self._in_flight += self._window.weights[self.next]
@@ -230,6 +235,6 @@ class WorkerState:
         if any(position <= self.done_up_to or position >= self.next for position in self._outstanding):
             raise ScheduleError("an outstanding step is complete already, or not enqueued")
         if self._asked is not None and (
-            self.next >= len(self._program.steps) or self._program.steps[self.next].block != self._asked
+            self.next >= len(self._program.steps) or self._asked not in self._program.steps[self.next].awaits
         ):
             raise ScheduleError(f"the worker waits for {self._asked}, which its next step does not read")

@@ -132,6 +132,11 @@ class CudaKernels(AbstractKernelSet):
         self._workspace = 0
         self._inverses: InvertedBlocks | None = None
 
+    @property
+    def handles(self) -> BlasHandles:
+        """The cuBLAS handles of the device's streams, for kernels of other kinds."""
+        return self._handles
+
     def workspace_bytes(self, nb: int) -> int:
         """Bytes of all workspace at tile order ``nb``."""
         return sizes.workspace_bytes(nb, self._n_streams)

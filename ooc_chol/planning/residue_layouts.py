@@ -1,0 +1,103 @@
+"""How to divide a device's memory for products through residues: strips, accumulators, and tiles in transit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ooc_chol.planning.cost import Rates, ResidueRates
+from ooc_chol.planning.panels import Panel
+from ooc_chol.planning.residue_schedule import residue_panels
+from ooc_chol.planning.residue_steps import ResidueLayout
+from ooc_chol.tiling import TileGrid
+
+#: Most columns of K of one product: longer ones are hardly faster, and strips come in whole.
+MOST_K = 32768
+#: Tile columns of a panel to choose from.
+WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24)
+#: Accumulators to choose from: one row sweeps while others are finished.
+ACCUMULATORS = (2, 3, 4)
+#: Least columns of an inverted tile kept: panels are not wider.
+MOST_WIDTH = 24
+#: Tiles that stream in ahead of their conversion, and tiles of rows that are being finished beside the panel's diagonal ones.
+TRANSIT, FINISHING_TILES = (4, 8, 16, 32), 8
+#: Share of the entries' bytes that TRANSIT may take.
+TRANSIT_SHARE = 0.08
+#: What an H200 does, to compare layouts where nothing is measured; never shown.
+_NOMINAL = Rates(2048, 4e12, 3e13, 5e13, 5e13, 5e10, 5e10, 5e10, 5e10, 1e-5, ResidueRates(13, 1.1e14, 4.2e10, 2e11, 6e10, 3e11))
+
+
+def residue_layouts(grid: TileGrid, nbytes: int, moduli: int) -> Iterator[ResidueLayout]:
+    """Every sensible layout that fits into ``nbytes``.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        The tiles.
+    nbytes : int
+        Device memory for slots.
+    moduli : int
+        Number of moduli.
+    """
+    nb = grid.size(0)
+    chunks = sorted({min(grid.nt, max(1, MOST_K // nb >> halvings)) for halvings in range(6)}, reverse=True)
+    for chunk in chunks:
+        for width in dict.fromkeys(min(width, chunk, grid.nt, MOST_WIDTH) for width in WIDTHS):
+            for accumulators in ACCUMULATORS:
+                for transit in TRANSIT:
+                    layout = ResidueLayout(moduli, nb, chunk, width, width + FINISHING_TILES, transit, 0, accumulators)
+                    strips = (nbytes - layout.arena_bytes) // layout.strip_bytes
+                    useful = grid.nt * -(-grid.nt // chunk)
+                    strips = min(strips, useful + 2)
+                    if strips >= width + 2 and (transit == TRANSIT[0] or transit * layout.tile_bytes <= TRANSIT_SHARE * nbytes):
+                        yield ResidueLayout(moduli, nb, chunk, width, width + FINISHING_TILES, transit, strips, accumulators)
+
+
+def least_layout(grid: TileGrid, moduli: int) -> ResidueLayout:
+    """The layout that needs the least memory."""
+    return ResidueLayout(moduli, grid.size(0), 1, 1, 1 + FINISHING_TILES, TRANSIT[0], 3, ACCUMULATORS[0])
+
+
+def best_layouts(grid: TileGrid, nbytes: int, moduli: int, n_devices: int, rates: Rates | None) -> list[ResidueLayout]:
+    """Layouts by estimated seconds, the best first.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        The tiles.
+    nbytes : int
+        Device memory for slots.
+    moduli : int
+        Number of moduli.
+    n_devices : int
+        Devices that share the rows.
+    rates : Rates or None
+        Measured rates; without them, those of an H200 compare the layouts.
+    """
+    measured = rates if rates is not None and rates.residue is not None else _NOMINAL
+    layouts = list(residue_layouts(grid, nbytes, moduli))
+    return sorted(layouts, key=lambda layout: estimated_seconds(grid, layout, n_devices, measured))
+
+
+def estimated_seconds(grid: TileGrid, layout: ResidueLayout, n_devices: int, rates: Rates) -> float:
+    """Seconds of a factorization in ``layout``: of each panel the longer of its copies and its products."""
+    panels = residue_panels(grid.nt, layout.width, layout)
+    return sum(_panel_seconds(grid, layout, panel, n_devices, rates) for panel in panels)
+
+
+def _panel_seconds(grid: TileGrid, layout: ResidueLayout, panel: Panel, n_devices: int, rates: Rates) -> float:
+    """Estimated seconds of one panel on each device."""
+    assert rates.residue is not None
+    nb, k0, w = grid.nb, panel.k0, panel.width
+    entries = nb * nb
+    rows = (grid.nt - k0 - w) / n_devices
+    passes = -(-k0 // layout.chunk)
+    kept = min(1.0, (layout.strips - w * (passes + 1)) / max(1.0, rows * max(1, passes)))
+    streamed = rows * k0 * (1 - max(0.0, kept)) + (w * k0 if n_devices == 1 else 0)
+    long = (rows + w / 2 / n_devices) * w * entries * (2 * k0 * nb / rates.residue.product + passes / rates.residue.accumulate)
+    inside = rows * w * entries * (w * nb / rates.residue.product + 1 / rates.residue.accumulate)
+    finished = rows * w * entries * (nb / rates.gemm * 1.6 + 1 / rates.residue.reconstruct + 1 / rates.residue.convert)
+    chain = w * (entries * nb / 3 / rates.potrf + entries * nb / rates.trsm)
+    convert = streamed * entries / rates.residue.convert
+    overlap = 1.0 if layout.accumulators > 2 else 1.03
+    copies = 8 * streamed * entries / rates.fetch * (1.0 if layout.transit >= 8 else 1.1)
+    return max(copies, overlap * (long + inside + finished + convert), chain)

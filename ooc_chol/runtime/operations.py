@@ -1,0 +1,147 @@
+"""What a step does on a device: tile kernels on FP64 tiles in slots of one size."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from ooc_chol.errors import OocCholError
+from ooc_chol.interfaces import AbstractDevice, AbstractFlags, AbstractStream, AbstractTier, BlockKey, Tile
+from ooc_chol.memory.cache import BlockCache
+from ooc_chol.memory.sources_base import SourceTier
+from ooc_chol.planning.plan import Plan
+from ooc_chol.planning.program import Link, Program, Step, StepKind
+from ooc_chol.tasks import TaskKind
+
+
+class BadFlagError(OocCholError):
+    """A worker saw a failure flag; replaced by the error that the flags of all devices tell."""
+
+
+class AbstractOperations(ABC):
+    """Performs the steps of one device's program on its streams.
+
+    Attributes
+    ----------
+    flags : AbstractFlags
+        Failures met by the tile kernels.
+    peak_bytes : int
+        Most bytes of blocks on the device at once.
+    """
+
+    flags: AbstractFlags
+    peak_bytes: int
+
+    @abstractmethod
+    def perform(self, step: Any, stream: AbstractStream) -> int:
+        """Enqueue ``step``; returns the bytes that it moves over its link."""
+
+    @property
+    @abstractmethod
+    def resident_bytes(self) -> int:
+        """Bytes of blocks on the device behind the last step."""
+
+    def flagged_row(self) -> int | None:
+        """Smallest matrix row whose squares exceed its diagonal entry of A, as of the last copy of flags; None without one."""
+        return None
+
+    def is_flagged(self) -> bool:
+        """Whether any failure flag is set."""
+        is_set = self.flags.nonfinite() is not None or self.flags.failed_pivot() is not None
+        return is_set or self.flagged_row() is not None
+
+
+class TileOperations(AbstractOperations):
+    """Operations of a program of FP64 tiles.
+
+    Parameters
+    ----------
+    device : AbstractDevice
+        The device, freshly opened.
+    plan : Plan
+        The plan.
+    number : int
+        Index of the device in the plan.
+    source : SourceTier
+        Tiles of A, read or generated.
+    store : AbstractTier
+        Where tiles of L go.
+    """
+
+    def __init__(self, device: AbstractDevice, plan: Plan, number: int, source: SourceTier, store: AbstractTier) -> None:
+        budget, program = plan.budgets[number], plan.programs[number]
+        assert isinstance(program, Program)
+        self._device, self._grid = device, plan.grid
+        self._source, self._store = source, store
+        self._source_itemsize = source.source.bytes_per_entry
+        self._cache = BlockCache(budget.n_slots, budget.slot_bytes)
+        self._arena = device.allocate(budget.n_slots, budget.slot_bytes, plan.grid.size(0))
+        device.prepare(source.source.prepare)
+        self.flags = device.create_flags(plan.grid.nt)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of tiles on the device."""
+        return self._cache.resident_bytes
+
+    @property
+    def peak_bytes(self) -> int:  # type: ignore[override]
+        """Most bytes of tiles at once."""
+        return self._cache.peak_bytes
+
+    def perform(self, step: Step, stream: AbstractStream) -> int:
+        """The operation of ``step`` and its effect on the cache."""
+        for index in step.evicts:
+            self._cache.evict("L", index)
+        tile = self._tile(step.slot, step.tile)
+        if step.kind is StepKind.COMPUTE:
+            self._compute(step, stream, tile)
+        elif step.kind is StepKind.WRITE:
+            self._device.copy_out(stream, tile, self._store, step.tile)
+            self._cache.written(step.block)
+            self._cache.release(step.block)
+        else:
+            self._bring(step, stream, tile)
+        return 0 if step.link is None else self._moved_bytes(step, tile)
+
+    def _moved_bytes(self, step: Step, tile: Tile) -> int:
+        """Bytes that the issued copy moves; a narrower source is widened on arrival."""
+        itemsize = self._source_itemsize if step.link is Link.SOURCE else tile.dtype.itemsize
+        return int(tile.shape[0] * tile.shape[1] * itemsize)
+
+    def _bring(self, step: Step, stream: AbstractStream, tile: Tile) -> None:
+        """Fetch or generate a tile; tiles of A are checked for NaN and infinity before anything uses them."""
+        i, j = step.tile
+        self._cache.reserve(step.block, step.slot, tile.nbytes)
+        if step.kind is StepKind.GENERATE:
+            self._device.generate(stream, self._source.source.function, self._grid.span(i), self._grid.span(j), tile)
+        else:
+            self._device.copy_in(stream, self._source if step.version == 0 else self._store, step.tile, tile)
+        if step.version == 0:
+            self._device.kernels.check_finite(stream, tile, i == j, self.flags, self._grid.packed(i, j))
+        self._cache.loaded(step.block)
+        if step.version <= j:  # an accumulator: it stays until it is written
+            self._cache.hold(step.block)
+
+    def _compute(self, step: Step, stream: AbstractStream, tile: Tile) -> None:
+        """One tile kernel on tiles that the cache vouches for."""
+        task = step.task
+        assert task is not None
+        kernels = self._device.kernels
+        before = BlockKey("L", step.tile, step.version - 1)
+        assert self._cache.slot(before) == step.slot
+        reads = [BlockKey("L", (i, j), j + 1) for i, j in task.reads]
+        operands = [self._tile(self._cache.slot(key), key.coords) for key in reads]
+        if task.kind is TaskKind.GEMM:
+            kernels.gemm(stream, tile, operands[0], operands[1], k0=self._grid.start(task.k))
+        elif task.kind is TaskKind.SYRK:
+            kernels.syrk(stream, tile, operands[0], k0=self._grid.start(task.k))
+        elif task.kind is TaskKind.TRSM:
+            kernels.trsm(stream, operands[0], tile, task.k)
+        else:
+            kernels.potrf(stream, tile, self.flags, task.k)
+            self.flags.copy_back(stream)
+        self._cache.modify(before)
+
+    def _tile(self, slot: int, index: tuple[int, int]) -> Tile:
+        return self._arena.tile(slot, self._grid.shape(*index))

@@ -1,0 +1,206 @@
+"""What a step does on a device when products run through residues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ooc_chol.interfaces import AbstractDevice, AbstractResidueKernels, AbstractStream, AbstractTier, ArraySpec, Tile
+from ooc_chol.memory.sources_base import SourceTier
+from ooc_chol.planning.plan import Plan
+from ooc_chol.planning.program import Link, StepKind
+from ooc_chol.planning.residency import Index
+from ooc_chol.planning.residue_state import ResidueState
+from ooc_chol.planning.residue_steps import (
+    Convert,
+    Diagonal,
+    Fold,
+    Invert,
+    Load,
+    Place,
+    Pool,
+    Potrf,
+    Product,
+    Pull,
+    Reconstruct,
+    ResidueLayout,
+    ResidueProgram,
+    ResidueStep,
+    Store,
+    Trsm,
+)
+from ooc_chol.runtime.operations import AbstractOperations
+
+
+def arrays_of(layout: ResidueLayout) -> tuple[ArraySpec, ArraySpec]:
+    """Strips and accumulators: slots follow each other in rows, so that neighbouring slots are one taller matrix."""
+    n, nb = layout.moduli, layout.nb
+    strips = ArraySpec(np.dtype(np.int8), (n, layout.strips * nb, layout.chunk * nb))
+    return strips, ArraySpec(np.dtype(np.int32), (n, layout.accumulators * nb, layout.width * nb))
+
+
+class ResidueOperations(AbstractOperations):
+    """Operations of a residue program.
+
+    Parameters
+    ----------
+    device : AbstractDevice
+        The device, freshly opened, with residue kernels.
+    plan : Plan
+        The plan.
+    number : int
+        Index of the device in the plan.
+    source : SourceTier
+        Tiles of A, read or generated.
+    store : AbstractTier
+        Where tiles of L go.
+    others : mapping of int to ResidueOperations
+        Operations of all devices, this one too once it is made; for copies between them.
+    """
+
+    def __init__(
+        self,
+        device: AbstractDevice,
+        plan: Plan,
+        number: int,
+        source: SourceTier,
+        store: AbstractTier,
+        others: Mapping[int, ResidueOperations],
+    ) -> None:
+        program = plan.programs[number]
+        assert isinstance(program, ResidueProgram)
+        layout = program.layout
+        self._device, self._grid, self._layout = device, plan.grid, layout
+        self._source, self._store, self._others = source, store, others
+        self._source_itemsize = source.source.bytes_per_entry
+        self._arena = device.allocate(layout.tiles + layout.transit, layout.tile_bytes, layout.nb, arrays_of(layout))
+        device.prepare(source.source.prepare)
+        self.flags = device.create_flags(plan.grid.nt)
+        self._residues: AbstractResidueKernels = device.open_residues(plan.grid.n)
+        self.state: ResidueState = ResidueState(plan.grid, layout)
+        self._resident = 0
+        self.peak_bytes = program.peak_bytes
+        self._perform: dict[type, Callable[[ResidueStep, Any, AbstractStream], None]] = {
+            Load: self._load,
+            Store: self._write,
+            Diagonal: self._diagonal,
+            Convert: self._convert,
+            Product: self._product,
+            Fold: self._fold,
+            Reconstruct: self._reconstruct,
+            Potrf: self._potrf,
+            Invert: self._invert,
+            Trsm: self._trsm,
+            Pull: self._pull,
+        }
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of slots in use."""
+        return self._resident
+
+    def flagged_row(self) -> int | None:
+        """Smallest flagged matrix row, as of the last copy of flags."""
+        return self._residues.flagged_row()
+
+    def perform(self, step: ResidueStep, stream: AbstractStream) -> int:
+        """The operation of ``step``, once its slots are seen to hold what it needs."""
+        if not isinstance(step.operation, Pull):  # the state of another device is that device's thread's
+            self.state.apply(step, {})
+        elif step.operation.source.pool is Pool.STRIP:
+            self.state.strips[step.operation.place.slot] = (*step.tile, step.operation.stop)
+        else:
+            self.state.tiles[step.operation.place] = step.block
+        self._perform[type(step.operation)](step, step.operation, stream)
+        self._resident = step.resident
+        return 0 if step.link is None else self._moved_bytes(step)
+
+    def _moved_bytes(self, step: ResidueStep) -> int:
+        """Bytes that the issued copy moves."""
+        if isinstance(step.operation, Pull):
+            return int(self._pull_target(step, step.operation).nbytes)
+        return self._grid.entries(*step.tile) * (self._source_itemsize if step.link is Link.SOURCE else 8)
+
+    def _load(self, step: ResidueStep, work: Load, stream: AbstractStream) -> None:
+        """Fetch or generate a tile; tiles of A are checked for NaN and infinity before anything uses them."""
+        i, j = step.tile
+        tile = self.tile(work.place, step.tile)
+        if step.kind is StepKind.GENERATE:
+            self._device.generate(stream, self._source.source.function, self._grid.span(i), self._grid.span(j), tile)
+        else:
+            self._device.copy_in(stream, self._source if step.version == 0 else self._store, step.tile, tile)
+        if step.version == 0:
+            self._device.kernels.check_finite(stream, tile, i == j, self.flags, self._grid.packed(i, j))
+
+    def _write(self, step: ResidueStep, work: Store, stream: AbstractStream) -> None:
+        self._device.copy_out(stream, self.tile(work.place, step.tile), self._store, step.tile)
+
+    def _diagonal(self, step: ResidueStep, work: Diagonal, stream: AbstractStream) -> None:
+        self._residues.set_diagonal(stream, self._grid.start(step.tile[0]), self.tile(work.place, step.tile))
+
+    def _convert(self, step: ResidueStep, work: Convert, stream: AbstractStream) -> None:
+        row, column = step.tile
+        out = self.strip(work.strip, self._grid.size(row), work.column, work.column + 1)[:, :, : self._grid.size(column)]
+        tile = self.tile(work.place, step.tile)
+        self._residues.convert(stream, tile, self._grid.span(row), out, is_first=work.is_first)
+
+    def _product(self, step: ResidueStep, work: Product, stream: AbstractStream) -> None:
+        row, column = step.tile
+        rows = self._grid.size(row)
+        columns = sum(self._grid.size(column + offset) for offset in range(work.n_columns))
+        target = self._sums(work.accumulator, work.column, rows, columns)
+        left, right = (self.strip(slot, size, work.start, work.stop) for slot, size in ((work.left, rows), (work.right, columns)))
+        self._residues.product(stream, target, left, right, accumulates=work.accumulates, lower=work.lower)
+
+    def _fold(self, step: ResidueStep, work: Fold, stream: AbstractStream) -> None:
+        columns = sum(self._grid.size(step.tile[1] + offset) for offset in range(work.n_columns))
+        self._residues.fold(stream, self._sums(work.accumulator, work.column, self._grid.size(step.tile[0]), columns))
+
+    def _reconstruct(self, step: ResidueStep, work: Reconstruct, stream: AbstractStream) -> None:
+        rows, columns = (self._grid.span(index) for index in step.tile)
+        sums = self._sums(work.accumulator, work.column, len(rows), len(columns))
+        self._residues.reconstruct(stream, sums, self.tile(work.place, step.tile), rows, columns)
+
+    def _potrf(self, step: ResidueStep, work: Potrf, stream: AbstractStream) -> None:
+        self._device.kernels.potrf(stream, self.tile(work.place, step.tile), self.flags, step.tile[0])
+        self.flags.copy_back(stream)
+        self._residues.copy_back(stream)
+
+    def _invert(self, step: ResidueStep, work: Invert, stream: AbstractStream) -> None:
+        self._device.kernels.prepare_trsm(stream, self.tile(work.place, step.tile), step.tile[1])
+
+    def _trsm(self, step: ResidueStep, work: Trsm, stream: AbstractStream) -> None:
+        column = step.tile[1]
+        diagonal = self.tile(work.diagonal, (column, column))
+        self._device.kernels.trsm(stream, diagonal, self.tile(work.place, step.tile), column)
+
+    def _pull(self, step: ResidueStep, work: Pull, stream: AbstractStream) -> None:
+        other = self._others[work.device]
+        if work.source.pool is Pool.STRIP:
+            source = other.strip(work.source.slot, self._grid.size(step.tile[0]), work.start, work.stop)
+        else:
+            source = other.tile(work.source, step.tile)
+        self._device.copy_between(stream, source, self._pull_target(step, work))
+
+    def _pull_target(self, step: ResidueStep, work: Pull) -> Tile:
+        """Where a copy from another device goes."""
+        if work.place.pool is Pool.STRIP:
+            return self.strip(work.place.slot, self._grid.size(step.tile[0]), work.start, work.stop)
+        return self.tile(work.place, step.tile)
+
+    def tile(self, place: Place, index: Index) -> Tile:
+        """The FP64 tile in ``place``."""
+        slot = place.slot + (self._layout.tiles if place.pool is Pool.TRANSIT else 0)
+        return self._arena.tile(slot, self._grid.shape(*index))
+
+    def strip(self, slot: int, rows: int, start: int, stop: int) -> Tile:
+        """Tile columns ``start:stop`` of the first ``rows`` rows from strip ``slot`` on, of every modulus."""
+        nb = self._layout.nb
+        return self._arena.arrays[0][:, slot * nb : slot * nb + rows, start * nb : stop * nb]
+
+    def _sums(self, slot: int, column: int, rows: int, columns: int) -> Tile:
+        """Accumulator ``slot`` from tile column ``column`` on, of every modulus."""
+        nb = self._layout.nb
+        return self._arena.arrays[1][:, slot * nb : slot * nb + rows, column * nb : column * nb + columns]

@@ -37,25 +37,27 @@ def lower_tile(rng, n):
     return np.tril(rng.standard_normal((n, n)) / n**0.5) + 2 * np.eye(n)
 
 
+@pytest.mark.parametrize("k0", [0, 700, 4000])
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)
-def test_gemm(bench, m, n, k):
+def test_gemm(bench, m, n, k, k0):
     device, stream, _ = bench
     rng = np.random.default_rng(0)
     a, left, right = rng.standard_normal((m, n)), rng.standard_normal((m, k)), rng.standard_normal((n, k))
     out, *operands = on_device(a, left, right)
-    device.kernels.gemm(stream, out, *operands)
+    device.kernels.gemm(stream, out, *operands, k0=k0)
     stream.synchronize()
     exact = a - left.astype(np.longdouble) @ right.T.astype(np.longdouble)
     assert np.all(np.abs(out.get() - exact) <= update_bound(a, left, right))
 
 
+@pytest.mark.parametrize("k0", [0, 700, 4000])
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)
-def test_syrk_changes_the_lower_triangle_rightly(bench, m, n, k):
+def test_syrk_changes_the_lower_triangle_rightly(bench, m, n, k, k0):
     device, stream, _ = bench
     rng = np.random.default_rng(1)
     a, left = rng.standard_normal((m, m)), rng.standard_normal((m, k))
     out, operand = on_device(a, left)
-    device.kernels.syrk(stream, out, operand)
+    device.kernels.syrk(stream, out, operand, k0=k0)
     stream.synchronize()
     exact = a - left.astype(np.longdouble) @ left.T.astype(np.longdouble)
     lower = np.tri(m, dtype=bool)
@@ -77,14 +79,49 @@ def test_trsm_is_backward_stable(bench, m, n, k):
 def test_trsm_keeps_inverses_per_column_and_makes_them_anew_after_eviction(bench):
     device, stream, _ = bench
     rng = np.random.default_rng(3)
-    tiles = [lower_tile(rng, 300) for _ in range(20)]
-    for k in [*range(20), 0, 19, 5]:
+    tiles = [lower_tile(rng, 300) for _ in range(30)]
+    for k in [*range(30), 0, 24, 29, 5]:  # 24 and more take the places of the first
         a = rng.standard_normal((64, 300))
         operand, x = on_device(tiles[k], a)
         device.kernels.trsm(stream, operand, x, k)
         stream.synchronize()
         result = x.get()
         assert np.all(np.abs(result.astype(np.longdouble) @ tiles[k].T - a) <= trsm_bound(result, tiles[k]))
+
+
+def test_two_streams_share_the_inverses_in_any_order(bench):
+    device, stream, _ = bench
+    rng = np.random.default_rng(5)
+    streams = [stream, device.create_stream("finish", is_urgent=True)]
+    tiles = [lower_tile(rng, 300) for _ in range(30)]
+    operands, runs = on_device(*tiles), []
+    for turn in range(120):  # columns k and k + 24 take turns in one place, on changing streams
+        k, a = (turn * 24) % 29, rng.standard_normal((64, 300))
+        (x,) = on_device(a)
+        if turn % 5 == 0:
+            device.kernels.prepare_trsm(streams[(turn + 1) % 2], operands[k], k)
+        device.kernels.trsm(streams[turn % 2], operands[k], x, k)
+        runs.append((k, a, x))
+    for each in streams:
+        each.synchronize()
+    for k, a, x in runs:
+        result = x.get()
+        assert np.all(np.abs(result.astype(np.longdouble) @ tiles[k].T - a) <= trsm_bound(result, tiles[k]))
+
+
+def test_an_urgent_stream_has_a_higher_priority(bench):
+    device, stream, _ = bench
+    urgent = device.create_stream("finish", is_urgent=True)
+    assert urgent.stream.priority < stream.stream.priority == 0
+
+
+def test_a_stream_more_than_planned_is_refused(bench):
+    device, stream, _ = bench
+    tiles = on_device(*np.zeros((3, 16, 16)))
+    for each in (stream, device.create_stream("second")):
+        device.kernels.gemm(each, *tiles, k0=0)
+    with pytest.raises(RuntimeError, match="stream cuda:0 third multiplies, but all 2 cuBLAS workspaces are taken"):
+        device.kernels.gemm(device.create_stream("third"), *tiles, k0=0)
 
 
 @pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 512, 700, 1100])

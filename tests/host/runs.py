@@ -22,6 +22,7 @@ from ooc_chol.kernels.host import HostFlags, HostKernels
 from ooc_chol.memory.eviction import NextUse
 from ooc_chol.memory.sources import AbstractSource, SourceTier, as_source
 from ooc_chol.memory.store import AbstractStore, MemoryStore
+from ooc_chol.planning.finishing import FinishingTasks
 from ooc_chol.planning.panels import Panel
 from ooc_chol.planning.plan import Plan
 from ooc_chol.planning.program import Link, ProgramBuilder
@@ -46,12 +47,15 @@ def budget_of(tiles: int, n: int, nb: int) -> int:
     return tiles * -(-8 * min(n, nb) ** 2 // 4096) * 4096
 
 
-def with_panels(plan: Plan, panels: Sequence[Panel], eviction: AbstractEvictionPolicy | None = None) -> Plan:
-    """``plan`` with other panels (and another eviction policy): the same factorization in another order."""
+def with_panels(
+    plan: Plan, panels: Sequence[Panel], eviction: AbstractEvictionPolicy | None = None, *, finishes: bool = False
+) -> Plan:
+    """``plan`` with other panels (another eviction policy, a finish stream): the same factorization in another order."""
     schedule = LeftLookingScheduler().schedule(plan.grid, plan.owners, panels)
     programs = []
     for tasks, budget in zip(schedule.tasks, plan.budgets, strict=True):
-        builder = ProgramBuilder(plan.grid, budget.n_slots, 8, 8, overlaps=plan.policy.overlaps)
+        finishing = FinishingTasks(plan.grid, panels) if finishes else None
+        builder = ProgramBuilder(plan.grid, budget.n_slots, 8, 8, overlaps=plan.policy.overlaps, finishing=finishing)
         capacity = budget.n_slots - budget.prefetch_slots
         ResidencyPlanner(tasks, capacity, plan.policy, eviction or NextUse()).run(builder)
         programs.append(builder.build())

@@ -10,12 +10,13 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import ooc_chol as oc
+from ooc_chol.devices.host import HostDevice
 from ooc_chol.memory.eviction import Lru
 from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.store import FileStore, MemoryStore
 from ooc_chol.planning.panels import uniform_panels
 from ooc_chol.planning.policy import POLICIES
-from ooc_chol.planning.program import Link
+from ooc_chol.planning.program import Link, StreamKind
 from tests.host.matrices import FAMILIES, upper_poisoned
 from tests.host.runs import (
     CountingSource,
@@ -88,6 +89,30 @@ def test_every_panel_width_that_fits_little_memory(expected):
         fetched[width] = other.link_bytes(Link.FETCH)
         assert np.array_equal(factor_of(other, A), expected[0])
     assert len(set(fetched.values())) == 4, "these are not four different orders"
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("width", [1, 3, 5, NT])
+def test_a_finish_stream_beside_the_sweeps(expected, width, devices):
+    plan = plan_of(ALL_TILES if width == NT else 36, devices=devices)
+    for seed, height in enumerate((1, 2)):
+        other = with_panels(plan, uniform_panels(NT, width, height), finishes=True)
+        assert any(step.stream is StreamKind.FINISH for program in other.programs for step in program.steps)
+        assert np.array_equal(factor_of(other, A, jitter_devices(seed)), expected[0])
+
+
+@pytest.mark.parametrize("finishes", [False, True])
+def test_only_the_streams_of_the_program_are_made_and_the_finish_stream_is_urgent(finishes):
+    made = {}
+
+    class Watched(HostDevice):
+        def create_stream(self, name, *, is_urgent=False):
+            made[name] = is_urgent
+            return super().create_stream(name, is_urgent=is_urgent)
+
+    run_plan(with_panels(plan_of(20), uniform_panels(NT, 2, 1), finishes=finishes), A, make_device=Watched)
+    expected = {"copy-in": False, "compute": False, "copy-out": False}
+    assert made == (expected | {"finish": True} if finishes else expected)
 
 
 @pytest.mark.parametrize("tiles", [3, 7, 20])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import AbstractEvictionPolicy
 from ooc_chol.memory.eviction import EVICTION_POLICIES
+from ooc_chol.planning.finishing import FinishingTasks
 from ooc_chol.planning.panels import Panel
 from ooc_chol.planning.policy import POLICIES, Policy
 from ooc_chol.planning.program import Program, ProgramBuilder
@@ -29,12 +30,14 @@ class PlanningProblem:
     capacity: int
     prefetch: int
     source_itemsize: int | None = 8
+    finishing: tuple[Panel, ...] | None = None  # panels by which tasks get to the finish stream; None: none does
 
     def __repr__(self) -> str:
         """The arguments that make it again, short enough to read in a failure."""
         grid = self.schedule.grid
         devices = len(self.schedule.tasks)
-        return f"<n={grid.n} nb={grid.nb} {devices} devices {self.policy.name!r} {self.capacity}+{self.prefetch} tiles>"
+        beside = "" if self.finishing is None else f" finish by {[tuple(panel) for panel in self.finishing]}"
+        return f"<n={grid.n} nb={grid.nb} {devices} devices {self.policy.name!r} {self.capacity}+{self.prefetch} tiles{beside}>"
 
     def programs(self) -> tuple[Program, ...]:
         """The program of each device."""
@@ -42,7 +45,9 @@ class PlanningProblem:
 
     def _program(self, tasks: Sequence[Task]) -> Program:
         slots = self.capacity + self.prefetch
-        builder = ProgramBuilder(self.schedule.grid, slots, self.source_itemsize, 8, overlaps=self.policy.overlaps)
+        grid, overlaps = self.schedule.grid, self.policy.overlaps
+        finishing = None if self.finishing is None else FinishingTasks(grid, self.finishing)
+        builder = ProgramBuilder(grid, slots, self.source_itemsize, 8, overlaps=overlaps, finishing=finishing)
         ResidencyPlanner(tasks, self.capacity, self.policy, eviction_of(self.policy)).run(builder)
         return builder.build()
 
@@ -112,7 +117,8 @@ def planning_problems(draw: st.DrawFn, *, most_rows: int = 6, most_devices: int 
     policy = POLICIES[draw(st.sampled_from(sorted(POLICIES)))]
     capacity = max(3, least_capacity(schedule, policy)) + draw(st.integers(0, 8))
     prefetch = draw(st.integers(0, 4))
-    return PlanningProblem(schedule, policy, capacity, prefetch, draw(st.sampled_from([8, 4, None])))
+    finishing = draw(st.none() | panel_shapes(schedule.grid.nt))  # any panels: waits must be right for any division
+    return PlanningProblem(schedule, policy, capacity, prefetch, draw(st.sampled_from([8, 4, None])), finishing)
 
 
 def with_prefetch(problem: PlanningProblem, prefetch: int) -> PlanningProblem:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ooc_chol.tracing import TraceRecord
 
-KIND_OF_STREAM = {"copy-in": "fetch", "compute": "compute", "copy-out": "write"}
+KIND_OF_STREAM = {"copy-in": "fetch", "compute": "compute", "finish": "compute", "copy-out": "write"}
 
 
 class Operation(NamedTuple):
@@ -61,7 +61,7 @@ def _record(operation: Operation, step: int, start_ns: int, after: tuple[tuple[s
 
 @st.composite
 def programs(draw: st.DrawFn, *, longest_ns: int = 5_000, most: int = 25) -> list[Operation]:
-    """Up to two devices with three streams each; operations wait for any earlier ones on other streams."""
+    """Up to two devices with four streams each; operations wait for any earlier ones on other streams."""
     program: list[Operation] = []
     for place in range(draw(st.integers(1, most))):
         device = draw(st.sampled_from(["host:0", "host:1"]))

@@ -34,7 +34,7 @@ def loaded_bytes(schedule: Schedule, capacity: int, policy: NextUse | Lru) -> in
     """Bytes that the program of the only device loads."""
     builder = ProgramBuilder(schedule.grid, capacity, 8, 8, overlaps=True)
     ResidencyPlanner(schedule.tasks[0], capacity, PLANNED, policy).run(builder)
-    source, fetch, _ = builder.build().link_bytes()
+    source, fetch, *_ = builder.build().link_bytes()
     return source + fetch
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import time
@@ -11,12 +12,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
+from ooc_chol import planner
 from ooc_chol.config import FactorOptions, parse_bytes
-from ooc_chol.machine import HOST
+from ooc_chol.machine import CUDA, HOST
 from ooc_chol.planner import Problem, choose_tile_size, make_plan, prefetch_slots
+from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.plan import Plan
 from ooc_chol.planning.policy import POLICIES
-from ooc_chol.planning.program import Link, StepKind
+from ooc_chol.planning.program import Link, StepKind, StreamKind
 from tests.plan.rates import UNIT_RATES
 
 #: CPU seconds that planning may take: the promise is in seconds, but a busy machine must not fail the test.
@@ -112,6 +115,66 @@ def test_an_eighth_of_the_slots_is_for_prefetch_but_three_tiles_remain(slots, ke
 
 def test_a_policy_without_overlap_keeps_no_slots_for_prefetch():
     assert make(600, tile_size=30, memory_budget=tiles(40, 30), policy="sync").budgets[0].prefetch_slots == 0
+
+
+# streams
+
+#: An H200 at tiles of 4096: POTRF and TRSM keep only a part of it busy.
+H200 = Rates(4096, 4.8e12, 31.9e12, 49.5e12, 52e12, 55e9, 55e9, 55e9, 1e10, 3e-6)
+
+
+def plan_on_gpu(n: int, budget: str, *, rates: Rates | None = H200, **options: object) -> Plan:
+    """The plan of a tile function's matrix on a GPU that need not be here."""
+    wanted = FactorOptions(4096, options.pop("devices", "cuda:0"), budget, fp64="native", **options)
+    return make_plan(Problem(n, 0, "function"), wanted, lambda grid: rates)
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_a_gpu_finishes_tiles_on_a_stream_of_their_own_where_the_policy_overlaps(policy):
+    program = plan_on_gpu(8 * 4096, "4 GiB", policy=policy).programs[0]
+    tasks = {step.stream for step in program.steps if step.task is not None}
+    assert tasks == ({StreamKind.COMPUTE, StreamKind.FINISH} if POLICIES[policy].overlaps else {StreamKind.COMPUTE})
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_the_host_computes_on_one_stream(policy):
+    for program in make(500, tile_size=50, devices=2, memory_budget=tiles(20, 50), policy=policy).programs:
+        assert {step.stream for step in program.steps if step.task is not None} == {StreamKind.COMPUTE}
+
+
+def test_finishing_beside_the_sweeps_saves_what_small_kernels_leave(monkeypatch):
+    beside = plan_on_gpu(131_072, "24 GiB")
+    monkeypatch.setattr(planner, "kind_of", lambda name: dataclasses.replace(CUDA, finishes_beside=False))
+    after = plan_on_gpu(131_072, "24 GiB")
+    assert beside.flops / H200.gemm < beside.seconds < 0.97 * after.seconds
+    assert beside.seconds < 1.01 * beside.flops / H200.gemm
+
+
+@pytest.mark.parametrize("n", [16 * 4096, 30 * 4096])
+@pytest.mark.parametrize("budget", ["8 GiB", "16 GiB", "40 GiB"])
+@pytest.mark.parametrize("devices", ["cuda:0", ["cuda:0", "cuda:1"]])
+def test_free_slots_are_chosen_by_seconds_within_the_budget(monkeypatch, n, budget, devices):
+    # A TRSM as slow as POTRF lets the finish stream lag behind, so that slots come back late.
+    lagging = dataclasses.replace(H200, trsm=4e12)
+    chosen = plan_on_gpu(n, budget, rates=lagging, devices=devices)
+    assert chosen.peak_bytes <= parse_bytes(budget, "memory_budget")
+    for each in chosen.budgets:
+        assert each.n_slots * each.slot_bytes + each.workspace_bytes <= each.budget_bytes
+    monkeypatch.setattr(planner, "PREFETCH_CHOICES", ())
+    usual = plan_on_gpu(n, budget, rates=lagging, devices=devices)
+    assert chosen.seconds <= usual.seconds
+    assert {each.prefetch_slots for each in usual.budgets} <= set(range(9))
+
+
+def test_more_free_slots_are_taken_where_they_help():
+    lagging = dataclasses.replace(H200, trsm=6e12)
+    assert plan_on_gpu(40 * 4096, "24 GiB", rates=lagging).budgets[0].prefetch_slots == 16
+
+
+def test_without_rates_a_gpu_keeps_up_to_sixteen_slots_free_but_not_for_least_bytes():
+    assert plan_on_gpu(40 * 4096, "32 GiB", rates=None).budgets[0].prefetch_slots == 16
+    assert plan_on_gpu(40 * 4096, "4 GiB", rates=None).budgets[0].prefetch_slots == 3
+    assert plan_on_gpu(40 * 4096, "32 GiB", rates=None, objective="bytes").budgets[0].prefetch_slots == 8
 
 
 # devices and tiles

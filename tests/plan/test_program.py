@@ -18,13 +18,17 @@ from tests.plan.rates import UNIT_RATES
 from tests.plan.streams import RaceError, StreamReplay
 
 #: From a stream that hardly ever moves to one that always moves first.
-EAGERNESS = st.lists(st.sampled_from([1e-6, 1e-2, 1.0, 1e3]), min_size=9, max_size=9)
+EAGERNESS = st.lists(st.sampled_from([1e-6, 1e-2, 1.0, 1e3]), min_size=12, max_size=12)
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def small_problem(policy: str = "planned", *, prefetch: int = 2, capacity: int = 8, nt: int = 6) -> PlanningProblem:
+def small_problem(
+    policy: str = "planned", *, prefetch: int = 2, capacity: int = 8, nt: int = 6, finishes: bool = False
+) -> PlanningProblem:
     """Six tile rows on one device, out of core."""
-    return PlanningProblem(make_schedule(nt, uniform_panels(nt, 2, 2)), POLICIES[policy], capacity, prefetch)
+    panels = uniform_panels(nt, 2, 2)
+    finishing = panels if finishes else None
+    return PlanningProblem(make_schedule(nt, panels), POLICIES[policy], capacity, prefetch, finishing=finishing)
 
 
 def without_waits(program: Program, stream: StreamKind, other: StreamKind) -> Program:
@@ -48,10 +52,10 @@ def test_waits_are_enough_for_any_interleaving_of_the_streams(problem, eagerness
     assert final == {(i, j): j + 1 for i, j in problem.schedule.grid.tiles()}
 
 
-@pytest.mark.parametrize("late", range(3))
+@pytest.mark.parametrize("late", range(4))
 @given(problem=planning_problems())
 def test_waits_are_enough_when_one_stream_hardly_moves(late, problem):
-    eagerness = [1e-9 if at % 3 == late else 1.0 for at in range(9)]
+    eagerness = [1e-9 if at % 4 == late else 1.0 for at in range(12)]
     StreamReplay(problem.programs()).run(eagerness, 0)
 
 
@@ -62,11 +66,17 @@ def test_waits_are_enough_when_one_stream_hardly_moves(late, problem):
         (StreamKind.COPY_IN, StreamKind.COPY_OUT),  # ... or while it is still written to the store
         (StreamKind.COMPUTE, StreamKind.COPY_IN),  # a task reads a tile that is not there yet
         (StreamKind.COPY_OUT, StreamKind.COMPUTE),  # a tile is written before it is final
+        (StreamKind.FINISH, StreamKind.COPY_IN),
+        (StreamKind.FINISH, StreamKind.COMPUTE),  # a tile is finished before all its updates
+        (StreamKind.COMPUTE, StreamKind.FINISH),  # ... or read before it is finished
+        (StreamKind.COPY_IN, StreamKind.FINISH),
+        (StreamKind.COPY_OUT, StreamKind.FINISH),
     ],
 )
 def test_each_kind_of_wait_is_needed(stream, other):
-    program = small_problem().programs()[0]
-    StreamReplay([program]).run([1.0, 1.0, 1e-9], 0)
+    finishes = StreamKind.FINISH in (stream, other)
+    program = small_problem(finishes=finishes).programs()[0]
+    StreamReplay([program]).run([1.0, 1.0, 1e-9, 1.0], 0)
     broken = without_waits(program, stream, other)
     assert broken != program
     eagerness = [1e-9 if lane is other else 1.0 for lane in StreamKind]
@@ -91,6 +101,7 @@ def test_waits_name_earlier_steps_on_other_streams_and_none_twice(problem):
 def test_without_overlap_every_step_is_on_one_stream(problem):
     for program in problem.programs():
         streams = {step.stream for step in program.steps}
+        assert set(program.streams) == streams
         assert streams <= (set(StreamKind) if problem.policy.overlaps else {StreamKind.COMPUTE})
         if not problem.policy.overlaps:
             assert not any(step.waits for step in program.steps)
@@ -153,7 +164,7 @@ def test_every_tile_of_a_is_loaded_once_and_every_tile_of_l_written_once(problem
 def test_bytes_per_link_are_those_of_the_tiles(problem):
     grid = problem.schedule.grid
     for program in problem.programs():
-        expected = [0, 0, 0]
+        expected = [0] * len(Link)
         for step in program.steps:
             rows, cols = grid.shape(*step.tile)
             if step.kind is StepKind.FETCH and step.version == 0:
@@ -183,7 +194,7 @@ def test_sync_moves_every_operand_of_every_task(problem):
     fetched += sum(entries(*task.output) for task in tasks if task.k > 0)
     written = sum(entries(*task.output) for task in tasks)
     source = sum(entries(i, j) for i, j in schedule.grid.tiles())
-    assert program.link_bytes() == (8 * source, 8 * fetched, 8 * written)
+    assert program.link_bytes() == (8 * source, 8 * fetched, 8 * written, 0)
 
 
 def test_steps_are_named_for_traces():

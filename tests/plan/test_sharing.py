@@ -1,0 +1,116 @@
+"""Kernels on two streams share the processors: nothing is done faster than it can be, and nothing is paid twice."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_chol.planning.sharing import SharedProcessors
+
+SHARES = st.sampled_from([0.1, 0.25, 0.5, 0.75, 1.0])
+#: Quarters of a second, so that sums are exact.
+SECONDS = st.integers(1, 40).map(lambda quarters: quarters / 4)
+GAPS = st.integers(0, 40).map(lambda quarters: quarters / 4)
+
+
+def test_alone_a_kernel_takes_its_own_time():
+    processors = SharedProcessors()
+    assert processors.compute(1.0, 0.1, 0.3) == 1.0 + 0.1
+    assert processors.urgent(0.5, 0.1, 0.3) == 0.5 + 0.1
+
+
+@pytest.mark.parametrize(("share", "end"), [(0.25, 10 / 0.75), (0.5, 20.0), (1.0, 110.0)])
+def test_an_urgent_kernel_leaves_what_it_does_not_use(share, end):
+    processors = SharedProcessors()
+    processors.urgent(0.0, 100.0, share)
+    assert processors.compute(0.0, 10.0, 1.0) == pytest.approx(end)
+
+
+def test_kernels_that_fit_beside_each_other_do_not_slow_each_other():
+    processors = SharedProcessors()
+    processors.urgent(0.0, 100.0, 0.4)
+    assert processors.compute(0.0, 10.0, 0.6) == 10.0
+
+
+def test_only_the_time_together_is_shared():
+    processors = SharedProcessors()
+    processors.urgent(2.0, 4.0, 0.5)
+    assert processors.compute(0.0, 10.0, 1.0) == 12.0  # 2 before, 4 at half speed, 6 after
+
+
+def test_a_debt_is_paid_by_the_next_kernel():
+    processors = SharedProcessors()
+    assert processors.compute(0.0, 10.0, 1.0) == 10.0
+    processors.urgent(2.0, 4.0, 0.5)  # would have made it end at 12
+    assert processors.compute(10.0, 10.0, 1.0) == 22.0
+    assert processors.compute(22.0, 10.0, 1.0) == 32.0  # once
+
+
+@pytest.mark.parametrize(("start", "end"), [(11.0, 22.0), (12.0, 22.0), (13.0, 23.0)])
+def test_a_debt_is_paid_from_time_in_which_the_compute_stream_stands_still(start, end):
+    processors = SharedProcessors()
+    processors.compute(0.0, 10.0, 1.0)
+    processors.urgent(2.0, 4.0, 0.5)
+    assert processors.compute(start, 10.0, 1.0) == end
+
+
+def test_time_that_urgent_kernels_use_pays_no_debt():
+    processors = SharedProcessors()
+    processors.compute(0.0, 10.0, 1.0)
+    processors.urgent(2.0, 4.0, 0.5)
+    processors.urgent(10.0, 2.0, 1.0)
+    assert processors.compute(12.0, 10.0, 1.0) == 24.0
+
+
+def test_urgent_kernels_at_once_take_the_sum_of_their_shares():
+    processors = SharedProcessors()
+    processors.urgent(0.0, 10.0, 0.25)
+    processors.urgent(0.0, 20.0, 0.5)
+    processors.urgent(5.0, 1.0, 1.0)
+    # A quarter of the speed up to 10, but for one second without any; half of it up to 20, then all.
+    assert processors.compute(0.0, 10.0, 1.0) == pytest.approx(20.0 + 10.0 - 9 / 4 - 5.0)
+
+
+@given(data=st.data())
+def test_what_was_told_before_is_never_exceeded(data):
+    # Urgent kernels first, then compute kernels: each of these gets exactly its seconds, at the speed that is left.
+    processors, urgent, at = SharedProcessors(), [], 0.0
+    for _ in range(data.draw(st.integers(0, 6))):
+        at += data.draw(GAPS)
+        seconds, share = data.draw(SECONDS), data.draw(SHARES)
+        urgent.append((at, at + seconds, share))
+        at = processors.urgent(at, seconds, share)
+    at = 0.0
+    for _ in range(data.draw(st.integers(1, 6))):
+        start, seconds, share = at + data.draw(GAPS), data.draw(SECONDS), data.draw(SHARES)
+        at = processors.compute(start, seconds, share)
+        slowed = sum(
+            max(0.0, min(at, end) - max(start, begin)) * (1 - min(1.0, (1 - taken) / share)) for begin, end, taken in urgent
+        )
+        assert at - start - slowed == pytest.approx(seconds)
+
+
+@given(data=st.data())
+def test_the_order_of_telling_does_not_change_the_work_of_a_busy_device(data):
+    # A compute stream that never stands still ends when all that both streams need of the processors is done.
+    computing = data.draw(st.lists(SECONDS, min_size=1, max_size=6))
+    kernels, at = [], 0.0
+    for _ in range(data.draw(st.integers(0, 5))):
+        at += data.draw(GAPS)
+        seconds, share = data.draw(SECONDS), data.draw(SHARES)
+        if at + seconds > sum(computing):
+            break
+        kernels.append((at, seconds, share))
+        at += seconds
+    first = data.draw(st.integers(0, len(kernels)))
+    processors = SharedProcessors()
+    for kernel in kernels[:first]:
+        processors.urgent(*kernel)
+    at = 0.0
+    for place, seconds in enumerate(computing):
+        if place == len(computing) - 1:
+            for kernel in kernels[first:]:
+                processors.urgent(*kernel)
+        at = processors.compute(at, seconds, 1.0)
+    assert at == pytest.approx(sum(computing) + sum(seconds * share for _, seconds, share in kernels))

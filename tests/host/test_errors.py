@@ -302,8 +302,7 @@ def test_an_option_without_sense_says_what_there_is(kind):
 CHOLESKY_ONLY = {
     "precision_threshold": ({"precision_threshold": 1e-8}, NotImplementedError, "not there yet.*FP64 only; leave it out"),
     "checkpoint": ({"checkpoint": "c.ooc"}, NotImplementedError, "not there yet.*store="),
-    "residues": ({"fp64": "residue"}, NotImplementedError, "not there yet; use fp64='native'"),
-    "unknown engine": ({"fp64": "fast"}, ValueError, "there are 'auto' and 'native'"),
+    "unknown engine": ({"fp64": "fast"}, ValueError, "there are 'auto', 'native' and 'residue'"),
     "two places for L": ({"store": "L.ooc", "overwrite": True}, ValueError, "give one of them"),
     "progress of another type": ({"progress": "yes"}, TypeError, "give True, False or a callable"),
     "host budget without sense": ({"host_budget": "9 elephants"}, ValueError, "host_budget"),

@@ -39,7 +39,7 @@ def test_without_measurements_there_are_no_seconds(cache):
 def test_what_was_measured_is_found_again(cache):
     measured = measure_rates(64)
     assert rates_path() == cache / "rates.json"
-    assert all(getattr(measured, field.name) > 0 for field in fields(Rates))
+    assert all(getattr(measured, field.name) > 0 for field in fields(Rates) if field.name != "residue")
     assert stored_rates(GRID, "array", "memory") == measured
     assert measured.tile_size == 64
     assert list(cache.iterdir()) == [cache / "rates.json"], "no partial file is left"

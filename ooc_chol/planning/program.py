@@ -38,14 +38,17 @@ class StreamKind(IntEnum):
     FINISH_1 = 5
     FINISH_2 = 6
     PEER = 7  #: copies from other devices
+    SOURCE = 8  #: tiles of A, read or made, where those of L must not wait for them
 
 
 _STREAMS = tuple(StreamKind)  # iterating over an enum is ten times slower
 
 #: Names of the streams in traces and reports.
-STREAM_NAMES = ("copy-in", "compute", "copy-out", "finish", "convert", "finish-1", "finish-2", "peer")
+STREAM_NAMES = ("copy-in", "compute", "copy-out", "finish", "convert", "finish-1", "finish-2", "peer", "source")
 #: Streams whose kernels go first where streams share a device's processors: others wait for what they make.
-URGENT_STREAMS = frozenset({StreamKind.FINISH, StreamKind.CONVERT, StreamKind.FINISH_1, StreamKind.FINISH_2})
+URGENT_STREAMS = frozenset(
+    {StreamKind.FINISH, StreamKind.CONVERT, StreamKind.FINISH_1, StreamKind.FINISH_2, StreamKind.PEER, StreamKind.SOURCE}
+)
 
 
 class Link(IntEnum):

@@ -48,7 +48,9 @@ def residue_layouts(grid: TileGrid, nbytes: int, moduli: int) -> Iterator[Residu
                     strips = (nbytes - layout.arena_bytes) // layout.strip_bytes
                     useful = grid.nt * -(-grid.nt // chunk)
                     strips = min(strips, useful + 2)
-                    if strips >= width + 2 and (transit == TRANSIT[0] or transit * layout.tile_bytes <= TRANSIT_SHARE * nbytes):
+                    if strips >= max(width, -(-grid.nt // chunk)) + 2 and (
+                        transit == TRANSIT[0] or transit * layout.tile_bytes <= TRANSIT_SHARE * nbytes
+                    ):
                         yield ResidueLayout(moduli, nb, chunk, width, width + FINISHING_TILES, transit, strips, accumulators)
 
 

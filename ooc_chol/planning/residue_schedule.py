@@ -42,6 +42,8 @@ from ooc_chol.tiling import TileGrid
 _ROWS = Place(Pool.ROWS, 0)
 #: Streams on which rows are finished, one row after the other on each: one row alone is a chain that leaves a GPU half idle.
 FINISHING = (StreamKind.FINISH, StreamKind.FINISH_1, StreamKind.FINISH_2)
+#: Strips that stream through at least.
+STREAMING = 2
 #: Inverted diagonal tiles that the kernels keep.
 INVERSES = 24
 
@@ -87,8 +89,9 @@ def residue_panels(nt: int, width: int, layout: ResidueLayout) -> tuple[Panel, .
 class _DevicePlan:
     """Strips and tiles on one device while its program is being made.
 
-    The panel's own strips stand at the first slots, chunk by chunk and row by row, so that one product takes all rows of a chunk.
-    All other slots are loose: rows that stream through, kept by next use for when they stream again or become own rows.
+    The panel's own strips stand at one end of the slots, chunk by chunk and row by row, so that one product takes all rows of a
+    chunk; those of the next panel, as its rows stream through, at the other end where there is room. All other slots are loose:
+    rows that stream through, kept by next use for when they stream again or become own rows.
     """
 
     def __init__(self, builder: ResidueProgramBuilder, uses: dict[_Strip, list[int]]) -> None:
@@ -99,6 +102,8 @@ class _DevicePlan:
         self.valid: dict[_Strip, int] = {}
         self.loose: list[int] = []
         self.panel = Panel(0, 1, 1)
+        self.next_panel: Panel | None = None
+        self.base = self.next_base = 0
         self.diagonal: dict[int, Place] = {}
         self.rows_finished = 0
 
@@ -108,19 +113,29 @@ class _DevicePlan:
         at = bisect_right(jobs, self.now)
         return jobs[at] if at < len(jobs) else NEVER
 
-    def begin(self, panel: Panel) -> None:
-        """Give the first slots to the strips of ``panel``'s own rows."""
-        first_loose = panel.width * (panel.k0 // self.builder.layout.chunk + 1)
-        for strip in [strip for strip, slot in self.slot.items() if slot < first_loose or self.next_use(strip) == NEVER]:
-            self.drop(strip)
-        self.panel = panel
-        taken = set(self.slot.values())
-        self.loose = [slot for slot in range(first_loose, self.builder.layout.strips) if slot not in taken]
+    def begin(self, panel: Panel, following: Panel | None) -> None:
+        """Give slots at one end to the strips of ``panel``'s own rows and, if there is room, at the other to the next one's."""
+        slots, chunk = self.builder.layout.strips, self.builder.layout.chunk
+        self.base = self.next_base if self.next_panel == panel else 0
+        self.panel, self.next_panel = panel, None
+        taken = panel.width * (panel.k0 // chunk + 1)
+        homes = set(range(self.base, self.base + taken))
+        if following is not None:
+            needed = following.width * (following.k0 // chunk + 1)
+            if taken + needed + STREAMING <= slots:
+                self.next_panel, self.next_base = following, slots - needed if self.base == 0 else 0
+                homes.update(range(self.next_base, self.next_base + needed))
+        for strip, slot in list(self.slot.items()):
+            if self.next_use(strip) == NEVER or (slot in homes and self.home(strip) != slot):
+                self.drop(strip)
+        self.loose = [slot for slot in range(slots) if slot not in homes and slot not in set(self.slot.values())]
 
     def home(self, strip: _Strip) -> int | None:
-        """Slot of a strip of the panel's own rows; None for other rows."""
-        at = strip.row - self.panel.k0
-        return strip.chunk * self.panel.width + at if 0 <= at < self.panel.width else None
+        """Slot of a strip of the panel's own rows, or the next panel's; None for other rows."""
+        for panel, base in ((self.panel, self.base), (self.next_panel, self.next_base)):
+            if panel is not None and 0 <= strip.row - panel.k0 < panel.width:
+                return base + strip.chunk * panel.width + strip.row - panel.k0
+        return None
 
     def put(self, strip: _Strip, slot: int) -> None:
         """Let ``strip``, empty as yet, take ``slot``."""
@@ -131,7 +146,7 @@ class _DevicePlan:
     def loose_slot(self, needed: set[_Strip]) -> int:
         """A loose slot, that of the strip whose next use is farthest if all are taken; far slots first."""
         if not self.loose:
-            others = [strip for strip in self.slot if strip not in needed and self.home(strip) is None]
+            others = [strip for strip, slot in self.slot.items() if strip not in needed and self.home(strip) != slot]
             if not others:
                 raise ScheduleError(f"{self.builder.layout.strips} strips are too few for these panels; give more memory")
             self.drop(max(others, key=lambda strip: (self.next_use(strip), strip)))
@@ -141,7 +156,7 @@ class _DevicePlan:
         """Free the slot of a strip."""
         slot = self.slot.pop(strip)
         del self.valid[strip]
-        if self.home(strip) is None:
+        if self.home(strip) != slot:
             self.loose.append(slot)
             self.loose.sort()
         self.builder.vacate(Pool.STRIP)
@@ -192,6 +207,7 @@ class ResidueScheduler:
         self._pulls = pulls
         self._finishing = FINISHING if beside else (StreamKind.COMPUTE,)
         self._converting = StreamKind.CONVERT if beside else StreamKind.COMPUTE
+        self._generating = StreamKind.SOURCE if beside else StreamKind.COMPUTE
         n_devices = max(owners) + 1
         self._jobs = [self._jobs_of(device) for device in range(n_devices)]
         self._devices = [
@@ -205,8 +221,9 @@ class ResidueScheduler:
             self._scale_rows(device)
         for number, panel in enumerate(self._panels):
             own = range(panel.k0, panel.k0 + panel.width)
+            following = self._panels[number + 1] if number + 1 < len(self._panels) else None
             for device in self._devices:
-                device.begin(panel)
+                device.begin(panel, following)
             for row in own:
                 self._run_job(self._owners[row], _Job(number, row))
             for at, jobs in enumerate(self._jobs):
@@ -414,10 +431,10 @@ class ResidueScheduler:
         """Bring a tile of A, or make it there."""
         place, builder = device.builder.take(Pool.TILE), device.builder
         if self._source_itemsize is None:
-            builder.add(StepKind.GENERATE, self._converting, tile, 0, Load(place), writes=(place,))
+            builder.add(StepKind.GENERATE, self._generating, tile, 0, Load(place), writes=(place,))
         else:
             nbytes = self._source_itemsize * self._grid.entries(*tile)
-            builder.add(StepKind.FETCH, StreamKind.COPY_IN, tile, 0, Load(place), nbytes=nbytes, writes=(place,))
+            builder.add(StepKind.FETCH, StreamKind.SOURCE, tile, 0, Load(place), nbytes=nbytes, writes=(place,))
         return place
 
     def _potrf(self, device: _DevicePlan, column: int, place: Place, stream: StreamKind) -> None:

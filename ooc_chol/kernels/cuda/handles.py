@@ -55,6 +55,10 @@ class BlasHandles:
             self._of_stream[pointer] = number, handle
         return self._of_stream[pointer]
 
+    def workspace(self, stream: AbstractStream) -> int:
+        """Device address of the workspace of ``stream``."""
+        return self._workspaces[self.of(stream)[0]]
+
     def close(self) -> None:
         """Destroy the handles; a second call does nothing."""
         while self._handles:

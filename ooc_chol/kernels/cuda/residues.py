@@ -7,18 +7,13 @@ from typing import Any, final
 import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
-from nvmath.bindings import cublas
 
 from ooc_chol.interfaces import AbstractResidueKernels, AbstractStream, Tile
 from ooc_chol.kernels.cuda.handles import BlasHandles, cupy_stream
+from ooc_chol.kernels.cuda.int8 import Int8Products, rounded_up
 from ooc_chol.kernels.cuda.residue_source import RECONSTRUCT_COLUMNS, THREADS, source
 from ooc_chol.residues import ResidueBasis
 
-_TRANSPOSE, _NO_TRANSPOSE = 1, 0
-_R_8I, _R_32I, _COMPUTE_32I, _DEFAULT_ALGORITHM = 3, 10, 72, -1
-_ONE, _ZERO = np.array(1, dtype=np.int32), np.array(0, dtype=np.int32)
-#: Orders of int8 products are multiples of this.
-_UNIT = 16
 #: Strips of rows of a lower triangle, each multiplied up to and including its diagonal block: 5/8 of the square.
 _LOWER_PARTS = 4
 #: Rows of a grid; those beyond are taken in further rounds.
@@ -49,7 +44,7 @@ class CudaResidueKernels(AbstractResidueKernels):
 
     def __init__(self, moduli: int) -> None:
         self.basis = ResidueBasis(moduli)
-        self._handles: BlasHandles | None = None
+        self._products: Int8Products | None = None
         self._functions: dict[str, Any] = {}
         self._state: Any = None
         self._flag = self._limits = self._sums = self._exponents = 0
@@ -63,7 +58,7 @@ class CudaResidueKernels(AbstractResidueKernels):
 
     def bind(self, handles: BlasHandles) -> None:
         """Take the cuBLAS handles of the device's streams, and compile the kernels for the current device; once, before a run."""
-        self._handles = handles
+        self._products = Int8Products(handles)
         module = cp.RawModule(code=source(self.basis), options=("--std=c++17", "--device-int128"))
         self._functions = {name: module.get_function(name) for name in ("diagonal", "convert", "fold", "reconstruct")}
 
@@ -80,8 +75,11 @@ class CudaResidueKernels(AbstractResidueKernels):
         cp.cuda.runtime.deviceSynchronize()  # the streams of a run do not wait for the default stream
 
     def close(self) -> None:
-        """Free the rows' state; a second call does nothing."""
+        """Free the rows' state and the libraries' descriptors; a second call does nothing."""
         self._state = None
+        if self._products is not None:
+            self._products.close()
+            self._products = None
 
     def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
         """Exponents and limits of rows ``first, first + 1, ...`` from the diagonal of a square block of A."""
@@ -136,11 +134,14 @@ class CudaResidueKernels(AbstractResidueKernels):
         lower : bool
             Only the lower triangle is wanted: ``m == n``.
         """
+        products = self._products
+        if products is None:
+            raise RuntimeError("a product was enqueued before cuBLAS handles were bound")
         _, rows, cols = accumulator.shape
-        height = _rounded_up(-(-rows // _LOWER_PARTS)) if lower else rows
+        height = rounded_up(-(-rows // _LOWER_PARTS)) if lower else rows
         for r0 in range(0, rows, height):
             r1 = min(rows, r0 + height)
-            self._gemm(stream, accumulator[:, r0:r1], left[:, r0:r1], right[:, : r1 if lower else cols], accumulates)
+            products.multiply(stream, accumulator[:, r0:r1], left[:, r0:r1], right[:, : r1 if lower else cols], accumulates)
 
     def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
         """``S = S mod m_p``, canonical, in place."""
@@ -174,25 +175,8 @@ class CudaResidueKernels(AbstractResidueKernels):
         row = int(self._mirror[0])
         return None if row == _NO_ROW else row
 
-    def _gemm(self, stream: AbstractStream, target: Tile, left: Tile, right: Tile, accumulates: bool) -> None:
-        """Row-major ``S[p] (+)= left[p] @ right[p].T`` for all planes at once: column-major, ``right @ left.T``."""
-        if self._handles is None:
-            raise RuntimeError("a product was enqueued before cuBLAS handles were bound")
-        _, handle = self._handles.of(stream)
-        planes, rows, inner = left.shape
-        cublas.gemm_strided_batched_ex(
-            handle, _TRANSPOSE, _NO_TRANSPOSE, _rounded_up(right.shape[1]), _rounded_up(rows), inner, _ONE.ctypes.data,
-            right.data.ptr, _R_8I, right.strides[1], right.strides[0], left.data.ptr, _R_8I, left.strides[1], left.strides[0],
-            (_ONE if accumulates else _ZERO).ctypes.data, target.data.ptr, _R_32I, target.strides[1] // 4,
-            target.strides[0] // 4, planes, _COMPUTE_32I, _DEFAULT_ALGORITHM,
-        )  # fmt: skip
-
     def _launch(self, name: str, stream: AbstractStream, grid: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
         self._functions[name](grid, (THREADS,), arguments, stream=cupy_stream(stream))
-
-
-def _rounded_up(order: int) -> int:
-    return -(-order // _UNIT) * _UNIT
 
 
 def _strided(accumulator: Tile) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ooc_chol.planning.cost import Rates, ResidueRates
 from ooc_chol.planning.panels import Panel
-from ooc_chol.planning.residue_schedule import residue_panels
+from ooc_chol.planning.residue_schedule import STREAMING, residue_panels
 from ooc_chol.planning.residue_steps import ResidueLayout
 from ooc_chol.tiling import TileGrid
 
@@ -39,7 +39,7 @@ def residue_layouts(grid: TileGrid, nbytes: int, moduli: int) -> Iterator[Residu
         Number of moduli.
     """
     nb = grid.size(0)
-    chunks = sorted({min(grid.nt, max(1, MOST_K // nb >> halvings)) for halvings in range(6)}, reverse=True)
+    chunks = sorted({min(grid.nt, max(1, MOST_K // nb >> halvings)) for halvings in range(MOST_K.bit_length())}, reverse=True)
     for chunk in chunks:
         for width in dict.fromkeys(min(width, chunk, grid.nt, MOST_WIDTH) for width in WIDTHS):
             for accumulators in ACCUMULATORS:
@@ -47,8 +47,8 @@ def residue_layouts(grid: TileGrid, nbytes: int, moduli: int) -> Iterator[Residu
                     layout = ResidueLayout(moduli, nb, chunk, width, width + FINISHING_TILES, transit, 0, accumulators)
                     strips = (nbytes - layout.arena_bytes) // layout.strip_bytes
                     useful = grid.nt * -(-grid.nt // chunk)
-                    strips = min(strips, useful + 2)
-                    if strips >= max(width, -(-grid.nt // chunk)) + 2 and (
+                    strips = min(strips, useful + STREAMING)
+                    if strips >= max(width, -(-grid.nt // chunk)) + STREAMING and (
                         transit == TRANSIT[0] or transit * layout.tile_bytes <= TRANSIT_SHARE * nbytes
                     ):
                         yield ResidueLayout(moduli, nb, chunk, width, width + FINISHING_TILES, transit, strips, accumulators)
@@ -56,7 +56,7 @@ def residue_layouts(grid: TileGrid, nbytes: int, moduli: int) -> Iterator[Residu
 
 def least_layout(grid: TileGrid, moduli: int) -> ResidueLayout:
     """The layout that needs the least memory."""
-    return ResidueLayout(moduli, grid.size(0), 1, 1, 1 + FINISHING_TILES, TRANSIT[0], 3, ACCUMULATORS[0])
+    return ResidueLayout(moduli, grid.size(0), 1, 1, 1 + FINISHING_TILES, TRANSIT[0], grid.nt + STREAMING, ACCUMULATORS[0])
 
 
 def best_layouts(grid: TileGrid, nbytes: int, moduli: int, n_devices: int, rates: Rates | None) -> list[ResidueLayout]:

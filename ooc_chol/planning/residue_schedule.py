@@ -8,6 +8,7 @@ column by column: the products inside the panel, ``A[m, c] - S[m, c]`` reconstru
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ from ooc_chol.planning.residue_steps import (
     ResidueProgram,
     Store,
     Trsm,
+    step_key,
 )
 from ooc_chol.residues import MOST_TERMS
 from ooc_chol.tasks import Task, TaskKind, finish, flops
@@ -42,8 +44,8 @@ from ooc_chol.tiling import TileGrid
 _ROWS = Place(Pool.ROWS, 0)
 #: Streams on which rows are finished, one row after the other on each: one row alone is a chain that leaves a GPU half idle.
 FINISHING = (StreamKind.FINISH, StreamKind.FINISH_1, StreamKind.FINISH_2)
-#: Strips that stream through at least.
-STREAMING = 2
+#: Strips that stream through at least: one is multiplied, one filled, one about to be.
+STREAMING = 3
 #: Inverted diagonal tiles that the kernels keep.
 INVERSES = 24
 
@@ -78,7 +80,7 @@ def residue_panels(nt: int, width: int, layout: ResidueLayout) -> tuple[Panel, .
     while k0 < nt:
         room = layout.chunk - k0 % layout.chunk
         strips_a_row = k0 // layout.chunk + 1
-        w = max(1, min(width, room, nt - k0, (layout.strips - 2) // strips_a_row))
+        w = max(1, min(width, room, nt - k0, (layout.strips - STREAMING) // strips_a_row))
         if k0 + w < nt and w < room:
             w = max(1, min(w, -(-room // -(-room // w))))  # equal panels within a chunk
         panels.append(Panel(k0, w, 1))
@@ -100,7 +102,7 @@ class _DevicePlan:
         self.now = 0
         self.slot: dict[_Strip, int] = {}
         self.valid: dict[_Strip, int] = {}
-        self.loose: list[int] = []
+        self.loose: deque[int] = deque()
         self.panel = Panel(0, 1, 1)
         self.next_panel: Panel | None = None
         self.base = self.next_base = 0
@@ -128,7 +130,10 @@ class _DevicePlan:
         for strip, slot in list(self.slot.items()):
             if self.next_use(strip) == NEVER or (slot in homes and self.home(strip) != slot):
                 self.drop(strip)
-        self.loose = [slot for slot in range(slots) if slot not in homes and slot not in set(self.slot.values())]
+        taken_slots = homes | set(self.slot.values())
+        kept = [slot for slot in self.loose if slot not in taken_slots]
+        fresh = [slot for slot in range(slots) if slot not in taken_slots and slot not in kept]
+        self.loose = deque([*kept, *fresh])
 
     def home(self, strip: _Strip) -> int | None:
         """Slot of a strip of the panel's own rows, or the next panel's; None for other rows."""
@@ -144,13 +149,18 @@ class _DevicePlan:
         self.builder.occupy(Pool.STRIP)
 
     def loose_slot(self, needed: set[_Strip]) -> int:
-        """A loose slot, that of the strip whose next use is farthest if all are taken; far slots first."""
-        if not self.loose:
+        """The loose slot freed longest ago, so that a strip is filled while products still read the one before.
+
+        Strips are dropped early, those whose next use is farthest first, to keep :data:`STREAMING` slots free.
+        """
+        while len(self.loose) < STREAMING:
             others = [strip for strip, slot in self.slot.items() if strip not in needed and self.home(strip) != slot]
             if not others:
-                raise ScheduleError(f"{self.builder.layout.strips} strips are too few for these panels; give more memory")
+                break
             self.drop(max(others, key=lambda strip: (self.next_use(strip), strip)))
-        return self.loose.pop()
+        if not self.loose:
+            raise ScheduleError(f"{self.builder.layout.strips} strips are too few for these panels; give more memory")
+        return self.loose.popleft()
 
     def drop(self, strip: _Strip) -> None:
         """Free the slot of a strip."""
@@ -158,7 +168,6 @@ class _DevicePlan:
         del self.valid[strip]
         if self.home(strip) != slot:
             self.loose.append(slot)
-            self.loose.sort()
         self.builder.vacate(Pool.STRIP)
 
 
@@ -213,7 +222,7 @@ class ResidueScheduler:
         self._devices = [
             _DevicePlan(ResidueProgramBuilder(device, layout), self._uses_of(self._jobs[device])) for device in range(n_devices)
         ]
-        self._slot_of_diagonal_inverse: list[dict[int, int]] = [{} for _ in range(n_devices)]
+        self._diagonals_read: list[dict[int, int]] = [{} for _ in range(n_devices)]  # positions of the loads, by row
 
     def programs(self) -> tuple[ResidueProgram, ...]:
         """The programs of all devices."""
@@ -239,6 +248,7 @@ class ResidueScheduler:
     def _scale_rows(self, device: _DevicePlan) -> None:
         """Exponents of all rows, from the diagonal tiles of A; a device needs those of all columns."""
         for row in range(self._grid.nt):
+            self._diagonals_read[device.builder.device][row] = device.builder.position
             place = self._load_a(device, (row, row))
             work = Diagonal(place)
             device.builder.add(StepKind.COMPUTE, self._converting, (row, row), 0, work, reads=(place,), writes=(_ROWS,))
@@ -323,7 +333,6 @@ class ResidueScheduler:
         where = strip.row, strip.chunk
         device.builder.add(StepKind.COMPUTE, StreamKind.PEER, where, 0, work, reads=(source,), writes=(Place(Pool.STRIP, home),))
         device.loose.append(source.slot)
-        device.loose.sort()
         device.slot[strip] = home
 
     def _fetch(self, device: _DevicePlan, strip: _Strip, column: int) -> None:
@@ -490,9 +499,17 @@ class ResidueScheduler:
         device.valid[strip] = column - base + 1
 
     def _write(self, device: _DevicePlan, tile: Index, place: Place) -> None:
-        """The final tile to its store."""
-        nbytes = 8 * self._grid.entries(*tile)
-        device.builder.add(StepKind.WRITE, StreamKind.COPY_OUT, tile, tile[1] + 1, Store(place), nbytes=nbytes, reads=(place,))
+        """The final tile to its store, which may lie over A: a diagonal tile once every device has read that of A."""
+        nbytes, awaits = 8 * self._grid.entries(*tile), []
+        if tile[0] == tile[1] and self._source_itemsize is not None:
+            others = [other.builder for other in self._devices if other is not device]
+            for other in others:
+                position = self._diagonals_read[other.device][tile[0]]
+                other.announce(position)
+                awaits.append(step_key(other.device, position))
+        device.builder.add(
+            StepKind.WRITE, StreamKind.COPY_OUT, tile, tile[1] + 1, Store(place), nbytes=nbytes, reads=(place,), awaits=awaits
+        )
 
 
 def _runs(slots: Sequence[int], last_apart: bool) -> list[tuple[int, int]]:

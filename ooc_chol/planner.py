@@ -159,7 +159,7 @@ def make_residue_plan(
         if grid.nb % TENSOR_MULTIPLE:
             raise ValueError(f"tile_size is {grid.nb}, but products through residues take multiples of {TENSOR_MULTIPLE}")
         workspace = kind.residue_workspace_bytes(problem.n, grid.nb)
-        rates = rates_at(grid)
+        rates = _of_moduli(rates_at(grid), moduli)
         shared = names[: grid.nt]
         best = best_layouts(grid, budget_bytes - workspace, moduli, len(shared), rates)
         if best:
@@ -167,6 +167,11 @@ def make_residue_plan(
     least = least_layout(grids[-1], moduli)
     needed = least.arena_bytes + kind.residue_workspace_bytes(problem.n, grids[-1].nb)
     raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, "give that much or more, or use fp64='native'")
+
+
+def _of_moduli(rates: Rates | None, moduli: int) -> Rates | None:
+    """``rates`` with those of residues for so many moduli."""
+    return rates if rates is None or rates.residue is None else replace(rates, residue=rates.residue.at(moduli))
 
 
 def _residue_plan(

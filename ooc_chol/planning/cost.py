@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from math import inf
 
 from ooc_chol.planning.program import Step, StepKind
-from ooc_chol.planning.residue_steps import LOWER_SHARE, Convert, Diagonal, Potrf, Product, Pull, Reconstruct, ResidueStep, Trsm
+from ooc_chol.planning.residue_steps import (
+    LOWER_SHARE,
+    Convert,
+    Fold,
+    Invert,
+    Potrf,
+    Product,
+    Pull,
+    Reconstruct,
+    ResidueStep,
+    Trsm,
+)
 from ooc_chol.tasks import TaskKind, flops
 from ooc_chol.tiling import TileGrid
 
@@ -26,6 +38,16 @@ class ResidueRates:
         Entries of a tile per second.
     pull : float
         Bytes per second copied from another device.
+
+    Raises
+    ------
+    ValueError
+        A rate is not more than zero.
+
+    Notes
+    -----
+    Products of all shapes are told by two numbers: a product of K columns takes ``2 K / product + 1 / accumulate`` seconds an
+    entry. They are those of a long and of a short product (:mod:`ooc_chol.rates.residues`).
     """
 
     moduli: int
@@ -34,6 +56,9 @@ class ResidueRates:
     convert: float
     reconstruct: float
     pull: float
+
+    def __post_init__(self) -> None:
+        _check_positive(self)
 
     def at(self, moduli: int) -> ResidueRates:
         """The same for another number of moduli: each costs its share."""
@@ -53,13 +78,21 @@ class Rates:
     potrf, trsm, syrk, gemm : float
         Flops per second of each kernel.
     source, fetch, write : float
-        Bytes per second read from A, read from the store of L, and written to it.
+        Bytes per second read from A, read from the store of L, and written to it: on GPUs while the link carries as much in the
+        other direction, as it does in a run.
     generate : float
         Entries per second of a tile function.
     launch : float
         Seconds between two operations of one stream.
     residue : ResidueRates or None
         Rates of products through residues; None where they were not measured.
+    invert : float
+        Entries per second of a diagonal tile that TRSM is prepared with; infinite where that was not measured.
+
+    Raises
+    ------
+    ValueError
+        A rate is not more than zero.
     """
 
     tile_size: int
@@ -73,11 +106,10 @@ class Rates:
     generate: float
     launch: float
     residue: ResidueRates | None = None
+    invert: float = inf
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            if entry.name != "residue" and not getattr(self, entry.name) > 0:
-                raise ValueError(f"rate {entry.name} is {getattr(self, entry.name)}, but a measured rate is more than zero")
+        _check_positive(self)
 
     def seconds(self, step: Step | ResidueStep, grid: TileGrid) -> float:
         """Predicted seconds of ``step`` on its stream.
@@ -90,7 +122,9 @@ class Rates:
         if isinstance(step, ResidueStep) and step.kind in (StepKind.COMPUTE, StepKind.PULL):
             return self.launch + self._residue_seconds(step, grid)
         if isinstance(step, Step) and step.task is not None:
-            return self.launch + flops(step.task, grid) / self._of_kernel(step.task.kind)
+            # The first TRSM of a column prepares the diagonal tile that POTRF made; that is counted with POTRF.
+            prepared = grid.entries(*step.tile) / self.invert if step.task.kind is TaskKind.POTRF else 0.0
+            return self.launch + prepared + flops(step.task, grid) / self._of_kernel(step.task.kind)
         if step.kind is StepKind.GENERATE:
             return self.launch + grid.entries(*step.tile) / self.generate
         if step.kind is StepKind.WRITE:
@@ -101,7 +135,7 @@ class Rates:
         """Share of the device's processors that a kernel keeps busy: what its flops would take of its time at GEMM's rate."""
         if isinstance(step, Step):
             return 1.0 if step.task is None else min(1.0, self._of_kernel(step.task.kind) / self.gemm)
-        kernel = {Potrf: TaskKind.POTRF, Trsm: TaskKind.TRSM}.get(type(step.operation))
+        kernel = {Potrf: TaskKind.POTRF, Invert: TaskKind.POTRF, Trsm: TaskKind.TRSM}.get(type(step.operation))
         return 1.0 if kernel is None else min(1.0, self._of_kernel(kernel) / self.gemm)
 
     def _residue_seconds(self, step: ResidueStep, grid: TileGrid) -> float:
@@ -109,20 +143,35 @@ class Rates:
         if self.residue is None:
             raise ValueError("no rates of residues are measured for this machine and tile size")
         rates, work = self.residue, step.operation
-        entries = grid.entries(*step.tile) if isinstance(work, Convert | Reconstruct | Diagonal | Potrf | Trsm) else 0
-        if isinstance(work, Product):
-            rows = grid.size(step.tile[0])
+        if isinstance(work, Product | Fold):
             columns = sum(grid.size(step.tile[1] + offset) for offset in range(work.n_columns))
-            share = LOWER_SHARE if work.lower else 1.0
-            return share * rows * columns * (2 * (work.stop - work.start) * grid.nb / rates.product + 1 / rates.accumulate)
+            return grid.size(step.tile[0]) * columns * _seconds_an_entry(work, rates, grid.nb)
         if isinstance(work, Pull):
             return step.nbytes / rates.pull
         if isinstance(work, Potrf):
             return step.flops / self.potrf
         if isinstance(work, Trsm):
             return step.flops / self.trsm
-        return entries / (rates.reconstruct if isinstance(work, Reconstruct) else rates.convert)
+        speeds = {Convert: rates.convert, Reconstruct: rates.reconstruct, Invert: self.invert}
+        speed = speeds.get(type(work), inf)  # what is left reads a diagonal
+        return grid.entries(*step.tile) / speed
 
     def _of_kernel(self, kind: TaskKind) -> float:
         """Flops per second of one kernel."""
         return {TaskKind.POTRF: self.potrf, TaskKind.TRSM: self.trsm, TaskKind.SYRK: self.syrk, TaskKind.GEMM: self.gemm}[kind]
+
+
+def _seconds_an_entry(work: Product | Fold, rates: ResidueRates, nb: int) -> float:
+    """Seconds for each entry of an accumulator; a fold reads and writes it as a product does."""
+    if isinstance(work, Fold):
+        return 1 / rates.accumulate
+    share = LOWER_SHARE if work.lower else 1.0
+    return share * (2 * (work.stop - work.start) * nb / rates.product + 1 / rates.accumulate)
+
+
+def _check_positive(rates: Rates | ResidueRates) -> None:
+    """Refuse rates that cannot have been measured."""
+    for entry in fields(rates):
+        value = getattr(rates, entry.name)
+        if entry.name != "residue" and not value > 0:
+            raise ValueError(f"rate {entry.name} is {value}, but a measured rate is more than zero")

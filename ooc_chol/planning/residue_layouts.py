@@ -19,7 +19,7 @@ ACCUMULATORS = (2, 3, 4)
 #: Least columns of an inverted tile kept: panels are not wider.
 MOST_WIDTH = 24
 #: Tiles that stream in ahead of their conversion, and tiles of rows that are being finished beside the panel's diagonal ones.
-TRANSIT, FINISHING_TILES = (4, 8, 16, 32), 8
+TRANSIT, FINISHING_TILES = (4, 8, 16, 32), 12
 #: Share of the entries' bytes that TRANSIT may take.
 TRANSIT_SHARE = 0.08
 #: What an H200 does, to compare layouts where nothing is measured; never shown.

@@ -108,6 +108,7 @@ class _DevicePlan:
         self.base = self.next_base = 0
         self.diagonal: dict[int, Place] = {}
         self.rows_finished = 0
+        self.unfinished: set[_Strip] = set()  # current chunk of rows that are swept
 
     def next_use(self, strip: _Strip) -> int:
         """The job after this one that uses ``strip``."""
@@ -154,6 +155,7 @@ class _DevicePlan:
         Strips are dropped early, those whose next use is farthest first, to keep :data:`STREAMING` slots free.
         """
         while len(self.loose) < STREAMING:
+            needed = needed | self.unfinished
             others = [strip for strip, slot in self.slot.items() if strip not in needed and self.home(strip) != slot]
             if not others:
                 break
@@ -169,6 +171,16 @@ class _DevicePlan:
         if self.home(strip) != slot:
             self.loose.append(slot)
         self.builder.vacate(Pool.STRIP)
+
+
+class _Swept(NamedTuple):
+    """A row after its long products: what is needed to finish it."""
+
+    device: _DevicePlan
+    row: int
+    columns: range
+    accumulator: Place
+    terms: int
 
 
 class ResidueScheduler:
@@ -233,12 +245,9 @@ class ResidueScheduler:
             following = self._panels[number + 1] if number + 1 < len(self._panels) else None
             for device in self._devices:
                 device.begin(panel, following)
-            for row in own:
-                self._run_job(self._owners[row], _Job(number, row))
+            self._run_jobs([(self._owners[row], _Job(number, row)) for row in own])
             for at, jobs in enumerate(self._jobs):
-                for job in jobs:
-                    if job.panel == number and job.row not in own:
-                        self._run_job(at, job)
+                self._run_jobs([(at, job) for job in jobs if job.panel == number and job.row not in own])
             for device in self._devices:
                 for place in device.diagonal.values():
                     device.builder.give(place)
@@ -276,18 +285,36 @@ class ResidueScheduler:
                     uses.setdefault(_Strip(row, chunk), []).append(at)
         return uses
 
-    def _run_job(self, number: int, job: _Job) -> None:
-        """One tile row of one panel: its long products, then its tiles made final one after the other."""
+    def _run_jobs(self, jobs: Sequence[tuple[int, _Job]]) -> None:
+        """Sweep each row before the one before it is finished: what a sweep fetches is enqueued while earlier rows are finished."""
+        swept: _Swept | None = None
+        for number, job in jobs:
+            latest = self._sweep_row(number, job)
+            if swept is not None:
+                self._finish_row(swept)
+            swept = latest
+        if swept is not None:
+            self._finish_row(swept)
+
+    def _sweep_row(self, number: int, job: _Job) -> _Swept:
+        """The long products of one tile row of one panel."""
         device, panel, row = self._devices[number], self._panels[job.panel], job.row
         device.now = self._jobs[number].index(job)
         columns = range(panel.k0, min(row + 1, panel.k0 + panel.width))
         accumulator = device.builder.take(Pool.ACCUMULATOR)
         terms = self._sweep(device, row, columns, accumulator)
+        device.unfinished.add(_Strip(row, panel.k0 // self._layout.chunk))
+        return _Swept(device, row, columns, accumulator, terms)
+
+    def _finish_row(self, swept: _Swept) -> None:
+        """The tiles of a row made final one after the other."""
+        device, row, columns = swept.device, swept.row, swept.columns
         stream = self._finishing[device.rows_finished % len(self._finishing)]
         device.rows_finished += 1
         for column in columns:
-            self._finish_tile(device, row, column, columns.start, accumulator, terms, stream)
-        device.builder.give(accumulator)
+            self._finish_tile(device, row, column, columns.start, swept.accumulator, swept.terms, stream)
+        device.unfinished.discard(_Strip(row, columns.start // self._layout.chunk))
+        device.builder.give(swept.accumulator)
 
     def _sweep(self, device: _DevicePlan, row: int, columns: range, accumulator: Place) -> int:
         """``S[row, c] = sum_k q_row,k q_ck`` over all k before the panel; returns the terms since the last fold."""

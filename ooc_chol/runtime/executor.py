@@ -120,7 +120,7 @@ class DeviceWorker:
             for kind in sorted({StreamKind.COMPUTE, *self._program.streams})
         }
         self._streams: list[AbstractStream] = [created.get(kind, created[StreamKind.COMPUTE]) for kind in StreamKind]
-        self._state = WorkerState(self._program, make_window(self._program, plan.grid, device.nominal_flops_per_second))
+        self._state = WorkerState(self._program, make_window(self._program, plan.grid, _nominal_rate(device, plan)))
         self._events: list[tuple[AbstractEvent, AbstractEvent]] = []
         self._resident: list[int] = []
         self.link_bytes = [0] * len(Link)
@@ -169,7 +169,7 @@ class DeviceWorker:
                     self._drain()
                 elif isinstance(action, Finish):
                     if not action.stopped:
-                        self._check_flags()
+                        self._check_flags(self._grid.nt)
                     return True
         return False
 
@@ -213,13 +213,14 @@ class DeviceWorker:
     def _after(self, position: int) -> None:
         """A watched step is complete: read the flags at pivots, tell the coordinating thread how far we are."""
         if self._program.steps[position].is_pivot:
-            self._check_flags()
+            self._check_flags(self._program.steps[position].tile[1] + 1)
         first, self._flops_reported_up_to = self._flops_reported_up_to + 1, max(position, self._flops_reported_up_to)
         done = sum(step.counted_flops(self._grid) for step in self._program.steps[first : position + 1])
         self._news.put(_News(self.number, False, None, done))
 
-    def _check_flags(self) -> None:
-        is_set = self.operations.is_flagged()
+    def _check_flags(self, columns: int) -> None:
+        """Fail if a flag is set that counts once the pivots of the first ``columns`` tile columns are taken."""
+        is_set = self.operations.is_flagged(columns)
         if (failure := self.device.failure()) is not None:
             raise failure  # asked after the flags were read: what was computed since the failure may have set them
         if is_set:
@@ -311,6 +312,11 @@ def execute(
     if errors:
         raise _verdict(workers, errors, plan.grid)
     return _summary(plan, workers, began)
+
+
+def _nominal_rate(device: AbstractDevice, plan: Plan) -> float:
+    """Upper estimate of the rate in flops per second; products through residues are twice as fast."""
+    return device.nominal_flops_per_second * (1 if plan.layout is None else 2)
 
 
 def _operations(

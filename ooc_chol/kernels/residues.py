@@ -63,9 +63,11 @@ class HostResidueKernels(AbstractResidueKernels):
         self._flagged = np.zeros(n, dtype=bool)
 
     def close(self) -> None:
-        """End the team's threads and release the rows' state."""
+        """End the team's threads and release the rows' state, but for which row is flagged: a run that failed asks that last."""
         self._team.close()
+        flagged = self._flagged
         self.open(0)
+        self._flagged = flagged
 
     def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
         """Exponents and limits of rows ``first, first + 1, ...`` from the diagonal of a square block of A."""

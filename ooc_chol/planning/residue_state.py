@@ -140,7 +140,10 @@ class ResidueState:
 
     def _fold(self, step: ResidueStep, work: Fold) -> None:
         for column in range(work.column, work.column + work.n_columns):
-            self.sums[work.accumulator, column].terms = self.layout.basis.moduli[0]
+            held = self.sums.get((work.accumulator, column))
+            if held is None:
+                raise ScheduleError(f"{step.label}: column {column} of accumulator {work.accumulator} holds nothing to fold")
+            held.terms = self.layout.basis.moduli[0]
 
     def _reconstruct(self, step: ResidueStep, work: Reconstruct) -> None:
         self._expect(step, work.place, step.tile, 0)

@@ -45,10 +45,19 @@ class AbstractOperations(ABC):
         """Smallest matrix row whose squares exceed its diagonal entry of A, as of the last copy of flags; None without one."""
         return None
 
-    def is_flagged(self) -> bool:
-        """Whether any failure flag is set."""
+    def flagged_row_is_due(self, columns: int) -> bool:
+        """Whether the pivot of :meth:`flagged_row` is this device's and in the first ``columns`` tile columns."""
+        return False
+
+    def is_flagged(self, columns: int) -> bool:
+        """Whether the run must end, once the pivots of this device's first ``columns`` tile columns are taken.
+
+        Notes
+        -----
+        A flagged row does not end it at once: a smaller minor may fail, which that row has no part in, and is to be named.
+        """
         is_set = self.flags.nonfinite() is not None or self.flags.failed_pivot() is not None
-        return is_set or self.flagged_row() is not None
+        return is_set or self.flagged_row_is_due(columns)
 
 
 class TileOperations(AbstractOperations):

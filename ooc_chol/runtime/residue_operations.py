@@ -73,6 +73,7 @@ class ResidueOperations(AbstractOperations):
         assert isinstance(program, ResidueProgram)
         layout = program.layout
         self._device, self._grid, self._layout = device, plan.grid, layout
+        self._number, self._owners = number, plan.owners
         self._source, self._store, self._others = source, store, others
         self._source_itemsize = source.source.bytes_per_entry
         self._arena = device.allocate(layout.tiles + layout.transit, layout.tile_bytes, layout.nb, arrays_of(layout))
@@ -104,6 +105,11 @@ class ResidueOperations(AbstractOperations):
     def flagged_row(self) -> int | None:
         """Smallest flagged matrix row, as of the last copy of flags."""
         return self._residues.flagged_row()
+
+    def flagged_row_is_due(self, columns: int) -> bool:
+        """Whether the pivot of the flagged row is this device's, and has been taken with all before it."""
+        row = self.flagged_row()
+        return row is not None and row // self._grid.nb < columns and self._owners[row // self._grid.nb] == self._number
 
     def perform(self, step: ResidueStep, stream: AbstractStream) -> int:
         """The operation of ``step``, once its slots are seen to hold what it needs."""

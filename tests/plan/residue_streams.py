@@ -1,0 +1,254 @@
+"""Streams in any order, for programs through residues: what each operation reads and writes, derived from the operation alone.
+
+An operation takes time: between its start and its end anything else that may run does. Everything that it uses must hold the
+right value from its start to its end: tiles, each tile column of each strip, each tile column of each accumulator with the range
+of K that it sums, inverses, the exponents of rows, their running sums, and the store.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from ooc_chol.planning.program import StepKind
+from ooc_chol.planning.residue_steps import (
+    STEP,
+    Convert,
+    Diagonal,
+    Fold,
+    Invert,
+    Load,
+    Place,
+    Pool,
+    Potrf,
+    Product,
+    Pull,
+    Reconstruct,
+    ResidueProgram,
+    ResidueStep,
+    Store,
+    Trsm,
+)
+from ooc_chol.residues import MOST_TERMS
+from ooc_chol.tiling import TileGrid
+from tests.plan.streams import RaceError
+
+Spot: TypeAlias = tuple[Any, ...]
+
+#: A tile on its way: as in A, with all updates, and as in L.
+OF_A, UPDATED, OF_L = "A", "updated", "L"
+
+
+class Write(NamedTuple):
+    """A change of what ``spot`` holds; ``before`` is what must be there, None if that does not matter."""
+
+    spot: Spot
+    before: Any
+    after: Any
+
+
+@dataclass
+class Uses:
+    """What a step reads, with the value that must be there, and what it changes."""
+
+    reads: list[tuple[Spot, Any]]
+    writes: list[Write]
+
+
+@dataclass
+class _Lane:
+    """One stream of one device: its steps, the next one last; ``uses`` of the one that runs."""
+
+    device: int
+    queue: list[int]
+    uses: Uses | None = None
+
+
+class ResidueReplay:
+    """Runs the programs of all devices, one start or one end at a time; checks every value that a step sees.
+
+    L lies over A, as with ``overwrite=True``: a tile of A is gone once that of L is written.
+    """
+
+    def __init__(self, programs: Sequence[ResidueProgram], grid: TileGrid) -> None:
+        self._programs = programs
+        self._grid = grid
+        self.held: dict[Spot, Any] = {("store", i, j): OF_A for i, j in grid.tiles()}
+        self.writes_of_store: list[Spot] = []
+        self._readers: dict[Spot, int] = {}
+        self._writers: set[Spot] = set()
+        self._done: list[set[int]] = [set() for _ in programs]
+        self._lanes = [
+            _Lane(device, [at for at, step in enumerate(program.steps) if step.stream is stream][::-1])
+            for device, program in enumerate(programs)
+            for stream in program.streams
+        ]
+
+    def run(self, eagerness: Sequence[float], seed: int) -> None:
+        """Run to the end; the larger a lane's number, the sooner it moves. Raises RaceError."""
+        chance = random.Random(seed)
+        while movable := [at for at, lane in enumerate(self._lanes) if lane.uses is not None or self._may_start(lane)]:
+            chosen = chance.choices(movable, [eagerness[at % len(eagerness)] for at in movable])[0]
+            self._move(self._lanes[chosen])
+        if left := sum(len(lane.queue) for lane in self._lanes):
+            raise RaceError(f"{left} steps never run")
+
+    def _may_start(self, lane: _Lane) -> bool:
+        if not lane.queue:
+            return False
+        step = self._programs[lane.device].steps[lane.queue[-1]]
+        return self._done[lane.device].issuperset(step.waits) and all(self._has_come(key) for key in step.awaits)
+
+    def _has_come(self, key: Any) -> bool:
+        if key.name == STEP:
+            device, position = key.coords
+            if not self._programs[device].steps[position].announced:
+                raise RaceError(f"{key} is awaited, but will not be announced")
+            return position in self._done[device]
+        return bool(self.held.get(("store", *key.coords)) == OF_L) and ("store", *key.coords) not in self._writers
+
+    def _move(self, lane: _Lane) -> None:
+        """Start the next step of the lane, or end the one that runs."""
+        step = self._programs[lane.device].steps[lane.queue[-1]]
+        if lane.uses is None:
+            lane.uses = self._uses(lane.device, step)
+            self._begin(step, lane.uses)
+            return
+        for spot, _ in lane.uses.reads:
+            self._readers[spot] -= 1
+        for spot, _, after in lane.uses.writes:
+            self._writers.discard(spot)
+            self.held[spot] = after
+        lane.uses = None
+        self._done[lane.device].add(lane.queue.pop())
+
+    def _begin(self, step: ResidueStep, uses: Uses) -> None:
+        for spot, _, _ in uses.writes:
+            if self._readers.get(spot) or spot in self._writers:
+                raise RaceError(f"{step.label} writes {spot} while it is in use")
+        needed = [*uses.reads, *((spot, before) for spot, before, _ in uses.writes if before is not None)]
+        for spot, value in needed:
+            if spot in self._writers or self.held.get(spot) != value:
+                raise RaceError(f"{step.label} finds {self.held.get(spot)} in {spot}, or it is being written; needed: {value}")
+        for spot, _ in uses.reads:
+            self._readers[spot] = self._readers.get(spot, 0) + 1
+        self._writers.update(spot for spot, _, _ in uses.writes)
+        self.writes_of_store += [spot for spot, _, _ in uses.writes if spot[0] == "store"]
+
+    # what operations use
+
+    def _uses(self, device: int, step: ResidueStep) -> Uses:
+        derive: dict[type, Callable[[int, ResidueStep, Any], Uses]] = {
+            Load: self._load,
+            Store: self._store,
+            Diagonal: self._diagonal,
+            Convert: self._convert,
+            Product: self._product,
+            Fold: self._fold,
+            Reconstruct: self._reconstruct,
+            Potrf: self._potrf,
+            Invert: self._invert,
+            Trsm: self._trsm,
+            Pull: self._pull,
+        }
+        return derive[type(step.operation)](device, step, step.operation)
+
+    def _load(self, device: int, step: ResidueStep, work: Load) -> Uses:
+        stage = OF_L if step.version else OF_A
+        reads = [] if step.kind is StepKind.GENERATE else [(("store", *step.tile), stage)]
+        return Uses(reads, [Write(tile_at(device, work.place), None, (*step.tile, stage))])
+
+    def _store(self, device: int, step: ResidueStep, work: Store) -> Uses:
+        return Uses([(tile_at(device, work.place), (*step.tile, OF_L))], [Write(("store", *step.tile), OF_A, OF_L)])
+
+    def _diagonal(self, device: int, step: ResidueStep, work: Diagonal) -> Uses:
+        row = step.tile[0]
+        return Uses([(tile_at(device, work.place), (row, row, OF_A))], [Write(("exponents", device, row), None, True)])
+
+    def _convert(self, device: int, step: ResidueStep, work: Convert) -> Uses:
+        row, column = step.tile
+        reads = [(tile_at(device, work.place), (row, column, OF_L)), (("exponents", device, row), True)]
+        writes = [Write(("strip", device, work.strip, work.column), None, (row, column))]
+        if work.is_first:  # the squares are summed by ascending columns
+            self.held.setdefault(("norms", device, row), 0)
+            writes.append(Write(("norms", device, row), column, column + 1))
+        return Uses(reads, writes)
+
+    def _product(self, device: int, step: ResidueStep, work: Product) -> Uses:
+        row, first = step.tile
+        columns = range(first, first + work.n_columns)
+        if work.lower != (row in columns) or (work.lower and work.n_columns > 1):
+            raise RaceError(f"{step.label} is {'' if work.lower else 'not '}lower")
+        k0 = self.held.get(("strip", device, work.left, work.start), (row, -1))[1]
+        ks = {at: k0 + at - work.start for at in range(work.start, work.stop)}
+        reads = {("strip", device, work.left, at): (row, k) for at, k in ks.items()}
+        for offset, column in enumerate(columns):
+            reads |= {("strip", device, work.right + offset, at): (column, k) for at, k in ks.items()}
+        return Uses(list(reads.items()), [self._sum(device, work, row, first, offset, k0) for offset in range(work.n_columns)])
+
+    def _sum(self, device: int, work: Product, row: int, first: int, offset: int, k0: int) -> Write:
+        """One tile column of an accumulator: its tile, where its range of K ends, terms since it was folded."""
+        spot, column = ("sum", device, work.accumulator, work.column + offset), first + offset
+        terms = self.held[spot][3] if work.accumulates and spot in self.held else 0
+        if not work.accumulates and k0:
+            raise RaceError(f"the sum of ({row}, {column}) starts at tile column {k0} of K")
+        more = terms + (work.stop - work.start) * self._grid.nb
+        if more > MOST_TERMS:
+            raise RaceError(f"the sum of ({row}, {column}) has {more} terms")
+        before = (row, column, k0, terms) if work.accumulates else None
+        return Write(spot, before, (row, column, k0 + work.stop - work.start, more))
+
+    def _fold(self, device: int, step: ResidueStep, work: Fold) -> Uses:
+        row, first = step.tile
+        writes = []
+        for offset in range(work.n_columns):
+            spot = ("sum", device, work.accumulator, work.column + offset)
+            held = self.held.get(spot, (None,) * 4)
+            if held[:2] != (row, first + offset):
+                raise RaceError(f"{step.label} finds {held} in {spot}")
+            writes.append(Write(spot, held, (*held[:3], 0)))
+        return Uses([], writes)
+
+    def _reconstruct(self, device: int, step: ResidueStep, work: Reconstruct) -> Uses:
+        row, column = step.tile
+        spot = ("sum", device, work.accumulator, work.column)
+        total = (row, column, column, self.held.get(spot, (0, 0, 0, 0))[3])
+        reads = [(spot, total), *((("exponents", device, index), True) for index in {row, column})]
+        return Uses(reads, [Write(tile_at(device, work.place), (row, column, OF_A), (row, column, UPDATED))])
+
+    def _potrf(self, device: int, step: ResidueStep, work: Potrf) -> Uses:
+        return Uses([], [_finished(device, step, work.place)])
+
+    def _invert(self, device: int, step: ResidueStep, work: Invert) -> Uses:
+        column = step.tile[1]
+        return Uses(
+            [(tile_at(device, work.place), (column, column, OF_L))], [Write(("inverse", device, work.slot), None, column)]
+        )
+
+    def _trsm(self, device: int, step: ResidueStep, work: Trsm) -> Uses:
+        column = step.tile[1]
+        reads = [(tile_at(device, work.diagonal), (column, column, OF_L)), (("inverse", device, work.slot), column)]
+        return Uses(reads, [_finished(device, step, work.place)])
+
+    def _pull(self, device: int, step: ResidueStep, work: Pull) -> Uses:
+        if work.source.pool is not Pool.STRIP:
+            value = (*step.tile, OF_L)
+            return Uses([(tile_at(work.device, work.source), value)], [Write(tile_at(device, work.place), None, value)])
+        row, chunk = step.tile
+        base = chunk * self._programs[device].layout.chunk
+        values = {at: (row, base + at) for at in range(work.start, work.stop)}
+        reads = [(("strip", work.device, work.source.slot, at), value) for at, value in values.items()]
+        return Uses(reads, [Write(("strip", device, work.place.slot, at), None, value) for at, value in values.items()])
+
+
+def tile_at(device: int, place: Place) -> Spot:
+    """A slot of FP64 tiles."""
+    return "tile", device, place.pool, place.slot
+
+
+def _finished(device: int, step: ResidueStep, place: Place) -> Write:
+    """A tile with all its updates becomes one of L; the first column has none."""
+    before = UPDATED if step.tile[1] else OF_A
+    return Write(tile_at(device, place), (*step.tile, before), (*step.tile, OF_L))

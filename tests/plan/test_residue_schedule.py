@@ -1,0 +1,443 @@
+"""Programs through residues: what ``waits`` promise on one device and several, memory, flops, bytes, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ooc_chol as oc
+from ooc_chol.errors import BudgetError, ScheduleError
+from ooc_chol.planning import residue_schedule, residue_state
+from ooc_chol.planning.program import Link, StepKind, StreamKind
+from ooc_chol.planning.residue_layouts import least_layout, residue_layouts
+from ooc_chol.planning.residue_steps import (
+    Convert,
+    Diagonal,
+    Fold,
+    Invert,
+    Load,
+    Place,
+    Pool,
+    Potrf,
+    Product,
+    Pull,
+    Reconstruct,
+    ResidueProgram,
+    ResidueStep,
+    Store,
+    Trsm,
+)
+from ooc_chol.planning.simulate import simulate
+from ooc_chol.residues import MOST_ROWS, MOST_TERMS
+from ooc_chol.tasks import Task, TaskKind, finish, flops, update
+from ooc_chol.tiling import TileGrid
+from tests.plan import residue_streams
+from tests.plan.residue_problems import ResidueProblem, changed, make_problem, residue_problems, with_steps
+from tests.plan.residue_streams import OF_L, ResidueReplay
+from tests.plan.streams import RaceError
+
+#: From a stream that hardly ever moves to one that always moves first.
+EAGERNESS = st.lists(st.sampled_from([1e-6, 1e-2, 1.0, 1e3]), min_size=27, max_size=27)
+SEEDS = st.integers(0, 2**32 - 1)
+OWNERS = (0, 1, 1, 0, 0, 1, 1, 0)
+
+
+def tasks_of(grid: TileGrid) -> list[Task]:
+    """Every task of the factorization."""
+    return [task for i, j in grid.tiles() for task in (*(update(i, j, k) for k in range(j)), finish(i, j))]
+
+
+def replayed(programs, grid: TileGrid, eagerness=(1.0,), seed: int = 0) -> ResidueReplay:
+    """The replay after its run; L must be complete, and the squares of each row summed once."""
+    replay = ResidueReplay(programs, grid)
+    replay.run(eagerness, seed)
+    assert {spot: value for spot, value in replay.held.items() if spot[0] == "store"} == {
+        ("store", i, j): OF_L for i, j in grid.tiles()
+    }
+    assert Counter(replay.writes_of_store) == Counter(("store", i, j) for i, j in grid.tiles())
+    norms = [(spot[2], value) for spot, value in replay.held.items() if spot[0] == "norms"]
+    assert sorted(norms) == [(row, row) for row in range(1, grid.nt)]
+    return replay
+
+
+# what `waits` and `awaits` promise
+
+
+@given(problem=residue_problems(), eagerness=EAGERNESS, seed=SEEDS)
+@settings(max_examples=150)
+def test_waits_are_enough_for_any_interleaving_of_the_streams(problem, eagerness, seed):
+    programs = problem.programs()
+    simulate(programs, problem.grid, None)
+    replayed(programs, problem.grid, eagerness, seed)
+
+
+@pytest.mark.parametrize("late", StreamKind)
+@given(problem=residue_problems())
+@settings(max_examples=15)
+def test_waits_are_enough_when_one_stream_of_one_device_hardly_moves(late, problem):
+    programs = problem.programs()
+    lanes = [(device, stream) for device, program in enumerate(programs) for stream in program.streams]
+    for slow in range(2):
+        replayed(programs, problem.grid, [1e-9 if lane == (slow, late) else 1.0 for lane in lanes])
+
+
+def without(programs, stream: StreamKind, other: StreamKind) -> list[ResidueProgram]:
+    """The programs, whose steps on ``stream`` do not wait on ``other``."""
+    weaker = []
+    for program in programs:
+        steps = program.steps
+        weaker.append(
+            with_steps(
+                program,
+                [
+                    step._replace(
+                        waits=tuple(at for at in step.waits if step.stream is not stream or steps[at].stream is not other)
+                    )
+                    for step in steps
+                ],
+            )
+        )
+    return weaker
+
+
+@pytest.mark.parametrize(
+    ("stream", "other"),
+    [
+        (StreamKind.COPY_IN, StreamKind.CONVERT),  # a slot in transit is filled again while its tile is converted
+        (StreamKind.CONVERT, StreamKind.COPY_IN),  # a tile is converted before it is there
+        (StreamKind.CONVERT, StreamKind.COMPUTE),  # a strip is overwritten while a product reads it
+        (StreamKind.COMPUTE, StreamKind.CONVERT),  # a product reads a strip before it is filled
+        (StreamKind.CONVERT, StreamKind.SOURCE),  # exponents of a diagonal tile that is not there
+        (StreamKind.SOURCE, StreamKind.CONVERT),
+        (StreamKind.FINISH, StreamKind.COMPUTE),  # a tile is reconstructed before its sums are complete
+        (StreamKind.FINISH, StreamKind.SOURCE),  # ... or before it is there
+        (StreamKind.FINISH_1, StreamKind.FINISH),  # TRSM before POTRF
+        (StreamKind.COMPUTE, StreamKind.FINISH),  # an accumulator is overwritten before it is reconstructed
+        (StreamKind.COPY_OUT, StreamKind.FINISH),  # a tile is written before it is final
+        (StreamKind.SOURCE, StreamKind.COPY_OUT),  # a slot is filled again before its tile is written
+        (StreamKind.COMPUTE, StreamKind.PEER),
+    ],
+)
+def test_each_kind_of_wait_is_needed(stream, other):
+    for owners in ((0,) * 8, OWNERS):
+        problem = make_problem(8, owners=owners, chunk=2, width=2)
+        programs = problem.programs()
+        weaker = without(programs, stream, other)
+        lanes = [lane for program in programs for lane in program.streams]
+        eagerness = [1e-9 if lane is other else 1.0 for lane in lanes]
+        replayed(programs, problem.grid, eagerness)
+        if weaker != list(programs):
+            with pytest.raises(RaceError):
+                replayed(weaker, problem.grid, eagerness)
+            return
+    pytest.fail("no program has such a wait")
+
+
+@pytest.mark.parametrize("kind", [Load, Pull, Store, Convert])
+def test_each_kind_of_await_is_needed(kind):
+    problem = make_problem(8, owners=OWNERS, chunk=2, width=2)
+    programs = problem.programs()
+    assert any(isinstance(step.operation, kind) and step.awaits for program in programs for step in program.steps)
+    weaker = [
+        with_steps(
+            program, [step._replace(awaits=() if isinstance(step.operation, kind) else step.awaits) for step in program.steps]
+        )
+        for program in programs
+    ]
+    lanes = [device for device, program in enumerate(programs) for _ in program.streams]
+    replayed(programs, problem.grid)
+    with pytest.raises(RaceError):
+        for fast in (0, 1):
+            for seed in range(20):
+                replayed(weaker, problem.grid, [1e3 if device == fast else 1e-3 for device in lanes], seed)
+
+
+@given(residue_problems())
+def test_waits_name_earlier_steps_on_other_streams_and_none_twice(problem):
+    for program in problem.programs():
+        last = dict.fromkeys(((stream, other) for stream in StreamKind for other in StreamKind), -1)
+        for position, step in enumerate(program.steps):
+            for earlier in step.waits:
+                other = program.steps[earlier].stream
+                assert last[step.stream, other] < earlier < position
+                assert other is not step.stream
+                last[step.stream, other] = earlier
+
+
+@given(residue_problems())
+def test_not_beside_every_kernel_is_on_the_compute_stream(problem):
+    for program in replace(problem, beside=False).programs():
+        kernels = {step.stream for step in program.steps if step.kind is StepKind.COMPUTE}
+        generations = {step.stream for step in program.steps if step.kind is StepKind.GENERATE}
+        assert kernels - {StreamKind.PEER} == {StreamKind.COMPUTE} and generations <= {StreamKind.COMPUTE}
+
+
+# work, bytes, memory
+
+
+@given(residue_problems())
+def test_counted_flops_are_those_of_the_tasks(problem):
+    programs = problem.programs()
+    assert sum(program.flops for program in programs) == sum(flops(task, problem.grid) for task in tasks_of(problem.grid))
+    for program in programs:
+        assert program.flops == sum(step.counted_flops(problem.grid) for step in program.steps)
+
+
+@given(residue_problems())
+def test_every_tile_is_made_by_the_owner_of_its_row_and_written_once(problem):
+    programs, written = problem.programs(), []
+    for device, program in enumerate(programs):
+        for step in program.steps:
+            if isinstance(step.operation, Potrf | Trsm | Reconstruct | Store):
+                assert problem.owners[step.tile[0]] == device
+            if isinstance(step.operation, Convert) and step.operation.is_first:
+                assert problem.owners[step.tile[0]] == device
+        written += [step.tile for step in program.steps if step.kind is StepKind.WRITE]
+    assert sorted(written) == sorted(problem.grid.tiles())
+
+
+@given(residue_problems())
+def test_bytes_per_link(problem):
+    grid, programs = problem.grid, problem.programs()
+    triangle = sum(grid.entries(i, j) for i, j in grid.tiles())
+    diagonal = sum(grid.entries(i, i) for i in range(grid.nt))
+    total = [sum(program.link_bytes()[link] for program in programs) for link in Link]
+    assert total[Link.SOURCE] == (problem.source_itemsize or 0) * (triangle + len(programs) * diagonal)
+    assert total[Link.WRITE] == 8 * triangle
+    assert total[Link.PEER] == 0 or (problem.pulls and len(programs) > 1)
+    moved = [step.nbytes for program in programs for step in program.steps if step.kind is StepKind.PULL]
+    assert total[Link.PEER] == sum(moved)
+
+
+@given(residue_problems())
+def test_slots_in_use_never_exceed_the_arena(problem):
+    for program in problem.programs():
+        assert program.peak_bytes == max(step.resident for step in program.steps) <= program.layout.arena_bytes
+        assert min(step.resident for step in program.steps) >= 0
+
+
+@given(
+    n=st.integers(1, 400),
+    nb=st.sampled_from([16, 32, 48]),
+    devices=st.integers(1, 3),
+    moduli=st.integers(4, 16),
+    extra=st.floats(1.0, 30.0),
+)
+def test_a_plan_stays_in_its_budget_and_the_budget_that_an_error_names_suffices(n, nb, devices, moduli, extra):
+    options = {"tile_size": nb, "devices": devices, "fp64": "residue", "moduli": moduli}
+    with pytest.raises(BudgetError, match="give that much or more") as caught:
+        oc.plan(n, memory_budget=100, **options)
+    assert caught.value.budget_bytes == 100
+    for budget in (caught.value.needed_bytes, int(extra * caught.value.needed_bytes)):
+        plan = oc.plan(n, memory_budget=budget, **options)
+        assert plan.engine == "residue" and plan.moduli == moduli
+        for program, share in zip(plan.programs, plan.budgets, strict=True):
+            assert program.layout.arena_bytes + share.workspace_bytes <= budget
+        assert plan.peak_bytes <= budget
+        assert plan.flops == sum(flops(task, plan.grid) for task in tasks_of(plan.grid))
+    with pytest.raises(BudgetError):
+        oc.plan(n, memory_budget=caught.value.needed_bytes - 1, **options)
+
+
+@given(nt=st.integers(1, 40), nb=st.sampled_from([16, 256, 2048, 8192]), moduli=st.integers(4, 16), share=st.floats(0.3, 4.0))
+def test_every_layout_fits_its_bytes_and_none_needs_less_than_the_least(nt, nb, moduli, share):
+    grid = TileGrid(nt * nb, nb)
+    least = least_layout(grid, moduli).arena_bytes
+    nbytes = int(share * least)
+    layouts = list(residue_layouts(grid, nbytes, moduli))
+    assert bool(layouts) == (nbytes >= least)
+    assert all(least <= layout.arena_bytes <= nbytes for layout in layouts)
+    assert len(set(layouts)) == len(layouts)
+
+
+# folds
+
+
+@pytest.mark.parametrize(("columns", "n_folds"), [(1, 0), (2, 1)])
+def test_sums_of_more_terms_than_int32_holds_are_folded(columns, n_folds):
+    nb = MOST_TERMS // 4
+    problem = make_problem(4 + columns, nb=nb, chunk=1, width=1, more=2)
+    programs = problem.programs()
+    simulate(programs, problem.grid, None)
+    replayed(programs, problem.grid)
+    folds = [step for program in programs for step in program.steps if isinstance(step.operation, Fold)]
+    assert len(folds) == n_folds
+
+
+@given(problem=residue_problems(), most=st.integers(0, 9), seed=SEEDS)
+def test_sums_are_folded_in_time_wherever_the_limit_is(problem, most, seed):
+    longest = problem.layout.chunk * problem.grid.nb
+    limit = longest + most + problem.layout.basis.moduli[0]  # what a fold leaves counts as so many terms
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (residue_schedule, residue_state, residue_streams):
+            patch.setattr(module, "MOST_TERMS", limit)
+        programs = problem.programs()
+        simulate(programs, problem.grid, None)
+        replayed(programs, problem.grid, (1.0, 1e-3), seed)
+
+
+def test_a_plan_of_more_columns_than_int32_sums_takes():
+    plan = oc.plan(MOST_TERMS + 4 * 8192, tile_size=8192, devices=["cuda:0", "cuda:1"], memory_budget="60 GiB", fp64="residue")
+    steps = [step for program in plan.programs for step in program.steps]
+    folded = {step.tile for step in steps if isinstance(step.operation, Fold)}
+    assert folded
+    assert all(column * 8192 > MOST_TERMS - 8192 * plan.layout.chunk for _, column in folded)
+    assert plan.moduli == 13
+
+
+def test_too_many_rows_and_tiles_of_the_wrong_order_are_refused():
+    options = {"devices": "cuda:0", "memory_budget": "100 GiB", "fp64": "residue"}
+    with pytest.raises(ValueError, match=f"n is {MOST_ROWS + 1}, but residues have room for .* fp64='native'"):
+        oc.plan(MOST_ROWS + 1, tile_size=4096, **options)
+    with pytest.raises(ValueError, match="tile_size is 1000, but products through residues take multiples of 16"):
+        oc.plan(4000, tile_size=1000, **options)
+    with pytest.raises(ValueError, match="policy 'v3' orders tiles of native FP64"):
+        oc.plan(4000, tile_size=256, policy="v3", **options)
+    for moduli in (3, 17):
+        with pytest.raises(ValueError, match=f"moduli is {moduli}, but from 4 to 16"):
+            oc.plan(4000, moduli=moduli, **options)
+
+
+# programs that are refused
+
+
+def first(program: ResidueProgram, kind: type, *, where=lambda step: True) -> int:
+    """Position of the first step of one kind."""
+    return next(at for at, step in enumerate(program.steps) if isinstance(step.operation, kind) and where(step))
+
+
+def refused(problem: ResidueProblem, programs, match: str) -> None:
+    """The simulator refuses ``programs`` with a text that says where."""
+    simulate(problem.programs(), problem.grid, None)
+    with pytest.raises(ScheduleError, match=match):
+        simulate(programs, problem.grid, None)
+
+
+PROBLEM = make_problem(6, chunk=2, width=2, more=1)
+
+
+def with_operation(position: int, **what) -> list[ResidueProgram]:
+    """The program of PROBLEM, other facts in the operation of one step."""
+    (program,) = PROBLEM.programs()
+    return [changed(program, position, operation=program.steps[position].operation._replace(**what))]
+
+
+def test_products_in_another_order_are_refused():
+    (program,) = PROBLEM.programs()
+    row = 5
+    at = [p for p, step in enumerate(program.steps) if isinstance(step.operation, Product) and step.tile == (row, 4)]
+    steps = list(program.steps)
+    steps[at[0]], steps[at[1]] = (steps[at[1]]._replace(waits=()), steps[at[0]]._replace(waits=()))
+    refused(PROBLEM, [with_steps(program, steps)], r"product \(5, 4\)")
+
+
+def test_a_product_with_a_strip_of_another_row_is_refused():
+    (program,) = PROBLEM.programs()
+    position = first(program, Product, where=lambda step: step.tile[0] > step.tile[1] + 1 and step.operation.n_columns > 1)
+    work = program.steps[position].operation
+    refused(
+        PROBLEM, with_operation(position, left=work.right), r"product \(\d, \d\).* reads 2 tile columns of row \d in strip slot"
+    )
+    refused(
+        PROBLEM, with_operation(position, right=work.right + 1), r"product \(\d, \d\).* reads 2 tile columns of row \d in strip"
+    )
+    refused(PROBLEM, with_operation(position, stop=work.stop + 1), r"product \(\d, \d\).* reads 3 tile columns of row \d")
+    refused(
+        PROBLEM, with_operation(position, start=work.start + 1), r"product \(\d, \d\).* adds tile columns 1:2 of K to \(\d, \d\)"
+    )
+
+
+def test_a_product_that_comes_twice_or_forgets_what_was_summed_is_refused():
+    (program,) = PROBLEM.programs()
+    position = first(program, Product, where=lambda step: step.operation.accumulates)
+    refused(
+        PROBLEM, with_operation(position, accumulates=False), r"product \(\d, \d\).* adds tile columns 2:\d of K .* holds _Sum"
+    )
+    steps = [*program.steps[: position + 1], *(step._replace(waits=()) for step in program.steps[position:])]
+    refused(PROBLEM, [with_steps(program, steps)], r"product \(\d, \d\).* adds tile columns")
+
+
+def test_a_missing_fold_is_refused():
+    problem = make_problem(6, nb=MOST_TERMS // 4, chunk=1, width=1, more=2)
+    (program,) = problem.programs()
+    steps = [step._replace(waits=()) for step in program.steps if not isinstance(step.operation, Fold)]
+    refused(problem, [with_steps(program, steps)], r"product \(5, 5\).*: 163840 products in one int32 may overflow; fold before")
+
+
+def test_a_tile_of_k_that_no_sum_holds_is_refused():
+    problem = make_problem(2, nb=2 * MOST_TERMS, chunk=1, width=1, more=2)
+    with pytest.raises(ScheduleError, match=r"fold \(1, 1\): column 0 of accumulator . holds nothing to fold"):
+        simulate(problem.programs(), problem.grid, None)
+
+
+def test_wrong_places_are_refused():
+    (program,) = PROBLEM.programs()
+    convert = first(program, Convert)
+    refused(PROBLEM, with_operation(convert, column=1), r"convert \(1, 0\) goes to tile column 1 of a strip, but belongs to 0")
+    refused(PROBLEM, with_operation(convert, strip=99), r"convert \(1, 0\): there is no slot 99 of STRIP")
+    for kind, text in ((Load, "load|fetch"), (Potrf, "potrf"), (Trsm, "trsm"), (Store, "write"), (Reconstruct, "reconstruct")):
+        refused(PROBLEM, with_operation(first(program, kind), place=Place(Pool.TILE, 77)), rf"{text}.*(there is no slot|TILE) 77")
+    trsm = first(program, Trsm)
+    refused(PROBLEM, with_operation(trsm, slot=5), r"trsm \(1, 0\): inverse 5 belongs to column None")
+    refused(PROBLEM, with_operation(trsm, diagonal=Place(Pool.TILE, 77)), r"trsm \(1, 0\): TILE 77 holds None")
+
+
+def test_waits_on_later_steps_and_awaits_of_nothing_are_refused():
+    (program,) = PROBLEM.programs()
+    refused(PROBLEM, [changed(program, 5, waits=(9,))], "waits on step 9, which is enqueued after it")
+    problem = make_problem(6, owners=OWNERS[:6], chunk=2, width=2)
+    one, two = problem.programs()
+    silent = with_steps(two, [step._replace(announced=False) for step in two.steps])
+    refused(problem, [one, silent], r"the plan blocks: device 0 waits at step \d+ .* for .*, which is never written")
+
+
+def test_a_pull_of_a_strip_that_is_not_there_is_refused():
+    problem = make_problem(6, owners=OWNERS[:6], chunk=2, width=2)
+    programs = problem.programs()
+    for device, program in enumerate(programs):
+        pulls = [at for at, step in enumerate(program.steps) if isinstance(step.operation, Pull) and step.kind is StepKind.PULL]
+        for at in pulls:
+            work = program.steps[at].operation
+            wrong = list(programs)
+            far = Place(work.source.pool, 98)
+            wrong[device] = changed(program, at, operation=work._replace(source=far))
+            refused(problem, wrong, r"pull \(\d, \d\)(: TILE 98 holds None| of strip .*: the source holds None)")
+    assert pulls
+
+
+def is_idle(step: ResidueStep) -> bool:
+    """Whether nothing needs the step: row 0 has no products, and a negative entry on its diagonal is met by its pivot."""
+    return isinstance(step.operation, Diagonal) and step.tile == (0, 0)
+
+
+@given(data=st.data(), problem=residue_problems(most_devices=1))
+def test_any_dropped_step_is_found(data, problem):
+    (program,) = problem.programs()
+    if problem.grid.nt == 1:  # nothing is converted, and exponents are for nothing
+        return
+    position = data.draw(st.integers(0, len(program.steps) - 1).filter(lambda at: not is_idle(program.steps[at])))
+    steps = [step._replace(waits=()) for step in program.steps]  # later positions move
+    del steps[position]
+    with pytest.raises(ScheduleError):
+        simulate([with_steps(program, steps)], problem.grid, None)
+
+
+@given(residue_problems())
+def test_steps_are_named_for_traces_and_every_task_has_its_steps(problem):
+    programs = problem.programs()
+    steps = [step for program in programs for step in program.steps]
+    count = Counter(type(step.operation) for step in steps)
+    nt = problem.grid.nt
+    assert count[Potrf] == nt and count[Trsm] == nt * (nt - 1) // 2 and count[Diagonal] == nt * len(programs)
+    assert count[Reconstruct] == count[Potrf] + count[Trsm] - nt  # none in the first column
+    assert count[Invert] >= nt - 1
+    for step in steps:
+        assert f"({step.tile[0]}, {step.tile[1]})" in step.label
+        assert step.is_pivot == isinstance(step.operation, Potrf)
+    assert sum(step.flops for step in steps if isinstance(step.operation, Trsm)) == sum(
+        flops(task, problem.grid) for task in tasks_of(problem.grid) if task.kind is TaskKind.TRSM
+    )

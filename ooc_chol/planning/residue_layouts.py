@@ -44,19 +44,24 @@ def residue_layouts(grid: TileGrid, nbytes: int, moduli: int) -> Iterator[Residu
         for width in dict.fromkeys(min(width, chunk, grid.nt, MOST_WIDTH) for width in WIDTHS):
             for accumulators in ACCUMULATORS:
                 for transit in TRANSIT:
-                    layout = ResidueLayout(moduli, nb, chunk, width, width + FINISHING_TILES, transit, 0, accumulators)
+                    layout = ResidueLayout(moduli, nb, chunk, width, _tiles(width), transit, 0, accumulators)
                     strips = (nbytes - layout.arena_bytes) // layout.strip_bytes
                     useful = grid.nt * -(-grid.nt // chunk)
                     strips = min(strips, useful + STREAMING)
                     if strips >= max(width, -(-grid.nt // chunk)) + STREAMING and (
                         transit == TRANSIT[0] or transit * layout.tile_bytes <= TRANSIT_SHARE * nbytes
                     ):
-                        yield ResidueLayout(moduli, nb, chunk, width, width + FINISHING_TILES, transit, strips, accumulators)
+                        yield ResidueLayout(moduli, nb, chunk, width, _tiles(width), transit, strips, accumulators)
+
+
+def _tiles(width: int) -> int:
+    """Tiles of a panel's diagonal, and of the rows that are finished at once."""
+    return width + max(FINISHING_TILES, 2 * width)
 
 
 def least_layout(grid: TileGrid, moduli: int) -> ResidueLayout:
     """The layout that needs the least memory."""
-    return ResidueLayout(moduli, grid.size(0), 1, 1, 1 + FINISHING_TILES, TRANSIT[0], grid.nt + STREAMING, ACCUMULATORS[0])
+    return ResidueLayout(moduli, grid.size(0), 1, 1, _tiles(1), TRANSIT[0], grid.nt + STREAMING, ACCUMULATORS[0])
 
 
 def best_layouts(grid: TileGrid, nbytes: int, moduli: int, n_devices: int, rates: Rates | None) -> list[ResidueLayout]:

@@ -228,7 +228,6 @@ class ResidueScheduler:
         self._pulls = pulls
         self._finishing = FINISHING if beside else (StreamKind.COMPUTE,)
         self._converting = StreamKind.CONVERT if beside else StreamKind.COMPUTE
-        self._generating = StreamKind.SOURCE if beside else StreamKind.COMPUTE
         n_devices = max(owners) + 1
         self._jobs = [self._jobs_of(device) for device in range(n_devices)]
         self._devices = [
@@ -258,7 +257,7 @@ class ResidueScheduler:
         """Exponents of all rows, from the diagonal tiles of A; a device needs those of all columns."""
         for row in range(self._grid.nt):
             self._diagonals_read[device.builder.device][row] = device.builder.position
-            place = self._load_a(device, (row, row))
+            place = self._load_a(device, (row, row), self._converting)
             work = Diagonal(place)
             device.builder.add(StepKind.COMPUTE, self._converting, (row, row), 0, work, reads=(place,), writes=(_ROWS,))
             device.builder.give(place)
@@ -286,7 +285,7 @@ class ResidueScheduler:
         return uses
 
     def _run_jobs(self, jobs: Sequence[tuple[int, _Job]]) -> None:
-        """Sweep each row before the one before it is finished: what a sweep fetches is enqueued while earlier rows are finished."""
+        """Sweep each row before the one above it is finished: what a sweep fetches is enqueued while others are finished."""
         swept: _Swept | None = None
         for number, job in jobs:
             latest = self._sweep_row(number, job)
@@ -450,7 +449,7 @@ class ResidueScheduler:
                 work = Fold(accumulator.slot, at, 1)
                 builder.add(StepKind.COMPUTE, stream, (row, column), 0, work, writes=(accumulator,))
             self._product(device, row, column, 1, accumulator, at, left, right, k0 - base, column - base, terms > 0, stream)
-        place = self._load_a(device, (row, column))
+        place = self._load_a(device, (row, column), stream)
         if inside or terms:
             recon = Reconstruct(accumulator.slot, at, place)
             builder.add(StepKind.COMPUTE, stream, (row, column), column, recon, reads=(accumulator, _ROWS), writes=(place,))
@@ -463,11 +462,11 @@ class ResidueScheduler:
             self._write(device, (row, column), place)
             builder.give(place)
 
-    def _load_a(self, device: _DevicePlan, tile: Index) -> Place:
-        """Bring a tile of A, or make it there."""
+    def _load_a(self, device: _DevicePlan, tile: Index, stream: StreamKind) -> Place:
+        """Bring a tile of A, or make it on the stream of its row: rows that are finished at once must not wait for each other."""
         place, builder = device.builder.take(Pool.TILE), device.builder
         if self._source_itemsize is None:
-            builder.add(StepKind.GENERATE, self._generating, tile, 0, Load(place), writes=(place,))
+            builder.add(StepKind.GENERATE, stream, tile, 0, Load(place), writes=(place,))
         else:
             nbytes = self._source_itemsize * self._grid.entries(*tile)
             builder.add(StepKind.FETCH, StreamKind.SOURCE, tile, 0, Load(place), nbytes=nbytes, writes=(place,))

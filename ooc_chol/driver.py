@@ -194,9 +194,9 @@ def plan(
     options = _options(tile_size, devices, memory_budget, None, policy, objective, fp64, moduli)
     if isinstance(n_or_a, int | np.integer) and not isinstance(n_or_a, bool):
         problem = Problem(int(n_or_a), FP64.itemsize, "array")
-        device = _measured_device(options)
+        devices = _measured_devices(options)
         kind = _store_kind(store)
-        return make_plan(problem, options, lambda grid: None if device is None else stored_rates(grid, "array", kind, device))
+        return make_plan(problem, options, lambda grid: None if devices is None else stored_rates(grid, "array", kind, devices))
     source = source_of(n_or_a)
     try:
         return make_plan(Problem.of(source), options, _rates_finder(options, source, store))
@@ -245,16 +245,16 @@ def _refuse_what_is_not_there(precision_threshold: float | None, checkpoint: obj
         raise NotImplementedError("checkpoint is not there yet; leave it out, and give store= to keep L in a file")
 
 
-def _measured_device(options: FactorOptions) -> str | None:
-    """The device whose rates stand for all; None for several host devices, which share the cores that were measured for one."""
+def _measured_devices(options: FactorOptions) -> tuple[str, ...] | None:
+    """The devices whose rates are known; None for several host devices, which share the cores that were measured for one."""
     names = resolve_devices(options.devices, must_exist=False)
-    return None if len(names) > 1 and kind_of(names[0]) is HOST else names[0]
+    return None if len(names) > 1 and kind_of(names[0]) is HOST else names
 
 
 def _rates_finder(options: FactorOptions, source: AbstractSource, store: object) -> Callable[[TileGrid], Rates | None]:
-    """Measured rates for any grid, on the device that was asked for."""
-    device = _measured_device(options)
-    return lambda grid: None if device is None else rates_for(source, grid, _store_kind(store), device)
+    """Measured rates for any grid, on the devices that were asked for."""
+    devices = _measured_devices(options)
+    return lambda grid: None if devices is None else rates_for(source, grid, _store_kind(store), devices)
 
 
 def _store_kind(store: object) -> str:

@@ -38,6 +38,10 @@ class FunctionSource(AbstractSource):
         if prepare is not None:
             prepare()
 
+    def tile_function(self, *, on_host: bool) -> TileFunction:
+        """The function that fills tiles in the host's memory, or in that of CUDA devices."""
+        return self._tile_fn if self._cuda is None or on_host else self._cuda
+
     def function(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
         """Call the tile function on the device that owns ``out``: what :meth:`AbstractDevice.generate` takes.
 
@@ -49,7 +53,7 @@ class FunctionSource(AbstractSource):
         if isinstance(out, np.ndarray):
             # A function that fills nothing must not pass with an earlier tile's entries: these are found by the check for NaN.
             out[:1, :1] = out[-1:, :1] = np.nan
-        tile_fn = self._tile_fn if self._cuda is None or isinstance(out, np.ndarray) else self._cuda
+        tile_fn = self.tile_function(on_host=isinstance(out, np.ndarray))
         returned: object = tile_fn(rows, cols, out, stream)
         if returned is not None and returned is not out:
             name = getattr(tile_fn, "__qualname__", type(tile_fn).__qualname__)

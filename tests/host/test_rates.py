@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -12,12 +12,14 @@ import pytest
 import ooc_chol as oc
 from ooc_chol import rates as rates_module
 from ooc_chol.planning.cost import Rates
-from ooc_chol.rates import machine_identity, measure_rates, rates_path, stored_rates
+from ooc_chol.rates import generation, machine_identity, measure_rates, rates_path, stored_rates
 from ooc_chol.tiling import TileGrid
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
 GRID = TileGrid(320, 64)
+#: How far a prediction may be off on a machine that others use at the same time.
+PREDICTION_RATIO = 5.0
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +119,142 @@ def test_the_rate_of_a_tile_function_is_measured_on_the_device():
     assert plan.seconds > 15 * 0.02, "each of the 15 tiles is generated once"
 
 
+def tile_function_that_counts(calls):
+    def tile(rows, cols, out, stream):
+        calls.append((rows, cols))
+        out[...] = np.equal.outer(np.asarray(rows), np.asarray(cols))
+
+    return tile
+
+
+def test_a_tile_function_is_measured_once_while_it_lives():
+    measure_rates(64)
+    calls = []
+    tile = tile_function_that_counts(calls)
+    rates = [oc.plan(oc.from_function(n, tile), tile_size=64).rates for n in (320, 320, 640)]
+    assert len(calls) == 2 and rates[0] == rates[1] == rates[2]
+    measure_rates(32)
+    oc.plan(oc.from_function(320, tile), tile_size=32)
+    assert len(calls) == 4, "another tile order has another rate"
+    oc.plan(oc.from_function(320, tile_function_that_counts(calls)), tile_size=64)
+    assert len(calls) == 6, "another function has another rate, whatever its code"
+
+
+class Model:
+    """An object whose method makes tiles; each look at the method makes another bound method."""
+
+    def __init__(self):
+        self.calls = []
+
+    def tile(self, rows, cols, out, stream):
+        self.calls.append((rows, cols))
+        out[...] = np.equal.outer(np.asarray(rows), np.asarray(cols))
+
+    def other(self, rows, cols, out, stream):
+        self.tile(rows, cols, out, stream)
+
+
+def test_a_method_is_measured_once_for_each_object():
+    measure_rates(64)
+    one, two = Model(), Model()
+    for model in (one, two, one):
+        oc.plan(oc.from_function(320, model.tile), tile_size=64)
+    assert (len(one.calls), len(two.calls)) == (2, 2)
+    oc.plan(oc.from_function(320, one.other), tile_size=64)
+    assert len(one.calls) == 4
+
+
+def test_a_function_that_takes_the_place_of_another_is_measured():
+    measure_rates(64)
+    calls = []
+    for _ in range(5):  # the same address, as a rule, for each: the one before is gone
+        oc.plan(oc.from_function(320, tile_function_that_counts(calls)), tile_size=64)
+    assert len(calls) == 10
+
+
+def test_cuda_source_is_known_by_its_text_and_integers():
+    def source(code="text", order=1, scale=1.0, n=5):
+        return oc.from_function(320, print, cuda=oc.cuda_source(code, "name", np.zeros(n), np.int32(order), scale))
+
+    def name(source, device="cuda:0"):
+        return generation._identity(source, device)[0]
+
+    assert name(source()) == name(source(scale=2.0)), "a fit makes another function of the same source for each of its steps"
+    names = [name(other) for other in (source(), source(code="other"), source(order=2), source(n=6))]
+    assert len(set(names)) == 4
+    assert name(source(code="other"), "host:0") == name(source(), "host:0"), "on the host the other function is called"
+
+
+RESIDUE_FIGURES = ("product", "accumulate", "convert", "reconstruct", "pull")
+
+
+def test_residues_are_measured_on_the_host_on_request():
+    assert measure_rates(64).residue is None
+    measured = measure_rates(64, moduli=10)
+    assert measured.residue.moduli == 10 and all(getattr(measured.residue, name) > 0 for name in RESIDUE_FIGURES)
+    assert stored_rates(GRID, "file", "file").residue == measured.residue
+    assert json.loads(rates_path().read_text())[machine_identity()]["64"]["pulled_from"] == "host:0"
+    plan = oc.plan(320, tile_size=64, fp64="residue", moduli=12)
+    assert plan.seconds > 0
+    assert plan.rates.residue == measured.residue.at(12)
+    assert oc.plan(320, tile_size=64).seconds is not None
+
+
+def test_a_residue_plan_without_rates_of_residues_predicts_no_seconds():
+    measure_rates(64)
+    assert oc.plan(320, tile_size=64, fp64="residue").seconds is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((40, "host:0", 13), "multiples of 16"),
+        ((64, ("host:0", "host:1")), "measure one of them"),
+        ((0,), "at least 1 row"),
+        ((64, "host:0", 3), "from 4 to 16 moduli"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(arguments, text, cache):
+    with pytest.raises(ValueError, match=text):
+        measure_rates(*arguments)
+    assert not cache.exists()
+
+
+def test_a_plan_takes_the_rates_of_as_many_devices_or_those_of_one():
+    one = measure_rates(64)
+    names = ("host:0", "host:1")
+    assert stored_rates(GRID, "array", "memory", names) == one
+    everything = json.loads(rates_path().read_text())
+    figures = everything[machine_identity()]["64"]
+    everything[machine_identity(names)] = {"64": {**figures, "gemm": one.gemm / 2}}
+    rates_path().write_text(json.dumps(everything))
+    assert stored_rates(GRID, "array", "memory", names) == replace(one, gemm=one.gemm / 2)
+    assert stored_rates(GRID, "array", "memory", ("host:0",)) == stored_rates(GRID, "array", "memory") == one
+    assert stored_rates(GRID, "array", "memory", ("host:0", "host:1", "host:2")) == one
+
+
+def test_rates_that_were_stored_without_residues_and_inversions_still_count():
+    measured = measure_rates(64)
+    everything = json.loads(rates_path().read_text())
+    del everything[machine_identity()]["64"]["invert"]
+    rates_path().write_text(json.dumps(everything))
+    assert stored_rates(GRID, "array", "memory") == replace(measured, invert=float("inf"))
+
+
+def test_a_prediction_is_of_the_size_of_the_run(monkeypatch):
+    monkeypatch.setattr(rates_module, "MEASURE_SECONDS", 0.02)
+    measure_rates(128, moduli=13)
+    n = 1024
+    a = np.exp(-np.abs(np.subtract.outer(np.arange(n), np.arange(n))) / 50)
+    for fp64 in ("native", "residue"):
+        ratios = []
+        for _ in range(3):
+            with oc.cholesky(a, tile_size=128, devices="host:0", fp64=fp64) as factor:
+                ratios.append(factor.report.plan.seconds / factor.report.seconds)
+        # Other programs may take the cores of this machine: the best of three, and no more than the size.
+        assert any(1 / PREDICTION_RATIO < ratio < PREDICTION_RATIO for ratio in ratios), ratios
+
+
 DAMAGES = {
     "cut": lambda text: text[: len(text) // 2],
     "empty": lambda text: "",
@@ -129,6 +267,7 @@ DAMAGES = {
     "a link missing": lambda text: text.replace('"memory-read"', '"memory"'),
     "a rate of zero": lambda text: text.replace('"trsm": ', '"trsm": 0, "x": '),
     "a rate that is a word": lambda text: text.replace('"syrk": ', '"syrk": "fast", "x": '),
+    "residues of another kind": lambda text: text.replace('"links"', '"residue": {"moduli": 13}, "links"'),
     "not UTF-8": lambda text: text + "\udcff",
 }
 

@@ -32,6 +32,11 @@ class CudaTileFunction:
         self._arguments = arguments
         self._ready: dict[int, tuple[Any, tuple[Any, ...]]] = {}
 
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What the kernel takes after its five fixed parameters."""
+        return self._arguments
+
     def prepare(self) -> None:
         """Compile for the current device and upload array arguments; done once per device, before a run."""
         import cupy as cp

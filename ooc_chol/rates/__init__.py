@@ -1,0 +1,205 @@
+"""Rates of this machine: measured once on request, stored, and looked up by every later plan."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ooc_chol.config import cache_directory
+from ooc_chol.kernels.blas import blas_threads
+from ooc_chol.machine import HOST, device_facts, host_threads, is_here, kind_of
+from ooc_chol.memory.sources_base import AbstractSource
+from ooc_chol.planning.cost import Rates, ResidueRates
+from ooc_chol.rates.generation import generation_rate
+from ooc_chol.rates.together import Measurement, measure_at_once, pulled_from
+from ooc_chol.tiling import TileGrid
+
+#: Seconds that each figure is measured for, at least: on the host, and of links; of kernels on a GPU under load.
+MEASURE_SECONDS, SUSTAINED_SECONDS = 0.2, 1.0
+#: Seconds of DGEMM before the first figure of a GPU: its clock settles.
+WARM_SECONDS = 10.0
+#: Number of moduli at which residues are measured on GPUs; rates at others follow.
+MODULI = 13
+#: Tile orders that products through residues take are multiples of it.
+RESIDUE_TILE_MULTIPLE = 16
+
+
+def rates_path() -> Path:
+    """File that holds the measured rates of this user's machines."""
+    return cache_directory() / "rates.json"
+
+
+def machine_identity(devices: str | Sequence[str] = "host:0") -> str:
+    """What the rates belong to: model, library and number of devices; of the host its cores and the threads on a tile."""
+    names = _names(devices)
+    facts = device_facts(names)
+    on_host = f" threads={host_threads(1)} cores={os.cpu_count()}" if facts.model == "host" else ""
+    several = f" devices={len(names)}" if len(names) > 1 else ""
+    return f"{facts.model} {facts.library}{on_host}{several}"
+
+
+def stored_rates(grid: TileGrid, source: str, store: str, devices: str | Sequence[str] = "host:0") -> Rates | None:
+    """Rates measured on this machine at ``grid``'s tile size, or None.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        The tiles.
+    source : str
+        Kind of source, ``"array"``, ``"file"``, ``"slices"`` or ``"function"``; a matrix behind slices has no rate that could
+        be known before.
+    store : str
+        Kind of store, ``"memory"`` or ``"file"``.
+    devices : str or sequence of str
+        Names of the devices of a plan; one that is not here has no rates. Of several the rates are those measured on as many at
+        once, or those of one where that was not done.
+
+    Raises
+    ------
+    ValueError
+        The file of rates is damaged; the text names it.
+    """
+    names = _names(devices)
+    if not all(map(is_here, names)) or source in ("slices", "device-array"):
+        return None
+    everything = _stored()
+    measured = [everything.get(machine_identity(those), {}).get(str(grid.nb)) for those in dict.fromkeys((names, names[:1]))]
+    figures = next((found for found in measured if found is not None), None)
+    return None if figures is None else _rates_of(figures, grid.nb, source, store)
+
+
+def _rates_of(figures: dict[str, Any], nb: int, source: str, store: str) -> Rates:
+    """Stored figures as rates."""
+    try:
+        links = figures["links"]
+        read = links["array" if source == "function" else source]
+        names = ["potrf", "trsm", "syrk", "gemm", "launch", "generate", *(["invert"] if "invert" in figures else [])]
+        residue = ResidueRates(**figures["residue"]) if "residue" in figures else None
+        return Rates(
+            tile_size=nb,
+            source=read,
+            fetch=links[f"{store}-read"],
+            write=links[f"{store}-write"],
+            residue=residue,
+            **{name: figures[name] for name in names},
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(repr(error)) from error
+
+
+def rates_for(source: AbstractSource, grid: TileGrid, store: str, devices: str | Sequence[str] = "host:0") -> Rates | None:
+    """As :func:`stored_rates`, with the rate of a tile function measured on the first device, unless that was done before."""
+    rates = stored_rates(grid, source.name, store, devices)
+    if rates is None or source.name != "function":
+        return rates
+    # What is made is then checked for NaN, which is the cheapest generation that was measured.
+    seconds_an_entry = 1 / generation_rate(source, grid, _names(devices)[0]) + 1 / rates.generate
+    return replace(rates, generate=1 / seconds_an_entry)
+
+
+def measure_rates(
+    tile_size: int,
+    devices: str | Sequence[str] = "host:0",
+    moduli: int | None = None,
+    *,
+    warm_seconds: float | None = None,
+) -> Rates:
+    """Measure kernels and links of a device at one tile size, and store them.
+
+    Parameters
+    ----------
+    tile_size : int
+        Order of a tile.
+    devices : str or sequence of str
+        Name of the device, or of several GPUs, which are measured at once, since they share power and host memory; the rates are
+        those of the slowest, and are stored for plans of as many.
+    moduli : int or None
+        Number of moduli at which products through residues are measured too; other numbers follow from it. None measures them
+        on GPUs only, with 13, where the tile order is a multiple of 16.
+    warm_seconds : float or None
+        Seconds of DGEMM before a GPU is measured; None takes ten.
+
+    Returns
+    -------
+    Rates
+        For a matrix in memory and L in memory; the figures for files are stored with them.
+
+    Raises
+    ------
+    ValueError
+        ``tile_size`` is smaller than 1, residues are asked for and it is no multiple of 16, several host devices are named, or
+        the file of rates is damaged.
+    OSError
+        The folder of :func:`rates_path` cannot be written.
+    BudgetError
+        A device has too little free memory.
+
+    Notes
+    -----
+    A few seconds on the host, 20 to 40 on GPUs: they are brought into the state of a long run and kept there, every kernel works
+    on tiles of a covariance factor, and its figure is the mean of the second half of :data:`SUSTAINED_SECONDS`. What devices
+    copy from each other is measured from the next device; where there is only one, from itself (:func:`pulled_from`).
+    """
+    names = _names(devices)
+    moduli = _checked(tile_size, names, moduli)
+    everything, identity, threads = _stored(), machine_identity(names), host_threads(1)
+    on_host = kind_of(names[0]) is HOST
+    seconds = MEASURE_SECONDS if on_host else SUSTAINED_SECONDS
+    warm = WARM_SECONDS if warm_seconds is None else warm_seconds
+    with blas_threads(1):
+        figures = measure_at_once(Measurement(names, tile_size, moduli, threads, seconds, MEASURE_SECONDS, warm))
+    everything.setdefault(identity, {})[str(tile_size)] = figures | {"pulled_from": pulled_from(names)}
+    _write(everything)
+    rates = stored_rates(TileGrid(tile_size, tile_size), "array", "memory", names)
+    assert rates is not None
+    return rates
+
+
+def _names(devices: str | Sequence[str]) -> tuple[str, ...]:
+    """One or more names as a tuple."""
+    return (devices,) if isinstance(devices, str) else tuple(devices)
+
+
+def _checked(tile_size: int, names: tuple[str, ...], moduli: int | None) -> int | None:
+    """The number of moduli to measure, once the arguments are found to make sense."""
+    if tile_size < 1:
+        raise ValueError(f"tile_size is {tile_size}, but a tile has at least 1 row")
+    on_host = kind_of(names[0]) is HOST
+    if on_host and len(names) > 1:
+        raise ValueError(f"devices is {list(names)}; host devices share the host's cores, so measure one of them")
+    fits = tile_size % RESIDUE_TILE_MULTIPLE == 0
+    if moduli is not None and not fits:
+        raise ValueError(f"tile_size is {tile_size}, but products through residues take multiples of {RESIDUE_TILE_MULTIPLE}")
+    return MODULI if moduli is None and fits and not on_host else moduli
+
+
+def _write(everything: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """Replace the file of rates in one step."""
+    path = rates_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}.partial")
+    unfinished.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(path)
+
+
+def _stored() -> dict[str, dict[str, dict[str, Any]]]:
+    """Everything measured so far: figures by machine and tile size."""
+    try:
+        loaded = json.loads(rates_path().read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:  # neither UTF-8 nor JSON
+        raise _damaged(str(error)) from error
+    machines = list(loaded.values()) if isinstance(loaded, dict) else [None]
+    if not all(isinstance(sizes, dict) and all(isinstance(figures, dict) for figures in sizes.values()) for sizes in machines):
+        raise _damaged("it does not hold figures by machine and tile size")
+    return dict(loaded)
+
+
+def _damaged(why: str) -> ValueError:
+    """Describe a file of rates that cannot be used."""
+    return ValueError(f"{rates_path()} is damaged ({why}); remove it and measure again with `ooc-chol bench rates`")

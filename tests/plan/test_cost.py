@@ -1,0 +1,98 @@
+"""Seconds that rates predict for a step, added up by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from ooc_chol.planning.cost import ResidueRates
+from ooc_chol.planning.program import Step, StepKind, StreamKind
+from ooc_chol.planning.residue_steps import (
+    LOWER_SHARE,
+    Convert,
+    Diagonal,
+    Fold,
+    Invert,
+    Place,
+    Pool,
+    Potrf,
+    Product,
+    Pull,
+    Reconstruct,
+    ResidueStep,
+    Trsm,
+)
+from ooc_chol.tasks import Task, TaskKind
+from ooc_chol.tiling import TileGrid
+from tests.plan.rates import UNIT_RATES
+
+pytestmark = pytest.mark.plan
+
+GRID = TileGrid(14, 4)  # the last tile row has 2 rows
+RESIDUE = ResidueRates(moduli=10, product=64.0, accumulate=8.0, convert=16.0, reconstruct=4.0, pull=32.0)
+RATES = replace(UNIT_RATES, residue=RESIDUE, invert=2.0)
+PLACE = Place(Pool.TILE, 0)
+
+
+def step_of(operation, tile=(2, 1), kind=StepKind.COMPUTE, nbytes=0, flops=0):
+    return ResidueStep(kind, StreamKind.COMPUTE, tile, 1, operation, nbytes, flops, (), (), 0)
+
+
+def product(tile, n_columns, depth, *, lower=False):
+    return step_of(Product(0, 0, n_columns, 0, 1, 0, depth, True, lower), tile)
+
+
+@pytest.mark.parametrize(
+    ("step", "seconds"),
+    [
+        (product((2, 0), 2, 3), 4 * 8 * (2 * 12 / 64 + 1 / 8)),
+        (product((3, 0), 1, 1), 2 * 4 * (2 * 4 / 64 + 1 / 8)),
+        (product((2, 2), 2, 1), 4 * 6 * (2 * 4 / 64 + 1 / 8)),
+        (product((2, 2), 1, 3, lower=True), LOWER_SHARE * 16 * (2 * 12 / 64 + 1 / 8)),
+        (step_of(Fold(0, 0, 2), (2, 2)), 4 * 6 / 8),
+        (step_of(Convert(PLACE, 0, 0, True)), 16 / 16),
+        (step_of(Reconstruct(0, 0, PLACE)), 16 / 4),
+        (step_of(Reconstruct(0, 0, PLACE), (3, 1)), 8 / 4),
+        (step_of(Invert(PLACE, 0), (1, 1)), 16 / 2),
+        (step_of(Diagonal(PLACE), (1, 1)), 0.0),
+        (step_of(Potrf(PLACE), (1, 1), flops=21), 1.0),
+        (step_of(Trsm(PLACE, PLACE, 0), flops=128), 2.0),
+        (step_of(Pull(1, PLACE, PLACE, 0, 1), kind=StepKind.PULL, nbytes=96), 3.0),
+    ],
+)
+def test_operations_on_residues(step, seconds):
+    assert RATES.seconds(step, GRID) == pytest.approx(seconds)
+
+
+def test_residues_without_rates_are_refused():
+    with pytest.raises(ValueError, match="no rates of residues"):
+        UNIT_RATES.seconds(product((2, 0), 1, 1), GRID)
+
+
+def test_what_trsm_is_prepared_with_counts_natively_with_potrf():
+    step = Step(StepKind.COMPUTE, StreamKind.COMPUTE, (1, 1), 2, 0, 0, (), Task(TaskKind.POTRF, 1, 1, 1), (), ())
+    assert UNIT_RATES.invert == inf and UNIT_RATES.seconds(step, GRID) == pytest.approx(1.0)
+    assert RATES.seconds(step, GRID) == pytest.approx(1.0 + 16 / 2)
+    trsm = step._replace(tile=(2, 1), task=Task(TaskKind.TRSM, 2, 1, 1))
+    assert RATES.seconds(trsm, GRID) == pytest.approx(1.0)
+
+
+def test_an_inversion_leaves_processors_to_others_as_potrf_does():
+    potrf, invert = step_of(Potrf(PLACE), (1, 1)), step_of(Invert(PLACE, 0), (1, 1))
+    assert RATES.share(invert) == RATES.share(potrf) == 21 / 128
+    assert RATES.share(product((2, 0), 1, 1)) == RATES.share(step_of(Convert(PLACE, 0, 0, True))) == 1.0
+
+
+def test_more_moduli_take_their_share_more_and_copies_of_bytes_do_not():
+    other = RESIDUE.at(20)
+    assert other == ResidueRates(20, product=32.0, accumulate=4.0, convert=8.0, reconstruct=2.0, pull=32.0)
+    assert other.at(10) == RESIDUE
+
+
+@pytest.mark.parametrize("name", ["product", "accumulate", "convert", "reconstruct", "pull"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
+def test_a_rate_of_residues_is_more_than_zero(name, value):
+    with pytest.raises(ValueError, match=f"rate {name} is"):
+        replace(RESIDUE, **{name: value})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,17 @@ from ooc_chol.bench.case import ENGINES, PEERS, SOURCES, Fp64Case, Peer
 from ooc_chol.bench.fp64 import Session, run_case
 from ooc_chol.bench.links import describe, run_links
 from ooc_chol.bench.suites import SUITES, choose, run_suite, summary
-from ooc_chol.machine import CUDA, kind_of, resolve_devices
-from ooc_chol.rates import measure_rates, rates_path
+from ooc_chol.machine import kind_of, resolve_devices
+from ooc_chol.planning.cost import ResidueRates
+from ooc_chol.rates import MODULI, WARM_SECONDS, measure_rates, rates_path
+from ooc_chol.rates.together import pulled_from
 
 _RESULTS = Path("benchmarks/results")
 _LINKS = Path("benchmarks/links")
 #: Orders of a tile when none is given.
 _TILE_SIZE = {"cuda": 4096, "host": 512}
+#: Orders at which rates are measured: those that plans take, on GPUs the native ones first and then those through residues.
+_RATE_TILE_SIZES = {"cuda": (4096, 2048), "host": (256, 512, 1024)}
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -37,8 +42,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _add_rates(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     rates = what.add_parser("rates", help="measure kernels and links, from which later plans predict seconds")
-    rates.add_argument("--tile-size", type=int, nargs="+", help="tile orders (default: 256 512 1024; 4096 on a GPU)")
-    rates.add_argument("--device", default="host:0", help="device to measure (default: host:0)")
+    rates.add_argument("--tile-size", type=int, nargs="+", help="tile orders (default: 256 512 1024; 4096 2048 on a GPU)")
+    devices = "device to measure, or several GPUs with commas between, at once (default: host:0)"
+    rates.add_argument("--device", default="host:0", help=devices)
+    moduli = f"moduli at which products through residues are measured (default: {MODULI} on a GPU, none on the host)"
+    rates.add_argument("--moduli", type=int, help=moduli)
+    warm = f"seconds of DGEMM before a GPU is measured (default: {WARM_SECONDS:g})"
+    rates.add_argument("--warm-seconds", type=float, help=warm)
     rates.set_defaults(run=_rates)
 
 
@@ -106,13 +116,24 @@ def _named(text: str | None) -> str | list[str] | int | None:
 
 
 def _rates(options: argparse.Namespace) -> None:
-    sizes = options.tile_size or ([4096] if kind_of(options.device) is CUDA else [256, 512, 1024])
-    for tile_size in sizes:
-        rates = measure_rates(tile_size, options.device)
+    devices = resolve_devices(options.device.split(","))
+    for tile_size in options.tile_size or _RATE_TILE_SIZES[kind_of(devices[0]).name]:
+        rates = measure_rates(tile_size, devices, options.moduli, warm_seconds=options.warm_seconds)
         kernels = ", ".join(f"{name} {getattr(rates, name) / 1e9:.4g}" for name in ("gemm", "syrk", "trsm", "potrf"))
         links = ", ".join(f"{name} {getattr(rates, name) / 1e9:.3g}" for name in ("source", "fetch", "write"))
         print(f"tiles of {tile_size}: {kernels} GFLOP/s; {links} GB/s (memory); {rates.launch * 1e6:.3g} us between operations")
+        if rates.residue is not None:
+            print(f"  residues, {_described_residues(rates.residue, devices)}")
     print(f"stored in {rates_path()}")
+
+
+def _described_residues(rates: ResidueRates, devices: Sequence[str]) -> str:
+    """Rates of residues, and from where copies between devices were measured."""
+    source = pulled_from(devices)
+    pull = f"within {source}, there is no other device" if source == devices[0] else f"from {source}"
+    beside = ", ".join(f"{name} {getattr(rates, name) / 1e9:.3g}" for name in ("accumulate", "convert", "reconstruct"))
+    products = f"{rates.moduli} moduli: products {rates.product / 1e9:.4g} GFLOP/s; {beside} G entries/s"
+    return f"{products}; copies {rates.pull / 1e9:.3g} GB/s ({pull})"
 
 
 def _links(options: argparse.Namespace) -> None:

@@ -30,21 +30,22 @@ class Session:
     output : Path
         Folder of the result files.
     measures_rates : bool
-        Whether kernels and links are measured, once for each device and tile order, before the first case that uses them and
-        after a DGEMM has warmed the device; the plans then predict from rates of the same state.
+        Whether kernels and links are measured, once for each set of devices and tile order, before the first case that uses them
+        and on devices kept under load; the plans then predict from rates of the same state.
     """
 
     def __init__(self, output: Path, *, measures_rates: bool) -> None:
         self.output = output
         self._measures_rates = measures_rates
-        self._rates: set[tuple[str, int]] = set()
+        self._rates: set[tuple[tuple[str, ...], int]] = set()
         self._peers: dict[tuple[Peer, tuple[str, ...]], dict[str, Any]] = {}
 
     def prepare_rates(self, case: Fp64Case) -> None:
         """Measure the rates that the case's plan needs, unless that was done."""
-        key = case.devices[0], case.tile_size
+        devices = case.devices if case.on_gpu else case.devices[:1]
+        key = devices, case.tile_size
         if self._measures_rates and key not in self._rates:
-            measure_rates(case.tile_size, case.devices[0])
+            measure_rates(case.tile_size, devices)
             self._rates.add(key)
 
     def peers(self, case: Fp64Case, problem: CovarianceProblem) -> list[dict[str, Any]]:

@@ -1,0 +1,97 @@
+"""Rates of GPUs: all of them are there, of the right size, and predict the seconds of a run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+import pytest
+
+import ooc_chol as oc
+from ooc_chol import rates as rates_module
+from ooc_chol.bench.problem import CovarianceProblem
+from ooc_chol.planning.cost import Rates, ResidueRates
+from ooc_chol.rates import generation, machine_identity, measure_rates, rates_path, stored_rates
+from ooc_chol.tiling import TileGrid
+
+pytestmark = pytest.mark.cuda
+
+#: More than any GPU of today has, in flops, bytes or entries per second: a figure above it has the wrong unit.
+TOO_MUCH = 1e16
+#: Largest error of a prediction at order 16384, where runs of 20 to 40 ms are made of short kernels.
+PREDICTION_ERROR = 0.4
+FAST = ("potrf", "trsm", "syrk", "gemm", "source", "fetch", "write", "generate", "invert")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """Rates at tiles of 2048 of a device that was under load for a second, in a cache of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OOC_CHOL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(rates_module, "SUSTAINED_SECONDS", 0.3)
+        yield measure_rates(2048, "cuda:0", warm_seconds=1.0)
+
+
+def test_every_rate_is_of_the_right_size(measured):
+    assert all(0 < getattr(measured, name) < TOO_MUCH for name in FAST)
+    assert set(FAST) | {"tile_size", "launch", "residue"} == {field.name for field in fields(Rates)}
+    assert 0 < measured.launch < 1e-3
+    assert measured.potrf < measured.trsm < measured.gemm
+    assert stored_rates(TileGrid(16384, 2048), "array", "memory", "cuda:0") == measured
+
+
+def test_residues_have_rates(measured):
+    assert measured.residue is not None and measured.residue.moduli == rates_module.MODULI
+    assert all(0 < getattr(measured.residue, field.name) < TOO_MUCH for field in fields(ResidueRates))
+    # An entry of an accumulator is one of 13 numbers of 4 bytes, read and written; one of a tile is converted to 13 bytes.
+    assert measured.residue.convert > measured.residue.accumulate
+    assert measured.residue.reconstruct > 1e9
+
+
+def test_links_are_no_faster_both_ways_than_alone(measured):
+    links = json.loads(rates_path().read_text())[machine_identity("cuda:0")]["2048"]["links"]
+    assert (measured.fetch, measured.write) == (links["memory-read"], links["memory-write"])
+    for way in ("read", "write"):
+        assert 0 < links[f"memory-{way}"] <= 1.05 * links[f"memory-{way}-alone"]
+
+
+@pytest.mark.parametrize(("fp64", "budget"), [("native", "1 GiB"), ("residue", "6 GiB")])
+def test_seconds_are_predicted(measured, fp64, budget):
+    problem = CovarianceProblem(16384)
+    ratios = []
+    for _ in range(4):  # the first run loads libraries and compiles
+        source = oc.from_function(problem.n, problem.host_tile, cuda=problem.cuda_tile())
+        with oc.cholesky(source, tile_size=2048, devices="cuda:0", memory_budget=budget, fp64=fp64) as factor:
+            assert factor.report.plan.seconds is not None
+            ratios.append(factor.report.plan.seconds / factor.report.seconds)
+    assert min(abs(ratio - 1) for ratio in ratios[1:]) < PREDICTION_ERROR, ratios
+
+
+def test_cuda_source_is_measured_once(measured, monkeypatch):
+    problem, opened = CovarianceProblem(8192), []
+
+    def open_and_note(name, *arguments):
+        opened.append(name)
+        return open_device(name, *arguments)
+
+    open_device = generation.open_device
+    monkeypatch.setattr(generation, "open_device", open_and_note)
+    for correlation_range in (0.1, 0.2, 0.3):  # as a fit does
+        other = CovarianceProblem(problem.n, correlation_range)
+        source = oc.from_function(problem.n, other.host_tile, cuda=other.cuda_tile())
+        plan = oc.plan(source, tile_size=2048, devices="cuda:0", memory_budget="1 GiB")
+        assert 0 < plan.rates.generate < measured.generate
+    assert opened == ["cuda:0"]
+
+
+@pytest.mark.cuda(n=2)
+def test_two_gpus_are_measured_at_once(measured):
+    names = ("cuda:0", "cuda:1")
+    grid = TileGrid(8192, 2048)
+    assert stored_rates(grid, "array", "memory", names) == measured, "those of one stand for two that were not measured"
+    two = measure_rates(2048, names, warm_seconds=1.0)
+    stored = json.loads(rates_path().read_text())
+    assert stored[machine_identity(names)]["2048"]["pulled_from"] == "cuda:1"
+    assert stored_rates(grid, "array", "memory", names) == two
+    assert stored_rates(grid, "array", "memory", "cuda:1") == measured
+    assert 1e9 < two.residue.pull < TOO_MUCH

@@ -112,6 +112,27 @@ def factor_norm_bound(n: int, lapack_norm: float, a_norm: float, dtype: DTypeLik
     return max(bound, unit_roundoff(dtype) * a_norm) if n < FACTOR_NORM_LEAST_N else bound
 
 
+def residue_entry_bound(n: int, bits: int, a_ii: ArrayLike, a_jj: ArrayLike) -> NDArray[np.floating]:
+    """Bound on an entry of ``A - L L.T`` of a factor through residues: ``(2 sqrt(n) 2**-bits + 4 sqrt(n) u) sqrt(A_ii A_jj)``.
+
+    Parameters
+    ----------
+    n : int
+        Order of the matrix.
+    bits : int
+        Bits of the scaled rows, :attr:`ooc_chol.residues.ResidueBasis.bits`.
+    a_ii, a_jj : array_like
+        Diagonal entries of A of the rows and columns.
+
+    Notes
+    -----
+    Scaled rows have norms of at least ``2**(bits - 1)`` and entries rounded by at most 1/2, which is ``2**-bits sqrt(A_ii)``. Two
+    such errors meet rows of one-norms up to ``sqrt(n A_jj)``: the first term holds for certain, the second is native FP64's.
+    """
+    scale = np.sqrt(np.asarray(a_ii, dtype=np.longdouble)) * np.sqrt(np.asarray(a_jj, dtype=np.longdouble))
+    return np.asarray(2 * np.sqrt(n) * 2.0**-bits * scale + factor_entry_bound(n, a_ii, a_jj))
+
+
 def solve_bound(n: int, a_norm: float, x_norm: float, dtype: DTypeLike = np.float64) -> float:
     """Bound on ``||b - A x||`` after a solve with the factor: ``4 n u ||A|| ||x||``, with consistent norms.
 

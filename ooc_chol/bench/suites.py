@@ -19,8 +19,8 @@ _FOUR_GPU_PEERS = tuple(map(Peer.parse, ("cusolvermg:98304", "cusolvermg:163840"
 
 
 def _case(name: str, n: int, budget: str | None, **options: Any) -> Fp64Case:
-    """One case of the GPU suites: tiles of 4096."""
-    return Fp64Case(name, n, 4096, budget, **options)
+    """One case of the GPU suites: tiles of 4096, of 2048 in residues."""
+    return Fp64Case(name, n, 2048 if options.get("engine") == "residue" else 4096, budget, **options)
 
 
 #: The suites. A budget of at most half of L's bytes is what "out of core" means: 18 GiB at 98,304, where the case with A as an

@@ -10,7 +10,7 @@ INVERSES_KEPT = 24
 #: Lengths of the products' segments of K from the first column of the matrix on. cuBLAS sums a segment from zero in one
 #: accumulator and subtracts it at the end, so that its rounding errors are those of the partial sum; for smooth covariances that
 #: reaches the size of A_ij within the first columns, and is small from there on.
-FIRST_SEGMENTS: tuple[int, ...] = (256, 256, 512, 1024, 2048)
+FIRST_SEGMENTS: tuple[int, ...] = (512,) * 8
 #: Length of all later segments.
 K_SEGMENT = 4096
 #: Streams of one device that multiply in native FP64: the long sweeps, and what makes tiles final.
@@ -40,7 +40,7 @@ def k_segments(k0: int, length: int) -> list[tuple[int, int]]:
     Examples
     --------
     >>> k_segments(0, 600), k_segments(4096, 4096)
-    ([(0, 256), (256, 256), (512, 88)], [(0, 4096)])
+    ([(0, 512), (512, 88)], [(0, 4096)])
     """
     segments, at = [], k0
     while at < k0 + length:

@@ -284,13 +284,20 @@ def _create_store(
         return FileStore.create(path, the_plan.grid, key.to_dict())
     needed = TileLayout(the_plan.grid).end
     on_host = kind_of(the_plan.devices[0]) is HOST
-    arenas = sum(budget.n_slots * budget.slot_bytes for budget in the_plan.budgets) if on_host else 0
+    arenas = _arena_bytes(the_plan) if on_host else 0
     free = free_host_bytes() - arenas
     allowed = free if options.host_budget is None else min(free, parse_bytes(options.host_budget, "host_budget"))
     if needed > allowed:
         advice = f"keep L in a file (store=) or over A (overwrite=True), or lower memory_budget ({format_bytes(arenas)} in use)"
         raise BudgetError("host memory for L", needed, max(0, allowed), advice)
     return MemoryStore(the_plan.grid)
+
+
+def _arena_bytes(the_plan: Plan) -> int:
+    """Bytes of slots on all devices together."""
+    if the_plan.layout is not None:
+        return len(the_plan.devices) * the_plan.layout.arena_bytes
+    return sum(budget.n_slots * budget.slot_bytes for budget in the_plan.budgets)
 
 
 def _run(

@@ -17,6 +17,7 @@ from ooc_chol import machine, planner
 from ooc_chol.config import default_moduli
 from ooc_chol.kernels.host import HostFlags, HostKernels
 from ooc_chol.kernels.residues import HostResidueKernels
+from ooc_chol.memory.store import MemoryStore
 from ooc_chol.planning.ownership import cyclic_rows
 from ooc_chol.planning.program import StreamKind
 from ooc_chol.planning.residue_schedule import STREAMING, ResidueScheduler
@@ -477,6 +478,18 @@ def test_a_budget_that_is_too_small_says_how_much_suffices(n, nb, devices):
     with pytest.raises(oc.BudgetError):
         oc.cholesky(a, memory_budget=error.needed_bytes - 1, **options)
     assert np.array_equal(np.asarray(oc.cholesky(a, memory_budget=error.needed_bytes, **options)), np.sqrt(a))
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_what_devices_hold_is_not_left_for_l(monkeypatch, devices):
+    plan = oc.plan(A, tile_size=NB, fp64="residue", devices=devices, memory_budget="256 MiB")
+    arenas, needed = devices * plan.layout.arena_bytes, MemoryStore(plan.grid).nbytes
+    monkeypatch.setattr("ooc_chol.driver.free_host_bytes", lambda: arenas + needed - 1)
+    with pytest.raises(oc.BudgetError, match=r"host memory for L.*store=") as caught:
+        through_residues(A, devices=devices)
+    assert caught.value.budget_bytes == needed - 1 == caught.value.needed_bytes - 1
+    monkeypatch.setattr("ooc_chol.driver.free_host_bytes", lambda: arenas + needed)
+    through_residues(A, devices=devices)
 
 
 REFUSED = {

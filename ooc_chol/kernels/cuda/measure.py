@@ -62,13 +62,17 @@ def dgemm_tflops(left: NDArray[np.float64], right: NDArray[np.float64], seconds:
     return [2e-12 * nb**3 / each for each in _seconds_each(prepare, seconds, devices)]
 
 
+#: Columns of the products measured: four tiles of 2048, as a panel has.
+_PRODUCT_COLUMNS = 8192
+
+
 def product_tflops(nb: int, inner: int, moduli: int, seconds: float, devices: Sequence[str]) -> list[float]:
     """Rate of the INT8 products behind one FP64-like product, as TFLOP/s of that product, on all devices at once.
 
     Parameters
     ----------
     nb, inner : int
-        Shapes: ``(nb, inner)`` by ``(inner, nb)`` for each modulus, all moduli in one strided batch, added to int32 sums.
+        Shapes: ``(nb, inner)`` by ``(inner, 8192)`` for each modulus, one after the other, added to int32 sums.
     moduli : int
         Number of moduli.
     seconds : float
@@ -79,29 +83,33 @@ def product_tflops(nb: int, inner: int, moduli: int, seconds: float, devices: Se
     Returns
     -------
     list of float
-        ``2 nb**2 inner`` flops over the seconds of the batch, of each device, in TFLOP/s.
+        ``2 nb 8192 inner`` flops over the seconds of all moduli, of each device, in TFLOP/s.
 
     Notes
     -----
-    Residues are uniform over int8, as those of a factor are. Memory: ``moduli * nb * (2 * inner + 4 * nb)`` bytes.
+    Residues are uniform over int8, as those of a factor are. Memory: ``moduli * (nb + 8192) * inner + 32768 * moduli * nb`` bytes.
     """
     plane = np.random.default_rng(0).integers(-128, 128, (nb, inner), dtype=np.int8)
 
     def prepare(handle: int) -> Callable[[], None]:
-        left, right = (cp.empty((moduli, nb, inner), cp.int8) for _ in range(2))
-        left[...], right[...] = cp.asarray(plane), cp.asarray(plane[::-1].copy())
-        sums, one = cp.zeros((moduli, nb, nb), cp.int32), np.array(1, np.int32)
+        left, right = (cp.empty((moduli, rows, inner), cp.int8) for rows in (nb, _PRODUCT_COLUMNS))
+        left[...] = cp.asarray(plane)
+        for row in range(0, _PRODUCT_COLUMNS, nb):
+            part = right[:, row : row + nb]
+            part[...] = cp.asarray(plane[: part.shape[1]][::-1].copy())
+        sums, one = cp.zeros((moduli, nb, _PRODUCT_COLUMNS), cp.int32), np.array(1, np.int32)
 
         def multiply() -> None:  # S[p] += left[p] @ right[p].T, wrapping as int32 does
-            cublas.gemm_strided_batched_ex(
-                handle, _OP_T, _OP_N, nb, nb, inner, one.ctypes.data, right.data.ptr, _R_8I, inner, nb * inner,
-                left.data.ptr, _R_8I, inner, nb * inner, one.ctypes.data, sums.data.ptr, _R_32I, nb, nb * nb,
-                moduli, _COMPUTE_32I, _GEMM_DEFAULT,
-            )  # fmt: skip
+            for p in range(moduli):
+                right_at, left_at, sum_at = (array.data.ptr + p * array.strides[0] for array in (right, left, sums))
+                cublas.gemm_ex(
+                    handle, _OP_T, _OP_N, _PRODUCT_COLUMNS, nb, inner, one.ctypes.data, right_at, _R_8I, inner, left_at, _R_8I,
+                    inner, one.ctypes.data, sum_at, _R_32I, _PRODUCT_COLUMNS, _COMPUTE_32I, _GEMM_DEFAULT,
+                )  # fmt: skip
 
         return multiply
 
-    return [2e-12 * nb**2 * inner / each for each in _seconds_each(prepare, seconds, devices)]
+    return [2e-12 * nb * _PRODUCT_COLUMNS * inner / each for each in _seconds_each(prepare, seconds, devices)]
 
 
 def _seconds_each(prepare: Prepare, seconds: float, devices: Sequence[str]) -> list[float]:

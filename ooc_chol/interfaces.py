@@ -312,6 +312,10 @@ class AbstractDevice(ABC):
         """Drop the operations that have not started; events behind them complete with an error."""
 
     @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until nothing that was enqueued runs any more, with or without errors."""
+
+    @abstractmethod
     def close(self) -> None:
         """Wait for running operations, end all threads and free all memory; a second call does nothing."""
 

@@ -407,6 +407,12 @@ class CudaDevice(AbstractDevice):
         if self.error is None:
             self.error = OocCholError("the run was stopped")
 
+    def synchronize(self) -> None:
+        """Wait for the streams."""
+        with self.current():
+            for stream in self._streams:
+                stream.stream.synchronize()
+
     def close(self) -> None:
         """Wait for the streams, end the watchers, free memory."""
         with self.current():

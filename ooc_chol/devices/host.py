@@ -269,6 +269,11 @@ class HostDevice(AbstractDevice):
         for stream in self._streams:
             stream.abort()
 
+    def synchronize(self) -> None:
+        """Wait for the threads of all streams."""
+        for stream in self._streams:
+            stream.record().wait()
+
     def close(self) -> None:
         """End all threads and give back the arena."""
         for stream in self._streams:

@@ -43,11 +43,16 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """Other devices have had their turn since :class:`Pause`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The run ends early: an error here or on another device."""
 
 
-WorkerEvent: TypeAlias = Start | BlockReady | StepDone | Drained | Stop
+WorkerEvent: TypeAlias = Start | BlockReady | StepDone | Drained | Resume | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,11 @@ class Await:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """More could be enqueued: let other devices have their turn, then report :class:`Resume`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Report as :class:`Drained` when all streams are empty."""
 
@@ -77,7 +87,7 @@ class Finish:
     stopped: bool
 
 
-Action: TypeAlias = Enqueue | Await | Drain | Finish
+Action: TypeAlias = Enqueue | Await | Pause | Drain | Finish
 
 
 class WorkerStatus(Enum):
@@ -111,6 +121,8 @@ class Window:
 #: Seconds of work, at the device's nominal rate, that stay enqueued, and between two reports.
 IN_FLIGHT_SECONDS = 0.2
 REPORT_SECONDS = 0.01
+#: Steps that one device enqueues before others have their turn: a few milliseconds of the thread that enqueues for all.
+TURN = 48
 #: Least nominal seconds of any step, so that tiny tiles do not fill queues without bound.
 STEP_SECONDS = 2e-5
 
@@ -140,9 +152,11 @@ class WorkerState:
         The device's steps.
     window : Window
         How far ahead.
+    turn : int
+        Steps that it enqueues before others have their turn.
     """
 
-    def __init__(self, program: Program | ResidueProgram, window: Window) -> None:
+    def __init__(self, program: Program | ResidueProgram, window: Window, turn: int = TURN) -> None:
         self._program = program
         self._window = window
         self.status = WorkerStatus.RUNNING
@@ -153,6 +167,8 @@ class WorkerState:
         self._ready: set[BlockKey] = set()
         self._asked: BlockKey | None = None
         self._draining = False
+        self._paused = False
+        self._turn = turn
 
     def handle(self, event: WorkerEvent) -> list[Action]:
         """Take one worker event; return what to do now.
@@ -174,6 +190,8 @@ class WorkerState:
         elif isinstance(event, BlockReady):
             self._ready.add(event.key)
             self._asked = None
+        elif isinstance(event, Resume):
+            self._paused = False
         return self._advance()
 
     def _complete(self, position: int) -> None:
@@ -185,10 +203,15 @@ class WorkerState:
             self._in_flight -= self._window.weights[self._outstanding.popleft()]
 
     def _advance(self) -> list[Action]:
-        """Enqueue what the window and the progress of other blocks allow."""
+        """Enqueue what the window, the progress of other blocks and the turns of other devices allow."""
         actions: list[Action] = []
-        steps = self._program.steps
+        steps, first = self._program.steps, self.next
         while self.next < len(steps):
+            if self._paused:
+                return actions
+            if self.next - first == self._turn:
+                self._paused = True
+                return [*actions, Pause()]
             step = steps[self.next]
             if self._in_flight >= self._window.limit and self._awaits_report():
                 return actions

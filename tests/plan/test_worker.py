@@ -24,6 +24,8 @@ from ooc_chol.runtime.worker import (
     Drained,
     Enqueue,
     Finish,
+    Pause,
+    Resume,
     Start,
     StepDone,
     Stop,
@@ -73,10 +75,11 @@ def programs_and_windows(draw: st.DrawFn) -> tuple[Program, Window]:
 class WorkerMachine(RuleBasedStateMachine):
     """A device and its neighbours, as a model: completes and reports in any order, says blocks ready when it likes."""
 
-    @initialize(what=programs_and_windows())
-    def start(self, what: tuple[Program, Window]) -> None:
+    @initialize(what=programs_and_windows(), turn=st.sampled_from([1, 3, 48]))
+    def start(self, what: tuple[Program, Window], turn: int) -> None:
         self.program, self.window = what
-        self.state = WorkerState(self.program, self.window)
+        self.turn, self.paused = turn, False
+        self.state = WorkerState(self.program, self.window, turn)
         self.enqueued: list[int] = []
         self.unreported: set[int] = set()
         self.reported_up_to = -1
@@ -100,6 +103,12 @@ class WorkerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def step_done(self, data: st.DataObject) -> None:
         self.report(data.draw(st.sampled_from(sorted(self.unreported))))  # reports may come in any order
+
+    @precondition(lambda self: self.paused)
+    @rule()
+    def others_had_their_turn(self) -> None:
+        self.paused = False
+        self.send(Resume())
 
     @precondition(lambda self: self.draining and not self.drained)
     @rule()
@@ -126,6 +135,7 @@ class WorkerMachine(RuleBasedStateMachine):
         self.state.validate()
         assert self.state.done_up_to == self.reported_up_to or was_finished
         assert not (was_finished and actions), "something follows the end"
+        assert sum(isinstance(action, Enqueue) for action in actions) <= self.turn, "others have no turn"
         for action in actions:
             assert self.finished is None, "something follows the end"
             if isinstance(action, Enqueue):
@@ -134,6 +144,9 @@ class WorkerMachine(RuleBasedStateMachine):
                 assert self.awaited is None
                 assert action.key == self.program.steps[len(self.enqueued)].block
                 self.awaited = action.key
+            elif isinstance(action, Pause):
+                assert not self.paused
+                self.paused = True
             elif isinstance(action, Drain):
                 assert not self.draining
                 self.draining = True
@@ -174,7 +187,8 @@ class WorkerMachine(RuleBasedStateMachine):
 
     @invariant()
     def something_will_wake_the_worker(self) -> None:
-        assert self.finished is not None or self.awaited is not None or self.unreported_ahead() or self.draining
+        will_come = self.awaited is not None or self.paused or self.unreported_ahead() or self.draining
+        assert self.finished is not None or will_come
 
     def teardown(self) -> None:
         """From any state on: when everything that was asked for comes, the worker ends."""
@@ -183,6 +197,8 @@ class WorkerMachine(RuleBasedStateMachine):
         while self.finished is None:
             if self.awaited is not None:
                 self.block_ready()
+            elif self.paused:
+                self.others_had_their_turn()
             elif self.unreported:
                 self.report(min(self.unreported))
             else:
@@ -209,6 +225,8 @@ def test_a_stop_ends_the_worker_wherever_it_stands(data, cut):
                 pending.append(BlockReady(action.key))
             elif isinstance(action, Enqueue) and action.watch:
                 pending.append(StepDone(action.position))
+            elif isinstance(action, Pause):
+                pending.append(Resume())
             elif isinstance(action, Drain):
                 pending.append(Drained())
     was_done = state.status is WorkerStatus.DONE
@@ -285,6 +303,8 @@ def test_a_hundred_milliseconds_stay_enqueued():
         watched += [action.position for action in actions if isinstance(action, Enqueue) and action.watch]
         if actions and isinstance(actions[-1], Await):
             event = BlockReady(actions[-1].key)  # at once: the device wrote the block itself
+        elif actions and isinstance(actions[-1], Pause):
+            event = Resume()  # at once: there is no other device
         else:
             event = StepDone(watched.pop(0))
             behind = range(event.position + 1, state.next)

@@ -87,7 +87,7 @@ def product_tflops(nb: int, inner: int, moduli: int, seconds: float, devices: Se
 
     Notes
     -----
-    Residues are uniform over int8, as those of a factor are. Memory: ``moduli * (nb + 8192) * inner + 32768 * moduli * nb`` bytes.
+    Residues are uniform over int8, as those of a factor are. Bytes: ``moduli * (nb + 8192) * inner + 32768 * moduli * nb``.
     """
     plane = np.random.default_rng(0).integers(-128, 128, (nb, inner), dtype=np.int8)
 

@@ -12,8 +12,9 @@ from scipy.stats import chi2
 
 import ooc_chol as oc
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import Matern, fit, log_likelihood, make_observations, profile_log_likelihood
+from ooc_chol.apps.geostat import FactorSettings, Matern, fit, log_likelihood, make_observations, profile_log_likelihood
 from ooc_chol.apps.geostat.progress import LineProgress, TerminalProgress, progress_for
+from ooc_chol.rates import measure_rates
 from tests.apps.geostat.geostat_tolerances import printed
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -202,3 +203,12 @@ def test_the_live_line_says_where_the_search_is(monkeypatch):
     progress.close()
     text = stream.getvalue()
     assert f"evaluation {len(result.evaluations)}: best {result.loglik:.2f}, now nu 0.5, range " in text
+
+
+def test_a_plan_can_be_made_where_rates_are_measured(tmp_path, monkeypatch):
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path))
+    measure_rates(32)
+    plan = FactorSettings(tile_size=32, devices="host:0", memory_budget="1 MiB").plan(200)
+    assert plan.grid.n == 200
+    assert plan.seconds is not None
+    assert plan.seconds > 0

@@ -19,6 +19,7 @@ from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.finishing import FinishingTasks
 from ooc_chol.planning.ownership import balanced_rows
 from ooc_chol.planning.panels import Panel, candidate_panels, uniform_panels
+from ooc_chol.planning.peers import with_pulls
 from ooc_chol.planning.plan import DeviceBudget, Plan
 from ooc_chol.planning.policy import Policy, policy_named
 from ooc_chol.planning.program import Program, ProgramBuilder, Step, StepKind, StreamKind
@@ -27,6 +28,7 @@ from ooc_chol.planning.residue_layouts import best_layouts, least_layout
 from ooc_chol.planning.residue_schedule import ResidueScheduler, residue_panels
 from ooc_chol.planning.residue_steps import ResidueLayout, ResidueProgram, ResidueStep, executed_flops
 from ooc_chol.planning.schedule import Schedule
+from ooc_chol.planning.simulate import simulate
 from ooc_chol.residues import MOST_ROWS
 from ooc_chol.schedulers import LeftLookingScheduler
 from ooc_chol.tasks import TaskKind
@@ -403,7 +405,10 @@ def _programs(request: _Request, panels: Sequence[Panel], schedule: Schedule) ->
         )
         ResidencyPlanner(tasks, request.capacity, request.policy, request.eviction).run(builder)
         programs.append(builder.build())
-    return tuple(programs)
+    if len(programs) == 1 or not request.policy.widens_panels:
+        return tuple(programs)  # the paper's policies know no copies between devices
+    timeline = simulate(programs, request.grid, request.rates) if request.rates is not None else None
+    return with_pulls(programs, None if timeline is None else timeline.starts)
 
 
 def _executed_flops(request: _Request, schedule: Schedule) -> int:

@@ -127,6 +127,9 @@ class Rates:
             return self.launch + prepared + flops(step.task, grid) / self._of_kernel(step.task.kind)
         if step.kind is StepKind.GENERATE:
             return self.launch + grid.entries(*step.tile) / self.generate
+        if step.kind is StepKind.PULL:
+            # Where copies from device to device were not measured, as by way of the host's memory.
+            return self.launch + step.nbytes / (self.fetch if self.residue is None else self.residue.pull)
         if step.kind is StepKind.WRITE:
             return self.launch + step.nbytes / self.write
         return self.launch + step.nbytes / (self.source if step.version == 0 else self.fetch)

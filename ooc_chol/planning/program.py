@@ -64,7 +64,8 @@ class Step(NamedTuple):
     """One operation on one stream.
 
     ``waits`` are positions of earlier steps of the same program, on other streams, that must be complete; ``evicts`` are tiles
-    dropped just before the step.
+    dropped just before the step. A copy from another device has its device and slot there as ``source``; ``after`` are steps of
+    other devices that must be enqueued before, and ``is_announced`` says that another device awaits this step.
     """
 
     kind: StepKind
@@ -77,6 +78,9 @@ class Step(NamedTuple):
     task: Task | None
     operands: tuple[int, ...]
     evicts: tuple[Index, ...]
+    source: tuple[int, int] | None = None
+    after: tuple[BlockKey, ...] = ()
+    is_announced: bool = False
 
     @property
     def block(self) -> BlockKey:
@@ -88,6 +92,8 @@ class Step(NamedTuple):
         """The link that its bytes cross."""
         if self.kind is StepKind.FETCH:
             return Link.SOURCE if self.version == 0 else Link.FETCH
+        if self.kind is StepKind.PULL:
+            return Link.PEER
         return Link.WRITE if self.kind is StepKind.WRITE else None
 
     @property
@@ -97,13 +103,13 @@ class Step(NamedTuple):
 
     @property
     def awaits(self) -> tuple[BlockKey, ...]:
-        """Values that must be in the store, or on their way there, before it is enqueued."""
-        return (self.block,) if self.needs_store else ()
+        """Values that must be in the store, or on their way there, and steps of other devices, before it is enqueued."""
+        return (self.block, *self.after) if self.needs_store else self.after
 
     @property
     def announced(self) -> bool:
-        """Whether another device awaits this step itself: never, tiles travel through the store."""
-        return False
+        """Whether another device awaits this step itself."""
+        return self.is_announced
 
     @property
     def is_pivot(self) -> bool:
@@ -198,9 +204,7 @@ class ProgramBuilder(AbstractResidencySink):
         self._free: deque[int] = deque(range(n_slots))
         self._n_slots = n_slots
         self._slot_of: dict[Index, int] = {}
-        self._writer: list[int | None] = [None] * n_slots
-        self._readers: list[list[int]] = [[] for _ in range(n_slots)]
-        self._seen = [[-1] * len(StreamKind) for _ in StreamKind]
+        self._waits = SlotWaits(n_slots)
         self._evicts: list[Index] = []
         self._peak = 0
         self._flops = 0
@@ -253,8 +257,32 @@ class ProgramBuilder(AbstractResidencySink):
         writes: Sequence[int] = (),
     ) -> None:
         """Append a step with the waits that its reads and writes call for."""
-        position = len(self._steps)
         stream = stream if self._overlaps else StreamKind.COMPUTE
+        waits = self._waits.add(stream, reads, writes)
+        slot = (*writes, *reads)[0]
+        self._steps.append(Step(kind, stream, index, version, slot, nbytes, waits, task, tuple(reads), tuple(self._evicts)))
+        self._evicts.clear()
+
+
+class SlotWaits:
+    """Which earlier steps each step must wait on, by the slots that steps read and write.
+
+    Parameters
+    ----------
+    n_slots : int
+        Slots of the device.
+    """
+
+    def __init__(self, n_slots: int) -> None:
+        self._streams: list[StreamKind] = []
+        self._writer: list[int | None] = [None] * n_slots
+        self._readers: list[list[int]] = [[] for _ in range(n_slots)]
+        self._seen = [[-1] * len(StreamKind) for _ in StreamKind]
+
+    def add(self, stream: StreamKind, reads: Sequence[int], writes: Sequence[int]) -> tuple[int, ...]:
+        """The waits of the next step, on ``stream``."""
+        position = len(self._streams)
+        self._streams.append(stream)
         before = [self._writer[slot] for slot in (*reads, *writes)]
         for slot in writes:
             before.extend(self._readers[slot])
@@ -264,15 +292,13 @@ class ProgramBuilder(AbstractResidencySink):
         for slot in writes:
             self._writer[slot] = position
             self._readers[slot].clear()
-        slot = (*writes, *reads)[0]
-        self._steps.append(Step(kind, stream, index, version, slot, nbytes, waits, task, tuple(reads), tuple(self._evicts)))
-        self._evicts.clear()
+        return waits
 
     def _reduce(self, stream: StreamKind, before: list[int]) -> tuple[int, ...]:
         """The latest step of each other stream among ``before``, unless ``stream`` has waited for it or a later one already."""
         latest = dict.fromkeys(_STREAMS, -1)
         for step in before:
-            other = self._steps[step].stream
+            other = self._streams[step]
             latest[other] = max(latest[other], step)
         seen, waits = self._seen[stream], []
         for other in _STREAMS:
@@ -280,3 +306,16 @@ class ProgramBuilder(AbstractResidencySink):
                 seen[other] = latest[other]
                 waits.append(latest[other])
         return tuple(waits)
+
+
+def waits_of(steps: Sequence[Step], n_slots: int) -> list[tuple[int, ...]]:
+    """The waits that the slots of ``steps`` call for, whatever theirs are."""
+    tracker = SlotWaits(n_slots)
+    return [tracker.add(step.stream, *_slots_of(step)) for step in steps]
+
+
+def _slots_of(step: Step) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Slots that a step reads, and that it writes."""
+    if step.kind is StepKind.WRITE:
+        return (step.slot,), ()
+    return step.operands, (step.slot,)

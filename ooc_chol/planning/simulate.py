@@ -41,6 +41,7 @@ class _DeviceRun:
     ends: list[float] = field(default_factory=list)
     free_at: list[float] = field(default_factory=lambda: [0.0] * len(StreamKind))
     slots: dict[int, tuple[Index, int]] = field(default_factory=dict)  # tile and version in each slot that is taken
+    contents: dict[int, tuple[Index, int]] = field(default_factory=dict)  # what each slot was filled with last
     where: dict[Index, int] = field(default_factory=dict)
     processors: SharedProcessors = field(default_factory=SharedProcessors)
 
@@ -75,7 +76,7 @@ def simulate(programs: Sequence[Program | ResidueProgram], grid: TileGrid, rates
     while moved:
         moved = False
         for run in runs:
-            moved |= _advance(run, states, grid, rates, stored)
+            moved |= _advance(run, runs, states, grid, rates, stored)
     for device, run in enumerate(runs):
         if run.next < len(run.program.steps):
             step = run.program.steps[run.next]
@@ -94,7 +95,12 @@ def _device_run(number: int, program: Program | ResidueProgram, grid: TileGrid) 
 
 
 def _advance(
-    run: _DeviceRun, states: dict[int, ResidueState], grid: TileGrid, rates: Rates | None, stored: dict[BlockKey, float]
+    run: _DeviceRun,
+    runs: Sequence[_DeviceRun],
+    states: dict[int, ResidueState],
+    grid: TileGrid,
+    rates: Rates | None,
+    stored: dict[BlockKey, float],
 ) -> bool:
     """Run steps of one device until it must wait for another; whether any ran."""
     first = run.next
@@ -102,7 +108,7 @@ def _advance(
         step = run.program.steps[run.next]
         if any(key not in stored for key in step.awaits):
             break
-        _apply(run, states, step)
+        _apply(run, runs, states, step)
         if any(earlier >= run.next for earlier in step.waits):
             raise ScheduleError(f"{step.label} waits on step {max(step.waits)}, which is enqueued after it")
         earlier_ends = [run.ends[earlier] for earlier in step.waits]
@@ -128,12 +134,18 @@ def _end(processors: SharedProcessors, step: Step | ResidueStep, start: float, g
     return place(start, seconds, rates.share(step))
 
 
-def _apply(run: _DeviceRun, states: dict[int, ResidueState], step: Step | ResidueStep) -> None:
+def _apply(run: _DeviceRun, runs: Sequence[_DeviceRun], states: dict[int, ResidueState], step: Step | ResidueStep) -> None:
     """Verify what ``step`` finds in its slots, and apply its effect on them."""
     if isinstance(step, ResidueStep):
         states[run.number].apply(step, states)
     else:
         assert isinstance(run.program, Program)
+        if step.source is not None:
+            other, slot = step.source  # the tile may be evicted there: its bytes stay until the slot is filled again
+            held = runs[other].contents.get(slot)
+            if held != (step.tile, step.version):
+                holds = "is empty" if held is None else f"holds {BlockKey('L', *held)}"
+                raise ScheduleError(f"{step.label}: slot {slot} of device {other} {holds}, not {step.block}")
         _check(run, step, run.program.n_slots)
 
 
@@ -143,12 +155,12 @@ def _check(run: _DeviceRun, step: Step, n_slots: int) -> None:
         if index not in run.where:
             raise ScheduleError(f"{step.label}: tile {tuple(index)} is to be evicted, but is not on the device")
         run.slots.pop(run.where.pop(index))
-    if step.kind in (StepKind.FETCH, StepKind.GENERATE):
+    if step.kind in (StepKind.FETCH, StepKind.GENERATE, StepKind.PULL):
         if step.slot in run.slots or not 0 <= step.slot < n_slots:
             raise ScheduleError(f"{step.label}: slot {step.slot} is not free")
         if step.tile in run.where:
             raise ScheduleError(f"{step.label}: the tile is on the device already, in slot {run.where[step.tile]}")
-        run.slots[step.slot] = step.tile, step.version
+        run.slots[step.slot] = run.contents[step.slot] = step.tile, step.version
         run.where[step.tile] = step.slot
         return
     expected = step.version - 1 if step.task is not None else step.version
@@ -156,7 +168,7 @@ def _check(run: _DeviceRun, step: Step, n_slots: int) -> None:
     if step.task is not None:
         for slot, tile in zip(step.operands, step.task.reads, strict=True):
             _expect(run, step, slot, (tile, tile[1] + 1))
-        run.slots[step.slot] = step.tile, step.version
+        run.slots[step.slot] = run.contents[step.slot] = step.tile, step.version
 
 
 def _expect(run: _DeviceRun, step: Step, slot: int, value: tuple[Index, int]) -> None:

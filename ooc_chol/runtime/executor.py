@@ -345,13 +345,15 @@ def _operations(
 ) -> list[AbstractOperations]:
     """What performs the steps of each device; allocates its memory."""
     residues: dict[int, ResidueOperations] = {}
+    tiles: dict[int, TileOperations] = {}
     operations: list[AbstractOperations] = []
     for number, device in enumerate(devices):
         if isinstance(plan.programs[number], ResidueProgram):
             residues[number] = ResidueOperations(device, plan, number, source, store, residues)
             operations.append(residues[number])
         else:
-            operations.append(TileOperations(device, plan, number, source, store))
+            tiles[number] = TileOperations(device, plan, number, source, store, tiles)
+            operations.append(tiles[number])
     return operations
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 from ooc_chol.errors import OocCholError
@@ -75,13 +76,23 @@ class TileOperations(AbstractOperations):
         Tiles of A, read or generated.
     store : AbstractTier
         Where tiles of L go.
+    others : mapping of int to TileOperations
+        Operations of all devices, this one too once it is made; for copies between them.
     """
 
-    def __init__(self, device: AbstractDevice, plan: Plan, number: int, source: SourceTier, store: AbstractTier) -> None:
+    def __init__(
+        self,
+        device: AbstractDevice,
+        plan: Plan,
+        number: int,
+        source: SourceTier,
+        store: AbstractTier,
+        others: Mapping[int, TileOperations],
+    ) -> None:
         budget, program = plan.budgets[number], plan.programs[number]
         assert isinstance(program, Program)
         self._device, self._grid = device, plan.grid
-        self._source, self._store = source, store
+        self._source, self._store, self._others = source, store, others
         self._source_itemsize = source.source.bytes_per_entry
         self._cache = BlockCache(budget.n_slots, budget.slot_bytes)
         self._arena = device.allocate(budget.n_slots, budget.slot_bytes, plan.grid.size(0))
@@ -102,7 +113,7 @@ class TileOperations(AbstractOperations):
         """The operation of ``step`` and its effect on the cache."""
         for index in step.evicts:
             self._cache.evict("L", index)
-        tile = self._tile(step.slot, step.tile)
+        tile = self.tile(step.slot, step.tile)
         if step.kind is StepKind.COMPUTE:
             self._compute(step, stream, tile)
         elif step.kind is StepKind.WRITE:
@@ -124,6 +135,9 @@ class TileOperations(AbstractOperations):
         self._cache.reserve(step.block, step.slot, tile.nbytes)
         if step.kind is StepKind.GENERATE:
             self._device.generate(stream, self._source.source.function, self._grid.span(i), self._grid.span(j), tile)
+        elif step.source is not None:
+            other, slot = step.source
+            self._device.copy_between(stream, self._others[other].tile(slot, step.tile), tile)
         else:
             self._device.copy_in(stream, self._source if step.version == 0 else self._store, step.tile, tile)
         if step.version == 0:
@@ -140,7 +154,7 @@ class TileOperations(AbstractOperations):
         before = BlockKey("L", step.tile, step.version - 1)
         assert self._cache.slot(before) == step.slot
         reads = [BlockKey("L", (i, j), j + 1) for i, j in task.reads]
-        operands = [self._tile(self._cache.slot(key), key.coords) for key in reads]
+        operands = [self.tile(self._cache.slot(key), key.coords) for key in reads]
         if task.kind is TaskKind.GEMM:
             kernels.gemm(stream, tile, operands[0], operands[1], k0=self._grid.start(task.k))
         elif task.kind is TaskKind.SYRK:
@@ -152,5 +166,6 @@ class TileOperations(AbstractOperations):
             self.flags.copy_back(stream)
         self._cache.modify(before)
 
-    def _tile(self, slot: int, index: tuple[int, int]) -> Tile:
+    def tile(self, slot: int, index: tuple[int, int]) -> Tile:
+        """The slot as tile ``index``."""
         return self._arena.tile(slot, self._grid.shape(*index))

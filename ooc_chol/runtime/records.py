@@ -98,7 +98,7 @@ def _resident(program: Program | ResidueProgram, grid: TileGrid) -> list[int]:
     resident, total = [], 0
     for step in program.steps:
         total -= sum(FP64.itemsize * grid.entries(*index) for index in step.evicts)
-        if step.kind in (StepKind.FETCH, StepKind.GENERATE):
+        if step.kind in (StepKind.FETCH, StepKind.GENERATE, StepKind.PULL):
             total += FP64.itemsize * grid.entries(*step.tile)
         resident.append(total)
     return resident

@@ -11,6 +11,7 @@ import pytest
 import ooc_chol as oc
 from ooc_chol import rates as rates_module
 from ooc_chol.planning.program import STREAM_NAMES, Link, StepKind
+from ooc_chol.planning.residue_steps import step_key
 from tests.host.matrices import FAMILIES
 from tests.host.runs import budget_of, check_bytes
 from tests.plan.test_tracing_perfetto import read
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
 N, NB = 400, 64
 A = FAMILIES["matern15 nugget 1e-6"](N)
-KINDS = {StepKind.FETCH: "fetch", StepKind.GENERATE: "generate", StepKind.COMPUTE: "compute", StepKind.WRITE: "write"}
+KINDS = {kind: kind.name.lower() for kind in StepKind}
 
 
 def tile(rows, cols, out, stream):
@@ -85,11 +86,16 @@ def test_arrows_lead_from_what_was_waited_for(tmp_path, options):
         for position, step in enumerate(program.steps)
         if step.kind is StepKind.WRITE
     }
+    written |= {
+        step_key(number, position): (f"{name} measured", position)
+        for number, (name, program) in enumerate(zip(plan.devices, plan.programs, strict=True))
+        for position in range(len(program.steps))
+    }
     expected: Counter = Counter()
     for name, program in zip(plan.devices, plan.programs, strict=True):
         for position, step in enumerate(program.steps):
             producers = {(f"{name} measured", earlier) for earlier in step.waits}
-            producers |= {written[step.block]} if step.needs_store else set()
+            producers |= {written[key] for key in step.awaits}
             expected.update((producer, (f"{name} measured", position)) for producer in producers)
     assert arrows == expected and arrows
     assert all(by_step[first].end_ns <= by_step[second].start_ns for first, second in arrows), "an arrow leads back in time"
@@ -106,7 +112,12 @@ def test_the_counters_stay_within_the_budget_and_carry_the_planned_bytes(tmp_pat
         assert max(resident) <= factor.report.execution.peak_bytes[number]
         links = {key[1] for key in found.counters if key[0] == f"{name} measured"} - {"resident"}
         planned = plan.programs[number].link_bytes()
-        names = {Link.SOURCE: f"source->{name}", Link.FETCH: f"store->{name}", Link.WRITE: f"{name}->store"}
+        names = {
+            Link.SOURCE: f"source->{name}",
+            Link.FETCH: f"store->{name}",
+            Link.WRITE: f"{name}->store",
+            Link.PEER: f"peer->{name}",
+        }
         assert links == {names[link] for link in Link if planned[link]}
     nbytes = sum(entry.notes.get("bytes", 0) for entries in found.slices.values() for entry in entries)
     assert nbytes == sum(factor.report.executed_bytes.values())

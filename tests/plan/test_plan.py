@@ -285,7 +285,8 @@ def test_the_page_shows_what_a_person_needs():
     assert re.search(r"work of the busiest device is 1\.\d\d\d x the mean", page)
     assert re.fullmatch(r"(\d+ x \(w=\d+, h=\d+\)(, )?)+(\.\.\. \d+ in all)?", lines["panels"])
     assert lines["tasks"].startswith("14 POTRF, 91 TRSM, 91 SYRK, 364 GEMM; 1.143e+08 flops counted")
-    assert re.fullmatch(r"2\.1 MB of A read \(array\), .*B of L fetched again, 2\.1 MB of L written; .*B in all", lines["moves"])
+    moves = r"2\.1 MB of A read \(array\), .*B of L fetched again, 2\.1 MB of L written; .*B in all; .*B from device to device"
+    assert re.fullmatch(moves, lines["moves"])
     assert re.search(r"loads are \d\.\d\d x the larger bound, .*B \(.*\); read once and written once: 4\.2 MB", lines["bounds"])
     assert re.fullmatch(r"peak .*B on a device; the factor takes 2\.1 MB in its store", lines["memory"])
     assert lines["seconds"].startswith("unknown: no rates are measured")

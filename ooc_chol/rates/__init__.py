@@ -115,8 +115,8 @@ def measure_rates(
     tile_size : int
         Order of a tile.
     devices : str or sequence of str
-        Name of the device, or of several GPUs, which are measured at once, since they share power and host memory; the rates are
-        those of the slowest, and are stored for plans of as many.
+        Name of the device, or of several GPUs of one model: kernels are measured on the first, links on all at once, since they
+        share the host's memory, and the slowest counts; stored for plans of as many.
     moduli : int or None
         Number of moduli at which products through residues are measured too; other numbers follow from it. None measures them
         on GPUs only, with 13, where the tile order is a multiple of 16.

@@ -27,8 +27,8 @@ _MOST_ROUNDS = 10
 
 #: Enqueues the copy of one tile.
 Move: TypeAlias = Callable[[tuple[int, int]], None]
-#: ``meet()`` returns once all devices that are measured have called it.
-Meet: TypeAlias = Callable[[], object]
+#: A stream of one device, what moves a tile on it, and whether it goes through the tiles backwards.
+Direction: TypeAlias = tuple[AbstractStream, Move, bool]
 
 
 @dataclass(frozen=True)
@@ -76,80 +76,101 @@ def link_tiers(names: Sequence[str], nb: int) -> Iterator[LinkTiers]:
             store.discard()
 
 
-def measure_links(opened: OpenedDevice, tiers: LinkTiers, place: float, meet: Meet, seconds: float) -> dict[str, float]:
-    """Bytes per second of reading A from memory and file, and of reading and writing L in both stores.
+def measure_links(opened: Sequence[OpenedDevice], tiers: LinkTiers, seconds: float) -> list[dict[str, float]]:
+    """Bytes per second of reading A from memory and file, and of reading and writing L in both stores, on all devices at once.
 
     Parameters
     ----------
-    opened : OpenedDevice
-        The device.
+    opened : sequence of OpenedDevice
+        The devices.
     tiers : LinkTiers
-        What is read and written.
-    place : float
-        In ``[0, 1)``: where among the tiles this device begins, so that several do not copy the same at once.
-    meet : callable
-        Called before each measurement.
+        What is read and written; each device begins at another tile.
     seconds : float
         How long each measurement takes, at least.
 
     Returns
     -------
-    dict of str to float
-        ``array``, ``file``, ``memory-read``, ``memory-write``, ``file-read`` and ``file-write``. On a GPU each is the rate while
-        L is written, or read, in the same store as fast as possible, since a factorization copies both ways at once (51 GB/s
-        each way on an H200 with PCIe 5, 55 alone); there ``memory-read-alone`` and ``memory-write-alone`` are for comparison.
+    list of dict of str to float
+        Of each device ``array``, ``file``, ``memory-read``, ``memory-write``, ``file-read`` and ``file-write``. On a GPU each is
+        the rate while L is written, or read, in the same store as fast as possible, since a factorization copies both ways at
+        once (51 GB/s each way on an H200 with PCIe 5, 55 alone); there ``memory-read-alone`` and ``memory-write-alone`` are for
+        comparison.
     """
-    device, tile = opened.device, opened.tiles
-    streams = opened.stream, device.create_stream("rates of writing")
+    ways = [_Ways(each, tiers) for each in opened]
+    on_host = kind_of(opened[0].device.name) is HOST
 
-    def read(tier: AbstractTier) -> tuple[AbstractStream, Move]:
-        return streams[0], lambda index: device.copy_in(streams[0], tier, index, tile.work)
+    def rates(read: str | None, write: str | None) -> list[tuple[float, ...]]:
+        return _rates(tiers.grid, [way.directions(read, write) for way in ways], seconds)
 
-    def write(tier: AbstractTier) -> tuple[AbstractStream, Move]:
-        return streams[1], lambda index: device.copy_out(streams[1], tile.load, tier, index)
+    if on_host:
+        alone = {"memory-write": (None, "memory"), "file-write": (None, "file"), "array": ("array", None), "file": ("file", None)}
+        alone |= {"memory-read": ("memory", None), "file-read": ("store", None)}
+        found = {name: rates(*which) for name, which in alone.items()}
+        return [{name: each[number][0] for name, each in found.items()} for number in range(len(opened))]
+    memory, store = rates("memory", "memory"), rates("store", "file")
+    array, file = rates("array", "memory"), rates("file", "memory")
+    read_alone, write_alone = rates("memory", None), rates(None, "memory")
+    return [
+        {
+            "memory-read": memory[number][0],
+            "memory-write": memory[number][1],
+            "file-read": store[number][0],
+            "file-write": store[number][1],
+            "array": array[number][0],
+            "file": file[number][0],
+            "memory-read-alone": read_alone[number][0],
+            "memory-write-alone": write_alone[number][0],
+        }
+        for number in range(len(opened))
+    ]
 
-    rates = partial(_rates, tiers.grid, place, meet, seconds)
-    array, file, memory, store = read(tiers.array), read(tiers.file), read(tiers.memory_store), read(tiers.file_store)
-    to_memory, to_file = write(tiers.memory_store), write(tiers.file_store)
-    if kind_of(device.name) is HOST:
-        found = {"memory-write": rates(to_memory), "file-write": rates(to_file), "array": rates(array), "file": rates(file)}
-        found |= {"memory-read": rates(memory), "file-read": rates(store)}
-        return {name: rate for name, (rate,) in found.items()}
-    both = {"memory-read": rates(memory, to_memory), "file-read": rates(store, to_file)}
-    both |= {"array": rates(array, to_memory), "file": rates(file, to_memory)}
-    alone = {"memory-read-alone": rates(memory), "memory-write-alone": rates(to_memory)}
-    writes = {f"{kind}-write": both[f"{kind}-read"][1] for kind in ("memory", "file")}
-    return {name: found[0] for name, found in (both | alone).items()} | writes
+
+class _Ways:
+    """What one device reads and writes."""
+
+    def __init__(self, opened: OpenedDevice, tiers: LinkTiers) -> None:
+        self._device, self._tiles = opened.device, opened.tiles
+        self._reading, self._writing = opened.stream, opened.device.create_stream("rates of writing")
+        self._sources = {"array": tiers.array, "file": tiers.file, "memory": tiers.memory_store, "store": tiers.file_store}
+        self._stores = {"memory": tiers.memory_store, "file": tiers.file_store}
+
+    def directions(self, read: str | None, write: str | None) -> list[Direction]:
+        """The copies of a measurement; of two, writes go through the tiles backwards."""
+        found: list[Direction] = []
+        if read is not None:
+            found.append((self._reading, partial(self._read, self._sources[read]), False))
+        if write is not None:
+            found.append((self._writing, partial(self._write, self._stores[write]), read is not None))
+        return found
+
+    def _read(self, tier: AbstractTier, index: tuple[int, int]) -> None:
+        self._device.copy_in(self._reading, tier, index, self._tiles.work)
+
+    def _write(self, tier: AbstractTier, index: tuple[int, int]) -> None:
+        self._device.copy_out(self._writing, self._tiles.load, tier, index)
 
 
-def _tiles_from(grid: TileGrid, place: float) -> list[tuple[int, int]]:
-    """All tiles of the lower triangle, from a place among them on."""
-    tiles: list[tuple[int, int]] = list(grid.tiles())
-    first = int(place * len(tiles))
-    return tiles[first:] + tiles[:first]
-
-
-def _rates(
-    grid: TileGrid, place: float, meet: Meet, seconds: float, *directions: tuple[AbstractStream, Move]
-) -> tuple[float, ...]:
-    """Bytes per second of each direction while all of them run, over whole rounds after one that warms up."""
-    tiles = _tiles_from(grid, place)
-    meet()
-    warm = max(_seconds_of(tiles, 1, directions))
-    # Each device may find another number of rounds: while the last one goes on alone, most of its copies are done.
+def _rates(grid: TileGrid, devices: Sequence[Sequence[Direction]], seconds: float) -> list[tuple[float, ...]]:
+    """Bytes per second of each direction of each device while all of them run, over whole rounds after one that warms up."""
+    tiles = list(grid.tiles())
+    warm = max(max(each) for each in _seconds_of(tiles, 1, devices))
     rounds = min(_MOST_ROUNDS, max(1, ceil(seconds / max(warm, 1e-9))))
-    meet()
     nbytes = rounds * sum(8 * grid.entries(*index) for index in tiles)
-    return tuple(nbytes / each for each in _seconds_of(tiles, rounds, directions))
+    return [tuple(nbytes / each for each in found) for found in _seconds_of(tiles, rounds, devices)]
 
 
-def _seconds_of(tiles: Sequence[tuple[int, int]], rounds: int, directions: Sequence[tuple[AbstractStream, Move]]) -> list[float]:
-    """Seconds of each direction, enqueued tile by tile in turn; the second direction goes through the tiles backwards."""
-    starts = [stream.record() for stream, _ in directions]
+def _seconds_of(tiles: Sequence[tuple[int, int]], rounds: int, devices: Sequence[Sequence[Direction]]) -> list[tuple[float, ...]]:
+    """Seconds of each direction of each device, enqueued tile by tile in turn; each device begins at another tile."""
+    starts = [[stream.record() for stream, _, _ in directions] for directions in devices]
     for at in range(rounds * len(tiles)):
-        for number, (_, move) in enumerate(directions):
-            move(tiles[(-1 - at if number else at) % len(tiles)])
-    ends = [stream.record() for stream, _ in directions]
-    for end in ends:
+        for number, directions in enumerate(devices):
+            place = at + number * len(tiles) // len(devices)
+            for _, move, is_backward in directions:
+                move(tiles[(-1 - place if is_backward else place) % len(tiles)])
+    ends = [[stream.record() for stream, _, _ in directions] for directions in devices]
+    for end in (end for each in ends for end in each):
         end.synchronize()
-    return [(end.time_ns() - start.time_ns()) / 1e9 for start, end in zip(starts, ends, strict=True)]
+    return [
+        tuple((end.time_ns() - start.time_ns()) / 1e9 for start, end in zip(*pair, strict=True))
+        for pair in zip(starts, ends, strict=True)
+    ]

@@ -1,10 +1,12 @@
-"""Measure one or more devices of a machine at once: they share power, host memory and links."""
+"""Measure one or more devices of a machine: kernels on the first, copies on all at once, since those share the host's memory.
+
+One thread enqueues for all devices, as in a factorization: threads that share the interpreter lock would measure how long they
+wait for it (with four GPUs: TRSM at tiles of 2048 took six times as long as on one).
+"""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 from ooc_chol.interfaces import AbstractDevice, ArraySpec, Tile
 from ooc_chol.machine import HOST, cuda_names, kind_of, open_device
 from ooc_chol.rates.kernels import measure_kernels
-from ooc_chol.rates.links import LinkTiers, link_tiers, measure_links
+from ooc_chol.rates.links import link_tiers, measure_links
 from ooc_chol.rates.opened import OpenedDevice, set_up
 from ooc_chol.rates.residues import ResidueShapes, measure_pull, measure_residues
 
@@ -53,7 +55,7 @@ def pulled_from(names: Sequence[str]) -> str:
 
 
 def measure_at_once(what: Measurement) -> dict[str, Any]:
-    """Figures of a device while all devices do the same: of each kind those of the slowest.
+    """Figures of the first device's kernels, and of the copies of all devices at once: of those the slowest.
 
     Parameters
     ----------
@@ -70,67 +72,40 @@ def measure_at_once(what: Measurement) -> dict[str, Any]:
     BudgetError
         A device has too little free memory.
     """
-    with link_tiers(what.names, what.tile_size) as tiers, ThreadPoolExecutor(len(what.names)) as pool:
-        shared = _Shared(what, tiers)
-        futures = [pool.submit(shared.measure, number) for number in range(len(what.names))]
-        errors = [error for future in futures if (error := future.exception()) is not None]
-    for error in sorted(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
-        raise error
-    return slowest([future.result() for future in futures])
-
-
-def slowest(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The least of each rate, and the most of the seconds between operations."""
-    merged: dict[str, Any] = {}
-    for name, first in figures[0].items():
-        values = [each[name] for each in figures]
-        merged[name] = slowest(values) if isinstance(first, dict) else max(values) if name == "launch" else min(values)
-    return merged
-
-
-class _Shared:
-    """What the threads of one measurement share; each thread has one device."""
-
-    def __init__(self, what: Measurement, tiers: LinkTiers) -> None:
-        self._what = what
-        self._tiers = tiers
-        self._barrier = threading.Barrier(len(what.names))
-        self._strips: dict[int, Tile] = {}
-
-    def measure(self, number: int) -> dict[str, Any]:
-        """Figures of one device; an error stops the others at their next meeting."""
-        try:
-            with ExitStack() as stack:
-                return self._measure(number, stack)
-        except BaseException:
-            self._barrier.abort()  # else the other devices would wait for ever
-            raise
-
-    def _measure(self, number: int, stack: ExitStack) -> dict[str, Any]:
-        what, name = self._what, self._what.names[number]
-        device = stack.enter_context(closing(open_device(name, what.threads, what.moduli)))
-        device.activate()
-        shapes = None if what.moduli is None else ResidueShapes.on(name, what.tile_size, what.moduli)
-        opened = set_up(device, what.tile_size, what.seconds, () if shapes is None else shapes.arrays)
-        self._barrier.wait()
-        figures: dict[str, Any] = dict(measure_kernels(opened, what.warm_seconds))
+    shapes = None if what.moduli is None else ResidueShapes.on(what.names[0], what.tile_size, what.moduli)
+    with link_tiers(what.names, what.tile_size) as tiers, ExitStack() as stack:
+        opened = [_open(name, what, shapes if name in what.names[:2] else None, stack) for name in what.names]
+        opened[0].device.activate()
+        figures: dict[str, Any] = dict(measure_kernels(opened[0], what.warm_seconds))
         if shapes is not None:
-            figures["residue"] = self._measure_residues(number, opened, shapes, stack)
-        place = number / len(what.names)
-        figures["links"] = measure_links(opened, self._tiers, place, self._barrier.wait, what.link_seconds)
-        self._barrier.wait()  # nobody frees what another one copies
-        return figures
+            rates = measure_residues(opened[0], shapes)
+            figures["residue"] = rates | {"pull": measure_pull(opened[0], shapes, _neighbour(what, opened, shapes, stack))}
+        figures["links"] = slowest(measure_links(opened, tiers, what.link_seconds))
+        for each in opened:
+            each.device.synchronize()  # nobody frees what another one copies
+    return figures
 
-    def _measure_residues(self, number: int, opened: OpenedDevice, shapes: ResidueShapes, stack: ExitStack) -> dict[str, float]:
-        """Rates of residues, of a copy from the next device too."""
-        self._strips[number] = opened.arrays[0][:, shapes.nb : 2 * shapes.nb]
-        self._barrier.wait()
-        rates = measure_residues(opened, shapes)
-        source = self._strips[(number + 1) % len(self._strips)]
-        neighbour = pulled_from(self._what.names)
-        if neighbour not in self._what.names:
-            source = _strip_on(stack.enter_context(closing(open_device(neighbour))), shapes)
-        return rates | {"pull": measure_pull(opened, shapes, source)}
+
+def slowest(figures: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The least of each rate."""
+    return {name: min(each[name] for each in figures) for name in figures[0]}
+
+
+def _open(name: str, what: Measurement, shapes: ResidueShapes | None, stack: ExitStack) -> OpenedDevice:
+    """A device with its tiles, and the arrays of ``shapes``."""
+    device = stack.enter_context(closing(open_device(name, what.threads, what.moduli)))
+    device.activate()
+    return set_up(device, what.tile_size, what.seconds, () if shapes is None else shapes.arrays)
+
+
+def _neighbour(what: Measurement, opened: Sequence[OpenedDevice], shapes: ResidueShapes, stack: ExitStack) -> Tile:
+    """A strip on the device that the first one copies from."""
+    neighbour = pulled_from(what.names)
+    if neighbour in what.names:
+        return opened[what.names.index(neighbour)].arrays[0][:, shapes.nb : 2 * shapes.nb]
+    strip = _strip_on(stack.enter_context(closing(open_device(neighbour))), shapes)
+    opened[0].device.activate()
+    return strip
 
 
 def _strip_on(device: AbstractDevice, shapes: ResidueShapes) -> Tile:

@@ -202,9 +202,7 @@ def test_gpus_are_measured_under_load_and_with_links_both_ways(as_gpus, names):
 
 
 def test_the_slowest_device_counts():
-    one = {"gemm": 5.0, "launch": 1e-6, "links": {"array": 3.0, "file": 1.0}}
-    two = {"gemm": 4.0, "launch": 3e-6, "links": {"array": 2.0, "file": 9.0}}
-    assert together.slowest([one, two]) == {"gemm": 4.0, "launch": 3e-6, "links": {"array": 2.0, "file": 1.0}}
+    assert together.slowest([{"array": 3.0, "file": 1.0}, {"array": 2.0, "file": 9.0}]) == {"array": 2.0, "file": 1.0}
 
 
 def test_links_of_two_directions_are_timed_apart(stream):
@@ -221,27 +219,37 @@ def test_links_of_two_directions_are_timed_apart(stream):
 
     grid = links.TileGrid(32, 8)
     try:
-        rates = links._rates(grid, 0.5, lambda: None, 0.001, move("in", stream, 0.001), move("out", other, 0.004))
+        there, back = (*move("in", stream, 0.001), False), (*move("out", other, 0.004), True)
+        (rates,) = links._rates(grid, [[there, back]], 0.001)
         assert 2 < rates[0] / rates[1] < 6
     finally:
         device.close()
     assert set(moved["in"]) == set(moved["out"]) == set(grid.tiles())
-    assert moved["in"][0] == list(grid.tiles())[5] and moved["out"] == moved["in"][::-1]
+    assert moved["in"][0] == (0, 0) and moved["out"] == moved["in"][::-1]
 
 
-def test_an_error_on_one_device_ends_the_others(monkeypatch):
-    met = threading.Event()
+def test_devices_that_are_measured_at_once_begin_at_different_tiles(stream):
+    firsts = {}
 
+    def move(number):
+        return stream, lambda index: firsts.setdefault(number, index), False
+
+    grid = links.TileGrid(32, 8)
+    rates = links._rates(grid, [[move(0)], [move(1)]], 0.001)
+    assert len(rates) == 2 and all(rate > 0 for (rate,) in rates)
+    assert firsts == {0: (0, 0), 1: list(grid.tiles())[5]}
+
+
+def test_an_error_on_one_device_closes_the_others(monkeypatch):
     def fail_on_the_second(device, *arguments):
         if device.name == "host:1":
             raise BudgetError("arena of host:1", 2, 1, "free some")
-        met.set()
-        return SimpleNamespace()
+        return SimpleNamespace(device=device)
 
     monkeypatch.setattr(together, "set_up", fail_on_the_second)
     with pytest.raises(BudgetError, match="host:1"):
         together.measure_at_once(measurement(("host:0", "host:1")))
-    assert met.is_set()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ooc_chol host")]
 
 
 def test_copies_come_from_the_next_device_else_from_itself(monkeypatch):

@@ -19,7 +19,9 @@ from ooc_chol.kernels.cuda.handles import BlasHandles, cupy_stream
 
 _TRANSPOSE, _NO_TRANSPOSE = 1, 0
 _R_8I, _R_32I, _COMPUTE_32I, _DEFAULT_ALGORITHM = 3, 10, 72, -1
-_ONE, _ZERO = np.array(1, dtype=np.int32), np.array(0, dtype=np.int32)
+_SCALARS = np.array([1, 0], dtype=np.int32)
+#: Addresses of cuBLAS's scalars on the host.
+_ONE, _ZERO = (_SCALARS.ctypes.data + 4 * at for at in range(2))
 #: Orders of int8 products are multiples of this.
 UNIT = 16
 #: From these columns and K on, planes are multiplied one by one.
@@ -83,7 +85,7 @@ class Int8Products:
         """One product a plane."""
         _, handle = self._handles.of(stream)
         planes, rows, cols, inner = shape
-        alpha, beta = _ONE.ctypes.data, (_ONE if accumulates else _ZERO).ctypes.data
+        alpha, beta = _ONE, _ONE if accumulates else _ZERO
         for plane in range(planes):
             right_at, left_at, target_at = (array.data.ptr + plane * array.strides[0] for array in (right, left, target))
             cublas.gemm_ex(
@@ -98,10 +100,10 @@ class Int8Products:
         key = (*shape, *right.strides[:2], *left.strides[:2], *target.strides[:2])
         if key not in self._batches:
             self._batches[key] = self._batch(*key)
-        batch, alpha = self._batches[key], _ONE.ctypes.data
+        batch, alpha = self._batches[key], _ONE
         cublasLt.matmul(
             self._lt, batch.operation, alpha, right.data.ptr, batch.right, left.data.ptr, batch.left,
-            (_ONE if accumulates else _ZERO).ctypes.data, target.data.ptr, batch.target, target.data.ptr, batch.target,
+            _ONE if accumulates else _ZERO, target.data.ptr, batch.target, target.data.ptr, batch.target,
             batch.algorithm, self._handles.workspace(stream), sizes.CUBLAS_WORKSPACE_BYTES, cupy_stream(stream).ptr,
         )  # fmt: skip
 

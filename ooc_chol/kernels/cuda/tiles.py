@@ -18,7 +18,9 @@ from ooc_chol.kernels.cuda.inverses import InvertedBlocks
 
 _TRANSPOSE, _NO_TRANSPOSE = 1, 0
 _FILL_UPPER = 1
-_ONE, _MINUS_ONE, _ZERO = np.array(1.0), np.array(-1.0), np.array(0.0)
+_SCALARS = np.array([1.0, -1.0, 0.0])
+#: Addresses of cuBLAS's scalars on the host.
+_ONE, _MINUS_ONE, _ZERO = (_SCALARS.ctypes.data + 8 * at for at in range(3))
 _NO_POSITION = np.iinfo(np.uint64).max
 _NO_PIVOT = np.iinfo(np.int32).max
 _THREADS = 256
@@ -259,14 +261,14 @@ def _multiply(
     right: _Block,
     target: _Block,
     *,
-    alpha: NDArray[np.float64],
-    beta: NDArray[np.float64],
+    alpha: int,
+    beta: int,
 ) -> None:
     """``target = alpha * left @ right.T + beta * target``, rows x columns x K in ``shape``: column-major, ``right @ left.T``."""
     rows, cols, inner = shape
     cublas.dgemm(
-        handle, _TRANSPOSE, _NO_TRANSPOSE, cols, rows, inner, alpha.ctypes.data, right.address, right.stride,
-        left.address, left.stride, beta.ctypes.data, target.address, target.stride,
+        handle, _TRANSPOSE, _NO_TRANSPOSE, cols, rows, inner, alpha, right.address, right.stride,
+        left.address, left.stride, beta, target.address, target.stride,
     )  # fmt: skip
 
 

@@ -42,6 +42,8 @@ MOST_PREFETCH = 8
 PREFETCH_CHOICES = (16, 24, 32)
 #: Tile rows that products through residues should have, so that little of a panel is finished in small pieces.
 LEAST_RESIDUE_ROWS = 16
+#: Tile rows above which smaller tiles are not tried: a plan has about a sixth of their cube steps over the width of a panel.
+MOST_RESIDUE_ROWS = 160
 #: What the tensor cores take: K and strides of int8 matrices are multiples of it.
 TENSOR_MULTIPLE = 16
 #: Slots are whole pages.
@@ -152,10 +154,7 @@ def make_residue_plan(
     moduli = options.moduli or default_moduli(problem.n)
     kind = kind_of(names[0])
     budget_bytes = default_budget(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
-    sizes = (options.tile_size,) if options.tile_size else kind.residue_tile_sizes
-    grids = [
-        TileGrid(problem.n, nb) for nb in sizes if options.tile_size or problem.n >= LEAST_RESIDUE_ROWS * nb or nb == sizes[-1]
-    ]
+    grids = _residue_grids(problem.n, options.tile_size, kind)
     best: list[ResidueLayout] = []
     for grid in grids:
         if grid.nb % TENSOR_MULTIPLE:
@@ -174,6 +173,15 @@ def make_residue_plan(
 def _of_moduli(rates: Rates | None, moduli: int) -> Rates | None:
     """``rates`` with those of residues for so many moduli."""
     return rates if rates is None or rates.residue is None else replace(rates, residue=rates.residue.at(moduli))
+
+
+def _residue_grids(n: int, tile_size: int | None, kind: DeviceKind) -> list[TileGrid]:
+    """Tiles to try, the largest first: enough tile rows, but no more than can be planned in seconds."""
+    if tile_size is not None:
+        return [TileGrid(n, tile_size)]
+    grids = [TileGrid(n, nb) for nb in kind.residue_tile_sizes]
+    sensible = [grid for grid in grids if LEAST_RESIDUE_ROWS <= grid.nt <= MOST_RESIDUE_ROWS]
+    return sensible or [min(grids, key=lambda grid: abs(grid.nt - LEAST_RESIDUE_ROWS))]
 
 
 def _residue_plan(

@@ -26,7 +26,8 @@ class SharedProcessors:
     ``min(1, (1 - u) / v)`` of its speed. Kernels of one stream are told in order, but one stream may be told far ahead of
     another. An urgent kernel that meets compute kernels told before it makes a debt of the seconds that it would have cost
     them: the next compute kernel pays it, less what the processors have left while the compute stream stands still before it.
-    Urgent kernels do not slow each other. Every number follows from the order of the calls.
+    Of urgent kernels on several streams, one that is told later has what those told before leave, so that together they never
+    do more than all processors can. Every number follows from the order of the calls.
     """
 
     def __init__(self) -> None:
@@ -36,15 +37,16 @@ class SharedProcessors:
         self._free_at = 0.0
 
     def urgent(self, start: float, seconds: float, share: float) -> float:
-        """When a kernel of an urgent stream ends that starts at ``start`` and takes ``seconds`` alone: nothing delays it."""
-        kernel = _Span(start, start + seconds, share)
+        """When a kernel of an urgent stream ends; it starts at ``start``, takes ``seconds`` alone, and others may delay it."""
+        end = self._beside_urgent(start, seconds, share)
+        kernel = _Span(start, end, share * seconds / (end - start))
         first = bisect_right(self._computing, start, key=lambda other: other.end)
         for at in range(first, len(self._computing)):
             other = self._computing[at]
             if other.start >= kernel.end:
                 break
             together = min(kernel.end, other.end) - max(start, other.start)
-            self._debt += together * (1.0 - _speed(other.share, share))
+            self._debt += together * (1.0 - _speed(other.share, kernel.share))
         self._take(kernel)
         return kernel.end
 

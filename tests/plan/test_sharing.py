@@ -67,9 +67,19 @@ def test_urgent_kernels_at_once_take_the_sum_of_their_shares():
     processors = SharedProcessors()
     processors.urgent(0.0, 10.0, 0.25)
     processors.urgent(0.0, 20.0, 0.5)
-    processors.urgent(5.0, 1.0, 1.0)
-    # A quarter of the speed up to 10, but for one second without any; half of it up to 20, then all.
-    assert processors.compute(0.0, 10.0, 1.0) == pytest.approx(20.0 + 10.0 - 9 / 4 - 5.0)
+    # The others leave it a quarter: it takes four times as long.
+    assert processors.urgent(5.0, 1.0, 1.0) == pytest.approx(9.0)
+    # A quarter of the speed up to 10, but for four seconds without any; half of it up to 20, then all.
+    assert processors.compute(0.0, 10.0, 1.0) == pytest.approx(20.0 + 10.0 - 6 / 4 - 5.0)
+
+
+@given(work=st.lists(st.tuples(st.floats(0, 10), st.floats(0.1, 5), st.floats(0.1, 1)), min_size=1, max_size=12))
+def test_urgent_kernels_never_do_more_than_all_processors_can(work):
+    processors = SharedProcessors()
+    spans = [(start, processors.urgent(start, seconds, share)) for start, seconds, share in work]
+    first, last = min(start for start, _ in spans), max(end for _, end in spans)
+    assert sum(seconds * share for _, seconds, share in work) <= (last - first) * (1 + 1e-9)
+    assert all(end >= start + seconds - 1e-9 for (start, end), (_, seconds, _) in zip(spans, work, strict=True))
 
 
 @given(data=st.data())

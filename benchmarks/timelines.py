@@ -120,7 +120,7 @@ def _events(trace: Any) -> Iterator[tuple[str, str, str, str, dict[str, Any], in
             if event.type != TrackEvent.TYPE_SLICE_BEGIN:
                 start_ns, event = begun.pop(event.track_uuid)
                 track, parent = tracks[event.track_uuid]
-                category = categories[event.category_iids[0]]
+                category = categories[event.category_iids[0]] if event.category_iids else event.categories[0]
                 yield tracks[parent][0], track, category, event.name, _notes(event, names), start_ns, packet.timestamp
 
 

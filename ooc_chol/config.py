@@ -90,8 +90,9 @@ def commit_override() -> str | None:
     return os.environ.get("OOC_CHOL_COMMIT")
 
 
-#: Largest order at which products through residues take one modulus more unless told otherwise: the rounding errors of native
-#: FP64 grow with the order, those of 50 bits do not.
+#: Largest order at which products through residues take one modulus more unless told otherwise. Up to there native FP64 can be
+#: more accurate than 50 bits (2.3 times LAPACK's residual at order 16384, 54 bits 0.6 times); at 65536 and above 50 bits had a
+#: third to a seventh of the largest residual of native FP64 on an H200.
 MOST_ROWS_OF_14 = 32768
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
-from itertools import pairwise
 from typing import NamedTuple, final
 
 
@@ -14,6 +12,10 @@ class _Span(NamedTuple):
     start: float
     end: float
     share: float
+
+
+#: Share of a kernel's seconds that is not worth another piece.
+_NEGLIGIBLE = 1e-12
 
 
 @final
@@ -31,73 +33,97 @@ class SharedProcessors:
     """
 
     def __init__(self) -> None:
-        self._taken: deque[_Span] = deque()  # what urgent kernels take, in order of time, without overlaps
+        self._taken: list[_Span] = []  # what urgent kernels take, in order of time, without overlaps
         self._computing: list[_Span] = []
         self._debt = 0.0
         self._free_at = 0.0
 
     def urgent(self, start: float, seconds: float, share: float) -> float:
         """When a kernel of an urgent stream ends; it starts at ``start``, takes ``seconds`` alone, and others may delay it."""
-        end = self._beside_urgent(start, seconds, share)
-        kernel = _Span(start, end, share * seconds / (end - start))
-        first = bisect_right(self._computing, start, key=lambda other: other.end)
-        for at in range(first, len(self._computing)):
-            other = self._computing[at]
-            if other.start >= kernel.end:
-                break
-            together = min(kernel.end, other.end) - max(start, other.start)
-            self._debt += together * (1.0 - _speed(other.share, kernel.share))
-        self._take(kernel)
-        return kernel.end
+        first = bisect_right(self._taken, start, key=_end_of)
+        pieces, last = self._beside_urgent(first, start, seconds, share)
+        self._add_debt(pieces)
+        self._taken[first:last] = _joined(self._taken[first:last], pieces)
+        return pieces[-1].end
 
     def compute(self, start: float, seconds: float, share: float) -> float:
         """When a kernel of the compute stream ends that could start at ``start`` and takes ``seconds`` alone."""
-        while self._taken and self._taken[0].end <= self._free_at:
-            self._taken.popleft()
+        del self._taken[: bisect_right(self._taken, self._free_at, key=_end_of)]
         debt = max(0.0, self._debt - self._left_over(self._free_at, start)) if self._debt else 0.0
         self._debt = 0.0
-        self._free_at = self._beside_urgent(start, seconds + debt, share)
+        first = bisect_right(self._taken, start, key=_end_of)
+        pieces, _ = self._beside_urgent(first, start, seconds + debt, share)
+        self._free_at = pieces[-1].end
         self._computing.append(_Span(start, self._free_at, share))
         return self._free_at
 
-    def _take(self, kernel: _Span) -> None:
-        """Add an urgent kernel to what is taken; where several meet, their shares add up to 1 at most."""
-        met = [kernel]
-        while self._taken and self._taken[-1].end > kernel.start:
-            met.append(self._taken.pop())
-        times = sorted({time for span in met for time in (span.start, span.end)})
-        for start, end in pairwise(times):
-            share = sum(span.share for span in met if span.start <= start and end <= span.end)
-            if share:
-                self._taken.append(_Span(start, end, min(1.0, share)))
+    def _add_debt(self, pieces: list[_Span]) -> None:
+        """What compute kernels told before would have lost beside an urgent one."""
+        start, end = pieces[0].start, pieces[-1].end
+        for at in range(bisect_right(self._computing, start, key=_end_of), len(self._computing)):
+            other = self._computing[at]
+            if other.start >= end:
+                break
+            for piece in pieces:
+                together = min(piece.end, other.end) - max(piece.start, other.start)
+                self._debt += max(0.0, together) * (1.0 - _speed(other.share, piece.share))
 
     def _left_over(self, start: float, end: float) -> float:
         """Seconds of all processors that urgent kernels leave between two times."""
         taken = 0.0
-        for span in self._taken:
+        for at in range(bisect_right(self._taken, start, key=_end_of), len(self._taken)):
+            span = self._taken[at]
             if span.start >= end:
                 break
             taken += max(0.0, min(end, span.end) - max(start, span.start)) * span.share
         return end - start - taken
 
-    def _beside_urgent(self, start: float, seconds: float, share: float) -> float:
-        """End of ``seconds`` of work from ``start`` on, slower where urgent kernels run."""
-        at, left = start, seconds
-        for span in self._taken:
-            if at + left <= span.start:
-                break
-            if span.end <= at:
-                continue
-            left -= max(0.0, span.start - at)
-            at = max(at, span.start)
+    def _beside_urgent(self, first: int, start: float, seconds: float, share: float) -> tuple[list[_Span], int]:
+        """What work from ``start`` on takes of the processors, piece by piece: less where urgent kernels run.
+
+        Returns the pieces, and the first of the taken spans behind them; ``first`` is the first that ends after ``start``.
+        """
+        at, left, pieces = start, seconds, []
+        for number in range(first, len(self._taken)):
+            span = self._taken[number]
+            if at < span.start:
+                alone = min(left, span.start - at)
+                pieces.append(_Span(at, at + alone, share))
+                at, left = at + alone, left - alone
+                if left <= _NEGLIGIBLE * seconds:
+                    return pieces, number
             speed = _speed(share, span.share)
-            if speed * (span.end - at) >= left:
-                return at + left / speed
-            left -= speed * (span.end - at)
-            at = span.end
-        return at + left
+            beside = min(left / speed, span.end - at) if speed > 0.0 else span.end - at
+            pieces.append(_Span(at, at + beside, share * speed))
+            at, left = at + beside, left - speed * beside
+            if left <= _NEGLIGIBLE * seconds:
+                return pieces, number + 1
+        return [*pieces, _Span(at, at + left, share)], len(self._taken)
+
+
+def _end_of(span: _Span) -> float:
+    """End of a span, by which they are ordered."""
+    return span.end
+
+
+def _joined(taken: list[_Span], pieces: list[_Span]) -> list[_Span]:
+    """``taken`` with ``pieces`` on top, each of which lies within one taken span or within none."""
+    joined: list[_Span] = []
+    at = 0
+    for piece in pieces:
+        if at == len(taken) or piece.end <= taken[at].start:
+            joined.append(piece)  # nobody took anything there
+            continue
+        span = taken[at]
+        if span.start < piece.start:
+            joined.append(_Span(span.start, piece.start, span.share))
+        joined.append(_Span(piece.start, piece.end, span.share + piece.share))
+        if piece.end < span.end:
+            joined.append(_Span(piece.end, span.end, span.share))
+        at += 1
+    return joined
 
 
 def _speed(share: float, taken: float) -> float:
     """Speed of a kernel that could use ``share`` of the processors where ``taken`` of them is busy with others."""
-    return min(1.0, (1.0 - taken) / share)
+    return min(1.0, max(0.0, 1.0 - taken) / share)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import CounterDescriptor, TracePacket, TrackDescriptor, TrackEvent
 
 #: Names written once at the start of the file and by number from then on; the number of a name is its place here plus one.
-CATEGORIES = ("fetch", "generate", "compute", "write", "wait", "idle", "run")
+CATEGORIES = ("fetch", "generate", "compute", "write", "pull", "wait", "idle", "run")
 ANNOTATIONS = (
     "step",
     "block",

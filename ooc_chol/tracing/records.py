@@ -19,7 +19,7 @@ class TraceRecord(NamedTuple):
     device, stream : str
         Such as ``"host:0"`` and ``"copy-in"``, ``"compute"`` or ``"copy-out"``. A stream runs one operation at a time.
     kind : str
-        ``"fetch"``, ``"generate"``, ``"compute"`` or ``"write"``.
+        ``"fetch"``, ``"generate"``, ``"compute"``, ``"write"`` or ``"pull"``.
     label : str
         What a person reads, such as ``"GEMM (3, 1) k=0"`` or ``"fetch (3, 1)"``.
     block : str

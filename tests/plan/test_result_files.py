@@ -40,6 +40,8 @@ ENGINE_FIELDS = {"native": set(), "residue": {"moduli"}, "mixed": {"certified_bo
 LIBRARY_BYTES = 256 << 20
 #: The device's page tables for page-locked host memory: 8 bytes for each page of 4 KiB.
 PAGE_TABLE_SHARE = 8 / 4096
+#: Its page tables for the memory of other GPUs, from which it may copy: seen 64 MB for 330 GiB of three others.
+PEER_TABLE_SHARE = 2.0**-12
 
 
 def script(name: str):
@@ -113,7 +115,9 @@ def test_device_memory_stays_within_the_budget_and_what_is_stated_beside_it(resu
     n, nb = result["n"], result["tile_size"]
     locked = 4 * n * (n + nb) + (8 * n**2 if result["source"] == "host-array" else 0)  # L, and the user's whole array
     for used in result.get("device_bytes", []):
-        assert used <= result["budget_bytes"] + LIBRARY_BYTES + PAGE_TABLE_SHARE * locked
+        others = (len(result["devices"]) - 1) * result["budget_bytes"]
+        beside = LIBRARY_BYTES + PAGE_TABLE_SHARE * locked + PEER_TABLE_SHARE * others
+        assert used <= result["budget_bytes"] + beside
 
 
 def test_each_policy_moves_no_more_than_the_one_before():
@@ -153,7 +157,7 @@ def test_traces_are_small_and_listed():
     text = (ROOT / "traces/README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| \[([^]]+)\]\(([^)]+)\) \|", text, flags=re.MULTILINE)
     assert sorted(listed) == [(path.name, path.name) for path in TRACES]
-    assert max(path.stat().st_size for path in TRACES) < 1_000_000
+    assert max(path.stat().st_size for path in TRACES) < 3_000_000  # some 20,000 steps, measured and predicted
 
 
 # documents
@@ -239,7 +243,8 @@ def other(found: dict, **changes) -> dict:
 
 
 def test_residues_on_several_gpus_have_their_row_below_those_of_one():
-    found = next(result for result in table.load() if on_gpu(result) and result["policy"] == "planned")
+    mine = (result for result in table.load() if on_gpu(result) and result["policy"] == "planned")
+    found = next(result for result in mine if len(result["devices"]) == 1 and result["engine"] == "native")
     made = table.tables([other(found), found], "results")
     _, _, one, four = made["gpu"].splitlines()[:4]
     assert one.startswith(f"| [{found['case']}]") and "| native | 1 |" in one

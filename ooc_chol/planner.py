@@ -25,8 +25,9 @@ from ooc_chol.planning.policy import Policy, policy_named
 from ooc_chol.planning.program import Program, ProgramBuilder, Step, StepKind, StreamKind
 from ooc_chol.planning.residency import FetchCounter, ResidencyPlanner
 from ooc_chol.planning.residue_layouts import best_layouts, least_layout
-from ooc_chol.planning.residue_schedule import ResidueScheduler, residue_panels
+from ooc_chol.planning.residue_schedule import ResidueScheduler
 from ooc_chol.planning.residue_steps import ResidueLayout, ResidueProgram, ResidueStep, executed_flops
+from ooc_chol.planning.residue_strips import residue_panels
 from ooc_chol.planning.schedule import Schedule
 from ooc_chol.planning.simulate import simulate
 from ooc_chol.residues import MOST_ROWS

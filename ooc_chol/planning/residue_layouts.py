@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ooc_chol.planning.cost import Rates, ResidueRates
 from ooc_chol.planning.panels import Panel
-from ooc_chol.planning.residue_schedule import STREAMING, residue_panels
 from ooc_chol.planning.residue_steps import ResidueLayout
+from ooc_chol.planning.residue_strips import STREAMING, residue_panels
 from ooc_chol.tiling import TileGrid
 
 #: Most columns of K of one product: longer ones are hardly faster, and strips come in whole.

@@ -7,16 +7,13 @@ column by column: the products inside the panel, ``A[m, c] - S[m, c]`` reconstru
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.planning.panels import Panel
 from ooc_chol.planning.program import StepKind, StreamKind
-from ooc_chol.planning.residency import NEVER, Index
+from ooc_chol.planning.residency import Index
 from ooc_chol.planning.residue_builder import ResidueProgramBuilder
 from ooc_chol.planning.residue_steps import (
     Convert,
@@ -36,6 +33,7 @@ from ooc_chol.planning.residue_steps import (
     Trsm,
     step_key,
 )
+from ooc_chol.planning.residue_strips import DeviceStrips, Strip
 from ooc_chol.residues import MOST_TERMS
 from ooc_chol.tasks import Task, TaskKind, finish, flops
 from ooc_chol.tiling import TileGrid
@@ -44,8 +42,6 @@ from ooc_chol.tiling import TileGrid
 _ROWS = Place(Pool.ROWS, 0)
 #: Streams on which rows are finished, one row after the other on each: one row alone is a chain that leaves a GPU half idle.
 FINISHING = (StreamKind.FINISH, StreamKind.FINISH_1, StreamKind.FINISH_2)
-#: Strips that stream through at least: one is multiplied, one filled, one about to be.
-STREAMING = 3
 #: Inverted diagonal tiles that the kernels keep.
 INVERSES = 24
 
@@ -57,126 +53,10 @@ class _Job(NamedTuple):
     row: int
 
 
-class _Strip(NamedTuple):
-    """Tile row ``row``, chunk ``chunk`` of its tile columns."""
-
-    row: int
-    chunk: int
-
-
-def residue_panels(nt: int, width: int, layout: ResidueLayout) -> tuple[Panel, ...]:
-    """Panels of at most ``width`` columns that end at chunk boundaries, narrower where their own rows' strips would not fit.
-
-    Parameters
-    ----------
-    nt : int
-        Tile rows.
-    width : int
-        Most tile columns.
-    layout : ResidueLayout
-        Its strips must hold, beside two that stream through, those of the panel's own rows.
-    """
-    panels, k0 = [], 0
-    while k0 < nt:
-        room = layout.chunk - k0 % layout.chunk
-        strips_a_row = k0 // layout.chunk + 1
-        w = max(1, min(width, room, nt - k0, (layout.strips - STREAMING) // strips_a_row))
-        if k0 + w < nt and w < room:
-            w = max(1, min(w, -(-room // -(-room // w))))  # equal panels within a chunk
-        panels.append(Panel(k0, w, 1))
-        k0 += w
-    return tuple(panels)
-
-
-class _DevicePlan:
-    """Strips and tiles on one device while its program is being made.
-
-    The panel's own strips stand at one end of the slots, chunk by chunk and row by row, so that one product takes all rows of a
-    chunk; those of the next panel, as its rows stream through, at the other end where there is room. All other slots are loose:
-    rows that stream through, kept by next use for when they stream again or become own rows.
-    """
-
-    def __init__(self, builder: ResidueProgramBuilder, uses: dict[_Strip, list[int]]) -> None:
-        self.builder = builder
-        self.uses = uses
-        self.now = 0
-        self.slot: dict[_Strip, int] = {}
-        self.valid: dict[_Strip, int] = {}
-        self.loose: deque[int] = deque()
-        self.panel = Panel(0, 1, 1)
-        self.next_panel: Panel | None = None
-        self.base = self.next_base = 0
-        self.diagonal: dict[int, Place] = {}
-        self.rows_finished = 0
-        self.unfinished: set[_Strip] = set()  # current chunk of rows that are swept
-
-    def next_use(self, strip: _Strip) -> int:
-        """The job after this one that uses ``strip``."""
-        jobs = self.uses.get(strip, [])
-        at = bisect_right(jobs, self.now)
-        return jobs[at] if at < len(jobs) else NEVER
-
-    def begin(self, panel: Panel, following: Panel | None) -> None:
-        """Give slots at one end to the strips of ``panel``'s own rows and, if there is room, at the other to the next one's."""
-        slots, chunk = self.builder.layout.strips, self.builder.layout.chunk
-        self.base = self.next_base if self.next_panel == panel else 0
-        self.panel, self.next_panel = panel, None
-        taken = panel.width * (panel.k0 // chunk + 1)
-        homes = set(range(self.base, self.base + taken))
-        if following is not None:
-            needed = following.width * (following.k0 // chunk + 1)
-            if taken + needed + STREAMING <= slots:
-                self.next_panel, self.next_base = following, slots - needed if self.base == 0 else 0
-                homes.update(range(self.next_base, self.next_base + needed))
-        for strip, slot in list(self.slot.items()):
-            if self.next_use(strip) == NEVER or (slot in homes and self.home(strip) != slot):
-                self.drop(strip)
-        taken_slots = homes | set(self.slot.values())
-        kept = [slot for slot in self.loose if slot not in taken_slots]
-        fresh = [slot for slot in range(slots) if slot not in taken_slots and slot not in kept]
-        self.loose = deque([*kept, *fresh])
-
-    def home(self, strip: _Strip) -> int | None:
-        """Slot of a strip of the panel's own rows, or the next panel's; None for other rows."""
-        for panel, base in ((self.panel, self.base), (self.next_panel, self.next_base)):
-            if panel is not None and 0 <= strip.row - panel.k0 < panel.width:
-                return base + strip.chunk * panel.width + strip.row - panel.k0
-        return None
-
-    def put(self, strip: _Strip, slot: int) -> None:
-        """Let ``strip``, empty as yet, take ``slot``."""
-        self.slot[strip] = slot
-        self.valid[strip] = 0
-        self.builder.occupy(Pool.STRIP)
-
-    def loose_slot(self, needed: set[_Strip]) -> int:
-        """The loose slot freed longest ago, so that a strip is filled while products still read the one before.
-
-        Strips are dropped early, those whose next use is farthest first, to keep :data:`STREAMING` slots free.
-        """
-        while len(self.loose) < STREAMING:
-            needed = needed | self.unfinished
-            others = [strip for strip, slot in self.slot.items() if strip not in needed and self.home(strip) != slot]
-            if not others:
-                break
-            self.drop(max(others, key=lambda strip: (self.next_use(strip), strip)))
-        if not self.loose:
-            raise ScheduleError(f"{self.builder.layout.strips} strips are too few for these panels; give more memory")
-        return self.loose.popleft()
-
-    def drop(self, strip: _Strip) -> None:
-        """Free the slot of a strip."""
-        slot = self.slot.pop(strip)
-        del self.valid[strip]
-        if self.home(strip) != slot:
-            self.loose.append(slot)
-        self.builder.vacate(Pool.STRIP)
-
-
 class _Swept(NamedTuple):
     """A row after its long products: what is needed to finish it."""
 
-    device: _DevicePlan
+    device: DeviceStrips
     row: int
     columns: range
     accumulator: Place
@@ -231,7 +111,7 @@ class ResidueScheduler:
         n_devices = max(owners) + 1
         self._jobs = [self._jobs_of(device) for device in range(n_devices)]
         self._devices = [
-            _DevicePlan(ResidueProgramBuilder(device, layout), self._uses_of(self._jobs[device])) for device in range(n_devices)
+            DeviceStrips(ResidueProgramBuilder(device, layout), self._uses_of(self._jobs[device])) for device in range(n_devices)
         ]
         self._diagonals_read: list[dict[int, int]] = [{} for _ in range(n_devices)]  # positions of the loads, by row
 
@@ -253,7 +133,7 @@ class ResidueScheduler:
                 device.diagonal.clear()
         return tuple(device.builder.build() for device in self._devices)
 
-    def _scale_rows(self, device: _DevicePlan) -> None:
+    def _scale_rows(self, device: DeviceStrips) -> None:
         """Exponents of all rows, from the diagonal tiles of A; a device needs those of all columns."""
         for row in range(self._grid.nt):
             self._diagonals_read[device.builder.device][row] = device.builder.position
@@ -273,15 +153,15 @@ class ResidueScheduler:
             jobs += [_Job(number, m) for m in (*near, *(rest[::-1] if number % 2 else rest))]
         return jobs
 
-    def _uses_of(self, jobs: Sequence[_Job]) -> dict[_Strip, list[int]]:
+    def _uses_of(self, jobs: Sequence[_Job]) -> dict[Strip, list[int]]:
         """The jobs that use each strip, ascending."""
-        uses: dict[_Strip, list[int]] = {}
+        uses: dict[Strip, list[int]] = {}
         for at, job in enumerate(jobs):
             panel = self._panels[job.panel]
             columns = range(panel.k0, min(job.row, panel.k0 + panel.width - 1) + 1)
             for chunk in range(panel.k0 // self._layout.chunk + 1):
                 for row in {job.row, *columns}:
-                    uses.setdefault(_Strip(row, chunk), []).append(at)
+                    uses.setdefault(Strip(row, chunk), []).append(at)
         return uses
 
     def _run_jobs(self, jobs: Sequence[tuple[int, _Job]]) -> None:
@@ -302,7 +182,7 @@ class ResidueScheduler:
         columns = range(panel.k0, min(row + 1, panel.k0 + panel.width))
         accumulator = device.builder.take(Pool.ACCUMULATOR)
         terms = self._sweep(device, row, columns, accumulator)
-        device.unfinished.add(_Strip(row, panel.k0 // self._layout.chunk))
+        device.unfinished.add(Strip(row, panel.k0 // self._layout.chunk))
         return _Swept(device, row, columns, accumulator, terms)
 
     def _finish_row(self, swept: _Swept) -> None:
@@ -312,17 +192,17 @@ class ResidueScheduler:
         device.rows_finished += 1
         for column in columns:
             self._finish_tile(device, row, column, columns.start, swept.accumulator, swept.terms, stream)
-        device.unfinished.discard(_Strip(row, columns.start // self._layout.chunk))
+        device.unfinished.discard(Strip(row, columns.start // self._layout.chunk))
         device.builder.give(swept.accumulator)
 
-    def _sweep(self, device: _DevicePlan, row: int, columns: range, accumulator: Place) -> int:
+    def _sweep(self, device: DeviceStrips, row: int, columns: range, accumulator: Place) -> int:
         """``S[row, c] = sum_k q_row,k q_ck`` over all k before the panel; returns the terms since the last fold."""
         k0, chunk, terms = columns.start, self._layout.chunk, 0
         for q in range(-(-k0 // chunk)):
             depth = min(chunk, k0 - q * chunk)
-            needed = {_Strip(row, q), *(_Strip(c, q) for c in columns)}
-            left = self._ensure(device, _Strip(row, q), depth, needed)
-            rights = [left if c == row else self._ensure(device, _Strip(c, q), depth, needed) for c in columns]
+            needed = {Strip(row, q), *(Strip(c, q) for c in columns)}
+            left = self._ensure(device, Strip(row, q), depth, needed)
+            rights = [left if c == row else self._ensure(device, Strip(c, q), depth, needed) for c in columns]
             if terms + depth * self._grid.nb > MOST_TERMS:
                 self._fold(device, row, columns, accumulator)
                 terms = self._layout.basis.moduli[0]
@@ -334,7 +214,7 @@ class ResidueScheduler:
             terms += depth * self._grid.nb
         return terms
 
-    def _ensure(self, device: _DevicePlan, strip: _Strip, depth: int, needed: set[_Strip]) -> int:
+    def _ensure(self, device: DeviceStrips, strip: Strip, depth: int, needed: set[Strip]) -> int:
         """Slot of ``strip``, its first ``depth`` tile columns valid: kept, pulled from its owner, or fetched and converted."""
         home = device.home(strip)
         if home is not None and device.slot.get(strip, home) != home:
@@ -352,7 +232,7 @@ class ResidueScheduler:
             device.valid[strip] = depth
         return slot
 
-    def _move_home(self, device: _DevicePlan, strip: _Strip, home: int) -> None:
+    def _move_home(self, device: DeviceStrips, strip: Strip, home: int) -> None:
         """Copy a strip that streamed through before to its place among the panel's own."""
         valid, source = device.valid[strip], Place(Pool.STRIP, device.slot[strip])
         work = Pull(device.builder.device, source, Place(Pool.STRIP, home), 0, valid)
@@ -361,7 +241,7 @@ class ResidueScheduler:
         device.loose.append(source.slot)
         device.slot[strip] = home
 
-    def _fetch(self, device: _DevicePlan, strip: _Strip, column: int) -> None:
+    def _fetch(self, device: DeviceStrips, strip: Strip, column: int) -> None:
         """Fetch one tile of L from the store and convert it."""
         builder, tile = device.builder, (strip.row, strip.chunk * self._layout.chunk + column)
         place, slot = builder.take(Pool.TRANSIT), device.slot[strip]
@@ -372,14 +252,14 @@ class ResidueScheduler:
         builder.give(place)
 
     def _convert(
-        self, device: _DevicePlan, tile: Index, place: Place, slot: int, column: int, stream: StreamKind, *, is_first: bool
+        self, device: DeviceStrips, tile: Index, place: Place, slot: int, column: int, stream: StreamKind, *, is_first: bool
     ) -> None:
         """Tile to residues."""
         work = Convert(place, slot, column, is_first)
         strip = Place(Pool.STRIP, slot)
         device.builder.add(StepKind.COMPUTE, stream, tile, tile[1] + 1, work, reads=(place, _ROWS), writes=(strip,))
 
-    def _pull_strip(self, device: _DevicePlan, holder: _DevicePlan, strip: _Strip, start: int, stop: int) -> None:
+    def _pull_strip(self, device: DeviceStrips, holder: DeviceStrips, strip: Strip, start: int, stop: int) -> None:
         """Copy tile columns of a strip from the device that holds it."""
         source, place = Place(Pool.STRIP, holder.slot[strip]), Place(Pool.STRIP, device.slot[strip])
         nbytes = self._layout.moduli * self._grid.size(strip.row) * (stop - start) * self._grid.nb
@@ -387,8 +267,8 @@ class ResidueScheduler:
 
     def _pull(
         self,
-        device: _DevicePlan,
-        holder: _DevicePlan,
+        device: DeviceStrips,
+        holder: DeviceStrips,
         tile: Index,
         source: Place,
         place: Place,
@@ -406,7 +286,7 @@ class ResidueScheduler:
 
     def _product(
         self,
-        device: _DevicePlan,
+        device: DeviceStrips,
         row: int,
         column: int,
         count: int,
@@ -428,23 +308,23 @@ class ResidueScheduler:
         reads = [Place(Pool.STRIP, slot) for slot in dict.fromkeys((left, *range(right, right + count)))]
         device.builder.add(StepKind.COMPUTE, stream, (row, column), 0, work, flops=counted, reads=reads, writes=(accumulator,))
 
-    def _fold(self, device: _DevicePlan, row: int, columns: range, accumulator: Place) -> None:
+    def _fold(self, device: DeviceStrips, row: int, columns: range, accumulator: Place) -> None:
         """Keep the int32 sums from overflowing."""
         work = Fold(accumulator.slot, 0, len(columns))
         device.builder.add(StepKind.COMPUTE, StreamKind.COMPUTE, (row, columns.start), 0, work, writes=(accumulator,))
 
     def _finish_tile(
-        self, device: _DevicePlan, row: int, column: int, k0: int, accumulator: Place, terms: int, stream: StreamKind
+        self, device: DeviceStrips, row: int, column: int, k0: int, accumulator: Place, terms: int, stream: StreamKind
     ) -> None:
         """``A[row, column] - S``, then POTRF or TRSM, its residues, and its way to the store."""
         builder, at = device.builder, column - k0
         chunk = self._layout.chunk
         inside = column - k0
         if inside:
-            strip, base = _Strip(row, k0 // chunk), k0 // chunk * chunk
-            needed = {strip, *(_Strip(c, strip.chunk) for c in range(k0, column + 1))}
+            strip, base = Strip(row, k0 // chunk), k0 // chunk * chunk
+            needed = {strip, *(Strip(c, strip.chunk) for c in range(k0, column + 1))}
             left = self._ensure(device, strip, column - base, needed)
-            right = left if row == column else self._ensure(device, _Strip(column, strip.chunk), column - base, needed)
+            right = left if row == column else self._ensure(device, Strip(column, strip.chunk), column - base, needed)
             if terms + inside * self._grid.nb > MOST_TERMS:
                 work = Fold(accumulator.slot, at, 1)
                 builder.add(StepKind.COMPUTE, stream, (row, column), 0, work, writes=(accumulator,))
@@ -462,7 +342,7 @@ class ResidueScheduler:
             self._write(device, (row, column), place)
             builder.give(place)
 
-    def _load_a(self, device: _DevicePlan, tile: Index, stream: StreamKind) -> Place:
+    def _load_a(self, device: DeviceStrips, tile: Index, stream: StreamKind) -> Place:
         """Bring a tile of A, or make it on the stream of its row: rows that are finished at once must not wait for each other."""
         place, builder = device.builder.take(Pool.TILE), device.builder
         if self._source_itemsize is None:
@@ -472,14 +352,14 @@ class ResidueScheduler:
             builder.add(StepKind.FETCH, StreamKind.SOURCE, tile, 0, Load(place), nbytes=nbytes, writes=(place,))
         return place
 
-    def _potrf(self, device: _DevicePlan, column: int, place: Place, stream: StreamKind) -> None:
+    def _potrf(self, device: DeviceStrips, column: int, place: Place, stream: StreamKind) -> None:
         """POTRF, and what TRSM needs of it; the diagonal tile stays until its panel is done."""
         counted = flops(finish(column, column), self._grid)
         device.builder.add(StepKind.COMPUTE, stream, (column, column), column + 1, Potrf(place), flops=counted, writes=(place,))
         self._invert(device, column, place, stream)
         device.diagonal[column] = place
 
-    def _invert(self, device: _DevicePlan, column: int, place: Place, stream: StreamKind) -> None:
+    def _invert(self, device: DeviceStrips, column: int, place: Place, stream: StreamKind) -> None:
         """Prepare TRSM with a diagonal tile."""
         if column + 1 == self._grid.nt:
             return
@@ -487,7 +367,7 @@ class ResidueScheduler:
         work = Invert(place, inverse.slot)
         device.builder.add(StepKind.COMPUTE, stream, (column, column), column + 1, work, reads=(place,), writes=(inverse,))
 
-    def _trsm(self, device: _DevicePlan, tile: Index, place: Place, stream: StreamKind) -> None:
+    def _trsm(self, device: DeviceStrips, tile: Index, place: Place, stream: StreamKind) -> None:
         """TRSM with the diagonal tile of its column, brought here if another device made it."""
         column = tile[1]
         if column not in device.diagonal:
@@ -499,7 +379,7 @@ class ResidueScheduler:
             StepKind.COMPUTE, stream, tile, column + 1, work, flops=counted, reads=(diagonal, inverse), writes=(place,)
         )
 
-    def _bring_diagonal(self, device: _DevicePlan, column: int) -> None:
+    def _bring_diagonal(self, device: DeviceStrips, column: int) -> None:
         """A diagonal tile from the device that made it, or from the store."""
         place, builder, tile = device.builder.take(Pool.TILE), device.builder, (column, column)
         holder, nbytes = self._devices[self._owners[column]], 8 * self._grid.entries(column, column)
@@ -513,18 +393,18 @@ class ResidueScheduler:
         device.diagonal[column] = place
         self._invert(device, column, place, self._converting)
 
-    def _keep(self, device: _DevicePlan, tile: Index, place: Place, stream: StreamKind) -> None:
+    def _keep(self, device: DeviceStrips, tile: Index, place: Place, stream: StreamKind) -> None:
         """Residues of a final tile: for the products inside the panel, and for later panels while there is room."""
         row, column = tile
         chunk = self._layout.chunk
-        strip, base = _Strip(row, column // chunk), column // chunk * chunk
+        strip, base = Strip(row, column // chunk), column // chunk * chunk
         needed = {strip}
         if strip not in device.slot or device.valid[strip] < column - base:
             self._ensure(device, strip, column - base, needed)
         self._convert(device, tile, place, device.slot[strip], column - base, stream, is_first=True)
         device.valid[strip] = column - base + 1
 
-    def _write(self, device: _DevicePlan, tile: Index, place: Place) -> None:
+    def _write(self, device: DeviceStrips, tile: Index, place: Place) -> None:
         """The final tile to its store, which may lie over A: a diagonal tile once every device has read that of A."""
         nbytes, awaits = 8 * self._grid.entries(*tile), []
         if tile[0] == tile[1] and self._source_itemsize is not None:

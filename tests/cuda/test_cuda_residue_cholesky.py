@@ -10,8 +10,8 @@ from ooc_chol import planner
 from ooc_chol.config import default_moduli
 from ooc_chol.planning.ownership import cyclic_rows
 from ooc_chol.planning.program import StepKind
-from ooc_chol.planning.residue_schedule import STREAMING
 from ooc_chol.planning.residue_steps import ResidueLayout
+from ooc_chol.planning.residue_strips import STREAMING
 from ooc_chol.residues import ResidueBasis
 from ooc_chol.tiling import TileGrid
 from tests.host.matrices import FAMILIES, check_factor, residual, upper_poisoned

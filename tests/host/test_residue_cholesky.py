@@ -20,8 +20,9 @@ from ooc_chol.kernels.residues import HostResidueKernels
 from ooc_chol.memory.store import MemoryStore
 from ooc_chol.planning.ownership import cyclic_rows
 from ooc_chol.planning.program import StreamKind
-from ooc_chol.planning.residue_schedule import STREAMING, ResidueScheduler
+from ooc_chol.planning.residue_schedule import ResidueScheduler
 from ooc_chol.planning.residue_steps import ResidueLayout
+from ooc_chol.planning.residue_strips import STREAMING
 from ooc_chol.residues import MOST_MODULI, ResidueBasis
 from ooc_chol.runtime.residue_operations import ResidueOperations
 from ooc_chol.tiling import TileGrid

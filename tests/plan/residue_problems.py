@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from ooc_chol.planning.residue_schedule import STREAMING, ResidueScheduler, residue_panels
+from ooc_chol.planning.residue_schedule import ResidueScheduler
 from ooc_chol.planning.residue_steps import ResidueLayout, ResidueProgram, ResidueStep
+from ooc_chol.planning.residue_strips import STREAMING, residue_panels
 from ooc_chol.tiling import TileGrid
 
 

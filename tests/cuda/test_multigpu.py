@@ -1,4 +1,4 @@
-"""Two GPUs of one host share a factorization in native FP64 through host memory: the same bits, the same errors."""
+"""Two GPUs of one host share a factorization in native FP64 directly and through host memory: the same bits, the same errors."""
 
 from __future__ import annotations
 

@@ -360,3 +360,30 @@ def write_matrix(path: Path, n: int) -> None:
         out[first : first + 256] = np.exp(-np.abs(np.subtract.outer(rows, columns)) / 300.0)
     out.flush()
     del out
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_garbage_collector_rests_during_a_run_and_only_then(fails):
+    enabled = []
+
+    def tile(rows, cols, out, stream):
+        enabled.append(gc.isenabled())
+        if fails:
+            raise RuntimeError("no entries today")
+        np.subtract.outer(np.arange(rows.start, rows.stop), np.arange(cols.start, cols.stop), out=out, casting="unsafe")
+        np.exp(-np.abs(out), out=out)
+
+    assert gc.isenabled()
+    if fails:
+        with pytest.raises(RuntimeError, match="no entries today"):
+            oc.cholesky(oc.from_function(100, tile), tile_size=32, devices="host:0")
+    else:
+        oc.cholesky(oc.from_function(100, tile), tile_size=32, devices="host:0").close()
+    assert enabled and not any(enabled)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        oc.cholesky(np.eye(10)).close()
+        assert not gc.isenabled()  # who switched it off keeps it off
+    finally:
+        gc.enable()

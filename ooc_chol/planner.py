@@ -125,13 +125,18 @@ def _faster(
     return residue if residue.seconds is not None and residue.seconds < native.seconds else native
 
 
+def _budget_bytes(options: FactorOptions, names: tuple[str, ...]) -> int:
+    """Bytes of each device's budget."""
+    return default_budget(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
+
+
 def _native_plan(
     problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: Callable[[TileGrid], Rates | None]
 ) -> Plan:
     """Plan in the device's own FP64."""
     policy = policy_named(options.policy)
     kind = kind_of(names[0])
-    budget_bytes = default_budget(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
+    budget_bytes = _budget_bytes(options, names)
     grid = TileGrid(problem.n, options.tile_size or choose_tile_size(problem.n, budget_bytes, kind))
     names = names[: grid.nt]  # a device without a tile row would have nothing to do
     budget = _device_budget(grid, budget_bytes, policy, names[0])
@@ -142,6 +147,22 @@ def make_residue_plan(
     problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: Callable[[TileGrid], Rates | None]
 ) -> Plan:
     """Plan with products through residues.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is factored.
+    options : FactorOptions
+        How.
+    names : tuple of str
+        The devices, all of one kind.
+    rates_at : callable
+        Measured rates for a grid's tiles; None where nothing is measured.
+
+    Returns
+    -------
+    Plan
+        The fastest by the rates; without them, that which looks best.
 
     Raises
     ------
@@ -154,7 +175,7 @@ def make_residue_plan(
         raise ValueError(f"n is {problem.n}, but residues have room for the rounding of {MOST_ROWS} rows; use fp64='native'")
     moduli = options.moduli or default_moduli(problem.n)
     kind = kind_of(names[0])
-    budget_bytes = default_budget(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
+    budget_bytes = _budget_bytes(options, names)
     grids = _residue_grids(problem.n, options.tile_size, kind)
     best: list[ResidueLayout] = []
     for grid in grids:
@@ -234,7 +255,7 @@ def _plan_of_layout(
         rates=rates if rates is not None and rates.residue is not None else None,
         task_counts=counts,
         source=problem.source,
-        flops_executed=sum(executed_flops(step, grid) for program in programs for step in program.steps),
+        flops_executed=sum(executed_flops(step) for program in programs for step in program.steps),
     )
 
 

@@ -110,12 +110,12 @@ class _Merge:
         # Of several holders the one that was asked least: its links are shared.
         other = min(holders, key=lambda number: (len(self.pulls.get((number, holders[number][0]), [])), number))
         slot, made = holders[other]
-        self.steps[other][made] = self.steps[other][made]._replace(is_announced=True)
+        self.steps[other][made] = self.steps[other][made]._replace(announced=True)
         self.pulls.setdefault((other, slot), []).append(step_key(device, position))
         return step._replace(
             kind=StepKind.PULL,
             stream=StreamKind.PEER,
             source=(other, slot),
             after=(step_key(other, made),),
-            is_announced=True,
+            announced=True,
         )

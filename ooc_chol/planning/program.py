@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -60,12 +60,41 @@ class Link(IntEnum):
     PEER = 3  #: another device -> device
 
 
+def link_of(kind: StepKind, version: int) -> Link | None:
+    """The link that a step's bytes cross; of a fetch, ``version`` 0 is a tile of A."""
+    if kind is StepKind.FETCH:
+        return Link.SOURCE if version == 0 else Link.FETCH
+    if kind is StepKind.PULL:
+        return Link.PEER
+    return Link.WRITE if kind is StepKind.WRITE else None
+
+
+def bytes_by_link(moved: Iterable[tuple[Link | None, int]]) -> tuple[int, ...]:
+    """Bytes over each :class:`Link`, from the link and bytes of every step."""
+    totals = [0] * len(Link)
+    for link, nbytes in moved:
+        if link is not None:
+            totals[link] += nbytes
+    return tuple(totals)
+
+
+def unseen_waits(stream: StreamKind, latest: Mapping[StreamKind, int], seen: list[int]) -> tuple[int, ...]:
+    """The ``latest`` step of each other stream that ``stream`` has not ``seen``, nor a later one; ``seen`` becomes these."""
+    waits = []
+    for other in _STREAMS:
+        position = latest.get(other, -1)
+        if other is not stream and position > seen[other]:
+            seen[other] = position
+            waits.append(position)
+    return tuple(waits)
+
+
 class Step(NamedTuple):
     """One operation on one stream.
 
     ``waits`` are positions of earlier steps of the same program, on other streams, that must be complete; ``evicts`` are tiles
     dropped just before the step. A copy from another device has its device and slot there as ``source``; ``after`` are steps of
-    other devices that must be enqueued before, and ``is_announced`` says that another device awaits this step.
+    other devices that must be enqueued before, and another device awaits an ``announced`` step.
     """
 
     kind: StepKind
@@ -80,7 +109,7 @@ class Step(NamedTuple):
     evicts: tuple[Index, ...]
     source: tuple[int, int] | None = None
     after: tuple[BlockKey, ...] = ()
-    is_announced: bool = False
+    announced: bool = False
 
     @property
     def block(self) -> BlockKey:
@@ -90,11 +119,7 @@ class Step(NamedTuple):
     @property
     def link(self) -> Link | None:
         """The link that its bytes cross."""
-        if self.kind is StepKind.FETCH:
-            return Link.SOURCE if self.version == 0 else Link.FETCH
-        if self.kind is StepKind.PULL:
-            return Link.PEER
-        return Link.WRITE if self.kind is StepKind.WRITE else None
+        return link_of(self.kind, self.version)
 
     @property
     def needs_store(self) -> bool:
@@ -105,11 +130,6 @@ class Step(NamedTuple):
     def awaits(self) -> tuple[BlockKey, ...]:
         """Values that must be in the store, or on their way there, and steps of other devices, before it is enqueued."""
         return (self.block, *self.after) if self.needs_store else self.after
-
-    @property
-    def announced(self) -> bool:
-        """Whether another device awaits this step itself."""
-        return self.is_announced
 
     @property
     def is_pivot(self) -> bool:
@@ -154,11 +174,7 @@ class Program:
 
     def link_bytes(self) -> tuple[int, ...]:
         """Planned bytes over each :class:`Link`."""
-        totals = [0] * len(Link)
-        for step in self.steps:
-            if step.link is not None:
-                totals[step.link] += step.nbytes
-        return tuple(totals)
+        return bytes_by_link((step.link, step.nbytes) for step in self.steps)
 
 
 class ProgramBuilder(AbstractResidencySink):
@@ -296,16 +312,11 @@ class SlotWaits:
 
     def _reduce(self, stream: StreamKind, before: list[int]) -> tuple[int, ...]:
         """The latest step of each other stream among ``before``, unless ``stream`` has waited for it or a later one already."""
-        latest = dict.fromkeys(_STREAMS, -1)
+        latest: dict[StreamKind, int] = {}
         for step in before:
             other = self._streams[step]
-            latest[other] = max(latest[other], step)
-        seen, waits = self._seen[stream], []
-        for other in _STREAMS:
-            if other is not stream and latest[other] > seen[other]:
-                seen[other] = latest[other]
-                waits.append(latest[other])
-        return tuple(waits)
+            latest[other] = max(latest.get(other, -1), step)
+        return unseen_waits(stream, latest, self._seen[stream])
 
 
 def waits_of(steps: Sequence[Step], n_slots: int) -> list[tuple[int, ...]]:

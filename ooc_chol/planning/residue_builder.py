@@ -9,17 +9,16 @@ from typing import TypeVar
 
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
-from ooc_chol.planning.program import StepKind, StreamKind
+from ooc_chol.planning.program import StepKind, StreamKind, unseen_waits
 from ooc_chol.planning.residency import Index
 from ooc_chol.planning.residue_steps import Operation, Place, Pool, ResidueLayout, ResidueProgram, ResidueStep, step_key
 
-_STREAMS = tuple(StreamKind)
 _Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass
 class _Uses:
-    """Latest steps that wrote and read a place: by stream here, by device and stream elsewhere."""
+    """Latest steps that wrote and read a place: by stream here; pulls of other devices by device."""
 
     writers: dict[StreamKind, int] = field(default_factory=dict)
     readers: dict[StreamKind, int] = field(default_factory=dict)
@@ -120,7 +119,7 @@ class ResidueProgramBuilder:
             _latest(before, uses.writers)
             _latest(before, uses.readers)
             _latest(elsewhere, uses.pullers)
-        waits = self._reduce(stream, before)
+        waits = unseen_waits(stream, before, self._seen[stream])
         keys = (*awaits, *self._reduce_elsewhere(stream, elsewhere))
         for place in reads:
             self._of(place).readers[stream] = position
@@ -148,16 +147,6 @@ class ResidueProgramBuilder:
 
     def _of(self, place: Place) -> _Uses:
         return self._uses.setdefault(place, _Uses())
-
-    def _reduce(self, stream: StreamKind, before: dict[StreamKind, int]) -> tuple[int, ...]:
-        """The latest step of each other stream, unless ``stream`` has waited for it or a later one already."""
-        seen, waits = self._seen[stream], []
-        for other in _STREAMS:
-            position = before.get(other, -1)
-            if other is not stream and position > seen[other]:
-                seen[other] = position
-                waits.append(position)
-        return tuple(waits)
 
     def _reduce_elsewhere(self, stream: StreamKind, elsewhere: dict[int, int]) -> list[BlockKey]:
         """Other devices' pulls that ``stream`` has not waited for yet; a device pulls on one stream."""

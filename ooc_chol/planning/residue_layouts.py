@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ooc_chol.planning.cost import Rates, ResidueRates
 from ooc_chol.planning.panels import Panel
-from ooc_chol.planning.residue_steps import ResidueLayout
+from ooc_chol.planning.residue_steps import INVERSES, ResidueLayout
 from ooc_chol.planning.residue_strips import STREAMING, residue_panels
 from ooc_chol.tiling import TileGrid
 
@@ -16,10 +16,10 @@ MOST_K = 32768
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24)
 #: Accumulators to choose from: one row sweeps while others are finished.
 ACCUMULATORS = (2, 3, 4)
-#: Least columns of an inverted tile kept: panels are not wider.
-MOST_WIDTH = 24
-#: Tiles that stream in ahead of their conversion, and tiles of rows that are being finished beside the panel's diagonal ones.
-TRANSIT, FINISHING_TILES = (4, 8, 16, 32), 12
+#: Tiles that stream in ahead of their conversion, to choose from.
+TRANSIT = (4, 8, 16, 32)
+#: Least tiles of rows that are being finished, beside the panel's diagonal ones.
+FINISHING_TILES = 12
 #: Share of the entries' bytes that TRANSIT may take.
 TRANSIT_SHARE = 0.08
 #: What an H200 does, to compare layouts where nothing is measured; never shown.
@@ -41,7 +41,7 @@ def residue_layouts(grid: TileGrid, nbytes: int, moduli: int) -> Iterator[Residu
     nb = grid.size(0)
     chunks = sorted({min(grid.nt, max(1, MOST_K // nb >> halvings)) for halvings in range(MOST_K.bit_length())}, reverse=True)
     for chunk in chunks:
-        for width in dict.fromkeys(min(width, chunk, grid.nt, MOST_WIDTH) for width in WIDTHS):
+        for width in dict.fromkeys(min(width, chunk, grid.nt, INVERSES) for width in WIDTHS):
             for accumulators in ACCUMULATORS:
                 for transit in TRANSIT:
                     layout = ResidueLayout(moduli, nb, chunk, width, _tiles(width), transit, 0, accumulators)

@@ -16,6 +16,7 @@ from ooc_chol.planning.program import StepKind, StreamKind
 from ooc_chol.planning.residency import Index
 from ooc_chol.planning.residue_builder import ResidueProgramBuilder
 from ooc_chol.planning.residue_steps import (
+    INVERSES,
     Convert,
     Diagonal,
     Fold,
@@ -42,8 +43,6 @@ from ooc_chol.tiling import TileGrid
 _ROWS = Place(Pool.ROWS, 0)
 #: Streams on which rows are finished, one row after the other on each: one row alone is a chain that leaves a GPU half idle.
 FINISHING = (StreamKind.FINISH, StreamKind.FINISH_1, StreamKind.FINISH_2)
-#: Inverted diagonal tiles that the kernels keep.
-INVERSES = 24
 
 
 class _Job(NamedTuple):
@@ -110,6 +109,7 @@ class ResidueScheduler:
         self._converting = StreamKind.CONVERT if beside else StreamKind.COMPUTE
         n_devices = max(owners) + 1
         self._jobs = [self._jobs_of(device) for device in range(n_devices)]
+        self._numbers = [{job: at for at, job in enumerate(jobs)} for jobs in self._jobs]
         self._devices = [
             DeviceStrips(ResidueProgramBuilder(device, layout), self._uses_of(self._jobs[device])) for device in range(n_devices)
         ]
@@ -178,7 +178,7 @@ class ResidueScheduler:
     def _sweep_row(self, number: int, job: _Job) -> _Swept:
         """The long products of one tile row of one panel."""
         device, panel, row = self._devices[number], self._panels[job.panel], job.row
-        device.now = self._jobs[number].index(job)
+        device.now = self._numbers[number][job]
         columns = range(panel.k0, min(row + 1, panel.k0 + panel.width))
         accumulator = device.builder.take(Pool.ACCUMULATOR)
         terms = self._sweep(device, row, columns, accumulator)
@@ -204,7 +204,7 @@ class ResidueScheduler:
             left = self._ensure(device, Strip(row, q), depth, needed)
             rights = [left if c == row else self._ensure(device, Strip(c, q), depth, needed) for c in columns]
             if terms + depth * self._grid.nb > MOST_TERMS:
-                self._fold(device, row, columns, accumulator)
+                self._fold(device, (row, k0), 0, len(columns), accumulator, StreamKind.COMPUTE)
                 terms = self._layout.basis.moduli[0]
             for first, count in _runs(rights, row in columns):
                 at = columns[first]
@@ -308,10 +308,9 @@ class ResidueScheduler:
         reads = [Place(Pool.STRIP, slot) for slot in dict.fromkeys((left, *range(right, right + count)))]
         device.builder.add(StepKind.COMPUTE, stream, (row, column), 0, work, flops=counted, reads=reads, writes=(accumulator,))
 
-    def _fold(self, device: DeviceStrips, row: int, columns: range, accumulator: Place) -> None:
-        """Keep the int32 sums from overflowing."""
-        work = Fold(accumulator.slot, 0, len(columns))
-        device.builder.add(StepKind.COMPUTE, StreamKind.COMPUTE, (row, columns.start), 0, work, writes=(accumulator,))
+    def _fold(self, device: DeviceStrips, tile: Index, at: int, count: int, accumulator: Place, stream: StreamKind) -> None:
+        """Keep the int32 sums of ``count`` tile columns, ``tile``'s the first, from overflowing."""
+        device.builder.add(StepKind.COMPUTE, stream, tile, 0, Fold(accumulator.slot, at, count), writes=(accumulator,))
 
     def _finish_tile(
         self, device: DeviceStrips, row: int, column: int, k0: int, accumulator: Place, terms: int, stream: StreamKind
@@ -319,18 +318,16 @@ class ResidueScheduler:
         """``A[row, column] - S``, then POTRF or TRSM, its residues, and its way to the store."""
         builder, at = device.builder, column - k0
         chunk = self._layout.chunk
-        inside = column - k0
-        if inside:
+        if at:
             strip, base = Strip(row, k0 // chunk), k0 // chunk * chunk
             needed = {strip, *(Strip(c, strip.chunk) for c in range(k0, column + 1))}
             left = self._ensure(device, strip, column - base, needed)
             right = left if row == column else self._ensure(device, Strip(column, strip.chunk), column - base, needed)
-            if terms + inside * self._grid.nb > MOST_TERMS:
-                work = Fold(accumulator.slot, at, 1)
-                builder.add(StepKind.COMPUTE, stream, (row, column), 0, work, writes=(accumulator,))
+            if terms + at * self._grid.nb > MOST_TERMS:
+                self._fold(device, (row, column), at, 1, accumulator, stream)
             self._product(device, row, column, 1, accumulator, at, left, right, k0 - base, column - base, terms > 0, stream)
         place = self._load_a(device, (row, column), stream)
-        if inside or terms:
+        if at or terms:
             recon = Reconstruct(accumulator.slot, at, place)
             builder.add(StepKind.COMPUTE, stream, (row, column), column, recon, reads=(accumulator, _ROWS), writes=(place,))
         if row == column:
@@ -398,9 +395,8 @@ class ResidueScheduler:
         row, column = tile
         chunk = self._layout.chunk
         strip, base = Strip(row, column // chunk), column // chunk * chunk
-        needed = {strip}
         if strip not in device.slot or device.valid[strip] < column - base:
-            self._ensure(device, strip, column - base, needed)
+            self._ensure(device, strip, column - base, {strip})
         self._convert(device, tile, place, device.slot[strip], column - base, stream, is_first=True)
         device.valid[strip] = column - base + 1
 

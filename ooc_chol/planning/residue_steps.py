@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from ooc_chol.interfaces import BlockKey
-from ooc_chol.planning.program import Link, StepKind, StreamKind
+from ooc_chol.planning.program import Link, StepKind, StreamKind, bytes_by_link, link_of
 from ooc_chol.planning.residency import Index
 from ooc_chol.residues import ResidueBasis
 from ooc_chol.tiling import TileGrid
@@ -220,11 +220,7 @@ class ResidueStep(NamedTuple):
     @property
     def link(self) -> Link | None:
         """The link that its bytes cross."""
-        if self.kind is StepKind.FETCH:
-            return Link.SOURCE if self.version == 0 else Link.FETCH
-        if self.kind is StepKind.PULL:
-            return Link.PEER
-        return Link.WRITE if self.kind is StepKind.WRITE else None
+        return link_of(self.kind, self.version)
 
     @property
     def is_pivot(self) -> bool:
@@ -249,6 +245,9 @@ class ResidueStep(NamedTuple):
         return f"{name} {where}"
 
 
+#: Inverted diagonal tiles that the kernels keep; a panel is not wider, so that all of its own are there.
+INVERSES = 24
+
 #: Name of the keys of steps that other devices await.
 STEP = "step"
 
@@ -262,7 +261,7 @@ def step_key(device: int, position: int) -> BlockKey:
 LOWER_SHARE = 0.625
 
 
-def executed_flops(step: ResidueStep, grid: TileGrid) -> int:
+def executed_flops(step: ResidueStep) -> int:
     """Flops that ``step`` executes or stands for, where a kernel computes more than is counted."""
     work = step.operation
     if isinstance(work, Product) and work.lower:
@@ -298,8 +297,4 @@ class ResidueProgram:
 
     def link_bytes(self) -> tuple[int, ...]:
         """Planned bytes over each :class:`Link`."""
-        totals = [0] * len(Link)
-        for step in self.steps:
-            if step.link is not None:
-                totals[step.link] += step.nbytes
-        return tuple(totals)
+        return bytes_by_link((step.link, step.nbytes) for step in self.steps)

@@ -33,7 +33,7 @@ def residue_panels(nt: int, width: int, layout: ResidueLayout) -> tuple[Panel, .
     width : int
         Most tile columns.
     layout : ResidueLayout
-        Its strips must hold, beside two that stream through, those of the panel's own rows.
+        Its strips must hold, beside :data:`STREAMING` that stream through, those of the panel's own rows.
     """
     panels, k0 = [], 0
     while k0 < nt:

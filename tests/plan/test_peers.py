@@ -56,7 +56,7 @@ def test_only_the_way_of_tiles_changes(problem):
         assert len(old.steps) == len(new.steps)
         for first, second in zip(old.steps, new.steps, strict=True):
             changed = second._replace(
-                kind=first.kind, stream=first.stream, waits=first.waits, source=None, after=(), is_announced=False
+                kind=first.kind, stream=first.stream, waits=first.waits, source=None, after=(), announced=False
             )
             assert changed == first
             assert (second.kind is first.kind) or (first.kind is StepKind.FETCH and second.kind is StepKind.PULL)

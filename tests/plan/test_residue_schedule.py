@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 import ooc_chol as oc
 from ooc_chol.errors import BudgetError, ScheduleError
+from ooc_chol.kernels.cuda import INVERSES_KEPT
 from ooc_chol.planning import residue_schedule, residue_state
 from ooc_chol.planning.program import Link, StepKind, StreamKind
 from ooc_chol.planning.residue_layouts import least_layout, residue_layouts
 from ooc_chol.planning.residue_steps import (
+    INVERSES,
     Convert,
     Diagonal,
     Fold,
@@ -441,3 +443,9 @@ def test_steps_are_named_for_traces_and_every_task_has_its_steps(problem):
     assert sum(step.flops for step in steps if isinstance(step.operation, Trsm)) == sum(
         flops(task, problem.grid) for task in tasks_of(problem.grid) if task.kind is TaskKind.TRSM
     )
+
+
+def test_no_panel_is_wider_than_the_inverses_that_the_kernels_keep() -> None:
+    assert INVERSES <= INVERSES_KEPT
+    grid = TileGrid(64 * 2048, 2048)
+    assert max(layout.width for layout in residue_layouts(grid, 64 << 30, 13)) <= INVERSES

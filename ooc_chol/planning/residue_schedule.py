@@ -208,9 +208,8 @@ class ResidueScheduler:
                 terms = self._layout.basis.moduli[0]
             for first, count in _runs(rights, row in columns):
                 at = columns[first]
-                self._product(
-                    device, row, at, count, accumulator, at - k0, left, rights[first], 0, depth, q > 0, StreamKind.COMPUTE
-                )
+                work = Product(accumulator.slot, at - k0, count, left, rights[first], 0, depth, q > 0, row == at)
+                self._product(device, (row, at), work, StreamKind.COMPUTE)
             terms += depth * self._grid.nb
         return terms
 
@@ -284,29 +283,15 @@ class ResidueScheduler:
         holder.builder.pulled(source, builder.device, position)
         builder.announce(position)
 
-    def _product(
-        self,
-        device: DeviceStrips,
-        row: int,
-        column: int,
-        count: int,
-        accumulator: Place,
-        at: int,
-        left: int,
-        right: int,
-        start: int,
-        stop: int,
-        accumulates: bool,
-        stream: StreamKind,
-    ) -> None:
-        """One product of a strip with ``count`` neighbouring ones."""
-        grid, lower = self._grid, row == column
-        work = Product(accumulator.slot, at, count, left, right, start, stop, accumulates, lower)
-        rows, inner = grid.size(row), (stop - start) * grid.nb
-        columns = sum(grid.size(column + offset) for offset in range(count))
-        counted = rows * rows * inner if lower else 2 * rows * columns * inner
-        reads = [Place(Pool.STRIP, slot) for slot in dict.fromkeys((left, *range(right, right + count)))]
-        device.builder.add(StepKind.COMPUTE, stream, (row, column), 0, work, flops=counted, reads=reads, writes=(accumulator,))
+    def _product(self, device: DeviceStrips, tile: Index, work: Product, stream: StreamKind) -> None:
+        """One product of a strip with neighbouring ones; ``tile`` is the first that it adds to."""
+        (row, column), grid = tile, self._grid
+        rows, inner = grid.size(row), (work.stop - work.start) * grid.nb
+        columns = sum(grid.size(column + offset) for offset in range(work.n_columns))
+        counted = rows * rows * inner if work.lower else 2 * rows * columns * inner
+        slots = dict.fromkeys((work.left, *range(work.right, work.right + work.n_columns)))
+        reads, sums = [Place(Pool.STRIP, slot) for slot in slots], Place(Pool.ACCUMULATOR, work.accumulator)
+        device.builder.add(StepKind.COMPUTE, stream, tile, 0, work, flops=counted, reads=reads, writes=(sums,))
 
     def _fold(self, device: DeviceStrips, tile: Index, at: int, count: int, accumulator: Place, stream: StreamKind) -> None:
         """Keep the int32 sums of ``count`` tile columns, ``tile``'s the first, from overflowing."""
@@ -325,7 +310,8 @@ class ResidueScheduler:
             right = left if row == column else self._ensure(device, Strip(column, strip.chunk), column - base, needed)
             if terms + at * self._grid.nb > MOST_TERMS:
                 self._fold(device, (row, column), at, 1, accumulator, stream)
-            self._product(device, row, column, 1, accumulator, at, left, right, k0 - base, column - base, terms > 0, stream)
+            work = Product(accumulator.slot, at, 1, left, right, k0 - base, column - base, terms > 0, row == column)
+            self._product(device, (row, column), work, stream)
         place = self._load_a(device, (row, column), stream)
         if at or terms:
             recon = Reconstruct(accumulator.slot, at, place)

@@ -14,10 +14,10 @@ from ooc_chol.planning.residue_steps import ResidueLayout
 from ooc_chol.planning.residue_strips import STREAMING
 from ooc_chol.residues import ResidueBasis
 from ooc_chol.tiling import TileGrid
-from tests.host.matrices import FAMILIES, check_factor, residual, upper_poisoned
+from tests.host.matrices import FAMILIES, check_factor, lapack_minor, residual, upper_poisoned
 from tests.host.test_errors import INDEFINITE
 from tests.host.test_errors import good as good_to_spoil
-from tests.host.test_residue_cholesky import counter_example, lapack_minor, spread_out
+from tests.host.test_residue_cholesky import counter_example, spread_out
 from tests.tolerances import FACTOR_ENTRY_C, residue_entry_bound
 
 pytestmark = pytest.mark.cuda

@@ -135,6 +135,11 @@ def upper_poisoned(a: Matrix) -> Matrix:
     return poisoned
 
 
+def lapack_minor(a: Matrix) -> int:
+    """Order of the first leading minor of ``a`` that LAPACK's dpotrf finds not positive definite; 0 if there is none."""
+    return int(scipy.linalg.lapack.dpotrf(a, lower=1)[1])
+
+
 def lapack_factor(a: Matrix) -> Matrix:
     """L of ``a`` by LAPACK's POTRF."""
     return np.asarray(scipy.linalg.cholesky(lower(a), lower=True, check_finite=False))

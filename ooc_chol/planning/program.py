@@ -37,18 +37,17 @@ class StreamKind(IntEnum):
     CONVERT = 4  #: between formats of a tile; the last three are for kernels on residues
     FINISH_1 = 5
     FINISH_2 = 6
-    PEER = 7  #: copies from other devices
+    PEER = 7  #: copies from other devices, of strips those that long products need
     SOURCE = 8  #: tiles of A, read or made, where those of L must not wait for them
+    EXCHANGE = 9  #: what the own rows of a panel take from each other, across devices, as soon as it is made
 
 
 _STREAMS = tuple(StreamKind)  # iterating over an enum is ten times slower
 
 #: Names of the streams in traces and reports.
-STREAM_NAMES = ("copy-in", "compute", "copy-out", "finish", "convert", "finish-1", "finish-2", "peer", "source")
+STREAM_NAMES = ("copy-in", "compute", "copy-out", "finish", "convert", "finish-1", "finish-2", "peer", "source", "exchange")
 #: Streams whose kernels go first where streams share a device's processors: others wait for what they make.
-URGENT_STREAMS = frozenset(
-    {StreamKind.FINISH, StreamKind.CONVERT, StreamKind.FINISH_1, StreamKind.FINISH_2, StreamKind.PEER, StreamKind.SOURCE}
-)
+URGENT_STREAMS = frozenset(StreamKind) - {StreamKind.COPY_IN, StreamKind.COMPUTE, StreamKind.COPY_OUT}
 
 
 class Link(IntEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
@@ -14,15 +14,21 @@ from ooc_chol.planning.residency import Index
 from ooc_chol.planning.residue_steps import Operation, Place, Pool, ResidueLayout, ResidueProgram, ResidueStep, step_key
 
 _Key = TypeVar("_Key", bound=Hashable)
+#: A device and one of its streams.
+_Lane: TypeAlias = tuple[int, StreamKind]
 
 
 @dataclass
 class _Uses:
-    """Latest steps that wrote and read a place: by stream here; pulls of other devices by device."""
+    """Latest steps that wrote and read a place: by stream here; pulls of other devices by device and stream there.
+
+    ``made`` is, for each tile column that a strip holds now, the step that made it, which ends after that of the column before.
+    """
 
     writers: dict[StreamKind, int] = field(default_factory=dict)
     readers: dict[StreamKind, int] = field(default_factory=dict)
-    pullers: dict[int, int] = field(default_factory=dict)
+    pullers: dict[_Lane, int] = field(default_factory=dict)
+    made: list[tuple[StreamKind, int]] = field(default_factory=list)
 
 
 class ResidueProgramBuilder:
@@ -50,7 +56,7 @@ class ResidueProgramBuilder:
         self._free: dict[Pool, deque[int]] = {pool: deque(range(layout.slots(pool))) for pool in pools}
         self._uses: dict[Place, _Uses] = {}
         self._seen = [[-1] * len(StreamKind) for _ in StreamKind]
-        self._seen_elsewhere: dict[tuple[StreamKind, int], int] = {}
+        self._seen_elsewhere: dict[tuple[StreamKind, _Lane], int] = {}
         self._resident = 0
         self._peak = 0
         self._flops = 0
@@ -106,19 +112,29 @@ class ResidueProgramBuilder:
         flops: int = 0,
         reads: Sequence[Place] = (),
         writes: Sequence[Place] = (),
+        columns: tuple[int, int] = (0, 0),
         awaits: Iterable[BlockKey] = (),
     ) -> int:
-        """Append a step; returns its position."""
+        """Append a step; returns its position.
+
+        Of strips it reads or writes the tile columns from ``columns[0]`` to before ``columns[1]``. A reader waits for what made
+        these and those before, not for what is added behind; what is added does not wait for readers of the columns before.
+        """
         position = len(self._steps)
         before: dict[StreamKind, int] = {}
-        elsewhere: dict[int, int] = {}
+        elsewhere: dict[_Lane, int] = {}
+        start, stop = columns
         for place in reads:
-            _latest(before, self._of(place).writers)
+            _latest(before, self._makers(place, stop))
         for place in writes:
+            if place.pool is Pool.STRIP and start:
+                _latest(before, self._makers(place, start))
+                continue
             uses = self._of(place)
             _latest(before, uses.writers)
             _latest(before, uses.readers)
             _latest(elsewhere, uses.pullers)
+            uses.pullers.clear()
         waits = unseen_waits(stream, before, self._seen[stream])
         keys = (*awaits, *self._reduce_elsewhere(stream, elsewhere))
         for place in reads:
@@ -126,18 +142,19 @@ class ResidueProgramBuilder:
         for place in writes:
             uses = self._of(place)
             uses.writers[stream] = position
-            uses.pullers.clear()
+            if place.pool is Pool.STRIP:
+                uses.made[start:] = [(stream, position)] * (stop - start)
         self._flops += flops
         self._steps.append(ResidueStep(kind, stream, tile, version, operation, nbytes, flops, waits, keys, self._resident))
         return position
 
-    def pulled(self, place: Place, device: int, position: int) -> None:
-        """Note that step ``position`` of another device reads ``place`` here: its next writer must await that step."""
-        self._of(place).pullers[device] = position
+    def pulled(self, place: Place, device: int, stream: StreamKind, position: int) -> None:
+        """Note that step ``position``, on ``stream`` of another device, reads ``place`` here: its next writer must await it."""
+        self._of(place).pullers[device, stream] = position
 
-    def makers(self, place: Place) -> list[BlockKey]:
-        """The steps that made what ``place`` holds, for another device to await; they will be announced."""
-        positions = list(self._of(place).writers.values())
+    def makers(self, place: Place, stop: int) -> list[BlockKey]:
+        """The steps that made what ``place`` holds, of a strip before tile column ``stop``; they will be announced."""
+        positions = list(self._makers(place, stop).values())
         self._announced.update(positions)
         return [step_key(self.device, position) for position in positions]
 
@@ -145,16 +162,21 @@ class ResidueProgramBuilder:
         """Another device awaits step ``position``."""
         self._announced.add(position)
 
+    def _makers(self, place: Place, stop: int) -> dict[StreamKind, int]:
+        """The latest step of each stream that wrote to ``place``; of a strip only the last one before tile column ``stop``."""
+        uses = self._of(place)
+        return dict([uses.made[stop - 1]]) if place.pool is Pool.STRIP else uses.writers
+
     def _of(self, place: Place) -> _Uses:
         return self._uses.setdefault(place, _Uses())
 
-    def _reduce_elsewhere(self, stream: StreamKind, elsewhere: dict[int, int]) -> list[BlockKey]:
-        """Other devices' pulls that ``stream`` has not waited for yet; a device pulls on one stream."""
+    def _reduce_elsewhere(self, stream: StreamKind, elsewhere: dict[_Lane, int]) -> list[BlockKey]:
+        """The latest pull on each stream of other devices that ``stream`` has not waited for yet, nor for a later one."""
         keys = []
-        for device, position in elsewhere.items():
-            if position > self._seen_elsewhere.get((stream, device), -1):
-                self._seen_elsewhere[stream, device] = position
-                keys.append(step_key(device, position))
+        for lane, position in elsewhere.items():
+            if position > self._seen_elsewhere.get((stream, lane), -1):
+                self._seen_elsewhere[stream, lane] = position
+                keys.append(step_key(lane[0], position))
         return keys
 
 

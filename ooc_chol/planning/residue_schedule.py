@@ -8,6 +8,7 @@ column by column: the products inside the panel, ``A[m, c] - S[m, c]`` reconstru
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ooc_chol.interfaces import BlockKey
@@ -107,6 +108,7 @@ class ResidueScheduler:
         self._pulls = pulls
         self._finishing = FINISHING if beside else (StreamKind.COMPUTE,)
         self._converting = StreamKind.CONVERT if beside else StreamKind.COMPUTE
+        self._preparing = StreamKind.EXCHANGE if beside else StreamKind.COMPUTE
         n_devices = max(owners) + 1
         self._jobs = [self._jobs_of(device) for device in range(n_devices)]
         self._numbers = [{job: at for at, job in enumerate(jobs)} for jobs in self._jobs]
@@ -201,8 +203,9 @@ class ResidueScheduler:
         for q in range(-(-k0 // chunk)):
             depth = min(chunk, k0 - q * chunk)
             needed = {Strip(row, q), *(Strip(c, q) for c in columns)}
-            left = self._ensure(device, Strip(row, q), depth, needed)
-            rights = [left if c == row else self._ensure(device, Strip(c, q), depth, needed) for c in columns]
+            ensure = partial(self._ensure, device, depth=depth, needed=needed, copies=StreamKind.PEER)
+            left = ensure(Strip(row, q))
+            rights = [left if c == row else ensure(Strip(c, q)) for c in columns]
             if terms + depth * self._grid.nb > MOST_TERMS:
                 self._fold(device, (row, k0), 0, len(columns), accumulator, StreamKind.COMPUTE)
                 terms = self._layout.basis.moduli[0]
@@ -213,30 +216,34 @@ class ResidueScheduler:
             terms += depth * self._grid.nb
         return terms
 
-    def _ensure(self, device: DeviceStrips, strip: Strip, depth: int, needed: set[Strip]) -> int:
-        """Slot of ``strip``, its first ``depth`` tile columns valid: kept, pulled from its owner, or fetched and converted."""
+    def _ensure(self, device: DeviceStrips, strip: Strip, *, depth: int, needed: set[Strip], copies: StreamKind) -> int:
+        """Slot of ``strip``, its first ``depth`` tile columns valid: kept, pulled from its owner, or fetched and converted.
+
+        Copies go on stream ``copies``: what long products need is complete before the panel starts, and must not stand behind
+        what the panel's own rows are still to make.
+        """
         home = device.home(strip)
         if home is not None and device.slot.get(strip, home) != home:
-            self._move_home(device, strip, home)
+            self._move_home(device, strip, home, copies)
         if strip not in device.slot:
             device.put(strip, device.loose_slot(needed) if home is None else home)
         slot, have = device.slot[strip], device.valid[strip]
         if have < depth:
             holder = self._devices[self._owners[strip.row]]
             if self._pulls and holder is not device and holder.valid.get(strip, 0) >= depth:
-                self._pull_strip(device, holder, strip, have, depth)
+                self._pull_strip(device, holder, strip, (have, depth), copies)
             else:
                 for column in range(have, depth):
                     self._fetch(device, strip, column)
             device.valid[strip] = depth
         return slot
 
-    def _move_home(self, device: DeviceStrips, strip: Strip, home: int) -> None:
+    def _move_home(self, device: DeviceStrips, strip: Strip, home: int, stream: StreamKind) -> None:
         """Copy a strip that streamed through before to its place among the panel's own."""
         valid, source = device.valid[strip], Place(Pool.STRIP, device.slot[strip])
         work = Pull(device.builder.device, source, Place(Pool.STRIP, home), 0, valid)
         where = strip.row, strip.chunk
-        device.builder.add(StepKind.COMPUTE, StreamKind.PEER, where, 0, work, reads=(source,), writes=(Place(Pool.STRIP, home),))
+        device.builder.add(StepKind.COMPUTE, stream, where, 0, work, reads=(source,), writes=(work.place,), columns=(0, valid))
         device.loose.append(source.slot)
         device.slot[strip] = home
 
@@ -256,31 +263,30 @@ class ResidueScheduler:
         """Tile to residues."""
         work = Convert(place, slot, column, is_first)
         strip = Place(Pool.STRIP, slot)
-        device.builder.add(StepKind.COMPUTE, stream, tile, tile[1] + 1, work, reads=(place, _ROWS), writes=(strip,))
+        columns = column, column + 1
+        device.builder.add(
+            StepKind.COMPUTE, stream, tile, tile[1] + 1, work, reads=(place, _ROWS), writes=(strip,), columns=columns
+        )
 
-    def _pull_strip(self, device: DeviceStrips, holder: DeviceStrips, strip: Strip, start: int, stop: int) -> None:
+    def _pull_strip(
+        self, device: DeviceStrips, holder: DeviceStrips, strip: Strip, part: tuple[int, int], stream: StreamKind
+    ) -> None:
         """Copy tile columns of a strip from the device that holds it."""
         source, place = Place(Pool.STRIP, holder.slot[strip]), Place(Pool.STRIP, device.slot[strip])
-        nbytes = self._layout.moduli * self._grid.size(strip.row) * (stop - start) * self._grid.nb
-        self._pull(device, holder, (strip.row, strip.chunk), source, place, (start, stop), nbytes)
-
-    def _pull(
-        self,
-        device: DeviceStrips,
-        holder: DeviceStrips,
-        tile: Index,
-        source: Place,
-        place: Place,
-        part: tuple[int, int],
-        nbytes: int,
-    ) -> None:
-        """Copy from another device once it is made there; the slot there is written next only after this copy."""
         work = Pull(holder.builder.device, source, place, *part)
-        version = 0 if place.pool is Pool.STRIP else tile[1] + 1
-        awaits = holder.builder.makers(source)
+        self._pull(device, holder, (strip.row, strip.chunk), work, stream)
+
+    def _pull(self, device: DeviceStrips, holder: DeviceStrips, tile: Index, work: Pull, stream: StreamKind) -> None:
+        """Copy from another device once it is made there; the slot there is written next only after this copy."""
+        version, nbytes = tile[1] + 1, 8 * self._grid.entries(*tile)
+        if work.place.pool is Pool.STRIP:
+            version, nbytes = 0, self._layout.moduli * self._grid.size(tile[0]) * (work.stop - work.start) * self._grid.nb
+        awaits, columns = holder.builder.makers(work.source, work.stop), (work.start, work.stop)
         builder = device.builder
-        position = builder.add(StepKind.PULL, StreamKind.PEER, tile, version, work, nbytes=nbytes, writes=(place,), awaits=awaits)
-        holder.builder.pulled(source, builder.device, position)
+        position = builder.add(
+            StepKind.PULL, stream, tile, version, work, nbytes=nbytes, writes=(work.place,), columns=columns, awaits=awaits
+        )
+        holder.builder.pulled(work.source, builder.device, stream, position)
         builder.announce(position)
 
     def _product(self, device: DeviceStrips, tile: Index, work: Product, stream: StreamKind) -> None:
@@ -291,7 +297,8 @@ class ResidueScheduler:
         counted = rows * rows * inner if work.lower else 2 * rows * columns * inner
         slots = dict.fromkeys((work.left, *range(work.right, work.right + work.n_columns)))
         reads, sums = [Place(Pool.STRIP, slot) for slot in slots], Place(Pool.ACCUMULATOR, work.accumulator)
-        device.builder.add(StepKind.COMPUTE, stream, tile, 0, work, flops=counted, reads=reads, writes=(sums,))
+        extent = work.start, work.stop
+        device.builder.add(StepKind.COMPUTE, stream, tile, 0, work, flops=counted, reads=reads, writes=(sums,), columns=extent)
 
     def _fold(self, device: DeviceStrips, tile: Index, at: int, count: int, accumulator: Place, stream: StreamKind) -> None:
         """Keep the int32 sums of ``count`` tile columns, ``tile``'s the first, from overflowing."""
@@ -306,8 +313,9 @@ class ResidueScheduler:
         if at:
             strip, base = Strip(row, k0 // chunk), k0 // chunk * chunk
             needed = {strip, *(Strip(c, strip.chunk) for c in range(k0, column + 1))}
-            left = self._ensure(device, strip, column - base, needed)
-            right = left if row == column else self._ensure(device, Strip(column, strip.chunk), column - base, needed)
+            ensure = partial(self._ensure, device, depth=column - base, needed=needed, copies=StreamKind.EXCHANGE)
+            left = ensure(strip)
+            right = left if row == column else ensure(Strip(column, strip.chunk))
             if terms + at * self._grid.nb > MOST_TERMS:
                 self._fold(device, (row, column), at, 1, accumulator, stream)
             work = Product(accumulator.slot, at, 1, left, right, k0 - base, column - base, terms > 0, row == column)
@@ -365,16 +373,17 @@ class ResidueScheduler:
     def _bring_diagonal(self, device: DeviceStrips, column: int) -> None:
         """A diagonal tile from the device that made it, or from the store."""
         place, builder, tile = device.builder.take(Pool.TILE), device.builder, (column, column)
-        holder, nbytes = self._devices[self._owners[column]], 8 * self._grid.entries(column, column)
+        holder = self._devices[self._owners[column]]
         if self._pulls:
-            self._pull(device, holder, tile, holder.diagonal[column], place, (0, 1), nbytes)
+            work = Pull(holder.builder.device, holder.diagonal[column], place, 0, 1)
+            self._pull(device, holder, tile, work, StreamKind.EXCHANGE)
         else:
-            key = BlockKey("L", tile, column + 1)
+            key, nbytes = BlockKey("L", tile, column + 1), 8 * self._grid.entries(*tile)
             builder.add(
                 StepKind.FETCH, StreamKind.COPY_IN, tile, column + 1, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,)
             )
         device.diagonal[column] = place
-        self._invert(device, column, place, self._converting)
+        self._invert(device, column, place, self._preparing)
 
     def _keep(self, device: DeviceStrips, tile: Index, place: Place, stream: StreamKind) -> None:
         """Residues of a final tile: for the products inside the panel, and for later panels while there is room."""
@@ -382,7 +391,7 @@ class ResidueScheduler:
         chunk = self._layout.chunk
         strip, base = Strip(row, column // chunk), column // chunk * chunk
         if strip not in device.slot or device.valid[strip] < column - base:
-            self._ensure(device, strip, column - base, {strip})
+            self._ensure(device, strip, depth=column - base, needed={strip}, copies=StreamKind.EXCHANGE)
         self._convert(device, tile, place, device.slot[strip], column - base, stream, is_first=True)
         device.valid[strip] = column - base + 1
 

@@ -1,4 +1,4 @@
-"""What the slots of a device hold while its residue program runs: the check of plans, and the executor's own assertion."""
+"""What the slots of a device hold while its residue program runs: the check of plans."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ooc_chol.tracing.records import TraceRecord
 
-_STREAM_ORDER = ("copy-in", "compute", "finish", "finish-1", "finish-2", "convert", "peer", "copy-out")
+_STREAM_ORDER = ("copy-in", "compute", "finish", "finish-1", "finish-2", "convert", "exchange", "peer", "copy-out")
 #: Streams that run kernels: a device stands still when none of them does.
 COMPUTING_STREAMS = ("compute", "finish", "finish-1", "finish-2", "convert")
 

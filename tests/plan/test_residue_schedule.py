@@ -14,9 +14,11 @@ from ooc_chol.errors import BudgetError, ScheduleError
 from ooc_chol.kernels.cuda import INVERSES_KEPT
 from ooc_chol.planning import residue_schedule, residue_state
 from ooc_chol.planning.program import Link, StepKind, StreamKind
+from ooc_chol.planning.residue_builder import ResidueProgramBuilder
 from ooc_chol.planning.residue_layouts import least_layout, residue_layouts
 from ooc_chol.planning.residue_steps import (
     INVERSES,
+    STEP,
     Convert,
     Diagonal,
     Fold,
@@ -43,7 +45,7 @@ from tests.plan.residue_streams import OF_L, ResidueReplay
 from tests.plan.streams import RaceError
 
 #: From a stream that hardly ever moves to one that always moves first.
-EAGERNESS = st.lists(st.sampled_from([1e-6, 1e-2, 1.0, 1e3]), min_size=27, max_size=27)
+EAGERNESS = st.lists(st.sampled_from([1e-6, 1e-2, 1.0, 1e3]), min_size=30, max_size=30)
 SEEDS = st.integers(0, 2**32 - 1)
 OWNERS = (0, 1, 1, 0, 0, 1, 1, 0)
 
@@ -122,6 +124,8 @@ def without(programs, stream: StreamKind, other: StreamKind) -> list[ResidueProg
         (StreamKind.COPY_OUT, StreamKind.FINISH),  # a tile is written before it is final
         (StreamKind.SOURCE, StreamKind.COPY_OUT),  # a slot is filled again before its tile is written
         (StreamKind.COMPUTE, StreamKind.PEER),
+        (StreamKind.FINISH, StreamKind.EXCHANGE),  # a row uses a diagonal tile or a column of a strip that is not there
+        (StreamKind.EXCHANGE, StreamKind.FINISH),  # the place of a diagonal tile is filled again while TRSM reads it
     ],
 )
 def test_each_kind_of_wait_is_needed(stream, other):
@@ -176,6 +180,99 @@ def test_not_beside_every_kernel_is_on_the_compute_stream(problem):
         kernels = {step.stream for step in program.steps if step.kind is StepKind.COMPUTE}
         generations = {step.stream for step in program.steps if step.kind is StepKind.GENERATE}
         assert kernels - {StreamKind.PEER} == {StreamKind.COMPUTE} and generations <= {StreamKind.COMPUTE}
+
+
+def first_readers(program: ResidueProgram) -> dict[int, StreamKind]:
+    """Of each copy of a strip or a diagonal tile the stream that uses it first, by position of the copy."""
+    filled: dict[object, int] = {}
+    readers: dict[int, StreamKind] = {}
+    for position, step in enumerate(program.steps):
+        work = step.operation
+        if isinstance(work, Product):
+            slots = (work.left, *range(work.right, work.right + work.n_columns))
+            used: list[object] = [(slot, at) for slot in slots for at in range(work.start, work.stop)]
+        else:
+            used = [work.diagonal] if isinstance(work, Trsm) else []
+        for spot in used:
+            if spot in filled:
+                readers.setdefault(filled[spot], step.stream)
+        if isinstance(work, Pull):
+            is_strip = work.place.pool is Pool.STRIP
+            made = [(work.place.slot, at) for at in range(work.start, work.stop)] if is_strip else [work.place]
+            filled.update(dict.fromkeys(made, position))
+        elif isinstance(work, Convert):
+            filled.pop((work.strip, work.column), None)
+        elif isinstance(work, Load):
+            filled.pop(work.place, None)
+    return readers
+
+
+@given(residue_problems())
+def test_strips_for_long_products_and_copies_inside_a_panel_do_not_share_a_stream(problem):
+    for program in replace(problem, pulls=True, beside=True).programs():
+        for position, reader in first_readers(program).items():
+            expected = StreamKind.PEER if reader is StreamKind.COMPUTE else StreamKind.EXCHANGE
+            assert program.steps[position].stream is expected
+
+
+def test_both_kinds_of_copies_are_there():
+    for program in make_problem(8, owners=OWNERS, chunk=2, width=2).programs():
+        readers = set(first_readers(program).values())
+        assert StreamKind.COMPUTE in readers and readers & set(residue_schedule.FINISHING)
+
+
+@given(residue_problems())
+def test_no_step_of_a_diagonal_tile_of_l_stands_where_strips_for_long_products_are_made(problem):
+    for program in replace(problem, pulls=True, beside=True).programs():
+        streams = {step.stream for step in program.steps if isinstance(step.operation, Potrf | Invert)}
+        assert streams.isdisjoint({StreamKind.PEER, StreamKind.CONVERT, StreamKind.COPY_IN, StreamKind.COMPUTE})
+
+
+@given(residue_problems())
+def test_a_copy_of_a_strip_awaits_the_step_that_made_its_last_column(problem):
+    programs = problem.programs()
+    for program in programs:
+        for step in program.steps:
+            if step.kind is StepKind.PULL and step.operation.place.pool is Pool.STRIP:
+                work = step.operation
+                keys = [key.coords for key in step.awaits if key.name == STEP]
+                made = [programs[work.device].steps[position] for device, position in keys if device == work.device]
+                assert any(makes(maker.operation, work.source.slot, work.stop - 1) for maker in made)
+                converts = [maker.operation for maker in made if isinstance(maker.operation, Convert)]
+                assert not any(makes(other, work.source.slot, work.stop) for other in converts)
+
+
+def test_a_slot_is_filled_again_after_the_copies_on_every_stream_of_another_device():
+    builder, place = ResidueProgramBuilder(0, PROBLEM.layout), Place(Pool.STRIP, 0)
+
+    def awaited_after(*pulls: tuple[StreamKind, int]) -> set[tuple[int, ...]]:
+        """Steps that the next writer awaits."""
+        for stream, position in pulls:
+            builder.pulled(place, 1, stream, position)
+        work = Convert(Place(Pool.TILE, 0), 0, 0, is_first=True)
+        builder.add(StepKind.COMPUTE, StreamKind.FINISH, (1, 0), 1, work, writes=(place,), columns=(0, 1))
+        return {key.coords for key in builder.build().steps[-1].awaits}
+
+    assert awaited_after((StreamKind.PEER, 5), (StreamKind.EXCHANGE, 7)) == {(1, 5), (1, 7)}
+    assert awaited_after((StreamKind.PEER, 6), (StreamKind.EXCHANGE, 7)) == {(1, 6)}
+
+
+def makes(work: object, slot: int, column: int) -> bool:
+    """Whether an operation makes a tile column of a strip."""
+    if isinstance(work, Convert):
+        return (work.strip, work.column) == (slot, column)
+    return isinstance(work, Pull) and work.place == Place(Pool.STRIP, slot) and work.start <= column < work.stop
+
+
+@given(residue_problems())
+def test_products_do_not_wait_for_columns_behind_theirs_nor_new_columns_for_products(problem):
+    for program in problem.programs():
+        for step in program.steps:
+            work, before = step.operation, [program.steps[position].operation for position in step.waits]
+            if isinstance(work, Product):
+                assert all(other.column < work.stop for other in before if isinstance(other, Convert))
+            if isinstance(work, Convert) and work.column:
+                assert not any(isinstance(other, Product) for other in before)
 
 
 # work, bytes, memory

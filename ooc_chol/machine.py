@@ -27,8 +27,8 @@ HOST_DEVICES = 16
 CUDA_RESERVE_BYTES = 2 << 30
 
 
-#: Streams of a device that multiply when products run through residues: sweeps, three that finish rows, one that converts.
-RESIDUE_STREAMS = 5
+#: Streams of a device that multiply when products run through residues: sweeps, and three that finish rows.
+RESIDUE_STREAMS = 4
 #: Bytes of state of a matrix row in residues: its limit, its running sum and its exponent.
 RESIDUE_ROW_BYTES = 20
 
@@ -70,7 +70,7 @@ class DeviceKind:
         if self.name == "cuda" and task.kind is TaskKind.SYRK:
             return cuda_sizes.syrk_flops(grid.size(task.i), grid.size(task.k))
         if self.name == "cuda" and task.kind is TaskKind.TRSM:
-            return cuda_sizes.trsm_flops(grid.size(task.i), grid.size(task.j), grid.size(0))
+            return cuda_sizes.trsm_flops(grid.size(task.i), grid.size(task.j))
         return flops(task, grid)
 
 
@@ -281,7 +281,7 @@ def device_facts(names: Sequence[str]) -> DeviceFacts:
     from ooc_chol.devices import cuda
 
     models = " + ".join(dict.fromkeys(cuda.model(name) for name in names))
-    trsm = f"inverted blocks of {cuda_sizes.TRSM_BLOCK}, refined once"
+    trsm = f"POTRF and TRSM of our own by blocks of {cuda_sizes.TRSM_BLOCK}, inverted and refined once"
     return DeviceFacts(
         models, cuda.library_versions(), trsm, f"SYRK in {cuda_sizes.SYRK_PARTS} strips, {cuda_sizes.segments_text()}"
     )

@@ -18,6 +18,7 @@ def bench():
     from ooc_chol.machine import open_device
 
     device = open_device("cuda:0")
+    device.activate()
     device.allocate(4, 8 * 1100 * 1100, 1100)
     try:
         yield device, device.create_stream("test"), device.create_flags(2)
@@ -155,6 +156,68 @@ def test_potrf_flags_the_first_bad_pivot(bench, minor, bad):
     assert flags.failed_pivot() == (1, minor)
 
 
+@pytest.fixture(scope="module", params=["", "-DFP64_MMA=8", "-DFP64_MMA=0"])
+def triangular(request):
+    """The kernels as this device compiles them, and as Ampere and devices without FP64 tensor cores do."""
+    from ooc_chol.kernels.cuda.triangular import TriangularKernels
+
+    return TriangularKernels(*filter(None, [request.param]))
+
+
+@pytest.mark.parametrize("n", [1, 63, 130, 700])
+def test_triangular_kernels_of_every_generation(bench, triangular, n):
+    import cupy as cp
+
+    from ooc_chol.kernels import cuda as sizes
+
+    _, stream, _ = bench
+    rng = np.random.default_rng(6)
+    g, c = rng.standard_normal((n, 2 * n)), rng.standard_normal((97, n))
+    tile, x = on_device(g @ g.T, c)
+    workspace, bad = cp.zeros(sizes.potrf_workspace_bytes(), dtype=np.uint8), cp.full(1, 2**31 - 1, dtype=np.int32)
+    inverses = cp.full(sizes.inverse_bytes(n) // 8, np.nan)
+    cp.cuda.Device().synchronize()
+    triangular.potrf(stream, tile, workspace.data.ptr, bad.data.ptr)
+    triangular.invert(stream, tile, inverses.data.ptr)
+    triangular.trsm(stream, tile, x, inverses.data.ptr)
+    stream.synchronize()
+    l_kk, solution = tile.get(), x.get()
+    exact = l_kk.astype(np.longdouble)
+    assert np.all(np.abs(np.tril(g @ g.T - exact @ exact.T)) <= potrf_bound(l_kk))
+    assert np.all(np.abs(solution @ exact.T - c) <= trsm_bound(solution, l_kk))
+    assert bad.get() == 2**31 - 1
+    assert not workspace[sizes.potrf_inverses_bytes() :].any()  # counters are ready for the next call
+
+
+def test_the_bits_of_potrf_do_not_depend_on_the_number_of_thread_blocks(bench, monkeypatch):
+    from ooc_chol.kernels.cuda import triangular
+
+    device, stream, flags = bench
+    rng = np.random.default_rng(7)
+    g = rng.standard_normal((1100, 2200))
+    factors = []
+    for blocks in (1, 2, 7, 64):
+        monkeypatch.setattr(triangular, "_POTRF_BLOCKS", blocks)
+        (tile,) = on_device(g @ g.T)
+        device.kernels.potrf(stream, tile, flags, 0)
+        stream.synchronize()
+        factors.append(tile.get())
+    assert all(np.array_equal(factors[0], other) for other in factors)
+
+
+def test_potrfs_on_two_streams_at_once_do_not_disturb_each_other(bench):
+    device, stream, flags = bench
+    rng = np.random.default_rng(8)
+    g = rng.standard_normal((1100, 2200))
+    streams = [stream, device.create_stream("finish", is_urgent=True)]
+    tiles = on_device(*[g @ g.T] * 12)
+    for turn, tile in enumerate(tiles):
+        device.kernels.potrf(streams[turn % 2], tile, flags, 0)
+    for each in streams:
+        each.synchronize()
+    assert all(np.array_equal(tiles[0].get(), tile.get()) for tile in tiles)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(("row", "col"), [(0, 0), (40, 3), (96, 96), (64, 63)])
 def test_check_finite_finds_the_first_place(bench, value, row, col):
@@ -176,6 +239,34 @@ def test_check_finite_ignores_the_strict_upper_triangle_of_a_diagonal_tile(bench
     flags.copy_back(stream)
     stream.synchronize()
     assert flags.nonfinite() is None
+
+
+def test_three_hundred_steps_wait_in_a_stream_without_blocking_who_enqueues_them(bench):
+    import time
+
+    import cupy as cp
+
+    device, stream, _ = bench
+    code = """
+    extern "C" __global__ void spin(long long ns) {
+        long long now, end = 0;
+        do {
+            asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+            end = end ? end : now + ns;
+        } while (now < end);
+    }
+    """
+    spin, other = cp.RawKernel(code, "spin"), device.create_stream("other")
+    spin((1,), (1,), (np.int64(0),), stream=other.stream)
+    device.reserve_events(640)
+    spin((1,), (1,), (np.int64(10**9),), stream=other.stream)
+    stream.wait(other.record())
+    began = time.perf_counter()
+    for _ in range(300):
+        stream.record(), stream.record()
+    took = time.perf_counter() - began
+    stream.synchronize()
+    assert took < 0.5 < time.perf_counter() - began
 
 
 def test_streams_wait_on_events_and_tell_when_they_are_complete(bench):

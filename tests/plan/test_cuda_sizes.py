@@ -47,5 +47,10 @@ def test_each_stream_has_a_workspace_of_its_own(nb):
     assert CUDA.workspace_bytes(nb) == sizes.workspace_bytes(nb, 2)
     for streams in (1, 2, 4):
         more = sizes.workspace_bytes(nb, streams + 1) - sizes.workspace_bytes(nb, streams)
-        assert more == sizes.stream_bytes(nb) >= sizes.CUBLAS_WORKSPACE_BYTES + 8 * nb * sizes.trsm_block(nb)
+        assert more == sizes.stream_bytes() >= sizes.CUBLAS_WORKSPACE_BYTES + sizes.potrf_workspace_bytes()
         assert more % 256 == 0
+
+
+@pytest.mark.parametrize("nb", [1, 63, 64, 65, 2048])
+def test_inverses_of_a_tile_hold_whole_blocks(nb):
+    assert sizes.inverse_bytes(nb) >= 8 * 64 * 64 * -(-nb // 64) > sizes.inverse_bytes(nb) - 4096

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-#: Order of the diagonal blocks that TRSM inverts: 31.9 TFLOP/s at tiles of 4096 on an H200, 30.0 with blocks of 512.
-TRSM_BLOCK = 256
+#: Order of the diagonal blocks that TRSM inverts.
+TRSM_BLOCK = 64
 #: Diagonal tiles whose inverted blocks are kept, tile k in place k mod 24: more than the columns of a wide panel, of which each
 #: row uses all in turn.
 INVERSES_KEPT = 24
@@ -76,39 +76,32 @@ def syrk_flops(n: int, inner: int) -> int:
     return sum(2 * min(part, n - r0) * min(n, r0 + part) * inner for r0 in range(0, n, part))
 
 
-def trsm_flops(rows: int, nb: int, largest: int) -> int:
+def trsm_flops(rows: int, nb: int) -> int:
     """Flops executed by TRSM with inverted blocks: the updates, and three square products a block."""
-    block = trsm_block(largest)
-    widths = [(c0, min(block, nb - c0)) for c0 in range(0, nb, block)]
+    widths = [(c0, min(TRSM_BLOCK, nb - c0)) for c0 in range(0, nb, TRSM_BLOCK)]
     return sum(2 * rows * width * (c0 + 3 * width) for c0, width in widths)
-
-
-def trsm_block(nb: int) -> int:
-    """Order of the inverted blocks at tile order ``nb``."""
-    return min(nb, TRSM_BLOCK)
 
 
 def inverse_bytes(nb: int) -> int:
     """Bytes of the inverted diagonal blocks of one tile."""
-    block = trsm_block(nb)
-    return _aligned(8 * -(-nb // block) * block * block)
+    return _aligned(8 * -(-nb // TRSM_BLOCK) * TRSM_BLOCK * TRSM_BLOCK)
 
 
-def strip_bytes(nb: int) -> int:
-    """Bytes of one block column of a tile: TRSM's product before it is refined."""
-    return _aligned(8 * nb * trsm_block(nb))
+def potrf_inverses_bytes() -> int:
+    """Bytes of the inverses that POTRF makes for itself: of two diagonal blocks in turn."""
+    return 2 * 8 * TRSM_BLOCK * TRSM_BLOCK
 
 
 def potrf_workspace_bytes() -> int:
-    """Bytes kept for cuSOLVER's POTRF at any tile order; checked when the device is opened (it asks for 384)."""
-    return 1 << 20
+    """Bytes of POTRF's workspace at any tile order: the inverses, and two counters of thread blocks."""
+    return _aligned(potrf_inverses_bytes() + 8)
 
 
-def stream_bytes(nb: int) -> int:
-    """Bytes of workspace of one stream: cuBLAS's, cuSOLVER's, and TRSM's product."""
-    return CUBLAS_WORKSPACE_BYTES + potrf_workspace_bytes() + strip_bytes(nb)
+def stream_bytes() -> int:
+    """Bytes of workspace of one stream: cuBLAS's and POTRF's."""
+    return CUBLAS_WORKSPACE_BYTES + potrf_workspace_bytes()
 
 
 def workspace_bytes(nb: int, streams: int = NATIVE_STREAMS) -> int:
     """Bytes of all workspace of one device at tile order ``nb`` when so many streams multiply, inside its budget."""
-    return streams * stream_bytes(nb) + INVERSES_KEPT * inverse_bytes(nb)
+    return streams * stream_bytes() + INVERSES_KEPT * inverse_bytes(nb)

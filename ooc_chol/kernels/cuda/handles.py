@@ -1,4 +1,4 @@
-"""cuBLAS handles of one device: one for each stream, each with a workspace of its own, so that streams may run at once."""
+"""cuBLAS on one device: one handle for all streams, each of which has a workspace of its own, so that they may run at once."""
 
 from __future__ import annotations
 
@@ -22,22 +22,27 @@ def cupy_stream(stream: AbstractStream) -> Any:
     return cast(CudaStreamLike, stream).stream
 
 
-class BlasHandles:
-    """One cuBLAS handle for each stream that multiplies, created with its workspace before the run.
+class BlasHandle:
+    """The cuBLAS handle of a device, created before the run, and the workspaces of the streams that multiply.
 
     Parameters
     ----------
     workspaces : sequence of int
         Device addresses of :data:`~ooc_chol.kernels.cuda.CUBLAS_WORKSPACE_BYTES` bytes each: as many streams may multiply.
+
+    Notes
+    -----
+    A handle takes 70 MB or more of device memory beside the budget (NVML on an H200, CUDA 13.0), hence one for all.
     """
 
     def __init__(self, workspaces: Sequence[int]) -> None:
         self._workspaces = tuple(workspaces)
-        self._handles = [cublas.create() for _ in workspaces]
-        self._of_stream: dict[int, tuple[int, int]] = {}
+        self._handle: int | None = int(cublas.create()) if workspaces else None
+        self._numbers: dict[int, int] = {}
+        self._current = 0
 
-    def of(self, stream: AbstractStream) -> tuple[int, int]:
-        """Number and handle of ``stream``'s cuBLAS, bound to it at its first use.
+    def number(self, stream: AbstractStream) -> int:
+        """Which workspace is ``stream``'s; the next free one at its first use.
 
         Raises
         ------
@@ -45,22 +50,32 @@ class BlasHandles:
             More streams multiply than workspaces were planned.
         """
         pointer = cupy_stream(stream).ptr
-        if pointer not in self._of_stream:
-            number = len(self._of_stream)
-            if number == len(self._handles):
+        number = self._numbers.get(pointer)
+        if number is None:
+            number = len(self._numbers)
+            if number == len(self._workspaces):
                 raise RuntimeError(f"stream {stream.name} multiplies, but all {number} cuBLAS workspaces are taken")
-            handle = self._handles[number]
-            cublas.set_stream(handle, pointer)  # this takes the workspace away, hence in this order
-            cublas.set_workspace(handle, self._workspaces[number], sizes.CUBLAS_WORKSPACE_BYTES)
-            self._of_stream[pointer] = number, handle
-        return self._of_stream[pointer]
+            self._numbers[pointer] = number
+        return number
 
     def workspace(self, stream: AbstractStream) -> int:
         """Device address of the workspace of ``stream``."""
-        return self._workspaces[self.of(stream)[0]]
+        return self._workspaces[self.number(stream)]
+
+    def of(self, stream: AbstractStream) -> int:
+        """The handle, set to enqueue on ``stream`` until it is asked for another one."""
+        workspace, pointer = self.workspace(stream), cupy_stream(stream).ptr
+        assert self._handle is not None  # a workspace was found
+        if pointer != self._current:
+            cublas.set_stream(self._handle, pointer)  # this takes the workspace away, hence in this order
+            cublas.set_workspace(self._handle, workspace, sizes.CUBLAS_WORKSPACE_BYTES)
+            self._current = pointer
+        return self._handle
 
     def close(self) -> None:
-        """Destroy the handles; a second call does nothing."""
-        while self._handles:
-            cublas.destroy(self._handles.pop())
-        self._of_stream.clear()
+        """Destroy the handle; a second call does nothing."""
+        if self._handle is not None:
+            cublas.destroy(self._handle)
+        self._handle = None
+        self._numbers.clear()
+        self._current = 0

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import cupy as cp
-import numpy as np
-from nvmath.bindings import cublas
 
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels import cuda as sizes
-from ooc_chol.kernels.cuda.handles import BlasHandles, cupy_stream
+from ooc_chol.kernels.cuda.handles import cupy_stream
 
-#: ``fill(stream, address, block, count)``.
-Fill = Callable[[AbstractStream, int, int, int], None]
-_NO_TRANSPOSE, _RIGHT, _FILL_UPPER, _NON_UNIT = 0, 1, 1, 0
-_ONE = np.array(1.0)
+#: ``invert(stream, l_kk, address)``.
+Invert: TypeAlias = Callable[[AbstractStream, Tile, int], None]
 
 
 class _Place:
@@ -36,10 +32,8 @@ class InvertedBlocks:
 
     Parameters
     ----------
-    handles : BlasHandles
-        cuBLAS of each stream.
-    fill : callable
-        ``fill(stream, address, block, count)`` enqueues ``count`` identities of order ``block``.
+    invert : callable
+        ``invert(stream, l_kk, address)`` enqueues the inversion of the diagonal blocks of a tile.
     nb : int
         Order of the largest tile.
     address : int
@@ -51,10 +45,8 @@ class InvertedBlocks:
     makes those of another column in the same place waits for all who used the old ones.
     """
 
-    def __init__(self, handles: BlasHandles, fill: Fill, nb: int, address: int) -> None:
-        self._handles = handles
-        self._fill = fill
-        self._block = sizes.trsm_block(nb)
+    def __init__(self, invert: Invert, nb: int, address: int) -> None:
+        self._invert = invert
         self._places = [_Place(address + number * sizes.inverse_bytes(nb)) for number in range(sizes.INVERSES_KEPT)]
 
     def of(self, stream: AbstractStream, l_kk: Tile, k: int) -> int:
@@ -86,13 +78,4 @@ class InvertedBlocks:
                 cupy_stream(stream).wait_event(event)
         if place.column is not None and place.maker != pointer:  # made ahead, perhaps, and never used
             cupy_stream(stream).wait_event(place.made)
-        nb, block = l_kk.shape[0], self._block
-        self._fill(stream, place.address, block, -(-nb // block))
-        _, handle = self._handles.of(stream)
-        for number, c0 in enumerate(range(0, nb, block)):
-            width = min(block, nb - c0)
-            # Column-major, L_bb.T X.T = I: the row-major result is inv(L_bb).
-            cublas.dtrsm(
-                handle, _RIGHT, _FILL_UPPER, _NO_TRANSPOSE, _NON_UNIT, width, width, _ONE.ctypes.data,
-                l_kk.data.ptr + 8 * (c0 * nb + c0), nb, place.address + 8 * number * block * block, block,
-            )  # fmt: skip
+        self._invert(stream, l_kk, place.address)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -235,9 +236,20 @@ class AbstractArena(ABC):
     def tile(self, slot: int, shape: tuple[int, int]) -> Tile:
         """The first ``shape[0] * shape[1]`` entries of ``slot`` as a row-major tile."""
 
+    @abstractmethod
+    def part(self, number: int, corner: tuple[int, int], shape: tuple[int, int]) -> Tile:
+        """Of every plane of array ``number``, the rectangle of ``shape`` that begins at row and column ``corner``."""
+
 
 class AbstractDevice(ABC):
-    """Memory that computes. An instance serves one run; :meth:`close` ends its streams and frees its arena."""
+    """Memory that computes. An instance serves one run; :meth:`close` ends its streams and frees its arena.
+
+    Notes
+    -----
+    Whoever enqueues has made the device current for the calling thread, by :meth:`activate` or with :meth:`current`: copies,
+    generations and kernels, and the recording of events on its streams. None of them does it again, since each would take a
+    microsecond or two of the one thread that enqueues for all devices. All else may be called from anywhere.
+    """
 
     name: str
     kernels: AbstractKernelSet
@@ -258,6 +270,13 @@ class AbstractDevice(ABC):
 
     def activate(self) -> None:  # noqa: B027 - the host has no current device
         """Make this the current device of the calling thread, from which all work will be enqueued."""
+
+    def current(self) -> AbstractContextManager[object]:
+        """Make this the current device of the calling thread for the time of a ``with`` block."""
+        return nullcontext()
+
+    def reserve_events(self, count: int) -> None:  # noqa: B027 - what is cheap to make is made when needed
+        """Make ``count`` events ahead, which its streams will record: a worker records two for each step."""
 
     def prepare(self, once: Callable[[], None]) -> None:  # noqa: B027 - the host compiles and uploads nothing
         """Let a source do what it must do once on this device before a run: ``once()`` with this device current."""

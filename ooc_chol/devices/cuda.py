@@ -7,14 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, Protocol, cast, final
 
 import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
-from nvmath.bindings import cublas, cusolver
+from nvmath.bindings import cublas
 
 from ooc_chol.config import format_bytes
 from ooc_chol.errors import BudgetError, OocCholError, ScheduleError
@@ -35,8 +35,8 @@ from ooc_chol.memory.sources_base import AbstractSource, check_dtype, check_shap
 
 Callback = Callable[[BaseException | None], None]
 _runtime = cp.cuda.runtime
-#: Bytes that the handles of cuBLAS and cuSOLVER take beside the budget, by NVML on an H200 with CUDA 13.0. Apart from the context
-#: and from the driver's tables for page-locked host memory, about 8 bytes for each 4 KiB.
+#: Bytes that cuBLAS's handle and our kernels take beside the budget, by NVML on an H200 with CUDA 13.0. The context comes on top,
+#: and the driver's tables for page-locked host memory, about 8 bytes for each 4 KiB.
 LIBRARY_BYTES = 256 << 20
 #: Priority of urgent streams: the highest of Hopper.
 _MOST_URGENT = -5
@@ -102,8 +102,8 @@ class BindsWorkspace(Protocol):
         """Bytes of workspace."""
 
     @property
-    def handles(self) -> Any:
-        """The libraries' handles, for kernels of other kinds on the same streams."""
+    def blas(self) -> Any:
+        """cuBLAS, for kernels of other kinds on the same streams."""
 
     def bind(self, nb: int, workspace: int) -> None:
         """Take the workspace at a device address."""
@@ -112,11 +112,11 @@ class BindsWorkspace(Protocol):
         """Destroy the handles."""
 
 
-class BindsHandles(Protocol):
+class BindsBlas(Protocol):
     """What the device asks of kernels on residues beside their interface."""
 
-    def bind(self, handles: Any) -> None:
-        """Take the libraries' handles, and compile for the current device."""
+    def bind(self, blas: Any) -> None:
+        """Take the device's cuBLAS, and compile for the current device."""
 
 
 class DeviceEvent(AbstractEvent):
@@ -124,18 +124,17 @@ class DeviceEvent(AbstractEvent):
 
     __slots__ = ("_owner", "event", "stream")
 
-    def __init__(self, owner: CudaDevice, stream: CudaStream) -> None:
+    def __init__(self, owner: CudaDevice, stream: CudaStream, event: Any) -> None:
         self._owner = owner
         self.stream = stream
-        self.event = cp.cuda.Event(block=True)
-        self.event.record(stream.stream)
+        self.event = event
 
     def query(self) -> bool:
         """Whether all work before it is complete."""
         return bool(self.event.done)
 
     def synchronize(self) -> None:
-        """Sleep until complete; raise what a host function of the device raised."""
+        """Wait until complete; raise what a host function of the device raised."""
         self.event.synchronize()
         if self._owner.error is not None:
             raise self._owner.error
@@ -173,20 +172,30 @@ class CudaStream(AbstractStream):
         self.stream.wait_event(event.event)
 
     def record(self) -> DeviceEvent:
-        """Record a new event."""
-        with self._owner.current():
-            return DeviceEvent(self._owner, self)
+        """Record a new event; its device is current."""
+        event = self._owner.new_event()
+        event.record(self.stream)
+        return DeviceEvent(self._owner, self, event)
 
     def synchronize(self) -> None:
-        """Sleep until the stream is empty."""
-        self.record().synchronize()
+        """Wait until the stream is empty."""
+        with self._owner.current():
+            self.record().synchronize()
 
-    def watch(self, event: DeviceEvent, callback: Callback) -> None:
-        """Call back once ``event`` is complete; events of one stream complete in order, so that one thread serves them all."""
+    def watch(self, callback: Callback) -> None:
+        """Call back once all that is enqueued by now is complete; its device is current.
+
+        Notes
+        -----
+        Events of one stream complete in order, so that one thread serves them all. It sleeps on an event of its own: only such
+        events wake a sleeper, and a stream has room for no more than 56 of them (:func:`_timed_event`).
+        """
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, name=f"ooc_chol {self.name} watcher", daemon=True)
             self._watcher.start()
-        self._watched.put((event, callback))
+        event = cp.cuda.Event(block=True, disable_timing=True)
+        event.record(self.stream)
+        self._watched.put((DeviceEvent(self._owner, self, event), callback))
 
     def close(self) -> None:
         """End the watcher after all that it watches is complete."""
@@ -222,6 +231,7 @@ class CudaArena(AbstractArena):
         self.arrays: tuple[Any, ...] = tuple(views)
         self.workspace = int(self._memory.ptr) + offset
         self._tiles: dict[tuple[int, tuple[int, int]], Any] = {}
+        self._parts: dict[tuple[int, tuple[int, int], tuple[int, int]], Any] = {}
 
     def tile(self, slot: int, shape: tuple[int, int]) -> Any:
         """The first entries of ``slot`` as a row-major CuPy array."""
@@ -231,9 +241,18 @@ class CudaArena(AbstractArena):
             self._tiles[key] = cp.ndarray(shape, cp.float64, pointer)
         return self._tiles[key]
 
+    def part(self, number: int, corner: tuple[int, int], shape: tuple[int, int]) -> Any:
+        """The rectangle of every plane of an array; kept, since slicing takes longer than looking up."""
+        key = (number, corner, shape)
+        if key not in self._parts:
+            (row, column), (rows, columns) = corner, shape
+            self._parts[key] = self.arrays[number][:, row : row + rows, column : column + columns]
+        return self._parts[key]
+
     def close(self) -> None:
         """Free the memory once no tile is left."""
         self._tiles.clear()
+        self._parts.clear()
         self.arrays = ()
         self._memory = None
 
@@ -251,7 +270,7 @@ class CudaDevice(AbstractDevice):
     create_flags : callable
         ``create_flags(nt)`` returns the flags that the kernels write.
     residues : AbstractResidueKernels or None
-        Kernels of products through residues, for a run that has some; they bind the tile kernels' handles.
+        Kernels of products through residues, for a run that has some; they bind the tile kernels' cuBLAS.
     """
 
     nominal_flops_per_second = 6e13
@@ -272,19 +291,28 @@ class CudaDevice(AbstractDevice):
         self._streams: list[CudaStream] = []
         self._arena: CudaArena | None = None
         self._staging: dict[int, NDArray[np.uint8]] = {}
+        self._is_locked: dict[AbstractTier, bool] = {}
+        self._spare_events: list[Any] = []
         self._slot_bytes = 0
         self._aborted = False
         with self.current():
-            self._base = cp.cuda.Event(block=True)
+            self._base = _timed_event()
             self._base.record()
             self._base.synchronize()
             self._base_ns = time.perf_counter_ns()
 
-    @contextmanager
-    def current(self) -> Iterator[None]:
-        """Make this the current device of the calling thread."""
-        with self._device:
-            yield
+    def current(self) -> AbstractContextManager[object]:
+        """Make this the current device of the calling thread for the time of a ``with`` block."""
+        return cast(AbstractContextManager[object], self._device)
+
+    def reserve_events(self, count: int) -> None:
+        """Make ``count`` events ahead; the driver takes memory for events that live at once, and time for taking it."""
+        with self.current():
+            self._spare_events += [_timed_event() for _ in range(count)]
+
+    def new_event(self) -> Any:
+        """CuPy's event, one that was made ahead while there is one; the device is current."""
+        return self._spare_events.pop() if self._spare_events else _timed_event()
 
     def host_time_ns(self, event: Any) -> int:
         """Completion of ``event`` on the host's clock; resolution about a microsecond in runs of some seconds."""
@@ -308,9 +336,9 @@ class CudaDevice(AbstractDevice):
             try:
                 kernels.bind(nb, self._arena.workspace)
                 if self.residues is not None:
-                    cast(BindsHandles, self.residues).bind(kernels.handles)
-            except (cublas.cuBLASError, cusolver.cuSOLVERError) as error:
-                advice = f"cuBLAS and cuSOLVER need memory beside the budget ({error}); give a smaller memory_budget"
+                    cast(BindsBlas, self.residues).bind(kernels.blas)
+            except cublas.cuBLASError as error:
+                advice = f"cuBLAS needs memory beside the budget ({error}); give a smaller memory_budget"
                 raise BudgetError(f"libraries of {self.name}", needed + LIBRARY_BYTES, int(free), advice) from error
         self._slot_bytes = slot_bytes
         return self._arena
@@ -349,34 +377,24 @@ class CudaDevice(AbstractDevice):
     def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile) -> None:
         """Enqueue a copy from page-locked memory, else a read into a staging buffer and a copy from there."""
         cupy_stream = _cuda(stream).stream
-        with self.current():
-            view = tier.view(index)
-            if view is None or not _reachable(view):
-                staged = view = self._stage(stream, tile.shape)
-                self._on_host(cupy_stream, lambda: tier.read(index, staged))
-            _copy_rows(
-                tile.data.ptr,
-                tile.shape[1] * 8,
-                view.ctypes.data,
-                view.strides[0],
-                tile.shape,
-                _runtime.memcpyHostToDevice,
-                cupy_stream,
-            )
+        view = self._view_in_place(tier, index)
+        if view is None:
+            staged = view = self._stage(stream, tile.shape)
+            self._on_host(cupy_stream, lambda: tier.read(index, staged))
+        rows, width = tile.shape[0], 8 * tile.shape[1]
+        pitches = width, view.strides[0]
+        _copy_rows(tile.data.ptr, view.ctypes.data, pitches, (rows, width), _runtime.memcpyHostToDevice, cupy_stream)
 
     def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
         """Enqueue a copy to page-locked memory, else a copy into a staging buffer and a write from there."""
         cupy_stream = _cuda(stream).stream
-        with self.current():
-            view = tier.view(index)
-            reachable = view is not None and _reachable(view)
-            target = view if view is not None and reachable else self._stage(stream, tile.shape)
-            pitches = target.strides[0], tile.shape[1] * 8
-            _copy_rows(
-                target.ctypes.data, pitches[0], tile.data.ptr, pitches[1], tile.shape, _runtime.memcpyDeviceToHost, cupy_stream
-            )
-            if not reachable:
-                self._on_host(cupy_stream, lambda: tier.write(index, target))
+        view = self._view_in_place(tier, index)
+        target = self._stage(stream, tile.shape) if view is None else view
+        rows, width = tile.shape[0], 8 * tile.shape[1]
+        pitches = target.strides[0], width
+        _copy_rows(target.ctypes.data, tile.data.ptr, pitches, (rows, width), _runtime.memcpyDeviceToHost, cupy_stream)
+        if view is None:
+            self._on_host(cupy_stream, lambda: tier.write(index, target))
 
     def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:
         """Call a tile function with the stream current, so that its CuPy operations and kernels are enqueued there."""
@@ -385,17 +403,19 @@ class CudaDevice(AbstractDevice):
 
     def copy_between(self, stream: AbstractStream, source: Tile, target: Tile) -> None:
         """Enqueue copies, directly between GPUs that reach each other's memory, else by way of the host."""
-        with self.current():
-            _allow_peer(source.data.device.id, target.data.device.id)
-            for from_plane, to_plane in zip(_planes(source), _planes(target), strict=True):
-                width, pitches = from_plane.shape[1] * from_plane.itemsize, (to_plane.strides[0], from_plane.strides[0])
-                _copy_bytes(to_plane.data.ptr, from_plane.data.ptr, pitches, (from_plane.shape[0], width), _cuda(stream).stream)
+        cupy_stream = _cuda(stream).stream
+        _allow_peer(source.data.device_id, target.data.device_id)
+        *_, rows, columns = target.shape
+        pitches, shape = (target.strides[-2], source.strides[-2]), (rows, columns * target.itemsize)
+        for to_plane, from_plane in zip(_planes(target), _planes(source), strict=True):
+            _copy_rows(to_plane, from_plane, pitches, shape, _runtime.memcpyDefault, cupy_stream)
 
     def notify(self, event: AbstractEvent, callback: Callback) -> None:
         """Call back from a watcher thread that sleeps on the event."""
         if not isinstance(event, DeviceEvent):
             raise TypeError(f"{type(event).__name__} is not an event of a CUDA device")
-        event.stream.watch(event, callback)
+        with self.current():
+            event.stream.watch(callback)
 
     def failure(self) -> BaseException | None:
         """What a host function raised: what was computed after it is void, its flags too."""
@@ -427,6 +447,17 @@ class CudaDevice(AbstractDevice):
                 self._arena.close()
                 self._arena = None
             self._staging.clear()
+            self._is_locked.clear()
+            self._spare_events.clear()
+
+    def _view_in_place(self, tier: AbstractTier, index: tuple[int, int]) -> NDArray[np.float64] | None:
+        """Block ``index`` if an asynchronous copy can read or write it in place: rows of adjacent float64, page-locked."""
+        view = tier.view(index)
+        if view is None or not _has_adjacent_entries(view):
+            return None
+        if tier not in self._is_locked:  # asked once: all of a tier's memory is locked for the time of a run, or none
+            self._is_locked[tier] = _runtime.pointerGetAttributes(view.ctypes.data).type == _runtime.memoryTypeHost
+        return view if self._is_locked[tier] else None
 
     def _stage(self, stream: AbstractStream, shape: tuple[int, int]) -> NDArray[np.float64]:
         """The stream's page-locked buffer, shaped as a tile; uses of it are in stream order."""
@@ -458,36 +489,35 @@ def _cuda(stream: AbstractStream) -> CudaStream:
     return stream
 
 
-def _reachable(view: NDArray[np.float64]) -> bool:
-    """Whether an asynchronous copy can read or write ``view`` in place: rows of adjacent float64 in page-locked memory."""
-    if view.dtype != np.float64 or view.strides[1] != 8 or (view.shape[0] > 1 and view.strides[0] < 8 * view.shape[1]):
+def _timed_event() -> Any:
+    """CuPy's event, timed; a thread that waits for it keeps a core busy.
+
+    A stream on an H200 takes 1,021 of these before recording one blocks the thread that enqueues for all, but only 56 of those on
+    which a thread can sleep (``block=True``): 28 steps.
+    """
+    return cp.cuda.Event()
+
+
+def _has_adjacent_entries(view: NDArray[np.float64]) -> bool:
+    """Whether ``view`` is made of float64 rows, one above the other, of adjacent entries."""
+    if view.dtype != np.float64 or view.strides[1] != 8:
         return False
-    return bool(_runtime.pointerGetAttributes(view.ctypes.data).type == _runtime.memoryTypeHost)
+    return bool(view.shape[0] == 1 or view.strides[0] >= 8 * view.shape[1])
 
 
-def _copy_rows(
-    target: int, target_pitch: int, source: int, source_pitch: int, shape: tuple[int, int], kind: int, stream: Any
-) -> None:
-    """Enqueue the copy of ``shape[0]`` rows of ``shape[1]`` entries."""
-    width = 8 * shape[1]
-    if target_pitch == source_pitch == width:
-        _runtime.memcpyAsync(target, source, width * shape[0], kind, stream.ptr)
-    else:
-        _runtime.memcpy2DAsync(target, target_pitch, source, source_pitch, width, shape[0], kind, stream.ptr)
-
-
-def _planes(array: Any) -> list[Any]:
-    """The matrices of an array of two or three dimensions."""
-    return [array] if array.ndim == 2 else list(array)
-
-
-def _copy_bytes(target: int, source: int, pitches: tuple[int, int], shape: tuple[int, int], stream: Any) -> None:
-    """Enqueue the copy of ``shape[0]`` rows of ``shape[1]`` bytes between device addresses."""
+def _copy_rows(target: int, source: int, pitches: tuple[int, int], shape: tuple[int, int], kind: int, stream: Any) -> None:
+    """Enqueue the copy of ``shape[0]`` rows of ``shape[1]`` bytes between addresses, ``pitches`` bytes apart in each."""
     rows, width = shape
     if pitches == (width, width):
-        _runtime.memcpyAsync(target, source, rows * width, _runtime.memcpyDefault, stream.ptr)
+        _runtime.memcpyAsync(target, source, rows * width, kind, stream.ptr)
     else:
-        _runtime.memcpy2DAsync(target, pitches[0], source, pitches[1], width, rows, _runtime.memcpyDefault, stream.ptr)
+        _runtime.memcpy2DAsync(target, pitches[0], source, pitches[1], width, rows, kind, stream.ptr)
+
+
+def _planes(array: Any) -> range:
+    """Addresses of the matrices of an array of two or three dimensions."""
+    first, stride = array.data.ptr, array.strides[0]
+    return range(first, first + 1) if array.ndim == 2 else range(first, first + array.shape[0] * stride, stride)
 
 
 @cache

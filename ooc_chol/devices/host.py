@@ -180,6 +180,11 @@ class HostArena(AbstractArena):
         start = slot * (self.slot_bytes // 8)
         return self._entries[start : start + shape[0] * shape[1]].reshape(shape)
 
+    def part(self, number: int, corner: tuple[int, int], shape: tuple[int, int]) -> Tile:
+        """The rectangle of every plane of an array."""
+        (row, column), (rows, columns) = corner, shape
+        return self.arrays[number][:, row : row + rows, column : column + columns]
+
     def release(self) -> None:
         """Give the memory back to the system, also while tiles of it are in sight, as from the traceback of an error."""
         if hasattr(mmap, "MADV_DONTNEED"):

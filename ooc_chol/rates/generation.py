@@ -86,5 +86,6 @@ def _measure(source: AbstractSource, grid: TileGrid, device: str) -> float:
         opened.prepare(source.prepare)
         stream = opened.create_stream("rates")
         tile = opened.allocate(1, -(-8 * len(rows) * len(cols) // 4096) * 4096, grid.size(0)).tile(0, (len(rows), len(cols)))
-        seconds = [elapsed(stream, lambda: opened.generate(stream, source.function, rows, cols, tile)) for _ in range(2)]
+        with opened.current():
+            seconds = [elapsed(stream, lambda: opened.generate(stream, source.function, rows, cols, tile)) for _ in range(2)]
     return len(rows) * len(cols) / seconds[-1]

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ooc_chol.interfaces import AbstractStream, AbstractTier
+from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, AbstractTier
 from ooc_chol.machine import HOST, kind_of, page_locked
 from ooc_chol.memory.sources import SourceTier, as_source
 from ooc_chol.memory.store import FileStore
@@ -29,6 +29,8 @@ _MOST_ROUNDS = 10
 Move: TypeAlias = Callable[[tuple[int, int]], None]
 #: A stream of one device, what moves a tile on it, and whether it goes through the tiles backwards.
 Direction: TypeAlias = tuple[AbstractStream, Move, bool]
+#: A device, and what it does at once.
+Work: TypeAlias = tuple[AbstractDevice, Sequence[Direction]]
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def measure_links(opened: Sequence[OpenedDevice], tiers: LinkTiers, seconds: flo
     on_host = kind_of(opened[0].device.name) is HOST
 
     def rates(read: str | None, write: str | None) -> list[tuple[float, ...]]:
-        return _rates(tiers.grid, [way.directions(read, write) for way in ways], seconds)
+        return _rates(tiers.grid, [(way.device, way.directions(read, write)) for way in ways], seconds)
 
     if on_host:
         alone = {"memory-write": (None, "memory"), "file-write": (None, "file"), "array": ("array", None), "file": ("file", None)}
@@ -129,7 +131,7 @@ class _Ways:
     """What one device reads and writes."""
 
     def __init__(self, opened: OpenedDevice, tiers: LinkTiers) -> None:
-        self._device, self._tiles = opened.device, opened.tiles
+        self.device, self._tiles = opened.device, opened.tiles
         self._reading, self._writing = opened.stream, opened.device.create_stream("rates of writing")
         self._sources = {"array": tiers.array, "file": tiers.file, "memory": tiers.memory_store, "store": tiers.file_store}
         self._stores = {"memory": tiers.memory_store, "file": tiers.file_store}
@@ -144,13 +146,13 @@ class _Ways:
         return found
 
     def _read(self, tier: AbstractTier, index: tuple[int, int]) -> None:
-        self._device.copy_in(self._reading, tier, index, self._tiles.work)
+        self.device.copy_in(self._reading, tier, index, self._tiles.work)
 
     def _write(self, tier: AbstractTier, index: tuple[int, int]) -> None:
-        self._device.copy_out(self._writing, self._tiles.load, tier, index)
+        self.device.copy_out(self._writing, self._tiles.load, tier, index)
 
 
-def _rates(grid: TileGrid, devices: Sequence[Sequence[Direction]], seconds: float) -> list[tuple[float, ...]]:
+def _rates(grid: TileGrid, devices: Sequence[Work], seconds: float) -> list[tuple[float, ...]]:
     """Bytes per second of each direction of each device while all of them run, over whole rounds after one that warms up."""
     tiles = list(grid.tiles())
     warm = max(max(each) for each in _seconds_of(tiles, 1, devices))
@@ -159,18 +161,25 @@ def _rates(grid: TileGrid, devices: Sequence[Sequence[Direction]], seconds: floa
     return [tuple(nbytes / each for each in found) for found in _seconds_of(tiles, rounds, devices)]
 
 
-def _seconds_of(tiles: Sequence[tuple[int, int]], rounds: int, devices: Sequence[Sequence[Direction]]) -> list[tuple[float, ...]]:
+def _seconds_of(tiles: Sequence[tuple[int, int]], rounds: int, devices: Sequence[Work]) -> list[tuple[float, ...]]:
     """Seconds of each direction of each device, enqueued tile by tile in turn; each device begins at another tile."""
-    starts = [[stream.record() for stream, _, _ in directions] for directions in devices]
+    starts = [_record(*work) for work in devices]
     for at in range(rounds * len(tiles)):
-        for number, directions in enumerate(devices):
+        for number, (device, directions) in enumerate(devices):
             place = at + number * len(tiles) // len(devices)
-            for _, move, is_backward in directions:
-                move(tiles[(-1 - place if is_backward else place) % len(tiles)])
-    ends = [[stream.record() for stream, _, _ in directions] for directions in devices]
+            with device.current():
+                for _, move, is_backward in directions:
+                    move(tiles[(-1 - place if is_backward else place) % len(tiles)])
+    ends = [_record(*work) for work in devices]
     for end in (end for each in ends for end in each):
         end.synchronize()
     return [
         tuple((end.time_ns() - start.time_ns()) / 1e9 for start, end in zip(*pair, strict=True))
         for pair in zip(starts, ends, strict=True)
     ]
+
+
+def _record(device: AbstractDevice, directions: Sequence[Direction]) -> list[AbstractEvent]:
+    """A new event on the stream of each direction."""
+    with device.current():
+        return [stream.record() for stream, _, _ in directions]

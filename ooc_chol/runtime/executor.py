@@ -132,6 +132,7 @@ class DeviceWorker:
             for kind in sorted({StreamKind.COMPUTE, *self._program.streams})
         }
         self._streams: list[AbstractStream] = [created.get(kind, created[StreamKind.COMPUTE]) for kind in StreamKind]
+        device.reserve_events(2 * len(self._program.steps))
         self._state = WorkerState(self._program, make_window(self._program, plan.grid, _nominal_rate(device, plan)))
         self._events: list[tuple[AbstractEvent, AbstractEvent]] = []
         self._resident: list[int] = []
@@ -188,18 +189,18 @@ class DeviceWorker:
     def _enqueue(self, position: int, *, watch: bool) -> None:
         """Enqueue one step: its waits, a start event, the operation, an end event, and what must be told when it completes."""
         step = self._program.steps[position]
-        stream = self._streams[step.stream]
+        stream, link, events = self._streams[step.stream], step.link, self._events
         for earlier in step.waits:
-            stream.wait(self._events[earlier][1])
+            stream.wait(events[earlier][1])
         for key in step.awaits:
             if self._is_ordered(key):
                 stream.wait(self._progress.event(key))
         start = stream.record()
         moved = self.operations.perform(step, stream)
         end = stream.record()
-        if step.link is not None:
-            self.link_bytes[step.link] += moved
-        self._events.append((start, end))
+        if link is not None:
+            self.link_bytes[link] += moved
+        events.append((start, end))
         self._resident.append(self.operations.resident_bytes)
         if watch:
             self._when_done(end, lambda: self._tell(StepDone(position)))

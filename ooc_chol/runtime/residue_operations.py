@@ -12,7 +12,6 @@ from ooc_chol.memory.sources_base import SourceTier
 from ooc_chol.planning.plan import Plan
 from ooc_chol.planning.program import Link, StepKind
 from ooc_chol.planning.residency import Index
-from ooc_chol.planning.residue_state import ResidueState
 from ooc_chol.planning.residue_steps import (
     Convert,
     Diagonal,
@@ -32,6 +31,9 @@ from ooc_chol.planning.residue_steps import (
     Trsm,
 )
 from ooc_chol.runtime.operations import AbstractOperations
+
+#: Numbers of the arena's arrays.
+_STRIPS, _SUMS = range(2)
 
 
 def arrays_of(layout: ResidueLayout) -> tuple[ArraySpec, ArraySpec]:
@@ -58,6 +60,11 @@ class ResidueOperations(AbstractOperations):
         Where tiles of L go.
     others : mapping of int to ResidueOperations
         Operations of all devices, this one too once it is made; for copies between them.
+
+    Notes
+    -----
+    That each step finds in its slots what it needs is the plan's matter: the planner runs the programs of all devices in the
+    simulator (:mod:`ooc_chol.planning.simulate`), which raises if one does not.
     """
 
     def __init__(
@@ -72,7 +79,7 @@ class ResidueOperations(AbstractOperations):
         program = plan.programs[number]
         assert isinstance(program, ResidueProgram)
         layout = program.layout
-        self._device, self._grid, self._layout = device, plan.grid, layout
+        self._device, self._grid, self._nb, self._first_transit = device, plan.grid, layout.nb, layout.tiles
         self._number, self._owners = number, plan.owners
         self._source, self._store, self._others = source, store, others
         self._source_itemsize = source.source.bytes_per_entry
@@ -80,7 +87,6 @@ class ResidueOperations(AbstractOperations):
         device.prepare(source.source.prepare)
         self.flags = device.create_flags(plan.grid.nt)
         self._residues: AbstractResidueKernels = device.open_residues(plan.grid.n)
-        self.state: ResidueState = ResidueState(plan.grid, layout)
         self._resident = 0
         self.peak_bytes = program.peak_bytes
         self._perform: dict[type, Callable[[ResidueStep, Any, AbstractStream], None]] = {
@@ -112,22 +118,17 @@ class ResidueOperations(AbstractOperations):
         return row is not None and row // self._grid.nb < columns and self._owners[row // self._grid.nb] == self._number
 
     def perform(self, step: ResidueStep, stream: AbstractStream) -> int:
-        """The operation of ``step``, once its slots are seen to hold what it needs."""
-        if not isinstance(step.operation, Pull):  # the state of another device is that device's thread's
-            self.state.apply(step, {})
-        elif step.operation.source.pool is Pool.STRIP:
-            self.state.strips[step.operation.place.slot] = (*step.tile, step.operation.stop)
-        else:
-            self.state.tiles[step.operation.place] = step.block
-        self._perform[type(step.operation)](step, step.operation, stream)
+        """The operation of ``step``."""
+        operation, link = step.operation, step.link
+        self._perform[type(operation)](step, operation, stream)
         self._resident = step.resident
-        return 0 if step.link is None else self._moved_bytes(step)
+        return 0 if link is None else self._moved_bytes(step, link)
 
-    def _moved_bytes(self, step: ResidueStep) -> int:
+    def _moved_bytes(self, step: ResidueStep, link: Link) -> int:
         """Bytes that the issued copy moves."""
         if isinstance(step.operation, Pull):
             return int(self._pull_target(step, step.operation).nbytes)
-        return self._grid.entries(*step.tile) * (self._source_itemsize if step.link is Link.SOURCE else 8)
+        return self._grid.entries(*step.tile) * (self._source_itemsize if link is Link.SOURCE else 8)
 
     def _load(self, step: ResidueStep, work: Load, stream: AbstractStream) -> None:
         """Fetch or generate a tile; tiles of A are checked for NaN and infinity before anything uses them."""
@@ -147,27 +148,23 @@ class ResidueOperations(AbstractOperations):
         self._residues.set_diagonal(stream, self._grid.start(step.tile[0]), self.tile(work.place, step.tile))
 
     def _convert(self, step: ResidueStep, work: Convert, stream: AbstractStream) -> None:
-        row, column = step.tile
-        out = self.strip(work.strip, self._grid.size(row), work.column, work.column + 1)[:, :, : self._grid.size(column)]
         tile = self.tile(work.place, step.tile)
-        self._residues.convert(stream, tile, self._grid.span(row), out, is_first=work.is_first)
+        out = self.strip(work.strip, work.column, self._grid.shape(*step.tile))
+        self._residues.convert(stream, tile, self._grid.span(step.tile[0]), out, is_first=work.is_first)
 
     def _product(self, step: ResidueStep, work: Product, stream: AbstractStream) -> None:
-        row, column = step.tile
-        rows = self._grid.size(row)
-        columns = sum(self._grid.size(column + offset) for offset in range(work.n_columns))
-        target = self._sums(work.accumulator, work.column, rows, columns)
-        left, right = (self.strip(slot, size, work.start, work.stop) for slot, size in ((work.left, rows), (work.right, columns)))
+        rows, columns = shape = self._shape(step.tile, work.n_columns)
+        inner = (work.stop - work.start) * self._nb
+        left, right = self.strip(work.left, work.start, (rows, inner)), self.strip(work.right, work.start, (columns, inner))
+        target = self._sums(work.accumulator, work.column, shape)
         self._residues.product(stream, target, left, right, accumulates=work.accumulates, lower=work.lower)
 
     def _fold(self, step: ResidueStep, work: Fold, stream: AbstractStream) -> None:
-        columns = sum(self._grid.size(step.tile[1] + offset) for offset in range(work.n_columns))
-        self._residues.fold(stream, self._sums(work.accumulator, work.column, self._grid.size(step.tile[0]), columns))
+        self._residues.fold(stream, self._sums(work.accumulator, work.column, self._shape(step.tile, work.n_columns)))
 
     def _reconstruct(self, step: ResidueStep, work: Reconstruct, stream: AbstractStream) -> None:
-        rows, columns = (self._grid.span(index) for index in step.tile)
-        sums = self._sums(work.accumulator, work.column, len(rows), len(columns))
-        self._residues.reconstruct(stream, sums, self.tile(work.place, step.tile), rows, columns)
+        tile, sums = self.tile(work.place, step.tile), self._sums(work.accumulator, work.column, self._grid.shape(*step.tile))
+        self._residues.reconstruct(stream, sums, tile, self._grid.span(step.tile[0]), self._grid.span(step.tile[1]))
 
     def _potrf(self, step: ResidueStep, work: Potrf, stream: AbstractStream) -> None:
         self._device.kernels.potrf(stream, self.tile(work.place, step.tile), self.flags, step.tile[0])
@@ -185,7 +182,7 @@ class ResidueOperations(AbstractOperations):
     def _pull(self, step: ResidueStep, work: Pull, stream: AbstractStream) -> None:
         other = self._others[work.device]
         if work.source.pool is Pool.STRIP:
-            source = other.strip(work.source.slot, self._grid.size(step.tile[0]), work.start, work.stop)
+            source = other.strip(work.source.slot, work.start, self._pulled_shape(step, work))
         else:
             source = other.tile(work.source, step.tile)
         self._device.copy_between(stream, source, self._pull_target(step, work))
@@ -193,20 +190,27 @@ class ResidueOperations(AbstractOperations):
     def _pull_target(self, step: ResidueStep, work: Pull) -> Tile:
         """Where a copy from another device goes."""
         if work.place.pool is Pool.STRIP:
-            return self.strip(work.place.slot, self._grid.size(step.tile[0]), work.start, work.stop)
+            return self.strip(work.place.slot, work.start, self._pulled_shape(step, work))
         return self.tile(work.place, step.tile)
+
+    def _pulled_shape(self, step: ResidueStep, work: Pull) -> tuple[int, int]:
+        """Rows and columns of the part of a strip that is copied."""
+        return self._grid.size(step.tile[0]), (work.stop - work.start) * self._nb
+
+    def _shape(self, index: Index, n_columns: int) -> tuple[int, int]:
+        """Rows and columns of so many tiles of one row, from tile ``index`` on; only the last row and column may be short."""
+        row, column = index
+        return self._grid.size(row), (n_columns - 1) * self._nb + self._grid.size(column + n_columns - 1)
 
     def tile(self, place: Place, index: Index) -> Tile:
         """The FP64 tile in ``place``."""
-        slot = place.slot + (self._layout.tiles if place.pool is Pool.TRANSIT else 0)
+        slot = place.slot + (self._first_transit if place.pool is Pool.TRANSIT else 0)
         return self._arena.tile(slot, self._grid.shape(*index))
 
-    def strip(self, slot: int, rows: int, start: int, stop: int) -> Tile:
-        """Tile columns ``start:stop`` of the first ``rows`` rows from strip ``slot`` on, of every modulus."""
-        nb = self._layout.nb
-        return self._arena.arrays[0][:, slot * nb : slot * nb + rows, start * nb : stop * nb]
+    def strip(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
+        """The rectangle of ``shape`` from tile column ``column`` of strip ``slot`` on, of every modulus."""
+        return self._arena.part(_STRIPS, (slot * self._nb, column * self._nb), shape)
 
-    def _sums(self, slot: int, column: int, rows: int, columns: int) -> Tile:
-        """Accumulator ``slot`` from tile column ``column`` on, of every modulus."""
-        nb = self._layout.nb
-        return self._arena.arrays[1][:, slot * nb : slot * nb + rows, column * nb : column * nb + columns]
+    def _sums(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
+        """The rectangle of ``shape`` from tile column ``column`` of accumulator ``slot`` on, of every modulus."""
+        return self._arena.part(_SUMS, (slot * self._nb, column * self._nb), shape)

@@ -118,8 +118,9 @@ class Window:
     limit: float
 
 
-#: Seconds of work, at the device's nominal rate, that stay enqueued, and between two reports.
-IN_FLIGHT_SECONDS = 0.2
+#: Seconds of work, at the device's nominal rate, that stay enqueued, and between two reports. More would fill the queues of
+#: CUDA's streams, and a full one blocks the thread that enqueues for all.
+IN_FLIGHT_SECONDS = 0.12
 REPORT_SECONDS = 0.01
 #: Steps that one device enqueues before others have their turn: a few milliseconds of the thread that enqueues for all.
 TURN = 48
@@ -205,7 +206,7 @@ class WorkerState:
     def _advance(self) -> list[Action]:
         """Enqueue what the window, the progress of other blocks and the turns of other devices allow."""
         actions: list[Action] = []
-        steps, first = self._program.steps, self.next
+        steps, window, first = self._program.steps, self._window, self.next
         while self.next < len(steps):
             if self._paused:
                 return actions
@@ -213,19 +214,20 @@ class WorkerState:
                 self._paused = True
                 return [*actions, Pause()]
             step = steps[self.next]
-            if self._in_flight >= self._window.limit and self._awaits_report():
+            if self._in_flight >= window.limit and self._awaits_report():
                 return actions
-            missing = next((key for key in step.awaits if key not in self._ready), None)
-            if missing is not None:
-                if self._asked is None:
-                    self._asked = missing
-                    actions.append(Await(missing))
-                return actions
-            self._ready.clear()
+            if step.awaits:
+                missing = next((key for key in step.awaits if key not in self._ready), None)
+                if missing is not None:
+                    if self._asked is None:
+                        self._asked = missing
+                        actions.append(Await(missing))
+                    return actions
+                self._ready.clear()
             if step.kind is StepKind.COMPUTE:
                 self._outstanding.append(self.next)
-                self._in_flight += self._window.weights[self.next]
-            actions.append(Enqueue(self.next, watch=self.next in self._window.watched))
+                self._in_flight += window.weights[self.next]
+            actions.append(Enqueue(self.next, watch=self.next in window.watched))
             self.next += 1
         if not self._draining:
             self._draining = True

@@ -24,13 +24,13 @@ def cuda_kernels(moduli, diagonal, streams=1):
     import cupy as cp
 
     from ooc_chol.kernels.cuda import CUBLAS_WORKSPACE_BYTES
-    from ooc_chol.kernels.cuda.handles import BlasHandles
+    from ooc_chol.kernels.cuda.handles import BlasHandle
     from ooc_chol.kernels.cuda.residues import CudaResidueKernels
 
     workspaces = [cp.cuda.Memory(CUBLAS_WORKSPACE_BYTES) for _ in range(streams)]
-    handles = BlasHandles([memory.ptr for memory in workspaces])
+    blas = BlasHandle([memory.ptr for memory in workspaces])
     kernels = CudaResidueKernels(moduli)
-    kernels.bind(handles)
+    kernels.bind(blas)
     kernels.open(len(diagonal))
     opened = [SimpleNamespace(name=f"test {i}", stream=cp.cuda.Stream(non_blocking=True)) for i in range(streams)]
     tile = on_device(np.diag(diagonal))
@@ -41,7 +41,7 @@ def cuda_kernels(moduli, diagonal, streams=1):
     finally:
         cp.cuda.Device().synchronize()
         kernels.close()
-        handles.close()
+        blas.close()
 
 
 def on_device(array):

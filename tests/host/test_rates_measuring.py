@@ -220,7 +220,7 @@ def test_links_of_two_directions_are_timed_apart(stream):
     grid = links.TileGrid(32, 8)
     try:
         there, back = (*move("in", stream, 0.001), False), (*move("out", other, 0.004), True)
-        (rates,) = links._rates(grid, [[there, back]], 0.001)
+        (rates,) = links._rates(grid, [(device, [there, back])], 0.001)
         assert 2 < rates[0] / rates[1] < 6
     finally:
         device.close()
@@ -229,13 +229,13 @@ def test_links_of_two_directions_are_timed_apart(stream):
 
 
 def test_devices_that_are_measured_at_once_begin_at_different_tiles(stream):
-    firsts = {}
+    firsts, device = {}, HostDevice("host:1", HostKernels(1), HostFlags)
 
     def move(number):
         return stream, lambda index: firsts.setdefault(number, index), False
 
     grid = links.TileGrid(32, 8)
-    rates = links._rates(grid, [[move(0)], [move(1)]], 0.001)
+    rates = links._rates(grid, [(device, [move(0)]), (device, [move(1)])], 0.001)
     assert len(rates) == 2 and all(rate > 0 for (rate,) in rates)
     assert firsts == {0: (0, 0), 1: list(grid.tiles())[5]}
 

@@ -293,7 +293,7 @@ def test_every_pivot_and_every_so_much_work_is_reported(problem, rate):
 
 
 def test_a_hundred_milliseconds_stay_enqueued():
-    # The window closes at 200 ms and opens at the first report, 10 ms of work (or one step) later.
+    # The window closes at 120 ms and opens at the first report, 10 ms of work (or one step) later.
     program = PlanningProblem(make_schedule(12, uniform_panels(12, 1, 1)), POLICIES["planned"], 30, 4).programs()[0]
     window = make_window(program, TileGrid(48, 4), 128 / 0.004)  # a GEMM takes 4 ms
     state = WorkerState(program, window)

@@ -15,7 +15,7 @@ from nvmath.bindings import cublas, cublasLt
 
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels import cuda as sizes
-from ooc_chol.kernels.cuda.handles import BlasHandles, cupy_stream
+from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 
 _TRANSPOSE, _NO_TRANSPOSE = 1, 0
 _R_8I, _R_32I, _COMPUTE_32I, _DEFAULT_ALGORITHM = 3, 10, 72, -1
@@ -34,6 +34,22 @@ _LEAST_ROWS = 1024
 _CANDIDATES = 16
 
 
+class Planes(NamedTuple):
+    """Row-major planes in device memory: address of the first entry, and an array's strides in bytes."""
+
+    address: int
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, array: Tile) -> Planes:
+        """The planes of an array of three dimensions."""
+        return cls(array.data.ptr, array.strides)
+
+    def below(self, row: int) -> Planes:
+        """The planes from row ``row`` on."""
+        return Planes(self.address + row * self.strides[1], self.strides)
+
+
 class _Batch(NamedTuple):
     """One shape of a batch: cuBLASLt's descriptors, and the kernel."""
 
@@ -50,23 +66,42 @@ class Int8Products:
 
     Parameters
     ----------
-    handles : BlasHandles
-        Handle and workspace of each stream.
+    blas : BlasHandle
+        cuBLAS, and the workspace of each stream.
     """
 
-    def __init__(self, handles: BlasHandles) -> None:
-        self._handles = handles
+    def __init__(self, blas: BlasHandle) -> None:
+        self._blas = blas
         self._lt = int(cublasLt.create())
-        self._batches: dict[tuple[int, ...], _Batch] = {}
+        self._batches: dict[tuple[tuple[int, ...], ...], _Batch] = {}
 
-    def multiply(self, stream: AbstractStream, target: Tile, left: Tile, right: Tile, accumulates: bool) -> None:
-        """Row-major: column-major, ``right @ left.T``; orders are rounded up to multiples of 16."""
-        planes, rows, inner = left.shape
-        shape = planes, rounded_up(rows), rounded_up(right.shape[1]), inner
-        if shape[2] >= _LEAST_COLUMNS and inner >= _LEAST_K:
-            self._plane_by_plane(stream, shape, target, left, right, accumulates)
+    def multiply(
+        self,
+        stream: AbstractStream,
+        shape: tuple[int, int, int, int],
+        operands: tuple[Planes, Planes, Planes],
+        *,
+        accumulates: bool,
+    ) -> None:
+        """``S[p] (+)= left[p] @ right[p].T``; what is row-major here is column-major to cuBLAS: ``right @ left.T``.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the device.
+        shape : tuple of int
+            Number of planes, rows, columns and K; rows and columns are rounded up to multiples of 16 here.
+        operands : tuple of Planes
+            Target, left and right.
+        accumulates : bool
+            Add to what is there.
+        """
+        planes, rows, cols, inner = shape
+        rounded, beta = (planes, rounded_up(rows), rounded_up(cols), inner), _ONE if accumulates else _ZERO
+        if rounded[2] >= _LEAST_COLUMNS and inner >= _LEAST_K:
+            self._plane_by_plane(stream, rounded, operands, beta)
         else:
-            self._batched(stream, shape, target, left, right, accumulates)
+            self._batched(stream, rounded, operands, beta)
 
     def close(self) -> None:
         """Destroy handle and descriptors; a second call does nothing."""
@@ -80,44 +115,48 @@ class Int8Products:
         self._lt = 0
 
     def _plane_by_plane(
-        self, stream: AbstractStream, shape: tuple[int, ...], target: Tile, left: Tile, right: Tile, accumulates: bool
+        self, stream: AbstractStream, shape: tuple[int, int, int, int], operands: tuple[Planes, Planes, Planes], beta: int
     ) -> None:
         """One product a plane."""
-        _, handle = self._handles.of(stream)
+        handle = self._blas.of(stream)
         planes, rows, cols, inner = shape
-        alpha, beta = _ONE, _ONE if accumulates else _ZERO
+        target, left, right = operands
         for plane in range(planes):
-            right_at, left_at, target_at = (array.data.ptr + plane * array.strides[0] for array in (right, left, target))
+            right_at, left_at, target_at = (each.address + plane * each.strides[0] for each in (right, left, target))
             cublas.gemm_ex(
-                handle, _TRANSPOSE, _NO_TRANSPOSE, cols, rows, inner, alpha, right_at, _R_8I, right.strides[1], left_at, _R_8I,
+                handle, _TRANSPOSE, _NO_TRANSPOSE, cols, rows, inner, _ONE, right_at, _R_8I, right.strides[1], left_at, _R_8I,
                 left.strides[1], beta, target_at, _R_32I, target.strides[1] // 4, _COMPUTE_32I, _DEFAULT_ALGORITHM,
             )  # fmt: skip
 
     def _batched(
-        self, stream: AbstractStream, shape: tuple[int, ...], target: Tile, left: Tile, right: Tile, accumulates: bool
+        self, stream: AbstractStream, shape: tuple[int, int, int, int], operands: tuple[Planes, Planes, Planes], beta: int
     ) -> None:
         """All planes in one call."""
-        key = (*shape, *right.strides[:2], *left.strides[:2], *target.strides[:2])
-        if key not in self._batches:
-            self._batches[key] = self._batch(*key)
-        batch, alpha = self._batches[key], _ONE
+        target, left, right = operands
+        key = (shape, target.strides, left.strides, right.strides)
+        batch = self._batches.get(key)
+        if batch is None:
+            batch = self._batches[key] = self._batch(*key)
         cublasLt.matmul(
-            self._lt, batch.operation, alpha, right.data.ptr, batch.right, left.data.ptr, batch.left,
-            _ONE if accumulates else _ZERO, target.data.ptr, batch.target, target.data.ptr, batch.target,
-            batch.algorithm, self._handles.workspace(stream), sizes.CUBLAS_WORKSPACE_BYTES, cupy_stream(stream).ptr,
+            self._lt, batch.operation, _ONE, right.address, batch.right, left.address, batch.left,
+            beta, target.address, batch.target, target.address, batch.target,
+            batch.algorithm, self._blas.workspace(stream), sizes.CUBLAS_WORKSPACE_BYTES, cupy_stream(stream).ptr,
         )  # fmt: skip
 
-    def _batch(self, planes: int, rows: int, cols: int, inner: int, *strides: int) -> _Batch:
-        """Descriptors of a shape, and its kernel: one with the wanted tile where cuBLASLt offers it, else its first choice."""
+    def _batch(
+        self, shape: tuple[int, int, int, int], of_target: tuple[int, ...], of_left: tuple[int, ...], of_right: tuple[int, ...]
+    ) -> _Batch:
+        """Descriptors of a shape and the operands' strides, and its kernel: one with the wanted tile, else the first choice."""
+        planes, rows, cols, inner = shape
         operation = int(cublasLt.matmul_desc_create(_COMPUTE_32I, _R_32I))
         for attribute, value in (("TRANSA", _TRANSPOSE), ("TRANSB", _NO_TRANSPOSE)):
             number = np.array([value], dtype=np.int32)
             cublasLt.matmul_desc_set_attribute(
                 operation, cublasLt.MatmulDescAttribute[attribute], number.ctypes.data, number.nbytes
             )
-        right = _layout(inner, cols, strides[1], _R_8I, planes, strides[0])
-        left = _layout(inner, rows, strides[3], _R_8I, planes, strides[2])
-        target = _layout(cols, rows, strides[5] // 4, _R_32I, planes, strides[4] // 4)
+        right = _layout(inner, cols, of_right[1], _R_8I, planes, of_right[0])
+        left = _layout(inner, rows, of_left[1], _R_8I, planes, of_left[0])
+        target = _layout(cols, rows, of_target[1] // 4, _R_32I, planes, of_target[0] // 4)
         found = self._candidates(operation, (right, left, target))
         first, size = found.ctypes.data, found.dtype.itemsize
         wanted = next((tile for least, tile in _TILES if inner >= least and rows >= _LEAST_ROWS), None)

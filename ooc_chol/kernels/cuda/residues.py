@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.interfaces import AbstractResidueKernels, AbstractStream, Tile
-from ooc_chol.kernels.cuda.handles import BlasHandles, cupy_stream
-from ooc_chol.kernels.cuda.int8 import Int8Products, rounded_up
+from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
+from ooc_chol.kernels.cuda.int8 import Int8Products, Planes, rounded_up
 from ooc_chol.kernels.cuda.residue_source import RECONSTRUCT_COLUMNS, THREADS, source
 from ooc_chol.residues import ResidueBasis
 
@@ -56,9 +56,9 @@ class CudaResidueKernels(AbstractResidueKernels):
         """Bytes of device memory that :meth:`open` takes for ``n`` matrix rows."""
         return row_state_bytes(n)
 
-    def bind(self, handles: BlasHandles) -> None:
-        """Take the cuBLAS handles of the device's streams, and compile the kernels for the current device; once, before a run."""
-        self._products = Int8Products(handles)
+    def bind(self, blas: BlasHandle) -> None:
+        """Take the device's cuBLAS, and compile the kernels for the current device; once, before a run."""
+        self._products = Int8Products(blas)
         module = cp.RawModule(code=source(self.basis), options=("--std=c++17", "--device-int128"))
         self._functions = {name: module.get_function(name) for name in ("diagonal", "convert", "fold", "reconstruct")}
 
@@ -85,8 +85,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         """Exponents and limits of rows ``first, first + 1, ...`` from the diagonal of a square block of A."""
         count = a_bb.shape[0]
         arguments = (
-            a_bb.data.ptr, np.int64(a_bb.strides[0] // 8), np.int32(count), np.int64(first),
-            self._exponents, self._limits, self._flag,
+            a_bb.data.ptr, a_bb.strides[0] // 8, np.int32(count), first, self._exponents, self._limits, self._flag
         )  # fmt: skip
         self._launch("diagonal", stream, (-(-count // THREADS),), arguments)
 
@@ -106,13 +105,12 @@ class CudaResidueKernels(AbstractResidueKernels):
         is_first : bool
             Whether these entries are converted for the first time.
         """
-        cols = l_ik.shape[1]
-        is_aligned = l_ik.data.ptr % 16 == l_ik.strides[0] % 16 == cols % 4 == out.data.ptr % 4 == 0
-        is_aligned = is_aligned and out.strides[0] % 4 == out.strides[1] % 4 == 0
+        cols, l_row, (out_plane, out_row, _) = l_ik.shape[1], l_ik.strides[0], out.strides
+        l_at, out_at = l_ik.data.ptr, out.data.ptr
+        is_aligned = (l_at | l_row) % 16 == 0 and (cols | out_at | out_row | out_plane) % 4 == 0
         arguments = (
-            l_ik.data.ptr, np.int64(l_ik.strides[0] // 8), out.data.ptr, np.int64(out.strides[1]), np.int64(out.strides[0]),
-            np.int32(cols), np.int64(rows.start), self._exponents, self._limits, self._sums, self._flag,
-            np.int32(is_first), np.int32(is_aligned),
+            l_at, l_row // 8, out_at, out_row, out_plane, np.int32(cols), rows.start,
+            self._exponents, self._limits, self._sums, self._flag, np.int32(is_first), np.int32(is_aligned),
         )  # fmt: skip
         self._launch("convert", stream, (len(rows),), arguments)
 
@@ -137,11 +135,17 @@ class CudaResidueKernels(AbstractResidueKernels):
         products = self._products
         if products is None:
             raise RuntimeError("a product was enqueued before cuBLAS handles were bound")
-        _, rows, cols = accumulator.shape
-        height = rounded_up(-(-rows // _LOWER_PARTS)) if lower else rows
+        planes, rows, inner = left.shape
+        target, above, beside = Planes.of(accumulator), Planes.of(left), Planes.of(right)
+        if not lower:
+            shape = planes, rows, accumulator.shape[2], inner
+            products.multiply(stream, shape, (target, above, beside), accumulates=accumulates)
+            return
+        height = rounded_up(-(-rows // _LOWER_PARTS))
         for r0 in range(0, rows, height):
             r1 = min(rows, r0 + height)
-            products.multiply(stream, accumulator[:, r0:r1], left[:, r0:r1], right[:, : r1 if lower else cols], accumulates)
+            operands = target.below(r0), above.below(r0), beside
+            products.multiply(stream, (planes, r1 - r0, r1, inner), operands, accumulates=accumulates)
 
     def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
         """``S = S mod m_p``, canonical, in place."""
@@ -159,7 +163,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         """
         grid = (-(-len(cols) // (RECONSTRUCT_COLUMNS * THREADS)), min(len(rows), _MOST_GRID_ROWS))
         arguments = (
-            *_strided(accumulator), a_ij.data.ptr, np.int64(a_ij.strides[0] // 8), np.int32(len(rows)), np.int32(len(cols)),
+            *_strided(accumulator), a_ij.data.ptr, a_ij.strides[0] // 8, np.int32(len(rows)), np.int32(len(cols)),
             self._exponents + 4 * rows.start, self._exponents + 4 * cols.start,
         )  # fmt: skip
         self._launch("reconstruct", stream, grid, arguments)
@@ -176,9 +180,11 @@ class CudaResidueKernels(AbstractResidueKernels):
         return None if row == _NO_ROW else row
 
     def _launch(self, name: str, stream: AbstractStream, grid: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+        """Launch a kernel; CuPy passes a Python integer as 64 bits, which is what addresses, strides and rows of A are."""
         self._functions[name](grid, (THREADS,), arguments, stream=cupy_stream(stream))
 
 
 def _strided(accumulator: Tile) -> tuple[Any, ...]:
     """Address and strides in items of an accumulator, as kernels take them."""
-    return accumulator.data.ptr, np.int64(accumulator.strides[1] // 4), np.int64(accumulator.strides[0] // 4)
+    plane, row, _ = accumulator.strides
+    return accumulator.data.ptr, row // 4, plane // 4

@@ -7,7 +7,7 @@ column by column: the products inside the panel, ``A[m, c] - S[m, c]`` reconstru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -127,13 +127,45 @@ class ResidueScheduler:
             for device in self._devices:
                 device.begin(panel, following)
             self._run_jobs([(self._owners[row], _Job(number, row)) for row in own])
-            for at, jobs in enumerate(self._jobs):
-                self._run_jobs([(at, job) for job in jobs if job.panel == number and job.row not in own])
+            self._run_rows_below(number, following)
             for device in self._devices:
                 for place in device.diagonal.values():
                     device.builder.give(place)
                 device.diagonal.clear()
         return tuple(device.builder.build() for device in self._devices)
+
+    def _run_rows_below(self, number: int, following: Panel | None) -> None:
+        """The rows below a panel's own: those of the next panel on all devices, and then, while these are copied, the rest."""
+        end = self._panels[number].k0 + self._panels[number].width
+        behind = end if following is None else end + following.width
+        near, rest = (
+            [[job for job in jobs if job.panel == number and job.row in rows] for jobs in self._jobs]
+            for rows in (range(end, behind), range(behind, self._grid.nt))
+        )
+        if len(self._devices) == 1:
+            return self._run_jobs([(0, job) for job in near[0] + rest[0]])
+        for at, jobs in enumerate(near):
+            self._run_jobs([(at, job) for job in jobs])
+        for at, jobs in enumerate(rest):
+            self._run_jobs([(at, job) for job in jobs], self._pulls_ahead(self._devices[at], end))
+
+    def _pulls_ahead(self, device: DeviceStrips, end: int) -> list[Callable[[], object]]:
+        """Copies of the next panel's strips from other devices, where ``device`` has room for that panel beside this one.
+
+        Their rows are final up to column ``end`` once the rows of the next panel are done. At that panel's start they would stand
+        in its way: copies of one device queue behind each other, also those on different streams.
+        """
+        if not self._pulls or device.next_panel is None:
+            return []
+        rows = range(device.next_panel.k0, device.next_panel.k0 + device.next_panel.width)
+        depths = [min(self._layout.chunk, end - first) for first in range(0, end, self._layout.chunk)]
+        return [
+            partial(self._ensure, device, strip, depth=depth, needed={strip}, copies=StreamKind.PEER)
+            for row in rows
+            if self._devices[self._owners[row]] is not device
+            for strip, depth in ((Strip(row, chunk), depth) for chunk, depth in enumerate(depths))
+            if self._devices[self._owners[row]].valid.get(strip, 0) >= depth
+        ]
 
     def _scale_rows(self, device: DeviceStrips) -> None:
         """Exponents of all rows, from the diagonal tiles of A; a device needs those of all columns."""
@@ -166,10 +198,17 @@ class ResidueScheduler:
                     uses.setdefault(Strip(row, chunk), []).append(at)
         return uses
 
-    def _run_jobs(self, jobs: Sequence[tuple[int, _Job]]) -> None:
-        """Sweep each row before the one above it is finished: what a sweep fetches is enqueued while others are finished."""
+    def _run_jobs(self, jobs: Sequence[tuple[int, _Job]], ahead: Sequence[Callable[[], object]] = ()) -> None:
+        """Sweep each row before the one above it is finished: what a sweep fetches is enqueued while others are finished.
+
+        The steps that ``ahead`` adds are spread evenly over the rows.
+        """
         swept: _Swept | None = None
-        for number, job in jobs:
+        for add in () if jobs else ahead:
+            add()
+        for at, (number, job) in enumerate(jobs):
+            for add in ahead[at * len(ahead) // len(jobs) : (at + 1) * len(ahead) // len(jobs)]:
+                add()
             latest = self._sweep_row(number, job)
             if swept is not None:
                 self._finish_row(swept)

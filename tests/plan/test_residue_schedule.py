@@ -190,7 +190,7 @@ def first_readers(program: ResidueProgram) -> dict[int, StreamKind]:
         work = step.operation
         if isinstance(work, Product):
             slots = (work.left, *range(work.right, work.right + work.n_columns))
-            used: list[object] = [(slot, at) for slot in slots for at in range(work.start, work.stop)]
+            used: list[object] = [("strip", slot, at) for slot in slots for at in range(work.start, work.stop)]
         else:
             used = [work.diagonal] if isinstance(work, Trsm) else []
         for spot in used:
@@ -198,10 +198,10 @@ def first_readers(program: ResidueProgram) -> dict[int, StreamKind]:
                 readers.setdefault(filled[spot], step.stream)
         if isinstance(work, Pull):
             is_strip = work.place.pool is Pool.STRIP
-            made = [(work.place.slot, at) for at in range(work.start, work.stop)] if is_strip else [work.place]
+            made = [("strip", work.place.slot, at) for at in range(work.start, work.stop)] if is_strip else [work.place]
             filled.update(dict.fromkeys(made, position))
         elif isinstance(work, Convert):
-            filled.pop((work.strip, work.column), None)
+            filled.pop(("strip", work.strip, work.column), None)
         elif isinstance(work, Load):
             filled.pop(work.place, None)
     return readers
@@ -219,6 +219,27 @@ def test_both_kinds_of_copies_are_there():
     for program in make_problem(8, owners=OWNERS, chunk=2, width=2).programs():
         readers = set(first_readers(program).values())
         assert StreamKind.COMPUTE in readers and readers & set(residue_schedule.FINISHING)
+
+
+@pytest.mark.parametrize(("strips", "ahead"), [(60, True), (20, False)])
+def test_strips_of_the_next_panel_are_copied_before_it_starts_where_there_is_room(strips, ahead):
+    problem = make_problem(16, owners=[row % 2 for row in range(16)], chunk=4, width=4, more=strips)
+    late = []
+    for program in problem.programs():
+        for k0 in (4, 8, 12):  # a panel starts on a device with its first product in one of the panel's rows
+            rows = range(k0, k0 + 4)
+            start = next(
+                at for at, step in enumerate(program.steps) if isinstance(step.operation, Product) and step.tile[1] == k0
+            )
+            pulls = [at for at, step in enumerate(program.steps) if is_strip_pull(step) and step.tile[0] in rows]
+            assert pulls
+            late += [at for at in pulls if program.steps[at].stream is StreamKind.PEER and at > start]
+    assert (not late) == ahead
+
+
+def is_strip_pull(step: ResidueStep) -> bool:
+    """Whether a step copies a strip from another device."""
+    return step.kind is StepKind.PULL and step.operation.place.pool is Pool.STRIP
 
 
 @given(residue_problems())

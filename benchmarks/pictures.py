@@ -1,7 +1,7 @@
-"""Pictures of the result files and of a recorded trace, as SVG.
+"""Pictures of the result files and of recorded traces: those in docs/pictures, or the streams of another trace.
 
-    python benchmarks/pictures.py                         draw rates.svg, predictions.svg and streams.svg into docs/pictures
-    python benchmarks/pictures.py --trace FILE [--device cuda:1]   take the streams from this trace (default: the headline run's)
+    python benchmarks/pictures.py                                  draw all into docs/pictures
+    python benchmarks/pictures.py --trace FILE [--device cuda:1]   draw streams.png of this trace alone
 
 Needs Matplotlib (``pip install '.[plots]'``). *rates*: TFLOP/s of each case beside DGEMM, the residue engine's products and other
 libraries, measured in the same process. *predictions*: the plan's seconds over the measured ones. *streams*: how busy each
@@ -26,8 +26,25 @@ import timelines
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs/pictures"
-#: Trace of the streams, unless another one is named.
-TRACE = ROOT / "traces/h200-fp64-65536-8g-planned.pftrace.gz"
+#: Trace and device of each picture of streams in the documents.
+STREAMS = {
+    "streams-residue.png": ("h200-residue-131072-32g", "cuda:0"),
+    "streams-four.png": ("h200x4-residue-163840", "cuda:1"),
+}
+#: Colours of the kinds of operations on residues; :mod:`timelines` has the others.
+RESIDUE_COLOURS = {
+    "product": "#8ab8e0",
+    "trsm": "#0b2f5b",
+    "potrf": "#b0306a",
+    "invert": "#e377c2",
+    "reconstruct": "#7b5ea7",
+    "convert": "#4d9a9a",
+    "diagonal": "#8c8c8c",
+    "fold": "#5f7f2f",
+    "pull": "#a0522d",
+}
+#: Most kinds in one row of a legend.
+LEGEND_COLUMNS = 7
 #: Bars of a case, by what they measure.
 COLOURS = {
     "this package": "#2f77b8",
@@ -131,7 +148,8 @@ def draw_streams(run: timelines.Run, path: Path) -> None:
     handles = {
         label: handle for axis in np.atleast_1d(axes) for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles), frameon=False, fontsize=7)
+    columns = min(LEGEND_COLUMNS, len(handles))
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns, frameon=False, fontsize=7)
     np.atleast_1d(axes)[-1].set_xlabel("seconds; height: share of each bin in which the stream worked")
     _save(figure, path)
 
@@ -142,9 +160,8 @@ def _rank(stream: str) -> tuple[int, str]:
 
 
 def _colour(kind: str) -> str:
-    """Colour of a kind of operation; kinds that the other pictures do not know get one each by their name."""
-    others = ("#7b5ea7", "#4d9a9a", "#a0522d", "#8c8c8c", "#c46fa0", "#5f7f2f")
-    return timelines.COLOURS.get(kind) or others[sum(kind.encode()) % len(others)]
+    """Colour of a kind of operation; black for one that has none yet."""
+    return RESIDUE_COLOURS.get(kind) or timelines.COLOURS.get(kind, "#000000")
 
 
 def _figure(width: float, height: float, rows: int = 1) -> tuple[Any, Any]:
@@ -165,23 +182,27 @@ def _save(figure: Any, path: Path) -> None:
     from matplotlib import pyplot
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, metadata={"Date" if path.suffix == ".svg" else "Software": None})
     pyplot.close(figure)
     print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
 
 
 def main() -> None:
     """Draw all pictures."""
-    parser = argparse.ArgumentParser(description="Pictures of the result files and of a recorded trace.")
+    parser = argparse.ArgumentParser(description="Pictures of the result files and of recorded traces.")
     parser.add_argument("--results", type=Path, default=table.RESULTS, help="folder of the result files")
-    parser.add_argument("--trace", type=Path, default=TRACE, help="trace of the streams, compressed with gzip or not")
+    parser.add_argument("--trace", type=Path, help="draw only the streams of this trace, compressed with gzip or not")
     parser.add_argument("--device", default=timelines.DEVICE, help="device in that trace (default: cuda:0)")
     parser.add_argument("--output", type=Path, default=PICTURES, help="folder of the pictures (default: docs/pictures)")
     options = parser.parse_args()
+    if options.trace is not None:
+        draw_streams(timelines.read_run(options.trace, options.device), options.output / "streams.png")
+        return
     results = table.load(options.results)
     draw_rates(chosen(results), options.output / "rates.svg")
     draw_predictions([result for result in results if on_gpu(result)], options.output / "predictions.svg")
-    draw_streams(timelines.read_run(options.trace, options.device), options.output / "streams.svg")
+    for name, (trace, device) in STREAMS.items():
+        draw_streams(timelines.read_run(ROOT / f"traces/{trace}.pftrace.gz", device), options.output / name)
 
 
 if __name__ == "__main__":

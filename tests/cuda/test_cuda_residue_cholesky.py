@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import planner
 from ooc_chol.config import default_moduli
+from ooc_chol.planner import residues as residues_planner
 from ooc_chol.planning.ownership import cyclic_rows
 from ooc_chol.planning.program import StepKind
 from ooc_chol.planning.residue_steps import ResidueLayout
@@ -133,7 +133,7 @@ def force(monkeypatch, *, nb=128, n=1500, chunk, width, strips=0, tiles=2, trans
     """Let the planner find this layout best; ``strips`` are those beside the fewest that there must be."""
     least = max(width, -(-TileGrid(n, nb).nt // chunk)) + STREAMING
     layout = ResidueLayout(default_moduli(n), nb, chunk, width, width + tiles, transit, least + strips, accumulators)
-    monkeypatch.setattr(planner, "best_layouts", lambda *_: [layout])
+    monkeypatch.setattr(residues_planner, "best_layouts", lambda *_: [layout])
 
 
 @pytest.mark.parametrize("share", [1.0, 1.1, 1.5, 2.5, 6.0])
@@ -213,7 +213,7 @@ def test_two_gpus_give_the_bits_of_one(matrix, expected, share):
 def test_layouts_and_owners_on_two_gpus(matrix, expected, monkeypatch, chunk, width):
     force(monkeypatch, chunk=chunk, width=width, strips=2)
     assert_same(on_cuda(matrix, devices=GPUS), expected)
-    monkeypatch.setattr(planner, "balanced_rows", cyclic_rows)
+    monkeypatch.setattr(residues_planner, "balanced_rows", cyclic_rows)
     assert_same(on_cuda(matrix, devices=GPUS), expected)
 
 

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol import machine, planner
+from ooc_chol import machine
 from ooc_chol.config import default_moduli
 from ooc_chol.kernels.host import HostFlags, HostKernels
 from ooc_chol.kernels.residues import HostResidueKernels
 from ooc_chol.memory.store import MemoryStore
+from ooc_chol.planner import residues as residues_planner
 from ooc_chol.planning.ownership import cyclic_rows
 from ooc_chol.planning.program import StreamKind
 from ooc_chol.planning.residue_schedule import ResidueScheduler
@@ -182,7 +183,7 @@ def force(monkeypatch, *, nb=NB, n=N, chunk, width, strips=0, tiles=1, transit=1
     nt = TileGrid(n, nb).nt
     least = max(width, -(-nt // chunk)) + STREAMING
     layout = ResidueLayout(default_moduli(n), min(n, nb), chunk, width, width + tiles, transit, least + strips, accumulators)
-    monkeypatch.setattr(planner, "best_layouts", lambda *_: [layout])
+    monkeypatch.setattr(residues_planner, "best_layouts", lambda *_: [layout])
     return layout
 
 
@@ -224,7 +225,7 @@ def test_who_owns_a_row_does_not_matter(expected, monkeypatch, name):
         "all on the second": (1,) * NT,
         "random": tuple(random.Random(4).choice([0, 1, 2]) for _ in range(NT)),
     }
-    monkeypatch.setattr(planner, "balanced_rows", lambda *_: tables[name])
+    monkeypatch.setattr(residues_planner, "balanced_rows", lambda *_: tables[name])
     force(monkeypatch, chunk=3, width=2)
     assert_same(through_residues(A, devices=max(tables[name]) + 1), expected)
 
@@ -302,7 +303,7 @@ def use_devices(monkeypatch, make_device) -> None:
 def test_delays_in_copies_and_kernels_on_all_streams(expected, monkeypatch, seed):
     rng = random.Random(seed)
     beside = replace(machine.HOST, finishes_beside=True)
-    monkeypatch.setattr(planner, "kind_of", lambda name: beside)
+    monkeypatch.setattr(residues_planner, "kind_of", lambda name: beside)
     use_devices(monkeypatch, jitter_devices(seed))
     chunk = rng.choice([1, 2, 4, 10])
     force(monkeypatch, chunk=chunk, width=rng.randint(1, chunk), strips=rng.choice([0, 4]), accumulators=rng.choice([2, 3]))
@@ -323,7 +324,7 @@ def test_l_over_a_waits_until_every_device_has_read_the_diagonal(expected, monke
             super().copy_in(stream, tier, index, tile)
 
     use_devices(monkeypatch, Late)
-    monkeypatch.setattr(planner, "balanced_rows", lambda *_: (0,) * 5 + (1,) * 5)  # five rows that need nobody else
+    monkeypatch.setattr(residues_planner, "balanced_rows", lambda *_: (0,) * 5 + (1,) * 5)  # five rows that need nobody else
     assert_same(through_residues(A.copy(), devices=2, overwrite=True), expected)
 
 

@@ -12,10 +12,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol import planner
 from ooc_chol.config import FactorOptions, parse_bytes
 from ooc_chol.machine import CUDA, HOST
 from ooc_chol.planner import Problem, choose_tile_size, make_plan, prefetch_slots
+from ooc_chol.planner import native as native_planner
 from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.plan import Plan
 from ooc_chol.planning.policy import POLICIES
@@ -144,7 +144,7 @@ def test_the_host_computes_on_one_stream(policy):
 
 def test_finishing_beside_the_sweeps_saves_what_small_kernels_leave(monkeypatch):
     beside = plan_on_gpu(131_072, "24 GiB")
-    monkeypatch.setattr(planner, "kind_of", lambda name: dataclasses.replace(CUDA, finishes_beside=False))
+    monkeypatch.setattr(native_planner, "kind_of", lambda name: dataclasses.replace(CUDA, finishes_beside=False))
     after = plan_on_gpu(131_072, "24 GiB")
     assert beside.flops / H200.gemm < beside.seconds < 0.97 * after.seconds
     assert beside.seconds < 1.01 * beside.flops / H200.gemm
@@ -160,7 +160,7 @@ def test_free_slots_are_chosen_by_seconds_within_the_budget(monkeypatch, n, budg
     assert chosen.peak_bytes <= parse_bytes(budget, "memory_budget")
     for each in chosen.budgets:
         assert each.n_slots * each.slot_bytes + each.workspace_bytes <= each.budget_bytes
-    monkeypatch.setattr(planner, "PREFETCH_CHOICES", ())
+    monkeypatch.setattr(native_planner, "PREFETCH_CHOICES", ())
     usual = plan_on_gpu(n, budget, rates=lagging, devices=devices)
     assert chosen.seconds <= usual.seconds
     assert {each.prefetch_slots for each in usual.budgets} <= set(range(9))

@@ -1,20 +1,20 @@
-"""From options to a plan: tile size, budgets, panel shapes, programs. Runs nothing."""
+"""Plans in the devices' own FP64: budgets, panel shapes, programs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import inf
 
-from ooc_chol.config import FactorOptions, default_moduli, parse_bytes
+from ooc_chol.config import FactorOptions
 from ooc_chol.errors import BudgetError, ScheduleError
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractEvictionPolicy
-from ooc_chol.machine import DeviceKind, default_budget, kind_of, resolve_devices
+from ooc_chol.machine import DeviceKind, kind_of
 from ooc_chol.memory.eviction import EVICTION_POLICIES
-from ooc_chol.memory.sources_base import AbstractSource
+from ooc_chol.planner.problem import FINALISTS, Problem, RatesAt, budget_of, seconds_of
 from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.finishing import FinishingTasks
 from ooc_chol.planning.ownership import balanced_rows
@@ -24,13 +24,9 @@ from ooc_chol.planning.plan import DeviceBudget, Plan
 from ooc_chol.planning.policy import Policy, policy_named
 from ooc_chol.planning.program import Program, ProgramBuilder, Step, StepKind, StreamKind
 from ooc_chol.planning.residency import FetchCounter, ResidencyPlanner
-from ooc_chol.planning.residue_layouts import best_layouts, least_layout
-from ooc_chol.planning.residue_schedule import ResidueScheduler
-from ooc_chol.planning.residue_steps import ResidueLayout, ResidueProgram, ResidueStep, executed_flops
-from ooc_chol.planning.residue_strips import residue_panels
+from ooc_chol.planning.residue_steps import ResidueProgram, ResidueStep
 from ooc_chol.planning.schedule import Schedule
 from ooc_chol.planning.simulate import simulate
-from ooc_chol.residues import MOST_ROWS
 from ooc_chol.schedulers import LeftLookingScheduler
 from ooc_chol.tasks import TaskKind
 from ooc_chol.tiling import TileGrid
@@ -41,112 +37,14 @@ LEAST_SLOTS = 3
 MOST_PREFETCH = 8
 #: More of them to try where there is a finish stream: one that lags behind frees accumulators late.
 PREFETCH_CHOICES = (16, 24, 32)
-#: Tile rows that products through residues should have, so that little of a panel is finished in small pieces.
-LEAST_RESIDUE_ROWS = 16
-#: Tile rows above which smaller tiles are not tried: a plan has about a sixth of their cube steps over the width of a panel.
-MOST_RESIDUE_ROWS = 160
-#: What the tensor cores take: K and strides of int8 matrices are multiples of it.
-TENSOR_MULTIPLE = 16
 #: Slots are whole pages.
 PAGE_BYTES = 4096
-#: Panel shapes whose plans are simulated when seconds are to be least.
-FINALISTS = 3
 #: Share of a run's seconds that is not worth simulating another shape for.
 NEGLIGIBLE_SHARE = 5e-3
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What the planner must know of A.
-
-    Parameters
-    ----------
-    n : int
-        Order of the matrix.
-    bytes_per_entry : int
-        Bytes that reading one entry moves; 0 when a tile function makes A on the device.
-    source : str
-        Kind of source, for the plan's page.
-    """
-
-    n: int
-    bytes_per_entry: int
-    source: str
-
-    @classmethod
-    def of(cls, source: AbstractSource) -> Problem:
-        """The problem that ``source`` poses."""
-        return cls(source.n, source.bytes_per_entry, source.name)
-
-
-def make_plan(problem: Problem, options: FactorOptions, rates_at: Callable[[TileGrid], Rates | None]) -> Plan:
-    """Plan the factorization of ``problem``.
-
-    Parameters
-    ----------
-    problem : Problem
-        The matrix.
-    options : FactorOptions
-        What the user asked.
-    rates_at : callable
-        Measured rates for a grid of tiles, or None where there are none.
-
-    Returns
-    -------
-    Plan
-        Checked by a run in the simulator.
-
-    Raises
-    ------
-    BudgetError
-        The budget does not hold three tiles.
-    ValueError
-        An option names something that is not there.
-    """
-    names = resolve_devices(options.devices, must_exist=False)
-    if options.fp64 == "residue":
-        return make_residue_plan(problem, options, names, rates_at)
-    native = _native_plan(problem, options, names, rates_at)
-    if options.fp64 == "native" or options.policy != "planned" or kind_of(names[0]).name == "host":
-        return native
-    return _faster(native, problem, options, names, rates_at)
-
-
-def _faster(
-    native: Plan, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: Callable[[TileGrid], Rates | None]
-) -> Plan:
-    """The residue plan where it is as accurate as ``native`` and its predicted seconds, from measured rates, are fewer."""
-    if native.seconds is None or (options.moduli or default_moduli(problem.n)) < default_moduli(problem.n):
-        return native
-    try:
-        residue = make_residue_plan(problem, options, names, rates_at)
-    except (BudgetError, ValueError):
-        return native  # too little memory, or tiles too small
-    return residue if residue.seconds is not None and residue.seconds < native.seconds else native
-
-
-def _budget_bytes(options: FactorOptions, names: tuple[str, ...]) -> int:
-    """Bytes of each device's budget."""
-    return default_budget(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
-
-
-def _native_plan(
-    problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: Callable[[TileGrid], Rates | None]
-) -> Plan:
-    """Plan in the device's own FP64."""
-    policy = policy_named(options.policy)
-    kind = kind_of(names[0])
-    budget_bytes = _budget_bytes(options, names)
-    grid = TileGrid(problem.n, options.tile_size or choose_tile_size(problem.n, budget_bytes, kind))
-    names = names[: grid.nt]  # a device without a tile row would have nothing to do
-    budget = _device_budget(grid, budget_bytes, policy, names[0])
-    return _best_plan(_with_default_prefetch(_Request(grid, policy, options.objective, names, budget, rates_at(grid), problem)))
-
-
-def make_residue_plan(
-    problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: Callable[[TileGrid], Rates | None]
-) -> Plan:
-    """Plan with products through residues.
+def make_native_plan(problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
+    """Plan in the devices' own FP64.
 
     Parameters
     ----------
@@ -162,101 +60,20 @@ def make_residue_plan(
     Returns
     -------
     Plan
-        The fastest by the rates; without them, that which looks best.
+        The fastest by the rates; without them, or for least bytes, that which fetches least.
 
     Raises
     ------
     BudgetError
-        The budget does not hold the least layout.
-    ValueError
-        The matrix has too many rows, or the tile order is no multiple of 16.
+        The budget does not hold three tiles.
     """
-    if problem.n > MOST_ROWS:
-        raise ValueError(f"n is {problem.n}, but residues have room for the rounding of {MOST_ROWS} rows; use fp64='native'")
-    moduli = options.moduli or default_moduli(problem.n)
+    policy = policy_named(options.policy)
     kind = kind_of(names[0])
-    budget_bytes = _budget_bytes(options, names)
-    grids = _residue_grids(problem.n, options.tile_size, kind)
-    best: list[ResidueLayout] = []
-    for grid in grids:
-        if grid.nb % TENSOR_MULTIPLE:
-            raise ValueError(f"tile_size is {grid.nb}, but products through residues take multiples of {TENSOR_MULTIPLE}")
-        workspace = kind.residue_workspace_bytes(problem.n, grid.nb)
-        rates = _of_moduli(rates_at(grid), moduli)
-        shared = names[: grid.nt]
-        best = best_layouts(grid, budget_bytes - workspace, moduli, len(shared), rates)
-        if best:
-            return _residue_plan(problem, options, shared, grid, budget_bytes, workspace, best, rates)
-    least = least_layout(grids[-1], moduli)
-    needed = least.arena_bytes + kind.residue_workspace_bytes(problem.n, grids[-1].nb)
-    raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, "give that much or more, or use fp64='native'")
-
-
-def _of_moduli(rates: Rates | None, moduli: int) -> Rates | None:
-    """``rates`` with those of residues for so many moduli."""
-    return rates if rates is None or rates.residue is None else replace(rates, residue=rates.residue.at(moduli))
-
-
-def _residue_grids(n: int, tile_size: int | None, kind: DeviceKind) -> list[TileGrid]:
-    """Tiles to try, the largest first: enough tile rows, but no more than can be planned in seconds."""
-    if tile_size is not None:
-        return [TileGrid(n, tile_size)]
-    grids = [TileGrid(n, nb) for nb in kind.residue_tile_sizes]
-    sensible = [grid for grid in grids if LEAST_RESIDUE_ROWS <= grid.nt <= MOST_RESIDUE_ROWS]
-    return sensible or [min(grids, key=lambda grid: abs(grid.nt - LEAST_RESIDUE_ROWS))]
-
-
-def _residue_plan(
-    problem: Problem,
-    options: FactorOptions,
-    names: tuple[str, ...],
-    grid: TileGrid,
-    budget_bytes: int,
-    workspace: int,
-    layouts: Sequence[ResidueLayout],
-    rates: Rates | None,
-) -> Plan:
-    """The fastest of the layouts that look best; without rates, that which looks best."""
-    is_timed = rates is not None and rates.residue is not None
-    plans = [
-        _plan_of_layout(
-            problem, options, names, grid, DeviceBudget(budget_bytes, layout.tile_bytes, 0, 0, workspace), layout, rates
-        )
-        for layout in layouts[: FINALISTS if is_timed else 1]
-    ]
-    return min(plans, key=_seconds)  # the timeline is the simulator's check of the plan
-
-
-def _plan_of_layout(
-    problem: Problem,
-    options: FactorOptions,
-    names: tuple[str, ...],
-    grid: TileGrid,
-    budget: DeviceBudget,
-    layout: ResidueLayout,
-    rates: Rates | None,
-) -> Plan:
-    """The plan for one division of memory."""
-    owners = balanced_rows(grid.nt, len(names))
-    panels = residue_panels(grid.nt, layout.width, layout)
-    itemsize, beside = problem.bytes_per_entry or None, kind_of(names[0]).finishes_beside
-    programs = ResidueScheduler(grid, owners, panels, layout, itemsize, beside=beside).programs()
-    nt = grid.nt
-    counts = {"POTRF": nt, "TRSM": nt * (nt - 1) // 2, "SYRK": nt * (nt - 1) // 2, "GEMM": nt * (nt - 1) * (nt - 2) // 6}
-    return Plan(
-        grid=grid,
-        policy=policy_named(options.policy),
-        objective=options.objective,
-        devices=names,
-        owners=owners,
-        panels=panels,
-        budgets=(replace(budget, n_slots=layout.tiles + layout.transit, prefetch_slots=layout.transit),) * len(names),
-        programs=programs,
-        rates=rates if rates is not None and rates.residue is not None else None,
-        task_counts=counts,
-        source=problem.source,
-        flops_executed=sum(executed_flops(step) for program in programs for step in program.steps),
-    )
+    budget_bytes = budget_of(options, names)
+    grid = TileGrid(problem.n, options.tile_size or choose_tile_size(problem.n, budget_bytes, kind))
+    names = names[: grid.nt]  # a device without a tile row would have nothing to do
+    budget = _device_budget(grid, budget_bytes, policy, names[0])
+    return _best_plan(_with_default_prefetch(_Request(grid, policy, options.objective, names, budget, rates_at(grid), problem)))
 
 
 def choose_tile_size(n: int, budget_bytes: int, kind: DeviceKind) -> int:
@@ -352,13 +169,8 @@ def _best_plan(request: _Request) -> Plan:
         if _always_computes(plans[-1]):
             break
     if request.is_timed and request.finishes_beside:
-        plans.extend(_with_more_prefetch(request, min(plans, key=_seconds)))
-    return min(plans, key=_seconds)  # the timeline is the simulator's check of the plan
-
-
-def _seconds(plan: Plan) -> float:
-    """Predicted seconds, 0 without rates."""
-    return plan.timeline.seconds
+        plans.extend(_with_more_prefetch(request, min(plans, key=seconds_of)))
+    return min(plans, key=seconds_of)  # the timeline is the simulator's check of the plan
 
 
 def _with_more_prefetch(request: _Request, best: Plan) -> Iterator[Plan]:
@@ -369,7 +181,7 @@ def _with_more_prefetch(request: _Request, best: Plan) -> Iterator[Plan]:
         if prefetch > other.capacity // 4 or _always_computes(best) or _count_fetches(other, schedule, inf) is None:
             return
         plan = _plan_of(other, best.owners, best.panels, schedule)
-        if _seconds(plan) >= _seconds(best):
+        if seconds_of(plan) >= seconds_of(best):
             return
         yield (best := plan)
 

@@ -1,0 +1,142 @@
+"""Plans with products through residues: tile size, division of memory, programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ooc_chol.config import FactorOptions, default_moduli
+from ooc_chol.errors import BudgetError
+from ooc_chol.machine import DeviceKind, kind_of
+from ooc_chol.planner.problem import FINALISTS, Problem, RatesAt, budget_of, seconds_of
+from ooc_chol.planning.cost import Rates
+from ooc_chol.planning.ownership import balanced_rows
+from ooc_chol.planning.plan import DeviceBudget, Plan
+from ooc_chol.planning.policy import policy_named
+from ooc_chol.planning.residue_layouts import best_layouts, least_layout
+from ooc_chol.planning.residue_schedule import ResidueScheduler
+from ooc_chol.planning.residue_steps import ResidueLayout, executed_flops
+from ooc_chol.planning.residue_strips import residue_panels
+from ooc_chol.residues import MOST_ROWS
+from ooc_chol.tiling import TileGrid
+
+#: Tile rows that products through residues should have, so that little of a panel is finished in small pieces.
+LEAST_RESIDUE_ROWS = 16
+#: Tile rows above which smaller tiles are not tried: a plan has about a sixth of their cube steps over the width of a panel.
+MOST_RESIDUE_ROWS = 160
+#: What the tensor cores take: K and strides of int8 matrices are multiples of it.
+TENSOR_MULTIPLE = 16
+
+
+def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
+    """Plan with products through residues.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is factored.
+    options : FactorOptions
+        How.
+    names : tuple of str
+        The devices, all of one kind.
+    rates_at : callable
+        Measured rates for a grid's tiles; None where nothing is measured.
+
+    Returns
+    -------
+    Plan
+        The fastest by the rates; without them, that which looks best.
+
+    Raises
+    ------
+    BudgetError
+        The budget does not hold the least layout.
+    ValueError
+        The matrix has too many rows, or the tile order is no multiple of 16.
+    """
+    if problem.n > MOST_ROWS:
+        raise ValueError(f"n is {problem.n}, but residues have room for the rounding of {MOST_ROWS} rows; use fp64='native'")
+    moduli = options.moduli or default_moduli(problem.n)
+    kind = kind_of(names[0])
+    budget_bytes = budget_of(options, names)
+    grids = _residue_grids(problem.n, options.tile_size, kind)
+    best: list[ResidueLayout] = []
+    for grid in grids:
+        if grid.nb % TENSOR_MULTIPLE:
+            raise ValueError(f"tile_size is {grid.nb}, but products through residues take multiples of {TENSOR_MULTIPLE}")
+        workspace = kind.residue_workspace_bytes(problem.n, grid.nb)
+        rates = _of_moduli(rates_at(grid), moduli)
+        shared = names[: grid.nt]
+        best = best_layouts(grid, budget_bytes - workspace, moduli, len(shared), rates)
+        if best:
+            return _residue_plan(problem, options, shared, grid, budget_bytes, workspace, best, rates)
+    least = least_layout(grids[-1], moduli)
+    needed = least.arena_bytes + kind.residue_workspace_bytes(problem.n, grids[-1].nb)
+    raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, "give that much or more, or use fp64='native'")
+
+
+def _of_moduli(rates: Rates | None, moduli: int) -> Rates | None:
+    """``rates`` with those of residues for so many moduli."""
+    return rates if rates is None or rates.residue is None else replace(rates, residue=rates.residue.at(moduli))
+
+
+def _residue_grids(n: int, tile_size: int | None, kind: DeviceKind) -> list[TileGrid]:
+    """Tiles to try, the largest first: enough tile rows, but no more than can be planned in seconds."""
+    if tile_size is not None:
+        return [TileGrid(n, tile_size)]
+    grids = [TileGrid(n, nb) for nb in kind.residue_tile_sizes]
+    sensible = [grid for grid in grids if LEAST_RESIDUE_ROWS <= grid.nt <= MOST_RESIDUE_ROWS]
+    return sensible or [min(grids, key=lambda grid: abs(grid.nt - LEAST_RESIDUE_ROWS))]
+
+
+def _residue_plan(
+    problem: Problem,
+    options: FactorOptions,
+    names: tuple[str, ...],
+    grid: TileGrid,
+    budget_bytes: int,
+    workspace: int,
+    layouts: Sequence[ResidueLayout],
+    rates: Rates | None,
+) -> Plan:
+    """The fastest of the layouts that look best; without rates, that which looks best."""
+    is_timed = rates is not None and rates.residue is not None
+    plans = [
+        _plan_of_layout(
+            problem, options, names, grid, DeviceBudget(budget_bytes, layout.tile_bytes, 0, 0, workspace), layout, rates
+        )
+        for layout in layouts[: FINALISTS if is_timed else 1]
+    ]
+    return min(plans, key=seconds_of)  # the timeline is the simulator's check of the plan
+
+
+def _plan_of_layout(
+    problem: Problem,
+    options: FactorOptions,
+    names: tuple[str, ...],
+    grid: TileGrid,
+    budget: DeviceBudget,
+    layout: ResidueLayout,
+    rates: Rates | None,
+) -> Plan:
+    """The plan for one division of memory."""
+    owners = balanced_rows(grid.nt, len(names))
+    panels = residue_panels(grid.nt, layout.width, layout)
+    itemsize, beside = problem.bytes_per_entry or None, kind_of(names[0]).finishes_beside
+    programs = ResidueScheduler(grid, owners, panels, layout, itemsize, beside=beside).programs()
+    nt = grid.nt
+    counts = {"POTRF": nt, "TRSM": nt * (nt - 1) // 2, "SYRK": nt * (nt - 1) // 2, "GEMM": nt * (nt - 1) * (nt - 2) // 6}
+    return Plan(
+        grid=grid,
+        policy=policy_named(options.policy),
+        objective=options.objective,
+        devices=names,
+        owners=owners,
+        panels=panels,
+        budgets=(replace(budget, n_slots=layout.tiles + layout.transit, prefetch_slots=layout.transit),) * len(names),
+        programs=programs,
+        rates=rates if rates is not None and rates.residue is not None else None,
+        task_counts=counts,
+        source=problem.source,
+        flops_executed=sum(executed_flops(step) for program in programs for step in program.steps),
+    )

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 
 def balanced_rows(nt: int, n_devices: int) -> tuple[int, ...]:
-    """Owner of each of ``nt`` tile rows: cyclic, reflected, counted from the last row.
+    """Owner of each of ``nt`` tile rows: cyclic from the last row on, deals reflected as the sequence of Thue and Morse says.
 
-    Work of tile row m grows as m², so the heaviest rows are dealt out first, and each deal of ``n_devices`` rows runs in the
-    opposite direction of the one before.
+    Work of tile row m grows as m², so the heaviest rows are dealt out first. A deal of ``n_devices`` rows runs forwards or
+    backwards by the parity of the ones in its binary number, which evens out what grows linearly over two deals, and
+    quadratically over four. In every panel each device has as many rows as any other, or one more. At 40 rows on four devices
+    the busiest has 0.4 % more than the mean; with every other deal reflected, 1.3 %.
 
     Examples
     --------
-    >>> balanced_rows(6, 2)
-    (0, 1, 1, 0, 0, 1)
+    >>> balanced_rows(8, 2)
+    (0, 1, 1, 0, 1, 0, 0, 1)
     """
     owners = [0] * nt
     for position in range(nt):
         deal, place = divmod(position, n_devices)
-        owners[nt - 1 - position] = n_devices - 1 - place if deal % 2 == 0 else place
+        owners[nt - 1 - position] = place if deal.bit_count() % 2 else n_devices - 1 - place
     return tuple(owners)
 
 

@@ -18,7 +18,7 @@ from ooc_chol.planner.problem import FINALISTS, Problem, RatesAt, budget_of, sec
 from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.finishing import FinishingTasks
 from ooc_chol.planning.ownership import balanced_rows
-from ooc_chol.planning.panels import Panel, candidate_panels, uniform_panels
+from ooc_chol.planning.panels import Panel, candidate_panels, own_rows_need, uniform_panels
 from ooc_chol.planning.peers import with_pulls
 from ooc_chol.planning.plan import DeviceBudget, Plan
 from ooc_chol.planning.policy import Policy, policy_named
@@ -37,6 +37,8 @@ LEAST_SLOTS = 3
 MOST_PREFETCH = 8
 #: More of them to try where there is a finish stream: one that lags behind frees accumulators late.
 PREFETCH_CHOICES = (16, 24, 32)
+#: Shares of the columns for a wide last panel, where several devices share the rows.
+WIDE_ENDS = (0.3, 0.325, 0.375)
 #: Slots are whole pages.
 PAGE_BYTES = 4096
 #: Share of a run's seconds that is not worth simulating another shape for.
@@ -168,9 +170,33 @@ def _best_plan(request: _Request) -> Plan:
         plans.append(_plan_of(request, owners, panels, schedule))
         if _always_computes(plans[-1]):
             break
+    if request.is_timed and len(request.devices) > 1 and request.policy.widens_panels:
+        plans.extend(_with_wide_ends(request, min(plans, key=seconds_of)))
     if request.is_timed and request.finishes_beside:
         plans.extend(_with_more_prefetch(request, min(plans, key=seconds_of)))
     return min(plans, key=seconds_of)  # the timeline is the simulator's check of the plan
+
+
+def _with_wide_ends(request: _Request, best: Plan) -> Iterator[Plan]:
+    """``best`` with one wide panel at the end: few rows are left there, and each waits for long sums of the one above.
+
+    In a wide panel all rows take their long sums at once, on all devices, and only what is left, inside the panel, is a chain.
+    """
+    nt = request.grid.nt
+    for width in sorted({round(share * nt) for share in WIDE_ENDS}):
+        start = nt - width
+        if _always_computes(best) or start < 1 or own_rows_need(start, width) > request.capacity:
+            return
+        panels = [replaced for panel in best.panels if (replaced := _cut(panel, start)) is not None]
+        panels.append(Panel(start, width, 1))
+        schedule = LeftLookingScheduler().schedule(request.grid, best.owners, panels)
+        if _count_fetches(request, schedule, inf) is not None:
+            yield _plan_of(request, best.owners, panels, schedule)
+
+
+def _cut(panel: Panel, end: int) -> Panel | None:
+    """The part of a panel in front of column ``end``; None if there is none."""
+    return panel._replace(width=min(panel.width, end - panel.k0)) if panel.k0 < end else None
 
 
 def _with_more_prefetch(request: _Request, best: Plan) -> Iterator[Plan]:

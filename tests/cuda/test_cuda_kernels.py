@@ -190,14 +190,14 @@ def test_triangular_kernels_of_every_generation(bench, triangular, n):
 
 
 def test_the_bits_of_potrf_do_not_depend_on_the_number_of_thread_blocks(bench, monkeypatch):
-    from ooc_chol.kernels.cuda import triangular
+    from ooc_chol.kernels.cuda import triangular_source
 
     device, stream, flags = bench
     rng = np.random.default_rng(7)
     g = rng.standard_normal((1100, 2200))
     factors = []
     for blocks in (1, 2, 7, 64):
-        monkeypatch.setattr(triangular, "_POTRF_BLOCKS", blocks)
+        monkeypatch.setattr(triangular_source, "POTRF_BLOCKS", blocks)
         (tile,) = on_device(g @ g.T)
         device.kernels.potrf(stream, tile, flags, 0)
         stream.synchronize()

@@ -2,11 +2,11 @@
 //
 // The vendor's take forty to a hundred launches for a tile, and beside a long product every one of them waits until thread blocks
 // of the product end; here a thread block keeps its processor until it is done. Tiles are row-major. A thread block computes a
-// strip of ROWS rows by BLOCK columns at a time, K in stages of DEPTH columns on the FP64 tensor cores, sums starting from C.
+// strip of ROWS rows by BLOCK columns at a time, K in stages of DEPTH columns on the FP64 tensor cores.
 
-// Written in front of this text by triangular.py: BLOCK, order of the diagonal blocks that are inverted; ROWS, rows of a strip;
-// DEPTH, columns of K in a stage; STAGES, stages in flight; THREADS; PADDING, entries behind each row in shared memory; SMALL, order
-// of the blocks that one warp factors.
+// Written in front of this text by triangular_source.py: BLOCK, order of the diagonal blocks that are inverted; ROWS, rows of a
+// strip; DEPTH, columns of K in a stage; STAGES, stages in flight; THREADS; PADDING, entries behind each row in shared memory;
+// SMALL, order of the blocks that one warp factors.
 #define STAGE_STRIDE (DEPTH + PADDING)
 #define STRIP_STRIDE (BLOCK + PADDING)
 #define SQUARE_STRIDE (BLOCK + 1)

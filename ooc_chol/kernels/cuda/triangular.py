@@ -6,7 +6,6 @@ processors, and each costs the enqueuing thread 10 to 15 microseconds (docs/deci
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Any, final
 
 import cupy as cp
@@ -15,36 +14,7 @@ import numpy as np
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda.handles import cupy_stream
-
-#: Rows of a strip that one thread block computes, columns of K in a stage, stages in flight, threads of a block.
-_ROWS, _DEPTH, _STAGES, _THREADS = 64, 16, 3, 256
-#: Order of the blocks that one warp factors; a quarter of a diagonal block.
-_SMALL = sizes.TRSM_BLOCK // 4
-#: Entries behind each row in shared memory: half a warp then reads sixteen different pairs of banks.
-_PADDING = 4
-_PRODUCT_BYTES = 8 * (_STAGES * (_ROWS + sizes.TRSM_BLOCK) * (_DEPTH + _PADDING) + _ROWS * (sizes.TRSM_BLOCK + _PADDING))
-#: A diagonal block and its inverse, rows one entry longer.
-_SQUARES_BYTES = 8 * 2 * sizes.TRSM_BLOCK * (sizes.TRSM_BLOCK + 1)
-_SHARED_BYTES = {"trsm": _PRODUCT_BYTES, "invert_blocks": _SQUARES_BYTES, "potrf": max(_PRODUCT_BYTES, _SQUARES_BYTES)}
-#: Most thread blocks of POTRF, which wait for each other: two of them fit on a multiprocessor, and every GPU has room for them.
-_POTRF_BLOCKS = 64
-
-
-def module(*options: str) -> Any:
-    """The compiled kernels; compiled once per device and kept on disk by CuPy.
-
-    Parameters
-    ----------
-    *options : str
-        More options of the compiler, such as ``-DFP64_MMA=0`` for the code of older devices.
-    """
-    code = files("ooc_chol.kernels.cuda").joinpath("triangular.cu").read_text(encoding="utf-8")
-    numbers = {
-        "BLOCK": sizes.TRSM_BLOCK, "ROWS": _ROWS, "DEPTH": _DEPTH, "STAGES": _STAGES, "THREADS": _THREADS, "PADDING": _PADDING,
-        "SMALL": _SMALL,
-    }  # fmt: skip
-    defines = "".join(f"#define {name} {value}\n" for name, value in numbers.items())
-    return cp.RawModule(code=defines + code, options=("--std=c++17", *options))
+from ooc_chol.kernels.cuda.triangular_source import ROWS, SHARED_BYTES, THREADS, potrf_blocks, source
 
 
 @final
@@ -54,13 +24,14 @@ class TriangularKernels:
     Parameters
     ----------
     *options : str
-        More options of the compiler.
+        More options of the compiler, such as ``-DFP64_MMA=0`` for the code of older devices.
     """
 
     def __init__(self, *options: str) -> None:
-        compiled = module(*options)
+        # Compiled once per device, and kept on disk by CuPy.
+        compiled = cp.RawModule(code=source(), options=("--std=c++17", *options))
         self._functions: dict[str, Any] = {}
-        for name, nbytes in _SHARED_BYTES.items():
+        for name, nbytes in SHARED_BYTES.items():
             function = compiled.get_function(name)
             function.max_dynamic_shared_size_bytes = nbytes
             self._functions[name] = function
@@ -86,9 +57,8 @@ class TriangularKernels:
         first block and at most 64.
         """
         n = a_kk.shape[0]
-        blocks = 1 + min(_POTRF_BLOCKS - 1, -(-max(0, n - sizes.TRSM_BLOCK) // _ROWS))
         arguments = (a_kk.data.ptr, np.int32(n), workspace, workspace + sizes.potrf_inverses_bytes(), first_bad)
-        self._launch("potrf", stream, blocks, arguments)
+        self._launch("potrf", stream, potrf_blocks(n), arguments)
 
     def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile, inverses: int) -> None:
         """``A[i, k] = A[i, k] @ inv(L[k, k]).T``, block column by block column, each refined once.
@@ -105,7 +75,7 @@ class TriangularKernels:
             Device address of what :meth:`invert` made of ``l_kk``.
         """
         rows, n = a_ik.shape
-        self._launch("trsm", stream, -(-rows // _ROWS), (a_ik.data.ptr, np.int32(rows), np.int32(n), l_kk.data.ptr, inverses))
+        self._launch("trsm", stream, -(-rows // ROWS), (a_ik.data.ptr, np.int32(rows), np.int32(n), l_kk.data.ptr, inverses))
 
     def invert(self, stream: AbstractStream, l_kk: Tile, inverses: int) -> None:
         """Inverses of the diagonal blocks of ``L[k, k]``, order 64 each, one behind the other; the last may be padded."""
@@ -113,4 +83,4 @@ class TriangularKernels:
         self._launch("invert_blocks", stream, -(-n // sizes.TRSM_BLOCK), (l_kk.data.ptr, np.int32(n), inverses))
 
     def _launch(self, name: str, stream: AbstractStream, blocks: int, arguments: tuple[Any, ...]) -> None:
-        self._functions[name]((blocks,), (_THREADS,), arguments, shared_mem=_SHARED_BYTES[name], stream=cupy_stream(stream))
+        self._functions[name]((blocks,), (THREADS,), arguments, shared_mem=SHARED_BYTES[name], stream=cupy_stream(stream))

@@ -17,12 +17,14 @@ _PRODUCT_BYTES = 8 * (STAGES * (ROWS + sizes.TRSM_BLOCK) * (DEPTH + PADDING) + R
 _SQUARES_BYTES = 8 * 2 * sizes.TRSM_BLOCK * (sizes.TRSM_BLOCK + 1)
 #: Bytes of shared memory of each kernel.
 SHARED_BYTES = {"trsm": _PRODUCT_BYTES, "invert_blocks": _SQUARES_BYTES, "potrf": max(_PRODUCT_BYTES, _SQUARES_BYTES)}
+#: The kernels' files, each using those before it.
+FILES = ("strips.cu", "triangular.cu", "potrf.cu")
 #: Most thread blocks of POTRF, which wait for each other: two of them fit on a multiprocessor, and every GPU has room for them.
 POTRF_BLOCKS = 64
 
 
 def source() -> str:
-    """CUDA C of the kernels: their numbers as macros, then ``triangular.cu``."""
+    """CUDA C of the kernels: their numbers as macros, then the files, each of which uses those before it."""
     numbers = {
         "BLOCK": sizes.TRSM_BLOCK,
         "ROWS": ROWS,
@@ -32,8 +34,9 @@ def source() -> str:
         "PADDING": PADDING,
         "SMALL": SMALL,
     }
-    code = files("ooc_chol.kernels.cuda").joinpath("triangular.cu").read_text(encoding="utf-8")
-    return "".join(f"#define {name} {value}\n" for name, value in numbers.items()) + code
+    macros = "".join(f"#define {name} {value}\n" for name, value in numbers.items())
+    folder = files("ooc_chol.kernels.cuda")
+    return "\n".join([macros, *(folder.joinpath(name).read_text(encoding="utf-8") for name in FILES)])
 
 
 def potrf_blocks(n: int) -> int:

@@ -1,0 +1,49 @@
+"""Asynchronous copies between addresses, and what can be copied so."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import cupy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+_runtime = cp.cuda.runtime
+
+
+def has_adjacent_entries(view: NDArray[np.float64]) -> bool:
+    """Whether ``view`` is made of float64 rows, one above the other, of adjacent entries."""
+    if view.dtype != np.float64 or view.strides[1] != 8:
+        return False
+    return bool(view.shape[0] == 1 or view.strides[0] >= 8 * view.shape[1])
+
+
+def copy_rows(target: int, source: int, pitches: tuple[int, int], shape: tuple[int, int], kind: int, stream: Any) -> None:
+    """Enqueue the copy of ``shape[0]`` rows of ``shape[1]`` bytes between addresses, ``pitches`` bytes apart in each."""
+    rows, width = shape
+    if pitches == (width, width):
+        _runtime.memcpyAsync(target, source, rows * width, kind, stream.ptr)
+    else:
+        _runtime.memcpy2DAsync(target, pitches[0], source, pitches[1], width, rows, kind, stream.ptr)
+
+
+def planes(array: Any) -> range:
+    """Addresses of the matrices of an array of two or three dimensions."""
+    first, stride = array.data.ptr, array.strides[0]
+    return range(first, first + 1) if array.ndim == 2 else range(first, first + array.shape[0] * stride, stride)
+
+
+@cache
+def allow_peer(source: int, target: int) -> None:
+    """Let device ``target``, the current one, reach the memory of ``source`` where the hardware can."""
+    if source != target and _runtime.deviceCanAccessPeer(target, source):
+        try:
+            _runtime.deviceEnablePeerAccess(source)
+        except _runtime.CUDARuntimeError as error:
+            if error.status != _PEER_ALREADY_ENABLED:
+                raise
+
+
+#: cudaErrorPeerAccessAlreadyEnabled: another library was first.
+_PEER_ALREADY_ENABLED = 704

@@ -1,0 +1,61 @@
+"""What there is of CUDA devices, and what their figures are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy as cp
+from nvmath.bindings import cublas
+
+_runtime = cp.cuda.runtime
+
+
+def device_count() -> int:
+    """CUDA devices that the driver shows; 0 without a driver."""
+    try:
+        return int(_runtime.getDeviceCount())
+    except _runtime.CUDARuntimeError:
+        return 0
+
+
+def device_number(name: str) -> int:
+    """Number K of ``"cuda:K"``."""
+    return int(name.removeprefix("cuda:"))
+
+
+def memory_info(name: str) -> tuple[int, int]:
+    """Free and total bytes of a device; creates its context."""
+    with cp.cuda.Device(device_number(name)):
+        free, total = _runtime.memGetInfo()
+    return int(free), int(total)
+
+
+def model(name: str) -> str:
+    """Model name of a device, such as ``"NVIDIA H200"``."""
+    properties = _runtime.getDeviceProperties(device_number(name))
+    return str(properties["name"].decode())
+
+
+def nvml_handle(name: str) -> tuple[Any, Any]:
+    """NVML and its handle of a device; ``ImportError`` without nvidia-ml-py."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    return pynvml, pynvml.nvmlDeviceGetHandleByPciBusId(_runtime.deviceGetPCIBusId(device_number(name)))
+
+
+def link_and_driver(name: str) -> tuple[str, str]:
+    """Link and driver version as NVML tells them; without nvidia-ml-py the text says so."""
+    try:
+        nvml, handle = nvml_handle(name)
+    except ImportError:
+        return "link unknown (nvidia-ml-py is not installed)", ""
+    generation, width = nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle), nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)
+    return f"PCIe {generation} x{width}", f"driver {nvml.nvmlSystemGetDriverVersion()}"
+
+
+def library_versions() -> str:
+    """Versions of the libraries that the bits of a factor depend on."""
+    # By property, not by handle: a handle takes device memory, which may be short.
+    blas = ".".join(str(cublas.get_property(part)) for part in range(3))
+    return f"cuBLAS {blas}, CUDA runtime {_runtime.runtimeGetVersion()}"

@@ -1,0 +1,63 @@
+"""Host memory that GPUs reach at full rate: page-locked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import cupy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+_runtime = cp.cuda.runtime
+#: Threads that touch host memory before it is page-locked: page faults take most of the time.
+_TOUCHING_THREADS = 16
+
+
+@contextmanager
+def page_locked(fresh: Sequence[NDArray[Any]], filled: Sequence[NDArray[Any]]) -> Iterator[None]:
+    """Page-lock host memory for the time of a run, so that copies reach it at full rate and without blocking.
+
+    Parameters
+    ----------
+    fresh : sequence of array
+        Our own allocations, of which most pages were never touched; they are zeroed where they are touched.
+    filled : sequence of array
+        The user's arrays, of any strides; they are not written, not even with what they hold.
+
+    Notes
+    -----
+    About 0.025 s per GiB of memory that was touched before, and 0.35 s of one thread otherwise; hence fresh memory is touched by
+    several threads first. What is page-locked already is left as it is, and what the driver will not lock (a read-only file
+    mapping, say) is read through staging buffers.
+    """
+    locked: list[int] = []
+    try:
+        for memory in (*fresh, *filled):
+            if _runtime.pointerGetAttributes(memory.ctypes.data).type == _runtime.memoryTypeHost:
+                continue
+            if any(memory is own for own in fresh):
+                _touch(memory)
+            low, high = np.lib.array_utils.byte_bounds(memory)
+            try:
+                _runtime.hostRegister(int(low), int(high - low), _PORTABLE)
+            except _runtime.CUDARuntimeError:
+                continue
+            locked.append(int(low))
+        yield
+    finally:
+        for pointer in locked:
+            _runtime.hostUnregister(pointer)
+
+
+#: cudaHostRegisterPortable: page-locked for every device's context.
+_PORTABLE = 1
+
+
+def _touch(memory: NDArray[Any]) -> None:
+    """Write to every page of a contiguous allocation by several threads: page faults are what page-locking waits for."""
+    pages = memory.reshape(-1).view(np.uint8)[::4096]
+    with ThreadPoolExecutor(_TOUCHING_THREADS) as pool:
+        list(pool.map(lambda part: part.fill(0), np.array_split(pages, _TOUCHING_THREADS)))

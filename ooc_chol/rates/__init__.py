@@ -34,12 +34,12 @@ def rates_path() -> Path:
 
 
 def machine_identity(devices: str | Sequence[str] = "host:0") -> str:
-    """What the rates belong to: model, library and number of devices; of the host its cores and the threads on a tile."""
+    """What the rates belong to: model, library, kernels, number of devices; of the host its cores and the threads on a tile."""
     names = _names(devices)
     facts = device_facts(names)
     on_host = f" threads={host_threads(1)} cores={os.cpu_count()}" if facts.model == "host" else ""
     several = f" devices={len(names)}" if len(names) > 1 else ""
-    return f"{facts.model} {facts.library}{on_host}{several}"
+    return f"{facts.model} {facts.library}, {facts.trsm}, {facts.kernels}{on_host}{several}"
 
 
 def stored_rates(grid: TileGrid, source: str, store: str, devices: str | Sequence[str] = "host:0") -> Rates | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from dataclasses import fields, replace
@@ -62,6 +63,17 @@ def test_rates_belong_to_one_tile_size_and_one_machine(monkeypatch):
     assert stored_rates(TileGrid(320, 65), "array", "memory") is None
     monkeypatch.setattr(rates_module, "machine_identity", lambda *_: "another machine")
     assert stored_rates(GRID, "array", "memory") is None
+
+
+def test_rates_belong_to_the_kernels_with_which_they_were_measured(monkeypatch):
+    measure_rates(64)
+    facts = rates_module.device_facts(["host:0"])
+    for name in ("trsm", "kernels", "library"):
+        other = dataclasses.replace(facts, **{name: "another way"})
+        monkeypatch.setattr(rates_module, "device_facts", lambda *_, other=other: other)
+        assert stored_rates(GRID, "array", "memory") is None
+    monkeypatch.setattr(rates_module, "device_facts", lambda *_: facts)
+    assert stored_rates(GRID, "array", "memory") is not None
 
 
 def test_measuring_keeps_what_was_measured_before(monkeypatch):

@@ -182,21 +182,18 @@ def _with_wide_ends(request: _Request, best: Plan) -> Iterator[Plan]:
 
     In a wide panel all rows take their long sums at once, on all devices, and only what is left, inside the panel, is a chain.
     """
+    if _always_computes(best):
+        return
     nt = request.grid.nt
     for width in sorted({round(share * nt) for share in WIDE_ENDS}):
         start = nt - width
-        if _always_computes(best) or start < 1 or own_rows_need(start, width) > request.capacity:
+        if start < 1 or own_rows_need(start, width) > request.capacity:
             return
-        panels = [replaced for panel in best.panels if (replaced := _cut(panel, start)) is not None]
-        panels.append(Panel(start, width, 1))
+        before = [panel._replace(width=min(panel.width, start - panel.k0)) for panel in best.panels if panel.k0 < start]
+        panels = [*before, Panel(start, width, 1)]
         schedule = LeftLookingScheduler().schedule(request.grid, best.owners, panels)
         if _count_fetches(request, schedule, inf) is not None:
             yield _plan_of(request, best.owners, panels, schedule)
-
-
-def _cut(panel: Panel, end: int) -> Panel | None:
-    """The part of a panel in front of column ``end``; None if there is none."""
-    return panel._replace(width=min(panel.width, end - panel.k0)) if panel.k0 < end else None
 
 
 def _with_more_prefetch(request: _Request, best: Plan) -> Iterator[Plan]:

@@ -142,8 +142,8 @@ class ResidueScheduler:
             [[job for job in jobs if job.panel == number and job.row in rows] for jobs in self._jobs]
             for rows in (range(end, behind), range(behind, self._grid.nt))
         )
-        if len(self._devices) == 1:
-            return self._run_jobs([(0, job) for job in near[0] + rest[0]])
+        if len(self._devices) == 1:  # nobody else makes what is copied: the rows need no border between them
+            near, rest = [[]], [near[0] + rest[0]]
         for at, jobs in enumerate(near):
             self._run_jobs([(at, job) for job in jobs])
         for at, jobs in enumerate(rest):
@@ -152,20 +152,19 @@ class ResidueScheduler:
     def _pulls_ahead(self, device: DeviceStrips, end: int) -> list[Callable[[], object]]:
         """Copies of the next panel's strips from other devices, where ``device`` has room for that panel beside this one.
 
-        Their rows are final up to column ``end`` once the rows of the next panel are done. At that panel's start they would stand
-        in its way: copies of one device queue behind each other, also those on different streams.
+        Their rows are final up to column ``end`` once the rows of the next panel are done. At that panel's start the copies would
+        stand behind what its own rows hand to each other: those of one device seem to queue, whatever their stream.
         """
+        ahead: list[Callable[[], object]] = []
         if not self._pulls or device.next_panel is None:
-            return []
-        rows = range(device.next_panel.k0, device.next_panel.k0 + device.next_panel.width)
-        depths = [min(self._layout.chunk, end - first) for first in range(0, end, self._layout.chunk)]
-        return [
-            partial(self._ensure, device, strip, depth=depth, needed={strip}, copies=StreamKind.PEER)
-            for row in rows
-            if self._devices[self._owners[row]] is not device
-            for strip, depth in ((Strip(row, chunk), depth) for chunk, depth in enumerate(depths))
-            if self._devices[self._owners[row]].valid.get(strip, 0) >= depth
-        ]
+            return ahead
+        for row in range(device.next_panel.k0, device.next_panel.k0 + device.next_panel.width):
+            holder = self._devices[self._owners[row]]
+            for chunk, first in enumerate(range(0, end, self._layout.chunk)):
+                strip, depth = Strip(row, chunk), min(self._layout.chunk, end - first)
+                if holder is not device and holder.valid.get(strip, 0) >= depth:
+                    ahead.append(partial(self._ensure, device, strip, depth=depth, needed={strip}, copies=StreamKind.PEER))
+        return ahead
 
     def _scale_rows(self, device: DeviceStrips) -> None:
         """Exponents of all rows, from the diagonal tiles of A; a device needs those of all columns."""
@@ -204,8 +203,9 @@ class ResidueScheduler:
         The steps that ``ahead`` adds are spread evenly over the rows.
         """
         swept: _Swept | None = None
-        for add in () if jobs else ahead:
-            add()
+        if not jobs:
+            for add in ahead:
+                add()
         for at, (number, job) in enumerate(jobs):
             for add in ahead[at * len(ahead) // len(jobs) : (at + 1) * len(ahead) // len(jobs)]:
                 add()

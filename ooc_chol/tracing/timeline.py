@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ooc_chol.tracing.records import TraceRecord
 
 _STREAM_ORDER = ("copy-in", "compute", "finish", "finish-1", "finish-2", "convert", "exchange", "peer", "copy-out")
-#: Streams that run kernels: a device stands still when none of them does.
+#: Streams that run kernels, but for inversions of some 20 us on ``exchange``: a device stands still when none of them does.
 COMPUTING_STREAMS = ("compute", "finish", "finish-1", "finish-2", "convert")
 
 StreamKey: TypeAlias = tuple[str, str]

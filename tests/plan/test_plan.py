@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
@@ -348,3 +349,11 @@ def test_executed_flops_of_one_column_of_two_tiles_on_a_gpu():
     blocks = range(0, 1024, 64)  # updates by what is left of a block, and three products with blocks
     trsm = sum(2 * 1024 * 64 * (column + 3 * 64) for column in blocks)
     assert plan.flops_executed == 2 * (1024**3 // 3) + syrk + trsm
+
+
+def test_the_plan_in_the_document_on_residues_is_what_is_printed():
+    text = (Path(__file__).parents[2] / "docs/residues.md").read_text(encoding="utf-8")
+    shown = re.search(r"```\n(Plan: .*?)```", text, re.DOTALL)[1].splitlines()
+    options = FactorOptions(None, "cuda:0", "32 GiB", fp64="residue")
+    page = str(make_plan(Problem(131072, 8, "array"), options, lambda grid: None)).splitlines()
+    assert shown == page[: len(shown)] and len(shown) == 3

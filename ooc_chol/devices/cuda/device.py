@@ -53,7 +53,7 @@ class BindsWorkspace(Protocol):
         """Take the workspace at a device address."""
 
     def close(self) -> None:
-        """Destroy the handles."""
+        """Destroy the handle."""
 
 
 class BindsBlas(Protocol):
@@ -217,7 +217,7 @@ class CudaDevice(AbstractDevice):
             copy_rows(to_plane, from_plane, pitches, shape, _runtime.memcpyDefault, cupy_stream)
 
     def notify(self, event: AbstractEvent, callback: Callback) -> None:
-        """Call back from a watcher thread that sleeps on the event."""
+        """Call back from a watcher thread, once ``event`` and all that its stream holds by now is complete."""
         if not isinstance(event, DeviceEvent):
             raise TypeError(f"{type(event).__name__} is not an event of a CUDA device")
         with self.current():

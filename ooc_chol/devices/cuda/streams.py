@@ -31,7 +31,7 @@ class StreamOwner(Protocol):
 
 
 class DeviceEvent(AbstractEvent):
-    """A point in a CUDA stream, timed."""
+    """A point in a CUDA stream; timed, but for those that a watcher sleeps on."""
 
     __slots__ = ("_owner", "event", "stream")
 
@@ -60,7 +60,7 @@ class CudaStream(AbstractStream):
 
     Parameters
     ----------
-    owner : CudaDevice
+    owner : StreamOwner
         Its device.
     name : str
         Name for traces.

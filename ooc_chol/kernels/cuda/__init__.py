@@ -4,8 +4,8 @@ from __future__ import annotations
 
 #: Order of the diagonal blocks that TRSM inverts.
 TRSM_BLOCK = 64
-#: Diagonal tiles whose inverted blocks are kept, tile k in place k mod 24: more than the columns of a wide panel, of which each
-#: row uses all in turn.
+#: Diagonal tiles whose inverted blocks are kept, tile k in place k mod 24: as many as panels have columns, of which each row uses
+#: all in turn. In a panel with more, those of a tile are made again for each use.
 INVERSES_KEPT = 24
 #: Lengths of the products' segments of K from the first column of the matrix on. cuBLAS sums a segment from zero in one
 #: accumulator and subtracts it at the end, so that its rounding errors are those of the partial sum; for smooth covariances that

@@ -134,7 +134,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         """
         products = self._products
         if products is None:
-            raise RuntimeError("a product was enqueued before cuBLAS handles were bound")
+            raise RuntimeError("a product was enqueued before cuBLAS was bound")
         planes, rows, inner = left.shape
         target, above, beside = Planes.of(accumulator), Planes.of(left), Planes.of(right)
         if not lower:

@@ -35,6 +35,21 @@ __device__ __forceinline__ double* shared_memory()
 // Entries of a strip that one thread holds: [sixteen rows][eight columns][row, row, row + 8, row + 8 at two adjacent columns].
 typedef double Fragment[WARP_ROWS / 16][WARP_COLUMNS / 8][4];
 
+// Apply `action(m, n, i)` to the indices of a fragment.
+template <typename Action> __device__ __forceinline__ void for_each_index(Action action)
+{
+#pragma unroll
+    for (int m = 0; m < WARP_ROWS / 16; ++m) {
+#pragma unroll
+        for (int n = 0; n < WARP_COLUMNS / 8; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                action(m, n, i);
+            }
+        }
+    }
+}
+
 struct Place {
     int row, column; // of the thread's first entry in the strip
     int inner;       // of its first entry along K
@@ -214,17 +229,10 @@ __device__ __forceinline__ void accumulate(
             }
         }
         if (stage % (BLOCK / DEPTH) == BLOCK / DEPTH - 1 || stage == count - 1) {
-#pragma unroll
-            for (int m = 0; m < WARP_ROWS / 16; ++m) {
-#pragma unroll
-                for (int n = 0; n < WARP_COLUMNS / 8; ++n) {
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-                        sums[m][n][i] += part[m][n][i];
-                        part[m][n][i] = 0.0;
-                    }
-                }
-            }
+            for_each_index([&](int m, int n, int i) {
+                sums[m][n][i] += part[m][n][i];
+                part[m][n][i] = 0.0;
+            });
         }
     }
     __syncthreads();
@@ -234,16 +242,9 @@ __device__ __forceinline__ void accumulate(
 template <typename Action> __device__ __forceinline__ void for_each(Fragment& values, Action action)
 {
     const Place place = place_of_thread();
-#pragma unroll
-    for (int m = 0; m < WARP_ROWS / 16; ++m) {
-#pragma unroll
-        for (int n = 0; n < WARP_COLUMNS / 8; ++n) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                action(values[m][n][i], place.row + 16 * m + 8 * (i / 2), place.column + 8 * n + i % 2);
-            }
-        }
-    }
+    for_each_index([&](int m, int n, int i) {
+        action(values[m][n][i], place.row + 16 * m + 8 * (i / 2), place.column + 8 * n + i % 2);
+    });
 }
 
 // The strip's entries of this thread, from its block in global memory; what lies outside is zero. By way of the L2 cache, as other

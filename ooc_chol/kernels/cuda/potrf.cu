@@ -1,17 +1,19 @@
 // POTRF in one launch; strips.cu and triangular.cu stand in front of this text.
 
 // L L.T = A for the diagonal block of order SMALL at a, by the first warp, a row by each of its first threads. first_bad becomes the
-// least of itself and, one-based from first on, the place of a pivot that is not a positive finite number.
+// least of itself and, one-based from first on, the place of a pivot that is not a positive finite number. What is subtracted is
+// summed from zero, here and below: starting from A, each of the products would round at the size of A.
 __device__ __forceinline__ void factor_small(double* a, int first, int* first_bad)
 {
     const int row = threadIdx.x % SMALL;
-    double values[SMALL];
+    double values[SMALL], sums[SMALL] = {};
 #pragma unroll
     for (int c = 0; c < SMALL; ++c) {
         values[c] = a[row * SQUARE_STRIDE + c]; // above the diagonal without meaning, and without use
     }
 #pragma unroll
     for (int j = 0; j < SMALL; ++j) {
+        values[j] -= sums[j];
         const double pivot = __shfl_sync(0xFFFFFFFFu, values[j], j);
         if (threadIdx.x == 0 && !(pivot > 0.0 && pivot < 1.0 / 0.0)) {
             atomicMin(first_bad, first + j + 1);
@@ -20,7 +22,7 @@ __device__ __forceinline__ void factor_small(double* a, int first, int* first_ba
         values[j] = row == j ? root : values[j] / root;
 #pragma unroll
         for (int c = j + 1; c < SMALL; ++c) {
-            values[c] = __fma_rn(-values[j], __shfl_sync(0xFFFFFFFFu, values[j], c), values[c]);
+            sums[c] = __fma_rn(values[j], __shfl_sync(0xFFFFFFFFu, values[j], c), sums[c]);
         }
     }
     if (threadIdx.x < SMALL) {
@@ -48,24 +50,24 @@ __device__ __forceinline__ void factor(double* a, int first, int* first_bad)
             double x[SMALL];
 #pragma unroll
             for (int j = 0; j < SMALL; ++j) {
-                double sum = a_ij[j];
+                double sum = 0.0;
 #pragma unroll
                 for (int c = 0; c < j; ++c) {
-                    sum = __fma_rn(-a_jj[j * SQUARE_STRIDE + c], x[c], sum);
+                    sum = __fma_rn(a_jj[j * SQUARE_STRIDE + c], x[c], sum);
                 }
-                x[j] = sum / a_jj[j * (SQUARE_STRIDE + 1)];
+                x[j] = (a_ij[j] - sum) / a_jj[j * (SQUARE_STRIDE + 1)];
                 a_ij[j] = x[j];
             }
         }
         __syncthreads();
         for (int at = threadIdx.x; at < below * below; at += THREADS) { // also above the diagonal, which has no meaning
             const int row = SMALL + at / below, column = SMALL + at % below;
-            double sum = a_jj[row * SQUARE_STRIDE + column];
+            double sum = 0.0;
 #pragma unroll
             for (int k = 0; k < SMALL; ++k) {
-                sum = __fma_rn(-a_jj[row * SQUARE_STRIDE + k], a_jj[column * SQUARE_STRIDE + k], sum);
+                sum = __fma_rn(a_jj[row * SQUARE_STRIDE + k], a_jj[column * SQUARE_STRIDE + k], sum);
             }
-            a_jj[row * SQUARE_STRIDE + column] = sum;
+            a_jj[row * SQUARE_STRIDE + column] -= sum;
         }
         __syncthreads();
     }

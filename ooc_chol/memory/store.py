@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from ooc_chol.errors import TierError
 from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
 from ooc_chol.memory.store_base import AbstractStore, check_tile, closed_error
-from ooc_chol.memory.store_file import FileHeader, preallocate, read_fully, read_header, tile_bytes, write_error, write_fully
+from ooc_chol.memory.store_file import FileHeader, read_header
+from ooc_chol.memory.store_io import preallocate, read_fully, tile_bytes, write_error, write_fully
 from ooc_chol.tiling import TileGrid
 
 __all__ = ["AbstractStore", "FileStore", "MemoryStore", "OverwriteStore"]

@@ -1,4 +1,4 @@
-"""The file that holds L: where its tiles lie, what its header says, and positional reads and writes that are whole or an error.
+"""The file that holds L: where its tiles lie, and what its header says.
 
 Layout: ``MAGIC``, length of the JSON text (little-endian u64), its CRC-32 (u32), the JSON text in UTF-8, zeros up to
 ``data_offset``, then the tiles of the lower triangle row by row, each row-major and at a multiple of 4096 bytes. Later versions
@@ -7,7 +7,6 @@ may add fields to the JSON text: readers ignore fields that they do not know, an
 
 from __future__ import annotations
 
-import errno
 import importlib.metadata
 import json
 import os
@@ -18,11 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ooc_chol.errors import TierError
 from ooc_chol.formats import FP64
+from ooc_chol.memory.store_io import read_fully
 from ooc_chol.tiling import TileGrid
 
 #: First bytes of every file of ours.
@@ -39,7 +36,6 @@ TILE_ALIGNMENT = 4096
 HEADER_RESERVE = 65536
 
 _PREFIX = struct.Struct("<8sQI")
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def aligned(nbytes: int) -> int:
@@ -263,96 +259,3 @@ def _header_of(fields: dict[str, Any], path: str) -> FileHeader:
             f"{path}: its data_offset {fields['data_offset']} is no positive multiple of {TILE_ALIGNMENT}; factor again"
         )
     return header
-
-
-def tile_bytes(tile: NDArray[np.float64]) -> memoryview:
-    """The bytes of a row-major contiguous tile, without a copy."""
-    return tile.data.cast("B")
-
-
-def read_fully(descriptor: int, buffer: memoryview, offset: int, path: str) -> None:
-    """Fill ``buffer`` with the bytes of the file from ``offset`` on, however many reads that takes.
-
-    Raises
-    ------
-    TierError
-        The device fails, or the file ends too early.
-    """
-    done = 0
-    while done < len(buffer):
-        try:
-            count = os.preadv(descriptor, [buffer[done:]], offset + done)
-        except OSError as error:
-            raise TierError(
-                f"{path}: cannot read {len(buffer)} bytes at offset {offset}: {error.strerror}; check the disk"
-            ) from error
-        if count == 0:
-            raise TierError(
-                f"{path}: ends at byte {offset + done}, expected {offset + len(buffer)}; the file was cut while in use"
-            )
-        done += count
-
-
-def write_fully(descriptor: int, buffer: memoryview | bytes, offset: int, path: str) -> None:
-    """Write all of ``buffer`` at ``offset``, however many writes that takes.
-
-    Raises
-    ------
-    TierError
-        The disk is full or fails.
-    """
-    view = memoryview(buffer)
-    done = 0
-    while done < len(view):
-        try:
-            count = os.pwrite(descriptor, view[done:], offset + done)
-        except OSError as error:
-            raise write_error(path, f"{len(view)} bytes at offset {offset}", error) from error
-        if count == 0:
-            raise TierError(f"{path}: the system writes none of {len(view)} bytes at offset {offset}; check the disk")
-        done += count
-
-
-def preallocate(descriptor: int, nbytes: int, path: str) -> None:
-    """Reserve ``nbytes`` on the disk, so that a full disk is met now and not in the last hour.
-
-    Raises
-    ------
-    TierError
-        The disk has less room than that.
-
-    Notes
-    -----
-    Where the file system cannot reserve, the file only gets its size, and a full disk shows at a later write.
-    """
-    try:
-        status = os.fstatvfs(descriptor)
-        if status.f_blocks and nbytes > status.f_bavail * status.f_frsize:
-            # Some file systems would fill the disk to its last byte before they give up.
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        _reserve(descriptor, nbytes)
-    except OSError as error:
-        raise write_error(path, f"the {nbytes} bytes of the factor", error) from error
-
-
-def _reserve(descriptor: int, nbytes: int) -> None:
-    """Give an empty file its size, and its blocks where the file system can."""
-    if hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(descriptor, 0, nbytes)
-            return
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                raise
-    os.ftruncate(descriptor, nbytes)
-
-
-def write_error(path: str, what: str, error: OSError) -> TierError:
-    """The TierError for a failed write of ``what`` to ``path``, with the bytes that the disk has left."""
-    if error.errno not in _NO_ROOM:
-        return TierError(f"{path}: cannot write {what}: {error.strerror}; check the disk and the permissions")
-    status = os.statvfs(os.path.dirname(path) or ".")
-    free = status.f_bavail * status.f_frsize
-    return TierError(
-        f"{path}: no room for {what}, {free} bytes are free ({error.strerror}); free some, or name a path on a larger disk"
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class OocCholError(Exception):
@@ -78,6 +79,43 @@ class BudgetError(OocCholError, MemoryError):
 
     def __reduce__(self) -> tuple[type, tuple[str, int, int, str]]:
         return type(self), (self.what, self.needed_bytes, self.budget_bytes, self.advice)
+
+
+class RefinementError(OocCholError):
+    """Refining a solution with A did not reach FP64's accuracy: the factor is too far from A's.
+
+    Parameters
+    ----------
+    column : int
+        Right-hand side that failed; of several, the one that is left worst.
+    backward_error, bound : float
+        The smallest backward error that it reached, and the largest that passes.
+    iterations : int
+        Iterations that it took.
+    reason : str
+        Why it went no further, such as ``"most_iterations=100 is used up"``.
+    x : (n, m) array
+        The best solutions found, of all right-hand sides.
+    """
+
+    def __init__(
+        self, column: int, backward_error: float, bound: float, iterations: int, reason: str, x: NDArray[np.float64]
+    ) -> None:
+        self.column = column
+        self.backward_error = backward_error
+        self.bound = bound
+        self.iterations = iterations
+        self.reason = reason
+        self.x = x
+        super().__init__(
+            f"right-hand side {column} was refined to a backward error of {backward_error:.2g} in {iterations} iterations, but "
+            f"FP64 reaches {bound:.2g}: {reason}; factor A again with a smaller precision_threshold, or in FP64 "
+            "(precision_threshold=None), and check that A is the matrix that was factored; the best solutions are in the "
+            "error's attribute x"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[int, float, float, int, str, NDArray[np.float64]]]:
+        return type(self), (self.column, self.backward_error, self.bound, self.iterations, self.reason, self.x)
 
 
 class ScheduleError(OocCholError):

@@ -142,3 +142,24 @@ def solve_bound(n: int, a_norm: float, x_norm: float, dtype: DTypeLike = np.floa
     ``|L| |L|.T`` may exceed that of A by up to n, which no test matrix comes near; 4 is 3n + 1 rounded up.
     """
     return SOLVE_C * n * unit_roundoff(dtype) * a_norm * x_norm
+
+
+#: Bound on the backward error of a refined solution, in units of ``sqrt(n) u``: roundings of a residual add up so (section 2.8).
+REFINED_C = 4.0
+
+#: How much larger than LAPACK's, or than ``u``, the backward error of a refined solution may be: refinement aims at ``u / 2``.
+REFINED_RATIO = 2.0
+
+
+def refined_bound(n: int, lapack_error: ArrayLike = 0.0) -> NDArray[np.floating]:
+    """Bound on the normwise backward error of a refined solution: twice LAPACK's (or ``u``), and at most ``4 sqrt(n) u``.
+
+    Parameters
+    ----------
+    n : int
+        Order of the matrix.
+    lapack_error : float or array
+        Backward errors of LAPACK's solve on the same problem.
+    """
+    u = unit_roundoff(np.float64)
+    return np.minimum(REFINED_RATIO * np.maximum(lapack_error, u), REFINED_C * np.sqrt(n) * u)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 from types import TracebackType
@@ -16,6 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from ooc_chol.errors import TierError
 from ooc_chol.factor.residual import ResidualSample, sample_residual, source_blocks
 from ooc_chol.factor.solves import backward_solve, forward_solve, multiply, right_hand_side, stream_tiles
+from ooc_chol.formats import FORMATS, FP64
 from ooc_chol.memory.sources import AbstractSource, as_source
 from ooc_chol.memory.store import AbstractStore, FileStore
 from ooc_chol.tiling import TileGrid, TileIndex
@@ -55,6 +57,8 @@ class CholeskyFactor:
         self.trace = trace
         #: As it comes back from a file: lists for tuples, strings for keys.
         self.arithmetic_key: dict[str, Any] = json.loads(json.dumps(dict(arithmetic_key), allow_nan=False))
+        #: Number of tiles of each format that L has, by name, the widest first.
+        self.formats: dict[str, int] = _tiles_by_format(store)
         self._store: AbstractStore | None = store
         self._diagonal: NDArray[np.float64] | None = None
 
@@ -75,7 +79,7 @@ class CholeskyFactor:
 
     @property
     def dtype(self) -> np.dtype[np.float64]:
-        """Type of the entries and of all results."""
+        """Type of all results, whatever the formats in which tiles are stored."""
         return np.dtype(np.float64)
 
     def solve(self, b: ArrayLike) -> NDArray[np.float64]:
@@ -323,10 +327,10 @@ class CholeskyFactor:
 
         Notes
         -----
-        Tile by tile through two tiles of memory, from any store.
+        Tile by tile through two tiles of memory, from any store. Every tile keeps its format.
         """
         store = self._opened()
-        target = FileStore.create(path, self.grid, self.arithmetic_key)
+        target = FileStore.create(path, self.grid, self.arithmetic_key, store.formats)
         try:
             with closing(stream_tiles(store, list(self.grid.tiles()))) as tiles:
                 for index, l_ij in tiles:
@@ -351,12 +355,21 @@ class CholeskyFactor:
 
     def __repr__(self) -> str:
         where = "closed" if self._store is None else f"store={self._store.name!r}"
-        return f"CholeskyFactor(n={self.n}, tile_size={self.tile_size}, {where})"
+        mixed = "" if list(self.formats) == [FP64.name] else f", formats={self.formats}"
+        return f"CholeskyFactor(n={self.n}, tile_size={self.tile_size}, {where}{mixed})"
 
     def _opened(self) -> AbstractStore:
         if self._store is None:
             raise TierError("this factor is closed; use it before its with block ends, or save it and load the file")
         return self._store
+
+
+def _tiles_by_format(store: AbstractStore) -> dict[str, int]:
+    """Number of tiles of each format in use."""
+    if store.formats is None:
+        return {FP64.name: store.grid.n_tiles}
+    counts = Counter(fmt.name for fmt in store.formats)
+    return {name: counts[name] for name in FORMATS if counts[name]}
 
 
 def load(path: str | os.PathLike[str]) -> CholeskyFactor:

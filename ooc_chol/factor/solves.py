@@ -1,7 +1,7 @@
 """Triangular sweeps over a stored factor: every tile passes through memory once, the next one read while this one computes.
 
 All functions take right-hand sides as ``(n, m)`` row-major arrays and hold, beside them, one tile row of ``m`` columns and, when
-the store has no tiles in memory, two tiles.
+the store does not have all tiles in memory as float64, two tiles.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def stream_tiles(
     Yields
     ------
     TileIndex, (mb, nb) array
-        The tile, row-major. From a memory store it is the stored tile itself: never write into it.
+        The tile, row-major, in float64. From a memory store it may be the stored tile itself: never write into it.
 
     Raises
     ------
@@ -87,22 +87,25 @@ def stream_tiles(
     -----
     Close the generator (``contextlib.closing``): that ends its thread even when the loop over it fails.
     """
-    if store.view(order[0]) is None:
+    if store.formats is not None or store.view(order[0]) is None:
         yield from _read_ahead(store, order)
         return
     for index in order:
         tile = store.view(index)
-        assert tile is not None  # a store has all its tiles in memory, or none
+        assert tile is not None  # a store has all its FP64 tiles in memory, or none
         yield index, tile
 
 
 def _read_ahead(store: AbstractStore, order: Sequence[TileIndex]) -> Generator[tuple[TileIndex, NDArray[np.float64]], None, None]:
-    """Read each tile in a second thread while the one before it is in use."""
+    """Read each tile that is not in memory as float64 in a second thread, while the one before it is in use."""
     largest = max(store.grid.entries(*index) for index in order)
     buffers = [np.empty(largest), np.empty(largest)]
 
     def read(position: int) -> NDArray[np.float64]:
         index = order[position]
+        view = store.view(index)
+        if view is not None:
+            return view
         tile = buffers[position % 2][: store.grid.entries(*index)].reshape(store.grid.shape(*index))
         store.read(index, tile)
         return tile

@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, final
@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
+from ooc_chol.formats import Floats, PrecisionFormat, decode, encode
 from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
-from ooc_chol.memory.store_base import AbstractStore, check_tile, closed_error
+from ooc_chol.memory.store_base import AbstractStore, check_stored, check_tile, closed_error
 from ooc_chol.memory.store_file import FileHeader, read_header
 from ooc_chol.memory.store_io import preallocate, read_fully, tile_bytes, write_error, write_fully
+from ooc_chol.memory.store_layout import TileLayout
 from ooc_chol.tiling import TileGrid
 
 __all__ = ["AbstractStore", "FileStore", "MemoryStore", "OverwriteStore"]
@@ -54,11 +56,16 @@ class FileStore(AbstractStore):
         self.path = path
         self.header = header
         self.grid = header.grid
-        self.layout = header.layout
         self._descriptor: int | None = descriptor
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], grid: TileGrid, arithmetic_key: Mapping[str, Any] | None = None) -> FileStore:
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        grid: TileGrid,
+        arithmetic_key: Mapping[str, Any] | None = None,
+        formats: Sequence[PrecisionFormat] | None = None,
+    ) -> FileStore:
         """Create ``path + ".partial"`` at its full size, for writing; :meth:`complete` gives it its name.
 
         Parameters
@@ -69,6 +76,8 @@ class FileStore(AbstractStore):
             Tiles of L.
         arithmetic_key : mapping, optional
             Everything that the bits of L depend on, as a JSON object.
+        formats : sequence of PrecisionFormat, optional
+            Format of every tile in packed order; all are FP64 without it.
 
         Raises
         ------
@@ -76,9 +85,11 @@ class FileStore(AbstractStore):
             The file cannot be created, the disk has too little room, ``path`` is no ordinary file, or another run is writing it.
         TypeError
             ``arithmetic_key`` holds something that JSON cannot hold.
+        ValueError
+            As well; or there is not one format for each tile.
         """
         final_path = os.path.realpath(path)
-        header = FileHeader(grid, arithmetic_key or {})
+        header = FileHeader(grid, arithmetic_key or {}, formats=None if formats is None else tuple(formats))
         first_bytes = header.encode()
         if os.path.exists(final_path) and not os.path.isfile(final_path):
             raise TierError(f"{final_path}: exists and is no ordinary file; give the name of a file to create or replace")
@@ -122,27 +133,93 @@ class FileStore(AbstractStore):
         """Size of the file, header included."""
         return self.layout.end
 
+    @property
+    def layout(self) -> TileLayout:
+        """Where the tiles lie in the file."""
+        return self.header.layout
+
+    @property
+    def formats(self) -> tuple[PrecisionFormat, ...] | None:
+        """Format of every tile in packed order, as it is now; None when all are FP64."""
+        return self.layout.present_formats
+
     def view(self, index: tuple[int, int]) -> None:
         """None: tiles of a file must be read."""
         return None
 
-    def read(self, index: tuple[int, int], out: NDArray[np.float64]) -> None:
+    def stored(self, index: tuple[int, int]) -> None:
+        """None, as :meth:`view`."""
+        return None
+
+    def read(self, index: tuple[int, int], out: Floats) -> None:
         """Fill ``out`` with tile ``index``."""
         self.read_rows(index, range(self.grid.size(index[0])), out)
 
-    def read_rows(self, index: tuple[int, int], rows: range, out: NDArray[np.float64]) -> None:
-        """Fill ``out`` with rows ``rows`` of tile ``index``, which are contiguous in the file."""
-        columns = self.grid.size(index[1])
-        check_tile(out, (len(rows), columns))
-        offset = self.layout.offset(*index) + rows.start * columns * out.itemsize
-        read_fully(self._open_descriptor(), tile_bytes(out), offset, self._current_path())
+    def read_rows(self, index: tuple[int, int], rows: range, out: Floats) -> None:
+        """Fill ``out`` with rows ``rows`` of tile ``index``, which are contiguous in the file.
 
-    def write(self, index: tuple[int, int], data: NDArray[np.float64]) -> None:
-        """Write ``data`` as tile ``index``."""
-        check_tile(data, self.grid.shape(*index))
+        Notes
+        -----
+        Entries that are stored in another type than ``out``'s pass through as many bytes of memory as they have in the file.
+        """
+        fmt, columns = self.format_of(index), self.grid.size(index[1])
+        check_tile(out, (len(rows), columns), fmt)
+        first = self.layout.offset(*index) + rows.start * columns * fmt.itemsize
+        if out.dtype == fmt.dtype:
+            self._read_at(first, tile_bytes(out))
+            return
+        # These rows and the exponent of their tile are a stored tile themselves.
+        stored = np.empty(fmt.stored_bytes(out.size), dtype=np.uint8)
+        self._read_at(first, stored[: out.size * fmt.itemsize].data)
+        if fmt.top is not None:
+            exponent = self.layout.offset(*index) + fmt.scale_offset(self.grid.entries(*index))
+            self._read_at(exponent, stored[fmt.scale_offset(out.size) :].data)
+        decode(stored, fmt, slice(0, out.size), out)
+
+    def write(self, index: tuple[int, int], data: Floats) -> None:
+        """Write ``data`` as tile ``index``, rounded to its format."""
+        fmt = self.format_of(index)
+        check_tile(data, self.grid.shape(*index), fmt)
+        if data.dtype == fmt.dtype:
+            self._write_tile(index, tile_bytes(data))
+            return
+        stored = np.zeros(fmt.stored_bytes(data.size), dtype=np.uint8)
+        encode(data, fmt, stored)
+        self._write_tile(index, stored.data)
+
+    def read_stored(self, index: tuple[int, int], out: NDArray[np.uint8]) -> None:
+        """Fill ``out`` with the stored bytes of tile ``index``."""
+        check_stored(out, self.layout.nbytes(*index))
+        self._read_at(self.layout.offset(*index), out.data)
+
+    def write_stored(self, index: tuple[int, int], data: NDArray[np.uint8]) -> None:
+        """Write ``data`` as the stored bytes of tile ``index``."""
+        check_stored(data, self.layout.nbytes(*index))
+        self._write_tile(index, data.data)
+
+    def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
+        """Store these tiles in FP64 from now on, behind the end of the file.
+
+        Raises
+        ------
+        TierError
+            The disk has too little room, or the factor is complete; nothing has changed.
+        """
+        if self.header.complete:
+            raise TierError(f"{self.path}: tiles cannot be widened, the factor in this file is complete")
+        header = replace(self.header, widened=self.layout.with_wider(tiles).widened)
+        added = header.layout.end - self.layout.end
+        if added:
+            preallocate(self._open_descriptor(), added, self.partial_path, start=self.layout.end)
+        self.header = header
+
+    def _read_at(self, offset: int, buffer: memoryview) -> None:
+        read_fully(self._open_descriptor(), buffer, offset, self._current_path())
+
+    def _write_tile(self, index: tuple[int, int], buffer: memoryview) -> None:
         if self.header.complete:
             raise TierError(f"{self.path}: tile {tuple(index)} cannot be written, the factor in this file is complete")
-        write_fully(self._open_descriptor(), tile_bytes(data), self.layout.offset(*index), self.partial_path)
+        write_fully(self._open_descriptor(), buffer, self.layout.offset(*index), self.partial_path)
 
     def complete(self) -> None:
         """Flush the tiles, then mark the header complete, then give the file its name; a second call does nothing.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import BudgetError
-from ooc_chol.memory.store_base import AbstractStore, check_tile, closed_error
-from ooc_chol.memory.store_file import TILE_ALIGNMENT, TileLayout
+from ooc_chol.formats import FP64, Floats, PrecisionFormat, decode, encode
+from ooc_chol.memory.store_base import AbstractStore, check_stored, check_tile, closed_error
+from ooc_chol.memory.store_layout import TILE_ALIGNMENT, TileLayout
 from ooc_chol.tiling import TileGrid
 
 #: Order of the sub-blocks of a diagonal tile that are copied through a mask; all others are copied whole.
@@ -26,32 +28,55 @@ class MemoryStore(AbstractStore):
     ----------
     grid : TileGrid
         Tiles of L.
+    formats : sequence of PrecisionFormat, optional
+        Format of every tile in packed order; all are FP64 without it.
 
     Raises
     ------
     BudgetError
         The system does not grant that much memory.
+    ValueError
+        There is not one format for each tile.
 
     Notes
     -----
-    ``TileLayout(grid).end`` bytes. Pages that were never written hold no memory.
+    ``TileLayout(grid, formats=formats).end`` bytes. Pages that were never written hold no memory. Widened tiles get memory of
+    their own: the first allocation never moves, since a device may have page-locked it.
     """
 
     name = "memory"
     ordered_by_events = True
 
-    def __init__(self, grid: TileGrid) -> None:
+    def __init__(self, grid: TileGrid, formats: Sequence[PrecisionFormat] | None = None) -> None:
         self.grid = grid
-        self.layout = TileLayout(grid)
+        self.layout = TileLayout(grid, formats=None if formats is None else tuple(formats))
         self._bytes: NDArray[np.uint8] | None = _allocate_aligned(self.layout.end)
+        #: Widened tiles, outside the first allocation.
+        self._widened: dict[tuple[int, int], NDArray[np.uint8]] = {}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the allocation that hold tiles."""
+        """Bytes of the allocations that hold tiles."""
         return self.layout.end
 
-    def view(self, index: tuple[int, int]) -> NDArray[np.float64]:
-        """Tile ``index`` in place, row-major; writing into it changes L.
+    @property
+    def formats(self) -> tuple[PrecisionFormat, ...] | None:
+        """Format of every tile in packed order, as it is now; None when all are FP64."""
+        return self.layout.present_formats
+
+    def view(self, index: tuple[int, int]) -> NDArray[np.float64] | None:
+        """FP64 tile ``index`` in place, row-major; writing into it changes L. None for a tile of another format.
+
+        Raises
+        ------
+        TierError
+            The store is closed.
+        """
+        raw = self.stored(index)
+        return raw.view(np.float64).reshape(self.grid.shape(*index)) if self.format_of(index) == FP64 else None
+
+    def stored(self, index: tuple[int, int]) -> NDArray[np.uint8]:
+        """The bytes of tile ``index`` in its format, in place; writing into them changes L.
 
         Raises
         ------
@@ -60,28 +85,70 @@ class MemoryStore(AbstractStore):
         """
         if self._bytes is None:
             raise closed_error(self.name)
+        widened = self._widened.get((index[0], index[1]))
+        if widened is not None:
+            return widened
         start = self.layout.offset(*index)
-        raw = self._bytes[start : start + self.layout.nbytes(*index)]
-        return raw.view(np.float64).reshape(self.grid.shape(*index))
+        return self._bytes[start : start + self.layout.nbytes(*index)]
 
     def host_memory(self) -> NDArray[np.uint8] | None:
-        """All tiles and the unused bytes between them, as whole pages; None once the store is closed."""
+        """All tiles but widened ones and the unused bytes between them, as whole pages; None once the store is closed."""
         return self._bytes
 
-    def read(self, index: tuple[int, int], out: NDArray[np.float64]) -> None:
+    def read(self, index: tuple[int, int], out: Floats) -> None:
         """Copy tile ``index`` into ``out``."""
-        check_tile(out, self.grid.shape(*index))
-        np.copyto(out, self.view(index))
+        self.read_rows(index, range(self.grid.size(index[0])), out)
 
-    def read_rows(self, index: tuple[int, int], rows: range, out: NDArray[np.float64]) -> None:
+    def read_rows(self, index: tuple[int, int], rows: range, out: Floats) -> None:
         """Copy rows ``rows`` of tile ``index`` into ``out``."""
-        check_tile(out, (len(rows), self.grid.size(index[1])))
-        np.copyto(out, self.view(index)[rows.start : rows.stop])
+        fmt, columns = self.format_of(index), self.grid.size(index[1])
+        check_tile(out, (len(rows), columns), fmt)
+        tile = self.view(index)
+        if tile is not None:
+            np.copyto(out, tile[rows.start : rows.stop])
+        else:
+            decode(self.stored(index), fmt, slice(rows.start * columns, rows.stop * columns), out)
 
-    def write(self, index: tuple[int, int], data: NDArray[np.float64]) -> None:
-        """Copy ``data`` into tile ``index``."""
-        check_tile(data, self.grid.shape(*index))
-        np.copyto(self.view(index), data)
+    def write(self, index: tuple[int, int], data: Floats) -> None:
+        """Copy ``data`` into tile ``index``, rounded to its format."""
+        fmt = self.format_of(index)
+        check_tile(data, self.grid.shape(*index), fmt)
+        tile = self.view(index)
+        if tile is not None:
+            np.copyto(tile, data)
+        else:
+            encode(data, fmt, self.stored(index))
+
+    def read_stored(self, index: tuple[int, int], out: NDArray[np.uint8]) -> None:
+        """Copy the stored bytes of tile ``index`` into ``out``."""
+        stored = self.stored(index)
+        check_stored(out, len(stored))
+        np.copyto(out, stored)
+
+    def write_stored(self, index: tuple[int, int], data: NDArray[np.uint8]) -> None:
+        """Copy ``data`` over the stored bytes of tile ``index``."""
+        stored = self.stored(index)
+        check_stored(data, len(stored))
+        np.copyto(stored, data)
+
+    def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
+        """Store these tiles in FP64 from now on, in one more allocation.
+
+        Raises
+        ------
+        BudgetError
+            The system does not grant that much memory; nothing has changed.
+        TierError
+            The store is closed.
+        """
+        if self._bytes is None:
+            raise closed_error(self.name)
+        layout = self.layout.with_wider(tiles)
+        memory = _allocate_aligned(layout.end - self.layout.end)
+        for i, j in layout.widened[len(self.layout.widened) :]:
+            start = layout.offset(i, j) - self.layout.end
+            self._widened[i, j] = memory[start : start + layout.nbytes(i, j)]
+        self.layout = layout
 
     def complete(self) -> None:
         """Nothing to do: memory is as durable as it gets."""
@@ -93,6 +160,7 @@ class MemoryStore(AbstractStore):
     def close(self) -> None:
         """Free the memory once no view is left; a second call does nothing."""
         self._bytes = None
+        self._widened = {}
 
 
 def _allocate_aligned(nbytes: int) -> NDArray[np.uint8]:
@@ -109,7 +177,7 @@ def _allocate_aligned(nbytes: int) -> NDArray[np.uint8]:
 
 @final
 class OverwriteStore(AbstractStore):
-    """L over the lower triangle of the user's array; the strict upper triangle is neither read nor written.
+    """L in FP64 over the lower triangle of the user's array; the strict upper triangle is neither read nor written.
 
     Parameters
     ----------
@@ -149,15 +217,27 @@ class OverwriteStore(AbstractStore):
         """Bytes that the store needs beside the user's array: none."""
         return 0
 
+    @property
+    def formats(self) -> None:
+        """None: all tiles are FP64."""
+        return None
+
     def view(self, index: tuple[int, int]) -> None:
         """None: tiles of the array are not contiguous, and above its diagonal are not ours."""
         return None
 
-    def read(self, index: tuple[int, int], out: NDArray[np.float64]) -> None:
+    def stored(self, index: tuple[int, int]) -> None:
+        """None, as :meth:`view`."""
+        return None
+
+    def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
+        """Nothing to do: all tiles are FP64."""
+
+    def read(self, index: tuple[int, int], out: Floats) -> None:
         """Copy tile ``index`` into ``out``; the strict upper part of a diagonal tile becomes zero."""
         self.read_rows(index, range(self.grid.size(index[0])), out)
 
-    def read_rows(self, index: tuple[int, int], rows: range, out: NDArray[np.float64]) -> None:
+    def read_rows(self, index: tuple[int, int], rows: range, out: Floats) -> None:
         """Copy rows ``rows`` of tile ``index`` into ``out``; strict upper entries become zero."""
         check_tile(out, (len(rows), self.grid.size(index[1])))
         tile = self._tile(index)[rows.start : rows.stop]
@@ -167,7 +247,7 @@ class OverwriteStore(AbstractStore):
         out[...] = 0.0
         _copy_lower(out, tile, rows.start)
 
-    def write(self, index: tuple[int, int], data: NDArray[np.float64]) -> None:
+    def write(self, index: tuple[int, int], data: Floats) -> None:
         """Copy ``data`` over tile ``index``, of a diagonal tile the lower part only."""
         check_tile(data, self.grid.shape(*index))
         if index[0] != index[1]:
@@ -195,7 +275,7 @@ class OverwriteStore(AbstractStore):
         return self._a[rows.start : rows.stop, columns.start : columns.stop]
 
 
-def _copy_lower(target: NDArray[np.float64], source: NDArray[np.float64], first_row: int) -> None:
+def _copy_lower(target: Floats, source: Floats, first_row: int) -> None:
     """Copy the entries on and below the diagonal; row 0 of both is row ``first_row`` of the diagonal tile."""
     for top in range(0, target.shape[0], _MASKED_ORDER):
         rows = slice(top, min(top + _MASKED_ORDER, target.shape[0]))

@@ -3,6 +3,11 @@
 Layout: ``MAGIC``, length of the JSON text (little-endian u64), its CRC-32 (u32), the JSON text in UTF-8, zeros up to
 ``data_offset``, then the tiles of the lower triangle row by row, each row-major and at a multiple of 4096 bytes. Later versions
 may add fields to the JSON text: readers ignore fields that they do not know, and refuse a ``version`` that they do not know.
+
+Version 1: all tiles are FP64. Version 2, for tiles of several formats: ``formats`` lists the names in use, ``format_of_tile`` is
+a text with one digit for each tile, its place in ``formats``, and ``widened`` lists tiles ``[i, j]`` that were made FP64 later:
+they lie behind all others in this order, and their first places are not used. A tile of fp16 or fp8 (E4M3) ends with an int64
+``e`` at the next multiple of 8 bytes: its entries are ``2**-e`` times the stored ones.
 """
 
 from __future__ import annotations
@@ -15,74 +20,30 @@ import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ooc_chol.errors import TierError
-from ooc_chol.formats import FP64
+from ooc_chol.formats import FORMATS, FP64, PrecisionFormat
 from ooc_chol.memory.store_io import read_fully
+from ooc_chol.memory.store_layout import TILE_ALIGNMENT, aligned, mixed_formats
+from ooc_chol.memory.store_layout import TileLayout as TileLayout
 from ooc_chol.tiling import TileGrid
 
 #: First bytes of every file of ours.
 MAGIC = b"OOCCHOL\n"
-#: Version of the layout; a reader refuses any other.
-VERSION = 1
-#: What the file holds; other kinds (checkpoints, narrow factors) will have other names.
+#: Version of a file whose tiles are all FP64.
+FP64_VERSION = 1
+#: Version of a file of several formats; a reader refuses any other than these two.
+MIXED_VERSION = 2
+#: What the file holds; other kinds (checkpoints) will have other names.
 KIND = "cholesky-factor"
 #: Order of the tiles in the file.
 LAYOUT = "lower-tiles-by-rows"
-#: Every tile starts at a multiple of this many bytes: a page, and the granularity of direct I/O.
-TILE_ALIGNMENT = 4096
 #: Least bytes kept for the header, so that later versions add fields without moving tiles.
 HEADER_RESERVE = 65536
 
 _PREFIX = struct.Struct("<8sQI")
-
-
-def aligned(nbytes: int) -> int:
-    """``nbytes`` rounded up to a multiple of 4096."""
-    return -(-nbytes // TILE_ALIGNMENT) * TILE_ALIGNMENT
-
-
-@dataclass(frozen=True)
-class TileLayout:
-    """Where each tile of the lower triangle starts, in bytes.
-
-    Parameters
-    ----------
-    grid : TileGrid
-        Tiles of L.
-    data_offset : int
-        Bytes before the first tile, a multiple of 4096.
-
-    Examples
-    --------
-    >>> layout = TileLayout(TileGrid(n=100, nb=64))
-    >>> layout.offset(1, 0), layout.offset(1, 1), layout.end
-    (32768, 53248, 65536)
-    """
-
-    grid: TileGrid
-    data_offset: int = 0
-
-    def nbytes(self, i: int, j: int) -> int:
-        """Bytes of tile ``(i, j)``, without the zeros that follow it."""
-        return self.grid.entries(i, j) * FP64.itemsize
-
-    def offset(self, i: int, j: int) -> int:
-        """First byte of tile ``(i, j)``.
-
-        Notes
-        -----
-        Closed form: the ``i (i + 1) / 2`` tiles of the rows above are all of order nb, and so are the first ``i`` tile columns.
-        """
-        rows_above = self.grid.packed(i, 0) * aligned(self.grid.nb**2 * FP64.itemsize)
-        return self.data_offset + rows_above + j * aligned(self.grid.size(i) * self.grid.nb * FP64.itemsize)
-
-    @property
-    def end(self) -> int:
-        """First byte behind the last tile and its zeros: the size of the file."""
-        last = self.grid.nt - 1
-        return self.offset(last, last) + aligned(self.nbytes(last, last))
 
 
 def _package_version() -> str:
@@ -109,6 +70,15 @@ class FileHeader:
         First byte of the first tile; 0 chooses the least that leaves the header room to grow.
     created_by : str
         Version of the package that wrote the file.
+    formats : tuple of PrecisionFormat, optional
+        Format of every tile in packed order when the file was made; None when all are FP64.
+    widened : tuple of (int, int)
+        Tiles that became FP64 later, as in :class:`TileLayout`.
+
+    Raises
+    ------
+    ValueError
+        There is not one format for each tile.
     """
 
     grid: TileGrid
@@ -116,20 +86,28 @@ class FileHeader:
     complete: bool = False
     data_offset: int = 0
     created_by: str = field(default_factory=_package_version)
+    formats: tuple[PrecisionFormat, ...] | None = None
+    widened: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "formats", mixed_formats(self.grid, self.formats))
         if self.data_offset == 0:
-            room = aligned(2 * (_PREFIX.size + len(self._text())))
+            room = aligned(2 * (_PREFIX.size + len(self._text())) + self._bytes_to_widen())
             object.__setattr__(self, "data_offset", max(HEADER_RESERVE, room))
 
-    @property
+    def _bytes_to_widen(self) -> int:
+        """Bytes of the header once every tile is widened: each is ``[i, j]``, a comma and a blank."""
+        return 0 if self.formats is None else self.grid.n_tiles * (2 * len(str(self.grid.nt)) + 6)
+
+    @cached_property
     def layout(self) -> TileLayout:
         """Where the tiles lie."""
-        return TileLayout(self.grid, self.data_offset)
+        return TileLayout(self.grid, self.data_offset, self.formats, self.widened)
 
     def _text(self) -> bytes:
+        mixed = {} if self.formats is None else _fields_of_formats(self.formats, self.widened)
         fields = {
-            "version": VERSION,
+            "version": FP64_VERSION,
             "kind": KIND,
             "n": self.grid.n,
             "nb": self.grid.nb,
@@ -142,6 +120,7 @@ class FileHeader:
             "format_of_tile": None,
             "arithmetic_key": dict(self.arithmetic_key),
             "created_by": self.created_by,
+            **mixed,
         }
         return json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
 
@@ -162,6 +141,19 @@ class FileHeader:
                 f"a header of {len(raw)} bytes does not fit before data_offset {self.data_offset}; use a larger data_offset"
             )
         return raw.ljust(self.data_offset, b"\0")
+
+
+def _fields_of_formats(formats: tuple[PrecisionFormat, ...], widened: tuple[tuple[int, int], ...]) -> dict[str, Any]:
+    """What the header of version 2 says otherwise than that of version 1."""
+    in_use = {fmt.name for fmt in formats}
+    names = [name for name in FORMATS if name in in_use]
+    digit = {name: str(place) for place, name in enumerate(names)}
+    return {
+        "version": MIXED_VERSION,
+        "formats": names,
+        "format_of_tile": "".join(digit[fmt.name] for fmt in formats),
+        "widened": [list(index) for index in widened],
+    }
 
 
 def read_header(descriptor: int, path: str) -> FileHeader:
@@ -225,33 +217,58 @@ def _read_fields(descriptor: int, path: str, size: int) -> dict[str, Any]:
 
 def _refuse_unknown(fields: dict[str, Any], path: str) -> None:
     """Raise TierError unless every field that decides how tiles are read has the one value this version knows."""
-    known = {
-        "version": VERSION,
-        "kind": KIND,
-        "layout": LAYOUT,
-        "byte_order": sys.byteorder,
-        "tile_alignment": TILE_ALIGNMENT,
-        "formats": [FP64.name],
-        "format_of_tile": None,
+    known: dict[str, tuple[Any, ...]] = {
+        "version": (FP64_VERSION, MIXED_VERSION),
+        "kind": (KIND,),
+        "layout": (LAYOUT,),
+        "byte_order": (sys.byteorder,),
+        "tile_alignment": (TILE_ALIGNMENT,),
     }
-    for name, expected in known.items():
-        if name not in fields or fields[name] != expected:
-            raise TierError(
-                f"{path}: its header says {name} = {fields.get(name)!r} but this version of ooc_chol reads {expected!r} only; "
-                f"it was written by version {fields.get('created_by')!r}: read it with that one"
-            )
+    if fields.get("version") == FP64_VERSION:
+        known |= {"formats": ([FP64.name],), "format_of_tile": (None,)}
+    for name, readable in known.items():
+        if name not in fields or fields[name] not in readable:
+            raise _unknown_error(fields, name, " or ".join(map(repr, readable)), path)
+    names = fields.get("formats")
+    if not isinstance(names, list) or any(name not in list(FORMATS) for name in names):
+        raise _unknown_error(fields, "formats", f"lists of {', '.join(map(repr, FORMATS))}", path)
+
+
+def _unknown_error(fields: dict[str, Any], name: str, readable: str, path: str) -> TierError:
+    """The TierError for a field whose value only another version can read."""
+    return TierError(
+        f"{path}: its header says {name} = {fields.get(name)!r} but this version of ooc_chol reads {readable} only; "
+        f"it was written by version {fields.get('created_by')!r}: read it with that one"
+    )
+
+
+def _formats_of(fields: dict[str, Any], grid: TileGrid) -> tuple[PrecisionFormat, ...]:
+    """Format of every tile as the header of version 2 says it; ValueError when it does not make sense."""
+    names, digits = fields["formats"], fields["format_of_tile"]
+    if not isinstance(digits, str) or len(digits) != grid.n_tiles:
+        what = f"{len(digits)} characters" if isinstance(digits, str) else repr(digits)
+        raise ValueError(f"format_of_tile must be {grid.n_tiles} digits, one for each tile, but is {what}")
+    formats = {str(place): FORMATS[name] for place, name in enumerate(names)}
+    unknown = sorted(set(digits) - formats.keys())
+    if unknown:
+        raise ValueError(f"format_of_tile holds {unknown}, but formats lists {len(names)} names")
+    return tuple(formats[digit] for digit in digits)
 
 
 def _header_of(fields: dict[str, Any], path: str) -> FileHeader:
     """The header from known fields; TierError when one is missing or makes no sense."""
     try:
+        grid, mixed = TileGrid(int(fields["n"]), int(fields["nb"])), fields["version"] == MIXED_VERSION
         header = FileHeader(
-            TileGrid(int(fields["n"]), int(fields["nb"])),
+            grid,
             dict(fields["arithmetic_key"]),
             bool(fields["complete"]),
             int(fields["data_offset"]),
             str(fields["created_by"]),
+            _formats_of(fields, grid) if mixed else None,
+            tuple((int(i), int(j)) for i, j in fields["widened"]) if mixed else (),
         )
+        header.layout  # noqa: B018 - refuses widened tiles that cannot be
     except (KeyError, TypeError, ValueError) as error:
         raise TierError(f"{path}: its header is not that of a factor ({error!r}); factor the matrix again") from error
     if header.data_offset <= 0 or header.data_offset % TILE_ALIGNMENT:

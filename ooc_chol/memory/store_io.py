@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
@@ -13,7 +13,7 @@ from ooc_chol.errors import TierError
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def tile_bytes(tile: NDArray[np.float64]) -> memoryview:
+def tile_bytes(tile: NDArray[Any]) -> memoryview:
     """The bytes of a row-major contiguous tile, without a copy."""
     return tile.data.cast("B")
 
@@ -61,8 +61,8 @@ def write_fully(descriptor: int, buffer: memoryview | bytes, offset: int, path: 
         done += count
 
 
-def preallocate(descriptor: int, nbytes: int, path: str) -> None:
-    """Reserve ``nbytes`` on the disk, so that a full disk is met now and not in the last hour.
+def preallocate(descriptor: int, nbytes: int, path: str, *, start: int = 0) -> None:
+    """Reserve ``nbytes`` more on the disk behind the first ``start``, so that a full disk is met now and not in the last hour.
 
     Raises
     ------
@@ -78,21 +78,21 @@ def preallocate(descriptor: int, nbytes: int, path: str) -> None:
         if status.f_blocks and nbytes > status.f_bavail * status.f_frsize:
             # Some file systems would fill the disk to its last byte before they give up.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        _reserve(descriptor, nbytes)
+        _reserve(descriptor, start, nbytes)
     except OSError as error:
         raise write_error(path, f"the {nbytes} bytes of the factor", error) from error
 
 
-def _reserve(descriptor: int, nbytes: int) -> None:
-    """Give an empty file its size, and its blocks where the file system can."""
+def _reserve(descriptor: int, start: int, nbytes: int) -> None:
+    """Let a file of ``start`` bytes grow by ``nbytes``, and give it its blocks where the file system can."""
     if hasattr(os, "posix_fallocate"):
         try:
-            os.posix_fallocate(descriptor, 0, nbytes)
+            os.posix_fallocate(descriptor, start, nbytes)
             return
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                 raise
-    os.ftruncate(descriptor, nbytes)
+    os.ftruncate(descriptor, start + nbytes)
 
 
 def write_error(path: str, what: str, error: OSError) -> TierError:

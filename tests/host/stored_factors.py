@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from ooc_chol.factor import CholeskyFactor
+from ooc_chol.formats import PrecisionFormat
 from ooc_chol.memory.store import AbstractStore, FileStore, MemoryStore, OverwriteStore
 from ooc_chol.tiling import TileGrid
 
@@ -28,6 +29,13 @@ STORES: dict[str, Callable[[TileGrid, Path], AbstractStore]] = {
     "over C": lambda grid, folder: OverwriteStore(np.full((grid.n, grid.n), np.nan), grid),
     "over Fortran": lambda grid, folder: OverwriteStore(np.full((grid.n, grid.n), np.nan, order="F"), grid),
     "over strided": lambda grid, folder: OverwriteStore(strided(grid), grid),
+}
+
+
+#: The kinds of store that narrow formats are for, by name: a function of the grid, the format of every tile and an empty folder.
+MIXED_STORES: dict[str, Callable[[TileGrid, Sequence[PrecisionFormat], Path], MemoryStore | FileStore]] = {
+    "memory": lambda grid, formats, folder: MemoryStore(grid, formats),
+    "file": lambda grid, formats, folder: FileStore.create(folder / "L.ooc", grid, KEY, formats),
 }
 
 

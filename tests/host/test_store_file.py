@@ -289,7 +289,7 @@ def test_a_later_version_may_add_fields(path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("version", 2),
+        ("version", 3),
         ("kind", "checkpoint"),
         ("layout", "by-columns"),
         ("formats", ["fp64", "fp16"]),

@@ -122,7 +122,11 @@ class FactorOptions:
     fp64 : {"auto", "native", "residue"}
         How FP64 products are computed.
     moduli : int or None
-        Number of moduli of products through residues; None takes as many as native FP64 is accurate.
+        Number of moduli of products through residues; None takes as many as native FP64 is accurate, or as a threshold needs.
+    precision_threshold : float or None
+        Most error relative to ``||A||_F`` that storing tiles in narrow formats may cause; None for FP64.
+    precision_rule : {"unit-roundoff", "paper"}
+        Rule by which formats are chosen.
     """
 
     tile_size: int | None = None
@@ -133,6 +137,8 @@ class FactorOptions:
     objective: str = "seconds"
     fp64: str = "auto"
     moduli: int | None = None
+    precision_threshold: float | None = None
+    precision_rule: str = "unit-roundoff"
 
     def __post_init__(self) -> None:
         if self.tile_size is not None and (isinstance(self.tile_size, bool) or not isinstance(self.tile_size, int)):
@@ -147,5 +153,20 @@ class FactorOptions:
             if isinstance(self.moduli, bool) or not isinstance(self.moduli, int):
                 raise TypeError(f"moduli is a {type(self.moduli).__name__}; give an int, or None")
             ResidueBasis(self.moduli)  # refuses a number that cannot be had
+        if self.precision_threshold is not None:
+            self._check_precision(self.precision_threshold)
         if self.fp64 == "residue" and self.policy != "planned":
             raise ValueError(f"policy {self.policy!r} orders tiles of native FP64; products through residues have 'planned' only")
+
+    def _check_precision(self, threshold: float) -> None:
+        """Refuse a threshold that makes no sense, and policies that store tiles before they are final."""
+        if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+            raise TypeError(f"precision_threshold is a {type(threshold).__name__}; give a number such as 1e-6, or None for FP64")
+        if not 0.0 < threshold < 1.0:
+            raise ValueError(f"precision_threshold is {threshold!r}, but it must be more than 0 and less than 1, such as 1e-6")
+        if self.precision_rule not in ("unit-roundoff", "paper"):
+            raise ValueError(f"precision_rule is {self.precision_rule!r}; there are 'unit-roundoff' and 'paper'")
+        if self.policy in ("sync", "async"):
+            raise ValueError(
+                f"policy {self.policy!r} stores half-updated tiles, which formats would round; take 'v1' to 'v3' or 'planned'"
+            )

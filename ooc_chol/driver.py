@@ -22,13 +22,16 @@ from ooc_chol.memory.store import FileStore
 from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
 from ooc_chol.memory.store_base import AbstractStore
 from ooc_chol.memory.store_file import TileLayout
-from ooc_chol.planner import Problem, make_plan
+from ooc_chol.mixed import MixedRequest, factor_mixed, plan_mixed
+from ooc_chol.planner import Problem, RatesAt, make_plan
 from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.key import K_SEGMENT_TILES, ArithmeticKey
 from ooc_chol.planning.plan import Plan
+from ooc_chol.planning.precision import MatrixNorms, PrecisionMap
 from ooc_chol.progress import ProgressReporter, progress_reporter
 from ooc_chol.rates import rates_for, stored_rates
-from ooc_chol.runtime.executor import Execution, execute
+from ooc_chol.runtime.executor import Execution, Salvage, execute
+from ooc_chol.runtime.matrix_norms import measure_matrix
 from ooc_chol.runtime.records import predicted_records
 from ooc_chol.runtime.report import FactorReport
 from ooc_chol.tiling import TileGrid
@@ -49,6 +52,7 @@ def cholesky(
     objective: str = "seconds",
     fp64: str = "auto",
     moduli: int | None = None,
+    precision_rule: str = "unit-roundoff",
     store: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
@@ -64,7 +68,10 @@ def cholesky(
         anything with ``shape``, ``dtype`` and slicing, a CuPy or DLPack array, or :func:`from_function`. float64 is taken as it
         is and float32 widened.
     precision_threshold : float or None
-        Not there yet: mixed precision per tile. None factors in FP64.
+        Mixed precision: store each tile below the diagonal in the narrowest of FP64, FP32, FP16 and FP8 with which all tiles
+        together change A by at most this share of ``||A||_F``, and compute accordingly. None factors in FP64.
+    precision_rule : {"unit-roundoff", "paper"}
+        What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
     tile_size : int or None
         Order of a tile; None chooses by size and budget.
     devices : str, sequence of str, int or None
@@ -103,7 +110,8 @@ def cholesky(
     Raises
     ------
     NotPositiveDefiniteError
-        A leading minor is not positive definite; ``minor`` is its order.
+        A leading minor is not positive definite; ``minor`` is its order. In mixed precision only where FP64 says so, too: a pivot
+        that fails there is computed again in wider formats (``report.escalations``).
     NonFiniteError
         The lower triangle holds a NaN or an infinity; ``row`` and ``col`` say where.
     BudgetError
@@ -113,7 +121,7 @@ def cholesky(
     ValueError, TypeError
         The matrix is not square, of another dtype, or an option is wrong.
     NotImplementedError
-        ``precision_threshold`` or ``checkpoint``, which this version does not have.
+        ``checkpoint``, which this version does not have.
 
     Notes
     -----
@@ -128,27 +136,81 @@ def cholesky(
     >>> oc.cholesky(a).solve(np.array([8.0, 12.0]))
     array([1., 2.])
     """
-    _refuse_what_is_not_there(precision_threshold, checkpoint)
-    options = _options(tile_size, devices, memory_budget, host_budget, policy, objective, fp64, moduli)
+    _refuse_what_is_not_there(checkpoint)
+    names = _device_option(devices)
+    options = FactorOptions(
+        tile_size, names, memory_budget, host_budget, policy, objective, fp64, moduli, precision_threshold, precision_rule
+    )
     if overwrite and store is not None:
         raise ValueError("store and overwrite=True are two places for L; give one of them")
+    if overwrite and precision_threshold is not None:
+        raise ValueError("overwrite=True keeps L in FP64 over A, which a failed pivot needs again; leave it or the threshold out")
     began = time.perf_counter()
     source = source_of(a)
     with ExitStack() as stack:
         stack.callback(source.close)
-        the_plan = make_plan(Problem.of(source), options, _rates_finder(options, source, store))
         reporter = stack.enter_context(progress_reporter(progress))
+        rates_at = _rates_finder(options, source, store)
+        if precision_threshold is not None:
+            return _cholesky_mixed(a, source, options, rates_at, reporter, store, stack, began, trace)
+        the_plan = make_plan(Problem.of(source), options, rates_at)
         threads = host_threads(len(the_plan.devices))
-        stack.enter_context(_one_thread_per_call(the_plan))
+        stack.enter_context(_one_thread_per_call(the_plan.devices))
         key = arithmetic_key(the_plan)
         the_store = _create_store(a, the_plan, key, store, overwrite, options)
         try:
             execution, setup = _run(the_plan, source, the_store, reporter, began, threads)
+            the_store.complete()
         except BaseException:
             the_store.discard()
             raise
     report = FactorReport(the_plan, execution, setup)
-    return CholeskyFactor(the_plan.grid, the_store, key.to_dict(), report, _trace_of(report) if trace else None)
+    return CholeskyFactor(
+        the_plan.grid, the_store, key.to_dict(), report, _trace_of(report) if trace else None, None if overwrite else a
+    )
+
+
+def _cholesky_mixed(
+    a: Any,
+    source: AbstractSource,
+    options: FactorOptions,
+    rates_at: RatesAt,
+    reporter: ProgressReporter,
+    store: str | os.PathLike[str] | None,
+    stack: ExitStack,
+    began: float,
+    trace: bool,
+) -> CholeskyFactor:
+    """:func:`cholesky` with a precision threshold."""
+    names = resolve_devices(options.devices)
+    threads = host_threads(len(names))
+    stack.enter_context(_one_thread_per_call(names))
+    spent = 0.0
+
+    def make_store(the_plan: Plan) -> AbstractStore:
+        return _create_store(a, the_plan, arithmetic_key(the_plan), store, False, options)
+
+    def run(the_plan: Plan, the_store: AbstractStore, salvage: Salvage) -> Execution:
+        nonlocal spent
+        execution, _ = _run(the_plan, source, the_store, reporter, began, threads, salvage)
+        spent += execution.seconds
+        return execution
+
+    def measure(grid: TileGrid) -> MatrixNorms:
+        return _measure(source, grid, names, threads)
+
+    result = factor_mixed(MixedRequest(Problem.of(source), options, rates_at, measure, make_store, run))
+    result.store.complete()
+    setup = time.perf_counter() - began - spent
+    report = FactorReport(result.plan, result.execution, setup, tuple(result.escalations))
+    key = arithmetic_key(result.plan).to_dict()
+    return CholeskyFactor(result.plan.grid, result.store, key, report, _trace_of(report) if trace else None, a)
+
+
+def _measure(source: AbstractSource, grid: TileGrid, names: Sequence[str], threads: int) -> MatrixNorms:
+    """Norms of A's tiles, on the devices; on the host one does it all, with a stream for each of two cores."""
+    chosen = names[:1] if kind_of(names[0]) is HOST else names[: grid.n_tiles]
+    return measure_matrix(grid, [open_device(name, threads) for name in chosen], SourceTier(source, grid))
 
 
 def plan(
@@ -161,6 +223,8 @@ def plan(
     objective: str = "seconds",
     fp64: str = "auto",
     moduli: int | None = None,
+    precision_threshold: float | None = None,
+    precision_rule: str = "unit-roundoff",
     store: str | os.PathLike[str] | None = None,
 ) -> Plan:
     """Plan a factorization without running it; ``print(plan)`` is a page that a person understands.
@@ -169,8 +233,8 @@ def plan(
     ----------
     n_or_a : int, or as for :func:`cholesky`
         The order of a float64 matrix, or the matrix itself.
-    tile_size, devices, memory_budget, policy, objective, fp64, moduli, store
-        As for :func:`cholesky`.
+    tile_size, devices, memory_budget, policy, objective, fp64, moduli, precision_threshold, precision_rule, store
+        As for :func:`cholesky`. With a threshold the matrix itself is needed: its norms decide on the formats.
 
     Returns
     -------
@@ -191,15 +255,26 @@ def plan(
     >>> plan.loaded_bytes == plan.compulsory_bytes  # every tile of A read once, none of L fetched again
     True
     """
-    options = _options(tile_size, devices, memory_budget, None, policy, objective, fp64, moduli)
+    names = _device_option(devices)
+    options = FactorOptions(
+        tile_size, names, memory_budget, None, policy, objective, fp64, moduli, precision_threshold, precision_rule
+    )
     if isinstance(n_or_a, int | np.integer) and not isinstance(n_or_a, bool):
+        if precision_threshold is not None:
+            raise ValueError(f"formats follow from the norms of A's tiles: give the matrix instead of its order {n_or_a}")
         problem = Problem(int(n_or_a), FP64.itemsize, "array")
         devices = _measured_devices(options)
         kind = _store_kind(store)
         return make_plan(problem, options, lambda grid: None if devices is None else stored_rates(grid, "array", kind, devices))
     source = source_of(n_or_a)
     try:
-        return make_plan(Problem.of(source), options, _rates_finder(options, source, store))
+        rates_at = _rates_finder(options, source, store)
+        if precision_threshold is not None:
+            there = resolve_devices(options.devices)
+            return plan_mixed(
+                Problem.of(source), options, rates_at, lambda grid: _measure(source, grid, there, host_threads(len(there)))
+            )
+        return make_plan(Problem.of(source), options, rates_at)
     finally:
         source.close()
 
@@ -211,7 +286,7 @@ def arithmetic_key(the_plan: Plan) -> ArithmeticKey:
     return ArithmeticKey(
         n=the_plan.grid.n,
         nb=the_plan.grid.nb,
-        formats=FP64.name,
+        formats=FP64.name if the_plan.precision is None else _formats_text(the_plan.precision),
         engine="native" if layout is None else f"residue, {layout.moduli} moduli",
         k_segment_tiles=K_SEGMENT_TILES if layout is None else 0,
         trsm=facts.trsm,
@@ -222,25 +297,19 @@ def arithmetic_key(the_plan: Plan) -> ArithmeticKey:
     )
 
 
-def _options(
-    tile_size: int | None,
-    devices: str | Sequence[str] | int | None,
-    memory_budget: int | str | None,
-    host_budget: int | str | None,
-    policy: str,
-    objective: str,
-    fp64: str,
-    moduli: int | None,
-) -> FactorOptions:
-    """The options, checked."""
-    names = tuple(devices) if isinstance(devices, Sequence) and not isinstance(devices, str) else devices
-    return FactorOptions(tile_size, names, memory_budget, host_budget, policy, objective, fp64, moduli)
+def _formats_text(precision: PrecisionMap) -> str:
+    """Storage and products of all tiles, packed, a digit each: bytes of an entry."""
+    stored = "".join(str(fmt.itemsize) for fmt in precision.formats)
+    return f"mixed {stored} products {''.join(str(fmt.itemsize) for fmt in precision.products)}"
 
 
-def _refuse_what_is_not_there(precision_threshold: float | None, checkpoint: object) -> None:
+def _device_option(devices: str | Sequence[str] | int | None) -> str | tuple[str, ...] | int | None:
+    """Devices as options hold them."""
+    return tuple(devices) if isinstance(devices, Sequence) and not isinstance(devices, str) else devices
+
+
+def _refuse_what_is_not_there(checkpoint: object) -> None:
     """Raise for the parts of the interface that this version does not have."""
-    if precision_threshold is not None:
-        raise NotImplementedError("precision_threshold is not there yet: this version factors in FP64 only; leave it out")
     if checkpoint is not None:
         raise NotImplementedError("checkpoint is not there yet; leave it out, and give store= to keep L in a file")
 
@@ -262,12 +331,12 @@ def _store_kind(store: object) -> str:
     return "memory" if store is None else "file"
 
 
-def _one_thread_per_call(the_plan: Plan) -> AbstractContextManager[None]:
+def _one_thread_per_call(names: Sequence[str]) -> AbstractContextManager[None]:
     """On the host the kernels' own threads share a tile, each making BLAS calls of one thread.
 
     Threaded calls divide their work beforehand and wait for the slowest: ten times slower where another program takes a core.
     """
-    return blas_threads(1) if kind_of(the_plan.devices[0]) is HOST else nullcontext()
+    return blas_threads(1) if kind_of(names[0]) is HOST else nullcontext()
 
 
 def _create_store(
@@ -280,9 +349,10 @@ def _create_store(
                 f"overwrite=True keeps L in A's own memory, but A is a {type(a).__name__}; give a writable float64 array"
             )
         return OverwriteStore(a, the_plan.grid)
+    formats = None if the_plan.precision is None else the_plan.precision.formats
     if path is not None:
-        return FileStore.create(path, the_plan.grid, key.to_dict())
-    needed = TileLayout(the_plan.grid).end
+        return FileStore.create(path, the_plan.grid, key.to_dict(), formats)
+    needed = TileLayout(the_plan.grid, formats=formats).end
     on_host = kind_of(the_plan.devices[0]) is HOST
     arenas = _arena_bytes(the_plan) if on_host else 0
     free = free_host_bytes() - arenas
@@ -290,7 +360,7 @@ def _create_store(
     if needed > allowed:
         advice = f"keep L in a file (store=) or over A (overwrite=True), or lower memory_budget ({format_bytes(arenas)} in use)"
         raise BudgetError("host memory for L", needed, max(0, allowed), advice)
-    return MemoryStore(the_plan.grid)
+    return MemoryStore(the_plan.grid, formats)
 
 
 def _arena_bytes(the_plan: Plan) -> int:
@@ -301,16 +371,20 @@ def _arena_bytes(the_plan: Plan) -> int:
 
 
 def _run(
-    the_plan: Plan, source: AbstractSource, store: AbstractStore, reporter: ProgressReporter, began: float, threads: int
+    the_plan: Plan,
+    source: AbstractSource,
+    store: AbstractStore,
+    reporter: ProgressReporter,
+    began: float,
+    threads: int,
+    salvage: Salvage | None = None,
 ) -> tuple[Execution, float]:
-    """Open the devices and execute; L is complete in its store afterwards. Returns the seconds spent before, too."""
+    """Open the devices and execute. Returns the seconds spent before, too."""
     tier = SourceTier(source, the_plan.grid)
     with page_locked(the_plan.devices, fresh=store.host_memory(), filled=tier.host_memory()):
         devices = [open_device(name, threads, the_plan.moduli) for name in the_plan.devices]
-        execution = execute(the_plan, devices, tier, store, report=reporter)
-    setup = time.perf_counter() - began - execution.seconds
-    store.complete()
-    return execution, setup
+        execution = execute(the_plan, devices, tier, store, report=reporter, salvage=salvage)
+    return execution, time.perf_counter() - began - execution.seconds
 
 
 def _trace_of(report: FactorReport) -> Trace:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import frexp
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +62,7 @@ class PrecisionFormat:
             return np.dtype(f"float{8 * self.itemsize}")
         import ml_dtypes  # only where FP8 is used
 
-        return np.dtype(ml_dtypes.float8_e4m3fn)
+        return np.dtype(cast(type, ml_dtypes.float8_e4m3fn))
 
     def stored_bytes(self, entries: int) -> int:
         """Bytes of a stored tile of so many entries: the entries, and the exponent of a scaled one at a multiple of 8."""
@@ -112,7 +112,7 @@ def encode(tile: Floats, fmt: PrecisionFormat, stored: NDArray[np.uint8]) -> Non
     for start in range(0, tile.size, _PIECE):
         part = slice(start, start + _PIECE)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            target[part] = (np.ldexp(flat[part], exponent) if exponent else flat[part]).astype(fmt.dtype)
+            target[part] = _narrowed(np.ldexp(flat[part], exponent) if exponent else flat[part], fmt)
     if fmt.top is not None:
         stored[fmt.scale_offset(tile.size) :].view(np.int64)[0] = exponent
 
@@ -170,11 +170,24 @@ def round_to(tile: Floats, fmt: PrecisionFormat) -> float:
         part = flat[start : start + _PIECE]
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             scaled = np.ldexp(part, exponent) if exponent else part
-            rounded = scaled.astype(fmt.dtype).astype(tile.dtype)
+            rounded = _narrowed(scaled, fmt).astype(tile.dtype)
             rounded = np.ldexp(rounded, -exponent) if exponent else rounded
             lost += float(np.sum(np.square(part - rounded, dtype=np.float64)))
         part[...] = rounded
     return float(np.sqrt(lost))
+
+
+def _narrowed(entries: Floats, fmt: PrecisionFormat) -> NDArray[Any]:
+    """``entries`` in ``fmt``, rounded once: ml_dtypes takes float64 by way of float32, which must not round to a tie."""
+    if fmt is not FP8 or entries.dtype != np.float64:
+        return entries.astype(fmt.dtype)
+    # Round to odd: towards zero, and where that is not exact the last bit set.
+    single = entries.astype(np.float32)
+    bits = single.view(np.uint32)
+    is_inexact = single.astype(np.float64) != entries
+    bits -= np.abs(single) > np.abs(entries)
+    bits |= is_inexact & np.isfinite(entries)
+    return single.astype(fmt.dtype)
 
 
 def exponent_of(tile: Floats, fmt: PrecisionFormat) -> int:

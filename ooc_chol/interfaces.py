@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.formats import FP64, PrecisionFormat
+
 Tile: TypeAlias = Any
 TileFunction: TypeAlias = Callable[[range, range, Tile, Any], None]
 
@@ -31,6 +33,13 @@ class BlockKey(NamedTuple):
         return f"{self.name}{self.coords}v{self.version}"
 
 
+class FinalTile(NamedTuple):
+    """Which tile has become final: its packed number, and whether it is a diagonal one."""
+
+    packed: int
+    is_diagonal: bool
+
+
 class AbstractEvent(ABC):
     """A point in a stream."""
 
@@ -41,6 +50,10 @@ class AbstractEvent(ABC):
     @abstractmethod
     def synchronize(self) -> None:
         """Block the calling thread until the event is complete; raise the error of its stream, if any."""
+
+    def succeeded(self) -> bool:
+        """Whether all work before the event is known to be done, without an error; a device that cannot tell says no."""
+        return False
 
     @abstractmethod
     def time_ns(self) -> int:
@@ -81,9 +94,25 @@ class AbstractTier(ABC):
         """The memory behind all views, which a device may page-lock for a run; None when there are no views."""
         return None
 
+    def format_of(self, index: tuple[int, int]) -> PrecisionFormat:
+        """Format in which block ``index`` is stored: that of its bytes on the link."""
+        return FP64
+
+    def stored(self, index: tuple[int, int]) -> NDArray[np.uint8] | None:
+        """The stored bytes of a block of another format than FP64, in place; None when there are none to see."""
+        return None
+
+    def read_stored(self, index: tuple[int, int], out: NDArray[np.uint8]) -> None:
+        """Fill ``out`` with the stored bytes of block ``index``; for devices that widen a block themselves."""
+        raise NotImplementedError(f"a tier of kind {self.name!r} has no blocks of narrow formats")
+
+    def write_stored(self, index: tuple[int, int], data: NDArray[np.uint8]) -> None:
+        """Store the bytes of block ``index`` as they are; for devices that round a block themselves."""
+        raise NotImplementedError(f"a tier of kind {self.name!r} has no blocks of narrow formats")
+
     @abstractmethod
-    def read(self, index: tuple[int, int], out: NDArray[np.float64]) -> None:
-        """Fill ``out``, a row-major array of the tile's shape, with block ``index``.
+    def read(self, index: tuple[int, int], out: NDArray[Any]) -> None:
+        """Fill ``out``, a row-major array of the tile's shape, float64 or float32, with block ``index``.
 
         Raises
         ------
@@ -92,8 +121,8 @@ class AbstractTier(ABC):
         """
 
     @abstractmethod
-    def write(self, index: tuple[int, int], data: NDArray[np.float64]) -> None:
-        """Store ``data``, a row-major array of the tile's shape, as block ``index``.
+    def write(self, index: tuple[int, int], data: NDArray[Any]) -> None:
+        """Store ``data``, a row-major array of the tile's shape, float64 or float32, as block ``index``, in its format.
 
         Raises
         ------
@@ -121,6 +150,23 @@ class AbstractFlags(ABC):
         """Smallest tile column with a failed pivot, and LAPACK's ``info`` within the tile; None if all pivots are positive."""
 
 
+class AbstractTileNorms(ABC):
+    """What is measured of tiles as they become final: one row of :data:`NORM_COLUMNS` numbers for each packed tile."""
+
+    @abstractmethod
+    def copy_back(self, stream: AbstractStream) -> None:
+        """Enqueue the copy to the host behind the work of ``stream``."""
+
+    @abstractmethod
+    def values(self) -> NDArray[np.float64]:
+        """The ``(n_tiles, len(NORM_COLUMNS))`` array as of the last copy; zero for a tile that is not final here."""
+
+
+#: Numbers of a row of :class:`AbstractTileNorms`: Frobenius norms of the tile as stored and of what rounding took away; of a
+#: diagonal tile also its largest sums of magnitudes along a row and along a column (0 for others).
+NORM_COLUMNS = ("frobenius", "lost", "row_sum", "column_sum")
+
+
 class AbstractKernelSet(ABC):
     """The tile kernels of one device. Every call enqueues on ``stream`` and returns at once; arrays are in place."""
 
@@ -146,6 +192,16 @@ class AbstractKernelSet(ABC):
     @abstractmethod
     def gemm(self, stream: AbstractStream, a_ij: Tile, l_ik: Tile, l_jk: Tile, *, k0: int) -> None:
         """``A[i, j] -= L[i, k] @ L[j, k].T``; ``k0`` is the first matrix column of tile column ``k``."""
+
+    @abstractmethod
+    def create_norms(self, n_tiles: int) -> AbstractTileNorms:
+        """Norms of ``n_tiles`` packed tiles, all zero."""
+
+    @abstractmethod
+    def finish(
+        self, stream: AbstractStream, l_ij: Tile, fmt: PrecisionFormat, norms: AbstractTileNorms, index: FinalTile
+    ) -> None:
+        """Round a final tile to what ``fmt`` stores of it, in place, and measure it: from here on it has this one value."""
 
     def close(self) -> None:  # noqa: B027 - not every kernel set holds threads or handles
         """Release threads and handles; a second call does nothing."""
@@ -224,6 +280,10 @@ class ArraySpec(NamedTuple):
         return -(-self.dtype.itemsize * prod(self.shape) // 4096) * 4096
 
 
+#: Streams that may copy tiles of narrow formats between a device and the host: one in, one out.
+NARROW_BUFFERS = 2
+
+
 class AbstractArena(ABC):
     """The one allocation of a device: equal slots, each as large as the largest tile, and arrays of other kinds."""
 
@@ -233,8 +293,8 @@ class AbstractArena(ABC):
     arrays: tuple[Any, ...]
 
     @abstractmethod
-    def tile(self, slot: int, shape: tuple[int, int]) -> Tile:
-        """The first ``shape[0] * shape[1]`` entries of ``slot`` as a row-major tile."""
+    def tile(self, slot: int, shape: tuple[int, int], dtype: str = "float64") -> Tile:
+        """The first ``shape[0] * shape[1]`` entries of ``slot`` as a row-major tile of ``dtype``, float64 or float32."""
 
     @abstractmethod
     def part(self, number: int, corner: tuple[int, int], shape: tuple[int, int]) -> Tile:
@@ -259,8 +319,12 @@ class AbstractDevice(ABC):
     nominal_flops_per_second: float
 
     @abstractmethod
-    def allocate(self, n_slots: int, slot_bytes: int, nb: int, arrays: Sequence[ArraySpec] = ()) -> AbstractArena:
+    def allocate(
+        self, n_slots: int, slot_bytes: int, nb: int, arrays: Sequence[ArraySpec] = (), *, narrow_bytes: int = 0
+    ) -> AbstractArena:
         """Allocate the arena, and the kernels' workspace for tiles of order up to ``nb``; called once, before the run.
+
+        A device that widens and rounds stored tiles itself has room for :data:`NARROW_BUFFERS` of up to ``narrow_bytes`` each.
 
         Raises
         ------
@@ -294,6 +358,10 @@ class AbstractDevice(ABC):
     @abstractmethod
     def create_flags(self, nt: int) -> AbstractFlags:
         """Flags for ``nt`` tile columns and their packed tiles, all clear."""
+
+    def create_norms(self, n_tiles: int) -> AbstractTileNorms:
+        """Norms of ``n_tiles`` packed tiles, all zero, for :meth:`AbstractKernelSet.finish`."""
+        return self.kernels.create_norms(n_tiles)
 
     @abstractmethod
     def create_stream(self, name: str, *, is_urgent: bool = False) -> AbstractStream:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +73,10 @@ class HostEvent(AbstractEvent):
         self.wait()
         if self.error is not None:
             raise self.error
+
+    def succeeded(self) -> bool:
+        """Whether it is complete and its stream had not failed."""
+        return self._time_ns != 0 and self.error is None
 
     def time_ns(self) -> int:
         """When it completed."""
@@ -175,10 +180,11 @@ class HostArena(AbstractArena):
             offset += spec.nbytes
         self.arrays = tuple(views)
 
-    def tile(self, slot: int, shape: tuple[int, int]) -> NDArray[np.float64]:
+    def tile(self, slot: int, shape: tuple[int, int], dtype: str = "float64") -> NDArray[Any]:
         """The first entries of ``slot`` as a row-major array."""
         start = slot * (self.slot_bytes // 8)
-        return self._entries[start : start + shape[0] * shape[1]].reshape(shape)
+        entries = self._entries[start : start + self.slot_bytes // 8]
+        return entries.view(dtype)[: shape[0] * shape[1]].reshape(shape)
 
     def part(self, number: int, corner: tuple[int, int], shape: tuple[int, int]) -> Tile:
         """The rectangle of every plane of an array."""
@@ -222,7 +228,9 @@ class HostDevice(AbstractDevice):
         self._streams: list[HostStream] = []
         self._arenas: list[HostArena] = []
 
-    def allocate(self, n_slots: int, slot_bytes: int, nb: int, arrays: Sequence[ArraySpec] = ()) -> HostArena:
+    def allocate(
+        self, n_slots: int, slot_bytes: int, nb: int, arrays: Sequence[ArraySpec] = (), *, narrow_bytes: int = 0
+    ) -> HostArena:
         """Allocate the arena, unless the machine has less free memory than that."""
         free, needed = free_host_bytes(), n_slots * slot_bytes + sum(spec.nbytes for spec in arrays)
         if needed > free:

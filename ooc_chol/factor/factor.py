@@ -14,7 +14,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from ooc_chol.errors import TierError
+from ooc_chol.errors import RefinementError, TierError
+from ooc_chol.factor.refinement import refined_solve
 from ooc_chol.factor.residual import ResidualSample, sample_residual, source_blocks
 from ooc_chol.factor.solves import backward_solve, forward_solve, multiply, right_hand_side, stream_tiles
 from ooc_chol.formats import FORMATS, FP64
@@ -37,6 +38,8 @@ class CholeskyFactor:
         Everything that the bits of L depend on, as a JSON object.
     report, trace : object, optional
         What the run that made L has to say; None for a loaded factor.
+    a : object, optional
+        The matrix that was factored, as ``cholesky`` took it, for refined solves.
 
     Raises
     ------
@@ -50,7 +53,13 @@ class CholeskyFactor:
     """
 
     def __init__(
-        self, grid: TileGrid, store: AbstractStore, arithmetic_key: Mapping[str, Any], report: Any = None, trace: Any = None
+        self,
+        grid: TileGrid,
+        store: AbstractStore,
+        arithmetic_key: Mapping[str, Any],
+        report: Any = None,
+        trace: Any = None,
+        a: Any = None,
     ) -> None:
         self.grid = grid
         self.report = report
@@ -60,6 +69,7 @@ class CholeskyFactor:
         #: Number of tiles of each format that L has, by name, the widest first.
         self.formats: dict[str, int] = _tiles_by_format(store)
         self._store: AbstractStore | None = store
+        self._a = a
         self._diagonal: NDArray[np.float64] | None = None
 
     @property
@@ -82,13 +92,18 @@ class CholeskyFactor:
         """Type of all results, whatever the formats in which tiles are stored."""
         return np.dtype(np.float64)
 
-    def solve(self, b: ArrayLike) -> NDArray[np.float64]:
+    def solve(self, b: ArrayLike, *, refine: bool = False, a: Any = None) -> NDArray[np.float64]:
         """Solve ``A x = b``.
 
         Parameters
         ----------
         b : (n,) or (n, m) array_like
             Right-hand sides; not changed.
+        refine : bool
+            Reach the accuracy of FP64 with a factor in mixed precision: conjugate gradients on A, or GMRES where they fail, with
+            the factor as preconditioner.
+        a : array, path, object, optional
+            The matrix, for a factor that was loaded or that lies over it; else the one that was factored.
 
         Returns
         -------
@@ -101,18 +116,40 @@ class CholeskyFactor:
             ``b`` is complex or no array of numbers.
         ValueError
             ``b`` does not have ``n`` rows, or holds a NaN or an infinity.
+        RefinementError
+            Refinement does not reach that accuracy; its ``x`` is the best it found.
         TierError
             L cannot be read, or the factor is closed.
 
         Notes
         -----
-        Cost ``2 n**2 m`` flops and two readings of L. Backward stable: Higham (2002), Thm 10.4.
+        Cost ``2 n**2 m`` flops and two readings of L. Backward stable: Higham (2002), Thm 10.4. Refinement takes as many flops
+        again for each iteration, half of them with A, which is read once for all right-hand sides.
         """
+        if refine:
+            return self._refined(b, self._a if a is None else a)
         store, x, shape = self._opened(), *right_hand_side(b, self.n, copy=True)
         if x.size:
             forward_solve(store, x)
             backward_solve(store, x)
         return x.reshape(shape)
+
+    def _refined(self, b: ArrayLike, a: Any) -> NDArray[np.float64]:
+        """:meth:`solve` to the accuracy of FP64."""
+        if a is None:
+            raise ValueError("refine=True needs the matrix, which this factor does not know: give it as a=")
+        x, shape = right_hand_side(b, self.n, copy=True)
+        source = as_source(a)
+        try:
+            if source.n != self.n:
+                raise ValueError(f"the matrix has shape {(source.n, source.n)} but the factor {self.shape}")
+            return refined_solve(source, self.solve, x, grid=self.grid).x.reshape(shape) if x.size else x.reshape(shape)
+        except RefinementError as error:
+            error.x = error.x.reshape(shape)
+            raise
+        finally:
+            if source is not a:
+                source.close()
 
     def half_solve(self, b: ArrayLike) -> NDArray[np.float64]:
         """Solve ``L y = b``, so that ``y.T @ y`` is ``b.T @ inv(A) @ b``.

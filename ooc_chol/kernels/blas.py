@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ctypes import CFUNCTYPE, PYFUNCTYPE, byref, c_char, c_char_p, c_double, c_int, c_void_p, py_object, pythonapi
+from ctypes import CFUNCTYPE, PYFUNCTYPE, byref, c_char, c_char_p, c_double, c_float, c_int, c_void_p, py_object, pythonapi
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -23,9 +23,19 @@ import threadpoolctl
 from numpy.typing import NDArray
 from scipy.linalg import cython_blas, cython_lapack
 
-# Arguments of each routine as Cython publishes them: c = char *, i = int *, d = double *.
-_SIGNATURES = {"dgemm": "cciiiddididdi", "dsyrk": "cciiddiddi", "dtrsm": "cccciiddidi", "dpotrf": "cidii", "dlaset": "ciidddi"}
-_LETTERS = {"char *": "c", "int *": "i", "d *": "d"}
+from ooc_chol.formats import Floats
+
+# Arguments of each routine as Cython publishes them: c = char *, i = int *, d = double *, s = float *.
+_SIGNATURES = {
+    "dgemm": "cciiiddididdi",
+    "sgemm": "cciiissisissi",
+    "dsyrk": "cciiddiddi",
+    "dtrsm": "cccciiddidi",
+    "strsm": "cccciissisi",
+    "dpotrf": "cidii",
+    "dlaset": "ciidddi",
+}
+_LETTERS = {"char *": "c", "int *": "i", "d *": "d", "s *": "s"}
 _capsule_name = PYFUNCTYPE(c_char_p, py_object)(("PyCapsule_GetName", pythonapi))
 _capsule_pointer = PYFUNCTYPE(c_void_p, py_object, c_char_p)(("PyCapsule_GetPointer", pythonapi))
 
@@ -33,7 +43,7 @@ _capsule_pointer = PYFUNCTYPE(c_void_p, py_object, c_char_p)(("PyCapsule_GetPoin
 def _signature(published: str) -> str:
     """Spell, one letter an argument, a name such as ``void (char *, int *, __pyx_t_5scipy_6linalg_11cython_blas_d *)``."""
     arguments = published[published.index("(") + 1 : published.rindex(")")].split(", ")
-    return "".join(_LETTERS.get(re.sub(r"^__pyx_t_\w+_d \*$", "d *", argument), "?") for argument in arguments)
+    return "".join(_LETTERS.get(re.sub(r"^__pyx_t_\w+_([ds]) \*$", r"\1 *", argument), "?") for argument in arguments)
 
 
 def _routine(module: ModuleType, name: str) -> Callable[..., None]:
@@ -49,15 +59,18 @@ def _routine(module: ModuleType, name: str) -> Callable[..., None]:
     return CFUNCTYPE(None, *arguments)(_capsule_pointer(capsule, published))
 
 
-_dgemm = _routine(cython_blas, "dgemm")
+_FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
+_gemm = {_FLOAT64: _routine(cython_blas, "dgemm"), _FLOAT32: _routine(cython_blas, "sgemm")}
 _dsyrk = _routine(cython_blas, "dsyrk")
-_dtrsm = _routine(cython_blas, "dtrsm")
+_trsm = {_FLOAT64: _routine(cython_blas, "dtrsm"), _FLOAT32: _routine(cython_blas, "strsm")}
 _dpotrf = _routine(cython_lapack, "dpotrf")
 _dlaset = _routine(cython_lapack, "dlaset")
 
 # Constant arguments, passed by reference; a call never writes to them.
 _U, _L, _T, _N = (byref(c_char(letter)) for letter in (b"U", b"L", b"T", b"N"))
 _ONE, _MINUS_ONE, _ZERO = (byref(c_double(value)) for value in (1.0, -1.0, 0.0))
+_ONE_OF = {_FLOAT64: _ONE, _FLOAT32: byref(c_float(1.0))}
+_MINUS_ONE_OF = {_FLOAT64: _MINUS_ONE, _FLOAT32: byref(c_float(-1.0))}
 _LARGEST_INTEGER = 2**31 - 1
 
 
@@ -69,15 +82,16 @@ def _integer(value: int) -> Any:
     return byref(c_int(value))
 
 
-def _operand(a: NDArray[np.float64], name: str) -> tuple[int, Any]:
-    """Return address and leading dimension of the row-major tile ``a``."""
+def _operand(a: Floats, name: str, dtype: np.dtype[Any] = _FLOAT64) -> tuple[int, Any]:
+    """Return address and leading dimension of the row-major tile ``a``, which must be of ``dtype``."""
     rows, cols = a.shape
     row_stride, col_stride = a.strides
-    if a.dtype != np.float64:
-        raise TypeError(f"{name} is {a.dtype}, but this call takes float64: the precision planner, not a kernel, converts tiles")
-    if (cols > 1 and col_stride != 8) or (rows > 1 and (row_stride < 8 * cols or row_stride % 8)):
+    size = dtype.itemsize
+    if a.dtype != dtype:
+        raise TypeError(f"{name} is {a.dtype}, but this call takes {dtype}: the precision planner, not a kernel, converts tiles")
+    if (cols > 1 and col_stride != size) or (rows > 1 and (row_stride < size * cols or row_stride % size)):
         raise ValueError(f"{name} has shape {a.shape} and strides {a.strides}, but a tile is row-major with its columns adjacent")
-    return a.ctypes.data, _integer(row_stride // 8 if rows > 1 else cols)
+    return a.ctypes.data, _integer(row_stride // size if rows > 1 else cols)
 
 
 def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, int]) -> None:
@@ -86,13 +100,20 @@ def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, int]) -
         raise ValueError(f"{name} has shape {shape}, but the other operands of the call need {expected}")
 
 
-def gemm(a_ij: NDArray[np.float64], l_ik: NDArray[np.float64], l_jk: NDArray[np.float64]) -> None:
+def _type_of(a: Floats, name: str) -> np.dtype[Any]:
+    """The type in which a call computes: float64 or float32."""
+    if a.dtype not in _gemm:
+        raise TypeError(f"{name} is {a.dtype}, but a tile kernel takes float64 or float32")
+    return a.dtype
+
+
+def gemm(a_ij: Floats, l_ik: Floats, l_jk: Floats) -> None:
     """Update ``a_ij -= l_ik @ l_jk.T`` in place.
 
     Parameters
     ----------
     a_ij : (m, n) array
-        Changed in place. Row-major with any leading dimension, float64, as the others.
+        Changed in place. Row-major with any leading dimension, float64 or float32, as the others.
     l_ik : (m, k) array
         Left operand.
     l_jk : (n, k) array
@@ -103,7 +124,7 @@ def gemm(a_ij: NDArray[np.float64], l_ik: NDArray[np.float64], l_jk: NDArray[np.
     ValueError
         Shapes or strides that BLAS would read outside of.
     TypeError
-        An operand is not float64.
+        The operands are not all float64 or all float32.
 
     Notes
     -----
@@ -113,11 +134,13 @@ def gemm(a_ij: NDArray[np.float64], l_ik: NDArray[np.float64], l_jk: NDArray[np.
     k = l_ik.shape[1]
     _check_shape("l_ik", l_ik.shape, (m, k))
     _check_shape("l_jk", l_jk.shape, (n, k))
-    c, ldc = _operand(a_ij, "a_ij")
-    a, lda = _operand(l_ik, "l_ik")
-    b, ldb = _operand(l_jk, "l_jk")
+    dtype = _type_of(a_ij, "a_ij")
+    c, ldc = _operand(a_ij, "a_ij", dtype)
+    a, lda = _operand(l_ik, "l_ik", dtype)
+    b, ldb = _operand(l_jk, "l_jk", dtype)
     # Column-major: C.T -= l_jk @ l_ik.T, with l_jk stored as its transpose.
-    _dgemm(_T, _N, _integer(n), _integer(m), _integer(k), _MINUS_ONE, b, ldb, a, lda, _ONE, c, ldc)
+    one, minus_one = _ONE_OF[dtype], _MINUS_ONE_OF[dtype]
+    _gemm[dtype](_T, _N, _integer(n), _integer(m), _integer(k), minus_one, b, ldb, a, lda, one, c, ldc)
 
 
 def syrk(a_ii: NDArray[np.float64], l_ik: NDArray[np.float64]) -> None:
@@ -148,22 +171,22 @@ def syrk(a_ii: NDArray[np.float64], l_ik: NDArray[np.float64]) -> None:
     _dsyrk(_U, _T, _integer(n), _integer(k), _MINUS_ONE, a, lda, _ONE, c, ldc)
 
 
-def trsm(l_kk: NDArray[np.float64], a_ik: NDArray[np.float64]) -> None:
+def trsm(l_kk: Floats, a_ik: Floats) -> None:
     """Solve ``X @ l_kk.T = a_ik`` for ``X``, which replaces ``a_ik``.
 
     Parameters
     ----------
     l_kk : (n, n) array
-        Lower triangular; its strict upper part is never read. Row-major, float64.
+        Lower triangular; its strict upper part is never read. Row-major, float64 or float32.
     a_ik : (m, n) array
-        Right-hand side, changed in place. Row-major, float64.
+        Right-hand side, changed in place. Row-major, of the type of ``l_kk``.
 
     Raises
     ------
     ValueError
         Shapes or strides that BLAS would read outside of.
     TypeError
-        An operand is not float64.
+        The operands are not both float64 or both float32.
 
     Notes
     -----
@@ -171,10 +194,11 @@ def trsm(l_kk: NDArray[np.float64], a_ik: NDArray[np.float64]) -> None:
     """
     m, n = a_ik.shape
     _check_shape("l_kk", l_kk.shape, (n, n))
-    a, lda = _operand(l_kk, "l_kk")
-    b, ldb = _operand(a_ik, "a_ik")
+    dtype = _type_of(a_ik, "a_ik")
+    a, lda = _operand(l_kk, "l_kk", dtype)
+    b, ldb = _operand(a_ik, "a_ik", dtype)
     # Column-major: U.T @ X.T = a_ik.T, where U is l_kk's memory read as upper triangular.
-    _dtrsm(_L, _U, _T, _N, _integer(n), _integer(m), _ONE, a, lda, b, ldb)
+    _trsm[dtype](_L, _U, _T, _N, _integer(n), _integer(m), _ONE_OF[dtype], a, lda, b, ldb)
 
 
 def potrf(a_kk: NDArray[np.float64]) -> int:

@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import ScheduleError
-from ooc_chol.interfaces import AbstractFlags, AbstractKernelSet, AbstractStream, Tile
+from ooc_chol.formats import Floats, PrecisionFormat, round_to
+from ooc_chol.interfaces import (
+    NORM_COLUMNS,
+    AbstractFlags,
+    AbstractKernelSet,
+    AbstractStream,
+    AbstractTileNorms,
+    FinalTile,
+    Tile,
+)
 from ooc_chol.kernels import blas
 from ooc_chol.kernels.team import ThreadTeam
 
@@ -82,8 +91,36 @@ def _first_set(values: NDArray[np.int64]) -> tuple[int, int] | None:
 
 
 @final
+class HostNorms(AbstractTileNorms):
+    """Norms of final tiles, written by kernels on the streams' threads, one row each.
+
+    Parameters
+    ----------
+    n_tiles : int
+        Packed tiles.
+
+    Attributes
+    ----------
+    rows : (n_tiles, 4) array
+        The numbers of :data:`~ooc_chol.interfaces.NORM_COLUMNS`.
+    """
+
+    def __init__(self, n_tiles: int) -> None:
+        self.rows: NDArray[np.float64] = np.zeros((n_tiles, len(NORM_COLUMNS)))
+
+    def copy_back(self, stream: AbstractStream) -> None:
+        """Do nothing: the kernels write in host memory already."""
+
+    def values(self) -> NDArray[np.float64]:
+        """The rows as they are."""
+        return self.rows
+
+
+@final
 class HostKernels(AbstractKernelSet):
-    """FP64 tile kernels on the host: ``float64`` NumPy arrays, row-major, changed in place.
+    """Tile kernels on the host: NumPy arrays of float64, or of float32 where the plan says so, row-major, changed in place.
+
+    A task is computed in the type of the tile that it changes: operands of another one are converted first.
 
     Parameters
     ----------
@@ -135,6 +172,32 @@ class HostKernels(AbstractKernelSet):
         """``A[i, j] -= L[i, k] @ L[j, k].T``; the same arithmetic at any ``k0``."""
         _enqueue(stream, partial(_gemm, self._team, a_ij, l_ik, l_jk))
 
+    def create_norms(self, n_tiles: int) -> HostNorms:
+        """Norms of ``n_tiles`` packed tiles, all zero."""
+        return HostNorms(n_tiles)
+
+    def finish(
+        self, stream: AbstractStream, l_ij: Tile, fmt: PrecisionFormat, norms: AbstractTileNorms, index: FinalTile
+    ) -> None:
+        """Round a final tile to what ``fmt`` stores of it, in place, and measure it.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the host device.
+        l_ij : (mb, nb) array
+            The tile, float64 or float32.
+        fmt : PrecisionFormat
+            Format in which it will be stored.
+        norms : HostNorms
+            Receives the tile's norms.
+        index : FinalTile
+            Which tile it is.
+        """
+        if not isinstance(norms, HostNorms):
+            raise TypeError(f"host kernels fill HostNorms, not {type(norms).__name__}; create the norms with the host device")
+        _enqueue(stream, partial(_finish, l_ij, fmt, norms, index))
+
     def check_finite(self, stream: AbstractStream, a_ij: Tile, lower: bool, flags: AbstractFlags, packed: int) -> None:
         """Flag tile ``packed`` when it (with ``lower``: its lower triangle) holds a NaN or an infinity.
 
@@ -170,13 +233,34 @@ def _host_flags(flags: AbstractFlags) -> HostFlags:
     return flags
 
 
-def _gemm(team: ThreadTeam, a_ij: NDArray[np.float64], l_ik: NDArray[np.float64], l_jk: NDArray[np.float64]) -> None:
+def _finish(l_ij: Floats, fmt: PrecisionFormat, norms: HostNorms, index: FinalTile) -> None:
+    """Round a tile and fill its row of norms."""
+    row = norms.rows[index.packed]
+    row[1] = round_to(l_ij, fmt)
+    row[0] = _frobenius(l_ij)
+    if index.is_diagonal:
+        magnitudes = np.abs(l_ij)
+        row[2], row[3] = magnitudes.sum(axis=1).max(), magnitudes.sum(axis=0).max()
+
+
+def _frobenius(tile: Floats) -> float:
+    """Frobenius norm, summed in float64 and safe from overflow."""
+    largest = float(max(tile.max(), -tile.min()))
+    if not 0.0 < largest < np.inf:
+        return largest
+    total = sum(float(np.square(np.divide(tile[rows], largest, dtype=np.float64)).sum()) for rows in strips(len(tile)))
+    return largest * float(np.sqrt(total))
+
+
+def _gemm(team: ThreadTeam, a_ij: Floats, l_ik: Floats, l_jk: Floats) -> None:
     """``A[i, j] -= L[i, k] @ L[j, k].T``, strip by strip."""
+    l_ik, l_jk = (tile.astype(a_ij.dtype, copy=False) for tile in (l_ik, l_jk))
     team.run([partial(blas.gemm, a_ij[rows], l_ik[rows], l_jk) for rows in strips(len(a_ij))])
 
 
-def _trsm(team: ThreadTeam, l_kk: NDArray[np.float64], a_ik: NDArray[np.float64]) -> None:
+def _trsm(team: ThreadTeam, l_kk: Floats, a_ik: Floats) -> None:
     """``A[i, k] = A[i, k] @ inv(L[k, k]).T``, strip by strip: rows are independent."""
+    l_kk = l_kk.astype(a_ik.dtype, copy=False)
     team.run([partial(blas.trsm, l_kk, a_ik[rows]) for rows in strips(len(a_ik))])
 
 
@@ -209,9 +293,9 @@ def _potrf(team: ThreadTeam, a_kk: NDArray[np.float64], flags: HostFlags, k: int
     flags.pivot[k] = int(bad[0]) + 1 if bad.size else info
 
 
-def _syrk(team: ThreadTeam, a_ii: NDArray[np.float64], l_ik: NDArray[np.float64]) -> None:
+def _syrk(team: ThreadTeam, a_ii: NDArray[np.float64], narrow: Floats) -> None:
     """``A[i, i] -= L[i, k] @ L[i, k].T``, lower triangle only: each strip up to its diagonal block."""
-
+    l_ik = narrow.astype(np.float64, copy=False)
     def update(rows: slice) -> None:
         if rows.start:
             blas.gemm(a_ii[rows, : rows.start], l_ik[rows], l_ik[: rows.start])
@@ -221,7 +305,7 @@ def _syrk(team: ThreadTeam, a_ii: NDArray[np.float64], l_ik: NDArray[np.float64]
     team.run([partial(update, rows) for rows in reversed(strips(len(a_ii)))])
 
 
-def _check_finite(a_ij: NDArray[np.float64], lower: bool, flags: HostFlags, packed: int) -> None:
+def _check_finite(a_ij: Floats, lower: bool, flags: HostFlags, packed: int) -> None:
     """Flag the first entry of the tile (or its lower triangle) that is NaN or infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         total = np.add.reduce(a_ij, axis=None)

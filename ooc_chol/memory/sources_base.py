@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
@@ -114,8 +115,8 @@ class SourceTier(AbstractTier):
         self.source = source
         self.grid = grid
 
-    def read(self, index: tuple[int, int], out: NDArray[np.float64]) -> None:
-        """Fill ``out`` with tile ``index`` of A.
+    def read(self, index: tuple[int, int], out: NDArray[Any]) -> None:
+        """Fill ``out`` with tile ``index`` of A, rounded where ``out`` is float32.
 
         A diagonal tile is read whole: its strict upper part may hold anything, and no later step reads it.
 
@@ -124,7 +125,7 @@ class SourceTier(AbstractTier):
         index : (i, j)
             A tile of the lower triangle.
         out : (mb, nb) array
-            Row-major, contiguous, float64, of the tile's shape.
+            Row-major, contiguous, float64 or float32, of the tile's shape.
 
         Raises
         ------
@@ -134,7 +135,14 @@ class SourceTier(AbstractTier):
             ``out`` does not have the tile's shape.
         """
         i, j = index
-        self.source.read_block(self.grid.span(i), self.grid.span(j), out)
+        _in_float64(self.source.read_block, self.grid.span(i), self.grid.span(j), out)
+
+    def generate(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
+        """Fill ``out`` by the source's tile function, rounded where ``out`` is a float32 array of the host."""
+        if isinstance(out, np.ndarray):
+            _in_float64(lambda part, columns, piece: self.source.function(part, columns, piece, stream), rows, cols, out)
+        else:
+            self.source.function(rows, cols, out, stream)
 
     def view(self, index: tuple[int, int]) -> NDArray[np.float64] | None:
         """Tile ``index`` of A in place, if it is float64 in host memory."""
@@ -159,6 +167,21 @@ class SourceTier(AbstractTier):
     def close(self) -> None:
         """Close the source; a second call does nothing."""
         self.source.close()
+
+
+def _in_float64(
+    fill: Callable[[range, range, NDArray[np.float64]], None], rows: range, cols: range, out: NDArray[Any]
+) -> None:
+    """``fill(rows, cols, out)``; for a float32 ``out`` through strips of float64."""
+    if out.dtype == np.float64:
+        fill(rows, cols, out)
+        return
+    height = max(1, STRIP_BYTES // (8 * len(cols)))
+    strip = np.empty((min(height, len(rows)), len(cols)))
+    for start in range(0, len(rows), height):
+        part = rows[start : start + height]
+        fill(part, cols, strip[: len(part)])
+        out[start : start + len(part)] = strip[: len(part)]
 
 
 def check_dtype(dtype: np.dtype[Any], what: str) -> None:

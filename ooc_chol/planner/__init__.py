@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ooc_chol.config import FactorOptions, default_moduli
 from ooc_chol.errors import BudgetError
 from ooc_chol.machine import kind_of, resolve_devices
 from ooc_chol.planner.native import choose_tile_size, make_native_plan, prefetch_slots
-from ooc_chol.planner.problem import Problem, RatesAt
-from ooc_chol.planner.residues import make_residue_plan
+from ooc_chol.planner.problem import Problem, RatesAt, budget_of
+from ooc_chol.planner.residues import make_residue_plan, residue_grid
 from ooc_chol.planning.plan import Plan
+from ooc_chol.tiling import TileGrid
 
-__all__ = ["Problem", "choose_tile_size", "make_plan", "make_residue_plan", "prefetch_slots"]
+__all__ = ["Problem", "RatesAt", "choose_tile_size", "make_plan", "make_residue_plan", "mixed_engine", "prefetch_slots"]
+
+#: Tile rows that a matrix in mixed precision should have: formats are chosen tile by tile.
+MIXED_ROWS = 16
+#: Moduli for which the least memory of products through residues is asked before those that a threshold needs are known.
+MIXED_MODULI = 8
 
 
 def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
@@ -55,3 +63,32 @@ def _faster(native: Plan, problem: Problem, options: FactorOptions, names: tuple
     except (BudgetError, ValueError):
         return native  # too little memory, or tiles too small
     return residue if residue.seconds is not None and residue.seconds < native.seconds else native
+
+
+def mixed_engine(problem: Problem, options: FactorOptions) -> tuple[TileGrid, FactorOptions]:
+    """The tiles of a factorization in mixed precision, and options that name its engine and tile order.
+
+    Parameters
+    ----------
+    problem : Problem
+        The matrix.
+    options : FactorOptions
+        What the user asked.
+
+    Returns
+    -------
+    TileGrid
+        The tiles whose norms decide on formats.
+    FactorOptions
+        With ``fp64`` and ``tile_size`` settled: residues on GPUs where they fit, the device's own arithmetic on the host.
+    """
+    names = resolve_devices(options.devices, must_exist=False)
+    kind = kind_of(names[0])
+    budget = budget_of(options, names)
+    wants_residues = options.fp64 == "residue" or (options.fp64 == "auto" and kind.name == "cuda" and options.policy == "planned")
+    grid = residue_grid(problem, options, budget, options.moduli or MIXED_MODULI) if wants_residues else None
+    if grid is None and options.fp64 != "residue":
+        grid = TileGrid(problem.n, options.tile_size or choose_tile_size(problem.n, budget, kind, rows=MIXED_ROWS))
+        return grid, replace(options, fp64="native", tile_size=grid.nb)
+    grid = grid or TileGrid(problem.n, options.tile_size or kind.residue_tile_sizes[-1])  # the planner says what is missing
+    return grid, replace(options, fp64="residue", tile_size=grid.nb)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import inf
@@ -14,7 +14,8 @@ from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractEvictionPolicy
 from ooc_chol.machine import DeviceKind, kind_of
 from ooc_chol.memory.eviction import EVICTION_POLICIES
-from ooc_chol.planner.problem import FINALISTS, Problem, RatesAt, budget_of, seconds_of
+from ooc_chol.planner.problem import FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
+from ooc_chol.planning.bounds import fp64_bytes
 from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.finishing import FinishingTasks
 from ooc_chol.planning.ownership import balanced_rows
@@ -74,18 +75,18 @@ def make_native_plan(problem: Problem, options: FactorOptions, names: tuple[str,
     budget_bytes = budget_of(options, names)
     grid = TileGrid(problem.n, options.tile_size or choose_tile_size(problem.n, budget_bytes, kind))
     names = names[: grid.nt]  # a device without a tile row would have nothing to do
-    budget = _device_budget(grid, budget_bytes, policy, names[0])
+    budget = _device_budget(grid, budget_bytes, policy, names[0], narrow_bytes(problem, kind))
     return _best_plan(_with_default_prefetch(_Request(grid, policy, options.objective, names, budget, rates_at(grid), problem)))
 
 
-def choose_tile_size(n: int, budget_bytes: int, kind: DeviceKind) -> int:
+def choose_tile_size(n: int, budget_bytes: int, kind: DeviceKind, *, rows: int = 4) -> int:
     """Tile order: large tiles run faster, but there must be enough of them.
 
-    At least four tile rows, so that little of a diagonal tile's square is wasted, and twenty tiles within the budget, so that
-    blocks of tiles are reused.
+    At least ``rows`` tile rows, four so that little of a diagonal tile's square is wasted, and twenty tiles within the budget, so
+    that blocks of tiles are reused.
     """
     for nb in kind.tile_sizes:
-        if n >= 4 * nb and budget_bytes - kind.workspace_bytes(nb) >= 20 * 8 * nb * nb:
+        if n >= rows * nb and budget_bytes - kind.workspace_bytes(nb) >= 20 * 8 * nb * nb:
             return nb
     return kind.tile_sizes[-1]
 
@@ -95,10 +96,10 @@ def prefetch_slots(n_slots: int) -> int:
     return 0 if n_slots < 2 * LEAST_SLOTS else min(MOST_PREFETCH, max(1, n_slots // 8))
 
 
-def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, name: str) -> DeviceBudget:
-    """Slots within the budget, no more than the whole triangle and its prefetch can use."""
+def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, name: str, narrow: int) -> DeviceBudget:
+    """Slots within the budget, no more than the whole triangle and its prefetch can use; ``narrow`` bytes are workspace, too."""
     largest = grid.size(0)
-    workspace = kind_of(name).workspace_bytes(largest)
+    workspace = kind_of(name).workspace_bytes(largest) + narrow
     slot_bytes = -(-FP64.itemsize * largest * largest // PAGE_BYTES) * PAGE_BYTES
     needed = min(LEAST_SLOTS, grid.n_tiles) * slot_bytes + workspace
     if budget_bytes < needed:
@@ -191,14 +192,14 @@ def _with_wide_ends(request: _Request, best: Plan) -> Iterator[Plan]:
             return
         before = [panel._replace(width=min(panel.width, start - panel.k0)) for panel in best.panels if panel.k0 < start]
         panels = [*before, Panel(start, width, 1)]
-        schedule = LeftLookingScheduler().schedule(request.grid, best.owners, panels)
+        schedule = _schedule(request, best.owners, panels)
         if _count_fetches(request, schedule, inf) is not None:
             yield _plan_of(request, best.owners, panels, schedule)
 
 
 def _with_more_prefetch(request: _Request, best: Plan) -> Iterator[Plan]:
     """``best``'s panels with more slots kept free, as long as that helps: tiles of a row wait for slots of the row before it."""
-    schedule = LeftLookingScheduler().schedule(request.grid, best.owners, best.panels)
+    schedule = _schedule(request, best.owners, best.panels)
     for prefetch in PREFETCH_CHOICES:
         other = replace(request, budget=_with_prefetch(request.budget, request.grid, prefetch))
         if prefetch > other.capacity // 4 or _always_computes(best) or _count_fetches(other, schedule, inf) is None:
@@ -207,6 +208,15 @@ def _with_more_prefetch(request: _Request, best: Plan) -> Iterator[Plan]:
         if seconds_of(plan) >= seconds_of(best):
             return
         yield (best := plan)
+
+
+def _schedule(request: _Request, owners: Sequence[int], panels: Sequence[Panel]) -> Schedule:
+    """All tasks in order, but for those of tiles that are given."""
+    schedule, given = LeftLookingScheduler().schedule(request.grid, owners, panels), request.problem.given
+    if not given:
+        return schedule
+    tasks = tuple(tuple(task for task in one if task.output not in given) for one in schedule.tasks)
+    return Schedule(request.grid, tasks)
 
 
 def _always_computes(plan: Plan) -> bool:
@@ -232,7 +242,7 @@ def _finalists(
     """The ``wanted`` shapes that fetch least; a count ends early once it cannot be among them."""
     counted: list[tuple[int, Sequence[Panel], Schedule]] = []
     for panels in shapes:
-        schedule = LeftLookingScheduler().schedule(request.grid, owners, panels)
+        schedule = _schedule(request, owners, panels)
         limit = counted[wanted - 1][0] if len(counted) >= wanted else inf
         fetches = _count_fetches(request, schedule, limit) if len(shapes) > 1 else 0
         if fetches is not None:
@@ -264,7 +274,7 @@ def _programs(request: _Request, panels: Sequence[Panel], schedule: Schedule) ->
             request.grid,
             request.budget.n_slots,
             request.problem.bytes_per_entry or None,
-            FP64.itemsize,
+            request.problem.stored_bytes(request.grid),
             overlaps=request.policy.overlaps,
             finishing=FinishingTasks(request.grid, panels) if request.finishes_beside else None,
         )
@@ -272,8 +282,17 @@ def _programs(request: _Request, panels: Sequence[Panel], schedule: Schedule) ->
         programs.append(builder.build())
     if len(programs) == 1 or not request.policy.widens_panels:
         return tuple(programs)  # the paper's policies know no copies between devices
-    timeline = simulate(programs, request.grid, request.rates) if request.rates is not None else None
-    return with_pulls(programs, None if timeline is None else timeline.starts)
+    given = request.problem.given
+    timeline = simulate(programs, request.grid, request.rates, given) if request.rates is not None else None
+    return with_pulls(programs, None if timeline is None else timeline.starts, _slot_bytes(request), given)
+
+
+def _slot_bytes(request: _Request) -> Callable[[tuple[int, int]], int]:
+    """Bytes of a tile in a slot, which go from device to device: those of the format in which it is computed."""
+    grid, precision = request.grid, request.problem.precision
+    if precision is None:
+        return fp64_bytes(grid)
+    return lambda index: precision.product_of(index).itemsize * grid.entries(*index)
 
 
 def _executed_flops(request: _Request, schedule: Schedule) -> int:
@@ -303,4 +322,6 @@ def _plan_of(request: _Request, owners: Sequence[int], panels: Sequence[Panel], 
         task_counts={kind.name: schedule.count(kind) for kind in TaskKind},
         source=request.problem.source,
         flops_executed=_executed_flops(request, schedule),
+        precision=request.problem.precision,
+        given=request.problem.given,
     )

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ooc_chol.config import FactorOptions, parse_bytes
-from ooc_chol.machine import default_budget
+from ooc_chol.interfaces import NARROW_BUFFERS
+from ooc_chol.machine import DeviceKind, default_budget
 from ooc_chol.memory.sources_base import AbstractSource
+from ooc_chol.planning.bounds import fp64_bytes
 from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.plan import Plan
+from ooc_chol.planning.precision import PrecisionMap
 from ooc_chol.tiling import TileGrid
 
 #: Measured rates for a grid of tiles, or None where there are none.
@@ -31,16 +34,33 @@ class Problem:
         Bytes that reading one entry moves; 0 when a tile function makes A on the device.
     source : str
         Kind of source, for the plan's page.
+    precision : PrecisionMap or None
+        Formats of the tiles; None stores and computes all in FP64. Its grid is that of the plan.
+    given : frozenset of tuple of int
+        Tiles of L that are in the store already, from a run that failed.
     """
 
     n: int
     bytes_per_entry: int
     source: str
+    precision: PrecisionMap | None = None
+    given: frozenset[tuple[int, int]] = frozenset()
+
+    def stored_bytes(self, grid: TileGrid) -> Callable[[tuple[int, int]], int]:
+        """Bytes of each tile of L on a link and in its store."""
+        return fp64_bytes(grid) if self.precision is None else self.precision.stored_bytes
 
     @classmethod
     def of(cls, source: AbstractSource) -> Problem:
         """The problem that ``source`` poses."""
         return cls(source.n, source.bytes_per_entry, source.name)
+
+
+def narrow_bytes(problem: Problem, kind: DeviceKind) -> int:
+    """Bytes that a device needs to widen and round tiles of narrow formats: GPUs do so, on the host the stores do."""
+    if problem.precision is None or kind.name == "host":
+        return 0
+    return NARROW_BUFFERS * -(-problem.precision.largest_stored_bytes // 4096) * 4096
 
 
 def budget_of(options: FactorOptions, names: tuple[str, ...]) -> int:

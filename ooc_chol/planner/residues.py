@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from ooc_chol.config import FactorOptions, default_moduli
 from ooc_chol.errors import BudgetError
-from ooc_chol.machine import DeviceKind, kind_of
-from ooc_chol.planner.problem import FINALISTS, Problem, RatesAt, budget_of, seconds_of
+from ooc_chol.machine import DeviceKind, kind_of, resolve_devices
+from ooc_chol.planner.problem import FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
 from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.ownership import balanced_rows
 from ooc_chol.planning.plan import DeviceBudget, Plan
@@ -64,7 +64,7 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     for grid in grids:
         if grid.nb % TENSOR_MULTIPLE:
             raise ValueError(f"tile_size is {grid.nb}, but products through residues take multiples of {TENSOR_MULTIPLE}")
-        workspace = kind.residue_workspace_bytes(problem.n, grid.nb)
+        workspace = kind.residue_workspace_bytes(problem.n, grid.nb) + narrow_bytes(problem, kind)
         rates = _of_moduli(rates_at(grid), moduli)
         shared = names[: grid.nt]
         best = best_layouts(grid, budget_bytes - workspace, moduli, len(shared), rates)
@@ -73,6 +73,18 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     least = least_layout(grids[-1], moduli)
     needed = least.arena_bytes + kind.residue_workspace_bytes(problem.n, grids[-1].nb)
     raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, "give that much or more, or use fp64='native'")
+
+
+def residue_grid(problem: Problem, options: FactorOptions, budget_bytes: int, moduli: int) -> TileGrid | None:
+    """The tiles of a plan through residues of so many moduli; None where the budget does not hold any."""
+    names = resolve_devices(options.devices, must_exist=False)
+    kind = kind_of(names[0])
+    for grid in _residue_grids(problem.n, options.tile_size, kind):
+        workspace = kind.residue_workspace_bytes(problem.n, grid.nb)
+        least = least_layout(grid, moduli).arena_bytes
+        if grid.nb % TENSOR_MULTIPLE == 0 and workspace + least <= budget_bytes:
+            return grid
+    return None
 
 
 def _of_moduli(rates: Rates | None, moduli: int) -> Rates | None:
@@ -123,7 +135,8 @@ def _plan_of_layout(
     owners = balanced_rows(grid.nt, len(names))
     panels = residue_panels(grid.nt, layout.width, layout)
     itemsize, beside = problem.bytes_per_entry or None, kind_of(names[0]).finishes_beside
-    programs = ResidueScheduler(grid, owners, panels, layout, itemsize, beside=beside).programs()
+    stored = problem.stored_bytes(grid)
+    programs = ResidueScheduler(grid, owners, panels, layout, itemsize, stored, beside=beside).programs()
     nt = grid.nt
     counts = {"POTRF": nt, "TRSM": nt * (nt - 1) // 2, "SYRK": nt * (nt - 1) // 2, "GEMM": nt * (nt - 1) * (nt - 2) // 6}
     return Plan(
@@ -139,4 +152,5 @@ def _plan_of_layout(
         task_counts=counts,
         source=problem.source,
         flops_executed=sum(executed_flops(step) for program in programs for step in program.steps),
+        precision=problem.precision,
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+from ooc_chol.formats import FP64
 from ooc_chol.tiling import TileGrid
 
 
@@ -13,6 +15,11 @@ def compulsory_bytes(grid: TileGrid, itemsize: int) -> int:
     Diagonal tiles count as the whole squares in which they are stored.
     """
     return itemsize * sum(grid.entries(i, j) for i, j in grid.tiles())
+
+
+def fp64_bytes(grid: TileGrid) -> Callable[[tuple[int, int]], int]:
+    """Bytes of a tile ``(i, j)`` in FP64."""
+    return lambda index: FP64.itemsize * grid.entries(*index)
 
 
 def beaumont_bytes(n: int, capacity_bytes: float, itemsize: int) -> float:

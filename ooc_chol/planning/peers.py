@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
-from ooc_chol.planning.program import Program, Step, StepKind, StreamKind, waits_of
+from ooc_chol.planning.program import Program, Step, StepKind, StreamKind, final_keys, waits_of
 from ooc_chol.planning.residency import Index
 from ooc_chol.planning.residue_steps import step_key
 from ooc_chol.tasks import TaskKind
@@ -15,7 +15,12 @@ from ooc_chol.tasks import TaskKind
 _BRINGS = (StepKind.FETCH, StepKind.GENERATE, StepKind.PULL)
 
 
-def with_pulls(programs: Sequence[Program], starts: Sequence[Sequence[float]] | None) -> tuple[Program, ...]:
+def with_pulls(
+    programs: Sequence[Program],
+    starts: Sequence[Sequence[float]] | None,
+    slot_bytes: Callable[[Index], int],
+    given: Iterable[Index] = (),
+) -> tuple[Program, ...]:
     """Replace fetches of tiles that another device holds at that time by copies from there.
 
     Parameters
@@ -24,6 +29,10 @@ def with_pulls(programs: Sequence[Program], starts: Sequence[Sequence[float]] | 
         One per device, all tiles travelling through the store.
     starts : sequence of sequence of float or None
         Predicted start of each step, in seconds; None takes the devices to advance evenly.
+    slot_bytes : callable
+        Bytes of a tile on a device, which may be more than its stored bytes.
+    given : iterable of tuple of int
+        Tiles of L that are in the store from the start.
 
     Returns
     -------
@@ -36,7 +45,7 @@ def with_pulls(programs: Sequence[Program], starts: Sequence[Sequence[float]] | 
     awaits the step that brought or made the tile on the other device, which stands before it in that order; the step that fills
     the other device's slot next awaits the copy and stands behind it. So no device waits for itself by way of others.
     """
-    merge = _Merge([list(program.steps) for program in programs], starts)
+    merge = _Merge([list(program.steps) for program in programs], starts, slot_bytes, stored=set(final_keys(given)))
     merge.run()
     changed = []
     for program, steps in zip(programs, merge.steps, strict=True):
@@ -51,6 +60,7 @@ class _Merge:
 
     steps: list[list[Step]]
     starts: Sequence[Sequence[float]] | None
+    slot_bytes: Callable[[Index], int]
     next: list[int] = field(default_factory=list)
     key: list[float] = field(default_factory=list)
     stored: set[BlockKey] = field(default_factory=set)
@@ -115,6 +125,7 @@ class _Merge:
         return step._replace(
             kind=StepKind.PULL,
             stream=StreamKind.PEER,
+            nbytes=self.slot_bytes(step.tile),
             source=(other, slot),
             after=(step_key(other, made),),
             announced=True,

@@ -13,6 +13,7 @@ from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.ownership import imbalance
 from ooc_chol.planning.panels import Panel
 from ooc_chol.planning.policy import Policy
+from ooc_chol.planning.precision import PrecisionMap
 from ooc_chol.planning.program import Link, Program
 from ooc_chol.planning.residue_steps import ResidueLayout, ResidueProgram
 from ooc_chol.planning.simulate import Timeline, simulate
@@ -79,6 +80,10 @@ class Plan:
         What A comes from, such as ``"array"`` or ``"function"``.
     flops_executed : int
         Flops that the kernels of these devices execute, more than are counted where a kernel computes what nobody needs.
+    precision : PrecisionMap or None
+        Formats of the tiles; None where all is FP64.
+    given : frozenset of tuple of int
+        Tiles of L that are in the store before the run.
     """
 
     grid: TileGrid
@@ -93,11 +98,13 @@ class Plan:
     task_counts: Mapping[str, int]
     source: str
     flops_executed: int
+    precision: PrecisionMap | None = None
+    given: frozenset[tuple[int, int]] = frozenset()
 
     @cached_property
     def timeline(self) -> Timeline:
         """The simulator's run of this plan."""
-        return simulate(self.programs, self.grid, self.rates)
+        return simulate(self.programs, self.grid, self.rates, self.given)
 
     @property
     def seconds(self) -> float | None:
@@ -134,7 +141,9 @@ class Plan:
 
     @property
     def engine(self) -> str:
-        """How products are computed: ``"native"`` or ``"residue"``."""
+        """How products are computed: ``"native"``, ``"residue"``, or ``"mixed"`` where tiles have formats of their own."""
+        if self.precision is not None:
+            return "mixed"
         return "native" if self.layout is None else "residue"
 
     @property
@@ -148,11 +157,19 @@ class Plan:
         return compulsory_bytes(self.grid, FP64.itemsize)
 
     @property
+    def stored_bytes(self) -> int:
+        """Bytes of the factor in its store."""
+        return self.compulsory_bytes if self.precision is None else self.precision.total_bytes
+
+    @property
     def movement_bound_bytes(self) -> float:
         """The larger of the two lower bounds on loaded bytes.
 
-        Where A is made on the device, reading it once is no bound, and counts off the other one, which may then be zero.
+        Where A is made on the device, reading it once is no bound, and counts off the other one, which may then be zero. In mixed
+        precision an entry has no fixed size, and only reading A is a bound.
         """
+        if self.precision is not None:
+            return 0.0 if self.is_generated else float(self.compulsory_bytes)
         capacity = sum(budget.capacity_bytes for budget in self.budgets)
         if self.layout is not None:
             capacity = len(self.budgets) * FP64.itemsize * self.layout.entries
@@ -190,6 +207,8 @@ class Plan:
             "bounds": {"compulsory": self.compulsory_bytes, "loaded": self.movement_bound_bytes},
             "peak_bytes": self.peak_bytes,
             "seconds": self.seconds,
+            "precision_threshold": None if self.precision is None else self.precision.threshold,
+            "formats": {"fp64": self.grid.n_tiles} if self.precision is None else self.precision.counts,
         }
 
     def __str__(self) -> str:
@@ -199,18 +218,32 @@ class Plan:
         """The lines of the printed page."""
         grid = self.grid
         tasks = ", ".join(f"{count} {kind}" for kind, count in self.task_counts.items())
-        title = f"Plan: Cholesky of n = {grid.n} in {grid.nt} x {grid.nt} tiles of {grid.nb} (fp64), {self._how()}"
-        stored = format_bytes(self.compulsory_bytes)
+        title = (
+            f"Plan: Cholesky of n = {grid.n} in {grid.nt} x {grid.nt} tiles of {grid.nb} ({self._formats_name()}), {self._how()}"
+        )
+        stored = format_bytes(self.stored_bytes)
+        formats = [] if self.precision is None else [("formats", self._formats_text())]
         return [
             ("", title),
             *[("device", line) for line in self._device_lines()],
             ("panels", self._panel_text()),
+            *formats,
             ("tasks", f"{tasks}; {self.flops:.4g} flops counted, {self.flops_executed:.4g} executed"),
             ("moves", self._moves_text()),
             ("bounds", self.bounds_text()),
             ("memory", f"peak {format_bytes(self.peak_bytes)} on a device; the factor takes {stored} in its store"),
             ("seconds", self._seconds_text()),
         ]
+
+    def _formats_name(self) -> str:
+        """The formats in a word."""
+        return "fp64" if self.precision is None else f"mixed, threshold {self.precision.threshold:g}"
+
+    def _formats_text(self) -> str:
+        """Tiles of each format, and the error to expect."""
+        assert self.precision is not None
+        heading, *rows = str(self.precision).splitlines()
+        return "\n".join([heading, *(f"{'':13}{row}" for row in rows)])
 
     def _how(self) -> str:
         """Policy or engine in words."""

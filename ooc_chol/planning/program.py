@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -75,6 +75,11 @@ def bytes_by_link(moved: Iterable[tuple[Link | None, int]]) -> tuple[int, ...]:
         if link is not None:
             totals[link] += nbytes
     return tuple(totals)
+
+
+def final_keys(tiles: Iterable[Index]) -> list[BlockKey]:
+    """Names of the final values of tiles of L."""
+    return [BlockKey("L", (i, j), j + 1) for i, j in tiles]
 
 
 def unseen_waits(stream: StreamKind, latest: Mapping[StreamKind, int], seen: list[int]) -> tuple[int, ...]:
@@ -187,8 +192,8 @@ class ProgramBuilder(AbstractResidencySink):
         Slots of the device.
     source_itemsize : int or None
         Bytes per entry that a read of A moves; None when a tile function makes A on the device.
-    itemsize : int
-        Bytes per entry of L.
+    stored_bytes : callable
+        ``stored_bytes((i, j))``, bytes of a tile of L in its store and on a link.
     overlaps : bool
         Whether copies have streams of their own.
     finishing : FinishingTasks or None
@@ -205,7 +210,7 @@ class ProgramBuilder(AbstractResidencySink):
         grid: TileGrid,
         n_slots: int,
         source_itemsize: int | None,
-        itemsize: int,
+        stored_bytes: Callable[[Index], int],
         *,
         overlaps: bool,
         finishing: FinishingTasks | None = None,
@@ -213,7 +218,7 @@ class ProgramBuilder(AbstractResidencySink):
         self._grid = grid
         self._finishing = finishing
         self._source_itemsize = source_itemsize
-        self._itemsize = itemsize
+        self._stored_bytes = stored_bytes
         self._overlaps = overlaps
         self._steps: list[Step] = []
         self._free: deque[int] = deque(range(n_slots))
@@ -235,9 +240,9 @@ class ProgramBuilder(AbstractResidencySink):
         slot = self._free.popleft()
         self._slot_of[index] = slot
         self._peak = max(self._peak, len(self._slot_of))
-        itemsize = self._source_itemsize if version == 0 else self._itemsize
-        kind = StepKind.GENERATE if itemsize is None else StepKind.FETCH
-        nbytes = (itemsize or 0) * self._grid.entries(*index)
+        kind = StepKind.GENERATE if version == 0 and self._source_itemsize is None else StepKind.FETCH
+        of_a = (self._source_itemsize or 0) * self._grid.entries(*index)
+        nbytes = of_a if version == 0 else self._stored_bytes(index)
         self._add(kind, StreamKind.COPY_IN, index, version, nbytes=nbytes, writes=(slot,))
 
     def compute(self, task: Task) -> None:
@@ -251,7 +256,7 @@ class ProgramBuilder(AbstractResidencySink):
 
     def write(self, index: Index, version: int) -> None:
         """Add a write to the store."""
-        nbytes = self._itemsize * self._grid.entries(*index)
+        nbytes = self._stored_bytes(index)
         self._add(StepKind.WRITE, StreamKind.COPY_OUT, index, version, nbytes=nbytes, reads=(self._slot_of[index],))
 
     def evict(self, index: Index) -> None:

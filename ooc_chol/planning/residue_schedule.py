@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ooc_chol.interfaces import BlockKey
+from ooc_chol.planning.bounds import fp64_bytes
 from ooc_chol.planning.panels import Panel
 from ooc_chol.planning.program import StepKind, StreamKind
 from ooc_chol.planning.residency import Index
@@ -78,6 +79,8 @@ class ResidueScheduler:
         Memory of each device.
     source_itemsize : int or None
         Bytes per entry that a read of A moves; None when a tile function makes A on the device.
+    stored_bytes : callable or None
+        ``stored_bytes((i, j))``, bytes of a tile of L in its store and on a link; None for FP64.
     pulls : bool
         Whether devices copy strips from each other; else every strip that a device does not make comes from the store.
     beside : bool
@@ -96,6 +99,7 @@ class ResidueScheduler:
         panels: Sequence[Panel],
         layout: ResidueLayout,
         source_itemsize: int | None,
+        stored_bytes: Callable[[Index], int] | None = None,
         *,
         pulls: bool = True,
         beside: bool = True,
@@ -105,6 +109,7 @@ class ResidueScheduler:
         self._panels = panels
         self._layout = layout
         self._source_itemsize = source_itemsize
+        self._stored_bytes = stored_bytes or fp64_bytes(grid)
         self._pulls = pulls
         self._finishing = FINISHING if beside else (StreamKind.COMPUTE,)
         self._converting = StreamKind.CONVERT if beside else StreamKind.COMPUTE
@@ -290,7 +295,7 @@ class ResidueScheduler:
         """Fetch one tile of L from the store and convert it."""
         builder, tile = device.builder, (strip.row, strip.chunk * self._layout.chunk + column)
         place, slot = builder.take(Pool.TRANSIT), device.slot[strip]
-        version, nbytes = tile[1] + 1, 8 * self._grid.entries(*tile)
+        version, nbytes = tile[1] + 1, self._stored_bytes(tile)
         key = BlockKey("L", tile, version)
         builder.add(StepKind.FETCH, StreamKind.COPY_IN, tile, version, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,))
         self._convert(device, tile, place, slot, column, self._converting, is_first=False)
@@ -417,7 +422,7 @@ class ResidueScheduler:
             work = Pull(holder.builder.device, holder.diagonal[column], place, 0, 1)
             self._pull(device, holder, tile, work, StreamKind.EXCHANGE)
         else:
-            key, nbytes = BlockKey("L", tile, column + 1), 8 * self._grid.entries(*tile)
+            key, nbytes = BlockKey("L", tile, column + 1), self._stored_bytes(tile)
             builder.add(
                 StepKind.FETCH, StreamKind.COPY_IN, tile, column + 1, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,)
             )
@@ -436,7 +441,7 @@ class ResidueScheduler:
 
     def _write(self, device: DeviceStrips, tile: Index, place: Place) -> None:
         """The final tile to its store, which may lie over A: a diagonal tile once every device has read that of A."""
-        nbytes, awaits = 8 * self._grid.entries(*tile), []
+        nbytes, awaits = self._stored_bytes(tile), []
         if tile[0] == tile[1] and self._source_itemsize is not None:
             others = [other.builder for other in self._devices if other is not device]
             for other in others:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.planning.cost import Rates
-from ooc_chol.planning.program import URGENT_STREAMS, Program, Step, StepKind, StreamKind
+from ooc_chol.planning.program import URGENT_STREAMS, Program, Step, StepKind, StreamKind, final_keys
 from ooc_chol.planning.residency import Index
 from ooc_chol.planning.residue_state import ResidueState
 from ooc_chol.planning.residue_steps import ResidueProgram, ResidueStep, step_key
@@ -46,7 +46,9 @@ class _DeviceRun:
     processors: SharedProcessors = field(default_factory=SharedProcessors)
 
 
-def simulate(programs: Sequence[Program | ResidueProgram], grid: TileGrid, rates: Rates | None) -> Timeline:
+def simulate(
+    programs: Sequence[Program | ResidueProgram], grid: TileGrid, rates: Rates | None, given: Iterable[Index] = ()
+) -> Timeline:
     """Run every program in order, as the workers will, and verify each step.
 
     Parameters
@@ -57,6 +59,8 @@ def simulate(programs: Sequence[Program | ResidueProgram], grid: TileGrid, rates
         The tiles.
     rates : Rates or None
         Measured rates; None checks the plan without times.
+    given : iterable of tuple of int
+        Tiles of L that are in the store from the start.
 
     Returns
     -------
@@ -71,7 +75,7 @@ def simulate(programs: Sequence[Program | ResidueProgram], grid: TileGrid, rates
     """
     runs = [_device_run(number, program, grid) for number, program in enumerate(programs)]
     states = {run.number: run.state for run in runs if run.state is not None}
-    stored: dict[BlockKey, float] = {}
+    stored: dict[BlockKey, float] = dict.fromkeys(final_keys(given), 0.0)
     moved = True
     while moved:
         moved = False

@@ -12,15 +12,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError
 from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, AbstractTier, BlockKey
 from ooc_chol.memory.sources_base import SourceTier
 from ooc_chol.planning.plan import Plan
-from ooc_chol.planning.program import STREAM_NAMES, URGENT_STREAMS, Link, StepKind, StreamKind
-from ooc_chol.planning.residue_steps import STEP, ResidueProgram, step_key
+from ooc_chol.planning.program import STREAM_NAMES, URGENT_STREAMS, Link, Step, StepKind, StreamKind, final_keys
+from ooc_chol.planning.residue_steps import STEP, ResidueProgram, ResidueStep, step_key
 from ooc_chol.runtime.operations import AbstractOperations, BadFlagError, TileOperations
 from ooc_chol.runtime.progress import Progress, ProgressTable
 from ooc_chol.runtime.records import Writers, find_writers, step_record
@@ -59,12 +62,31 @@ class Execution:
         Most bytes of blocks on each device at once.
     records : tuple of TraceRecord
         Every operation of every stream.
+    norms : (n_tiles, 4) array or None
+        What was measured of final tiles, the numbers of :data:`~ooc_chol.interfaces.NORM_COLUMNS`; None where all is FP64.
     """
 
     seconds: float
     link_bytes: tuple[tuple[int, ...], ...]
     peak_bytes: tuple[int, ...]
     records: tuple[TraceRecord, ...]
+    norms: NDArray[np.float64] | None = None
+
+
+@dataclass
+class Salvage:
+    """What is left of a run that failed: filled by :func:`execute` before it raises.
+
+    Parameters
+    ----------
+    finished : set of tuple of int
+        Tiles of L that are final in the store, given ones too; empty where the devices cannot tell.
+    norms : (n_tiles, 4) array or None
+        What was measured of final tiles.
+    """
+
+    finished: set[tuple[int, int]] = field(default_factory=set)
+    norms: NDArray[np.float64] | None = None
 
 
 class _News(NamedTuple):
@@ -138,6 +160,7 @@ class DeviceWorker:
         self._resident: list[int] = []
         self.link_bytes = [0] * len(Link)
         self._flops_reported_up_to = -1
+        self.norms: NDArray[np.float64] | None = None
 
     def stop(self) -> None:
         """End the run early; may be called from any thread, any number of times."""
@@ -174,6 +197,7 @@ class DeviceWorker:
                 elif isinstance(action, Finish):
                     if not action.stopped:
                         self._check_flags(self._grid.nt)
+                        self._collect()
                     return True
         return False
 
@@ -231,6 +255,24 @@ class DeviceWorker:
         if is_set:
             raise BadFlagError("a failure flag is set")
 
+    def finished_tiles(self) -> set[tuple[int, int]]:
+        """Tiles that this worker wrote to the store, as far as is known; after a run that failed."""
+        if self.operations.finisher is not None:
+            self.norms = self.operations.finisher.latest_norms()
+        steps: Sequence[Step | ResidueStep] = self._program.steps
+        done = zip(steps, self._events, strict=False)
+        return {step.tile for step, (_, end) in done if step.kind is StepKind.WRITE and end.succeeded()}
+
+    def _collect(self) -> None:
+        """What was measured of tiles, once all are final."""
+        if self.operations.finisher is not None:
+            self.norms = self.operations.finisher.norms(self._streams[StreamKind.COMPUTE])
+
+    def stream_event(self) -> AbstractEvent:
+        """An event of the compute stream, recorded now."""
+        with self.device.current():
+            return self._streams[StreamKind.COMPUTE].record()
+
     def _drain(self) -> None:
         """Tell the inbox when the streams are empty: each records an event, and the compute stream waits for all of them."""
         last = self._streams[StreamKind.COMPUTE]
@@ -257,6 +299,7 @@ def execute(
     store: AbstractTier,
     *,
     report: Callable[[int, int, float], None] | None = None,
+    salvage: Salvage | None = None,
 ) -> Execution:
     """Run ``plan`` on ``devices`` from ``source`` to ``store``.
 
@@ -272,6 +315,8 @@ def execute(
         Where the tiles of L go.
     report : callable or None
         ``report(flops_done, flops_total, seconds)``, called on this thread.
+    salvage : Salvage or None
+        Receives what is left of a run that fails.
 
     Returns
     -------
@@ -293,6 +338,9 @@ def execute(
     with _collector_off():
         errors, began = _run(plan, devices, (source, store), workers, report)
     if errors:
+        if salvage is not None:
+            salvage.finished.update(plan.given, *(worker.finished_tiles() for worker in workers))
+            salvage.norms = _norms_of(workers)
         raise _verdict(workers, errors, plan.grid)
     return _summary(plan, workers, began)
 
@@ -324,6 +372,11 @@ def _run(
     try:
         for number, (device, operations) in enumerate(zip(devices, _operations(plan, devices, source, store), strict=True)):
             workers.append(DeviceWorker(number, device, plan, operations, store, channels))
+        if plan.given:  # a device that fetches them waits for what is complete already
+            before = workers[0].stream_event()
+            for key in final_keys(plan.given):
+                channels.progress.record(key, before)
+                channels.progress.mark_durable(key)
         began = time.perf_counter_ns()
         thread.start()
         errors = _coordinate(workers, channels.news, plan.flops, report, began)
@@ -439,4 +492,11 @@ def _summary(plan: Plan, workers: Sequence[DeviceWorker], began: int) -> Executi
         tuple(tuple(worker.link_bytes) for worker in workers),
         tuple(worker.operations.peak_bytes for worker in workers),
         records,
+        _norms_of(workers),
     )
+
+
+def _norms_of(workers: Sequence[DeviceWorker]) -> NDArray[np.float64] | None:
+    """Rows of all devices: each tile's is zero but on its own device."""
+    measured = [worker.norms for worker in workers if worker.norms is not None]
+    return np.sum(measured, axis=0) if measured else None

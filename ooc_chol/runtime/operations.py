@@ -6,17 +6,52 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ooc_chol.errors import OocCholError
-from ooc_chol.interfaces import AbstractDevice, AbstractFlags, AbstractStream, AbstractTier, BlockKey, Tile
+from ooc_chol.interfaces import AbstractDevice, AbstractFlags, AbstractStream, AbstractTier, BlockKey, FinalTile, Tile
 from ooc_chol.memory.cache import BlockCache
 from ooc_chol.memory.sources_base import SourceTier
 from ooc_chol.planning.plan import Plan
+from ooc_chol.planning.precision import PrecisionMap
 from ooc_chol.planning.program import Link, Program, Step, StepKind
 from ooc_chol.tasks import TaskKind
 
 
 class BadFlagError(OocCholError):
     """A worker saw a failure flag; replaced by the error that the flags of all devices tell."""
+
+
+class Finisher:
+    """Gives each final tile its one value, that of its storage format, and measures it.
+
+    Parameters
+    ----------
+    device : AbstractDevice
+        Where the tiles are.
+    precision : PrecisionMap
+        Their formats.
+    """
+
+    def __init__(self, device: AbstractDevice, precision: PrecisionMap) -> None:
+        self._kernels, self._precision = device.kernels, precision
+        self._norms = device.create_norms(precision.grid.n_tiles)
+
+    def finish(self, stream: AbstractStream, tile: Tile, index: tuple[int, int]) -> None:
+        """Round ``tile`` in place and note its norms."""
+        which = FinalTile(self._precision.grid.packed(*index), index[0] == index[1])
+        self._kernels.finish(stream, tile, self._precision.format_of(index), self._norms, which)
+
+    def norms(self, stream: AbstractStream) -> NDArray[np.float64]:
+        """What was measured of this device's tiles; waits for ``stream``, which comes after all of them."""
+        self._norms.copy_back(stream)
+        stream.synchronize()
+        return self.latest_norms()
+
+    def latest_norms(self) -> NDArray[np.float64]:
+        """What is known on the host."""
+        return self._norms.values().copy()
 
 
 class AbstractOperations(ABC):
@@ -28,10 +63,13 @@ class AbstractOperations(ABC):
         Failures met by the tile kernels.
     peak_bytes : int
         Most bytes of blocks on the device at once.
+    finisher : Finisher or None
+        Rounds final tiles; None where all is FP64.
     """
 
     flags: AbstractFlags
     peak_bytes: int
+    finisher: Finisher | None
 
     @abstractmethod
     def perform(self, step: Any, stream: AbstractStream) -> int:
@@ -95,7 +133,10 @@ class TileOperations(AbstractOperations):
         self._source, self._store, self._others = source, store, others
         self._source_itemsize = source.source.bytes_per_entry
         self._cache = BlockCache(budget.n_slots, budget.slot_bytes)
-        self._arena = device.allocate(budget.n_slots, budget.slot_bytes, plan.grid.size(0))
+        self._precision = plan.precision
+        narrow = 0 if plan.precision is None else plan.precision.largest_stored_bytes
+        self._arena = device.allocate(budget.n_slots, budget.slot_bytes, plan.grid.size(0), narrow_bytes=narrow)
+        self.finisher = None if plan.precision is None else Finisher(device, plan.precision)
         device.prepare(source.source.prepare)
         self.flags = device.create_flags(plan.grid.nt)
 
@@ -125,16 +166,19 @@ class TileOperations(AbstractOperations):
         return 0 if step.link is None else self._moved_bytes(step, tile)
 
     def _moved_bytes(self, step: Step, tile: Tile) -> int:
-        """Bytes that the issued copy moves; a narrower source is widened on arrival."""
-        itemsize = self._source_itemsize if step.link is Link.SOURCE else tile.dtype.itemsize
-        return int(tile.shape[0] * tile.shape[1] * itemsize)
+        """Bytes that the issued copy moves; what is narrower on the link is widened on arrival."""
+        if step.link is Link.SOURCE:
+            return int(tile.size * self._source_itemsize)
+        if step.link is Link.PEER:
+            return int(tile.nbytes)
+        return self._store.format_of(step.tile).stored_bytes(int(tile.size))
 
     def _bring(self, step: Step, stream: AbstractStream, tile: Tile) -> None:
         """Fetch or generate a tile; tiles of A are checked for NaN and infinity before anything uses them."""
         i, j = step.tile
         self._cache.reserve(step.block, step.slot, tile.nbytes)
         if step.kind is StepKind.GENERATE:
-            self._device.generate(stream, self._source.source.function, self._grid.span(i), self._grid.span(j), tile)
+            self._device.generate(stream, self._source.generate, self._grid.span(i), self._grid.span(j), tile)
         elif step.source is not None:
             other, slot = step.source
             self._device.copy_between(stream, self._others[other].tile(slot, step.tile), tile)
@@ -164,8 +208,12 @@ class TileOperations(AbstractOperations):
         else:
             kernels.potrf(stream, tile, self.flags, task.k)
             self.flags.copy_back(stream)
+        if self.finisher is not None and task.kind <= TaskKind.TRSM:
+            self.finisher.finish(stream, tile, step.tile)
         self._cache.modify(before)
 
     def tile(self, slot: int, index: tuple[int, int]) -> Tile:
         """The slot as tile ``index``."""
-        return self._arena.tile(slot, self._grid.shape(*index))
+        if self._precision is None:
+            return self._arena.tile(slot, self._grid.shape(*index))
+        return self._arena.tile(slot, self._grid.shape(*index), self._precision.product_of(index).dtype.name)

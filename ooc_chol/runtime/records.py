@@ -55,10 +55,11 @@ def step_record(
     end_ns: int,
     resident_bytes: int,
     writers: Writers,
+    fmt: str = FP64.name,
 ) -> TraceRecord:
     """One step as a record."""
     after = tuple((device, earlier) for earlier in step.waits)
-    after = (*after, *(writers[key] for key in step.awaits))
+    after = (*after, *(writers[key] for key in step.awaits if key in writers))  # tiles that were given have no writer
     return TraceRecord(
         step=position,
         device=device,
@@ -66,7 +67,7 @@ def step_record(
         kind=_KINDS[step.kind],
         label=step.label,
         block=str(step.block),
-        fmt=FP64.name,
+        fmt=fmt,
         nbytes=step.nbytes,
         link=link_name(step.link, device),
         flops=step.counted_flops(grid),

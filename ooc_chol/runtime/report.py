@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ooc_chol.config import format_bytes
+from ooc_chol.planning.certified import CertifiedBound, certified_bound
+from ooc_chol.planning.escalation import Escalation
 from ooc_chol.planning.plan import Plan
 from ooc_chol.planning.program import Link
 from ooc_chol.runtime.executor import Execution
@@ -24,11 +26,14 @@ class FactorReport:
         Times, bytes and records.
     setup_seconds : float
         Seconds for planning and for allocating device memory and the store, not part of :attr:`seconds`.
+    escalations : tuple of Escalation
+        What failed in the planned formats and was computed again in wider ones.
     """
 
     plan: Plan
     execution: Execution
     setup_seconds: float
+    escalations: tuple[Escalation, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -60,6 +65,12 @@ class FactorReport:
         return 0.0
 
     @cached_property
+    def certified_bound(self) -> CertifiedBound | None:
+        """Bound on ``||A - L L.T||_F / ||A||_F`` in mixed precision; None in FP64, whose errors are those of LAPACK."""
+        precision, norms = self.plan.precision, self.execution.norms
+        return None if precision is None or norms is None else certified_bound(precision, norms, self.plan.moduli)
+
+    @cached_property
     def exposed_copy_share(self) -> float:
         """Share of the run in which compute streams were idle while a fetch that they waited for was in flight."""
         return exposed_copy_seconds(self.execution.records) / (self.seconds * len(self.plan.devices))
@@ -83,7 +94,10 @@ class FactorReport:
             "peak_bytes": max(self.execution.peak_bytes),
             "budget_bytes": self.plan.budgets[0].budget_bytes,
             "exposed_copy_share": self.exposed_copy_share,
-            "formats": {"fp64": self.plan.grid.n_tiles},
+            "precision_threshold": None if self.plan.precision is None else self.plan.precision.threshold,
+            "formats": {"fp64": self.plan.grid.n_tiles} if self.plan.precision is None else self.plan.precision.counts,
+            "certified_bound": None if self.certified_bound is None else self.certified_bound.total,
+            "escalations": [str(step) for step in self.escalations],
         }
 
     def __str__(self) -> str:
@@ -101,7 +115,15 @@ class FactorReport:
             ("bounds", plan.bounds_text()),
             ("memory", f"peak {peak} of tiles on a device, budget {budget}"),
             ("exposed", f"{100 * self.exposed_copy_share:.1f} % of the time a compute stream waited for a copy"),
+            *self._precision_lines(),
         ]
+
+    def _precision_lines(self) -> list[tuple[str, str]]:
+        """Formats, the certified bound and what had to be widened; nothing in FP64."""
+        if self.plan.precision is None:
+            return []
+        lines = [("formats", str(self.plan.precision).splitlines()[0]), ("certified", f"error at most {self.certified_bound}")]
+        return lines + [("escalated" if at == 0 else "", str(step)) for at, step in enumerate(self.escalations)]
 
     def _seconds_text(self) -> str:
         """Measured beside predicted seconds."""

@@ -30,7 +30,7 @@ from ooc_chol.planning.residue_steps import (
     Store,
     Trsm,
 )
-from ooc_chol.runtime.operations import AbstractOperations
+from ooc_chol.runtime.operations import AbstractOperations, Finisher
 
 #: Numbers of the arena's arrays.
 _STRIPS, _SUMS = range(2)
@@ -83,7 +83,10 @@ class ResidueOperations(AbstractOperations):
         self._number, self._owners = number, plan.owners
         self._source, self._store, self._others = source, store, others
         self._source_itemsize = source.source.bytes_per_entry
-        self._arena = device.allocate(layout.tiles + layout.transit, layout.tile_bytes, layout.nb, arrays_of(layout))
+        narrow = 0 if plan.precision is None else plan.precision.largest_stored_bytes
+        slots, arrays = layout.tiles + layout.transit, arrays_of(layout)
+        self._arena = device.allocate(slots, layout.tile_bytes, layout.nb, arrays, narrow_bytes=narrow)
+        self.finisher = None if plan.precision is None else Finisher(device, plan.precision)
         device.prepare(source.source.prepare)
         self.flags = device.create_flags(plan.grid.nt)
         self._residues: AbstractResidueKernels = device.open_residues(plan.grid.n)
@@ -128,14 +131,17 @@ class ResidueOperations(AbstractOperations):
         """Bytes that the issued copy moves."""
         if isinstance(step.operation, Pull):
             return int(self._pull_target(step, step.operation).nbytes)
-        return self._grid.entries(*step.tile) * (self._source_itemsize if link is Link.SOURCE else 8)
+        entries = self._grid.entries(*step.tile)
+        if link is Link.SOURCE:
+            return entries * self._source_itemsize
+        return self._store.format_of(step.tile).stored_bytes(entries)
 
     def _load(self, step: ResidueStep, work: Load, stream: AbstractStream) -> None:
         """Fetch or generate a tile; tiles of A are checked for NaN and infinity before anything uses them."""
         i, j = step.tile
         tile = self.tile(work.place, step.tile)
         if step.kind is StepKind.GENERATE:
-            self._device.generate(stream, self._source.source.function, self._grid.span(i), self._grid.span(j), tile)
+            self._device.generate(stream, self._source.generate, self._grid.span(i), self._grid.span(j), tile)
         else:
             self._device.copy_in(stream, self._source if step.version == 0 else self._store, step.tile, tile)
         if step.version == 0:
@@ -167,7 +173,10 @@ class ResidueOperations(AbstractOperations):
         self._residues.reconstruct(stream, sums, tile, self._grid.span(step.tile[0]), self._grid.span(step.tile[1]))
 
     def _potrf(self, step: ResidueStep, work: Potrf, stream: AbstractStream) -> None:
-        self._device.kernels.potrf(stream, self.tile(work.place, step.tile), self.flags, step.tile[0])
+        tile = self.tile(work.place, step.tile)
+        self._device.kernels.potrf(stream, tile, self.flags, step.tile[0])
+        if self.finisher is not None:
+            self.finisher.finish(stream, tile, step.tile)
         self.flags.copy_back(stream)
         self._residues.copy_back(stream)
 
@@ -176,8 +185,10 @@ class ResidueOperations(AbstractOperations):
 
     def _trsm(self, step: ResidueStep, work: Trsm, stream: AbstractStream) -> None:
         column = step.tile[1]
-        diagonal = self.tile(work.diagonal, (column, column))
-        self._device.kernels.trsm(stream, diagonal, self.tile(work.place, step.tile), column)
+        diagonal, tile = self.tile(work.diagonal, (column, column)), self.tile(work.place, step.tile)
+        self._device.kernels.trsm(stream, diagonal, tile, column)
+        if self.finisher is not None:
+            self.finisher.finish(stream, tile, step.tile)
 
     def _pull(self, step: ResidueStep, work: Pull, stream: AbstractStream) -> None:
         other = self._others[work.device]

@@ -22,6 +22,7 @@ from ooc_chol.kernels.host import HostFlags, HostKernels
 from ooc_chol.memory.eviction import NextUse
 from ooc_chol.memory.sources import AbstractSource, SourceTier, as_source
 from ooc_chol.memory.store import AbstractStore, MemoryStore
+from ooc_chol.planning.bounds import fp64_bytes
 from ooc_chol.planning.finishing import FinishingTasks
 from ooc_chol.planning.panels import Panel
 from ooc_chol.planning.plan import Plan
@@ -55,7 +56,8 @@ def with_panels(
     programs = []
     for tasks, budget in zip(schedule.tasks, plan.budgets, strict=True):
         finishing = FinishingTasks(plan.grid, panels) if finishes else None
-        builder = ProgramBuilder(plan.grid, budget.n_slots, 8, 8, overlaps=plan.policy.overlaps, finishing=finishing)
+        overlaps, stored = plan.policy.overlaps, fp64_bytes(plan.grid)
+        builder = ProgramBuilder(plan.grid, budget.n_slots, 8, stored, overlaps=overlaps, finishing=finishing)
         capacity = budget.n_slots - budget.prefetch_slots
         ResidencyPlanner(tasks, capacity, plan.policy, eviction or NextUse()).run(builder)
         programs.append(builder.build())

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import AbstractEvictionPolicy
 from ooc_chol.memory.eviction import EVICTION_POLICIES
+from ooc_chol.planning.bounds import fp64_bytes
 from ooc_chol.planning.finishing import FinishingTasks
 from ooc_chol.planning.panels import Panel
 from ooc_chol.planning.policy import POLICIES, Policy
@@ -47,7 +48,7 @@ class PlanningProblem:
         slots = self.capacity + self.prefetch
         grid, overlaps = self.schedule.grid, self.policy.overlaps
         finishing = None if self.finishing is None else FinishingTasks(grid, self.finishing)
-        builder = ProgramBuilder(grid, slots, self.source_itemsize, 8, overlaps=overlaps, finishing=finishing)
+        builder = ProgramBuilder(grid, slots, self.source_itemsize, fp64_bytes(grid), overlaps=overlaps, finishing=finishing)
         ResidencyPlanner(tasks, self.capacity, self.policy, eviction_of(self.policy)).run(builder)
         return builder.build()
 

@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ooc_chol.memory.eviction import EVICTION_POLICIES, Lru, NextUse
+from ooc_chol.planning.bounds import fp64_bytes
 from ooc_chol.planning.panels import uniform_panels, varying_panels
 from ooc_chol.planning.policy import POLICIES
 from ooc_chol.planning.program import ProgramBuilder
@@ -32,7 +33,7 @@ def golden_schedules(nt: int, capacity: int) -> list[Schedule]:
 
 def loaded_bytes(schedule: Schedule, capacity: int, policy: NextUse | Lru) -> int:
     """Bytes that the program of the only device loads."""
-    builder = ProgramBuilder(schedule.grid, capacity, 8, 8, overlaps=True)
+    builder = ProgramBuilder(schedule.grid, capacity, 8, fp64_bytes(schedule.grid), overlaps=True)
     ResidencyPlanner(schedule.tasks[0], capacity, PLANNED, policy).run(builder)
     source, fetch, *_ = builder.build().link_bytes()
     return source + fetch

@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ooc_chol.errors import ScheduleError
+from ooc_chol.planning.bounds import fp64_bytes
 from ooc_chol.planning.panels import uniform_panels
 from ooc_chol.planning.peers import with_pulls
 from ooc_chol.planning.policy import POLICIES
@@ -38,7 +39,7 @@ def shared_problems(draw: st.DrawFn) -> PlanningProblem:
 def moved_with(problem: PlanningProblem):
     """The programs before and after, by the simulator's leave."""
     before = problem.programs()
-    after = with_pulls(before, None)
+    after = with_pulls(before, None, fp64_bytes(problem.schedule.grid))
     simulate(after, problem.schedule.grid, None)
     return before, after
 
@@ -109,7 +110,8 @@ def test_a_copy_of_what_the_other_device_does_not_hold_is_refused():
 
 
 def test_programs_that_wait_for_what_nobody_writes_are_refused():
-    programs = list(problem_of((0, 1, 0, 1), 1, 20).programs())
+    problem = problem_of((0, 1, 0, 1), 1, 20)
+    programs = list(problem.programs())
     programs[0] = replace(programs[0], steps=tuple(step for step in programs[0].steps if step.kind is not StepKind.WRITE))
     with pytest.raises(ScheduleError, match=r"the plan blocks: device \d waits for L"):
-        with_pulls(programs, None)
+        with_pulls(programs, None, fp64_bytes(problem.schedule.grid))

@@ -1,0 +1,124 @@
+"""The certified bound: how far ``L @ L.T`` can be from A, from what was measured of L's tiles as they became final.
+
+A tile has one value, rounded once and used everywhere, so that tile by tile ``A_ij - (L L.T)_ij = -E_ij L_jj.T`` exactly but for
+the arithmetic of the updates, with ``E_ij`` what rounding took away, whose norm is measured. For the arithmetic the bound takes
+``u sqrt(K) ||L_ik|| ||L_jk||`` for a product of K columns: rounding errors of a sum are independent enough (Higham and Mary, SIAM
+J. Sci. Comput. 2019), and a tile has thousands of sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.formats import FP32, FP64
+from ooc_chol.planning.precision import PrecisionMap, lower_matrix
+from ooc_chol.residues import ResidueBasis
+
+#: Standard deviations of a sum's rounding of rows to integers that the bound allows for.
+_RESIDUE_DEVIATIONS = 2.0
+
+
+@dataclass(frozen=True)
+class CertifiedBound:
+    """Bounds on parts of ``||A - L L.T||_F / ||A||_F``.
+
+    Parameters
+    ----------
+    storage : float
+        From rounding final tiles.
+    arithmetic : float
+        From updates, solves and reading A in the formats in which products ran.
+    """
+
+    storage: float
+    arithmetic: float
+
+    @property
+    def total(self) -> float:
+        """Bound on ``||A - L L.T||_F / ||A||_F``."""
+        return self.storage + self.arithmetic
+
+    def __str__(self) -> str:
+        return f"{self.total:.2e} ||A||_F ({self.storage:.1e} by storing, {self.arithmetic:.1e} by arithmetic)"
+
+
+def certified_bound(precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None) -> CertifiedBound:
+    """The bound of one factorization.
+
+    Parameters
+    ----------
+    precision : PrecisionMap
+        The formats of the run.
+    rows : (n_tiles, 4) array
+        What was measured of each tile: the numbers of :data:`ooc_chol.interfaces.NORM_COLUMNS`.
+    moduli : int or None
+        Moduli of products through residues; None where they ran in the formats of the map.
+
+    Notes
+    -----
+    ``nt**3`` flops.
+    """
+    grid, total = precision.grid, precision.norms.total or 1.0
+    norms, lost = (lower_matrix(grid, rows[:, column]) for column in (0, 1))
+    # ||L_jj||_2 is at most the square root of its largest row and column sums of magnitudes, and so is that of |L_jj|.
+    diagonal = np.array([grid.packed(j, j) for j in range(grid.nt)])
+    spectral = np.sqrt(rows[diagonal, 2] * rows[diagonal, 3])
+    storage = lost * np.minimum(spectral, np.diagonal(norms))[None, :]
+    arithmetic = _arithmetic(precision, norms, spectral) if moduli is None else _residues(precision, norms, spectral, moduli)
+    return CertifiedBound(_both_triangles(storage) / total, _both_triangles(arithmetic) / total)
+
+
+def _both_triangles(errors: NDArray[np.float64]) -> float:
+    """Frobenius norm of a symmetric matrix by norms of its tiles on and below the diagonal."""
+    largest = float(errors.max())
+    if not 0.0 < largest < np.inf:
+        return largest
+    squares = np.square(errors / largest)
+    return largest * sqrt(2.0 * float(squares.sum()) - float(np.trace(squares)))
+
+
+def _arithmetic(precision: PrecisionMap, norms: NDArray[np.float64], spectral: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Errors of tiles whose updates ran in the formats of the map.
+
+    ``C_k = A_ij - sum_(m<=k) L_im L_jm.T`` rounds once after each product, and is at most what is still to be subtracted from it.
+    """
+    grid = precision.grid
+    a_norms = lower_matrix(grid, precision.norms.tiles)
+    roundoffs = lower_matrix(grid, np.array([fmt.unit_roundoff for fmt in precision.products]))
+    errors = np.zeros_like(norms)
+    for j in range(grid.nt):
+        products = norms[:, :j] * norms[j, :j]  # ||L_ik|| ||L_jk||
+        last = norms[:, j] * spectral[j]  # ||L_ij|| ||L_jj||
+        inner = (sqrt(grid.nb) + _narrowed(precision, j)) * products.sum(axis=1)
+        outer = products @ np.arange(1.0, j + 1) + j * last
+        solve = (sqrt(grid.nb) + 1.0) * last
+        reading = np.where(roundoffs[:, j] > FP64.unit_roundoff, a_norms[:, j], 0.0)
+        errors[:, j] = roundoffs[:, j] * (inner + outer + solve + reading)
+    return np.tril(errors)
+
+
+def _narrowed(precision: PrecisionMap, j: int) -> float:
+    """2 where operands of updates of column ``j`` may be narrowed first: those stored in FP64 beside sums in FP32."""
+    column = range(j + 1, precision.grid.nt)
+    return 2.0 if any(precision.product_of((i, j)) is FP32 for i in column) else 0.0
+
+
+def _residues(
+    precision: PrecisionMap, norms: NDArray[np.float64], spectral: NDArray[np.float64], moduli: int
+) -> NDArray[np.float64]:
+    """Errors of tiles whose updates ran through residues: rows rounded to integers, and the rest in FP64."""
+    grid, basis = precision.grid, ResidueBasis(moduli)
+    steps = np.array([2.0 ** -basis.exponent(float(a_ii)) for a_ii in precision.norms.largest])
+    errors = np.zeros_like(norms)
+    for j in range(grid.nt):
+        lengths = np.sqrt(np.square(norms[:, :j]).sum(axis=1))  # of the rows of L before column j
+        # Each of size(i) * K rounding errors has a variance of step**2 / 12, and meets a row of the other factor.
+        rounding = steps * np.sqrt([grid.size(i) for i in range(grid.nt)]) * lengths[j]
+        rounding += steps[j] * sqrt(grid.size(j)) * lengths
+        in_fp64 = (sqrt(grid.nb) + j + 2.0) * (norms[:, : j + 1] * norms[j, : j + 1]).sum(axis=1)
+        errors[:, j] = _RESIDUE_DEVIATIONS * rounding / sqrt(12.0) + FP64.unit_roundoff * in_fp64
+    return np.tril(errors)

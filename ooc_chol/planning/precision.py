@@ -1,0 +1,275 @@
+"""In which format each tile is stored, and in which its products are computed: the rule, its map, and the error to expect.
+
+A tile may be stored in a format of unit roundoff u when ``nt ||A_ij||_F / ||A||_F <= precision_threshold / u``: then rounding it
+changes A by at most ``precision_threshold ||A||_F / nt``, and all tiles together by at most ``precision_threshold ||A||_F``
+(Higham and Mary, Acta Numerica 2022; Ren, Ltaief, Abdulah and Keyes 2024, section IV-C).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.formats import FORMATS, FP32, FP64, PrecisionFormat
+from ooc_chol.residues import MOST_MODULI, ResidueBasis
+from ooc_chol.tiling import TileGrid
+
+#: Rules by which formats are chosen; the paper's takes machine epsilon where Higham and Mary take the unit roundoff.
+RULES = ("unit-roundoff", "paper")
+#: Scales ``sqrt(A_ii A_jj)`` of a tile's products that float32 holds with room to spare.
+_FLOAT32_SCALES = 1e-30, 1e30
+#: Share of the threshold that products through residues may take by rounding rows of L to integers.
+RESIDUE_SHARE = 0.25
+#: Tiles that a text shows side by side; larger maps are shown in blocks of tiles.
+_MOST_SHOWN = 64
+#: How a text shows formats: bytes of an entry.
+_LETTERS = {fmt.name: str(fmt.itemsize) for fmt in FORMATS.values()}
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixNorms:
+    """What the planner must know of A's entries.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        The tiles.
+    tiles : (n_tiles,) array
+        Frobenius norm of each packed tile; of a diagonal tile, of the whole square.
+    traces, least, largest : (nt,) array
+        Sum, least and largest of the diagonal entries of each tile row.
+
+    Raises
+    ------
+    ValueError
+        The arrays do not belong to the grid.
+    """
+
+    grid: TileGrid
+    tiles: NDArray[np.float64]
+    traces: NDArray[np.float64]
+    least: NDArray[np.float64]
+    largest: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        rows = (self.traces, self.least, self.largest)
+        if self.tiles.shape != (self.grid.n_tiles,) or any(row.shape != (self.grid.nt,) for row in rows):
+            raise ValueError(f"the norms are not those of {self.grid.n_tiles} tiles in {self.grid.nt} rows")
+
+    @property
+    def total(self) -> float:
+        """``||A||_F``: tiles below the diagonal count twice."""
+        matrix = lower_matrix(self.grid, self.tiles)
+        scale = float(matrix.max())
+        if not 0.0 < scale < np.inf:
+            return scale
+        squares = np.square(matrix / scale)
+        return scale * sqrt(2.0 * float(squares.sum()) - float(np.trace(squares)))
+
+    @property
+    def trace(self) -> float:
+        """Trace of A, which is also ``||L||_F**2``."""
+        return float(self.traces.sum())
+
+
+def lower_matrix(grid: TileGrid, packed: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Packed numbers of tiles as an ``(nt, nt)`` matrix, zero above the diagonal."""
+    matrix = np.zeros((grid.nt, grid.nt))
+    matrix[np.tril_indices(grid.nt)] = packed
+    return matrix
+
+
+@dataclass(frozen=True, eq=False)
+class PrecisionMap:
+    """Formats of all tiles.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        The tiles.
+    threshold : float
+        Most error that storing may cause, relative to ``||A||_F``.
+    rule : str
+        One of :data:`RULES`.
+    norms : MatrixNorms
+        Norms of A.
+    formats : tuple of PrecisionFormat
+        Storage format of each packed tile; diagonal tiles are FP64.
+    products : tuple of PrecisionFormat
+        Format in which each packed tile receives its updates where the device has one of its own: FP64 or FP32.
+    moduli : int
+        Moduli that suffice for products through residues.
+    """
+
+    grid: TileGrid
+    threshold: float
+    rule: str
+    norms: MatrixNorms
+    formats: tuple[PrecisionFormat, ...]
+    products: tuple[PrecisionFormat, ...]
+    moduli: int
+
+    def format_of(self, index: tuple[int, int]) -> PrecisionFormat:
+        """Storage format of a tile."""
+        return self.formats[self.grid.packed(*index)]
+
+    def product_of(self, index: tuple[int, int]) -> PrecisionFormat:
+        """Format in which a tile is updated and solved."""
+        return self.products[self.grid.packed(*index)]
+
+    def stored_bytes(self, index: tuple[int, int]) -> int:
+        """Bytes of a tile on a link and in its store."""
+        return self.format_of(index).stored_bytes(self.grid.entries(*index))
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all tiles as stored."""
+        return sum(self.stored_bytes(index) for index in self.grid.tiles())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Tiles of each format, the widest first; formats without tiles are left out."""
+        counted = Counter(fmt.name for fmt in self.formats)
+        return {name: counted[name] for name in FORMATS if counted[name]}
+
+    @property
+    def product_counts(self) -> dict[str, int]:
+        """Tiles that receive their updates in each format."""
+        counted = Counter(fmt.name for fmt in self.products)
+        return {name: counted[name] for name in FORMATS if counted[name]}
+
+    @property
+    def largest_stored_bytes(self) -> int:
+        """Bytes of the largest tile of a narrow format; 0 where all are FP64."""
+        narrow = (self.stored_bytes(index) for index in self.grid.tiles() if self.format_of(index) is not FP64)
+        return max(narrow, default=0)
+
+    @property
+    def estimate(self) -> float:
+        """Expected error of storing, relative to ``||A||_F``: tiles of L times their columns' diagonal ones taken as tiles of A.
+
+        Notes
+        -----
+        ``sqrt(2 sum_ij (u_ij ||A_ij||_F)**2) / (sqrt(3) ||A||_F)``: rounding errors spread evenly up to u.
+        """
+        roundoffs = np.array([fmt.unit_roundoff if fmt is not FP64 else 0.0 for fmt in self.formats])
+        errors = lower_matrix(self.grid, roundoffs) * lower_matrix(self.grid, self.norms.tiles) / (self.norms.total or 1.0)
+        return sqrt(2.0 * float(np.square(errors).sum()) / 3.0)
+
+    def widened(self, tiles: Iterable[tuple[int, int]]) -> PrecisionMap:
+        """The map with these tiles stored and computed in FP64."""
+        formats, products = list(self.formats), list(self.products)
+        for index in tiles:
+            formats[self.grid.packed(*index)] = products[self.grid.packed(*index)] = FP64
+        return replace(self, formats=tuple(formats), products=tuple(products))
+
+    def without_float32(self) -> PrecisionMap:
+        """The map for a device that computes in FP64 only."""
+        return replace(self, products=(FP64,) * self.grid.n_tiles)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
+        share = self.total_bytes / (FP64.itemsize * sum(self.grid.entries(*index) for index in self.grid.tiles()))
+        heading = (
+            f"threshold {self.threshold:g} ({self.rule}): {counts}; {share:.2f} x the bytes of FP64; "
+            f"expected error {self.estimate:.1e} ||A||_F"
+        )
+        return "\n".join([heading, *self.rows_of_text()])
+
+    def rows_of_text(self) -> list[str]:
+        """The lower triangle, a digit a tile: bytes of an entry; in large maps those of the widest tile of each block."""
+        nt = self.grid.nt
+        step = -(-nt // _MOST_SHOWN)
+        rows = []
+        for top in range(0, nt, step):
+            cells = []
+            for left in range(0, top + 1, step):
+                block = (
+                    self.format_of((i, j)).itemsize
+                    for i in range(top, min(top + step, nt))
+                    for j in range(left, min(left + step, i + 1))
+                )
+                cells.append(str(max(block)))
+            rows.append("".join(cells))
+        return rows
+
+
+def choose_formats(norms: MatrixNorms, threshold: float, *, rule: str = RULES[0]) -> PrecisionMap:
+    """The map of formats for a threshold.
+
+    Parameters
+    ----------
+    norms : MatrixNorms
+        Norms of A.
+    threshold : float
+        Most error of storing relative to ``||A||_F``: more than 0, less than 1.
+    rule : str
+        One of :data:`RULES`.
+
+    Returns
+    -------
+    PrecisionMap
+        Each tile below the diagonal in the narrowest format that the rule allows.
+
+    Raises
+    ------
+    ValueError
+        The threshold or the rule makes no sense.
+    """
+    if not 0.0 < threshold < 1.0:
+        raise ValueError(f"precision_threshold is {threshold!r}, but it must be more than 0 and less than 1, such as 1e-6")
+    if rule not in RULES:
+        raise ValueError(f"rule is {rule!r}, but there are {', '.join(RULES)}")
+    grid, total = norms.grid, norms.total
+    formats, products = [], []
+    for i, j in grid.tiles():
+        fmt = FP64
+        if i != j and _suits_float32(norms, i, j):
+            fmt = _narrowest(grid.nt * norms.tiles[grid.packed(i, j)], threshold * total, rule)
+        formats.append(fmt)
+        products.append(FP32 if fmt is not FP64 and _may_sum_in_float32(norms, i, j, threshold * total) else FP64)
+    moduli = enough_moduli(norms, threshold)
+    return PrecisionMap(grid, threshold, rule, norms, tuple(formats), tuple(products), moduli)
+
+
+def _narrowest(error: float, allowed: float, rule: str) -> PrecisionFormat:
+    """The narrowest format with ``error * u <= allowed``."""
+    for fmt in reversed(FORMATS.values()):
+        roundoff = fmt.machine_epsilon if rule == "paper" else fmt.unit_roundoff
+        if error * roundoff <= allowed:
+            return fmt
+    return FP64
+
+
+def _suits_float32(norms: MatrixNorms, i: int, j: int) -> bool:
+    """Whether float32 holds all that is computed for the tile: entries of L and of A are at most ``sqrt(A_ii A_jj)``."""
+    low, high = _FLOAT32_SCALES
+    return bool(min(norms.least[i], norms.least[j]) >= low and max(norms.largest[i], norms.largest[j]) <= high)
+
+
+def _may_sum_in_float32(norms: MatrixNorms, i: int, j: int, allowed: float) -> bool:
+    """Whether updates in float32 add less than the tile's share of ``allowed``.
+
+    ``sum_k ||L_ik|| ||L_jk|| <= sqrt(trace(A_ii) trace(A_jj))`` by Cauchy and Schwarz, as ``sum_k ||L_ik||**2`` is a trace.
+    """
+    return bool(norms.grid.nt * FP32.unit_roundoff * sqrt(norms.traces[i]) * sqrt(norms.traces[j]) <= allowed)
+
+
+def enough_moduli(norms: MatrixNorms, threshold: float) -> int:
+    """The least number of moduli whose rounding of rows takes no more than a share of the threshold.
+
+    Notes
+    -----
+    A row of norm ``sqrt(A_ii)`` is rounded to integers of at least ``bits`` bits, so that a sum ``sum_k L_ik L_jk`` errs by
+    ``sqrt(2 / 12) 2**(1 - bits) sqrt(A_ii A_jj)`` (root mean square), and all of them by that times the trace of A.
+    """
+    allowed = RESIDUE_SHARE * threshold * norms.total
+    for count in range(4, MOST_MODULI):
+        if sqrt(1 / 6) * 2.0 ** (1 - ResidueBasis(count).bits) * norms.trace <= allowed:
+            return count
+    return MOST_MODULI

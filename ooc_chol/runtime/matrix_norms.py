@@ -1,0 +1,128 @@
+"""One pass over A for its tiles' norms, on the devices that will factor it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.formats import FP64
+from ooc_chol.interfaces import AbstractDevice, AbstractTier, FinalTile
+from ooc_chol.memory.sources_base import SourceTier
+from ooc_chol.planning.precision import MatrixNorms
+from ooc_chol.tiling import TileGrid
+
+#: Streams of a device that make or read tiles and measure them, each with one slot.
+STREAMS = 2
+
+
+class _Diagonal(AbstractTier):
+    """Takes diagonal tiles of A, and keeps what the planner must know of them."""
+
+    name = "diagonal"
+
+    def __init__(self, grid: TileGrid) -> None:
+        self._grid = grid
+        self.norms: NDArray[np.float64] = np.zeros(grid.nt)
+        self.traces, self.least, self.largest = np.zeros(grid.nt), np.zeros(grid.nt), np.zeros(grid.nt)
+
+    def read(self, index: tuple[int, int], out: NDArray[np.float64]) -> None:
+        """Nothing is read."""
+        raise NotImplementedError("diagonal tiles are only measured")
+
+    def write(self, index: tuple[int, int], data: NDArray[np.float64]) -> None:
+        """Measure a diagonal tile: only its lower triangle counts."""
+        k, diagonal = index[0], data.diagonal()
+        self.traces[k], self.least[k], self.largest[k] = diagonal.sum(), diagonal.min(), diagonal.max()
+        largest = float(np.abs(diagonal).max()) or 1.0
+        lower = np.tril(data) / largest  # entries of a positive definite matrix are at most the largest diagonal one
+        squares = 2.0 * float(np.einsum("ij,ij->", lower, lower)) - float(np.square(diagonal / largest).sum())
+        self.norms[k] = largest * np.sqrt(squares)
+
+
+def measure_matrix(grid: TileGrid, devices: Sequence[AbstractDevice], source: SourceTier) -> MatrixNorms:
+    """Norms of all tiles of A's lower triangle.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        The tiles.
+    devices : sequence of AbstractDevice
+        Freshly opened; closed here. They share the tiles.
+    source : SourceTier
+        Tiles of A, read or generated.
+
+    Returns
+    -------
+    MatrixNorms
+        Entries that are not finite make norms that are not; the factorization will name them.
+
+    Raises
+    ------
+    TierError
+        A tile cannot be read.
+    BudgetError
+        A device has no room for :data:`STREAMS` tiles.
+
+    Notes
+    -----
+    Each tile is made or read once. On GPUs it does not leave the device, unless it is a diagonal one.
+    """
+    diagonal = _Diagonal(grid)
+    rows = np.zeros((grid.n_tiles, 4))
+    errors: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            rows[number :: len(devices)] = _measure(grid, devices[number], source, diagonal, number, len(devices))
+        except BaseException as error:  # raised below, on the calling thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,), name="ooc_chol norms") for number in range(len(devices))]
+    with ExitStack() as stack:
+        for device in devices:
+            stack.callback(device.close)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if errors:
+        raise errors[0]
+    tiles = rows[:, 0]
+    tiles[[grid.packed(k, k) for k in range(grid.nt)]] = diagonal.norms
+    return MatrixNorms(grid, tiles, diagonal.traces, diagonal.least, diagonal.largest)
+
+
+def _measure(
+    grid: TileGrid, device: AbstractDevice, source: SourceTier, diagonal: _Diagonal, first: int, step: int
+) -> NDArray[np.float64]:
+    """The rows of norms of every ``step``-th packed tile from ``first`` on."""
+    slot_bytes = -(-FP64.itemsize * grid.size(0) ** 2 // 4096) * 4096
+    arena = device.allocate(STREAMS, slot_bytes, grid.size(0))
+    device.activate()
+    device.prepare(source.source.prepare)
+    norms = device.create_norms(grid.n_tiles)
+    streams = [device.create_stream(f"norms-{number}") for number in range(STREAMS)]
+    tiles = list(enumerate(grid.tiles()))[first::step]
+    with np.errstate(all="ignore"):
+        for at, (packed, index) in enumerate(tiles):
+            stream = streams[at % STREAMS]
+            tile = arena.tile(at % STREAMS, grid.shape(*index))
+            if source.source.bytes_per_entry == 0:
+                device.generate(stream, source.generate, grid.span(index.i), grid.span(index.j), tile)
+            else:
+                device.copy_in(stream, source, index, tile)
+            if index.i == index.j:  # what is above its diagonal may be anything: the host measures the rest
+                device.copy_out(stream, tile, diagonal, index)
+            else:
+                device.kernels.finish(stream, tile, FP64, norms, FinalTile(packed, False))
+    for stream in streams:
+        stream.synchronize()
+    norms.copy_back(streams[0])
+    streams[0].synchronize()
+    if (failure := device.failure()) is not None:
+        raise failure
+    return norms.values()[first::step].copy()

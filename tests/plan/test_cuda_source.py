@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 from importlib.resources import files
 
@@ -10,9 +11,12 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.bench.problem import CUDA_CODE
+from ooc_chol.formats import FORMATS, FP64, decode
 from ooc_chol.kernels.cuda import triangular_source
+from tests.cuda.test_cuda_formats import KINDS, expected_norms, rounded, same, stored_bytes
 
 SOURCES = {
+    "formats.cu": files("ooc_chol.kernels.cuda").joinpath("formats.cu").read_text(encoding="utf-8"),
     "tiles.cu": files("ooc_chol.kernels.cuda").joinpath("tiles.cu").read_text(encoding="utf-8"),
     "matern.cu": files("ooc_chol.apps.geostat").joinpath("matern.cu").read_text(encoding="utf-8"),
     "benchmark covariance": CUDA_CODE,
@@ -37,6 +41,106 @@ def test_triangular_kernels_of_every_generation_compile_without_warnings(options
     words = ["nvcc", "-std=c++17", *options, "-Werror", "all-warnings", "-cubin", "-o", str(tmp_path / "out"), str(code)]
     ran = subprocess.run(words, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+#: What C++ needs to run a kernel as one thread of the host: a shuffle brings zero from lanes that are not there.
+ON_THE_HOST = """
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+using std::copysign; using std::fabs; using std::max; using std::min;
+#define __align__ alignas
+#define __device__
+#define __forceinline__ inline
+#define __global__
+#define __shared__ static
+struct Place { unsigned x, y; };
+static Place blockIdx, threadIdx;
+static const Place blockDim = {1, 1}, gridDim = {1, 1};
+struct double2 { double x, y; };
+template <class To, class From> static To bits(From from) { To to; std::memcpy(&to, &from, sizeof(to)); return to; }
+static long long __double_as_longlong(double x) { return bits<long long>(x); }
+static double __longlong_as_double(long long x) { return bits<double>(x); }
+static int __double2hiint(double x) { return (int)(__double_as_longlong(x) >> 32); }
+static double __hiloint2double(int high, int low) { return __longlong_as_double((long long)high << 32 | (unsigned)low); }
+static double __dadd_rn(double x, double y) { return x + y; }
+static double __dsub_rn(double x, double y) { return x - y; }
+static double __dmul_rn(double x, double y) { return x * y; }
+static int __clzll(long long x) { return __builtin_clzll(x); }
+template <class T> static T __shfl_down_sync(unsigned, T, int) { return T(); }
+static void __syncthreads() {}
+template <class T> static void atomicAdd(T* sum, T x) { *sum += x; }
+template <class T> static void atomicMax(T* most, T x) { *most = max(*most, x); }
+extern "C" void choose_sums(unsigned y) { blockIdx.y = y; }
+"""
+
+
+@pytest.fixture(scope="module")
+def on_the_host(tmp_path_factory):
+    """The kernels of formats.cu, compiled as C++ of one thread."""
+    folder = tmp_path_factory.mktemp("formats")
+    (folder / "formats.cpp").write_text(ON_THE_HOST + SOURCES["formats.cu"], encoding="utf-8")
+    words = [
+        "nvcc",
+        "-std=c++17",
+        "-O1",
+        "-shared",
+        "-Xcompiler",
+        "-fPIC",
+        "-o",
+        str(folder / "out.so"),
+        str(folder / "formats.cpp"),
+    ]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ctypes.CDLL(str(folder / "out.so"))
+
+
+def call(function, *arguments):
+    """Call with arrays, by address, and integers of 64 bits."""
+    words = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]
+    function(*[ctypes.c_int64(word) for word in words])
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_kernels_of_formats_have_the_bits_of_the_host(on_the_host, kind, fmt):
+    rng = np.random.default_rng(7)
+    for shape in [(1, 1), (3, 5), (64, 64), (101, 203)]:
+        before, row = KINDS[kind](rng, shape, fmt), np.zeros(6)
+        tile, after = before.copy(), rounded(before, fmt)
+        call(on_the_host.largest_magnitude, tile, tile.size, row[4:])
+        call(getattr(on_the_host, f"finish_{fmt.name}"), tile, tile.size, row)
+        for which in (0, 1):
+            on_the_host.choose_sums(which)
+            call(on_the_host.largest_sums, tile, *shape, row)
+        on_the_host.choose_sums(0)
+        assert same(tile, after)
+        exponent, wanted = int(row.view(np.int64)[5]), expected_norms(before, after, is_diagonal=True)
+        with np.errstate(over="ignore"):
+            found = np.array([*np.ldexp(np.sqrt(row[:2]), -exponent), *row[2:4]])
+        finite = np.isfinite(wanted)
+        np.testing.assert_allclose(found[finite], np.array(wanted)[finite], rtol=1e-12, atol=1e-320)
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("fmt", [fmt for fmt in FORMATS.values() if fmt != FP64], ids=lambda fmt: fmt.name)
+@pytest.mark.parametrize("kind", KINDS)
+def test_kernels_of_formats_make_the_bytes_of_the_host(on_the_host, kind, fmt):
+    rng = np.random.default_rng(8)
+    for shape in [(1, 1), (3, 5), (64, 64), (101, 203)]:
+        tile, largest, out = KINDS[kind](rng, shape, fmt), np.zeros(1, dtype=np.uint64), np.empty(shape)
+        wanted, widened = stored_bytes(tile, fmt), np.empty(shape)
+        with np.errstate(over="ignore"):
+            decode(wanted, fmt, slice(0, tile.size), widened)
+        stored = np.full(wanted.size, 0xAA, dtype=np.uint8)
+        behind = stored[fmt.scale_offset(tile.size) :] if fmt.top is not None else 0
+        call(on_the_host.largest_magnitude, tile, tile.size, largest)
+        call(getattr(on_the_host, f"encode_{fmt.name}"), tile, tile.size, stored, largest, behind)
+        call(getattr(on_the_host, f"widen_{fmt.name}"), stored, tile.size, out, behind)
+        assert np.array_equal(stored, wanted)
+        assert same(out, widened)
 
 
 @pytest.mark.parametrize(("n", "blocks"), [(1, 1), (64, 1), (65, 2), (2048, 32), (4096, 64), (20000, 64)])

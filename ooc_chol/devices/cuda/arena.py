@@ -7,28 +7,67 @@ from typing import Any
 
 import cupy as cp
 
-from ooc_chol.interfaces import AbstractArena, ArraySpec
+from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, ArraySpec
+
+
+def _aligned(nbytes: int) -> int:
+    """``nbytes`` rounded up to whole pages."""
+    return -(-nbytes // 4096) * 4096
 
 
 class CudaArena(AbstractArena):
-    """One allocation of device memory: the slots, behind them the arrays, and the workspace."""
+    """One allocation of device memory: the slots, behind them the arrays, the workspace, and buffers of narrow formats.
 
-    def __init__(self, n_slots: int, slot_bytes: int, workspace_bytes: int, arrays: Sequence[ArraySpec] = ()) -> None:
+    Attributes
+    ----------
+    workspace : int
+        Address of the workspace.
+    narrow : tuple of int
+        Addresses of buffers for stored tiles of narrow formats; none where all tiles are FP64.
+    """
+
+    def __init__(
+        self,
+        n_slots: int,
+        slot_bytes: int,
+        workspace_bytes: int,
+        arrays: Sequence[ArraySpec] = (),
+        *,
+        narrow_bytes: int = 0,
+    ) -> None:
         self.n_slots = n_slots
         self.slot_bytes = slot_bytes
         offset = n_slots * slot_bytes
-        self._memory: Any = cp.cuda.Memory(offset + sum(spec.nbytes for spec in arrays) + workspace_bytes)
+        self._memory: Any = cp.cuda.Memory(self.bytes_for(n_slots, slot_bytes, workspace_bytes, arrays, narrow_bytes))
         views = []
         for spec in arrays:
             views.append(cp.ndarray(spec.shape, spec.dtype, cp.cuda.MemoryPointer(self._memory, offset)))
             offset += spec.nbytes
         self.arrays: tuple[Any, ...] = tuple(views)
         self.workspace = int(self._memory.ptr) + offset
+        behind = int(self._memory.ptr) + _aligned(offset + workspace_bytes)
+        self.narrow = tuple(behind + number * _aligned(narrow_bytes) for number in range(NARROW_BUFFERS if narrow_bytes else 0))
         self._tiles: dict[tuple[int, tuple[int, int]], Any] = {}
         self._parts: dict[tuple[int, tuple[int, int], tuple[int, int]], Any] = {}
 
-    def tile(self, slot: int, shape: tuple[int, int]) -> Any:
-        """The first entries of ``slot`` as a row-major CuPy array."""
+    @staticmethod
+    def bytes_for(
+        n_slots: int, slot_bytes: int, workspace_bytes: int, arrays: Sequence[ArraySpec] = (), narrow_bytes: int = 0
+    ) -> int:
+        """Bytes of the allocation."""
+        nbytes = n_slots * slot_bytes + sum(spec.nbytes for spec in arrays) + workspace_bytes
+        return _aligned(nbytes) + NARROW_BUFFERS * _aligned(narrow_bytes) if narrow_bytes else nbytes
+
+    def tile(self, slot: int, shape: tuple[int, int], dtype: str = "float64") -> Any:
+        """The first entries of ``slot`` as a row-major CuPy array.
+
+        Raises
+        ------
+        ValueError
+            ``dtype`` is not float64.
+        """
+        if dtype != "float64":
+            raise ValueError(f"tiles in slots of CUDA devices are float64, not {dtype}: their kernels compute in FP64 only")
         key = (slot, shape)
         if key not in self._tiles:
             pointer = cp.cuda.MemoryPointer(self._memory, slot * self.slot_bytes)

@@ -16,8 +16,11 @@ from ooc_chol.config import format_bytes
 from ooc_chol.devices.cuda.arena import CudaArena
 from ooc_chol.devices.cuda.copies import allow_peer, copy_rows, has_adjacent_entries, planes
 from ooc_chol.devices.cuda.facts import device_number
+from ooc_chol.devices.cuda.locking import LockedMemory
+from ooc_chol.devices.cuda.narrow import NarrowBuffers
 from ooc_chol.devices.cuda.streams import Callback, CudaStream, DeviceEvent, cuda_stream, timed_event
 from ooc_chol.errors import BudgetError, OocCholError, ScheduleError
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.interfaces import (
     AbstractDevice,
     AbstractEvent,
@@ -26,6 +29,7 @@ from ooc_chol.interfaces import (
     AbstractResidueKernels,
     AbstractStream,
     AbstractTier,
+    AbstractTileNorms,
     ArraySpec,
     Tile,
     TileFunction,
@@ -51,6 +55,15 @@ class BindsWorkspace(Protocol):
 
     def bind(self, nb: int, workspace: int) -> None:
         """Take the workspace at a device address."""
+
+    def create_norms(self, n_tiles: int) -> AbstractTileNorms:
+        """Norms that the kernels write, on the current device."""
+
+    def encode(self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int) -> None:
+        """Enqueue: write what is stored of a tile to a device address."""
+
+    def widen(self, stream: AbstractStream, address: int, fmt: PrecisionFormat, tile: Tile) -> None:
+        """Enqueue: make a tile of its stored bytes."""
 
     def close(self) -> None:
         """Destroy the handle."""
@@ -97,9 +110,10 @@ class CudaDevice(AbstractDevice):
         self._streams: list[CudaStream] = []
         self._arena: CudaArena | None = None
         self._staging: dict[int, NDArray[np.uint8]] = {}
-        self._is_locked: dict[AbstractTier, bool] = {}
+        self._locked = LockedMemory()
+        self._narrow = NarrowBuffers()
         self._spare_events: list[Any] = []
-        self._slot_bytes = 0
+        self._staging_bytes = 0
         self._aborted = False
         with self.current():
             self._base = timed_event()
@@ -124,18 +138,20 @@ class CudaDevice(AbstractDevice):
         """Completion of ``event`` on the host's clock; resolution about a microsecond in runs of some seconds."""
         return self._base_ns + int(1e6 * cp.cuda.get_elapsed_time(self._base, event))
 
-    def allocate(self, n_slots: int, slot_bytes: int, nb: int, arrays: Sequence[ArraySpec] = ()) -> CudaArena:
-        """Allocate slots, arrays and workspace in one piece, and bind the kernels to their workspace."""
+    def allocate(
+        self, n_slots: int, slot_bytes: int, nb: int, arrays: Sequence[ArraySpec] = (), *, narrow_bytes: int = 0
+    ) -> CudaArena:
+        """Allocate slots, arrays, workspace and buffers in one piece, and bind the kernels to their workspace."""
         kernels = self._binding_kernels()
         workspace = kernels.workspace_bytes(nb)
-        needed = n_slots * slot_bytes + sum(spec.nbytes for spec in arrays) + workspace
+        needed = CudaArena.bytes_for(n_slots, slot_bytes, workspace, arrays, narrow_bytes)
         with self.current():
             free, total = _runtime.memGetInfo()
             if needed > free:
                 advice = f"{format_bytes(free)} of {format_bytes(total)} are free, others may use the device; lower memory_budget"
                 raise BudgetError(f"arena of {self.name}", needed, int(free), advice)
             try:
-                self._arena = CudaArena(n_slots, slot_bytes, workspace, arrays)
+                self._arena = CudaArena(n_slots, slot_bytes, workspace, arrays, narrow_bytes=narrow_bytes)
             except (cp.cuda.memory.OutOfMemoryError, _runtime.CUDARuntimeError) as error:
                 advice = f"the driver refused ({error}); give a smaller memory_budget"
                 raise BudgetError(f"arena of {self.name}", needed, int(free), advice) from error
@@ -146,7 +162,8 @@ class CudaDevice(AbstractDevice):
             except cublas.cuBLASError as error:
                 advice = f"cuBLAS needs memory beside the budget ({error}); give a smaller memory_budget"
                 raise BudgetError(f"libraries of {self.name}", needed + LIBRARY_BYTES, int(free), advice) from error
-        self._slot_bytes = slot_bytes
+        self._narrow = NarrowBuffers(self._arena.narrow, narrow_bytes)
+        self._staging_bytes = max(slot_bytes, narrow_bytes)
         return self._arena
 
     def _binding_kernels(self) -> BindsWorkspace:
@@ -165,6 +182,11 @@ class CudaDevice(AbstractDevice):
         with self.current():
             return self._create_flags(nt)
 
+    def create_norms(self, n_tiles: int) -> AbstractTileNorms:
+        """Norms of ``n_tiles`` packed tiles, all zero."""
+        with self.current():
+            return self._binding_kernels().create_norms(n_tiles)
+
     def create_stream(self, name: str, *, is_urgent: bool = False) -> CudaStream:
         """A new non-blocking stream; thread blocks of an urgent one start before those of others that wait."""
         self._streams.append(CudaStream(self, f"{self.name} {name}", _MOST_URGENT if is_urgent else 0))
@@ -181,26 +203,62 @@ class CudaDevice(AbstractDevice):
             self._device.synchronize()  # uploads, and whatever still fills an array of the user's
 
     def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile) -> None:
-        """Enqueue a copy from page-locked memory, else a read into a staging buffer and a copy from there."""
-        cupy_stream = cuda_stream(stream).stream
+        """Enqueue a copy from page-locked memory, else a read into a staging buffer and a copy from there.
+
+        Stored bytes of a narrow format go to the stream's buffer on the device, from which a kernel widens them.
+        """
+        fmt, cupy_stream = tier.format_of(index), cuda_stream(stream).stream
+        if fmt != FP64:
+            self._copy_narrow_in(stream, tier, index, tile, fmt)
+            return
         view = self._view_in_place(tier, index)
         if view is None:
-            staged = view = self._stage(stream, tile.shape)
+            staged = view = self._stage_tile(stream, tile.shape)
             self._on_host(cupy_stream, lambda: tier.read(index, staged))
         rows, width = tile.shape[0], 8 * tile.shape[1]
         pitches = width, view.strides[0]
         copy_rows(tile.data.ptr, view.ctypes.data, pitches, (rows, width), _runtime.memcpyHostToDevice, cupy_stream)
 
+    def _copy_narrow_in(
+        self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile, fmt: PrecisionFormat
+    ) -> None:
+        nbytes, cupy_stream = fmt.stored_bytes(tile.size), cuda_stream(stream).stream
+        buffer, stored = self._narrow.of(stream, nbytes), self._stored_in_place(tier, index)
+        if stored is None:
+            staged = stored = self._stage(stream, nbytes)
+            self._on_host(cupy_stream, lambda: tier.read_stored(index, staged))
+        # The copy and the kernel, and all later uses of the two buffers, are in the order of this stream.
+        _runtime.memcpyAsync(buffer, stored.ctypes.data, nbytes, _runtime.memcpyHostToDevice, cupy_stream.ptr)
+        self._binding_kernels().widen(stream, buffer, fmt, tile)
+
     def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
-        """Enqueue a copy to page-locked memory, else a copy into a staging buffer and a write from there."""
-        cupy_stream = cuda_stream(stream).stream
+        """Enqueue a copy to page-locked memory, else a copy into a staging buffer and a write from there.
+
+        For a narrow format a kernel writes what is stored of the tile to the stream's buffer on the device first.
+        """
+        fmt, cupy_stream = tier.format_of(index), cuda_stream(stream).stream
+        if fmt != FP64:
+            self._copy_narrow_out(stream, tile, tier, index, fmt)
+            return
         view = self._view_in_place(tier, index)
-        target = self._stage(stream, tile.shape) if view is None else view
+        target = self._stage_tile(stream, tile.shape) if view is None else view
         rows, width = tile.shape[0], 8 * tile.shape[1]
         pitches = target.strides[0], width
         copy_rows(target.ctypes.data, tile.data.ptr, pitches, (rows, width), _runtime.memcpyDeviceToHost, cupy_stream)
         if view is None:
             self._on_host(cupy_stream, lambda: tier.write(index, target))
+
+    def _copy_narrow_out(
+        self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int], fmt: PrecisionFormat
+    ) -> None:
+        nbytes, cupy_stream = fmt.stored_bytes(tile.size), cuda_stream(stream).stream
+        buffer, stored = self._narrow.of(stream, nbytes), self._stored_in_place(tier, index)
+        target = self._stage(stream, nbytes) if stored is None else stored
+        # The kernel and the copy, and all later uses of the two buffers, are in the order of this stream.
+        self._binding_kernels().encode(stream, tile, fmt, buffer)
+        _runtime.memcpyAsync(target.ctypes.data, buffer, nbytes, _runtime.memcpyDeviceToHost, cupy_stream.ptr)
+        if stored is None:
+            self._on_host(cupy_stream, lambda: tier.write_stored(index, target))
 
     def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:
         """Call a tile function with the stream current, so that its CuPy operations and kernels are enqueued there."""
@@ -253,7 +311,8 @@ class CudaDevice(AbstractDevice):
                 self._arena.close()
                 self._arena = None
             self._staging.clear()
-            self._is_locked.clear()
+            self._locked.clear()
+            self._narrow = NarrowBuffers()
             self._spare_events.clear()
 
     def _view_in_place(self, tier: AbstractTier, index: tuple[int, int]) -> NDArray[np.float64] | None:
@@ -261,18 +320,25 @@ class CudaDevice(AbstractDevice):
         view = tier.view(index)
         if view is None or not has_adjacent_entries(view):
             return None
-        if tier not in self._is_locked:  # asked once: all of a tier's memory is locked for the time of a run, or none
-            self._is_locked[tier] = _runtime.pointerGetAttributes(view.ctypes.data).type == _runtime.memoryTypeHost
-        return view if self._is_locked[tier] else None
+        return view if self._locked.holds(tier, view) else None
 
-    def _stage(self, stream: AbstractStream, shape: tuple[int, int]) -> NDArray[np.float64]:
-        """The stream's page-locked buffer, shaped as a tile; uses of it are in stream order."""
+    def _stored_in_place(self, tier: AbstractTier, index: tuple[int, int]) -> NDArray[np.uint8] | None:
+        """The stored bytes of block ``index`` if an asynchronous copy can read or write them in place."""
+        stored = tier.stored(index)
+        return stored if stored is not None and self._locked.holds(tier, stored) else None
+
+    def _stage_tile(self, stream: AbstractStream, shape: tuple[int, int]) -> NDArray[np.float64]:
+        """The stream's page-locked buffer, shaped as a tile."""
+        return self._stage(stream, 8 * shape[0] * shape[1]).view(np.float64).reshape(shape)
+
+    def _stage(self, stream: AbstractStream, nbytes: int) -> NDArray[np.uint8]:
+        """The first bytes of the stream's page-locked buffer; uses of it are in stream order."""
         key = id(stream)
         if key not in self._staging:
             self._staging[key] = np.frombuffer(
-                cp.cuda.alloc_pinned_memory(self._slot_bytes), dtype=np.uint8, count=self._slot_bytes
+                cp.cuda.alloc_pinned_memory(self._staging_bytes), dtype=np.uint8, count=self._staging_bytes
             )
-        return self._staging[key][: 8 * shape[0] * shape[1]].view(np.float64).reshape(shape)
+        return self._staging[key][:nbytes]
 
     def _on_host(self, stream: Any, operation: Callable[[], None]) -> None:
         """Enqueue a host function; its error becomes the device's."""

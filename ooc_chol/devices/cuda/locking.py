@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, final
 
 import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
+
+from ooc_chol.interfaces import AbstractTier
 
 _runtime = cp.cuda.runtime
 #: Threads that touch host memory before it is page-locked: page faults take most of the time.
@@ -61,3 +63,36 @@ def _touch(memory: NDArray[Any]) -> None:
     pages = memory.reshape(-1).view(np.uint8)[::4096]
     with ThreadPoolExecutor(_TOUCHING_THREADS) as pool:
         list(pool.map(lambda part: part.fill(0), np.array_split(pages, _TOUCHING_THREADS)))
+
+
+@final
+class LockedMemory:
+    """Which bytes of tiers are page-locked, so that copies reach them in place.
+
+    Notes
+    -----
+    Asked once for a tier: the memory behind its views is locked for the time of a run, or is not. What it holds elsewhere, such
+    as tiles of a store that were made FP64 later, is not.
+    """
+
+    def __init__(self) -> None:
+        self._ranges: dict[AbstractTier, tuple[int, int]] = {}
+
+    def holds(self, tier: AbstractTier, part: NDArray[Any]) -> bool:
+        """Whether ``part``, an array that ``tier`` shows, is page-locked."""
+        if tier not in self._ranges:
+            self._ranges[tier] = _locked_range(tier.host_memory())
+        low, high = self._ranges[tier]
+        return low <= part.ctypes.data < high
+
+    def clear(self) -> None:
+        """Forget all tiers."""
+        self._ranges.clear()
+
+
+def _locked_range(memory: NDArray[Any] | None) -> tuple[int, int]:
+    """First address of page-locked memory, and the first behind it; equal when there is none."""
+    if memory is None or _runtime.pointerGetAttributes(memory.ctypes.data).type != _runtime.memoryTypeHost:
+        return 0, 0
+    low, high = np.lib.array_utils.byte_bounds(memory)
+    return int(low), int(high)

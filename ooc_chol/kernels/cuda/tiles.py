@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from nvmath.bindings import cublas
 
-from ooc_chol.interfaces import AbstractFlags, AbstractKernelSet, AbstractStream, Tile
+from ooc_chol.formats import PrecisionFormat
+from ooc_chol.interfaces import AbstractFlags, AbstractKernelSet, AbstractStream, AbstractTileNorms, FinalTile, Tile
 from ooc_chol.kernels import cuda as sizes
+from ooc_chol.kernels.cuda.formats import CudaNorms, FormatKernels
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.inverses import InvertedBlocks
 from ooc_chol.kernels.cuda.triangular import TriangularKernels
@@ -119,6 +121,7 @@ class CudaKernels(AbstractKernelSet):
         self._workspace = 0
         self._triangular: TriangularKernels | None = None
         self._inverses: InvertedBlocks | None = None
+        self._formats: FormatKernels | None = None
 
     @property
     def blas(self) -> BlasHandle:
@@ -136,7 +139,7 @@ class CudaKernels(AbstractKernelSet):
         for number in range(self._n_streams):
             cp.cuda.runtime.memset(self._of_potrf(number), 0, sizes.potrf_workspace_bytes())  # its counters start at zero
         cp.cuda.runtime.deviceSynchronize()  # the streams of a run do not wait for the default stream
-        self._triangular = TriangularKernels()
+        self._triangular, self._formats = TriangularKernels(), FormatKernels()
         self._inverses = InvertedBlocks(self._triangular.invert, nb, self._of_stream(self._n_streams))
 
     def _of_stream(self, number: int) -> int:
@@ -148,8 +151,9 @@ class CudaKernels(AbstractKernelSet):
         return self._of_stream(number) + sizes.CUBLAS_WORKSPACE_BYTES
 
     def close(self) -> None:
-        """Destroy the handle; a second call does nothing."""
+        """Destroy the handle, and let go of what lies beside the workspace; a second call does nothing."""
         self._blas.close()
+        self._formats = None
 
     def potrf(self, stream: AbstractStream, a_kk: Tile, flags: AbstractFlags, k: int) -> None:
         """``A[k, k] -> L[k, k]``, its upper triangle zero."""
@@ -185,6 +189,28 @@ class CudaKernels(AbstractKernelSet):
         arguments = (a_ij.data.ptr, np.int32(rows), np.int32(cols), np.int32(lower), _cuda_flags(flags).entry(packed))
         blocks = min(_MOST_BLOCKS, -(-a_ij.size // _THREADS))  # each takes entries a grid apart
         self._check_finite((blocks,), (_THREADS,), arguments, stream=cupy_stream(stream))
+
+    def create_norms(self, n_tiles: int) -> CudaNorms:
+        """Norms of ``n_tiles`` packed tiles on the current device, all zero."""
+        return CudaNorms(n_tiles)
+
+    def finish(
+        self, stream: AbstractStream, l_ij: Tile, fmt: PrecisionFormat, norms: AbstractTileNorms, index: FinalTile
+    ) -> None:
+        """Round a final tile to what ``fmt`` stores of it, in place, and measure it."""
+        self._bound_formats().finish(stream, l_ij, fmt, norms, index)
+
+    def encode(self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int) -> None:
+        """Write what ``fmt`` stores of a tile to a device address."""
+        self._bound_formats().encode(stream, tile, fmt, address)
+
+    def widen(self, stream: AbstractStream, address: int, fmt: PrecisionFormat, tile: Tile) -> None:
+        """Make a tile of what is stored of it at a device address."""
+        self._bound_formats().widen(stream, address, fmt, tile)
+
+    def _bound_formats(self) -> FormatKernels:
+        assert self._formats is not None  # as the triangular ones
+        return self._formats
 
     def _bound_triangular(self) -> TriangularKernels:
         assert self._triangular is not None  # the device binds its kernels before it hands them out

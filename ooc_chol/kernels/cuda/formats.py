@@ -1,0 +1,166 @@
+"""Narrow formats on the current CUDA device: rounding of final tiles, their norms, and conversion to stored bytes and back."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any, final
+
+import cupy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.formats import FORMATS, FP64, PrecisionFormat
+from ooc_chol.interfaces import NORM_COLUMNS, AbstractStream, AbstractTileNorms, FinalTile, Tile
+from ooc_chol.kernels.cuda.handles import cupy_stream
+
+_runtime = cp.cuda.runtime
+#: Threads of a block, entries that a thread takes at once, and most blocks: each takes groups of entries a grid apart.
+_THREADS, _GROUP, _MOST_BLOCKS = 256, 4, 1024
+#: Rows and columns that a block of :func:`largest_sums` takes: a warp a row, or 32 columns.
+_SUM_BLOCK = (32, 8)
+#: Bytes of a row of ``Row`` in formats.cu: the norms, the bits of the largest magnitude, and the exponent of the sums of squares.
+_ROW_BYTES = 8 * (len(NORM_COLUMNS) + 2)
+_LARGEST, _EXPONENT = len(NORM_COLUMNS), len(NORM_COLUMNS) + 1
+#: Streams that may encode, one in a run: each has a place for the largest magnitude of its tile.
+_ENCODING_STREAMS = 16
+
+
+@final
+class CudaNorms(AbstractTileNorms):
+    """Norms of final tiles, written by the kernels of one device, with a page-locked mirror on the host.
+
+    Parameters
+    ----------
+    n_tiles : int
+        Packed tiles.
+
+    Notes
+    -----
+    48 bytes a tile, beside the device's budget.
+    """
+
+    def __init__(self, n_tiles: int) -> None:
+        self._size = _ROW_BYTES * n_tiles
+        self._memory = cp.cuda.alloc_pinned_memory(self._size)
+        mirror: NDArray[np.uint8] = np.frombuffer(self._memory, dtype=np.uint8, count=self._size)
+        mirror[:] = 0
+        self._mirror = mirror.view(np.float64).reshape(n_tiles, -1)
+        self._device = cp.cuda.MemoryPointer(cp.cuda.Memory(self._size), 0)
+        self._device.copy_from_host(mirror.ctypes.data, self._size)
+
+    def row(self, packed: int) -> int:
+        """Device address of the row of tile ``packed``."""
+        return int(self._device.ptr) + _ROW_BYTES * packed
+
+    def copy_back(self, stream: AbstractStream) -> None:
+        """Enqueue one copy of all rows to the host."""
+        address, kind = self._mirror.ctypes.data, _runtime.memcpyDeviceToHost
+        _runtime.memcpyAsync(address, self._device.ptr, self._size, kind, cupy_stream(stream).ptr)
+
+    def values(self) -> NDArray[np.float64]:
+        """The norms as of the last copy; an array of the caller's own."""
+        norms = self._mirror[:, : len(NORM_COLUMNS)].copy()
+        exponents = self._mirror.view(np.int64)[:, _EXPONENT:]
+        with np.errstate(over="ignore", invalid="ignore"):  # of tiles that hold what is no number
+            norms[:, :2] = np.ldexp(np.sqrt(norms[:, :2]), -exponents)
+        return norms
+
+
+@final
+class FormatKernels:
+    """The kernels of ``formats.cu``, loaded for the current device.
+
+    Notes
+    -----
+    All are bound by memory. An entry of 8 bytes is read to find the largest, read and written to be rounded, and read and
+    written once more in ``itemsize`` bytes on its way to the host.
+    """
+
+    def __init__(self) -> None:
+        code = files("ooc_chol.kernels.cuda").joinpath("formats.cu").read_text(encoding="utf-8")
+        # Compiled once per device, and kept on disk by CuPy.
+        module = cp.RawModule(code=code, options=("--std=c++17",))
+        names = ["largest_magnitude", "largest_sums", *(f"finish_{name}" for name in FORMATS)]
+        names += [f"{verb}_{name}" for name in FORMATS if name != FP64.name for verb in ("encode", "widen")]
+        self._functions: dict[str, Any] = {name: module.get_function(name) for name in names}
+        self._largest = cp.cuda.Memory(8 * _ENCODING_STREAMS)
+        self._of_stream: dict[int, int] = {}
+
+    def finish(
+        self, stream: AbstractStream, l_ij: Tile, fmt: PrecisionFormat, norms: AbstractTileNorms, index: FinalTile
+    ) -> None:
+        """Round a final tile to what ``fmt`` stores of it, in place, and measure it.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the device.
+        l_ij : (mb, nb) float64 array
+            Row-major contiguous.
+        fmt : PrecisionFormat
+            The tile's format.
+        norms : CudaNorms
+            Whose row of the tile is written anew.
+        index : FinalTile
+            Which tile it is; of a diagonal one the largest sums of magnitudes along rows and columns are measured, too.
+
+        Notes
+        -----
+        Two launches, three for a diagonal tile. The sums come in any order: they are no part of the factor's bits.
+        """
+        address, row = l_ij.data.ptr, _cuda_norms(norms).row(index.packed)
+        _runtime.memsetAsync(row, 0, _ROW_BYTES, cupy_stream(stream).ptr)
+        self._launch("largest_magnitude", stream, l_ij, address, np.int64(l_ij.size), row + 8 * _LARGEST)
+        self._launch(f"finish_{fmt.name}", stream, l_ij, address, np.int64(l_ij.size), row)
+        if index.is_diagonal:
+            rows, columns = l_ij.shape
+            grid = max(-(-rows // _SUM_BLOCK[1]), -(-columns // _SUM_BLOCK[0])), 2
+            arguments = (address, np.int32(rows), np.int32(columns), row)
+            self._functions["largest_sums"](grid, _SUM_BLOCK, arguments, stream=cupy_stream(stream))
+
+    def encode(self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int) -> None:
+        """Write what ``fmt`` stores of a tile.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the device.
+        tile : (mb, nb) float64 array
+            Row-major contiguous; rounded to ``fmt``, though the bytes are right for others, too.
+        fmt : PrecisionFormat
+            A format narrower than FP64.
+        address : int
+            Device address of ``fmt.stored_bytes(mb * nb)`` bytes, a multiple of 16.
+        """
+        entries, largest, behind = np.int64(tile.size), 0, 0
+        if fmt.top is not None:
+            largest, behind = self._place(stream), address + fmt.scale_offset(tile.size)
+            _runtime.memsetAsync(largest, 0, 8, cupy_stream(stream).ptr)
+            self._launch("largest_magnitude", stream, tile, tile.data.ptr, entries, largest)
+        self._launch(f"encode_{fmt.name}", stream, tile, tile.data.ptr, entries, address, largest, behind)
+
+    def widen(self, stream: AbstractStream, address: int, fmt: PrecisionFormat, tile: Tile) -> None:
+        """Make a tile of what :meth:`encode`, or the host, stored of it at a device address, a multiple of 16."""
+        behind = 0 if fmt.top is None else address + fmt.scale_offset(tile.size)
+        self._launch(f"widen_{fmt.name}", stream, tile, address, np.int64(tile.size), tile.data.ptr, behind)
+
+    def _place(self, stream: AbstractStream) -> int:
+        """Device address for the largest magnitude of the tile that ``stream`` encodes; the next free one at its first use."""
+        pointer = cupy_stream(stream).ptr
+        if pointer not in self._of_stream:
+            if len(self._of_stream) == _ENCODING_STREAMS:
+                raise RuntimeError(f"stream {stream.name} encodes tiles, but {_ENCODING_STREAMS} others do so already")
+            self._of_stream[pointer] = int(self._largest.ptr) + 8 * len(self._of_stream)
+        return self._of_stream[pointer]
+
+    def _launch(self, name: str, stream: AbstractStream, tile: Tile, *arguments: Any) -> None:
+        """Launch a kernel that goes through the entries of a tile."""
+        blocks = min(_MOST_BLOCKS, -(-tile.size // (_GROUP * _THREADS)))
+        self._functions[name]((blocks,), (_THREADS,), arguments, stream=cupy_stream(stream))
+
+
+def _cuda_norms(norms: AbstractTileNorms) -> CudaNorms:
+    """Refuse norms of another kind of device."""
+    if not isinstance(norms, CudaNorms):
+        raise TypeError(f"CUDA kernels write CudaNorms, not {type(norms).__name__}; create the norms with the CUDA device")
+    return norms

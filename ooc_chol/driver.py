@@ -149,11 +149,11 @@ def cholesky(
     source = source_of(a)
     with ExitStack() as stack:
         stack.callback(source.close)
-        reporter = stack.enter_context(progress_reporter(progress))
         rates_at = _rates_finder(options, source, store)
         if precision_threshold is not None:
-            return _cholesky_mixed(a, source, options, rates_at, reporter, store, stack, began, trace)
+            return _cholesky_mixed(a, source, options, rates_at, progress, store, stack, began, trace)
         the_plan = make_plan(Problem.of(source), options, rates_at)
+        reporter = stack.enter_context(progress_reporter(progress))
         threads = host_threads(len(the_plan.devices))
         stack.enter_context(_one_thread_per_call(the_plan.devices))
         key = arithmetic_key(the_plan)
@@ -175,7 +175,7 @@ def _cholesky_mixed(
     source: AbstractSource,
     options: FactorOptions,
     rates_at: RatesAt,
-    reporter: ProgressReporter,
+    progress: Progress,
     store: str | os.PathLike[str] | None,
     stack: ExitStack,
     began: float,
@@ -192,7 +192,8 @@ def _cholesky_mixed(
 
     def run(the_plan: Plan, the_store: AbstractStore, salvage: Salvage) -> Execution:
         nonlocal spent
-        execution, _ = _run(the_plan, source, the_store, reporter, began, threads, salvage)
+        with progress_reporter(progress) as reporter:
+            execution, _ = _run(the_plan, source, the_store, reporter, began, threads, salvage)
         spent += execution.seconds
         return execution
 

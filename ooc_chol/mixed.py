@@ -45,7 +45,7 @@ class MixedResult:
     plan : Plan
         The last plan.
     execution : Execution
-        The last run: seconds and bytes of all runs, norms of all tiles.
+        The last run, with the seconds of all runs and norms of all tiles.
     store : AbstractStore
         Holds L, not completed yet.
     escalations : list of Escalation
@@ -156,9 +156,11 @@ def _attempt(request: MixedRequest, result: MixedResult) -> tuple[NotPositiveDef
     except NotPositiveDefiniteError as error:
         if result.plan.precision is None:
             raise  # FP64 says so, too
-        result.execution = replace(before, norms=_merged(before, salvage.norms, result.plan))
+        norms = _merged(before, salvage.norms, result.plan)
+        result.execution = replace(before, seconds=before.seconds + salvage.seconds, norms=norms)
         return error, salvage
-    result.execution = replace(execution, norms=_merged(before, execution.norms, result.plan))
+    norms = _merged(before, execution.norms, result.plan)
+    result.execution = replace(execution, seconds=before.seconds + execution.seconds, norms=norms)
     return None
 
 

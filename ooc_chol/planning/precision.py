@@ -43,6 +43,8 @@ class MatrixNorms:
         Frobenius norm of each packed tile; of a diagonal tile, of the whole square.
     traces, least, largest : (nt,) array
         Sum, least and largest of the diagonal entries of each tile row.
+    seconds : float
+        Seconds that measuring took, A's tiles made or read included.
 
     Raises
     ------
@@ -55,6 +57,7 @@ class MatrixNorms:
     traces: NDArray[np.float64]
     least: NDArray[np.float64]
     largest: NDArray[np.float64]
+    seconds: float = 0.0
 
     def __post_init__(self) -> None:
         rows = (self.traces, self.least, self.largest)

@@ -79,12 +79,15 @@ class Salvage:
 
     Parameters
     ----------
+    seconds : float
+        How long it ran.
     finished : set of tuple of int
         Tiles of L that are final in the store, given ones too; empty where the devices cannot tell.
     norms : (n_tiles, 4) array or None
         What was measured of final tiles.
     """
 
+    seconds: float = 0.0
     finished: set[tuple[int, int]] = field(default_factory=set)
     norms: NDArray[np.float64] | None = None
 
@@ -150,7 +153,7 @@ class DeviceWorker:
         self._inbox = channels.inbox
         self.operations = operations
         created = {
-            kind: device.create_stream(STREAM_NAMES[kind], is_urgent=kind in URGENT_STREAMS)
+            kind: device.create_stream(STREAM_NAMES[kind], is_urgent=kind in URGENT_STREAMS or self._converts(kind))
             for kind in sorted({StreamKind.COMPUTE, *self._program.streams})
         }
         self._streams: list[AbstractStream] = [created.get(kind, created[StreamKind.COMPUTE]) for kind in StreamKind]
@@ -161,6 +164,10 @@ class DeviceWorker:
         self.link_bytes = [0] * len(Link)
         self._flops_reported_up_to = -1
         self.norms: NDArray[np.float64] | None = None
+
+    def _converts(self, kind: StreamKind) -> bool:
+        """Whether a stream's copies widen or round tiles: a kernel that must not wait for long products."""
+        return self.operations.finisher is not None and kind in (StreamKind.COPY_IN, StreamKind.COPY_OUT)
 
     def stop(self) -> None:
         """End the run early; may be called from any thread, any number of times."""
@@ -339,6 +346,7 @@ def execute(
         errors, began = _run(plan, devices, (source, store), workers, report)
     if errors:
         if salvage is not None:
+            salvage.seconds = (time.perf_counter_ns() - began) / 1e9
             salvage.finished.update(plan.given, *(worker.finished_tiles() for worker in workers))
             salvage.norms = _norms_of(workers)
         raise _verdict(workers, errors, plan.grid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -81,6 +82,7 @@ def measure_matrix(grid: TileGrid, devices: Sequence[AbstractDevice], source: So
         except BaseException as error:  # raised below, on the calling thread
             errors.append(error)
 
+    began = time.perf_counter()
     threads = [threading.Thread(target=run, args=(number,), name="ooc_chol norms") for number in range(len(devices))]
     with ExitStack() as stack:
         for device in devices:
@@ -93,7 +95,8 @@ def measure_matrix(grid: TileGrid, devices: Sequence[AbstractDevice], source: So
         raise errors[0]
     tiles = rows[:, 0]
     tiles[[grid.packed(k, k) for k in range(grid.nt)]] = diagonal.norms
-    return MatrixNorms(grid, tiles, diagonal.traces, diagonal.least, diagonal.largest)
+    seconds = time.perf_counter() - began
+    return MatrixNorms(grid, tiles, diagonal.traces, diagonal.least, diagonal.largest, seconds)
 
 
 def _measure(

@@ -37,8 +37,16 @@ class FactorReport:
 
     @property
     def seconds(self) -> float:
-        """From the first step to the last byte of L in its store, generation included."""
-        return self.execution.seconds
+        """From the first step to the last byte of L in its store, generation included, and the pass over A that chose formats.
+
+        Runs that ended at a failed pivot count, too.
+        """
+        return self.execution.seconds + self.norms_seconds
+
+    @property
+    def norms_seconds(self) -> float:
+        """Seconds of the pass over A for the norms of its tiles; 0 in FP64."""
+        return 0.0 if self.plan.precision is None else self.plan.precision.norms.seconds
 
     @property
     def tflops(self) -> float:
@@ -87,6 +95,7 @@ class FactorReport:
             "fallback_share": self.fallback_share,
             "seconds": self.seconds,
             "predicted_seconds": self.plan.seconds,
+            "norms_seconds": self.norms_seconds,
             "setup_seconds": self.setup_seconds,
             "tflops": self.tflops,
             "bytes": {"planned": self.planned_bytes, "executed": self.executed_bytes},

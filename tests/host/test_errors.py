@@ -297,7 +297,6 @@ def test_an_option_without_sense_says_what_there_is(kind):
 
 
 CHOLESKY_ONLY = {
-    "precision_threshold": ({"precision_threshold": 1e-8}, NotImplementedError, "not there yet.*FP64 only; leave it out"),
     "checkpoint": ({"checkpoint": "c.ooc"}, NotImplementedError, "not there yet.*store="),
     "unknown engine": ({"fp64": "fast"}, ValueError, "there are 'auto', 'native' and 'residue'"),
     "two places for L": ({"store": "L.ooc", "overwrite": True}, ValueError, "give one of them"),

@@ -1,0 +1,84 @@
+"""Mixed precision on a CUDA device: its formats, its certified bound, its one value, its escalation."""
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.formats import round_to
+from tests.host.matrices import FAMILIES
+
+pytestmark = pytest.mark.cuda
+
+
+def error(factor, a):
+    """``||A - L L.T||_F / ||A||_F`` in long double."""
+    l_dense = np.asarray(factor).astype(np.longdouble)
+    return float(np.linalg.norm((a - l_dense @ l_dense.T).astype(float)) / np.linalg.norm(a))
+
+
+def exponential(n, correlation_range=0.1, nugget=1e-3):
+    """A covariance of points along a line, whose far tiles are small."""
+    x = np.sort(np.random.default_rng(3).random(n))
+    return np.exp(-np.abs(np.subtract.outer(x, x)) / correlation_range) + nugget * np.eye(n)
+
+
+@pytest.mark.parametrize("fp64", ["residue", "native"])
+@pytest.mark.parametrize("threshold", [1e-2, 1e-4, 1e-6, 1e-9])
+@pytest.mark.parametrize(("n", "nb"), [(1000, 64), (2000, 128)])
+def test_the_error_is_within_the_certified_bound(n, nb, threshold, fp64):
+    a = exponential(n, 0.02)
+    factor = oc.cholesky(a, threshold, tile_size=nb, devices="cuda:0", fp64=fp64)
+    bound = factor.report.certified_bound.total
+    assert error(factor, a) <= bound <= 3 * threshold
+    assert factor.report.executed_bytes == factor.report.planned_bytes
+    assert factor.formats == factor.report.plan.precision.counts
+    assert len(factor.formats) > 1
+
+
+def test_every_tile_has_the_value_of_its_format():
+    a = exponential(1000, 0.02)
+    factor = oc.cholesky(a, 1e-4, tile_size=64, devices="cuda:0")
+    dense, precision = np.asarray(factor), factor.report.plan.precision
+    for index in precision.grid.tiles():
+        rows, cols = precision.grid.span(index.i), precision.grid.span(index.j)
+        tile = np.ascontiguousarray(dense[rows.start : rows.stop, cols.start : cols.stop])
+        assert round_to(tile.copy(), precision.format_of(index)) == 0.0
+
+
+def test_the_bits_depend_on_the_arithmetic_key_alone(tmp_path):
+    from ooc_chol.kernels.cuda import workspace_bytes
+
+    a = exponential(1300, 0.02)
+    first = oc.cholesky(a, 1e-5, tile_size=64, devices="cuda:0")
+    least = workspace_bytes(64, 4)
+    for extra in (8 << 20, 12 << 20, 30 << 20):
+        other = oc.cholesky(a, 1e-5, tile_size=64, devices="cuda:0", memory_budget=least + extra, store=tmp_path / f"{extra}.ooc")
+        assert np.array_equal(np.asarray(first), np.asarray(other)), extra
+
+
+@pytest.mark.parametrize("nugget", [1e-3, 1e-5])
+def test_a_failed_pivot_is_computed_again(nugget):
+    x = np.sort(np.random.default_rng(0).random(1024))
+    a = np.exp(-((np.subtract.outer(x, x) / 0.1) ** 2)) + nugget * np.eye(1024)
+    factor = oc.cholesky(a, 1e-2, tile_size=64, devices="cuda:0")
+    assert factor.report.escalations
+    bound = factor.report.certified_bound
+    assert error(factor, a) <= (1e-14 if bound is None else bound.total)
+
+
+def test_an_indefinite_matrix_is_refused():
+    a = exponential(600, 0.02)
+    a[400, 400] = -1.0
+    with pytest.raises(oc.NotPositiveDefiniteError) as caught:
+        oc.cholesky(a, 1e-3, tile_size=64, devices="cuda:0")
+    assert caught.value.minor == 401
+
+
+@pytest.mark.parametrize("family", ["exponential", "matern25 nugget 1e-6"])
+def test_refinement_reaches_fp64(family):
+    a = FAMILIES[family](700)
+    b = np.random.default_rng(0).standard_normal(700)
+    x = oc.cholesky(a, 1e-4, tile_size=64, devices="cuda:0").solve(b, refine=True)
+    full = np.tril(a) + np.tril(a, -1).T
+    scale = np.linalg.norm(full, np.inf) * np.abs(x).max() + np.abs(b).max()
+    assert np.abs(full @ x - b).max() <= 1e-14 * scale

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import inf
 
 from ooc_chol.planning.program import Step, StepKind
@@ -38,6 +38,8 @@ class ResidueRates:
         Entries of a tile per second.
     pull : float
         Bytes per second copied from another device.
+    half, half_accumulate : float or None
+        As ``product`` and ``accumulate``, of products in FP16; None where they were not measured.
 
     Raises
     ------
@@ -56,6 +58,8 @@ class ResidueRates:
     convert: float
     reconstruct: float
     pull: float
+    half: float | None = None
+    half_accumulate: float | None = None
 
     def __post_init__(self) -> None:
         _check_positive(self)
@@ -64,7 +68,14 @@ class ResidueRates:
         """The same for another number of moduli: each costs its share."""
         share = self.moduli / moduli
         product, accumulate = self.product * share, self.accumulate * share
-        return ResidueRates(moduli, product, accumulate, self.convert * share, self.reconstruct * share, self.pull)
+        return replace(
+            self,
+            moduli=moduli,
+            product=product,
+            accumulate=accumulate,
+            convert=self.convert * share,
+            reconstruct=self.reconstruct * share,
+        )
 
 
 @dataclass(frozen=True)
@@ -168,13 +179,16 @@ def _seconds_an_entry(work: Product | Fold, rates: ResidueRates, nb: int) -> flo
     """Seconds for each entry of an accumulator; a fold reads and writes it as a product does."""
     if isinstance(work, Fold):
         return 1 / rates.accumulate
+    flops = 2 * (work.stop - work.start) * nb
+    if work.half and rates.half is not None and rates.half_accumulate is not None:
+        return flops / rates.half + 1 / rates.half_accumulate
     share = LOWER_SHARE if work.lower else 1.0
-    return share * (2 * (work.stop - work.start) * nb / rates.product + 1 / rates.accumulate)
+    return share * (flops / rates.product + 1 / rates.accumulate)
 
 
 def _check_positive(rates: Rates | ResidueRates) -> None:
     """Refuse rates that cannot have been measured."""
     for entry in fields(rates):
         value = getattr(rates, entry.name)
-        if entry.name != "residue" and not value > 0:
+        if entry.name != "residue" and value is not None and not value > 0:
             raise ValueError(f"rate {entry.name} is {value}, but a measured rate is more than zero")

@@ -1,4 +1,4 @@
-"""``ooc-chol bench``: rates, links, one case, suites of cases."""
+"""``ooc-chol bench``: rates, links, one case, suites of cases, the paper's figures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from ooc_chol.bench.case import ENGINES, PEERS, SOURCES, Fp64Case, Peer
 from ooc_chol.bench.fp64 import Session, run_case
 from ooc_chol.bench.links import describe, run_links
+from ooc_chol.bench.paper_commands import add_paper_commands, named_devices
 from ooc_chol.bench.suites import SUITES, choose, run_suite, summary
 from ooc_chol.machine import kind_of, resolve_devices
 from ooc_chol.planning.cost import ResidueRates
@@ -38,6 +39,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_links(what)
     _add_fp64(what)
     _add_suite(what)
+    add_paper_commands(what)
 
 
 def _add_rates(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -108,13 +110,6 @@ def _add_run_options(parser: argparse.ArgumentParser, *, repeats: int | None, dg
     parser.add_argument("--output", type=Path, default=_RESULTS, help=f"folder (default: {_RESULTS})")
 
 
-def _named(text: str | None) -> str | list[str] | int | None:
-    """``--devices`` as :func:`ooc_chol.cholesky` takes it."""
-    if text is None:
-        return None
-    return int(text) if text.isdigit() else text.split(",")
-
-
 def _rates(options: argparse.Namespace) -> None:
     devices = resolve_devices(options.device.split(","))
     for tile_size in options.tile_size or _RATE_TILE_SIZES[kind_of(devices[0]).name]:
@@ -137,14 +132,14 @@ def _described_residues(rates: ResidueRates, devices: Sequence[str]) -> str:
 
 
 def _links(options: argparse.Namespace) -> None:
-    result = run_links(options.case, _named(options.devices), options.output)
+    result = run_links(options.case, named_devices(options.devices), options.output)
     print(describe(result["links"]))
     print(f"written to {options.output / (options.case + '.json')}")
 
 
 def _case_of(options: argparse.Namespace) -> Fp64Case:
     """The case that the options describe."""
-    devices = resolve_devices(_named(options.devices))
+    devices = resolve_devices(named_devices(options.devices))
     return Fp64Case(
         name=options.case,
         n=options.n,

@@ -1,0 +1,297 @@
+"""Runs for the paper's figures: what varies, one measured configuration, and the file that keeps them."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from ooc_chol.bench.meters import meter_for
+from ooc_chol.bench.problem import CovarianceProblem
+from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.driver import cholesky
+from ooc_chol.factor import CholeskyFactor
+from ooc_chol.memory.sources import from_function
+
+#: The paper's correlations by the range that it gives them.
+CORRELATIONS = {0.02627: "weak", 0.078809: "medium", 0.210158: "strong"}
+#: Tile rows of the run that loads libraries and compiles kernels, and counts for nothing.
+_WARM_ROWS = 8
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a command varies, and what it holds.
+
+    Parameters
+    ----------
+    case : str
+        Name of the file.
+    orders : tuple of int
+        Orders of the matrix.
+    devices : tuple of str
+        Device names, all of one kind.
+    budget : str, int or None
+        Memory per device; None takes what :func:`ooc_chol.cholesky` takes, ``"quarter"`` a quarter of the bytes of L.
+    tile_size : int or None
+        Order of a tile; None leaves it to the planner.
+    thresholds, ranges, smoothness : tuple of float
+        Precision thresholds; ranges and nu of the covariance.
+    repeats : int
+        Runs that count, for each configuration.
+    nugget : float
+        Added to the diagonal.
+    fp64 : str
+        How FP64 is computed, or ``"none"``.
+    output : Path
+        Folder of the file.
+    warm_up : bool
+        Whether small runs come first, that count for nothing.
+
+    Raises
+    ------
+    ValueError
+        A list is empty, or a figure makes no sense.
+    """
+
+    case: str
+    orders: tuple[int, ...]
+    devices: tuple[str, ...]
+    budget: str | int | None
+    tile_size: int | None
+    output: Path
+    thresholds: tuple[float, ...] = (1e-5, 1e-6, 1e-7, 1e-8)
+    ranges: tuple[float, ...] = tuple(CORRELATIONS)
+    smoothness: tuple[float, ...] = (0.5,)
+    repeats: int = 1
+    nugget: float = 1e-6
+    fp64: str = "auto"
+    warm_up: bool = True
+    warmed: set[tuple[Any, ...]] = field(default_factory=set, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("orders", "thresholds", "ranges", "smoothness"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is empty, but there is nothing to measure without")
+        if self.repeats < 1 or min(self.orders) < 1:
+            raise ValueError(f"orders are {self.orders} and repeats {self.repeats}, but both are at least 1")
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether GPUs compute."""
+        return self.devices[0].startswith("cuda:")
+
+    @property
+    def threads(self) -> int:
+        """Threads that make A as an array."""
+        return os.cpu_count() or 1
+
+    def problems(self) -> Iterator[CovarianceProblem]:
+        """Every matrix: by order, then nu, then range."""
+        for n, nu, correlation_range in itertools.product(self.orders, self.smoothness, self.ranges):
+            yield CovarianceProblem(n, correlation_range, self.nugget, nu)
+
+    def budget_of(self, n: int) -> str | int | None:
+        """Memory per device for a matrix of order n."""
+        return n * (n + 1) if self.budget == "quarter" else self.budget
+
+
+@dataclass(frozen=True)
+class Run:
+    """One configuration.
+
+    Parameters
+    ----------
+    problem : CovarianceProblem
+        The matrix.
+    threshold : float or None
+        Precision threshold; None for FP64.
+    policy : str
+        How tiles move.
+    fp64 : str
+        How FP64 is computed; with a threshold the planner's choice.
+    """
+
+    problem: CovarianceProblem
+    threshold: float | None = None
+    policy: str = "planned"
+    fp64: str = "auto"
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What identifies the configuration in a file."""
+        problem = self.problem
+        return {
+            "n": problem.n,
+            "covariance": problem.name,
+            "correlation": correlation_name(problem.correlation_range),
+            "range": problem.correlation_range,
+            "nu": problem.smoothness,
+            "precision_threshold": self.threshold,
+            "policy": self.policy,
+        }
+
+    @property
+    def name(self) -> str:
+        """A part of a file name."""
+        problem = self.problem
+        nu = str(Fraction(problem.smoothness).limit_denominator(1000)).replace("/", "_")
+        formats = "fp64" if self.threshold is None else f"{self.threshold:g}".replace("e-0", "e-")
+        return f"{problem.n}-nu{nu}-{correlation_name(problem.correlation_range)}-{self.policy}-{formats}"
+
+
+def correlation_name(correlation_range: float) -> str:
+    """The paper's word for a range, else the range itself."""
+    return CORRELATIONS.get(correlation_range, f"{correlation_range:g}")
+
+
+def failed(run: Run, error: Exception) -> dict[str, Any]:
+    """The record of a configuration that has no result."""
+    text = f"{type(error).__name__}: {error}"
+    print(f"{run.name}: {text}", flush=True)
+    return run.about | {"error": text}
+
+
+def measure(run: Run, sweep: Sweep, a: Any = None, *, trace: Path | None = None) -> tuple[dict[str, Any], CholeskyFactor]:
+    """Factor as often as the sweep wants.
+
+    Parameters
+    ----------
+    run : Run
+        What.
+    sweep : Sweep
+        On what, and how often.
+    a : array or None
+        The matrix; None makes it on the device.
+    trace : Path or None
+        Where the trace of the last repeat goes.
+
+    Returns
+    -------
+    dict
+        The record of the configuration, as result files hold it.
+    CholeskyFactor
+        The last factor; the caller closes it.
+    """
+    _warm(run, sweep)
+    runs: list[dict[str, Any]] = []
+    for repeat in range(sweep.repeats):
+        is_last = repeat == sweep.repeats - 1
+        with meter_for(sweep.devices) as meter:
+            began = time.perf_counter()
+            factor = _factor(run, sweep, a, trace=is_last and trace is not None, progress=meter.sample)
+            wall = time.perf_counter() - began
+        runs.append({"wall_seconds": wall} | meter.figures() | factor.report.to_dict())
+        print(f"{run.name}: {factor.report.seconds:.4g} s, {factor.report.tflops:.4g} TFLOP/s", flush=True)
+        if not is_last:
+            factor.close()
+    if trace is not None:
+        assert factor.trace is not None
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        factor.trace.save(trace)
+    return _record(run, runs, factor.logdet(), "host-array" if a is not None else "device-function"), factor
+
+
+def _warm(run: Run, sweep: Sweep) -> None:
+    """Factor the leading part of a matrix once for each engine, so that libraries are loaded and kernels compiled."""
+    key = run.threshold is None, run.problem.smoothness == 0.5
+    if not sweep.warm_up or key in sweep.warmed:
+        return
+    sweep.warmed.add(key)
+    problem = run.problem
+    order = min(problem.n, _WARM_ROWS * (sweep.tile_size or (2048 if sweep.on_gpu else 256)))
+    small = CovarianceProblem(order, problem.correlation_range, problem.nugget, problem.smoothness)
+    _factor(Run(small, run.threshold, "planned", run.fp64), sweep, None).close()
+
+
+def _factor(run: Run, sweep: Sweep, a: Any, *, trace: bool = False, progress: Any = None) -> CholeskyFactor:
+    """One call of what is measured."""
+    problem = run.problem
+    return cholesky(
+        from_function(problem.n, problem.host_tile, cuda=problem.cuda_tile()) if a is None else a,
+        run.threshold,
+        tile_size=sweep.tile_size,
+        memory_budget=sweep.budget_of(problem.n),
+        devices=list(sweep.devices),
+        policy=run.policy,
+        fp64=run.fp64,
+        trace=trace,
+        progress=progress,
+    )
+
+
+#: What a record takes from the report of the last repeat.
+_LAST = (
+    "tile_size", "engine", "moduli", "budget_bytes", "predicted_seconds", "bytes", "formats", "certified_bound", "escalations",
+    "peak_bytes", "fallback_share",
+)  # fmt: skip
+#: And what it keeps of each repeat.
+_EACH = (
+    "seconds", "wall_seconds", "setup_seconds", "norms_seconds", "joules", "joules_each", "device_bytes", "device_bytes_each",
+    "clock_mhz",
+)  # fmt: skip
+
+
+def _record(run: Run, runs: list[dict[str, Any]], logdet: float, source: str) -> dict[str, Any]:
+    """One configuration as a result file holds it."""
+    last, n = runs[-1], run.problem.n
+    return {
+        **run.about,
+        "devices": last["devices"],
+        "source": source,
+        **{name: last[name] for name in _LAST},
+        "engine": last["engine"] if run.threshold is None else "mixed",
+        "out_of_core": 2 * last["budget_bytes"] * len(last["devices"]) <= 4 * n * (n + 1),
+        **{name: [each[name] for each in runs] for name in _EACH if name in last},
+        "tflops": n**3 / 3e12 / float(np.median([each["seconds"] for each in runs])),
+        "logdet": logdet,
+        "exposed_copy_share": float(np.median([each["exposed_copy_share"] for each in runs])),
+    }
+
+
+@final
+class ResultFile:
+    """The file of a command, written again after each configuration: one that ends the process loses nothing before it.
+
+    Parameters
+    ----------
+    sweep : Sweep
+        Names the file.
+    figures : str
+        Of the paper.
+    beside : mapping
+        What else the file says.
+    """
+
+    def __init__(self, sweep: Sweep, figures: str, beside: Mapping[str, Any]) -> None:
+        self._path = sweep.output / f"{sweep.case}.json"
+        #: What the file holds; ``runs`` has one entry for each configuration.
+        self.content: dict[str, Any] = {
+            "case": sweep.case,
+            "figures": figures,
+            "commit": commit(),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "machine": machine(sweep.on_gpu),
+            "devices": list(sweep.devices),
+            "warm_up": sweep.warm_up,
+            **beside,
+            "runs": [],
+        }
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Append a configuration and write the file."""
+        self.content["runs"].append(record)
+        write_json(self.content, self._path)
+
+    def set(self, name: str, value: object) -> None:
+        """Set a field beside the runs and write the file."""
+        self.content[name] = value
+        write_json(self.content, self._path)

@@ -1,0 +1,188 @@
+"""Tables of the paper's figures, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from statistics import median
+from typing import Any
+
+#: Tiles of a format are shown by the bytes of an entry.
+_SHOWN = {"fp64": "8", "fp32": "4", "fp16": "2", "fp8": "1"}
+
+
+def ablation_table(content: Mapping[str, Any]) -> str:
+    """Figures 6 and 8: a line for each order and policy, then what the paper prints.
+
+    Parameters
+    ----------
+    content : mapping
+        What :func:`ooc_chol.bench.paper.run_ablation` wrote.
+    """
+    heading = ("n", "tile", "policy", "seconds", "TFLOP/s", "GB of A", "GB in", "GB out", "GB in all", "exposed")
+    printed = content["paper"]
+    order = " <= ".join(policy.upper() if policy != "async" else policy for policy in printed["volume_order"])
+    return "\n".join(
+        [
+            _aligned(heading, [_ablation_row(run) for run in content["runs"]]),
+            "",
+            _budget_line(content["runs"]),
+            f"the paper, V3 in FP64 on one GPU: {_listed(printed['fp64_tflops'], 'TFLOP/s')}",
+            f"  bytes both ways at n = 160k with {printed['memory_gb']} GB: {_listed(printed['volume_gb_at_160k'], 'GB')}",
+            f"  bytes {order}: {'so here' if content['volume_order_holds'] else 'NOT so here'}",
+        ]
+    )
+
+
+def _ablation_row(run: Mapping[str, Any]) -> tuple[str, ...]:
+    if "error" in run:
+        return f"{run['n']:,}", "", run["policy"], run["error"]
+    moved = run["bytes"]["executed"]
+    return (
+        f"{run['n']:,}",
+        str(run["tile_size"]),
+        run["policy"],
+        _seconds(run),
+        f"{run['tflops']:.4g}",
+        *(f"{moved[link] / 1e9:.4g}" for link in ("source", "fetch", "write")),
+        f"{sum(moved.values()) / 1e9:.4g}",
+        f"{100 * run['exposed_copy_share']:.1f} %",
+    )
+
+
+def kl_table(content: Mapping[str, Any]) -> str:
+    """Figure 10: a line for each matrix and threshold.
+
+    Parameters
+    ----------
+    content : mapping
+        What :func:`ooc_chol.bench.paper.run_kl` wrote.
+    """
+    heading = (
+        "n", "nu", "correlation", "threshold", "tiles of 8 4 2 1 bytes", "KL, paper", "KL, true", "log-likelihood", "certified",
+        "measured", "again",
+    )  # fmt: skip
+    return "\n".join(
+        [
+            _aligned(heading, [_kl_row(run) for run in content["runs"]]),
+            "",
+            "KL, paper: half of logdet(L L^T) - logdet(A), signed. KL, true: of N(0, L L^T) from N(0, A), +- its standard error",
+            "where sampled. The true one of FP64 is the floor. log-likelihood: its error for simulated observations.",
+            "certified, measured: ||A - L L^T||_F / ||A||_F. again: runs that a failed pivot cost.",
+        ]
+    )
+
+
+def _kl_row(run: Mapping[str, Any]) -> tuple[str, ...]:
+    if "error" in run:
+        return (*_matrix(run), _threshold(run), run["error"])
+    return (
+        *_matrix(run),
+        _threshold(run),
+        _tiles(run),
+        f"{run['kl_paper']:.2e}",
+        _with_error(run["kl_true"], run["kl_standard_error"]),
+        f"{run['log_likelihood_error']:.2e}",
+        _or_nothing(run["certified_bound"]),
+        _or_nothing(run["measured_error"]),
+        _again(run),
+    )
+
+
+def mxp_table(content: Mapping[str, Any]) -> str:
+    """Figures 11 and 12: a line for each matrix and threshold, then what the paper prints.
+
+    Parameters
+    ----------
+    content : mapping
+        What :func:`ooc_chol.bench.paper.run_mxp` wrote.
+    """
+    heading = (
+        "n", "nu", "correlation", "threshold", "seconds", "TFLOP/s", "of FP64", "GB in", "GB out", "tiles of 8 4 2 1 bytes",
+        "moduli", "certified", "logdet error", "again",
+    )  # fmt: skip
+    fp64 = {_matrix(run): run["tflops"] for run in content["runs"] if run["precision_threshold"] is None and "error" not in run}
+    printed = content["paper"]
+    return "\n".join(
+        [
+            _aligned(heading, [_mxp_row(run, fp64.get(_matrix(run))) for run in content["runs"]]),
+            "",
+            _budget_line(content["runs"]),
+            f"the paper: {_listed(printed['mixed_tflops'], 'TFLOP/s')}; FP64 {_listed(printed['fp64_tflops'], 'TFLOP/s')}",
+        ]
+    )
+
+
+def _mxp_row(run: Mapping[str, Any], fp64: float | None) -> tuple[str, ...]:
+    if "error" in run:
+        return (*_matrix(run), _threshold(run), run["error"])
+    moved = run["bytes"]["executed"]
+    return (
+        *_matrix(run),
+        _threshold(run),
+        _seconds(run),
+        f"{run['tflops']:.4g}",
+        "" if fp64 is None else f"{run['tflops'] / fp64:.2f}",
+        f"{(moved['source'] + moved['fetch']) / 1e9:.4g}",
+        f"{moved['write'] / 1e9:.4g}",
+        _tiles(run),
+        "" if run["moduli"] is None else str(run["moduli"]),
+        _or_nothing(run["certified_bound"]),
+        _or_nothing(run.get("logdet_error")),
+        _again(run),
+    )
+
+
+def _matrix(run: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Order, nu and correlation."""
+    return f"{run['n']:,}", str(Fraction(run["nu"]).limit_denominator(1000)), run["correlation"]
+
+
+def _threshold(run: Mapping[str, Any]) -> str:
+    threshold = run["precision_threshold"]
+    return "FP64" if threshold is None else f"{threshold:g}".replace("e-0", "e-")
+
+
+def _tiles(run: Mapping[str, Any]) -> str:
+    """Tiles of each format."""
+    return " ".join(str(run["formats"].get(name, 0)) for name in _SHOWN)
+
+
+def _again(run: Mapping[str, Any]) -> str:
+    return str(len(run["escalations"]) or "")
+
+
+def _seconds(run: Mapping[str, Any]) -> str:
+    seconds = run["seconds"]
+    spread = f" ({min(seconds):.4g}-{max(seconds):.4g})" if len(seconds) > 1 else ""
+    return f"{median(seconds):.4g}{spread}"
+
+
+def _with_error(value: float | None, error: float | None) -> str:
+    return _or_nothing(value) + ("" if error is None else f" +- {error:.0e}")
+
+
+def _or_nothing(value: float | None) -> str:
+    return "" if value is None else f"{value:.2e}"
+
+
+def _listed(figures: Mapping[str, float], unit: str) -> str:
+    return ", ".join(f"{name} {figure:g}" for name, figure in figures.items()) + f" {unit}"
+
+
+def _budget_line(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Memory per device at each order, as a share of L's bytes in FP64."""
+    budgets = {run["n"]: run for run in runs if "error" not in run}
+    parts = [
+        f"{run['budget_bytes'] / 1e9:.3g} GB at n = {n:,} ({100 * run['budget_bytes'] / (4 * n * (n + 1)):.0f} % of L in FP64)"
+        for n, run in budgets.items()
+    ]
+    return f"memory of each device: {'; '.join(parts) or 'unknown'}"
+
+
+def _aligned(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns side by side; a row that ends early, with an error, widens none."""
+    lines = [heading, *rows]
+    whole = [line for line in lines if len(line) == len(heading)]
+    widths = [max(len(line[column]) for line in whole) for column in range(len(heading))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=False)).rstrip() for line in lines)

@@ -127,6 +127,8 @@ class FactorOptions:
         Most error relative to ``||A||_F`` that storing tiles in narrow formats may cause; None for FP64.
     precision_rule : {"unit-roundoff", "paper"}
         Rule by which formats are chosen.
+    half_products : bool or None
+        Whether products through residues run in FP16 where the threshold allows; None where rates say that they are faster.
     """
 
     tile_size: int | None = None
@@ -139,6 +141,7 @@ class FactorOptions:
     moduli: int | None = None
     precision_threshold: float | None = None
     precision_rule: str = "unit-roundoff"
+    half_products: bool | None = None
 
     def __post_init__(self) -> None:
         if self.tile_size is not None and (isinstance(self.tile_size, bool) or not isinstance(self.tile_size, int)):

@@ -53,6 +53,7 @@ def cholesky(
     fp64: str = "auto",
     moduli: int | None = None,
     precision_rule: str = "unit-roundoff",
+    half_products: bool | None = None,
     store: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
@@ -72,6 +73,9 @@ def cholesky(
         together change A by at most this share of ``||A||_F``, and compute accordingly. None factors in FP64.
     precision_rule : {"unit-roundoff", "paper"}
         What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
+    half_products : bool or None
+        In mixed precision through residues: whether products that are small by their expected norms run in FP16. None lets them
+        where measured rates say that this is faster.
     tile_size : int or None
         Order of a tile; None chooses by size and budget.
     devices : str, sequence of str, int or None
@@ -139,7 +143,17 @@ def cholesky(
     _refuse_what_is_not_there(checkpoint)
     names = _device_option(devices)
     options = FactorOptions(
-        tile_size, names, memory_budget, host_budget, policy, objective, fp64, moduli, precision_threshold, precision_rule
+        tile_size,
+        names,
+        memory_budget,
+        host_budget,
+        policy,
+        objective,
+        fp64,
+        moduli,
+        precision_threshold,
+        precision_rule,
+        half_products,
     )
     if overwrite and store is not None:
         raise ValueError("store and overwrite=True are two places for L; give one of them")
@@ -226,6 +240,7 @@ def plan(
     moduli: int | None = None,
     precision_threshold: float | None = None,
     precision_rule: str = "unit-roundoff",
+    half_products: bool | None = None,
     store: str | os.PathLike[str] | None = None,
 ) -> Plan:
     """Plan a factorization without running it; ``print(plan)`` is a page that a person understands.
@@ -234,7 +249,7 @@ def plan(
     ----------
     n_or_a : int, or as for :func:`cholesky`
         The order of a float64 matrix, or the matrix itself.
-    tile_size, devices, memory_budget, policy, objective, fp64, moduli, precision_threshold, precision_rule, store
+    tile_size, devices, memory_budget, policy, objective, fp64, moduli, precision_threshold, precision_rule, half_products, store
         As for :func:`cholesky`. With a threshold the matrix itself is needed: its norms decide on the formats.
 
     Returns
@@ -258,7 +273,17 @@ def plan(
     """
     names = _device_option(devices)
     options = FactorOptions(
-        tile_size, names, memory_budget, None, policy, objective, fp64, moduli, precision_threshold, precision_rule
+        tile_size,
+        names,
+        memory_budget,
+        None,
+        policy,
+        objective,
+        fp64,
+        moduli,
+        precision_threshold,
+        precision_rule,
+        half_products,
     )
     if isinstance(n_or_a, int | np.integer) and not isinstance(n_or_a, bool):
         if precision_threshold is not None:
@@ -288,7 +313,7 @@ def arithmetic_key(the_plan: Plan) -> ArithmeticKey:
         n=the_plan.grid.n,
         nb=the_plan.grid.nb,
         formats=FP64.name if the_plan.precision is None else _formats_text(the_plan.precision),
-        engine="native" if layout is None else f"residue, {layout.moduli} moduli",
+        engine=_engine_text(the_plan),
         k_segment_tiles=K_SEGMENT_TILES if layout is None else 0,
         trsm=facts.trsm,
         kernels=facts.kernels,
@@ -296,6 +321,18 @@ def arithmetic_key(the_plan: Plan) -> ArithmeticKey:
         library=facts.library,
         threads_per_call=1,
     )
+
+
+def _engine_text(the_plan: Plan) -> str:
+    """How products are computed. FP32 sums of products in FP16 depend on panels and on the lengths of K, which are added."""
+    layout = the_plan.layout
+    if layout is None:
+        return "native"
+    text = f"residue, {layout.moduli} moduli"
+    if not layout.halves:
+        return text
+    widths = ",".join(str(panel.width) for panel in the_plan.panels)
+    return f"{text}, {100 * the_plan.half_share:.4f} % in fp16, chunks of {layout.chunk}, panels {widths}"
 
 
 def _formats_text(precision: PrecisionMap) -> str:

@@ -163,8 +163,8 @@ class AbstractTileNorms(ABC):
 
 
 #: Numbers of a row of :class:`AbstractTileNorms`: Frobenius norms of the tile as stored and of what rounding took away; of a
-#: diagonal tile also its largest sums of magnitudes along a row and along a column (0 for others).
-NORM_COLUMNS = ("frobenius", "lost", "row_sum", "column_sum")
+#: diagonal tile also its largest sums of magnitudes along a row and along a column (0 for others); and the largest magnitude.
+NORM_COLUMNS = ("frobenius", "lost", "row_sum", "column_sum", "largest")
 
 
 class AbstractKernelSet(ABC):
@@ -232,12 +232,23 @@ class AbstractResidueKernels(ABC):
         """
 
     @abstractmethod
-    def convert(self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool) -> None:
+    def convert(
+        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, half: Tile | None = None
+    ) -> None:
         """``out[p] = round(2**e_i L[i, k]) mod m_p`` for the matrix rows ``rows``.
+
+        ``half``, if given, becomes ``2**h_i L[i, k]`` in FP16, with the exponents of
+        :meth:`ooc_chol.residues.ResidueBasis.half_exponent`.
 
         With ``is_first``, add the squares to the rows' running sums and flag each row whose sum exceeds ``A_ii (1 + 2**-20)`` or
         that holds a NaN: the sums wrap only for such a row, and A is not positive definite.
         """
+
+    @abstractmethod
+    def convert_stored(
+        self, stream: AbstractStream, stored: Tile, fmt: PrecisionFormat, rows: range, out: Tile, *, half: Tile | None = None
+    ) -> None:
+        """:meth:`convert`, not for the first time, of a tile as it is stored in a format narrower than FP64."""
 
     @abstractmethod
     def product(
@@ -247,6 +258,14 @@ class AbstractResidueKernels(ABC):
 
         No sum may have more than :data:`ooc_chol.residues.MOST_TERMS` terms since its last :meth:`fold`.
         """
+
+    @abstractmethod
+    def half_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
+        """``F (+)= left @ right.T`` for FP16 operands, in FP32."""
+
+    @abstractmethod
+    def subtract_halves(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
+        """``A[i, j] -= F / 2**(h_i + h_j)`` for the rows and columns given."""
 
     @abstractmethod
     def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
@@ -294,7 +313,7 @@ class AbstractArena(ABC):
 
     @abstractmethod
     def tile(self, slot: int, shape: tuple[int, int], dtype: str = "float64") -> Tile:
-        """The first ``shape[0] * shape[1]`` entries of ``slot`` as a row-major tile of ``dtype``, float64 or float32."""
+        """The first ``shape[0] * shape[1]`` entries of ``slot`` as a row-major tile of ``dtype``: float64, float32 or uint8."""
 
     @abstractmethod
     def part(self, number: int, corner: tuple[int, int], shape: tuple[int, int]) -> Tile:
@@ -372,8 +391,16 @@ class AbstractDevice(ABC):
         """Enqueue: read block ``index`` of ``tier`` into ``tile``."""
 
     @abstractmethod
+    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], target: Tile) -> None:
+        """Enqueue: read the stored bytes of block ``index`` of ``tier``, of a format narrower than FP64, into ``target``."""
+
+    @abstractmethod
     def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
         """Enqueue: write ``tile`` to block ``index`` of ``tier``."""
+
+    @abstractmethod
+    def copy_sample(self, stream: AbstractStream, tile: Tile, step: int, out: NDArray[np.float64]) -> None:
+        """Enqueue: copy every ``step``-th row and column of ``tile`` to ``out``, an array of the host; not during a run."""
 
     @abstractmethod
     def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:

@@ -259,9 +259,17 @@ class HostDevice(AbstractDevice):
         """Enqueue a read."""
         _host(stream).enqueue(lambda: tier.read(index, tile))
 
+    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], target: Tile) -> None:
+        """Enqueue a read of stored bytes."""
+        _host(stream).enqueue(lambda: tier.read_stored(index, target.reshape(-1)))
+
     def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
         """Enqueue a write."""
         _host(stream).enqueue(lambda: tier.write(index, tile))
+
+    def copy_sample(self, stream: AbstractStream, tile: Tile, step: int, out: NDArray[np.float64]) -> None:
+        """Enqueue a copy."""
+        _host(stream).enqueue(lambda: np.copyto(out, tile[::step, ::step]))
 
     def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:
         """Enqueue a call of a tile function."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import ScheduleError
+from ooc_chol.formats import PrecisionFormat, decode
 from ooc_chol.interfaces import AbstractResidueKernels, AbstractStream, Tile
 from ooc_chol.kernels.team import ThreadTeam
 from ooc_chol.kernels.words import Words, digits_of, rounded
@@ -73,7 +74,9 @@ class HostResidueKernels(AbstractResidueKernels):
         """Exponents and limits of rows ``first, first + 1, ...`` from the diagonal of a square block of A."""
         _enqueue(stream, partial(self._set_diagonal, first, a_bb))
 
-    def convert(self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool) -> None:
+    def convert(
+        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, half: Tile | None = None
+    ) -> None:
         """``out[p] = round(2**e_i L[i, k]) mod m_p``; with ``is_first``, add the squares to the running sums and flag rows.
 
         Parameters
@@ -88,8 +91,10 @@ class HostResidueKernels(AbstractResidueKernels):
             Receives the residues.
         is_first : bool
             Whether these entries are converted for the first time.
+        half : (1, mb, nb) float16 array or None
+            Receives the entries in FP16.
         """
-        _enqueue(stream, partial(self._in_strips, len(rows), partial(self._convert, l_ik, rows.start, out, is_first)))
+        _enqueue(stream, partial(self._in_strips, len(rows), partial(self._convert, l_ik, rows.start, (out, half), is_first)))
 
     def product(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
@@ -111,6 +116,47 @@ class HostResidueKernels(AbstractResidueKernels):
         """
         job = partial(_product, accumulator, left, right, accumulates, lower)
         _enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
+
+    def convert_stored(
+        self, stream: AbstractStream, stored: Tile, fmt: PrecisionFormat, rows: range, out: Tile, *, half: Tile | None = None
+    ) -> None:
+        """:meth:`convert`, not for the first time, of a tile as it is stored in a format narrower than FP64.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the host device.
+        stored : uint8 array
+            What :func:`ooc_chol.formats.encode` wrote.
+        fmt : PrecisionFormat
+            Its format.
+        rows, out, half
+            As for :meth:`convert`.
+        """
+        job = partial(self._convert_stored, stored.reshape(-1), fmt, rows.start, (out, half))
+        _enqueue(stream, partial(self._in_strips, len(rows), job))
+
+    def half_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
+        """``F (+)= left @ right.T``: products of FP16 entries are exact in float32, in which they are added.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the host device.
+        accumulator : (1, m, n) float32 array
+            Sums.
+        left, right : (1, m, k), (1, n, k) float16 array
+            Entries of L.
+        accumulates : bool
+            Add to what is there.
+        """
+        job = partial(_half_product, accumulator, left, right, accumulates)
+        _enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
+
+    def subtract_halves(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
+        """``A[i, j] -= F / 2**(h_i + h_j)``, in float64."""
+        job = partial(self._subtract_halves, accumulator, a_ij, rows.start, cols)
+        _enqueue(stream, partial(self._in_strips, len(rows), job))
 
     def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
         """``S = S mod m_p``, canonical, in place."""
@@ -150,8 +196,16 @@ class HostResidueKernels(AbstractResidueKernels):
         self._limits[rows] = np.ldexp(np.ldexp(np.where(good, entries, 0.0), exponents), exponents) * (1 + ROW_SLACK)
         self._flagged[rows] |= ~good
 
-    def _convert(self, l_ik: Floats, first: int, out: NDArray[np.int8], is_first: bool, part: slice) -> None:
-        """``out[p] = q mod m_p`` with ``q = round(2**e_i L[i, k])``."""
+    def _convert(
+        self,
+        l_ik: Floats,
+        first: int,
+        targets: tuple[NDArray[np.int8], NDArray[np.float16] | None],
+        is_first: bool,
+        part: slice,
+    ) -> None:
+        """``out[p] = q mod m_p`` with ``q = round(2**e_i L[i, k])``, and ``half = 2**h_i L[i, k]``."""
+        out, half = targets
         rows = slice(first + part.start, first + part.stop)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             scaled = np.ldexp(l_ik[part], self._exponents[rows, None])
@@ -159,8 +213,38 @@ class HostResidueKernels(AbstractResidueKernels):
                 self._sums[rows] += (scaled * scaled).sum(axis=1)
                 self._flagged[rows] |= ~(self._sums[rows] <= self._limits[rows])
             integers = np.where(np.abs(scaled) < _TOO_LARGE, np.rint(scaled), 0.0).astype(np.int64)
+            if half is not None:
+                half[0, part] = np.ldexp(l_ik[part], self._half_exponents(rows)[:, None]).astype(np.float16)
         for plane, modulus in enumerate(self.basis.moduli):
             out[plane, part] = _canonical(integers, modulus)
+
+    def _convert_stored(
+        self,
+        stored: NDArray[np.uint8],
+        fmt: PrecisionFormat,
+        first: int,
+        targets: tuple[NDArray[np.int8], NDArray[np.float16] | None],
+        part: slice,
+    ) -> None:
+        """:meth:`_convert` of a strip of rows that is widened first."""
+        out, half = targets
+        cols = out.shape[2]
+        strip = np.empty((part.stop - part.start, cols))
+        decode(stored, fmt, slice(part.start * cols, part.stop * cols), strip)
+        of_strip = out[:, part], None if half is None else half[:, part]
+        self._convert(strip, first + part.start, of_strip, False, slice(0, len(strip)))
+
+    def _half_exponents(self, rows: slice) -> NDArray[np.int32]:
+        """``h_i`` of matrix rows."""
+        return self._exponents[rows] + np.int32(self.basis.half_exponent(0))
+
+    def _subtract_halves(self, accumulator: NDArray[np.float32], a_ij: Floats, first: int, cols: range, part: slice) -> None:
+        """``A -= F 2**-(h_i + h_j)`` for a strip of rows, in two steps: the power of two alone may overflow."""
+        rows = slice(first + part.start, first + part.stop)
+        columns = self._half_exponents(slice(cols.start, cols.stop))
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            sums = np.ldexp(accumulator[0, part].astype(np.float64), -self._half_exponents(rows)[:, None])
+            a_ij[part] -= np.ldexp(sums, -columns[None, :])
 
     def _fold(self, accumulator: NDArray[np.int32], part: slice) -> None:
         for plane, modulus in enumerate(self.basis.moduli):
@@ -208,6 +292,21 @@ def _product(
         for plane in range(len(target)):
             factors = left[plane, part, terms].astype(np.float32), right[plane, :cols, terms].astype(np.float32)
             target[plane] += (factors[0] @ factors[1].T).astype(np.int32)
+
+
+def _half_product(
+    accumulator: NDArray[np.float32],
+    left: NDArray[np.float16],
+    right: NDArray[np.float16],
+    accumulates: bool,
+    part: slice,
+) -> None:
+    """``F (+)= left @ right.T`` for a strip of rows."""
+    product = left[0, part].astype(np.float32) @ right[0].astype(np.float32).T
+    if accumulates:
+        accumulator[0, part] += product
+    else:
+        accumulator[0, part] = product
 
 
 def _remainder(basis: ResidueBasis, residues: NDArray[np.float64]) -> Words:

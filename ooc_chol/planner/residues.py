@@ -13,6 +13,7 @@ from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.ownership import balanced_rows
 from ooc_chol.planning.plan import DeviceBudget, Plan
 from ooc_chol.planning.policy import policy_named
+from ooc_chol.planning.products import HalfProducts
 from ooc_chol.planning.residue_layouts import best_layouts, least_layout
 from ooc_chol.planning.residue_schedule import ResidueScheduler
 from ooc_chol.planning.residue_steps import ResidueLayout, executed_flops
@@ -24,6 +25,8 @@ from ooc_chol.tiling import TileGrid
 LEAST_RESIDUE_ROWS = 16
 #: Tile rows above which smaller tiles are not tried: a plan has about a sixth of their cube steps over the width of a panel.
 MOST_RESIDUE_ROWS = 160
+#: Columns of the panels for which the share of products in FP16 is estimated.
+HALF_WIDTH = 8
 #: What the tensor cores take: K and strides of int8 matrices are multiples of it.
 TENSOR_MULTIPLE = 16
 
@@ -61,6 +64,7 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     budget_bytes = budget_of(options, names)
     grids = _residue_grids(problem.n, options.tile_size, kind)
     best: list[ResidueLayout] = []
+    half_products = _half_products(problem)
     for grid in grids:
         if grid.nb % TENSOR_MULTIPLE:
             raise ValueError(f"tile_size is {grid.nb}, but products through residues take multiples of {TENSOR_MULTIPLE}")
@@ -68,11 +72,30 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
         rates = _of_moduli(rates_at(grid), moduli)
         shared = names[: grid.nt]
         best = best_layouts(grid, budget_bytes - workspace, moduli, len(shared), rates)
+        if half_products is not None and _wants_halves(options, rates):
+            share = half_products.share(HALF_WIDTH)
+            with_room = best_layouts(grid, budget_bytes - workspace, moduli, len(shared), rates, share)
+            # Forced, there is no choice; else the simulator compares.
+            best = with_room if options.half_products else [*with_room[:FINALISTS], *best[:1]]
         if best:
-            return _residue_plan(problem, options, shared, grid, budget_bytes, workspace, best, rates)
+            return _residue_plan(problem, options, shared, grid, budget_bytes, workspace, best, rates, half_products)
     least = least_layout(grids[-1], moduli)
     needed = least.arena_bytes + kind.residue_workspace_bytes(problem.n, grids[-1].nb)
     raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, "give that much or more, or use fp64='native'")
+
+
+def _half_products(problem: Problem) -> HalfProducts | None:
+    """What may run in FP16; None in FP64, or where nothing is known of the factor's norms."""
+    if problem.precision is None or problem.precision.norms.expected is None:
+        return None
+    return HalfProducts(problem.precision, problem.precision.norms.expected)
+
+
+def _wants_halves(options: FactorOptions, rates: Rates | None) -> bool:
+    """Whether products in FP16 are to be looked at: where they were measured, or asked for."""
+    if options.half_products is not None:
+        return options.half_products
+    return rates is not None and rates.residue is not None and rates.residue.half is not None
 
 
 def residue_grid(problem: Problem, options: FactorOptions, budget_bytes: int, moduli: int) -> TileGrid | None:
@@ -110,14 +133,22 @@ def _residue_plan(
     workspace: int,
     layouts: Sequence[ResidueLayout],
     rates: Rates | None,
+    half_products: HalfProducts | None = None,
 ) -> Plan:
     """The fastest of the layouts that look best; without rates, that which looks best."""
     is_timed = rates is not None and rates.residue is not None
     plans = [
         _plan_of_layout(
-            problem, options, names, grid, DeviceBudget(budget_bytes, layout.tile_bytes, 0, 0, workspace), layout, rates
+            problem,
+            options,
+            names,
+            grid,
+            DeviceBudget(budget_bytes, layout.tile_bytes, 0, 0, workspace),
+            layout,
+            rates,
+            half_products if layout.halves else None,
         )
-        for layout in layouts[: FINALISTS if is_timed else 1]
+        for layout in layouts[: FINALISTS + 1 if is_timed else 1]
     ]
     return min(plans, key=seconds_of)  # the timeline is the simulator's check of the plan
 
@@ -130,13 +161,15 @@ def _plan_of_layout(
     budget: DeviceBudget,
     layout: ResidueLayout,
     rates: Rates | None,
+    half_products: HalfProducts | None,
 ) -> Plan:
     """The plan for one division of memory."""
     owners = balanced_rows(grid.nt, len(names))
     panels = residue_panels(grid.nt, layout.width, layout)
     itemsize, beside = problem.bytes_per_entry or None, kind_of(names[0]).finishes_beside
     stored = problem.stored_bytes(grid)
-    programs = ResidueScheduler(grid, owners, panels, layout, itemsize, stored, beside=beside).programs()
+    scheduler = ResidueScheduler(grid, owners, panels, layout, itemsize, stored, beside=beside, half_products=half_products)
+    programs = scheduler.programs()
     nt = grid.nt
     counts = {"POTRF": nt, "TRSM": nt * (nt - 1) // 2, "SYRK": nt * (nt - 1) // 2, "GEMM": nt * (nt - 1) * (nt - 2) // 6}
     return Plan(
@@ -153,4 +186,5 @@ def _plan_of_layout(
         source=problem.source,
         flops_executed=sum(executed_flops(step) for program in programs for step in program.steps),
         precision=problem.precision,
+        half_products=half_products,
     )

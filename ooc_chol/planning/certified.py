@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FP32, FP64
-from ooc_chol.planning.precision import PrecisionMap, lower_matrix
+from ooc_chol.planning.norms import FactorNorms, lower_matrix
+from ooc_chol.planning.precision import PrecisionMap
+from ooc_chol.planning.products import HALF_SUM_ERROR
 from ooc_chol.residues import ResidueBasis
 
-#: Standard deviations of a sum's rounding of rows to integers that the bound allows for.
-_RESIDUE_DEVIATIONS = 2.0
+#: Standard deviations that the bound allows for where rounding errors of many entries add up to one of a tile.
+_DEVIATIONS = 2.0
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,21 @@ class CertifiedBound:
         return f"{self.total:.2e} ||A||_F ({self.storage:.1e} by storing, {self.arithmetic:.1e} by arithmetic)"
 
 
-def certified_bound(precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None) -> CertifiedBound:
+def certified_bound(
+    precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, halves: NDArray[np.bool_] | None = None
+) -> CertifiedBound:
     """The bound of one factorization.
 
     Parameters
     ----------
     precision : PrecisionMap
         The formats of the run.
-    rows : (n_tiles, 4) array
+    rows : (n_tiles, 5) array
         What was measured of each tile: the numbers of :data:`ooc_chol.interfaces.NORM_COLUMNS`.
     moduli : int or None
         Moduli of products through residues; None where they ran in the formats of the map.
+    halves : (nt, nt, nt) array or None
+        Whether the product of tiles (i, k) and (j, k) ran in FP16, at [i, j, k]; None where none did.
 
     Notes
     -----
@@ -69,6 +75,8 @@ def certified_bound(precision: PrecisionMap, rows: NDArray[np.float64], moduli: 
     spectral = np.sqrt(rows[diagonal, 2] * rows[diagonal, 3])
     storage = lost * np.minimum(spectral, np.diagonal(norms))[None, :]
     arithmetic = _arithmetic(precision, norms, spectral) if moduli is None else _residues(precision, norms, spectral, moduli)
+    if halves is not None:
+        arithmetic = arithmetic + _halves(FactorNorms.measured(grid, rows), halves)
     return CertifiedBound(_both_triangles(storage) / total, _both_triangles(arithmetic) / total)
 
 
@@ -107,6 +115,19 @@ def _narrowed(precision: PrecisionMap, j: int) -> float:
     return 2.0 if any(precision.product_of((i, j)) is FP32 for i in column) else 0.0
 
 
+def _halves(norms: FactorNorms, halves: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Errors of products in FP16: rounding of both factors, independent from entry to entry, and sums that truncate."""
+    nt = len(norms.tiles)
+    errors = np.zeros((nt, nt))
+    for i in range(nt):
+        for j in range(i):
+            chosen = halves[i, j, :j]
+            rounding = norms.squared_errors(i, slice(j, j + 1), j)[0, chosen].sum()
+            summed = (norms.tiles[i, :j] * norms.tiles[j, :j])[chosen].sum()
+            errors[i, j] = _DEVIATIONS * sqrt(rounding) + HALF_SUM_ERROR * summed
+    return errors
+
+
 def _residues(
     precision: PrecisionMap, norms: NDArray[np.float64], spectral: NDArray[np.float64], moduli: int
 ) -> NDArray[np.float64]:
@@ -120,5 +141,5 @@ def _residues(
         rounding = steps * np.sqrt([grid.size(i) for i in range(grid.nt)]) * lengths[j]
         rounding += steps[j] * sqrt(grid.size(j)) * lengths
         in_fp64 = (sqrt(grid.nb) + j + 2.0) * (norms[:, : j + 1] * norms[j, : j + 1]).sum(axis=1)
-        errors[:, j] = _RESIDUE_DEVIATIONS * rounding / sqrt(12.0) + FP64.unit_roundoff * in_fp64
+        errors[:, j] = _DEVIATIONS * rounding / sqrt(12.0) + FP64.unit_roundoff * in_fp64
     return np.tril(errors)

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ooc_chol.config import format_bytes
 from ooc_chol.formats import FP64
 from ooc_chol.planning.bounds import beaumont_bytes, compulsory_bytes
@@ -14,8 +17,9 @@ from ooc_chol.planning.ownership import imbalance
 from ooc_chol.planning.panels import Panel
 from ooc_chol.planning.policy import Policy
 from ooc_chol.planning.precision import PrecisionMap
+from ooc_chol.planning.products import HalfProducts
 from ooc_chol.planning.program import Link, Program
-from ooc_chol.planning.residue_steps import ResidueLayout, ResidueProgram
+from ooc_chol.planning.residue_steps import Product, ResidueLayout, ResidueProgram
 from ooc_chol.planning.simulate import Timeline, simulate
 from ooc_chol.tiling import TileGrid
 
@@ -84,6 +88,8 @@ class Plan:
         Formats of the tiles; None where all is FP64.
     given : frozenset of tuple of int
         Tiles of L that are in the store before the run.
+    half_products : HalfProducts or None
+        What chose products in FP16; None where all run through residues or in the devices' own arithmetic.
     """
 
     grid: TileGrid
@@ -100,6 +106,7 @@ class Plan:
     flops_executed: int
     precision: PrecisionMap | None = None
     given: frozenset[tuple[int, int]] = frozenset()
+    half_products: HalfProducts | None = None
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -245,10 +252,40 @@ class Plan:
         heading, *rows = str(self.precision).splitlines()
         return "\n".join([heading, *(f"{'':13}{row}" for row in rows)])
 
+    @cached_property
+    def half_share(self) -> float:
+        """Share of the flops counted in products that run in FP16."""
+        halves = total = 0
+        for program in self.programs:
+            if not isinstance(program, ResidueProgram):
+                continue
+            for step in program.steps:
+                if isinstance(step.operation, Product):
+                    total += step.flops
+                    halves += step.flops if step.operation.half else 0
+        return halves / total if total else 0.0
+
+    @cached_property
+    def halves(self) -> NDArray[np.bool_] | None:
+        """Which products of tiles (i, k) and (j, k) run in FP16, at [i, j, k]; None where none do."""
+        if self.half_products is None:
+            return None
+        nt = self.grid.nt
+        chosen = np.zeros((nt, nt, nt), dtype=bool)
+        for panel in self.panels:
+            for row in range(panel.k0, nt):
+                is_half = self.half_products.of(panel, row)
+                for column in range(panel.k0, min(row, panel.k0 + panel.width)):
+                    chosen[row, column, :column] = is_half[:column]
+        return chosen
+
     def _how(self) -> str:
         """Policy or engine in words."""
         if self.layout is None:
             return f"policy {self.policy.name!r}"
+        if self.layout.halves:
+            residues = f"residues of {self.layout.moduli} moduli ({self.layout.basis.bits} bits)"
+            return f"{100 * self.half_share:.0f} % of the products in FP16, the rest through {residues}"
         return f"products through residues of {self.layout.moduli} moduli ({self.layout.basis.bits} bits)"
 
     def _moves_text(self) -> str:

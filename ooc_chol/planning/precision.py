@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ooc_chol.formats import FORMATS, FP32, FP64, PrecisionFormat
+from ooc_chol.planning.norms import MatrixNorms as MatrixNorms
+from ooc_chol.planning.norms import lower_matrix as lower_matrix
 from ooc_chol.residues import MOST_MODULI, ResidueBasis
 from ooc_chol.tiling import TileGrid
 
@@ -23,68 +24,14 @@ from ooc_chol.tiling import TileGrid
 RULES = ("unit-roundoff", "paper")
 #: Scales ``sqrt(A_ii A_jj)`` of a tile's products that float32 holds with room to spare.
 _FLOAT32_SCALES = 1e-30, 1e30
-#: Share of the threshold that products through residues may take by rounding rows of L to integers.
-RESIDUE_SHARE = 0.25
+#: Least share of the threshold that products through residues may take by rounding rows of L to integers.
+LEAST_RESIDUE_SHARE = 0.25
+#: Standard deviations of that rounding, and of storing, that must fit into the threshold.
+_DEVIATIONS = 2.0
 #: Tiles that a text shows side by side; larger maps are shown in blocks of tiles.
 _MOST_SHOWN = 64
 #: How a text shows formats: bytes of an entry.
 _LETTERS = {fmt.name: str(fmt.itemsize) for fmt in FORMATS.values()}
-
-
-@dataclass(frozen=True, eq=False)
-class MatrixNorms:
-    """What the planner must know of A's entries.
-
-    Parameters
-    ----------
-    grid : TileGrid
-        The tiles.
-    tiles : (n_tiles,) array
-        Frobenius norm of each packed tile; of a diagonal tile, of the whole square.
-    traces, least, largest : (nt,) array
-        Sum, least and largest of the diagonal entries of each tile row.
-    seconds : float
-        Seconds that measuring took, A's tiles made or read included.
-
-    Raises
-    ------
-    ValueError
-        The arrays do not belong to the grid.
-    """
-
-    grid: TileGrid
-    tiles: NDArray[np.float64]
-    traces: NDArray[np.float64]
-    least: NDArray[np.float64]
-    largest: NDArray[np.float64]
-    seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        rows = (self.traces, self.least, self.largest)
-        if self.tiles.shape != (self.grid.n_tiles,) or any(row.shape != (self.grid.nt,) for row in rows):
-            raise ValueError(f"the norms are not those of {self.grid.n_tiles} tiles in {self.grid.nt} rows")
-
-    @property
-    def total(self) -> float:
-        """``||A||_F``: tiles below the diagonal count twice."""
-        matrix = lower_matrix(self.grid, self.tiles)
-        scale = float(matrix.max())
-        if not 0.0 < scale < np.inf:
-            return scale
-        squares = np.square(matrix / scale)
-        return scale * sqrt(2.0 * float(squares.sum()) - float(np.trace(squares)))
-
-    @property
-    def trace(self) -> float:
-        """Trace of A, which is also ``||L||_F**2``."""
-        return float(self.traces.sum())
-
-
-def lower_matrix(grid: TileGrid, packed: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Packed numbers of tiles as an ``(nt, nt)`` matrix, zero above the diagonal."""
-    matrix = np.zeros((grid.nt, grid.nt))
-    matrix[np.tril_indices(grid.nt)] = packed
-    return matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,8 +183,8 @@ def choose_formats(norms: MatrixNorms, threshold: float, *, rule: str = RULES[0]
             fmt = _narrowest(grid.nt * norms.tiles[grid.packed(i, j)], threshold * total, rule)
         formats.append(fmt)
         products.append(FP32 if fmt is not FP64 and _may_sum_in_float32(norms, i, j, threshold * total) else FP64)
-    moduli = enough_moduli(norms, threshold)
-    return PrecisionMap(grid, threshold, rule, norms, tuple(formats), tuple(products), moduli)
+    precision = PrecisionMap(grid, threshold, rule, norms, tuple(formats), tuple(products), MOST_MODULI)
+    return replace(precision, moduli=enough_moduli(norms, threshold, precision.estimate))
 
 
 def _narrowest(error: float, allowed: float, rule: str) -> PrecisionFormat:
@@ -263,16 +210,25 @@ def _may_sum_in_float32(norms: MatrixNorms, i: int, j: int, allowed: float) -> b
     return bool(norms.grid.nt * FP32.unit_roundoff * sqrt(norms.traces[i]) * sqrt(norms.traces[j]) <= allowed)
 
 
-def enough_moduli(norms: MatrixNorms, threshold: float) -> int:
-    """The least number of moduli whose rounding of rows takes no more than a share of the threshold.
+def enough_moduli(norms: MatrixNorms, threshold: float, storing: float) -> int:
+    """The least number of moduli whose rounding of rows takes no more than what storing tiles leaves of the threshold.
+
+    Parameters
+    ----------
+    norms : MatrixNorms
+        Norms of A.
+    threshold : float
+        The threshold, relative to ``||A||_F``.
+    storing : float
+        Expected error of storing, relative to ``||A||_F``.
 
     Notes
     -----
     A row of norm ``sqrt(A_ii)`` is rounded to integers of at least ``bits`` bits, so that a sum ``sum_k L_ik L_jk`` errs by
     ``sqrt(2 / 12) 2**(1 - bits) sqrt(A_ii A_jj)`` (root mean square), and all of them by that times the trace of A.
     """
-    allowed = RESIDUE_SHARE * threshold * norms.total
+    allowed = max(LEAST_RESIDUE_SHARE * threshold, threshold - _DEVIATIONS * storing) * norms.total
     for count in range(4, MOST_MODULI):
-        if sqrt(1 / 6) * 2.0 ** (1 - ResidueBasis(count).bits) * norms.trace <= allowed:
+        if _DEVIATIONS * sqrt(1 / 6) * 2.0 ** (1 - ResidueBasis(count).bits) * norms.trace <= allowed:
             return count
     return MOST_MODULI

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ooc_chol.planning.cost import Rates, ResidueRates
 from ooc_chol.planning.panels import Panel
@@ -23,10 +24,11 @@ FINISHING_TILES = 12
 #: Share of the entries' bytes that TRANSIT may take.
 TRANSIT_SHARE = 0.08
 #: What an H200 does, to compare layouts where nothing is measured; never shown.
+_NOMINAL_HALF = 5e14
 _NOMINAL = Rates(2048, 4e12, 3e13, 5e13, 5e13, 5e10, 5e10, 5e10, 5e10, 1e-5, ResidueRates(13, 1.1e14, 4.2e10, 2e11, 6e10, 3e11))
 
 
-def residue_layouts(grid: TileGrid, nbytes: int, moduli: int) -> Iterator[ResidueLayout]:
+def residue_layouts(grid: TileGrid, nbytes: int, moduli: int, *, halves: bool = False) -> Iterator[ResidueLayout]:
     """Every sensible layout that fits into ``nbytes``.
 
     Parameters
@@ -37,6 +39,8 @@ def residue_layouts(grid: TileGrid, nbytes: int, moduli: int) -> Iterator[Residu
         Device memory for slots.
     moduli : int
         Number of moduli.
+    halves : bool
+        Whether strips and accumulators have room for products in FP16.
     """
     nb = grid.size(0)
     chunks = sorted({min(grid.nt, max(1, MOST_K // nb >> halvings)) for halvings in range(MOST_K.bit_length())}, reverse=True)
@@ -44,14 +48,14 @@ def residue_layouts(grid: TileGrid, nbytes: int, moduli: int) -> Iterator[Residu
         for width in dict.fromkeys(min(width, chunk, grid.nt, INVERSES) for width in WIDTHS):
             for accumulators in ACCUMULATORS:
                 for transit in TRANSIT:
-                    layout = ResidueLayout(moduli, nb, chunk, width, _tiles(width), transit, 0, accumulators)
+                    layout = ResidueLayout(moduli, nb, chunk, width, _tiles(width), transit, 0, accumulators, halves)
                     strips = (nbytes - layout.arena_bytes) // layout.strip_bytes
                     useful = grid.nt * -(-grid.nt // chunk)
                     strips = min(strips, useful + STREAMING)
                     if strips >= max(width, -(-grid.nt // chunk)) + STREAMING and (
                         transit == TRANSIT[0] or transit * layout.tile_bytes <= TRANSIT_SHARE * nbytes
                     ):
-                        yield ResidueLayout(moduli, nb, chunk, width, _tiles(width), transit, strips, accumulators)
+                        yield replace(layout, strips=strips)
 
 
 def _tiles(width: int) -> int:
@@ -64,7 +68,9 @@ def least_layout(grid: TileGrid, moduli: int) -> ResidueLayout:
     return ResidueLayout(moduli, grid.size(0), 1, 1, _tiles(1), TRANSIT[0], grid.nt + STREAMING, ACCUMULATORS[0])
 
 
-def best_layouts(grid: TileGrid, nbytes: int, moduli: int, n_devices: int, rates: Rates | None) -> list[ResidueLayout]:
+def best_layouts(
+    grid: TileGrid, nbytes: int, moduli: int, n_devices: int, rates: Rates | None, half_share: float | None = None
+) -> list[ResidueLayout]:
     """Layouts by estimated seconds, the best first.
 
     Parameters
@@ -79,10 +85,22 @@ def best_layouts(grid: TileGrid, nbytes: int, moduli: int, n_devices: int, rates
         Devices that share the rows.
     rates : Rates or None
         Measured rates; without them, those of an H200 compare the layouts.
+    half_share : float or None
+        Share of the products that may run in FP16; None for layouts without room for them.
     """
     measured = rates if rates is not None and rates.residue is not None else _NOMINAL
-    layouts = list(residue_layouts(grid, nbytes, moduli))
+    layouts = list(residue_layouts(grid, nbytes, moduli, halves=half_share is not None))
+    if half_share is not None:
+        measured = with_halves(measured, half_share)
     return sorted(layouts, key=lambda layout: estimated_seconds(grid, layout, n_devices, measured))
+
+
+def with_halves(rates: Rates, share: float) -> Rates:
+    """``rates`` with the rate of products of which ``share`` run in FP16."""
+    assert rates.residue is not None
+    half = rates.residue.half or _NOMINAL_HALF
+    product = 1.0 / ((1.0 - share) / rates.residue.product + share / half)
+    return replace(rates, residue=replace(rates.residue, product=product))
 
 
 def estimated_seconds(grid: TileGrid, layout: ResidueLayout, n_devices: int, rates: Rates) -> float:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.planning.bounds import fp64_bytes
 from ooc_chol.planning.panels import Panel
+from ooc_chol.planning.products import HALF_TILES, HalfProducts
 from ooc_chol.planning.program import StepKind, StreamKind
 from ooc_chol.planning.residency import Index
 from ooc_chol.planning.residue_builder import ResidueProgramBuilder
@@ -62,6 +63,8 @@ class _Swept(NamedTuple):
     columns: range
     accumulator: Place
     terms: int
+    halves: bool
+    is_half: Sequence[bool]
 
 
 class ResidueScheduler:
@@ -85,6 +88,8 @@ class ResidueScheduler:
         Whether devices copy strips from each other; else every strip that a device does not make comes from the store.
     beside : bool
         Whether tiles are finished and converted on streams of their own, beside the long products.
+    half_products : HalfProducts or None
+        Chooses products in FP16, for a layout with halves; None multiplies all through residues.
 
     Notes
     -----
@@ -103,8 +108,10 @@ class ResidueScheduler:
         *,
         pulls: bool = True,
         beside: bool = True,
+        half_products: HalfProducts | None = None,
     ) -> None:
         self._grid = grid
+        self._half_products = half_products
         self._owners = owners
         self._panels = panels
         self._layout = layout
@@ -227,9 +234,10 @@ class ResidueScheduler:
         device.now = self._numbers[number][job]
         columns = range(panel.k0, min(row + 1, panel.k0 + panel.width))
         accumulator = device.builder.take(Pool.ACCUMULATOR)
-        terms = self._sweep(device, row, columns, accumulator)
+        is_half = [False] * (panel.k0 + panel.width) if self._half_products is None else self._half_products.of(panel, row)
+        terms, halves = self._sweep(device, row, columns, accumulator, is_half)
         device.unfinished.add(Strip(row, panel.k0 // self._layout.chunk))
-        return _Swept(device, row, columns, accumulator, terms)
+        return _Swept(device, row, columns, accumulator, terms, halves, is_half)
 
     def _finish_row(self, swept: _Swept) -> None:
         """The tiles of a row made final one after the other."""
@@ -237,28 +245,35 @@ class ResidueScheduler:
         stream = self._finishing[device.rows_finished % len(self._finishing)]
         device.rows_finished += 1
         for column in columns:
-            self._finish_tile(device, row, column, columns.start, swept.accumulator, swept.terms, stream)
+            self._finish_tile(swept, column, stream)
         device.unfinished.discard(Strip(row, columns.start // self._layout.chunk))
         device.builder.give(swept.accumulator)
 
-    def _sweep(self, device: DeviceStrips, row: int, columns: range, accumulator: Place) -> int:
-        """``S[row, c] = sum_k q_row,k q_ck`` over all k before the panel; returns the terms since the last fold."""
-        k0, chunk, terms = columns.start, self._layout.chunk, 0
+    def _sweep(
+        self, device: DeviceStrips, row: int, columns: range, accumulator: Place, is_half: Sequence[bool]
+    ) -> tuple[int, bool]:
+        """``S[row, c] = sum_k q_row,k q_ck`` over all k before the panel.
+
+        Returns the terms since the last fold, and whether some products were halves.
+        """
+        k0, chunk, terms, halves = columns.start, self._layout.chunk, 0, False
         for q in range(-(-k0 // chunk)):
             depth = min(chunk, k0 - q * chunk)
             needed = {Strip(row, q), *(Strip(c, q) for c in columns)}
             ensure = partial(self._ensure, device, depth=depth, needed=needed, copies=StreamKind.PEER)
             left = ensure(Strip(row, q))
             rights = [left if c == row else ensure(Strip(c, q)) for c in columns]
-            if terms + depth * self._grid.nb > MOST_TERMS:
-                self._fold(device, (row, k0), 0, len(columns), accumulator, StreamKind.COMPUTE)
-                terms = self._layout.basis.moduli[0]
-            for first, count in _runs(rights, row in columns):
-                at = columns[first]
-                work = Product(accumulator.slot, at - k0, count, left, rights[first], 0, depth, q > 0, row == at)
-                self._product(device, (row, at), work, StreamKind.COMPUTE)
-            terms += depth * self._grid.nb
-        return terms
+            for start, stop, half in _depths(is_half, q * chunk, q * chunk + depth):
+                if not half and terms + (stop - start) * self._grid.nb > MOST_TERMS:
+                    self._fold(device, (row, k0), 0, len(columns), accumulator, StreamKind.COMPUTE)
+                    terms = self._layout.basis.moduli[0]
+                for first, count in _runs(rights, row in columns):
+                    at, adds = columns[first], halves if half else terms > 0
+                    work = Product(accumulator.slot, at - k0, count, left, rights[first], start, stop, adds, row == at, half)
+                    self._product(device, (row, at), work, StreamKind.COMPUTE)
+                terms += 0 if half else (stop - start) * self._grid.nb
+                halves |= half
+        return terms, halves
 
     def _ensure(self, device: DeviceStrips, strip: Strip, *, depth: int, needed: set[Strip], copies: StreamKind) -> int:
         """Slot of ``strip``, its first ``depth`` tile columns valid: kept, pulled from its owner, or fetched and converted.
@@ -324,7 +339,8 @@ class ResidueScheduler:
         """Copy from another device once it is made there; the slot there is written next only after this copy."""
         version, nbytes = tile[1] + 1, 8 * self._grid.entries(*tile)
         if work.place.pool is Pool.STRIP:
-            version, nbytes = 0, self._layout.moduli * self._grid.size(tile[0]) * (work.stop - work.start) * self._grid.nb
+            planes = self._layout.moduli + 2 * self._layout.halves
+            version, nbytes = 0, planes * self._grid.size(tile[0]) * (work.stop - work.start) * self._grid.nb
         awaits, columns = holder.builder.makers(work.source, work.stop), (work.start, work.stop)
         builder = device.builder
         position = builder.add(
@@ -348,10 +364,10 @@ class ResidueScheduler:
         """Keep the int32 sums of ``count`` tile columns, ``tile``'s the first, from overflowing."""
         device.builder.add(StepKind.COMPUTE, stream, tile, 0, Fold(accumulator.slot, at, count), writes=(accumulator,))
 
-    def _finish_tile(
-        self, device: DeviceStrips, row: int, column: int, k0: int, accumulator: Place, terms: int, stream: StreamKind
-    ) -> None:
+    def _finish_tile(self, swept: _Swept, column: int, stream: StreamKind) -> None:
         """``A[row, column] - S``, then POTRF or TRSM, its residues, and its way to the store."""
+        device, row, k0, accumulator = swept.device, swept.row, swept.columns.start, swept.accumulator
+        terms, halves = swept.terms, swept.halves
         builder, at = device.builder, column - k0
         chunk = self._layout.chunk
         if at:
@@ -360,13 +376,18 @@ class ResidueScheduler:
             ensure = partial(self._ensure, device, depth=column - base, needed=needed, copies=StreamKind.EXCHANGE)
             left = ensure(strip)
             right = left if row == column else ensure(Strip(column, strip.chunk))
-            if terms + at * self._grid.nb > MOST_TERMS:
-                self._fold(device, (row, column), at, 1, accumulator, stream)
-            work = Product(accumulator.slot, at, 1, left, right, k0 - base, column - base, terms > 0, row == column)
-            self._product(device, (row, column), work, stream)
+            for start, stop, half in _depths(swept.is_half, k0, column):
+                if not half and terms + (stop - start) * self._grid.nb > MOST_TERMS:
+                    self._fold(device, (row, column), at, 1, accumulator, stream)
+                    terms = self._layout.basis.moduli[0]
+                adds, extent = halves if half else terms > 0, (start + k0 - base, stop + k0 - base)
+                work = Product(accumulator.slot, at, 1, left, right, *extent, adds, row == column, half)
+                self._product(device, (row, column), work, stream)
+                terms += 0 if half else (stop - start) * self._grid.nb
+                halves |= half
         place = self._load_a(device, (row, column), stream)
-        if at or terms:
-            recon = Reconstruct(accumulator.slot, at, place)
+        if terms or halves:
+            recon = Reconstruct(accumulator.slot, at, place, terms > 0, halves)
             builder.add(StepKind.COMPUTE, stream, (row, column), column, recon, reads=(accumulator, _ROWS), writes=(place,))
         if row == column:
             self._potrf(device, column, place, stream)
@@ -451,6 +472,18 @@ class ResidueScheduler:
         device.builder.add(
             StepKind.WRITE, StreamKind.COPY_OUT, tile, tile[1] + 1, Store(place), nbytes=nbytes, reads=(place,), awaits=awaits
         )
+
+
+def _depths(is_half: Sequence[bool], first: int, last: int) -> list[tuple[int, int, bool]]:
+    """Tile columns ``first:last`` of K, counted from ``first``, in runs that are multiplied in one way; halves in short ones."""
+    runs: list[tuple[int, int, bool]] = []
+    for k in range(first, last):
+        at, half = k - first, bool(is_half[k])
+        if runs and runs[-1][2] == half and not (half and at - runs[-1][0] == HALF_TILES):
+            runs[-1] = (runs[-1][0], at + 1, half)
+        else:
+            runs.append((at, at + 1, half))
+    return runs
 
 
 def _runs(slots: Sequence[int], last_apart: bool) -> list[tuple[int, int]]:

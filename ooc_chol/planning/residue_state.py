@@ -38,6 +38,7 @@ class _Sum:
     column: int
     stop: int
     terms: int
+    halves: bool = False
 
 
 @dataclass
@@ -129,14 +130,19 @@ class ResidueState:
         """One column's sum grows by the product's range of K, which must continue it."""
         row, column = step.tile[0], step.tile[1] + offset
         place = work.accumulator, work.column + offset
-        before = self.sums.get(place) if work.accumulates else _Sum(row, column, 0, 0)
         start, stop = base + work.start, base + work.stop
+        before = self.sums.get(place) if start else _Sum(row, column, 0, 0)
         if before is None or (before.row, before.column, before.stop) != (row, column, start):
             raise ScheduleError(f"{step.label} adds tile columns {start}:{stop} of K to ({row}, {column}), which holds {before}")
+        if work.accumulates != (before.halves if work.half else before.terms > 0):
+            raise ScheduleError(f"{step.label} {'adds to' if work.accumulates else 'overwrites'} its sum, which holds {before}")
+        if work.half:
+            self.sums[place] = _Sum(row, column, stop, before.terms, True)
+            return
         terms = before.terms + (stop - start) * self.grid.nb
         if terms > MOST_TERMS:
             raise ScheduleError(f"{step.label}: {terms} products in one int32 may overflow; fold before")
-        self.sums[place] = _Sum(row, column, stop, terms)
+        self.sums[place] = _Sum(row, column, stop, terms, before.halves)
 
     def _fold(self, step: ResidueStep, work: Fold) -> None:
         for column in range(work.column, work.column + work.n_columns):
@@ -151,6 +157,8 @@ class ResidueState:
         held = self.sums.pop((work.accumulator, work.column), None)
         if held is None or (held.row, held.column, held.stop) != (*step.tile, step.tile[1]):
             raise ScheduleError(f"{step.label} needs all updates of its tile, but the accumulator holds {held}")
+        if (work.residues, work.halves) != (held.terms > 0, held.halves):
+            raise ScheduleError(f"{step.label} takes sums that are not there, or leaves some: {held}")
         self.tiles[work.place] = BlockKey("L", step.tile, step.tile[1])
 
     def _potrf(self, step: ResidueStep, work: Potrf) -> None:

@@ -47,6 +47,8 @@ class ResidueLayout:
         Most tile columns of a panel.
     tiles, transit, strips, accumulators : int
         Slots of each pool.
+    halves : bool
+        Whether a strip holds its entries in FP16, too, and an accumulator sums of their products in FP32.
     """
 
     moduli: int
@@ -57,6 +59,7 @@ class ResidueLayout:
     transit: int
     strips: int
     accumulators: int
+    halves: bool = False
 
     @property
     def tile_bytes(self) -> int:
@@ -65,13 +68,13 @@ class ResidueLayout:
 
     @property
     def strip_bytes(self) -> int:
-        """Bytes of a strip: one byte an entry and modulus."""
-        return self.moduli * self.nb * self.nb * self.chunk
+        """Bytes of a strip: one byte an entry and modulus, and two for FP16."""
+        return (self.moduli + 2 * self.halves) * self.nb * self.nb * self.chunk
 
     @property
     def accumulator_bytes(self) -> int:
-        """Bytes of an accumulator: four bytes an entry and modulus."""
-        return 4 * self.moduli * self.nb * self.nb * self.width
+        """Bytes of an accumulator: four bytes an entry and modulus, and four for sums in FP32."""
+        return 4 * (self.moduli + self.halves) * self.nb * self.nb * self.width
 
     @property
     def arena_bytes(self) -> int:
@@ -129,7 +132,10 @@ class Convert(NamedTuple):
 
 
 class Product(NamedTuple):
-    """``S[:, column:] (+)= strip[left] @ strips[right:].T`` for ``n_columns`` tile columns; K is tile columns ``start:stop``."""
+    """``S[:, column:] (+)= strip[left] @ strips[right:].T`` for ``n_columns`` tile columns; K is tile columns ``start:stop``.
+
+    Of residues, or where ``half`` of the entries in FP16, with sums of their own in FP32.
+    """
 
     accumulator: int
     column: int
@@ -140,6 +146,7 @@ class Product(NamedTuple):
     stop: int
     accumulates: bool
     lower: bool
+    half: bool = False
 
 
 class Fold(NamedTuple):
@@ -151,11 +158,13 @@ class Fold(NamedTuple):
 
 
 class Reconstruct(NamedTuple):
-    """``A[i, j] -= S[:, column]`` for the tile in ``place``."""
+    """``A[i, j] -= S[:, column]`` for the tile in ``place``: sums in residues, those in FP32, or both."""
 
     accumulator: int
     column: int
     place: Place
+    residues: bool = True
+    halves: bool = False
 
 
 class Potrf(NamedTuple):

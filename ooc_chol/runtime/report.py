@@ -76,7 +76,9 @@ class FactorReport:
     def certified_bound(self) -> CertifiedBound | None:
         """Bound on ``||A - L L.T||_F / ||A||_F`` in mixed precision; None in FP64, whose errors are those of LAPACK."""
         precision, norms = self.plan.precision, self.execution.norms
-        return None if precision is None or norms is None else certified_bound(precision, norms, self.plan.moduli)
+        return (
+            None if precision is None or norms is None else certified_bound(precision, norms, self.plan.moduli, self.plan.halves)
+        )
 
     @cached_property
     def exposed_copy_share(self) -> float:
@@ -92,6 +94,7 @@ class FactorReport:
             "policy": self.plan.policy.name,
             "engine": self.plan.engine,
             "moduli": self.plan.moduli,
+            "half_share": self.plan.half_share,
             "fallback_share": self.fallback_share,
             "seconds": self.seconds,
             "predicted_seconds": self.plan.seconds,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractDevice, AbstractResidueKernels, AbstractStream, AbstractTier, ArraySpec, Tile
 from ooc_chol.memory.sources_base import SourceTier
 from ooc_chol.planning.plan import Plan
@@ -33,14 +34,17 @@ from ooc_chol.planning.residue_steps import (
 from ooc_chol.runtime.operations import AbstractOperations, Finisher
 
 #: Numbers of the arena's arrays.
-_STRIPS, _SUMS = range(2)
+_STRIPS, _SUMS, _HALVES, _HALF_SUMS = range(4)
 
 
-def arrays_of(layout: ResidueLayout) -> tuple[ArraySpec, ArraySpec]:
+def arrays_of(layout: ResidueLayout) -> tuple[ArraySpec, ...]:
     """Strips and accumulators: slots follow each other in rows, so that neighbouring slots are one taller matrix."""
     n, nb = layout.moduli, layout.nb
-    strips = ArraySpec(np.dtype(np.int8), (n, layout.strips * nb, layout.chunk * nb))
-    return strips, ArraySpec(np.dtype(np.int32), (n, layout.accumulators * nb, layout.width * nb))
+    strips, sums = (layout.strips * nb, layout.chunk * nb), (layout.accumulators * nb, layout.width * nb)
+    arrays = ArraySpec(np.dtype(np.int8), (n, *strips)), ArraySpec(np.dtype(np.int32), (n, *sums))
+    if not layout.halves:
+        return arrays
+    return *arrays, ArraySpec(np.dtype(np.float16), (1, *strips)), ArraySpec(np.dtype(np.float32), (1, *sums))
 
 
 class ResidueOperations(AbstractOperations):
@@ -82,6 +86,7 @@ class ResidueOperations(AbstractOperations):
         self._device, self._grid, self._nb, self._first_transit = device, plan.grid, layout.nb, layout.tiles
         self._number, self._owners = number, plan.owners
         self._source, self._store, self._others = source, store, others
+        self._has_halves = layout.halves
         self._source_itemsize = source.source.bytes_per_entry
         narrow = 0 if plan.precision is None else plan.precision.largest_stored_bytes
         slots, arrays = layout.tiles + layout.transit, arrays_of(layout)
@@ -130,7 +135,11 @@ class ResidueOperations(AbstractOperations):
     def _moved_bytes(self, step: ResidueStep, link: Link) -> int:
         """Bytes that the issued copy moves."""
         if isinstance(step.operation, Pull):
-            return int(self._pull_target(step, step.operation).nbytes)
+            copied = int(self._pull_target(step, step.operation).nbytes)
+            if self._has_halves and step.operation.place.pool is Pool.STRIP:
+                rows, columns = self._pulled_shape(step, step.operation)
+                copied += 2 * rows * columns
+            return copied
         entries = self._grid.entries(*step.tile)
         if link is Link.SOURCE:
             return entries * self._source_itemsize
@@ -142,10 +151,21 @@ class ResidueOperations(AbstractOperations):
         tile = self.tile(work.place, step.tile)
         if step.kind is StepKind.GENERATE:
             self._device.generate(stream, self._source.generate, self._grid.span(i), self._grid.span(j), tile)
+        elif self._is_stored(work.place, step.tile):
+            self._device.copy_stored(stream, self._store, step.tile, self._stored(work.place, step.tile))
         else:
             self._device.copy_in(stream, self._source if step.version == 0 else self._store, step.tile, tile)
         if step.version == 0:
             self._device.kernels.check_finite(stream, tile, i == j, self.flags, self._grid.packed(i, j))
+
+    def _is_stored(self, place: Place, index: Index) -> bool:
+        """Whether a place holds a tile as it is stored: on its way to residues, in a narrow format."""
+        return place.pool is Pool.TRANSIT and self._store.format_of(index) != FP64
+
+    def _stored(self, place: Place, index: Index) -> Tile:
+        """The stored bytes of tile ``index`` in ``place``."""
+        nbytes = self._store.format_of(index).stored_bytes(self._grid.entries(*index))
+        return self._arena.tile(place.slot + self._first_transit, (1, nbytes), "uint8")
 
     def _write(self, step: ResidueStep, work: Store, stream: AbstractStream) -> None:
         self._device.copy_out(stream, self.tile(work.place, step.tile), self._store, step.tile)
@@ -155,13 +175,24 @@ class ResidueOperations(AbstractOperations):
 
     def _convert(self, step: ResidueStep, work: Convert, stream: AbstractStream) -> None:
         tile = self.tile(work.place, step.tile)
-        out = self.strip(work.strip, work.column, self._grid.shape(*step.tile))
-        self._residues.convert(stream, tile, self._grid.span(step.tile[0]), out, is_first=work.is_first)
+        place = work.strip, work.column, self._grid.shape(*step.tile)
+        half = self.half(*place) if self._has_halves else None
+        rows, out = self._grid.span(step.tile[0]), self.strip(*place)
+        if self._is_stored(work.place, step.tile):
+            stored, fmt = self._stored(work.place, step.tile), self._store.format_of(step.tile)
+            self._residues.convert_stored(stream, stored, fmt, rows, out, half=half)
+        else:
+            self._residues.convert(stream, tile, rows, out, is_first=work.is_first, half=half)
 
     def _product(self, step: ResidueStep, work: Product, stream: AbstractStream) -> None:
         rows, columns = shape = self._shape(step.tile, work.n_columns)
         inner = (work.stop - work.start) * self._nb
-        left, right = self.strip(work.left, work.start, (rows, inner)), self.strip(work.right, work.start, (columns, inner))
+        strip = self.half if work.half else self.strip
+        left, right = strip(work.left, work.start, (rows, inner)), strip(work.right, work.start, (columns, inner))
+        if work.half:
+            sums = self._half_sums(work.accumulator, work.column, shape)
+            self._residues.half_product(stream, sums, left, right, accumulates=work.accumulates)
+            return
         target = self._sums(work.accumulator, work.column, shape)
         self._residues.product(stream, target, left, right, accumulates=work.accumulates, lower=work.lower)
 
@@ -169,8 +200,12 @@ class ResidueOperations(AbstractOperations):
         self._residues.fold(stream, self._sums(work.accumulator, work.column, self._shape(step.tile, work.n_columns)))
 
     def _reconstruct(self, step: ResidueStep, work: Reconstruct, stream: AbstractStream) -> None:
-        tile, sums = self.tile(work.place, step.tile), self._sums(work.accumulator, work.column, self._grid.shape(*step.tile))
-        self._residues.reconstruct(stream, sums, tile, self._grid.span(step.tile[0]), self._grid.span(step.tile[1]))
+        tile, place = self.tile(work.place, step.tile), (work.accumulator, work.column, self._grid.shape(*step.tile))
+        spans = self._grid.span(step.tile[0]), self._grid.span(step.tile[1])
+        if work.halves:
+            self._residues.subtract_halves(stream, self._half_sums(*place), tile, *spans)
+        if work.residues:
+            self._residues.reconstruct(stream, self._sums(*place), tile, *spans)
 
     def _potrf(self, step: ResidueStep, work: Potrf, stream: AbstractStream) -> None:
         tile = self.tile(work.place, step.tile)
@@ -193,7 +228,11 @@ class ResidueOperations(AbstractOperations):
     def _pull(self, step: ResidueStep, work: Pull, stream: AbstractStream) -> None:
         other = self._others[work.device]
         if work.source.pool is Pool.STRIP:
-            source = other.strip(work.source.slot, work.start, self._pulled_shape(step, work))
+            shape = self._pulled_shape(step, work)
+            source = other.strip(work.source.slot, work.start, shape)
+            if self._has_halves:
+                halves = other.half(work.source.slot, work.start, shape), self.half(work.place.slot, work.start, shape)
+                self._device.copy_between(stream, *halves)
         else:
             source = other.tile(work.source, step.tile)
         self._device.copy_between(stream, source, self._pull_target(step, work))
@@ -221,6 +260,14 @@ class ResidueOperations(AbstractOperations):
     def strip(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
         """The rectangle of ``shape`` from tile column ``column`` of strip ``slot`` on, of every modulus."""
         return self._arena.part(_STRIPS, (slot * self._nb, column * self._nb), shape)
+
+    def half(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
+        """The same of its entries in FP16."""
+        return self._arena.part(_HALVES, (slot * self._nb, column * self._nb), shape)
+
+    def _half_sums(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
+        """The rectangle of an accumulator's sums in FP32."""
+        return self._arena.part(_HALF_SUMS, (slot * self._nb, column * self._nb), shape)
 
     def _sums(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
         """The rectangle of ``shape`` from tile column ``column`` of accumulator ``slot`` on, of every modulus."""

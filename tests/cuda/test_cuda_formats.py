@@ -67,7 +67,7 @@ def norm(tile):
 
 def expected_norms(before, after, *, is_diagonal):
     sums = [float(np.abs(after.astype(np.longdouble)).sum(axis=axis).max()) if is_diagonal else 0.0 for axis in (1, 0)]
-    return [norm(after), norm(before.astype(np.longdouble) - after), *sums]
+    return [norm(after), norm(before.astype(np.longdouble) - after), *sums, float(np.abs(before).max())]
 
 
 def for_one_rounding(tile, fmt):

@@ -119,7 +119,7 @@ def test_kernels_of_formats_have_the_bits_of_the_host(on_the_host, kind, fmt):
         assert same(tile, after)
         exponent, wanted = int(row.view(np.int64)[5]), expected_norms(before, after, is_diagonal=True)
         with np.errstate(over="ignore"):
-            found = np.array([*np.ldexp(np.sqrt(row[:2]), -exponent), *row[2:4]])
+            found = np.array([*np.ldexp(np.sqrt(row[:2]), -exponent), *row[2:5]])
         finite = np.isfinite(wanted)
         np.testing.assert_allclose(found[finite], np.array(wanted)[finite], rtol=1e-12, atol=1e-320)
 

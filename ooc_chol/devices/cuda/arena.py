@@ -47,7 +47,7 @@ class CudaArena(AbstractArena):
         self.workspace = int(self._memory.ptr) + offset
         behind = int(self._memory.ptr) + _aligned(offset + workspace_bytes)
         self.narrow = tuple(behind + number * _aligned(narrow_bytes) for number in range(NARROW_BUFFERS if narrow_bytes else 0))
-        self._tiles: dict[tuple[int, tuple[int, int]], Any] = {}
+        self._tiles: dict[tuple[int, tuple[int, int], str], Any] = {}
         self._parts: dict[tuple[int, tuple[int, int], tuple[int, int]], Any] = {}
 
     @staticmethod
@@ -59,19 +59,19 @@ class CudaArena(AbstractArena):
         return _aligned(nbytes) + NARROW_BUFFERS * _aligned(narrow_bytes) if narrow_bytes else nbytes
 
     def tile(self, slot: int, shape: tuple[int, int], dtype: str = "float64") -> Any:
-        """The first entries of ``slot`` as a row-major CuPy array.
+        """The first entries of ``slot``, or its first bytes, as a row-major CuPy array.
 
         Raises
         ------
         ValueError
-            ``dtype`` is not float64.
+            ``dtype`` is neither float64 nor uint8.
         """
-        if dtype != "float64":
+        if dtype not in ("float64", "uint8"):
             raise ValueError(f"tiles in slots of CUDA devices are float64, not {dtype}: their kernels compute in FP64 only")
-        key = (slot, shape)
+        key = (slot, shape, dtype)
         if key not in self._tiles:
             pointer = cp.cuda.MemoryPointer(self._memory, slot * self.slot_bytes)
-            self._tiles[key] = cp.ndarray(shape, cp.float64, pointer)
+            self._tiles[key] = cp.ndarray(shape, dtype, pointer)
         return self._tiles[key]
 
     def part(self, number: int, corner: tuple[int, int], shape: tuple[int, int]) -> Any:

@@ -222,14 +222,25 @@ class CudaDevice(AbstractDevice):
     def _copy_narrow_in(
         self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile, fmt: PrecisionFormat
     ) -> None:
-        nbytes, cupy_stream = fmt.stored_bytes(tile.size), cuda_stream(stream).stream
-        buffer, stored = self._narrow.of(stream, nbytes), self._stored_in_place(tier, index)
+        nbytes = fmt.stored_bytes(tile.size)
+        buffer = self._narrow.of(stream, nbytes)
+        # The copy and the kernel, and all later uses of the buffer, are in the order of this stream.
+        self._copy_bytes_in(stream, tier, index, buffer, nbytes)
+        self._binding_kernels().widen(stream, buffer, fmt, tile)
+
+    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], target: Tile) -> None:
+        """Enqueue a copy of stored bytes from page-locked memory, else a read into a staging buffer and a copy from there."""
+        self._copy_bytes_in(stream, tier, index, target.data.ptr, target.size)
+
+    def _copy_bytes_in(
+        self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], address: int, nbytes: int
+    ) -> None:
+        """Enqueue the copy of a block's stored bytes to ``address``; uses of the staging buffer are in stream order."""
+        cupy_stream, stored = cuda_stream(stream).stream, self._stored_in_place(tier, index)
         if stored is None:
             staged = stored = self._stage(stream, nbytes)
             self._on_host(cupy_stream, lambda: tier.read_stored(index, staged))
-        # The copy and the kernel, and all later uses of the two buffers, are in the order of this stream.
-        _runtime.memcpyAsync(buffer, stored.ctypes.data, nbytes, _runtime.memcpyHostToDevice, cupy_stream.ptr)
-        self._binding_kernels().widen(stream, buffer, fmt, tile)
+        _runtime.memcpyAsync(address, stored.ctypes.data, nbytes, _runtime.memcpyHostToDevice, cupy_stream.ptr)
 
     def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
         """Enqueue a copy to page-locked memory, else a copy into a staging buffer and a write from there.
@@ -259,6 +270,15 @@ class CudaDevice(AbstractDevice):
         _runtime.memcpyAsync(target.ctypes.data, buffer, nbytes, _runtime.memcpyDeviceToHost, cupy_stream.ptr)
         if stored is None:
             self._on_host(cupy_stream, lambda: tier.write_stored(index, target))
+
+    def copy_sample(self, stream: AbstractStream, tile: Tile, step: int, out: NDArray[np.float64]) -> None:
+        """Enqueue a kernel that gathers the entries, a copy to a staging buffer, and one from there; takes memory from CuPy."""
+        cupy_stream = cuda_stream(stream).stream
+        with cupy_stream:
+            gathered = cp.ascontiguousarray(tile[::step, ::step])
+        staged = self._stage(stream, gathered.nbytes).view(np.float64).reshape(gathered.shape)
+        _runtime.memcpyAsync(staged.ctypes.data, gathered.data.ptr, gathered.nbytes, _runtime.memcpyDeviceToHost, cupy_stream.ptr)
+        self._on_host(cupy_stream, lambda: np.copyto(out, staged))
 
     def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:
         """Call a tile function with the stream current, so that its CuPy operations and kernels are enqueued there."""

@@ -18,9 +18,10 @@ _runtime = cp.cuda.runtime
 _THREADS, _GROUP, _MOST_BLOCKS = 256, 4, 1024
 #: Rows and columns that a block of :func:`largest_sums` takes: a warp a row, or 32 columns.
 _SUM_BLOCK = (32, 8)
-#: Bytes of a row of ``Row`` in formats.cu: the norms, the bits of the largest magnitude, and the exponent of the sums of squares.
-_ROW_BYTES = 8 * (len(NORM_COLUMNS) + 2)
-_LARGEST, _EXPONENT = len(NORM_COLUMNS), len(NORM_COLUMNS) + 1
+#: Bytes of a row of ``Row`` in formats.cu: the norms, of which the largest magnitude is the last, and the exponent of the sums of
+#: squares.
+_ROW_BYTES = 8 * (len(NORM_COLUMNS) + 1)
+_LARGEST, _EXPONENT = NORM_COLUMNS.index("largest"), len(NORM_COLUMNS)
 #: Streams that may encode, one in a run: each has a place for the largest magnitude of its tile.
 _ENCODING_STREAMS = 16
 

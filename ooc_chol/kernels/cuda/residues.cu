@@ -17,6 +17,14 @@ __device__ __forceinline__ double power_of_two(int power)
     return __longlong_as_double((long long)(power + 1023) << 52);
 }
 
+// The bits of x in FP16, rounded to nearest even.
+__device__ __forceinline__ unsigned short half_bits(double x)
+{
+    unsigned short bits;
+    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(bits) : "d"(x));
+    return bits;
+}
+
 // sum + dot product of four unsigned bytes with four signed ones.
 __device__ __forceinline__ int dot_bytes(unsigned bytes, int weights, int sum)
 {
@@ -97,35 +105,105 @@ __device__ __forceinline__ double block_sum(double value)
     return value;
 }
 
+// How entries of a tile are read, four adjacent ones at once where that is aligned: FP64, or as stored in a narrower format, of
+// which the last two have a scale, 2**-exponent.
+struct __align__(16) Doubles {
+    double x, y, z, w;
+};
+
+struct Fp64 {
+    typedef double Code;
+    typedef Doubles Codes;
+    static constexpr bool HAS_SCALE = false;
+    static __device__ __forceinline__ double value(double code) { return code; }
+};
+
+struct Fp32 {
+    typedef float Code;
+    typedef float4 Codes;
+    static constexpr bool HAS_SCALE = false;
+    static __device__ __forceinline__ double value(float code) { return code; }
+};
+
+struct Fp16 {
+    typedef unsigned short Code;
+    typedef ushort4 Codes;
+    static constexpr bool HAS_SCALE = true;
+    static __device__ __forceinline__ double value(unsigned short code)
+    {
+        double value;
+        asm("cvt.f64.f16 %0, %1;" : "=d"(value) : "h"(code));
+        return value;
+    }
+};
+
+struct Fp8 { // E4M3: with its sign, exponent and fraction in their places in FP16, it is 2**-8 times its value
+    typedef unsigned char Code;
+    typedef uchar4 Codes;
+    static constexpr bool HAS_SCALE = true;
+    static __device__ __forceinline__ double value(unsigned char code)
+    {
+        return 256.0 * Fp16::value((unsigned short)((code & 0x80) << 8 | (code & 0x7F) << 7));
+    }
+};
+
 // out[p][r][c] = round(2**e_r x[r][c]) mod m_p, canonical; one block a row, four adjacent columns a thread and round.
 // is_first: the squares are added to the row's running sum, and the row is flagged unless the sum is within its limit, which a
 // NaN is not. What no int64 can hold gets residues of 0: its row is flagged.
-// is_aligned: rows of x are aligned to 16 bytes, of out to 4, and cols is a multiple of 4.
-extern "C" __global__ void __launch_bounds__(THREADS) convert(
-    const double* __restrict__ x, long long x_stride, signed char* __restrict__ out, long long out_stride, long long out_plane,
-    int cols, long long first_row, const int* __restrict__ exponents, const double* __restrict__ limits, double* sums,
-    u64* first_flagged, int is_first, int is_aligned)
+// is_aligned: rows of x are aligned to four entries but at most 16 bytes, of out to 4, of half to 8, and cols is a multiple of 4.
+// half, unless it is null: half[r][c] = 2**h_r x[r][c] in FP16, h_r = e_r + HALF_SHIFT.
+// behind, of a format with a scale: its exponent.
+template <class F>
+__device__ __forceinline__ void convert_rows(
+    const typename F::Code* __restrict__ x, long long x_stride, signed char* __restrict__ out, long long out_stride,
+    long long out_plane, int cols, long long first_row, const int* __restrict__ exponents, const double* __restrict__ limits,
+    double* sums, u64* first_flagged, int is_first, int is_aligned, unsigned short* __restrict__ half, long long half_stride,
+    const long long* __restrict__ behind)
 {
     const long long row = blockIdx.x;
-    const double scale = power_of_two(exponents[first_row + row]);
+    const int power = exponents[first_row + row] - (F::HAS_SCALE ? (int)*behind : 0);
+    // The exponent of a tile of tiny entries is beyond a double's; then the scale is applied in two steps.
+    const double scale = power_of_two(max(-1022, min(power, 1022))), rest = power_of_two(power - max(-1022, min(power, 1022)));
     double squares = 0.0;
     x += row * x_stride;
     out += row * out_stride;
+    half += half ? row * half_stride : 0;
     for (int col = CONVERT_COLUMNS * threadIdx.x; col < cols; col += CONVERT_COLUMNS * THREADS) {
         double t[CONVERT_COLUMNS];
         if (is_aligned) {
-            const double2 left = *(const double2*)(x + col), right = *(const double2*)(x + col + 2);
-            t[0] = left.x, t[1] = left.y, t[2] = right.x, t[3] = right.y;
+            const typename F::Codes codes = *(const typename F::Codes*)(x + col);
+            t[0] = F::value(codes.x), t[1] = F::value(codes.y), t[2] = F::value(codes.z), t[3] = F::value(codes.w);
         } else {
 #pragma unroll
             for (int i = 0; i < CONVERT_COLUMNS; ++i) {
-                t[i] = col + i < cols ? x[col + i] : 0.0;
+                t[i] = col + i < cols ? F::value(x[col + i]) : 0.0;
             }
         }
-        unsigned low[CONVERT_COLUMNS], high[CONVERT_COLUMNS];
 #pragma unroll
         for (int i = 0; i < CONVERT_COLUMNS; ++i) {
             t[i] *= scale;
+            t[i] *= F::HAS_SCALE ? rest : 1.0;
+        }
+        unsigned low[CONVERT_COLUMNS], high[CONVERT_COLUMNS];
+        if (half) {
+            unsigned short h[CONVERT_COLUMNS];
+#pragma unroll
+            for (int i = 0; i < CONVERT_COLUMNS; ++i) {
+                h[i] = half_bits(t[i] * power_of_two(HALF_SHIFT));
+            }
+            if (is_aligned) {
+                *(ushort4*)(half + col) = make_ushort4(h[0], h[1], h[2], h[3]);
+            } else {
+#pragma unroll
+                for (int i = 0; i < CONVERT_COLUMNS; ++i) {
+                    if (col + i < cols) {
+                        half[col + i] = h[i];
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < CONVERT_COLUMNS; ++i) {
             squares = __fma_rn(t[i], t[i], squares);
             const u64 q = fabs(t[i]) < 9223372036854775808.0 ? (u64)__double2ll_rn(t[i]) : 0;
             low[i] = (unsigned)q;
@@ -160,6 +238,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) convert(
         }
     }
 }
+
+#define CONVERT(name, F) \
+    extern "C" __global__ void __launch_bounds__(THREADS) name( \
+        const F::Code* x, long long x_stride, signed char* out, long long out_stride, long long out_plane, int cols, \
+        long long first_row, const int* exponents, const double* limits, double* sums, u64* first_flagged, int is_first, \
+        int is_aligned, unsigned short* half, long long half_stride, const long long* behind) \
+    { \
+        convert_rows<F>( \
+            x, x_stride, out, out_stride, out_plane, cols, first_row, exponents, limits, sums, first_flagged, is_first, \
+            is_aligned, half, half_stride, behind); \
+    }
+
+CONVERT(convert, Fp64)
+CONVERT(convert_fp32, Fp32)
+CONVERT(convert_fp16, Fp16)
+CONVERT(convert_fp8, Fp8)
 
 // s[p][r][c] = s[p][r][c] mod m_p, canonical, in place; all planes of an entry by one thread.
 extern "C" __global__ void __launch_bounds__(THREADS) fold(int* s, long long stride, long long plane, int rows, int cols)
@@ -282,5 +376,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) reconstruct(
                 *target = difference(*target, x, row_exponents[row] + col_exponents[col]);
             }
         }
+    }
+}
+
+// A[r][c] -= F[r][c] 2**-(h_r + h_c), h = e + HALF_SHIFT: sums of products in FP16, which are in FP32.
+extern "C" __global__ void __launch_bounds__(THREADS) subtract_halves(
+    const float* __restrict__ f, long long stride, double* __restrict__ a, long long a_stride, int rows, int cols,
+    const int* __restrict__ row_exponents, const int* __restrict__ col_exponents)
+{
+    const int col = blockIdx.x * THREADS + threadIdx.x;
+    if (col >= cols) {
+        return;
+    }
+    const double col_scale = power_of_two(-(col_exponents[col] + HALF_SHIFT));
+    for (long long row = blockIdx.y; row < rows; row += gridDim.y) {
+        const double row_scale = power_of_two(-(row_exponents[row] + HALF_SHIFT));
+        a[row * a_stride + col] -= (double)f[row * stride + col] * row_scale * col_scale;
     }
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
+from nvmath.bindings import cublas
 
+from ooc_chol.formats import PrecisionFormat
 from ooc_chol.interfaces import AbstractResidueKernels, AbstractStream, Tile
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.int8 import Int8Products, Planes, rounded_up
@@ -18,7 +20,27 @@ from ooc_chol.residues import ResidueBasis
 _LOWER_PARTS = 4
 #: Rows of a grid; those beyond are taken in further rounds.
 _MOST_GRID_ROWS = 65535
+#: Kernels of ``residues.cu``.
+_KERNELS = (
+    "diagonal", "convert", "convert_fp32", "convert_fp16", "convert_fp8", "fold", "reconstruct", "subtract_halves"
+)  # fmt: skip
+#: cuBLAS's numbers of FP16, of FP32 and of sums in FP32, and its own choice of a kernel.
+_R_16F, _R_32F, _COMPUTE_32F, _DEFAULT_ALGORITHM = 2, 0, 68, -1
+_TRANSPOSE, _NO_TRANSPOSE = 1, 0
+_SCALARS = np.array([1.0, 0.0], dtype=np.float32)
+#: Addresses of cuBLAS's scalars on the host.
+_ONE, _ZERO = (_SCALARS.ctypes.data + 4 * at for at in range(2))
 _NO_ROW = np.iinfo(np.uint64).max
+
+
+class _Entries(NamedTuple):
+    """A tile that is converted: kernel, address, entries from row to row, bytes of an entry, and address of its exponent."""
+
+    kernel: str
+    address: int
+    stride: int
+    itemsize: int
+    behind: int
 
 
 def row_state_bytes(n: int) -> int:
@@ -45,6 +67,7 @@ class CudaResidueKernels(AbstractResidueKernels):
     def __init__(self, moduli: int) -> None:
         self.basis = ResidueBasis(moduli)
         self._products: Int8Products | None = None
+        self._blas: BlasHandle | None = None
         self._functions: dict[str, Any] = {}
         self._state: Any = None
         self._flag = self._limits = self._sums = self._exponents = 0
@@ -60,7 +83,8 @@ class CudaResidueKernels(AbstractResidueKernels):
         """Take the device's cuBLAS, and compile the kernels for the current device; once, before a run."""
         self._products = Int8Products(blas)
         module = cp.RawModule(code=source(self.basis), options=("--std=c++17", "--device-int128"))
-        self._functions = {name: module.get_function(name) for name in ("diagonal", "convert", "fold", "reconstruct")}
+        self._functions = {name: module.get_function(name) for name in _KERNELS}
+        self._blas = blas
 
     def open(self, n: int) -> None:
         """Make the state of ``n`` matrix rows on the current device, sums all zero; waits for the device."""
@@ -79,7 +103,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         self._state = None
         if self._products is not None:
             self._products.close()
-            self._products = None
+            self._products = self._blas = None
 
     def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
         """Exponents and limits of rows ``first, first + 1, ...`` from the diagonal of a square block of A."""
@@ -89,7 +113,9 @@ class CudaResidueKernels(AbstractResidueKernels):
         )  # fmt: skip
         self._launch("diagonal", stream, (-(-count // THREADS),), arguments)
 
-    def convert(self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool) -> None:
+    def convert(
+        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, half: Tile | None = None
+    ) -> None:
         """``out[p] = round(2**e_i L[i, k]) mod m_p``; with ``is_first``, add the squares to the running sums and flag rows.
 
         Parameters
@@ -104,15 +130,49 @@ class CudaResidueKernels(AbstractResidueKernels):
             Receives the residues.
         is_first : bool
             Whether these entries are converted for the first time.
+        half : (1, mb, nb) float16 array or None
+            Receives the entries in FP16.
         """
-        cols, l_row, (out_plane, out_row, _) = l_ik.shape[1], l_ik.strides[0], out.strides
-        l_at, out_at = l_ik.data.ptr, out.data.ptr
-        is_aligned = (l_at | l_row) % 16 == 0 and (cols | out_at | out_row | out_plane) % 4 == 0
+        entries = _Entries("convert", l_ik.data.ptr, l_ik.strides[0] // 8, 8, 0)
+        self._convert(stream, entries, rows, out, half, is_first=is_first)
+
+    def convert_stored(
+        self, stream: AbstractStream, stored: Tile, fmt: PrecisionFormat, rows: range, out: Tile, *, half: Tile | None = None
+    ) -> None:
+        """:meth:`convert`, not for the first time, of a tile as it is stored in a format narrower than FP64.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the device.
+        stored : uint8 array
+            Stored bytes, from a multiple of 16 on.
+        fmt : PrecisionFormat
+            Their format.
+        rows, out, half
+            As for :meth:`convert`.
+        """
+        cols, address = out.shape[2], stored.data.ptr
+        behind = address + fmt.scale_offset(len(rows) * cols) if fmt.top is not None else 0
+        entries = _Entries(f"convert_{fmt.name}", address, cols, fmt.itemsize, behind)
+        self._convert(stream, entries, rows, out, half, is_first=False)
+
+    def _convert(
+        self, stream: AbstractStream, entries: _Entries, rows: range, out: Tile, half: Tile | None, *, is_first: bool
+    ) -> None:
+        """Launch a kernel of conversion."""
+        cols, (out_plane, out_row, _), out_at = out.shape[2], out.strides, out.data.ptr
+        half_at, half_row = (0, 0) if half is None else (half.data.ptr, half.strides[1])
+        # Four entries are read at once, and of FP64 two by two.
+        unit, row_bytes = min(16, 4 * entries.itemsize), entries.itemsize * entries.stride
+        is_aligned = (entries.address | row_bytes) % unit == 0 and (cols | out_at | out_row | out_plane) % 4 == 0
+        is_aligned = is_aligned and (half_at | half_row) % 8 == 0
         arguments = (
-            l_at, l_row // 8, out_at, out_row, out_plane, np.int32(cols), rows.start,
+            entries.address, entries.stride, out_at, out_row, out_plane, np.int32(cols), rows.start,
             self._exponents, self._limits, self._sums, self._flag, np.int32(is_first), np.int32(is_aligned),
+            half_at, half_row // 2, entries.behind,
         )  # fmt: skip
-        self._launch("convert", stream, (len(rows),), arguments)
+        self._launch(entries.kernel, stream, (len(rows),), arguments)
 
     def product(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
@@ -146,6 +206,39 @@ class CudaResidueKernels(AbstractResidueKernels):
             r1 = min(rows, r0 + height)
             operands = target.below(r0), above.below(r0), beside
             products.multiply(stream, (planes, r1 - r0, r1, inner), operands, accumulates=accumulates)
+
+    def half_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
+        """``F (+)= left @ right.T`` on the tensor cores; what is row-major here is column-major to cuBLAS: ``right @ left.T``.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the device.
+        accumulator : (1, m, n) float32 array
+            Sums.
+        left, right : (1, m, k), (1, n, k) float16 array
+            Entries of L; ``k`` is a multiple of 16.
+        accumulates : bool
+            Add to what is there.
+        """
+        if self._blas is None:
+            raise RuntimeError("a product was enqueued before cuBLAS was bound")
+        _, rows, inner = left.shape
+        cublas.gemm_ex(
+            self._blas.of(stream), _TRANSPOSE, _NO_TRANSPOSE, right.shape[1], rows, inner, _ONE,
+            right.data.ptr, _R_16F, right.strides[1] // 2, left.data.ptr, _R_16F, left.strides[1] // 2,
+            _ONE if accumulates else _ZERO, accumulator.data.ptr, _R_32F, accumulator.strides[1] // 4,
+            _COMPUTE_32F, _DEFAULT_ALGORITHM,
+        )  # fmt: skip
+
+    def subtract_halves(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
+        """``A[i, j] -= F / 2**(h_i + h_j)``, in FP64."""
+        grid = (-(-len(cols) // THREADS), min(len(rows), _MOST_GRID_ROWS))
+        arguments = (
+            accumulator.data.ptr, accumulator.strides[1] // 4, a_ij.data.ptr, a_ij.strides[0] // 8,
+            np.int32(len(rows)), np.int32(len(cols)), self._exponents + 4 * rows.start, self._exponents + 4 * cols.start,
+        )  # fmt: skip
+        self._launch("subtract_halves", stream, grid, arguments)
 
     def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
         """``S = S mod m_p``, canonical, in place."""

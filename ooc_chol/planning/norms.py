@@ -1,0 +1,145 @@
+"""What the planner knows of a matrix and of its factor: norms of tiles, and a sample of entries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.formats import FP16
+from ooc_chol.tiling import TileGrid
+
+#: Rows that a sample takes of each tile, and most rows of a sample.
+SAMPLE_ROWS, MOST_SAMPLE_ROWS = 32, 6144
+#: Magnitudes are measured before a tile is rounded, in the narrowest format up by a sixteenth.
+LARGEST_ROUNDED = 1 + 2.0**-4
+#: By how much expected norms may be too small.
+SAFETY = 1.5
+
+
+def sample_step(grid: TileGrid) -> int:
+    """Every how many rows and columns of a tile a sample takes: a power of two, at least 1."""
+    rows = min(SAMPLE_ROWS, max(1, MOST_SAMPLE_ROWS // grid.nt))
+    step = 1
+    while grid.nb // step > rows:
+        step *= 2
+    return step
+
+
+@dataclass(frozen=True, eq=False)
+class FactorNorms:
+    """What is known, or expected, of the tiles of L.
+
+    Parameters
+    ----------
+    tiles : (nt, nt) array
+        Frobenius norm of each tile.
+    columns : (nt, nt) array
+        Largest 2-norm of a column of each tile.
+    """
+
+    tiles: NDArray[np.float64]
+    columns: NDArray[np.float64]
+
+    @classmethod
+    def expected(cls, grid: TileGrid, sample: NDArray[np.float64], step: int) -> FactorNorms | None:
+        """Norms of L's tiles by the factor of a sample of A.
+
+        Parameters
+        ----------
+        grid : TileGrid
+            The tiles.
+        sample : (m, m) array
+            Every ``step``-th row and column of each tile of A; only its lower triangle is read.
+        step : int
+            As :func:`sample_step`.
+
+        Returns
+        -------
+        FactorNorms or None
+            None where the sample is not positive definite.
+        """
+        try:
+            factor = np.linalg.cholesky(sample)
+        except np.linalg.LinAlgError:
+            return None
+        starts = np.cumsum([0, *(-(-grid.size(i) // step) for i in range(grid.nt - 1))])
+        by_column = np.add.reduceat(np.square(factor), starts, axis=0)  # of each tile row
+        # A row of the sample stands for `step` rows, and a column for as many columns.
+        tiles = np.sqrt(step * np.add.reduceat(by_column, starts, axis=1))
+        return cls(SAFETY * tiles, SAFETY * np.sqrt(np.maximum.reduceat(by_column, starts, axis=1)))
+
+    @classmethod
+    def measured(cls, grid: TileGrid, rows: NDArray[np.float64]) -> FactorNorms:
+        """Norms as kernels measured them, the numbers of :data:`ooc_chol.interfaces.NORM_COLUMNS`; columns from above."""
+        tiles, largest = lower_matrix(grid, rows[:, 0]), lower_matrix(grid, rows[:, 4])
+        heights = np.sqrt([grid.size(i) for i in range(grid.nt)])
+        return cls(tiles, np.minimum(tiles, LARGEST_ROUNDED * heights[:, None] * largest))
+
+    def squared_errors(self, row: int, columns: slice, stop: int) -> NDArray[np.float64]:
+        """Squared errors of products ``L[row, k] @ L[j, k].T`` in FP16, for the ``columns`` j and k before ``stop``."""
+        left, left_column = self.tiles[row, :stop], self.columns[row, :stop]
+        right, right_column = self.tiles[columns, :stop], self.columns[columns, :stop]
+        squares = np.square(left * right_column) + np.square(left_column * right)
+        return FP16.unit_roundoff**2 / 3.0 * squares
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixNorms:
+    """What the planner must know of A's entries.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        The tiles.
+    tiles : (n_tiles,) array
+        Frobenius norm of each packed tile; of a diagonal tile, of the whole square.
+    traces, least, largest : (nt,) array
+        Sum, least and largest of the diagonal entries of each tile row.
+    seconds : float
+        Seconds that measuring took, A's tiles made or read included.
+    expected : FactorNorms or None
+        What L's tiles are expected to have, by a sample of A.
+
+    Raises
+    ------
+    ValueError
+        The arrays do not belong to the grid.
+    """
+
+    grid: TileGrid
+    tiles: NDArray[np.float64]
+    traces: NDArray[np.float64]
+    least: NDArray[np.float64]
+    largest: NDArray[np.float64]
+    seconds: float = 0.0
+    expected: FactorNorms | None = None
+
+    def __post_init__(self) -> None:
+        rows = (self.traces, self.least, self.largest)
+        if self.tiles.shape != (self.grid.n_tiles,) or any(row.shape != (self.grid.nt,) for row in rows):
+            raise ValueError(f"the norms are not those of {self.grid.n_tiles} tiles in {self.grid.nt} rows")
+
+    @property
+    def total(self) -> float:
+        """``||A||_F``: tiles below the diagonal count twice."""
+        matrix = lower_matrix(self.grid, self.tiles)
+        scale = float(matrix.max())
+        if not 0.0 < scale < np.inf:
+            return scale
+        squares = np.square(matrix / scale)
+        return scale * sqrt(2.0 * float(squares.sum()) - float(np.trace(squares)))
+
+    @property
+    def trace(self) -> float:
+        """Trace of A, which is also ``||L||_F**2``."""
+        return float(self.traces.sum())
+
+
+def lower_matrix(grid: TileGrid, packed: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Packed numbers of tiles as an ``(nt, nt)`` matrix, zero above the diagonal."""
+    matrix = np.zeros((grid.nt, grid.nt))
+    matrix[np.tril_indices(grid.nt)] = packed
+    return matrix

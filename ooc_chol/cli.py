@@ -64,6 +64,7 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     matrix.add_argument("--matrix", type=Path, help="a .npy file")
     plan.add_argument("--store", type=Path, help="plan for L in this file instead of in memory")
     plan.add_argument("--json", action="store_true", help="print the figures as JSON")
+    plan.add_argument("--picture", type=Path, help="draw the formats of all tiles as an SVG file")
     _add_factor_options(plan)
     plan.set_defaults(run=_plan)
 
@@ -90,6 +91,15 @@ def _add_factor_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--policy", default="planned", help="'planned' (default), 'sync', 'async', 'v1', 'v2' or 'v3'")
     parser.add_argument("--objective", default="seconds", help="'seconds' (default) or 'bytes'")
+    parser.add_argument(
+        "--precision-threshold",
+        type=float,
+        metavar="SHARE",
+        help="mixed precision: most error of storing tiles, relative to the Frobenius norm, such as 1e-6 (default: FP64)",
+    )
+    parser.add_argument(
+        "--precision-rule", default="unit-roundoff", help="'unit-roundoff' (default), or 'paper' for machine epsilon"
+    )
 
 
 def _devices_named(text: str | None) -> str | list[str] | int | None:
@@ -107,8 +117,14 @@ def _plan(options: argparse.Namespace) -> None:
         memory_budget=options.memory_budget,
         policy=options.policy,
         objective=options.objective,
+        precision_threshold=options.precision_threshold,
+        precision_rule=options.precision_rule,
         store=options.store,
     )
+    if options.picture is not None:
+        if plan.precision is None:
+            raise ValueError("--picture draws the formats of tiles in mixed precision: give --precision-threshold, too")
+        options.picture.write_text(plan.precision.svg(), encoding="utf-8")
     print(json.dumps(plan.to_dict(), indent=1) if options.json else plan)
 
 
@@ -120,6 +136,8 @@ def _factor(options: argparse.Namespace) -> None:
         memory_budget=options.memory_budget,
         policy=options.policy,
         objective=options.objective,
+        precision_threshold=options.precision_threshold,
+        precision_rule=options.precision_rule,
         store=options.store,
         progress=not options.quiet,
         trace=options.trace is not None,

@@ -30,8 +30,10 @@ LEAST_RESIDUE_SHARE = 0.25
 _DEVIATIONS = 2.0
 #: Tiles that a text shows side by side; larger maps are shown in blocks of tiles.
 _MOST_SHOWN = 64
-#: How a text shows formats: bytes of an entry.
-_LETTERS = {fmt.name: str(fmt.itemsize) for fmt in FORMATS.values()}
+#: Pixels of a picture's side, of a line of its legend, and of the legend's width.
+_PICTURE_SIZE, _LEGEND_STEP, _LEGEND_WIDTH = 480, 20, 160
+#: Colours of the formats in a picture.
+_COLOURS = {"fp64": "#0b2f5b", "fp32": "#2f77b8", "fp16": "#8ab8e0", "fp8": "#ee8a2e"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +149,31 @@ class PrecisionMap:
                 cells.append(str(max(block)))
             rows.append("".join(cells))
         return rows
+
+    def svg(self) -> str:
+        """The map as a picture: a square a tile, the darker the wider its format, as text of an SVG file."""
+        nt = self.grid.nt
+        cell = max(2, _PICTURE_SIZE // nt)
+        size = cell * nt
+        squares = []
+        for i in range(nt):
+            first = 0
+            for j in range(1, i + 2):  # neighbours of one format become one rectangle
+                if j == i + 1 or self.format_of((i, j)) is not self.format_of((i, first)):
+                    colour = _COLOURS[self.format_of((i, first)).name]
+                    place = f'x="{cell * first}" y="{cell * i}" width="{cell * (j - first)}" height="{cell}"'
+                    squares.append(f'<rect {place} fill="{colour}"/>')
+                    first = j
+        legend = []
+        for number, (name, count) in enumerate(self.counts.items()):
+            top = _LEGEND_STEP * number
+            legend.append(f'<rect x="{size * 0.6:g}" y="{top}" width="14" height="14" fill="{_COLOURS[name]}"/>')
+            legend.append(f'<text x="{size * 0.6 + 20:g}" y="{top + 12}">{name}: {count} tiles</text>')
+        top = _LEGEND_STEP * len(self.counts)
+        legend.append(f'<text x="{size * 0.6:g}" y="{top + 12}">threshold {self.threshold:g}</text>')
+        width = max(size, round(size * 0.6) + _LEGEND_WIDTH)
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{size}" font-family="sans-serif" font-size="13">'
+        return "\n".join([head, *squares, *legend, "</svg>", ""])
 
 
 def choose_formats(norms: MatrixNorms, threshold: float, *, rule: str = RULES[0]) -> PrecisionMap:

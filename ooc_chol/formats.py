@@ -8,8 +8,8 @@ format's range: no entry becomes infinite, and none is lost because its tile is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from math import frexp
+from functools import cached_property, lru_cache
+from math import frexp, inf, sqrt
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -22,6 +22,10 @@ Floats: TypeAlias = NDArray[np.floating[Any]]
 _PIECE = 1 << 15
 #: Bytes behind the entries of a tile that has a scale: its exponent, an int64.
 SCALE_BYTES = 8
+#: Largest exponent of a scale, in magnitude, by which norms are measured.
+_LARGEST_SCALE = 1000
+#: Exponent of the least float32 that is not subnormal.
+_LEAST_FLOAT32 = -126
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,15 @@ class PrecisionFormat:
         Bits of the significand, the leading one included.
     top : int or None
         Scaled entries are below ``2**top``; None for a format without a scale.
+    least : int
+        Exponent of the least number that is not subnormal, ``2**least``; of a format with a scale.
     """
 
     name: str
     itemsize: int
     significand_bits: int
     top: int | None = None
+    least: int = 0
 
     @property
     def unit_roundoff(self) -> float:
@@ -83,9 +90,9 @@ class PrecisionFormat:
 
 FP64 = PrecisionFormat("fp64", 8, 53)
 FP32 = PrecisionFormat("fp32", 4, 24)
-FP16 = PrecisionFormat("fp16", 2, 11, top=15)
+FP16 = PrecisionFormat("fp16", 2, 11, top=15, least=-14)
 #: E4M3, largest number 448; scaled entries stay below 256.
-FP8 = PrecisionFormat("fp8", 1, 4, top=8)
+FP8 = PrecisionFormat("fp8", 1, 4, top=8, least=-6)
 
 #: Every format that a tile may have, by name, the widest first.
 FORMATS: dict[str, PrecisionFormat] = {fmt.name: fmt for fmt in (FP64, FP32, FP16, FP8)}
@@ -107,14 +114,13 @@ def encode(tile: Floats, fmt: PrecisionFormat, stored: NDArray[np.uint8]) -> Non
     -----
     Rounds once, to nearest even. A tile that holds a NaN or an infinity keeps it.
     """
-    flat, exponent = tile.reshape(-1), exponent_of(tile, fmt)
-    target = stored[: tile.size * fmt.itemsize].view(fmt.dtype)
+    flat, rounding = tile.reshape(-1), Rounding(fmt, largest_magnitude(tile) if fmt.top is not None else 0.0)
+    target = stored[: tile.size * fmt.itemsize]
     for start in range(0, tile.size, _PIECE):
         part = slice(start, start + _PIECE)
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            target[part] = _narrowed(np.ldexp(flat[part], exponent) if exponent else flat[part], fmt)
+        target[start * fmt.itemsize : part.stop * fmt.itemsize] = rounding.stored(flat[part])
     if fmt.top is not None:
-        stored[fmt.scale_offset(tile.size) :].view(np.int64)[0] = exponent
+        stored[fmt.scale_offset(tile.size) :].view(np.int64)[0] = rounding.exponent
 
 
 def decode(stored: NDArray[np.uint8], fmt: PrecisionFormat, entries: slice, out: Floats) -> None:
@@ -141,11 +147,19 @@ def decode(stored: NDArray[np.uint8], fmt: PrecisionFormat, entries: slice, out:
 def widen(source: NDArray[Any], exponent: int, out: Floats) -> None:
     """``out = 2**-exponent source``, for stored entries of any format."""
     flat = out.reshape(-1)
+    if source.dtype.itemsize == 1:
+        np.take(_times_power_of_two(_all_bytes(source.dtype, out.dtype), -exponent), source.view(np.uint8), out=flat, mode="clip")
+        return
     for start in range(0, flat.size, _PIECE):
-        part = slice(start, start + _PIECE)
-        flat[part] = source[part]
-        if exponent:
-            np.ldexp(flat[part], -exponent, out=flat[part])
+        part = flat[start : start + _PIECE]
+        part[...] = source[start : start + _PIECE]
+        _times_power_of_two(part, -exponent, out=part)
+
+
+@lru_cache
+def _all_bytes(stored: np.dtype[Any], wide: np.dtype[Any]) -> Floats:
+    """The 256 numbers of a format of one byte."""
+    return np.arange(256, dtype=np.uint8).view(stored).astype(wide)
 
 
 def round_to(tile: Floats, fmt: PrecisionFormat) -> float:
@@ -163,18 +177,131 @@ def round_to(tile: Floats, fmt: PrecisionFormat) -> float:
     float
         Frobenius norm of what rounding took away.
     """
-    flat, exponent, lost = tile.reshape(-1), exponent_of(tile, fmt), 0.0
-    if fmt.dtype.itemsize >= tile.dtype.itemsize:
+    if fmt.itemsize >= tile.itemsize:
         return 0.0
-    for start in range(0, tile.size, _PIECE):
-        part = flat[start : start + _PIECE]
+    rounding = Rounding(fmt, largest_magnitude(tile))
+    lost, _ = rounding.apply(tile)
+    return rounding.norm(lost)
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How the entries of one tile are rounded, piece by piece, by any number of threads.
+
+    Parameters
+    ----------
+    fmt : PrecisionFormat
+        The format.
+    largest : float
+        Largest magnitude of the whole tile, which may be a NaN or infinite.
+
+    Notes
+    -----
+    Rounds once, to nearest even, as NumPy and ml_dtypes convert. Narrow formats are rounded in place, which takes a third of
+    that time: ``1.5 * 2**52`` units of an entry's last bit, added and taken off again, leave a whole number of units.
+    """
+
+    fmt: PrecisionFormat
+    largest: float
+
+    @cached_property
+    def exponent(self) -> int:
+        """``e`` of the tile: 0 where the format has no scale."""
+        return self.fmt.exponent(self.largest)
+
+    @cached_property
+    def scale(self) -> float:
+        """A power of two that brings the tile's entries to about 1, so that their squares neither overflow nor vanish."""
+        is_plain = 0.0 < self.largest < inf
+        return 2.0 ** max(-_LARGEST_SCALE, min(_LARGEST_SCALE, -frexp(self.largest)[1])) if is_plain else 1.0
+
+    def norm(self, squares: float) -> float:
+        """The norm of which :meth:`apply` told the squares."""
+        return sqrt(squares) / self.scale if squares >= 0.0 else squares
+
+    def apply(self, part: Floats) -> tuple[float, float]:
+        """Round entries of the tile in place.
+
+        Parameters
+        ----------
+        part : array
+            Some of the tile's entries, row-major contiguous.
+
+        Returns
+        -------
+        lost, left : float
+            Squares of what rounding took away, and of the entries that it left, summed; to be added up for the whole tile.
+        """
+        flat, lost, left = part.reshape(-1), 0.0, 0.0
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            scaled = np.ldexp(part, exponent) if exponent else part
-            rounded = _narrowed(scaled, fmt).astype(tile.dtype)
-            rounded = np.ldexp(rounded, -exponent) if exponent else rounded
-            lost += float(np.sum(np.square(part - rounded, dtype=np.float64)))
-        part[...] = rounded
-    return float(np.sqrt(lost))
+            for start in range(0, flat.size, _PIECE):
+                piece = flat[start : start + _PIECE]
+                if self.fmt.itemsize < piece.itemsize:
+                    rounded = self._rounded(piece)
+                    lost += self._squares(np.subtract(piece, rounded))
+                    piece[...] = rounded
+                left += self._squares(piece)
+        return lost, left
+
+    def stored(self, piece: Floats) -> NDArray[np.uint8]:
+        """The bytes of entries of the tile."""
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            if self.fmt.itemsize > 1 or not self._is_plain(piece.dtype):
+                return _narrowed(_times_power_of_two(piece, self.exponent), self.fmt).view(np.uint8)
+            rounded = _times_power_of_two(self._rounded(piece), self.exponent).astype(np.float32, copy=False)
+            # The exponent of float32 becomes that of the format, also for its subnormal numbers; what moves out is zeros.
+            bits = (rounded * np.float32(2.0 ** (_LEAST_FLOAT32 - self.fmt.least))).view(np.uint32)
+        return ((bits & 0x7FFFFFFF) >> (24 - self.fmt.significand_bits) | bits >> 24 & 0x80).astype(np.uint8)
+
+    def _squares(self, piece: Floats) -> float:
+        """Sum of the squares of scaled entries."""
+        scaled = np.multiply(piece, self.scale, dtype=np.float64)
+        return float(np.square(scaled, out=scaled).sum())
+
+    def _rounded(self, piece: Floats) -> Floats:
+        """Rounded entries, not scaled."""
+        if self._is_plain(piece.dtype):
+            return self._rounded_to_units(piece)
+        narrow = _narrowed(_times_power_of_two(piece, self.exponent), self.fmt)
+        return _times_power_of_two(narrow.astype(piece.dtype), -self.exponent)
+
+    def _is_plain(self, dtype: np.dtype[Any]) -> bool:
+        """Whether the format is a narrow one and no number that rounding to units meets leaves the range of ``dtype``."""
+        if self.fmt.top is None or not 0.0 < self.largest < inf:
+            return False
+        numbers = np.finfo(dtype)
+        is_low = frexp(self.largest)[1] + numbers.nmant < numbers.maxexp
+        return bool(is_low and self.fmt.least - self.exponent >= numbers.minexp)
+
+    def _rounded_to_units(self, piece: Floats) -> Floats:
+        """Entries rounded to a multiple of the unit that the format has at their size."""
+        numbers = np.finfo(piece.dtype)
+        word, exponents = (np.int64, 0x7FF << 52) if piece.itemsize == 8 else (np.int32, 0xFF << 23)
+        rounded = np.abs(piece)
+        units = np.maximum(rounded, piece.dtype.type(2.0 ** (self.fmt.least - self.exponent)))
+        bits: NDArray[Any] = units.view(word)
+        bits &= word(exponents)
+        units *= piece.dtype.type(1.5 * 2.0 ** (numbers.nmant - self.fmt.significand_bits + 1))
+        rounded += units
+        rounded -= units
+        signs: NDArray[Any] = piece.view(word)
+        signed: NDArray[Any] = rounded.view(word)
+        signed |= signs & word(np.iinfo(word).min)
+        return rounded
+
+
+def largest_magnitude(part: Floats) -> float:
+    """Largest magnitude of entries; a NaN where there is one."""
+    return float(np.maximum(part.max(), -part.min())) if part.size else 0.0
+
+
+def _times_power_of_two(entries: Floats, exponent: int, out: Floats | None = None) -> Floats:
+    """``2**exponent entries``, rounded once where the result is subnormal; the entries themselves for an exponent of 0."""
+    if exponent == 0:
+        return entries
+    if abs(exponent) < np.finfo(entries.dtype).maxexp - 1:
+        return np.multiply(entries, entries.dtype.type(2.0**exponent), out=out)  # six times as fast as ldexp
+    return np.ldexp(entries, exponent, out=out)
 
 
 def _narrowed(entries: Floats, fmt: PrecisionFormat) -> NDArray[Any]:
@@ -192,4 +319,4 @@ def _narrowed(entries: Floats, fmt: PrecisionFormat) -> NDArray[Any]:
 
 def exponent_of(tile: Floats, fmt: PrecisionFormat) -> int:
     """``e`` of a tile: 0 where the format has no scale."""
-    return fmt.exponent(float(max(tile.max(), -tile.min()))) if fmt.top is not None and tile.size else 0
+    return fmt.exponent(largest_magnitude(tile)) if fmt.top is not None else 0

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import ScheduleError
-from ooc_chol.formats import Floats, PrecisionFormat, round_to
+from ooc_chol.formats import Floats, PrecisionFormat, Rounding, largest_magnitude
 from ooc_chol.interfaces import (
     NORM_COLUMNS,
     AbstractFlags,
@@ -26,6 +26,10 @@ from ooc_chol.kernels.team import ThreadTeam
 #: Least and most rows of a strip: what one thread computes by one BLAS call. Shapes depend on the tile alone, never on the
 #: number of threads, so that the bits do not either.
 LEAST_STRIP, MOST_STRIP = 128, 512
+#: Columns of an operand of another type that are converted at once: with 512 rows 2 MiB of float64, twice for each thread.
+_CONVERTED_COLUMNS = 512
+#: Rows whose magnitudes are summed at once.
+_SUMMED_ROWS = 64
 
 
 def strips(rows: int) -> list[slice]:
@@ -120,7 +124,7 @@ class HostNorms(AbstractTileNorms):
 class HostKernels(AbstractKernelSet):
     """Tile kernels on the host: NumPy arrays of float64, or of float32 where the plan says so, row-major, changed in place.
 
-    A task is computed in the type of the tile that it changes: operands of another one are converted first.
+    A task is computed in the type of the tile that it changes. Operands of another type are converted piece by piece on the way.
 
     Parameters
     ----------
@@ -193,10 +197,14 @@ class HostKernels(AbstractKernelSet):
             Receives the tile's norms.
         index : FinalTile
             Which tile it is.
+
+        Notes
+        -----
+        Two passes, shared by the team: for the largest magnitude, and to round and square what is then in a core's cache.
         """
         if not isinstance(norms, HostNorms):
             raise TypeError(f"host kernels fill HostNorms, not {type(norms).__name__}; create the norms with the host device")
-        _enqueue(stream, partial(_finish, l_ij, fmt, norms, index))
+        _enqueue(stream, partial(_finish, self._team, l_ij, fmt, norms, index))
 
     def check_finite(self, stream: AbstractStream, a_ij: Tile, lower: bool, flags: AbstractFlags, packed: int) -> None:
         """Flag tile ``packed`` when it (with ``lower``: its lower triangle) holds a NaN or an infinity.
@@ -233,35 +241,64 @@ def _host_flags(flags: AbstractFlags) -> HostFlags:
     return flags
 
 
-def _finish(l_ij: Floats, fmt: PrecisionFormat, norms: HostNorms, index: FinalTile) -> None:
+def _finish(team: ThreadTeam, l_ij: Floats, fmt: PrecisionFormat, norms: HostNorms, index: FinalTile) -> None:
     """Round a tile and fill its row of norms."""
+    parts = [l_ij[rows] for rows in strips(len(l_ij))]
+    largest = float(np.max(team.map(largest_magnitude, parts)))
+    rounding = Rounding(fmt, largest)
+    lost, left = np.sum(team.map(rounding.apply, parts), axis=0)  # in the order of the strips
     row = norms.rows[index.packed]
-    row[1] = round_to(l_ij, fmt)
-    row[0] = _frobenius(l_ij)
+    row[0], row[1] = rounding.norm(left), rounding.norm(lost)
+    row[4:] = largest
     if index.is_diagonal:
-        magnitudes = np.abs(l_ij)
-        row[2], row[3] = magnitudes.sum(axis=1).max(), magnitudes.sum(axis=0).max()
+        row[2], row[3] = _largest_sums(l_ij)
 
 
-def _frobenius(tile: Floats) -> float:
-    """Frobenius norm, summed in float64 and safe from overflow."""
-    largest = float(max(tile.max(), -tile.min()))
-    if not 0.0 < largest < np.inf:
-        return largest
-    total = sum(float(np.square(np.divide(tile[rows], largest, dtype=np.float64)).sum()) for rows in strips(len(tile)))
-    return largest * float(np.sqrt(total))
+def _largest_sums(tile: Floats) -> tuple[float, float]:
+    """Largest sums of magnitudes along a row and along a column."""
+    columns, largest = np.zeros(tile.shape[1]), []
+    for start in range(0, len(tile), _SUMMED_ROWS):
+        magnitudes = np.abs(tile[start : start + _SUMMED_ROWS])
+        columns += magnitudes.sum(axis=0)
+        largest.append(magnitudes.sum(axis=1).max())
+    return float(np.max(largest)), float(columns.max())
 
 
 def _gemm(team: ThreadTeam, a_ij: Floats, l_ik: Floats, l_jk: Floats) -> None:
     """``A[i, j] -= L[i, k] @ L[j, k].T``, strip by strip."""
-    l_ik, l_jk = (tile.astype(a_ij.dtype, copy=False) for tile in (l_ik, l_jk))
-    team.run([partial(blas.gemm, a_ij[rows], l_ik[rows], l_jk) for rows in strips(len(a_ij))])
+    team.run([partial(_subtract_product, a_ij[rows], l_ik[rows], l_jk) for rows in strips(len(a_ij))])
+
+
+def _subtract_product(c: Floats, left: Floats, right: Floats) -> None:
+    """``C -= left @ right.T`` in the type of C; of operands that have another one, a piece is converted at a time."""
+    if left.dtype == right.dtype == c.dtype:
+        blas.gemm(c, left, right)
+        return
+    for columns in _converted_pieces(left.shape[1]):
+        piece = left[:, columns].astype(c.dtype, copy=False)
+        for start in range(0, len(right), MOST_STRIP):
+            rows = slice(start, start + MOST_STRIP)
+            blas.gemm(c[:, rows], piece, right[rows, columns].astype(c.dtype, copy=False))
+
+
+def _converted_pieces(columns: int) -> list[slice]:
+    """Columns of an operand in pieces that are converted at once."""
+    return [slice(start, min(start + _CONVERTED_COLUMNS, columns)) for start in range(0, columns, _CONVERTED_COLUMNS)]
 
 
 def _trsm(team: ThreadTeam, l_kk: Floats, a_ik: Floats) -> None:
     """``A[i, k] = A[i, k] @ inv(L[k, k]).T``, strip by strip: rows are independent."""
-    l_kk = l_kk.astype(a_ik.dtype, copy=False)
-    team.run([partial(blas.trsm, l_kk, a_ik[rows]) for rows in strips(len(a_ik))])
+    solve = blas.trsm if l_kk.dtype == a_ik.dtype else _solve_in_type_of_right
+    team.run([partial(solve, l_kk, a_ik[rows]) for rows in strips(len(a_ik))])
+
+
+def _solve_in_type_of_right(l_kk: Floats, a_ik: Floats) -> None:
+    """TRSM by blocks of columns, whose diagonal blocks are converted one at a time."""
+    for start in range(0, len(l_kk), MOST_STRIP):
+        block = slice(start, min(start + MOST_STRIP, len(l_kk)))
+        if start:
+            _subtract_product(a_ik[:, block], a_ik[:, :start], l_kk[block, :start])
+        blas.trsm(l_kk[block, block].astype(a_ik.dtype), a_ik[:, block])
 
 
 def _factor(team: ThreadTeam, a_kk: NDArray[np.float64]) -> int:
@@ -293,16 +330,20 @@ def _potrf(team: ThreadTeam, a_kk: NDArray[np.float64], flags: HostFlags, k: int
     flags.pivot[k] = int(bad[0]) + 1 if bad.size else info
 
 
-def _syrk(team: ThreadTeam, a_ii: NDArray[np.float64], narrow: Floats) -> None:
-    """``A[i, i] -= L[i, k] @ L[i, k].T``, lower triangle only: each strip up to its diagonal block."""
-    l_ik = narrow.astype(np.float64, copy=False)
-    def update(rows: slice) -> None:
-        if rows.start:
-            blas.gemm(a_ii[rows, : rows.start], l_ik[rows], l_ik[: rows.start])
-        blas.syrk(a_ii[rows, rows], l_ik[rows])
+def _syrk(team: ThreadTeam, a_ii: NDArray[np.float64], l_ik: Floats) -> None:
+    """``A[i, i] -= L[i, k] @ L[i, k].T``, lower triangle only: of each strip its diagonal block, and what is left of it."""
+    parts = strips(len(a_ii))
+    below = [partial(_subtract_product, a_ii[rows, : rows.start], l_ik[rows], l_ik[: rows.start]) for rows in parts[1:]]
+    blocks = [partial(_subtract_square, a_ii[rows, rows], l_ik[rows]) for rows in parts]
+    # The longest are taken first: with two strips the product left of a block is as much work as both blocks.
+    team.run([*reversed(below), *blocks])
 
-    # The lowest strips are the longest: they are taken first.
-    team.run([partial(update, rows) for rows in reversed(strips(len(a_ii)))])
+
+def _subtract_square(c: NDArray[np.float64], left: Floats) -> None:
+    """``C -= left @ left.T``, lower triangle only; of a float32 operand a piece is converted at a time."""
+    pieces = [slice(None)] if left.dtype == c.dtype else _converted_pieces(left.shape[1])
+    for columns in pieces:
+        blas.syrk(c, left[:, columns].astype(np.float64, copy=False))
 
 
 def _check_finite(a_ij: Floats, lower: bool, flags: HostFlags, packed: int) -> None:

@@ -6,8 +6,12 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 Job = Callable[[], None]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class _Batch:
@@ -61,6 +65,7 @@ class ThreadTeam:
         self.size = size
         self._batches: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
         self._helpers: list[threading.Thread] = []
+        self._starting = threading.Lock()  # several streams may run their first batches at once
 
     def run(self, jobs: Sequence[Job]) -> None:
         """Run all jobs, in any order and at once; return when all have run.
@@ -81,6 +86,22 @@ class ThreadTeam:
         batch.work()
         batch.wait()
 
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """``[function(item) for item in items]``, by all threads.
+
+        Raises
+        ------
+        BaseException
+            As :meth:`run`.
+        """
+        found: dict[int, Result] = {}
+
+        def call(number: int) -> None:
+            found[number] = function(items[number])
+
+        self.run([partial(call, number) for number in range(len(items))])
+        return [found[number] for number in range(len(items))]
+
     def close(self) -> None:
         """End the helping threads; a later batch starts them anew."""
         for _ in self._helpers:
@@ -89,10 +110,11 @@ class ThreadTeam:
             self._helpers.pop().join()
 
     def _start(self) -> None:
-        while len(self._helpers) < self.size - 1:
-            helper = threading.Thread(target=self._help, name="ooc_chol kernel team", daemon=True)
-            self._helpers.append(helper)
-            helper.start()
+        with self._starting:
+            while len(self._helpers) < self.size - 1:
+                helper = threading.Thread(target=self._help, name="ooc_chol kernel team", daemon=True)
+                self._helpers.append(helper)
+                helper.start()
 
     def _help(self) -> None:
         while (batch := self._batches.get()) is not None:

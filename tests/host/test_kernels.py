@@ -18,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_chol.errors import ScheduleError
-from ooc_chol.interfaces import AbstractFlags
+from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64
+from ooc_chol.interfaces import AbstractFlags, AbstractTileNorms, FinalTile
 from ooc_chol.kernels import blas
 from ooc_chol.kernels.host import HostFlags, HostKernels
-from tests.tolerances import potrf_bound, trsm_bound, update_bound
+from tests.tolerances import potrf_bound, sum_bound, trsm_bound, unit_roundoff, update_bound
 
 pytestmark = pytest.mark.host
 
@@ -133,6 +134,200 @@ def check_potrf(n, extra, seed):
     assert np.all(l_kk[~lower] == 0)
     assert np.isnan(wide[:, n:]).all()
     assert flags.failed_pivot() is None
+
+
+# float32: a task is computed in the type of the tile that it changes
+
+
+def conversion_error(dtype, left, right):
+    """What rounding both factors of a product to ``dtype`` may add to it."""
+    wider = any(operand.dtype.itemsize > np.dtype(dtype).itemsize for operand in (left, right))
+    return 2.1 * unit_roundoff(dtype) * (np.abs(left).astype(np.longdouble) @ np.abs(right).astype(np.longdouble).T) * wider
+
+
+TYPES = [np.float32, np.float64]
+#: Strips and pieces of operands that are converted, and what is left of them.
+MIXED_SHAPES = [(1, 1, 1), (40, 30, 20), (130, 40, 513), (513, 520, 30), (600, 1030, 70)]
+
+
+@pytest.mark.parametrize("shape", MIXED_SHAPES, ids=str)
+@pytest.mark.parametrize("types", [(a, b, c) for a in TYPES for b in TYPES for c in TYPES], ids=str)
+def test_gemm_computes_in_the_type_of_the_tile_that_it_changes(types, shape):
+    (m, n, k), (dtype, left, right), rng = shape, types, np.random.default_rng(sum(shape))
+    before = rng.standard_normal((m, n)).astype(dtype)
+    l_ik, l_jk = rng.standard_normal((m, k)).astype(left), rng.standard_normal((n, k)).astype(right)
+    a_ij = before.copy()
+    KERNELS.gemm(STREAM, a_ij, l_ik, l_jk, k0=0)
+    assert a_ij.dtype == dtype
+    bound = update_bound(before, l_ik, l_jk, dtype) + conversion_error(dtype, l_ik, l_jk)
+    assert np.all(np.abs(a_ij - (before - l_ik.astype(np.longdouble) @ l_jk.astype(np.longdouble).T)) <= bound)
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (40, 20), (130, 513), (513, 30), (1030, 70)])
+def test_syrk_subtracts_float32_operands_in_float64(n, k):
+    rng = np.random.default_rng(n)
+    before, l_ik = rng.standard_normal((n, n)), rng.standard_normal((n, k)).astype(np.float32)
+    before[strict_upper(n)] = np.nan
+    a_ii = before.copy()
+    KERNELS.syrk(STREAM, a_ii, l_ik, k0=0)
+    lower = ~strict_upper(n)
+    exact = before - l_ik.astype(np.longdouble) @ l_ik.T.astype(np.longdouble)
+    assert np.all(np.abs(a_ii - exact)[lower] <= update_bound(before, l_ik, l_ik)[lower])
+    assert np.isnan(a_ii[~lower]).all()
+
+
+@pytest.mark.parametrize("type_of_l", TYPES)
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (30, 40), (300, 512), (130, 600), (20, 1100)])
+def test_trsm_of_float32_does_not_read_the_upper_triangle(m, n, type_of_l):
+    rng = np.random.default_rng(m + n)
+    l_kk, before = lower_tile(rng, n).astype(type_of_l), rng.standard_normal((m, n)).astype(np.float32)
+    x = before.copy()
+    KERNELS.trsm(STREAM, np.where(strict_upper(n), type_of_l(np.nan), l_kk), x, 0)
+    rounded = l_kk.astype(np.float32).astype(np.longdouble)
+    assert np.all(np.abs(x.astype(np.longdouble) @ rounded.T - before) <= trsm_bound(x, rounded, np.float32))
+
+
+@pytest.mark.parametrize("kind", ["gemm", "syrk", "trsm"])
+def test_operands_of_another_type_are_converted_in_pieces(kind):
+    n, (changed, other) = 1500, (np.float64, np.float32) if kind == "syrk" else (np.float32, np.float64)
+    out, operand = np.zeros((n, n), dtype=changed), np.eye(n, dtype=other)
+    call = {
+        "gemm": lambda: KERNELS.gemm(STREAM, out, operand, operand, k0=0),
+        "syrk": lambda: KERNELS.syrk(STREAM, out, operand, k0=0),
+        "trsm": lambda: KERNELS.trsm(STREAM, operand, out, 0),
+    }[kind]
+    assert peak_bytes(call) < out.nbytes / 3
+
+
+def peak_bytes(call):
+    """Most bytes that Python and NumPy hold at once on top of what they held before."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("shape", [(64, 48, 32), (300, 300, 300), (1100, 600, 520)], ids=str)
+@pytest.mark.parametrize("types", [(np.float64, np.float32), (np.float32, np.float64), (np.float32, np.float32)], ids=str)
+def test_the_bits_do_not_depend_on_how_many_threads_share_a_tile(types, shape, one_blas_thread):
+    (m, n, k), (dtype, other), rng = shape, types, np.random.default_rng(3)
+    l_ik, l_jk = rng.standard_normal((m, k)).astype(other), rng.standard_normal((n, k)).astype(other)
+    l_kk, before, wide = lower_tile(rng, n).astype(other), rng.standard_normal((m, n)).astype(dtype), np.zeros((m, m))
+    results = []
+    for threads in (1, 2, 3):
+        kernels, flags, norms = HostKernels(threads), HostFlags(1), HostKernels(1).create_norms(2)
+        try:
+            updated, solved, square = before.copy(), before.copy(), wide + np.eye(m) * (3 * k)
+            kernels.gemm(STREAM, updated, l_ik, l_jk, k0=0)
+            kernels.trsm(STREAM, l_kk, solved, 0)
+            kernels.finish(STREAM, solved, FP16, norms, FinalTile(0, False))
+            kernels.syrk(STREAM, square, l_ik, k0=0)
+            kernels.potrf(STREAM, square, flags, 0)
+            kernels.finish(STREAM, square, FP64, norms, FinalTile(1, True))
+        finally:
+            kernels.close()
+        results.append((updated, solved, square, norms.values().copy()))
+    assert all(np.array_equal(got, expected) for other in results[1:] for got, expected in zip(other, results[0], strict=True))
+
+
+# what makes a tile final
+
+
+def as_stored(tile, fmt):
+    """What the format keeps of a tile, by the conversions of NumPy and ml_dtypes."""
+    with np.errstate(over="ignore"):
+        exponent = fmt.exponent(float(np.abs(tile).max()))
+        exact = np.ldexp(tile.astype(np.float64), exponent)  # float64 and FP8: the tests take entries of at most 24 bits
+        narrow = exact.astype(np.float32) if fmt is FP8 else exact
+        return np.ldexp(narrow.astype(fmt.dtype).astype(np.float64), -exponent).astype(tile.dtype)
+
+
+def norm_of(tile):
+    return float(np.sqrt(np.sum(np.square(tile.astype(np.longdouble)))))
+
+
+def finished(tile, fmt, *, is_diagonal=False):
+    """A finished copy of ``tile`` and its norms."""
+    copy, norms = tile.copy(), KERNELS.create_norms(3)
+    KERNELS.finish(STREAM, copy, fmt, norms, FinalTile(1, is_diagonal))
+    norms.copy_back(STREAM)
+    values = norms.values()
+    assert not values[[0, 2]].any(), "rows of other tiles"
+    return copy, values[1]
+
+
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("dtype", TYPES)
+@given(m=ORDERS, n=ORDERS, scale=st.integers(-60, 60), decades=st.sampled_from([0, 3, 12]), seed=SEEDS)
+def test_finish_rounds_and_measures(fmt, dtype, m, n, scale, decades, seed):
+    rng = np.random.default_rng(seed)
+    entries = rng.standard_normal((m, n)) * 10.0 ** -rng.uniform(0, decades, (m, n))
+    tile = np.ldexp(entries, scale).astype(np.float32).astype(dtype)
+    after, norms = finished(tile, fmt)
+    expected = as_stored(tile, fmt)
+    assert np.array_equal(after.view(np.uint8), expected.view(np.uint8))
+    wanted = norm_of(after), norm_of(tile.astype(np.longdouble) - after)
+    for got, norm in zip(norms, wanted, strict=False):
+        assert abs(got - norm) <= sum_bound(np.full(m * n + 4, norm))
+    assert not norms[2:4].any() and all(norms[4:] == np.abs(tile).max())
+
+
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=FORMATS)
+def test_finish_of_a_large_tile_in_strips(fmt):
+    tile = np.random.default_rng(0).standard_normal((700, 300)).astype(np.float32).astype(np.float64)
+    after, norms = finished(tile, fmt)
+    assert np.array_equal(after, as_stored(tile, fmt))
+    assert norms[:2] == pytest.approx([norm_of(after), norm_of(tile - after)], rel=1e-13)
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 300])
+def test_finish_of_a_diagonal_tile_sums_magnitudes(n):
+    tile = np.tril(np.random.default_rng(n).standard_normal((n, n)))
+    after, norms = finished(tile, FP64, is_diagonal=True)
+    assert np.array_equal(after, tile)
+    assert norms[2:4] == pytest.approx([np.abs(tile).sum(axis=1).max(), np.abs(tile).sum(axis=0).max()], rel=1e-13)
+    assert norms[1] == 0.0 and norms[0] == pytest.approx(norm_of(tile), rel=1e-13)
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e-300, 1e-160, 1e160, 1e300])
+def test_norms_of_final_tiles_neither_overflow_nor_vanish(scale):
+    tile = scale * np.random.default_rng(0).standard_normal((50, 60))
+    for fmt in (FP64, FP16, FP8):
+        after, norms = finished(tile, fmt)
+        assert norms[0] == pytest.approx(norm_of(after), rel=1e-13, abs=0.0)
+        assert norms[1] == pytest.approx(norm_of(tile.astype(np.longdouble) - after), rel=1e-12, abs=0.0)
+
+
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_final_tile_that_is_not_finite_has_no_finite_norm(value, fmt):
+    tile = np.ones((9, 7))
+    tile[4, 3] = value
+    after, norms = finished(tile, fmt)
+    assert not np.isfinite(norms[0]) and not np.isfinite(after[4, 3])
+
+
+@pytest.mark.parametrize("fmt", [FP32, FP16, FP8], ids=lambda fmt: fmt.name)
+def test_zeros_stay_as_they_are(fmt):
+    tile = np.array([[0.0, -0.0], [-0.0, 0.0]])
+    after, norms = finished(tile, fmt)
+    assert np.array_equal(after.view(np.int64), tile.view(np.int64)) and not norms.any()
+
+
+def test_finish_allocates_little():
+    tile, norms = np.random.default_rng(0).standard_normal((1500, 1500)), KERNELS.create_norms(1)
+    for fmt in FORMATS.values():
+        assert peak_bytes(lambda fmt=fmt: KERNELS.finish(STREAM, tile, fmt, norms, FinalTile(0, True))) < tile.nbytes / 10
+
+
+def test_norms_of_another_device_are_refused():
+    class OtherNorms(AbstractTileNorms):
+        copy_back = values = None
+
+    with pytest.raises(TypeError, match="OtherNorms"):
+        KERNELS.finish(STREAM, np.eye(2), FP64, OtherNorms(), FinalTile(0, True))
 
 
 # flags

@@ -246,9 +246,17 @@ class AbstractResidueKernels(ABC):
 
     @abstractmethod
     def convert_stored(
-        self, stream: AbstractStream, stored: Tile, fmt: PrecisionFormat, rows: range, out: Tile, *, half: Tile | None = None
+        self,
+        stream: AbstractStream,
+        stored: Tile,
+        fmt: PrecisionFormat,
+        rows: range,
+        out: Tile,
+        *,
+        is_first: bool,
+        half: Tile | None = None,
     ) -> None:
-        """:meth:`convert`, not for the first time, of a tile as it is stored in a format narrower than FP64."""
+        """:meth:`convert` of a tile as it is stored in a format narrower than FP64."""
 
     @abstractmethod
     def product(
@@ -401,6 +409,10 @@ class AbstractDevice(ABC):
     @abstractmethod
     def copy_sample(self, stream: AbstractStream, tile: Tile, step: int, out: NDArray[np.float64]) -> None:
         """Enqueue: copy every ``step``-th row and column of ``tile`` to ``out``, an array of the host; not during a run."""
+
+    def wrote(self, tier: AbstractTier, index: tuple[int, int], event: AbstractEvent) -> bool:
+        """Whether a copy of block ``index`` to ``tier``, before ``event``, is known to have taken place, also after an abort."""
+        return event.succeeded()
 
     @abstractmethod
     def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:

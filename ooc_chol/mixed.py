@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import FactorOptions
-from ooc_chol.errors import NotPositiveDefiniteError
+from ooc_chol.errors import BudgetError, NotPositiveDefiniteError
 from ooc_chol.machine import kind_of, resolve_devices
 from ooc_chol.memory.store_base import AbstractStore
 from ooc_chol.planner import Problem, RatesAt, make_plan, mixed_engine
@@ -122,7 +122,7 @@ def factor_mixed(request: MixedRequest) -> MixedResult:
     norms = request.measure(grid)
     precision = choose_formats(norms, threshold, rule=options.precision_rule)
     plan = _plan_of(problem, options, rates_at, precision)
-    state = EscalationState(grid, can_resume=plan.layout is None and kind_of(plan.devices[0]).name == "host")
+    state = EscalationState(grid)
     result = MixedResult(plan, Execution(0.0, (), (), ()), request.make_store(plan))
     try:
         while (failed := _attempt(request, result)) is not None:
@@ -136,7 +136,7 @@ def factor_mixed(request: MixedRequest) -> MixedResult:
                 continue
             result.store.discard()
             if escalation.remedy is Remedy.FP64:
-                result.plan = make_plan(problem, replace(options, tile_size=grid.nb, moduli=request.options.moduli), rates_at)
+                result.plan = _fp64_plan(problem, replace(options, moduli=request.options.moduli), rates_at)
             else:
                 assert escalation.threshold is not None
                 precision = choose_formats(norms, escalation.threshold, rule=options.precision_rule)
@@ -146,6 +146,14 @@ def factor_mixed(request: MixedRequest) -> MixedResult:
         result.store.discard()
         raise
     return result
+
+
+def _fp64_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
+    """The plan in FP64 on the same tiles: through residues if they ran so far and fit, which need more moduli now."""
+    try:
+        return make_plan(problem, options, rates_at)
+    except BudgetError:
+        return make_plan(problem, replace(options, fp64="native", moduli=None), rates_at)
 
 
 def _attempt(request: MixedRequest, result: MixedResult) -> tuple[NotPositiveDefiniteError, Salvage] | None:
@@ -181,7 +189,8 @@ def _escalate(
     assert plan.precision is not None
     grid, column = plan.grid, error.tile[0]
     panel = next(panel for panel in plan.panels if panel.k0 <= column < panel.k0 + panel.width)
-    start = next((j for j in range(grid.nt) if any((i, j) not in salvage.finished for i in range(j, grid.nt))), grid.nt)
+    # What was computed from the failed column on is void, complete or not.
+    start = next((j for j in range(column) if any((i, j) not in salvage.finished for i in range(j, grid.nt))), column)
     remedy, work = state.next(column, start, panel)
     threshold: float | None = plan.precision.threshold
     tiles: list[tuple[int, int]] = []

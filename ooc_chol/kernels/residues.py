@@ -118,9 +118,17 @@ class HostResidueKernels(AbstractResidueKernels):
         _enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
 
     def convert_stored(
-        self, stream: AbstractStream, stored: Tile, fmt: PrecisionFormat, rows: range, out: Tile, *, half: Tile | None = None
+        self,
+        stream: AbstractStream,
+        stored: Tile,
+        fmt: PrecisionFormat,
+        rows: range,
+        out: Tile,
+        *,
+        is_first: bool,
+        half: Tile | None = None,
     ) -> None:
-        """:meth:`convert`, not for the first time, of a tile as it is stored in a format narrower than FP64.
+        """:meth:`convert` of a tile as it is stored in a format narrower than FP64.
 
         Parameters
         ----------
@@ -130,10 +138,10 @@ class HostResidueKernels(AbstractResidueKernels):
             What :func:`ooc_chol.formats.encode` wrote.
         fmt : PrecisionFormat
             Its format.
-        rows, out, half
+        rows, out, is_first, half
             As for :meth:`convert`.
         """
-        job = partial(self._convert_stored, stored.reshape(-1), fmt, rows.start, (out, half))
+        job = partial(self._convert_stored, stored.reshape(-1), fmt, rows.start, (out, half), is_first)
         _enqueue(stream, partial(self._in_strips, len(rows), job))
 
     def half_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
@@ -224,6 +232,7 @@ class HostResidueKernels(AbstractResidueKernels):
         fmt: PrecisionFormat,
         first: int,
         targets: tuple[NDArray[np.int8], NDArray[np.float16] | None],
+        is_first: bool,
         part: slice,
     ) -> None:
         """:meth:`_convert` of a strip of rows that is widened first."""
@@ -232,7 +241,7 @@ class HostResidueKernels(AbstractResidueKernels):
         strip = np.empty((part.stop - part.start, cols))
         decode(stored, fmt, slice(part.start * cols, part.stop * cols), strip)
         of_strip = out[:, part], None if half is None else half[:, part]
-        self._convert(strip, first + part.start, of_strip, False, slice(0, len(strip)))
+        self._convert(strip, first + part.start, of_strip, is_first, slice(0, len(strip)))
 
     def _half_exponents(self, rows: slice) -> NDArray[np.int32]:
         """``h_i`` of matrix rows."""

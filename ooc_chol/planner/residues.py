@@ -11,6 +11,7 @@ from ooc_chol.machine import DeviceKind, kind_of, resolve_devices
 from ooc_chol.planner.problem import FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
 from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.ownership import balanced_rows
+from ooc_chol.planning.panels import Panel
 from ooc_chol.planning.plan import DeviceBudget, Plan
 from ooc_chol.planning.policy import policy_named
 from ooc_chol.planning.products import HalfProducts
@@ -82,6 +83,18 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     least = least_layout(grids[-1], moduli)
     needed = least.arena_bytes + kind.residue_workspace_bytes(problem.n, grids[-1].nb)
     raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, "give that much or more, or use fp64='native'")
+
+
+def _whole_panels(given: frozenset[tuple[int, int]], panels: Sequence[Panel]) -> frozenset[tuple[int, int]]:
+    """Of given tiles those of rows of which a whole panel is given: a row is finished panel by panel."""
+    whole: set[tuple[int, int]] = set()
+    for panel in panels:
+        rows = {i for i, j in given if j == panel.k0}
+        for row in rows:
+            tiles = {(row, j) for j in range(panel.k0, min(row + 1, panel.k0 + panel.width))}
+            if tiles <= given:
+                whole |= tiles
+    return frozenset(whole)
 
 
 def _half_products(problem: Problem) -> HalfProducts | None:
@@ -168,7 +181,10 @@ def _plan_of_layout(
     panels = residue_panels(grid.nt, layout.width, layout)
     itemsize, beside = problem.bytes_per_entry or None, kind_of(names[0]).finishes_beside
     stored = problem.stored_bytes(grid)
-    scheduler = ResidueScheduler(grid, owners, panels, layout, itemsize, stored, beside=beside, half_products=half_products)
+    given = _whole_panels(problem.given, panels)
+    scheduler = ResidueScheduler(
+        grid, owners, panels, layout, itemsize, stored, beside=beside, half_products=half_products, given=given
+    )
     programs = scheduler.programs()
     nt = grid.nt
     counts = {"POTRF": nt, "TRSM": nt * (nt - 1) // 2, "SYRK": nt * (nt - 1) // 2, "GEMM": nt * (nt - 1) * (nt - 2) // 6}
@@ -187,4 +203,5 @@ def _plan_of_layout(
         flops_executed=sum(executed_flops(step) for program in programs for step in program.steps),
         precision=problem.precision,
         half_products=half_products,
+        given=given,
     )

@@ -74,12 +74,9 @@ class EscalationState:
     ----------
     grid : TileGrid
         The tiles.
-    can_resume : bool
-        Whether a run can go on from tiles that are in the store; else only restarts are left.
     """
 
     grid: TileGrid
-    can_resume: bool
     restarts: int = 0
     local_work: float = 0.0
     failed: set[int] = field(default_factory=set)  # first columns of panels in which a row was widened
@@ -98,13 +95,13 @@ class EscalationState:
         panel : Panel
             Panel of the pivot.
         """
-        if self.can_resume and panel.k0 not in self.failed and column not in self.rows:
+        if panel.k0 not in self.failed and column not in self.rows:
             work = self._rows_share(1, start) + self._columns_share(start, column)
             if self._takes(work):
                 self.failed.add(panel.k0)
                 self.rows.add(column)
                 return Remedy.ROW, work
-        if self.can_resume and panel.k0 not in self.panels:
+        if panel.k0 not in self.panels:
             first, own = min(start, panel.k0), range(panel.k0, panel.k0 + panel.width)
             work = self._rows_share(len(own), first) + self._columns_share(first, column)
             if self._takes(work):

@@ -90,6 +90,8 @@ class ResidueScheduler:
         Whether tiles are finished and converted on streams of their own, beside the long products.
     half_products : HalfProducts or None
         Chooses products in FP16, for a layout with halves; None multiplies all through residues.
+    given : frozenset of tuple of int
+        Tiles of L that are in the store from the start: of each row all or none of a panel's.
 
     Notes
     -----
@@ -109,7 +111,10 @@ class ResidueScheduler:
         pulls: bool = True,
         beside: bool = True,
         half_products: HalfProducts | None = None,
+        given: frozenset[Index] = frozenset(),
     ) -> None:
+        self._given = given
+        self._counted: set[Index] = set()  # given tiles whose squares are in the running sums of their rows
         self._grid = grid
         self._half_products = half_products
         self._owners = owners
@@ -138,7 +143,8 @@ class ResidueScheduler:
             following = self._panels[number + 1] if number + 1 < len(self._panels) else None
             for device in self._devices:
                 device.begin(panel, following)
-            self._run_jobs([(self._owners[row], _Job(number, row)) for row in own])
+            jobs = [(self._owners[row], _Job(number, row)) for row in own]
+            self._run_jobs([(device, job) for device, job in jobs if job in self._numbers[device]])
             self._run_rows_below(number, following)
             for device in self._devices:
                 for place in device.diagonal.values():
@@ -195,7 +201,8 @@ class ResidueScheduler:
             following = self._panels[number + 1].width if number + 1 < len(self._panels) else 0
             rest = [m for m in range(k1 + following, self._grid.nt) if self._owners[m] == device]
             near = [m for m in range(panel.k0, k1 + following) if self._owners[m] == device]
-            jobs += [_Job(number, m) for m in (*near, *(rest[::-1] if number % 2 else rest))]
+            rows = [*near, *(rest[::-1] if number % 2 else rest)]
+            jobs += [_Job(number, m) for m in rows if (m, panel.k0) not in self._given]
         return jobs
 
     def _uses_of(self, jobs: Sequence[_Job]) -> dict[Strip, list[int]]:
@@ -313,7 +320,11 @@ class ResidueScheduler:
         version, nbytes = tile[1] + 1, self._stored_bytes(tile)
         key = BlockKey("L", tile, version)
         builder.add(StepKind.FETCH, StreamKind.COPY_IN, tile, version, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,))
-        self._convert(device, tile, place, slot, column, self._converting, is_first=False)
+        # The squares of a tile from an earlier run count when its row's device meets it first, before its row is finished.
+        is_first = tile in self._given and self._devices[self._owners[tile[0]]] is device and tile not in self._counted
+        if is_first:
+            self._counted.add(tile)
+        self._convert(device, tile, place, slot, column, self._converting, is_first=is_first)
         builder.give(place)
 
     def _convert(
@@ -439,7 +450,7 @@ class ResidueScheduler:
         """A diagonal tile from the device that made it, or from the store."""
         place, builder, tile = device.builder.take(Pool.TILE), device.builder, (column, column)
         holder = self._devices[self._owners[column]]
-        if self._pulls:
+        if self._pulls and column in holder.diagonal:
             work = Pull(holder.builder.device, holder.diagonal[column], place, 0, 1)
             self._pull(device, holder, tile, work, StreamKind.EXCHANGE)
         else:

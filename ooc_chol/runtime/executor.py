@@ -268,7 +268,8 @@ class DeviceWorker:
             self.norms = self.operations.finisher.latest_norms()
         steps: Sequence[Step | ResidueStep] = self._program.steps
         done = zip(steps, self._events, strict=False)
-        return {step.tile for step, (_, end) in done if step.kind is StepKind.WRITE and end.succeeded()}
+        writes = [(step.tile, end) for step, (_, end) in done if step.kind is StepKind.WRITE]
+        return {tile for tile, end in writes if self.device.wrote(self._store, tile, end)}
 
     def _collect(self) -> None:
         """What was measured of tiles, once all are final."""

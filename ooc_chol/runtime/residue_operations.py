@@ -180,7 +180,7 @@ class ResidueOperations(AbstractOperations):
         rows, out = self._grid.span(step.tile[0]), self.strip(*place)
         if self._is_stored(work.place, step.tile):
             stored, fmt = self._stored(work.place, step.tile), self._store.format_of(step.tile)
-            self._residues.convert_stored(stream, stored, fmt, rows, out, half=half)
+            self._residues.convert_stored(stream, stored, fmt, rows, out, is_first=work.is_first, half=half)
         else:
             self._residues.convert(stream, tile, rows, out, is_first=work.is_first, half=half)
 

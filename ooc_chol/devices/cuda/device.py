@@ -271,6 +271,14 @@ class CudaDevice(AbstractDevice):
         if stored is None:
             self._on_host(cupy_stream, lambda: tier.write_stored(index, target))
 
+    def wrote(self, tier: AbstractTier, index: tuple[int, int], event: AbstractEvent) -> bool:
+        """Whether the block lies in memory that is page-locked for a run: such copies run to their end after an abort, too."""
+        memory, stored = tier.host_memory(), tier.stored(index)
+        if memory is None or stored is None or not event.query():
+            return False
+        first = memory.ctypes.data
+        return first <= stored.ctypes.data and stored.ctypes.data + stored.nbytes <= first + memory.nbytes
+
     def copy_sample(self, stream: AbstractStream, tile: Tile, step: int, out: NDArray[np.float64]) -> None:
         """Enqueue a kernel that gathers the entries, a copy to a staging buffer, and one from there; takes memory from CuPy."""
         cupy_stream = cuda_stream(stream).stream

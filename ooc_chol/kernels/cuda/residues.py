@@ -137,9 +137,17 @@ class CudaResidueKernels(AbstractResidueKernels):
         self._convert(stream, entries, rows, out, half, is_first=is_first)
 
     def convert_stored(
-        self, stream: AbstractStream, stored: Tile, fmt: PrecisionFormat, rows: range, out: Tile, *, half: Tile | None = None
+        self,
+        stream: AbstractStream,
+        stored: Tile,
+        fmt: PrecisionFormat,
+        rows: range,
+        out: Tile,
+        *,
+        is_first: bool,
+        half: Tile | None = None,
     ) -> None:
-        """:meth:`convert`, not for the first time, of a tile as it is stored in a format narrower than FP64.
+        """:meth:`convert` of a tile as it is stored in a format narrower than FP64.
 
         Parameters
         ----------
@@ -149,13 +157,13 @@ class CudaResidueKernels(AbstractResidueKernels):
             Stored bytes, from a multiple of 16 on.
         fmt : PrecisionFormat
             Their format.
-        rows, out, half
+        rows, out, is_first, half
             As for :meth:`convert`.
         """
         cols, address = out.shape[2], stored.data.ptr
         behind = address + fmt.scale_offset(len(rows) * cols) if fmt.top is not None else 0
         entries = _Entries(f"convert_{fmt.name}", address, cols, fmt.itemsize, behind)
-        self._convert(stream, entries, rows, out, half, is_first=False)
+        self._convert(stream, entries, rows, out, half, is_first=is_first)
 
     def _convert(
         self, stream: AbstractStream, entries: _Entries, rows: range, out: Tile, half: Tile | None, *, is_first: bool

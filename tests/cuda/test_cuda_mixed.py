@@ -35,6 +35,18 @@ def test_the_error_is_within_the_certified_bound(n, nb, threshold, fp64):
     assert len(factor.formats) > 1
 
 
+@pytest.mark.parametrize("threshold", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("budget", [None, "40 MB"])
+def test_products_in_fp16_are_within_the_certified_bound(threshold, budget):
+    a = exponential(2000, 0.02)
+    options = {"tile_size": 64, "devices": "cuda:0", "fp64": "residue", "memory_budget": budget}
+    factor = oc.cholesky(a, threshold, half_products=True, **options)
+    bound = factor.report.certified_bound.total
+    assert factor.report.plan.half_share > 0.1
+    assert error(factor, a) <= bound <= 3 * threshold
+    assert factor.report.executed_bytes == factor.report.planned_bytes
+
+
 def test_every_tile_has_the_value_of_its_format():
     a = exponential(1000, 0.02)
     factor = oc.cholesky(a, 1e-4, tile_size=64, devices="cuda:0")

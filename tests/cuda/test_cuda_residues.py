@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from ooc_chol.formats import FP8, FP16, FP32, decode, encode
 from ooc_chol.residues import MOST_MODULI, MOST_TERMS, ResidueBasis
 from tests.host.residue_reference import STREAM, host_kernels, residues
 
@@ -255,3 +256,57 @@ def test_large_tiles_on_several_streams():
     # Every entry, by a sum in float64: 50 bits of the rows' norms, and DGEMM's own rounding.
     exact = block - tiles[1] @ tiles[0].T
     assert np.all(np.abs(result - exact) <= n * 2.0**-50 * np.sqrt(diagonal[n:, None]) * np.sqrt(diagonal[None, :n]))
+
+
+def stored_rows(rng, diagonal, cols, fmt):
+    """Rows of a factor as a format stores them, and their values."""
+    values = rows_of_a_factor(rng, diagonal, cols)
+    stored = np.zeros(fmt.stored_bytes(values.size), dtype=np.uint8)
+    encode(values, fmt, stored)
+    decode(stored, fmt, slice(0, values.size), values)
+    return stored, values
+
+
+@pytest.mark.parametrize("fmt", [FP32, FP16, FP8], ids=lambda fmt: fmt.name)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("magnitude", [1.0, 1e-30, 1e30])
+def test_convert_stored_tiles_and_their_halves(shape, fmt, magnitude):
+    rng = np.random.default_rng(3)
+    (rows, cols), count = shape, 7
+    diagonal = np.full(rows + 3, magnitude**2) * rng.uniform(0.5, 2.0, rows + 3)
+    stored, values = stored_rows(rng, diagonal[3:], cols, fmt)
+    expected, halves = np.zeros((count, rows, cols), dtype=np.int8), np.zeros((1, rows, cols), dtype=np.float16)
+    with host_kernels(count, diagonal) as host:
+        host.convert(STREAM, values, range(3, rows + 3), expected, is_first=False, half=halves)
+    with cuda_kernels(count, diagonal) as (kernels, (stream,)):
+        out, half = on_device(np.zeros_like(expected)), on_device(np.zeros_like(halves))
+        kernels.convert_stored(stream, on_device(stored), fmt, range(3, rows + 3), out, is_first=True, half=half)
+        assert flagged(kernels, stream) is None
+        assert np.array_equal(out.get(), expected) and np.array_equal(half.get(), halves)
+        out, half = on_device(np.zeros_like(expected)), on_device(np.zeros_like(halves))
+        kernels.convert(stream, on_device(values), range(3, rows + 3), out, is_first=False, half=half)
+        assert flagged(kernels, stream) is None
+    assert np.array_equal(out.get(), expected) and np.array_equal(half.get(), halves)
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 16), (128, 256, 512), (97, 130, 64), (256, 1024, 4096)])
+def test_half_products_and_their_subtraction(shape):
+    rng = np.random.default_rng(4)
+    rows, cols, inner = shape
+    left, right = (rng.standard_normal((1, order, inner)).astype(np.float16) for order in (rows, cols))
+    exact = left[0].astype(float) @ right[0].astype(float).T
+    # Tensor cores add 16 terms at a time and cut off what is below FP32's last place.
+    bound = inner / 16 * 2.0**-22 * (np.abs(left[0]).astype(float) @ np.abs(right[0]).astype(float).T) + 1e-6
+    diagonal = rng.uniform(0.5, 2.0, rows + cols) * 4.0 ** rng.integers(-40, 40, rows + cols)
+    with host_kernels(7, diagonal) as host, cuda_kernels(7, diagonal) as (kernels, (stream,)):
+        sums = on_device(np.full((1, rows, cols), np.nan, dtype=np.float32))
+        for accumulates in (False, True):
+            kernels.half_product(stream, sums, on_device(left), on_device(right), accumulates=accumulates)
+            stream.stream.synchronize()
+            assert np.all(np.abs(sums.get()[0] - (1 + accumulates) * exact) <= (1 + accumulates) * bound)
+        tile = rng.standard_normal((rows, cols))
+        expected, found = tile.copy(), on_device(tile)
+        host.subtract_halves(STREAM, sums.get(), expected, range(rows), range(rows, rows + cols))
+        kernels.subtract_halves(stream, sums, found, range(rows), range(rows, rows + cols))
+        stream.stream.synchronize()
+    assert np.array_equal(found.get(), expected)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ooc_chol.devices.host import HostStream
 from ooc_chol.errors import ScheduleError
+from ooc_chol.formats import FP8, FP16, FP32, decode, encode
 from ooc_chol.kernels.residues import HostResidueKernels
 from ooc_chol.residues import MOST_MODULI, MOST_TERMS, ResidueBasis
 from tests.host.residue_reference import STREAM, difference, host_kernels, integer, residues
@@ -309,3 +310,57 @@ def test_threads_and_streams_do_not_change_a_bit():
     assert np.array_equal(*results)
     # 50 bits of rows of norm 1: each of 2 k roundings of half a unit, as a rule far less.
     assert np.abs(results[0] - np.tril(a - factor @ factor.T)).max() < k * 2.0**-49
+
+
+@pytest.mark.parametrize("fmt", [FP32, FP16, FP8], ids=lambda fmt: fmt.name)
+@pytest.mark.parametrize("magnitude", [1.0, 1e-30, 1e30])
+def test_convert_stored_is_convert_of_what_is_stored(fmt, magnitude):
+    rng = np.random.default_rng(3)
+    values = magnitude * rng.standard_normal((150, 70))
+    stored = np.zeros(fmt.stored_bytes(values.size), dtype=np.uint8)
+    encode(values, fmt, stored)
+    decode(stored, fmt, slice(0, values.size), values)
+    diagonal = np.full(160, 1e4 * magnitude**2)
+    results = []
+    for convert in ("convert", "convert_stored"):
+        out, half = np.zeros((6, 150, 70), dtype=np.int8), np.zeros((1, 150, 70), dtype=np.float16)
+        with host_kernels(6, diagonal) as kernels:
+            what = (values,) if convert == "convert" else (stored, fmt)
+            getattr(kernels, convert)(STREAM, *what, range(5, 155), out, is_first=True, half=half)
+            assert kernels.flagged_row() is None
+        results.append((out, half))
+    assert all(np.array_equal(*pair) for pair in zip(*results, strict=True))
+
+
+def test_halves_have_eleven_bits_far_below_the_largest_entry_of_their_row():
+    values = np.ldexp(np.random.default_rng(5).uniform(0.5, 1.0, (2, 64)), -np.arange(64) // 3)
+    diagonal = [(values[0] ** 2).sum() * 1.01, (values[1] ** 2).sum() * 4e10]
+    basis = ResidueBasis(6)
+    out, half = np.zeros((6, 2, 64), dtype=np.int8), np.zeros((1, 2, 64), dtype=np.float16)
+    with host_kernels(6, diagonal) as kernels:
+        kernels.convert(STREAM, values, range(2), out, is_first=False, half=half)
+    exponents = [basis.half_exponent(basis.exponent(a_ii)) for a_ii in diagonal]
+    assert np.abs(half).max() < 2.0**15
+    widened = np.ldexp(half[0].astype(float), -np.array(exponents)[:, None])
+    normal = np.abs(half[0]) >= 2.0**-14
+    assert normal[0].all() and np.all(np.abs(widened - values)[normal] <= FP16.unit_roundoff * values[normal])
+
+
+@pytest.mark.parametrize("accumulates", [False, True])
+def test_half_products_are_summed_in_float32_and_subtracted_in_float64(accumulates):
+    rng = np.random.default_rng(6)
+    left, right = (rng.standard_normal((1, order, 48)).astype(np.float16) for order in (130, 90))
+    before = rng.standard_normal((1, 130, 90)).astype(np.float32)
+    diagonal = rng.uniform(0.5, 2.0, 220) * 4.0 ** rng.integers(-30, 30, 220)
+    basis = ResidueBasis(6)
+    exponents = np.array([basis.half_exponent(basis.exponent(a_ii)) for a_ii in diagonal])
+    exact = left[0].astype(float) @ right[0].astype(float).T + (before[0] if accumulates else 0.0)
+    sums, tile = before.copy(), rng.standard_normal((130, 90))
+    expected = tile.copy()
+    with host_kernels(6, diagonal) as kernels:
+        kernels.half_product(STREAM, sums, left, right, accumulates=accumulates)
+        kernels.subtract_halves(STREAM, sums, tile, range(130), range(130, 220))
+    magnitudes = np.abs(left[0]).astype(float) @ np.abs(right[0]).astype(float).T + np.abs(before[0])
+    assert np.all(np.abs(sums[0] - exact) <= 50 * FP32.unit_roundoff * magnitudes)
+    expected -= np.ldexp(sums[0].astype(float), -exponents[:130, None] - exponents[None, 130:])
+    assert np.array_equal(tile, expected)

@@ -6,18 +6,23 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from math import frexp, inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FP64
-from ooc_chol.interfaces import AbstractDevice, AbstractTier, FinalTile
+from ooc_chol.interfaces import NORM_COLUMNS, AbstractDevice, AbstractTier, FinalTile
 from ooc_chol.memory.sources_base import SourceTier
 from ooc_chol.planning.precision import MatrixNorms
 from ooc_chol.tiling import TileGrid
 
 #: Streams of a device that make or read tiles and measure them, each with one slot.
 STREAMS = 2
+#: Rows of a diagonal tile that are squared at once.
+_ROWS = 64
+#: Largest exponent of a scale: its square is a float64, as are those of subnormal numbers that are scaled by it.
+_LARGEST_SCALE = 1000
 
 
 class _Diagonal(AbstractTier):
@@ -38,10 +43,23 @@ class _Diagonal(AbstractTier):
         """Measure a diagonal tile: only its lower triangle counts."""
         k, diagonal = index[0], data.diagonal()
         self.traces[k], self.least[k], self.largest[k] = diagonal.sum(), diagonal.min(), diagonal.max()
-        largest = float(np.abs(diagonal).max()) or 1.0
-        lower = np.tril(data) / largest  # entries of a positive definite matrix are at most the largest diagonal one
-        squares = 2.0 * float(np.einsum("ij,ij->", lower, lower)) - float(np.square(diagonal / largest).sum())
-        self.norms[k] = largest * np.sqrt(squares)
+        self.norms[k] = _norm_of_lower(data)
+
+
+def _norm_of_lower(tile: NDArray[np.float64]) -> float:
+    """Frobenius norm of the symmetric matrix whose lower triangle is that of a tile, in strips that stay in a core's cache."""
+    diagonal = tile.diagonal()
+    largest = float(np.abs(diagonal).max())  # of a positive definite matrix the largest entry of all
+    scale = 2.0 ** min(_LARGEST_SCALE, -frexp(largest)[1]) if 0.0 < largest < inf else 1.0
+    strip, below = np.empty((min(_ROWS, len(tile)), len(tile))), 0.0
+    with np.errstate(all="ignore"):
+        for start in range(0, len(tile), _ROWS):
+            rows = tile[start : start + _ROWS]
+            columns = min(start + _ROWS, len(tile))
+            scaled = np.multiply(rows[:, :columns], scale, out=strip[: len(rows), :columns])
+            scaled[:, start:] = np.tril(scaled[:, start:], -1)
+            below += float(np.einsum("ij,ij->", scaled, scaled))
+        return sqrt(2.0 * below + float(np.square(diagonal * scale).sum())) / scale
 
 
 def measure_matrix(grid: TileGrid, devices: Sequence[AbstractDevice], source: SourceTier) -> MatrixNorms:
@@ -73,7 +91,7 @@ def measure_matrix(grid: TileGrid, devices: Sequence[AbstractDevice], source: So
     Each tile is made or read once. On GPUs it does not leave the device, unless it is a diagonal one.
     """
     diagonal = _Diagonal(grid)
-    rows = np.zeros((grid.n_tiles, 4))
+    rows = np.zeros((grid.n_tiles, len(NORM_COLUMNS)))
     errors: list[BaseException] = []
 
     def run(number: int) -> None:

@@ -1,0 +1,145 @@
+"""The pass over A for its tiles' norms: against NumPy, for every source, shape and scale, on one device and on two."""
+
+from __future__ import annotations
+
+import tracemalloc
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.devices import host
+from ooc_chol.errors import BudgetError
+from ooc_chol.machine import open_device
+from ooc_chol.memory.sources import SourceTier, as_source
+from ooc_chol.runtime.matrix_norms import measure_matrix
+from ooc_chol.tiling import TileGrid
+from tests.host.matrices import upper_poisoned
+
+pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
+
+#: Relative error that sums of squares of a tile may have, far below what decides on a format.
+NORM_RTOL = 1e-12
+
+
+def symmetric(n, scale=1.0, seed=0):
+    """A symmetric matrix with a dominant diagonal."""
+    entries = np.random.default_rng(seed).standard_normal((n, n))
+    return scale * (np.tril(entries) + np.tril(entries, -1).T + np.diag(4.0 + np.arange(n) / n))
+
+
+def measured(a, nb, devices=("host:0",)):
+    """Norms of the tiles of A, a matrix or a source."""
+    with closing(as_source(a)) as source:
+        grid = TileGrid(source.n, nb)
+        return measure_matrix(grid, [open_device(name, 2) for name in devices], SourceTier(source, grid))
+
+
+def norm_of(tile):
+    """Frobenius norm by scaled squares in extended precision."""
+    entries = tile.astype(np.longdouble)
+    largest = np.abs(entries).max() or 1
+    return float(largest * np.sqrt(np.sum(np.square(entries / largest))))
+
+
+def check(norms, a):
+    """Compare with NumPy on the whole matrix."""
+    grid, spans = norms.grid, [slice(span.start, span.stop) for span in map(norms.grid.span, range(norms.grid.nt))]
+    expected = [norm_of(a[spans[i], spans[j]]) for i, j in grid.tiles()]
+    np.testing.assert_allclose(norms.tiles, expected, rtol=NORM_RTOL, atol=0.0)
+    diagonals = [np.diagonal(a)[span] for span in spans]
+    np.testing.assert_allclose(norms.traces, [diagonal.sum() for diagonal in diagonals], rtol=NORM_RTOL)
+    assert norms.least.tolist() == [diagonal.min() for diagonal in diagonals]
+    assert norms.largest.tolist() == [diagonal.max() for diagonal in diagonals]
+    assert norms.total == pytest.approx(norm_of(a), rel=NORM_RTOL, abs=0.0)
+    assert norms.trace == pytest.approx(float(np.diagonal(a).sum()), rel=NORM_RTOL, abs=0.0)
+    assert norms.seconds > 0.0
+
+
+@pytest.mark.parametrize("devices", [("host:0",), ("host:0", "host:1")], ids=len)
+@pytest.mark.parametrize(("n", "nb"), [(1, 1), (1, 8), (5, 8), (64, 16), (70, 16), (300, 130), (200, 65)])
+def test_norms_of_an_array_with_anything_above_the_diagonal(n, nb, devices):
+    a = symmetric(n)
+    check(measured(upper_poisoned(a), nb, devices), a)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-300, 1e150, 1e300])
+def test_norms_neither_overflow_nor_vanish(scale):
+    a = symmetric(150, scale)
+    check(measured(a, 70), a)
+
+
+def test_rows_of_different_scales():
+    n = 200
+    powers = 10.0 ** np.linspace(-75, 75, n)
+    a = symmetric(n) * powers * powers[:, None]
+    check(measured(upper_poisoned(a), 32), a)
+
+
+def test_subnormal_entries_and_zeros():
+    a = symmetric(90, 1e-310)
+    check(measured(a, 40), a)
+    norms = measured(np.zeros((90, 90)), 40)
+    assert not norms.tiles.any() and norms.total == norms.trace == 0.0
+
+
+@pytest.mark.parametrize("devices", [("host:0",), ("host:0", "host:1")], ids=len)
+def test_tiles_of_a_function_are_made_once(devices):
+    a, made = symmetric(150), []
+
+    def tile(rows, cols, out, stream):
+        made.append((rows, cols))
+        out[...] = a[rows.start : rows.stop, cols.start : cols.stop]
+        if rows == cols:
+            out[np.triu_indices(len(rows), 1)] = np.nan
+
+    norms = measured(oc.from_function(150, tile), 40, devices)
+    check(norms, a)
+    assert sorted(made, key=str) == sorted(((norms.grid.span(i), norms.grid.span(j)) for i, j in norms.grid.tiles()), key=str)
+
+
+def test_norms_of_float32_and_of_a_file(tmp_path):
+    a = symmetric(100).astype(np.float32)
+    check(measured(a, 32), a.astype(np.float64))
+    np.save(tmp_path / "a.npy", a.astype(np.float64))
+    check(measured(str(tmp_path / "a.npy"), 32), a.astype(np.float64))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("row", "col"), [(0, 0), (45, 44), (45, 45), (95, 3), (99, 99)])
+def test_an_entry_that_is_not_finite_makes_a_norm_that_is_not(row, col, value):
+    a = symmetric(100)
+    a[row, col] = value
+    norms = measured(a, 40)
+    bad = norms.grid.packed(row // 40, col // 40)
+    assert [at for at, norm in enumerate(norms.tiles) if not np.isfinite(norm)] == [bad]
+    assert not np.isfinite(norms.total)
+
+
+def test_a_diagonal_tile_takes_little_memory():
+    a, nb = symmetric(1200), 1200
+    tracemalloc.start()
+    try:
+        measured(a, nb)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < a.nbytes / 8, "the slots are outside of what is traced"
+
+
+@pytest.mark.parametrize("devices", [("host:0",), ("host:0", "host:1")], ids=len)
+def test_an_error_of_the_source_is_raised(devices):
+    def tile(rows, cols, out, stream):
+        if (rows.start, cols.start) == (40, 20):
+            raise OSError("no such tile")
+        out[...] = np.eye(len(rows), len(cols))
+
+    with pytest.raises(OSError, match="no such tile"):
+        measured(oc.from_function(100, tile), 20, devices)
+
+
+def test_too_little_memory_is_told(monkeypatch):
+    monkeypatch.setattr(host, "free_host_bytes", lambda: 1000)
+    with pytest.raises(BudgetError, match="host:0"):
+        measured(symmetric(100), 50)

@@ -50,10 +50,12 @@ def add_paper_commands(what: argparse._SubParsersAction[argparse.ArgumentParser]
     ablation.set_defaults(run=_ablation)
     kl = what.add_parser("paper-kl", help="the paper's Figure 10: what precision thresholds do to a likelihood")
     _add_options(kl, repeats=1, nu="1/2 8/9", engines=ENGINES, engine="auto")
+    _add_half_products(kl)
     kl.set_defaults(run=_kl)
     mxp = what.add_parser("paper-mxp", help="the paper's Figures 11, 12, 13: speed, bytes and traces of mixed precision")
     _add_options(mxp, repeats=3, nu="1/2", engines=(*ENGINES, "none"), engine="auto")
     mxp.add_argument("--traces", type=Path, metavar="FOLDER", help="write the trace of each configuration's last run there")
+    _add_half_products(mxp)
     mxp.set_defaults(run=_mxp)
 
 
@@ -88,6 +90,11 @@ def _add_options(parser: argparse.ArgumentParser, *, repeats: int, nu: str, engi
     parser.add_argument("--rates", action="store_true", help="measure rates of the tile order first, so that plans predict")
     parser.add_argument("--case", help=f"name of the file (default: host-{name} or cuda-{name})")
     parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"folder (default: {_OUTPUT})")
+
+
+def _add_half_products(parser: argparse.ArgumentParser) -> None:
+    words = "products in FP16 where they are small enough (default: where measured rates say that it is faster)"
+    parser.add_argument("--half-products", action=argparse.BooleanOptionalAction, default=None, help=words)
 
 
 def _described_budget(name: str) -> str:
@@ -139,6 +146,7 @@ def _sweep(name: str, options: argparse.Namespace) -> Sweep:
         repeats=options.repeats,
         nugget=options.nugget,
         fp64=options.fp64,
+        half_products=getattr(options, "half_products", None),
         warm_up=options.warm_up,
     )
     if options.rates:

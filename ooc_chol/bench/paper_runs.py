@@ -51,6 +51,8 @@ class Sweep:
         Added to the diagonal.
     fp64 : str
         How FP64 is computed, or ``"none"``.
+    half_products : bool or None
+        Whether mixed precision through residues may use products in FP16; None where measured rates say that it is faster.
     output : Path
         Folder of the file.
     warm_up : bool
@@ -74,6 +76,7 @@ class Sweep:
     repeats: int = 1
     nugget: float = 1e-6
     fp64: str = "auto"
+    half_products: bool | None = None
     warm_up: bool = True
     warmed: set[tuple[Any, ...]] = field(default_factory=set, compare=False, repr=False)
 
@@ -223,6 +226,7 @@ def _factor(run: Run, sweep: Sweep, a: Any, *, trace: bool = False, progress: An
         devices=list(sweep.devices),
         policy=run.policy,
         fp64=run.fp64,
+        half_products=sweep.half_products if run.threshold is not None else None,
         trace=trace,
         progress=progress,
     )
@@ -230,8 +234,8 @@ def _factor(run: Run, sweep: Sweep, a: Any, *, trace: bool = False, progress: An
 
 #: What a record takes from the report of the last repeat.
 _LAST = (
-    "tile_size", "engine", "moduli", "budget_bytes", "predicted_seconds", "bytes", "formats", "certified_bound", "escalations",
-    "peak_bytes", "fallback_share",
+    "tile_size", "engine", "moduli", "half_share", "budget_bytes", "predicted_seconds", "bytes", "formats", "certified_bound",
+    "escalations", "peak_bytes", "fallback_share",
 )  # fmt: skip
 #: And what it keeps of each repeat.
 _EACH = (

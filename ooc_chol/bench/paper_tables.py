@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from statistics import median
 from typing import Any
@@ -87,6 +87,68 @@ def _kl_row(run: Mapping[str, Any]) -> tuple[str, ...]:
         _or_nothing(run["measured_error"]),
         _again(run),
     )
+
+
+def kl_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
+    """For documents: the true divergence, and the paper's measure in brackets, by matrix and threshold."""
+    return _by_threshold(runs, lambda run: f"{_short(run['kl_true'])} ({_short(run['kl_paper'])})")
+
+
+def log_likelihood_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
+    """For documents: the error of a log-likelihood, by matrix and threshold; FP64's own value beside."""
+    return _by_threshold(
+        runs, lambda run: _short(run["log_likelihood_error"]), ("FP64", lambda run: f"{run['log_likelihood']:.2f}")
+    )
+
+
+def mxp_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
+    """For documents: speed and bytes by matrix and threshold."""
+    heading = (
+        "n",
+        "correlation",
+        "threshold",
+        "seconds",
+        "GFLOP/s",
+        "MB out",
+        "tiles of 8 4 2 1 bytes",
+        "certified",
+        "logdet error",
+    )
+    rows = [
+        (
+            f"{run['n']:,}", run["correlation"], _threshold(run), _seconds(run), f"{1e3 * run['tflops']:.1f}",
+            f"{run['bytes']['executed']['write'] / 1e6:.0f}", _tiles(run), _short(run["certified_bound"]),
+            _short(run.get("logdet_error")),
+        )
+        for run in runs
+    ]  # fmt: skip
+    return _markdown(heading, rows)
+
+
+def _by_threshold(
+    runs: Iterable[Mapping[str, Any]],
+    cell: Callable[[Mapping[str, Any]], str],
+    reference: tuple[str, Callable[[Mapping[str, Any]], str]] | None = None,
+) -> str:
+    """A row for each matrix and a column for each threshold; ``reference`` heads and fills a column of FP64 runs."""
+    found: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
+    for run in runs:
+        found.setdefault(_matrix(run), {})[_threshold(run)] = run
+    columns = sorted({name for row in found.values() for name in row} - {"FP64"}, key=float, reverse=True)
+    rows = []
+    for matrix, row in found.items():
+        beside = [reference[1](row["FP64"])] if reference else []
+        rows.append([*matrix, *beside, *(cell(row[name]) if name in row else "" for name in columns)])
+    return _markdown(["n", "nu", "correlation", *([reference[0]] if reference else []), *columns], rows)
+
+
+def _markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heading, ["---"] * len(heading), *rows))
+
+
+def _short(value: float | None) -> str:
+    """Two digits; exponents without zeros."""
+    return "" if value is None else f"{value:.1e}".replace("e-0", "e-").replace("e+00", "")
 
 
 def mxp_table(content: Mapping[str, Any]) -> str:

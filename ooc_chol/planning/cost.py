@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from math import inf
 
+from ooc_chol.formats import FP32
+from ooc_chol.planning.precision import PrecisionMap
 from ooc_chol.planning.program import Step, StepKind
 from ooc_chol.planning.residue_steps import (
     LOWER_SHARE,
@@ -18,7 +20,7 @@ from ooc_chol.planning.residue_steps import (
     ResidueStep,
     Trsm,
 )
-from ooc_chol.tasks import TaskKind, flops
+from ooc_chol.tasks import Task, TaskKind, flops
 from ooc_chol.tiling import TileGrid
 
 
@@ -99,6 +101,11 @@ class Rates:
         Rates of products through residues; None where they were not measured.
     invert : float
         Entries per second of a diagonal tile that TRSM is prepared with; infinite where that was not measured.
+    trsm_float32, gemm_float32 : float or None
+        Flops per second of tiles that are updated in float32, of TRSM with what makes them final; None where they were not
+        measured, which counts as float64.
+    precision : PrecisionMap or None
+        Which tiles these are; None where all are float64.
 
     Raises
     ------
@@ -118,9 +125,16 @@ class Rates:
     launch: float
     residue: ResidueRates | None = None
     invert: float = inf
+    trsm_float32: float | None = None
+    gemm_float32: float | None = None
+    precision: PrecisionMap | None = None
 
     def __post_init__(self) -> None:
         _check_positive(self)
+
+    def of_formats(self, precision: PrecisionMap | None) -> Rates:
+        """The same for a factorization whose tiles have these formats."""
+        return replace(self, precision=precision)
 
     def seconds(self, step: Step | ResidueStep, grid: TileGrid) -> float:
         """Predicted seconds of ``step`` on its stream.
@@ -135,7 +149,7 @@ class Rates:
         if isinstance(step, Step) and step.task is not None:
             # The first TRSM of a column prepares the diagonal tile that POTRF made; that is counted with POTRF.
             prepared = grid.entries(*step.tile) / self.invert if step.task.kind is TaskKind.POTRF else 0.0
-            return self.launch + prepared + flops(step.task, grid) / self._of_kernel(step.task.kind)
+            return self.launch + prepared + flops(step.task, grid) / self._of_task(step.task)
         if step.kind is StepKind.GENERATE:
             return self.launch + grid.entries(*step.tile) / self.generate
         if step.kind is StepKind.PULL:
@@ -170,6 +184,13 @@ class Rates:
         speed = speeds.get(type(work), inf)  # what is left reads a diagonal
         return grid.entries(*step.tile) / speed
 
+    def _of_task(self, task: Task) -> float:
+        """Flops per second of a task, in the format in which its tile is updated."""
+        if self.precision is not None and self.precision.product_of(task.output) is FP32:
+            in_float32 = {TaskKind.TRSM: self.trsm_float32, TaskKind.GEMM: self.gemm_float32}
+            return in_float32.get(task.kind) or self._of_kernel(task.kind)
+        return self._of_kernel(task.kind)
+
     def _of_kernel(self, kind: TaskKind) -> float:
         """Flops per second of one kernel."""
         return {TaskKind.POTRF: self.potrf, TaskKind.TRSM: self.trsm, TaskKind.SYRK: self.syrk, TaskKind.GEMM: self.gemm}[kind]
@@ -190,5 +211,5 @@ def _check_positive(rates: Rates | ResidueRates) -> None:
     """Refuse rates that cannot have been measured."""
     for entry in fields(rates):
         value = getattr(rates, entry.name)
-        if entry.name != "residue" and value is not None and not value > 0:
+        if entry.name not in ("residue", "precision") and value is not None and not value > 0:
             raise ValueError(f"rate {entry.name} is {value}, but a measured rate is more than zero")

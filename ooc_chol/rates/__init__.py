@@ -77,7 +77,8 @@ def _rates_of(figures: dict[str, Any], nb: int, source: str, store: str) -> Rate
     try:
         links = figures["links"]
         read = links["array" if source == "function" else source]
-        names = ["potrf", "trsm", "syrk", "gemm", "launch", "generate", *(["invert"] if "invert" in figures else [])]
+        names = ["potrf", "trsm", "syrk", "gemm", "launch", "generate"]
+        names += [name for name in ("invert", "trsm_float32", "gemm_float32") if name in figures]
         residue = ResidueRates(**figures["residue"]) if "residue" in figures else None
         return Rates(
             tile_size=nb,

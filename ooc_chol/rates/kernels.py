@@ -7,7 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 
-from ooc_chol.interfaces import AbstractStream, Tile
+import numpy as np
+
+from ooc_chol.formats import FP32
+from ooc_chol.interfaces import AbstractStream, FinalTile, Tile
+from ooc_chol.machine import HOST, kind_of
 from ooc_chol.rates.opened import FAR, OpenedDevice
 
 
@@ -25,7 +29,8 @@ def measure_kernels(opened: OpenedDevice, warm_seconds: float) -> dict[str, floa
     -------
     dict of str to float
         ``potrf``, ``trsm``, ``syrk``, ``gemm`` in flops per second; in entries per second ``invert``, what prepares TRSM, and
-        ``generate``, the cheapest tile function, which is that a tile of A is checked for NaN; ``launch`` in seconds.
+        ``generate``, the cheapest tile function, which is that a tile of A is checked for NaN; ``launch`` in seconds. On the host
+        ``trsm_float32`` and ``gemm_float32``, too.
 
     Notes
     -----
@@ -45,10 +50,28 @@ def measure_kernels(opened: OpenedDevice, warm_seconds: float) -> dict[str, floa
         "generate": timer.seconds_each(lambda: kernels.check_finite(stream, tiles.work, False, flags, 0)),
         "gemm": timer.seconds_each(partial(gemm, tiles.work)),
     }
+    if kind_of(opened.device.name) is HOST:
+        seconds |= _float32_seconds(opened)
     cube = float(nb) ** 3
-    work = {"potrf": cube / 3, "trsm": cube, "syrk": cube, "gemm": 2 * cube}
+    work = {"potrf": cube / 3, "trsm": cube, "syrk": cube, "gemm": 2 * cube, "trsm_float32": cube, "gemm_float32": 2 * cube}
     rates = {name: work.get(name, float(nb) ** 2) / each for name, each in seconds.items()}
     return rates | {"launch": _launch_seconds(stream)}
+
+
+def _float32_seconds(opened: OpenedDevice) -> dict[str, float]:
+    """Seconds of kernels on the host that change a float32 tile; of TRSM with what makes the tile final."""
+    timer, stream, device, tiles = opened.timer, opened.stream, opened.device, opened.tiles
+    kernels, norms, final = device.kernels, device.create_norms(1), FinalTile(0, False)
+    a_ik, l_ik, l_jk, work = (tile.astype(np.float32) for tile in (tiles.a_ik, tiles.l_ik, tiles.l_jk, tiles.work))
+
+    def solve() -> None:
+        kernels.trsm(stream, tiles.l_kk, work, FAR)
+        kernels.finish(stream, work, FP32, norms, final)
+
+    return {
+        "trsm_float32": timer.seconds_each(solve, partial(device.copy_between, stream, a_ik, work)),
+        "gemm_float32": timer.seconds_each(partial(kernels.gemm, stream, work, l_ik, l_jk, k0=opened.nb * FAR)),
+    }
 
 
 def _reload(opened: OpenedDevice, tile: Tile) -> Callable[[], None]:

@@ -14,12 +14,13 @@ from ooc_chol.errors import BudgetError
 from ooc_chol.kernels.host import HostFlags, HostKernels
 from ooc_chol.machine import open_device
 from ooc_chol.planning.cost import Rates
-from ooc_chol.rates import links, opened, residues, together
+from ooc_chol.rates import kernels, links, opened, residues, together
 from ooc_chol.rates.timing import IdleTimer, LoadedTimer
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
 KERNELS = {"potrf", "invert", "trsm", "syrk", "gemm", "generate", "launch"}
+FLOAT32 = {"trsm_float32", "gemm_float32"}
 LINKS = {"array", "file", "memory-read", "memory-write", "file-read", "file-write"}
 
 
@@ -178,6 +179,18 @@ def test_tiles_are_those_of_a_factor():
         device.close()
 
 
+def test_float32_is_measured_on_the_host_only(monkeypatch):
+    device = open_device("host:0", 1)
+    try:
+        place = opened.set_up(device, 48, 0.001)
+        found = kernels.measure_kernels(place, 0.0)
+        assert set(found) == KERNELS | FLOAT32 and all(value > 0 for value in found.values())
+        monkeypatch.setattr(kernels, "HOST", None)
+        assert set(kernels.measure_kernels(place, 0.0)) == KERNELS
+    finally:
+        device.close()
+
+
 # several devices, links
 
 
@@ -187,7 +200,8 @@ def measurement(names, moduli=None):
 
 @pytest.fixture
 def as_gpus(monkeypatch):
-    """Host devices are measured as GPUs are: under load, links both ways at once."""
+    """Host devices are measured as GPUs are: under load, in float64 only, links both ways at once."""
+    monkeypatch.setattr(kernels, "HOST", None)
     monkeypatch.setattr(opened, "HOST", None)
     monkeypatch.setattr(links, "HOST", None)
 
@@ -275,4 +289,4 @@ def test_another_device_lends_its_memory_for_copies(as_gpus, monkeypatch):
 
 
 def test_every_figure_has_a_place_in_the_rates():
-    assert set(Rates.__dataclass_fields__) >= KERNELS
+    assert set(Rates.__dataclass_fields__) >= KERNELS | FLOAT32

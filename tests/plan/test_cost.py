@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
+import numpy as np
 import pytest
 
+from ooc_chol.formats import FP32, FP64
 from ooc_chol.planning.cost import ResidueRates
+from ooc_chol.planning.norms import MatrixNorms
+from ooc_chol.planning.precision import PrecisionMap
 from ooc_chol.planning.program import Step, StepKind, StreamKind
 from ooc_chol.planning.residue_steps import (
     LOWER_SHARE,
@@ -89,6 +93,35 @@ def test_more_moduli_take_their_share_more_and_copies_of_bytes_do_not():
     other = RESIDUE.at(20)
     assert other == ResidueRates(20, product=32.0, accumulate=4.0, convert=8.0, reconstruct=2.0, pull=32.0)
     assert other.at(10) == RESIDUE
+
+
+def precision_of(products):
+    """A map of GRID's tiles whose products are in these formats, packed."""
+    norms = MatrixNorms(GRID, np.ones(GRID.n_tiles), np.ones(4), np.ones(4), np.ones(4))
+    return PrecisionMap(GRID, 1e-6, "unit-roundoff", norms, tuple(products), tuple(products), 8)
+
+
+def task_step(kind, i, j, k):
+    return Step(StepKind.COMPUTE, StreamKind.COMPUTE, (i, j), k + 1, 0, 0, (), Task(kind, i, j, k), (), ())
+
+
+def test_tiles_that_are_updated_in_float32_have_rates_of_their_own():
+    in_float32 = replace(UNIT_RATES, trsm_float32=256.0, gemm_float32=512.0)
+    products = [FP32 if index == (2, 1) else FP64 for index in GRID.tiles()]
+    mixed = in_float32.of_formats(precision_of(products))
+    gemm, trsm = task_step(TaskKind.GEMM, 2, 1, 0), task_step(TaskKind.TRSM, 2, 1, 1)
+    for rates, seconds in ((UNIT_RATES, 1.0), (in_float32, 1.0), (UNIT_RATES.of_formats(mixed.precision), 1.0), (mixed, 0.25)):
+        assert rates.seconds(gemm, GRID) == rates.seconds(trsm, GRID) == pytest.approx(seconds)
+    others = task_step(TaskKind.SYRK, 2, 2, 1), task_step(TaskKind.TRSM, 2, 0, 0), task_step(TaskKind.POTRF, 1, 1, 1)
+    assert [mixed.seconds(step, GRID) for step in others] == [UNIT_RATES.seconds(step, GRID) for step in others]
+    assert mixed.of_formats(None) == in_float32
+
+
+@pytest.mark.parametrize("name", ["trsm_float32", "gemm_float32"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
+def test_a_rate_of_float32_is_more_than_zero(name, value):
+    with pytest.raises(ValueError, match=f"rate {name} is"):
+        replace(UNIT_RATES, **{name: value})
 
 
 @pytest.mark.parametrize("name", ["product", "accumulate", "convert", "reconstruct", "pull"])

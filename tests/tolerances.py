@@ -163,3 +163,13 @@ def refined_bound(n: int, lapack_error: ArrayLike = 0.0) -> NDArray[np.floating]
     """
     u = unit_roundoff(np.float64)
     return np.minimum(REFINED_RATIO * np.maximum(lapack_error, u), REFINED_C * np.sqrt(n) * u)
+
+
+#: How much larger than the measured error the certified bound of a covariance matrix may be.
+CERTIFIED_RATIO = 100.0
+
+#: A bound of so many ``n u`` leaves room for the error of a residual that is computed in float64 (eq. 3.13, and far less).
+FLOAT64_RESIDUAL_N = 100.0
+
+#: Largest error of a log-likelihood of order 2048 at a threshold of 1e-8 and weak correlation.
+LIKELIHOOD_ERROR = 1e-3

@@ -211,8 +211,8 @@ def _cholesky_mixed(
         spent += execution.seconds
         return execution
 
-    def measure(grid: TileGrid) -> MatrixNorms:
-        return _measure(source, grid, names, threads)
+    def measure(grid: TileGrid, samples: bool) -> MatrixNorms:
+        return _measure(source, grid, names, threads, samples)
 
     result = factor_mixed(MixedRequest(Problem.of(source), options, rates_at, measure, make_store, run))
     result.store.complete()
@@ -222,10 +222,10 @@ def _cholesky_mixed(
     return CholeskyFactor(result.plan.grid, result.store, key, report, _trace_of(report) if trace else None, a)
 
 
-def _measure(source: AbstractSource, grid: TileGrid, names: Sequence[str], threads: int) -> MatrixNorms:
+def _measure(source: AbstractSource, grid: TileGrid, names: Sequence[str], threads: int, samples: bool) -> MatrixNorms:
     """Norms of A's tiles, on the devices; on the host one does it all, with a stream for each of two cores."""
     chosen = names[:1] if kind_of(names[0]) is HOST else names[: grid.n_tiles]
-    return measure_matrix(grid, [open_device(name, threads) for name in chosen], SourceTier(source, grid))
+    return measure_matrix(grid, [open_device(name, threads) for name in chosen], SourceTier(source, grid), samples=samples)
 
 
 def plan(
@@ -298,7 +298,10 @@ def plan(
         if precision_threshold is not None:
             there = resolve_devices(options.devices)
             return plan_mixed(
-                Problem.of(source), options, rates_at, lambda grid: _measure(source, grid, there, host_threads(len(there)))
+                Problem.of(source),
+                options,
+                rates_at,
+                lambda grid, samples: _measure(source, grid, there, host_threads(len(there)), samples),
             )
         return make_plan(Problem.of(source), options, rates_at)
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +20,21 @@ from ooc_chol.planning.precision import MatrixNorms, PrecisionMap, choose_format
 from ooc_chol.runtime.executor import Execution, Salvage
 from ooc_chol.tiling import TileGrid
 
+#: ``measure(grid, samples)``: the norms of A, and with ``samples`` what L's are expected to be.
+Measure: TypeAlias = Callable[[TileGrid, bool], MatrixNorms]
+
 
 class MixedRequest(NamedTuple):
     """What a mixed-precision factorization is made of.
 
-    ``measure`` gives the norms of A in a grid's tiles; ``make_store`` an empty store for a plan's L; ``run`` executes a plan into
-    a store and fills its last argument when it fails.
+    ``measure`` gives the norms of A in a grid's tiles and, if told so, those that L's are expected to have; ``make_store`` an
+    empty store for a plan's L; ``run`` executes a plan into a store and fills its last argument when it fails.
     """
 
     problem: Problem
     options: FactorOptions
     rates_at: RatesAt
-    measure: Callable[[TileGrid], MatrixNorms]
+    measure: Measure
     make_store: Callable[[Plan], AbstractStore]
     run: Callable[[Plan, AbstractStore, Salvage], Execution]
 
@@ -58,7 +61,7 @@ class MixedResult:
     escalations: list[Escalation] = field(default_factory=list)
 
 
-def plan_mixed(problem: Problem, options: FactorOptions, rates_at: RatesAt, measure: Callable[[TileGrid], MatrixNorms]) -> Plan:
+def plan_mixed(problem: Problem, options: FactorOptions, rates_at: RatesAt, measure: Measure) -> Plan:
     """The plan of a factorization in mixed precision.
 
     Parameters
@@ -80,8 +83,13 @@ def plan_mixed(problem: Problem, options: FactorOptions, rates_at: RatesAt, meas
     threshold = options.precision_threshold
     assert threshold is not None
     grid, options = mixed_engine(problem, options)
-    precision = choose_formats(measure(grid), threshold, rule=options.precision_rule)
+    precision = choose_formats(measure(grid, _samples(options)), threshold, rule=options.precision_rule)
     return _plan_of(problem, options, rates_at, precision)
+
+
+def _samples(options: FactorOptions) -> bool:
+    """Whether products in FP16 may come into question."""
+    return options.fp64 == "residue" and options.half_products is not False
 
 
 def _plan_of(problem: Problem, options: FactorOptions, rates_at: RatesAt, precision: PrecisionMap) -> Plan:
@@ -119,7 +127,7 @@ def factor_mixed(request: MixedRequest) -> MixedResult:
     threshold = options.precision_threshold
     assert threshold is not None
     grid, options = mixed_engine(problem, options)
-    norms = request.measure(grid)
+    norms = request.measure(grid, _samples(options))
     precision = choose_formats(norms, threshold, rule=options.precision_rule)
     plan = _plan_of(problem, options, rates_at, precision)
     state = EscalationState(grid)

@@ -12,7 +12,7 @@ from ooc_chol.formats import FP16
 from ooc_chol.tiling import TileGrid
 
 #: Rows that a sample takes of each tile, and most rows of a sample.
-SAMPLE_ROWS, MOST_SAMPLE_ROWS = 32, 6144
+SAMPLE_ROWS, MOST_SAMPLE_ROWS = 32, 4096
 #: Magnitudes are measured before a tile is rounded, in the narrowest format up by a sixteenth.
 LARGEST_ROUNDED = 1 + 2.0**-4
 #: By how much expected norms may be too small.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from ooc_chol.interfaces import ArraySpec, Tile
 from ooc_chol.machine import CUDA, kind_of, memory_info
+from ooc_chol.planning.products import HALF_TILES
 from ooc_chol.rates.opened import OpenedDevice
 from ooc_chol.rates.timing import AbstractTimer
 
@@ -53,10 +54,15 @@ class ResidueShapes:
         return shapes
 
     @property
-    def arrays(self) -> tuple[ArraySpec, ArraySpec]:
-        """Strips of residues, the left one above the right ones, and an accumulator."""
-        strips = ArraySpec(np.dtype(np.int8), (self.moduli, self.rows, self.depth * self.nb))
-        return strips, ArraySpec(np.dtype(np.int32), (self.moduli, self.nb, self.columns * self.nb))
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """Strips of residues, the left one above the right ones, and an accumulator; the same for products in FP16."""
+        strips, sums = (self.rows, self.depth * self.nb), (self.nb, self.columns * self.nb)
+        return (
+            ArraySpec(np.dtype(np.int8), (self.moduli, *strips)),
+            ArraySpec(np.dtype(np.int32), (self.moduli, *sums)),
+            ArraySpec(np.dtype(np.float16), (1, *strips)),
+            ArraySpec(np.dtype(np.float32), (1, *sums)),
+        )
 
     @property
     def rows(self) -> int:
@@ -77,29 +83,43 @@ def measure_residues(opened: OpenedDevice, shapes: ResidueShapes) -> dict[str, f
     Returns
     -------
     dict of str to float
-        ``moduli``, ``product``, ``accumulate``, ``convert`` and ``reconstruct``.
+        ``moduli``, ``product``, ``accumulate``, ``convert``, ``reconstruct``, ``half`` and ``half_accumulate``.
 
     Notes
     -----
     The load between the calls are long products, as in a factorization.
     """
     kernels, stream, timer, tiles = opened.device.open_residues(shapes.rows), opened.stream, opened.timer, opened.tiles
-    (strips, sums), nb = opened.arrays[:2], shapes.nb
+    (strips, sums, halves, half_sums), nb = opened.arrays, shapes.nb
     for row in range(shapes.columns + 1):
         kernels.set_diagonal(stream, row * nb, tiles.a_kk)
         for column in range(shapes.depth):
             rows, tile = range(row * nb, (row + 1) * nb), (tiles.l_ik, tiles.l_jk)[(row + column) % 2]
-            kernels.convert(stream, tile, rows, _part(strips, rows, range(column * nb, (column + 1) * nb)), is_first=False)
+            columns = range(column * nb, (column + 1) * nb)
+            half = _part(halves, rows, columns)
+            kernels.convert(stream, tile, rows, _part(strips, rows, columns), is_first=False, half=half)
 
     def multiply(inner: int) -> None:
         left, right = strips[:, :nb, :inner], strips[:, nb:, :inner]
         kernels.product(stream, sums, left, right, accumulates=True, lower=False)
 
+    def multiply_halves(inner: int) -> None:
+        left, right = halves[:, :nb, :inner], halves[:, nb:, :inner]
+        kernels.half_product(stream, half_sums, left, right, accumulates=True)
+
     first, target = range(nb), _part(strips, range(nb), range(nb))
+    of_halves = _product_rates(timer, multiply_halves, replace(shapes, depth=min(shapes.depth, HALF_TILES)))
     rates = _product_rates(timer, multiply, shapes)
     convert = timer.seconds_each(lambda: kernels.convert(stream, tiles.l_ik, first, target, is_first=False))
     reconstruct = timer.seconds_each(lambda: kernels.reconstruct(stream, sums[:, :, :nb], tiles.work, first, range(nb, 2 * nb)))
-    return {"moduli": shapes.moduli, **rates, "convert": nb * nb / convert, "reconstruct": nb * nb / reconstruct}
+    return {
+        "moduli": shapes.moduli,
+        **rates,
+        "convert": nb * nb / convert,
+        "reconstruct": nb * nb / reconstruct,
+        "half": of_halves["product"],
+        "half_accumulate": of_halves["accumulate"],
+    }
 
 
 def measure_pull(opened: OpenedDevice, shapes: ResidueShapes, source: Tile) -> float:

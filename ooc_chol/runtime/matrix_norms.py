@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from math import frexp, inf, sqrt
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import NORM_COLUMNS, AbstractDevice, AbstractTier, FinalTile
 from ooc_chol.memory.sources_base import SourceTier
-from ooc_chol.planning.precision import MatrixNorms
+from ooc_chol.planning.norms import FactorNorms, MatrixNorms, sample_step
 from ooc_chol.tiling import TileGrid
 
 #: Streams of a device that make or read tiles and measure them, each with one slot.
@@ -62,7 +63,9 @@ def _norm_of_lower(tile: NDArray[np.float64]) -> float:
         return sqrt(2.0 * below + float(np.square(diagonal * scale).sum())) / scale
 
 
-def measure_matrix(grid: TileGrid, devices: Sequence[AbstractDevice], source: SourceTier) -> MatrixNorms:
+def measure_matrix(
+    grid: TileGrid, devices: Sequence[AbstractDevice], source: SourceTier, *, samples: bool = False
+) -> MatrixNorms:
     """Norms of all tiles of A's lower triangle.
 
     Parameters
@@ -73,6 +76,8 @@ def measure_matrix(grid: TileGrid, devices: Sequence[AbstractDevice], source: So
         Freshly opened; closed here. They share the tiles.
     source : SourceTier
         Tiles of A, read or generated.
+    samples : bool
+        Whether the norms of L's tiles are estimated, too, by the factor of a sample of A.
 
     Returns
     -------
@@ -90,13 +95,14 @@ def measure_matrix(grid: TileGrid, devices: Sequence[AbstractDevice], source: So
     -----
     Each tile is made or read once. On GPUs it does not leave the device, unless it is a diagonal one.
     """
-    diagonal = _Diagonal(grid)
+    diagonal, sample = _Diagonal(grid), _Sample.of(grid) if samples else None
     rows = np.zeros((grid.n_tiles, len(NORM_COLUMNS)))
     errors: list[BaseException] = []
 
     def run(number: int) -> None:
         try:
-            rows[number :: len(devices)] = _measure(grid, devices[number], source, diagonal, number, len(devices))
+            share = slice(number, None, len(devices))
+            rows[share] = _measure(grid, devices[number], source, (diagonal, sample), share)
         except BaseException as error:  # raised below, on the calling thread
             errors.append(error)
 
@@ -113,21 +119,43 @@ def measure_matrix(grid: TileGrid, devices: Sequence[AbstractDevice], source: So
         raise errors[0]
     tiles = rows[:, 0]
     tiles[[grid.packed(k, k) for k in range(grid.nt)]] = diagonal.norms
+    expected = None if sample is None else FactorNorms.expected(grid, sample.entries, sample.step)
     seconds = time.perf_counter() - began
-    return MatrixNorms(grid, tiles, diagonal.traces, diagonal.least, diagonal.largest, seconds)
+    return MatrixNorms(grid, tiles, diagonal.traces, diagonal.least, diagonal.largest, seconds, expected)
+
+
+class _Sample(NamedTuple):
+    """Every ``step``-th row and column of each tile of A: ``entries``, and where each tile row starts in it."""
+
+    step: int
+    starts: NDArray[np.int64]
+    entries: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, grid: TileGrid) -> _Sample:
+        """Room for a sample."""
+        step = sample_step(grid)
+        starts = np.cumsum([0, *(-(-grid.size(i) // step) for i in range(grid.nt))])
+        return cls(step, starts, np.zeros((int(starts[-1]), int(starts[-1]))))
+
+    def part(self, index: tuple[int, int]) -> NDArray[np.float64]:
+        """Where the entries of a tile go."""
+        (i, j), starts = index, self.starts
+        return self.entries[starts[i] : starts[i + 1], starts[j] : starts[j + 1]]
 
 
 def _measure(
-    grid: TileGrid, device: AbstractDevice, source: SourceTier, diagonal: _Diagonal, first: int, step: int
+    grid: TileGrid, device: AbstractDevice, source: SourceTier, targets: tuple[_Diagonal, _Sample | None], share: slice
 ) -> NDArray[np.float64]:
-    """The rows of norms of every ``step``-th packed tile from ``first`` on."""
+    """The rows of norms of one device's ``share`` of the packed tiles."""
+    diagonal, sample = targets
     slot_bytes = -(-FP64.itemsize * grid.size(0) ** 2 // 4096) * 4096
     arena = device.allocate(STREAMS, slot_bytes, grid.size(0))
     device.activate()
     device.prepare(source.source.prepare)
     norms = device.create_norms(grid.n_tiles)
     streams = [device.create_stream(f"norms-{number}") for number in range(STREAMS)]
-    tiles = list(enumerate(grid.tiles()))[first::step]
+    tiles = list(enumerate(grid.tiles()))[share]
     with np.errstate(all="ignore"):
         for at, (packed, index) in enumerate(tiles):
             stream = streams[at % STREAMS]
@@ -136,6 +164,8 @@ def _measure(
                 device.generate(stream, source.generate, grid.span(index.i), grid.span(index.j), tile)
             else:
                 device.copy_in(stream, source, index, tile)
+            if sample is not None:
+                device.copy_sample(stream, tile, sample.step, sample.part(index))
             if index.i == index.j:  # what is above its diagonal may be anything: the host measures the rest
                 device.copy_out(stream, tile, diagonal, index)
             else:
@@ -146,4 +176,4 @@ def _measure(
     streams[0].synchronize()
     if (failure := device.failure()) is not None:
         raise failure
-    return norms.values()[first::step].copy()
+    return norms.values()[share].copy()

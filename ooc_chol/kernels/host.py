@@ -105,7 +105,7 @@ class HostNorms(AbstractTileNorms):
 
     Attributes
     ----------
-    rows : (n_tiles, 4) array
+    rows : (n_tiles, 5) array
         The numbers of :data:`~ooc_chol.interfaces.NORM_COLUMNS`.
     """
 
@@ -248,8 +248,7 @@ def _finish(team: ThreadTeam, l_ij: Floats, fmt: PrecisionFormat, norms: HostNor
     rounding = Rounding(fmt, largest)
     lost, left = np.sum(team.map(rounding.apply, parts), axis=0)  # in the order of the strips
     row = norms.rows[index.packed]
-    row[0], row[1] = rounding.norm(left), rounding.norm(lost)
-    row[4:] = largest
+    row[0], row[1], row[4] = rounding.norm(left), rounding.norm(lost), largest
     if index.is_diagonal:
         row[2], row[3] = _largest_sums(l_ij)
 

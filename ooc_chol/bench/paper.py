@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ooc_chol.bench.paper_kl import KlReference
-from ooc_chol.bench.paper_runs import ResultFile, Run, Sweep, failed, measure
+from ooc_chol.bench.paper_runs import ResultFile, Run, Sweep, failed, in_turn, measure
 from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.errors import OocCholError
 
@@ -27,8 +27,6 @@ PRINTED: dict[str, Any] = {
 POLICIES = ("sync", "async", "v1", "v2", "v3", "planned")
 #: Largest order at which A is held as an array, to measure the true KL divergence.
 DENSE_ORDER = 16384
-#: Sampled blocks of a residual.
-_RESIDUAL_BLOCKS = 40
 
 
 def run_ablation(sweep: Sweep, policies: Sequence[str] = POLICIES) -> dict[str, Any]:
@@ -58,9 +56,7 @@ def run_ablation(sweep: Sweep, policies: Sequence[str] = POLICIES) -> dict[str, 
     file = ResultFile(sweep, "6 and 8", {"paper": PRINTED})
     for n in sweep.orders:
         problem = CovarianceProblem(n, sweep.ranges[0], sweep.nugget, sweep.smoothness[0])
-        for policy in policies:
-            run = Run(problem, policy=policy, fp64=sweep.fp64)
-            file.add(_one(run, sweep, residual=policy == policies[-1]))
+        file.add(*in_turn([Run(problem, policy=policy, fp64=sweep.fp64) for policy in policies], sweep))
     file.set("volume_order_holds", volumes_in_order(file.content["runs"]))
     return file.content
 
@@ -138,28 +134,17 @@ def run_mxp(sweep: Sweep, traces: Path | None = None) -> dict[str, Any]:
     """
     file = ResultFile(sweep, "11, 12 and 13", {"paper": PRINTED})
     for problem in sweep.problems():
-        logdet = None
+        runs = [Run(problem, threshold=threshold) for threshold in sweep.thresholds]
         if sweep.fp64 != "none":
-            record = _one(Run(problem, fp64=sweep.fp64), sweep, traces=traces, residual=True)
-            logdet = record.get("logdet")
-            file.add(record)
-        for threshold in sweep.thresholds:
-            record = _one(Run(problem, threshold=threshold), sweep, traces=traces)
-            if logdet is not None and "error" not in record:
-                record["logdet_error"] = record["logdet"] - logdet
-            file.add(record)
+            runs.insert(0, Run(problem, fp64=sweep.fp64))
+        file.add(*_with_logdet_errors(in_turn(runs, sweep, traces=traces)))
     return file.content
 
 
-def _one(run: Run, sweep: Sweep, *, traces: Path | None = None, residual: bool = False) -> dict[str, Any]:
-    """The record of one configuration, or of why there is none."""
-    trace = None if traces is None else traces / f"{sweep.case}-{run.name}.pftrace"
-    try:
-        record, factor = measure(run, sweep, trace=trace)
-    except OocCholError as error:
-        return failed(run, error)
-    with factor:
-        if residual:
-            sample = factor.residual(run.problem.block, blocks=_RESIDUAL_BLOCKS)
-            record["residual"] = {"max_scaled_over_sqrt_n": sample.max_scaled_over_sqrt_n, "floor": sample.floor}
-    return record
+def _with_logdet_errors(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records with the error of the log-determinant, where the first is of FP64."""
+    reference = records[0]
+    if reference["precision_threshold"] is not None or "error" in reference:
+        return records
+    mixed = [run if "error" in run else run | {"logdet_error": run["logdet"] - reference["logdet"]} for run in records[1:]]
+    return [reference, *mixed]

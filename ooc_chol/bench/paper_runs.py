@@ -6,7 +6,7 @@ import datetime
 import itertools
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -18,6 +18,7 @@ from ooc_chol.bench.meters import meter_for
 from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.driver import cholesky
+from ooc_chol.errors import OocCholError
 from ooc_chol.factor import CholeskyFactor
 from ooc_chol.memory.sources import from_function
 
@@ -25,6 +26,8 @@ from ooc_chol.memory.sources import from_function
 CORRELATIONS = {0.02627: "weak", 0.078809: "medium", 0.210158: "strong"}
 #: Tile rows of the run that loads libraries and compiles kernels, and counts for nothing.
 _WARM_ROWS = 8
+#: Sampled blocks of a residual.
+_RESIDUAL_BLOCKS = 40
 
 
 @dataclass(frozen=True)
@@ -163,44 +166,109 @@ def failed(run: Run, error: Exception) -> dict[str, Any]:
     return run.about | {"error": text}
 
 
-def measure(run: Run, sweep: Sweep, a: Any = None, *, trace: Path | None = None) -> tuple[dict[str, Any], CholeskyFactor]:
-    """Factor as often as the sweep wants.
+def once(run: Run, sweep: Sweep, a: Any = None, *, trace: bool = False) -> tuple[dict[str, Any], CholeskyFactor]:
+    """Factor once.
 
     Parameters
     ----------
     run : Run
         What.
     sweep : Sweep
-        On what, and how often.
+        On what.
     a : array or None
         The matrix; None makes it on the device.
-    trace : Path or None
-        Where the trace of the last repeat goes.
+    trace : bool
+        Whether the factor has a trace.
 
     Returns
     -------
     dict
-        The record of the configuration, as result files hold it.
+        Figures of the report and of the meter.
+    CholeskyFactor
+        The factor; the caller closes it.
+    """
+    _warm(run, sweep)
+    with meter_for(sweep.devices) as meter:
+        began = time.perf_counter()
+        factor = _factor(run, sweep, a, trace=trace, progress=meter.sample)
+        wall = time.perf_counter() - began
+    print(f"{run.name}: {factor.report.seconds:.4g} s, {factor.report.tflops:.4g} TFLOP/s", flush=True)
+    return {"wall_seconds": wall} | meter.figures() | factor.report.to_dict(), factor
+
+
+def measure(run: Run, sweep: Sweep, a: Any = None) -> tuple[dict[str, Any], CholeskyFactor]:
+    """Factor as often as the sweep wants.
+
+    Parameters
+    ----------
+    run, sweep, a
+        As for :func:`once`.
+
+    Returns
+    -------
+    dict
+        The record of the configuration.
     CholeskyFactor
         The last factor; the caller closes it.
     """
-    _warm(run, sweep)
-    runs: list[dict[str, Any]] = []
-    for repeat in range(sweep.repeats):
-        is_last = repeat == sweep.repeats - 1
-        with meter_for(sweep.devices) as meter:
-            began = time.perf_counter()
-            factor = _factor(run, sweep, a, trace=is_last and trace is not None, progress=meter.sample)
-            wall = time.perf_counter() - began
-        runs.append({"wall_seconds": wall} | meter.figures() | factor.report.to_dict())
-        print(f"{run.name}: {factor.report.seconds:.4g} s, {factor.report.tflops:.4g} TFLOP/s", flush=True)
-        if not is_last:
-            factor.close()
-    if trace is not None:
+    found, factor = once(run, sweep, a)
+    figures = [found]
+    for _ in range(sweep.repeats - 1):
+        factor.close()
+        found, factor = once(run, sweep, a)
+        figures.append(found)
+    return record_of(run, figures, factor.logdet(), "host-array" if a is not None else "device-function"), factor
+
+
+def in_turn(runs: Sequence[Run], sweep: Sweep, *, traces: Path | None = None) -> list[dict[str, Any]]:
+    """Factor in turn, all configurations once before any a second time: a machine whose speed drifts treats them alike.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        The configurations; A is made on the device.
+    sweep : Sweep
+        On what, and how often.
+    traces : Path or None
+        Folder for the trace of each last repeat.
+
+    Returns
+    -------
+    list of dict
+        The record of each; with a sampled residual for FP64, and with the error where there is no result.
+    """
+    figures: dict[Run, list[dict[str, Any]]] = {run: [] for run in runs}
+    records: dict[Run, dict[str, Any]] = {}
+    for repeat in range(1, sweep.repeats + 1):
+        for run in [run for run in runs if run not in records]:
+            is_last = repeat == sweep.repeats
+            try:
+                found, factor = once(run, sweep, trace=is_last and traces is not None)
+            except OocCholError as error:
+                records[run] = failed(run, error)
+                continue
+            figures[run].append(found)
+            with factor:
+                if is_last:
+                    records[run] = record_of(run, figures[run], factor.logdet(), "device-function") | _residual(run, factor)
+                    _save(factor, run, sweep, traces)
+    return [records[run] for run in runs]
+
+
+def _residual(run: Run, factor: CholeskyFactor) -> dict[str, Any]:
+    """The sampled residual of an FP64 factor; mixed precision has its bound, and units of FP64 would say nothing."""
+    if run.threshold is not None:
+        return {}
+    sample = factor.residual(run.problem.block, blocks=_RESIDUAL_BLOCKS)
+    return {"residual": {"max_scaled_over_sqrt_n": sample.max_scaled_over_sqrt_n, "floor": sample.floor}}
+
+
+def _save(factor: CholeskyFactor, run: Run, sweep: Sweep, traces: Path | None) -> None:
+    """Write the trace, where one is wanted."""
+    if traces is not None:
         assert factor.trace is not None
-        trace.parent.mkdir(parents=True, exist_ok=True)
-        factor.trace.save(trace)
-    return _record(run, runs, factor.logdet(), "host-array" if a is not None else "device-function"), factor
+        traces.mkdir(parents=True, exist_ok=True)
+        factor.trace.save(traces / f"{sweep.case}-{run.name}.pftrace")
 
 
 def _warm(run: Run, sweep: Sweep) -> None:
@@ -244,8 +312,20 @@ _EACH = (
 )  # fmt: skip
 
 
-def _record(run: Run, runs: list[dict[str, Any]], logdet: float, source: str) -> dict[str, Any]:
-    """One configuration as a result file holds it."""
+def record_of(run: Run, runs: Sequence[dict[str, Any]], logdet: float, source: str) -> dict[str, Any]:
+    """One configuration as a result file holds it.
+
+    Parameters
+    ----------
+    run : Run
+        The configuration.
+    runs : sequence of dict
+        Figures of each repeat.
+    logdet : float
+        Of the last factor.
+    source : str
+        Where A came from.
+    """
     last, n = runs[-1], run.problem.n
     return {
         **run.about,
@@ -263,7 +343,7 @@ def _record(run: Run, runs: list[dict[str, Any]], logdet: float, source: str) ->
 
 @final
 class ResultFile:
-    """The file of a command, written again after each configuration: one that ends the process loses nothing before it.
+    """The file of a command, written again after each matrix or configuration: one that ends the process loses nothing before it.
 
     Parameters
     ----------
@@ -290,9 +370,9 @@ class ResultFile:
             "runs": [],
         }
 
-    def add(self, record: dict[str, Any]) -> None:
-        """Append a configuration and write the file."""
-        self.content["runs"].append(record)
+    def add(self, *records: dict[str, Any]) -> None:
+        """Append configurations and write the file."""
+        self.content["runs"].extend(records)
         write_json(self.content, self._path)
 
     def set(self, name: str, value: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 
 from ooc_chol.residues import ResidueBasis
@@ -156,19 +157,19 @@ class FactorOptions:
             if isinstance(self.moduli, bool) or not isinstance(self.moduli, int):
                 raise TypeError(f"moduli is a {type(self.moduli).__name__}; give an int, or None")
             ResidueBasis(self.moduli)  # refuses a number that cannot be had
+        if self.precision_rule not in ("unit-roundoff", "paper"):
+            raise ValueError(f"precision_rule is {self.precision_rule!r}; there are 'unit-roundoff' and 'paper'")
         if self.precision_threshold is not None:
             self._check_precision(self.precision_threshold)
         if self.fp64 == "residue" and self.policy != "planned":
             raise ValueError(f"policy {self.policy!r} orders tiles of native FP64; products through residues have 'planned' only")
 
-    def _check_precision(self, threshold: float) -> None:
+    def _check_precision(self, threshold: object) -> None:
         """Refuse a threshold that makes no sense, and policies that store tiles before they are final."""
-        if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+        if isinstance(threshold, bool) or not isinstance(threshold, Real):
             raise TypeError(f"precision_threshold is a {type(threshold).__name__}; give a number such as 1e-6, or None for FP64")
         if not 0.0 < threshold < 1.0:
             raise ValueError(f"precision_threshold is {threshold!r}, but it must be more than 0 and less than 1, such as 1e-6")
-        if self.precision_rule not in ("unit-roundoff", "paper"):
-            raise ValueError(f"precision_rule is {self.precision_rule!r}; there are 'unit-roundoff' and 'paper'")
         if self.policy in ("sync", "async"):
             raise ValueError(
                 f"policy {self.policy!r} stores half-updated tiles, which formats would round; take 'v1' to 'v3' or 'planned'"

@@ -215,10 +215,11 @@ def _cholesky_mixed(
         return _measure(source, grid, names, threads, samples)
 
     result = factor_mixed(MixedRequest(Problem.of(source), options, rates_at, measure, make_store, run))
+    key = arithmetic_key(result.plan).to_dict()
+    result.store.describe(key)  # formats may be wider than those it was made for
     result.store.complete()
     setup = time.perf_counter() - began - spent
     report = FactorReport(result.plan, result.execution, setup, tuple(result.escalations))
-    key = arithmetic_key(result.plan).to_dict()
     return CholeskyFactor(result.plan.grid, result.store, key, report, _trace_of(report) if trace else None, a)
 
 

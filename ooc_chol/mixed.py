@@ -199,7 +199,9 @@ def _escalate(
     panel = next(panel for panel in plan.panels if panel.k0 <= column < panel.k0 + panel.width)
     # What was computed from the failed column on is void, complete or not.
     start = next((j for j in range(column) if any((i, j) not in salvage.finished for i in range(j, grid.nt))), column)
-    remedy, work = state.next(column, start, panel)
+    # The work is charged as if all before the panel were complete, whatever a run's threads had come to: then a call's remedies,
+    # and with them its factor, do not depend on that.
+    remedy, work = state.next(column, panel.k0, panel)
     threshold: float | None = plan.precision.threshold
     tiles: list[tuple[int, int]] = []
     if remedy is Remedy.ROW:

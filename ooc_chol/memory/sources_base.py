@@ -169,9 +169,7 @@ class SourceTier(AbstractTier):
         self.source.close()
 
 
-def _in_float64(
-    fill: Callable[[range, range, NDArray[np.float64]], None], rows: range, cols: range, out: NDArray[Any]
-) -> None:
+def _in_float64(fill: Callable[[range, range, NDArray[np.float64]], None], rows: range, cols: range, out: NDArray[Any]) -> None:
     """``fill(rows, cols, out)``; for a float32 ``out`` through strips of float64."""
     if out.dtype == np.float64:
         fill(rows, cols, out)

@@ -221,6 +221,10 @@ class FileStore(AbstractStore):
             raise TierError(f"{self.path}: tile {tuple(index)} cannot be written, the factor in this file is complete")
         write_fully(self._open_descriptor(), buffer, self.layout.offset(*index), self.partial_path)
 
+    def describe(self, arithmetic_key: Mapping[str, Any]) -> None:
+        """Let the header say this key once the file is complete."""
+        self.header = replace(self.header, arithmetic_key=dict(arithmetic_key))
+
     def complete(self) -> None:
         """Flush the tiles, then mark the header complete, then give the file its name; a second call does nothing.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,9 @@ class AbstractStore(AbstractTier):
         TierError
             The bytes cannot be read.
         """
+
+    def describe(self, arithmetic_key: Mapping[str, Any]) -> None:
+        """Replace the arithmetic key that was given when the store was made, before :meth:`complete`; memory keeps none."""
 
     @abstractmethod
     def complete(self) -> None:

@@ -91,7 +91,7 @@ class EscalationState:
         column : int
             Tile column of the pivot.
         start : int
-            Tile columns before this one are complete in the store.
+            Tile columns before this one are taken to be complete in the store.
         panel : Panel
             Panel of the pivot.
         """

@@ -22,8 +22,8 @@ from ooc_chol.tiling import TileGrid
 
 #: Rules by which formats are chosen; the paper's takes machine epsilon where Higham and Mary take the unit roundoff.
 RULES = ("unit-roundoff", "paper")
-#: Scales ``sqrt(A_ii A_jj)`` of a tile's products that float32 holds with room to spare.
-_FLOAT32_SCALES = 1e-30, 1e30
+#: Diagonal entries of A beside which float32 holds what is computed of a tile, and what is far smaller, with room to spare.
+_FLOAT32_SCALES = 1e-24, 1e30
 #: Least share of the threshold that products through residues may take by rounding rows of L to integers.
 LEAST_RESIDUE_SHARE = 0.25
 #: Standard deviations of that rounding, and of storing, that must fit into the threshold.
@@ -110,8 +110,9 @@ class PrecisionMap:
         ``sqrt(2 sum_ij (u_ij ||A_ij||_F)**2) / (sqrt(3) ||A||_F)``: rounding errors spread evenly up to u.
         """
         roundoffs = np.array([fmt.unit_roundoff if fmt is not FP64 else 0.0 for fmt in self.formats])
-        errors = lower_matrix(self.grid, roundoffs) * lower_matrix(self.grid, self.norms.tiles) / (self.norms.total or 1.0)
-        return sqrt(2.0 * float(np.square(errors).sum()) / 3.0)
+        with np.errstate(over="ignore", invalid="ignore"):  # an entry of A may be no number: the factorization will name it
+            errors = lower_matrix(self.grid, roundoffs * self.norms.tiles) / (self.norms.total or 1.0)
+            return sqrt(2.0 * float(np.square(errors).sum()) / 3.0)
 
     def widened(self, tiles: Iterable[tuple[int, int]]) -> PrecisionMap:
         """The map with these tiles stored and computed in FP64."""
@@ -206,7 +207,7 @@ def choose_formats(norms: MatrixNorms, threshold: float, *, rule: str = RULES[0]
     formats, products = [], []
     for i, j in grid.tiles():
         fmt = FP64
-        if i != j and _suits_float32(norms, i, j):
+        if i != j and np.isfinite(total) and _suits_float32(norms, i, j):
             fmt = _narrowest(grid.nt * norms.tiles[grid.packed(i, j)], threshold * total, rule)
         formats.append(fmt)
         products.append(FP32 if fmt is not FP64 and _may_sum_in_float32(norms, i, j, threshold * total) else FP64)

@@ -174,6 +174,10 @@ class DeviceWorker:
         self.device.abort()
         self._tell(Stop())
 
+    def halt(self) -> None:
+        """Enqueue nothing more, but let run what is enqueued; as :meth:`stop` otherwise."""
+        self._tell(Stop())
+
     def handle(self, event: WorkerEvent | _Failure) -> bool:
         """Take one event and do all that follows from it; whether the worker is finished."""
         self.device.activate()
@@ -421,8 +425,8 @@ def _enqueue_all(workers: Sequence[DeviceWorker], channels: _Channels) -> None:
             running.discard(number)
             # Told before the streams are aborted: a device that waits for this one fails too, and its error must come second.
             channels.news.put(_News(number, True, error, 0))
-        if error is not None:
-            workers[number].device.abort()
+        if error is not None and not isinstance(error, BadFlagError):
+            workers[number].device.abort()  # at a failed pivot what is enqueued runs out: its writes may be of use
 
 
 def _nominal_rate(device: AbstractDevice, plan: Plan) -> float:
@@ -463,7 +467,7 @@ def _coordinate(
         if item.error is not None:
             errors.append(item.error)
             for worker in workers:
-                worker.stop()
+                worker.halt() if isinstance(errors[0], BadFlagError) else worker.stop()
         elif report is not None and item.flops:
             report(done, total, (time.perf_counter_ns() - began) / 1e9)
     return errors

@@ -43,7 +43,8 @@ class _Diagonal(AbstractTier):
     def write(self, index: tuple[int, int], data: NDArray[np.float64]) -> None:
         """Measure a diagonal tile: only its lower triangle counts."""
         k, diagonal = index[0], data.diagonal()
-        self.traces[k], self.least[k], self.largest[k] = diagonal.sum(), diagonal.min(), diagonal.max()
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.traces[k], self.least[k], self.largest[k] = diagonal.sum(), diagonal.min(), diagonal.max()
         self.norms[k] = _norm_of_lower(data)
 
 

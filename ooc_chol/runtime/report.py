@@ -132,9 +132,12 @@ class FactorReport:
 
     def _precision_lines(self) -> list[tuple[str, str]]:
         """Formats, the certified bound and what had to be widened; nothing in FP64."""
-        if self.plan.precision is None:
-            return []
-        lines = [("formats", str(self.plan.precision).splitlines()[0]), ("certified", f"error at most {self.certified_bound}")]
+        lines = []
+        if self.plan.precision is not None:
+            lines = [
+                ("formats", str(self.plan.precision).splitlines()[0]),
+                ("certified", f"error at most {self.certified_bound}"),
+            ]
         return lines + [("escalated" if at == 0 else "", str(step)) for at, step in enumerate(self.escalations)]
 
     def _seconds_text(self) -> str:

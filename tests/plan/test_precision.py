@@ -59,7 +59,7 @@ def test_a_format_begins_where_its_error_is_the_threshold(rule, factor, fmt, wid
     assert choose_formats(EXACT, np.nextafter(boundary, 0.0), rule=rule).format_of((1, 0)) is wider
 
 
-@pytest.mark.parametrize("power", [-90, -3, 5, 90])
+@pytest.mark.parametrize("power", [-70, -3, 5, 90])
 def test_the_rule_does_not_see_a_power_of_two(power):
     """Of the whole matrix: as far as float32 reaches."""
     scale = 2.0**power

@@ -272,9 +272,13 @@ class CudaDevice(AbstractDevice):
             self._on_host(cupy_stream, lambda: tier.write_stored(index, target))
 
     def wrote(self, tier: AbstractTier, index: tuple[int, int], event: AbstractEvent) -> bool:
-        """Whether the block lies in memory that is page-locked for a run: such copies run to their end after an abort, too."""
+        """Whether the copy is complete: after an abort, only where the block lies in memory that is page-locked for a run."""
         memory, stored = tier.host_memory(), tier.stored(index)
-        if memory is None or stored is None or not event.query():
+        if not event.query():
+            return False
+        if not self._aborted:
+            return True
+        if memory is None or stored is None:
             return False
         first = memory.ctypes.data
         return first <= stored.ctypes.data and stored.ctypes.data + stored.nbytes <= first + memory.nbytes

@@ -1,0 +1,61 @@
+"""Promises of mixed precision that were broken once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.formats import FP64 as FP64_FORMAT
+from ooc_chol.planning.precision import choose_formats
+from tests.host.test_mixed import A, factored, measured
+from tests.host.test_mixed_escalation import FP64, PANEL, RESTARTS, ROW
+from tests.plan.test_precision import EXACT, norms_of
+
+pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf])
+@pytest.mark.parametrize("place", [(0, 0), (70, 3), (120, 120), (199, 198)])
+def test_an_infinity_is_named(bad, place):
+    a = np.array(A)
+    a[place] = bad
+    with pytest.raises(oc.NonFiniteError) as caught:
+        factored(a)
+    assert (caught.value.row, caught.value.col) == place
+
+
+def test_norms_that_are_infinite_leave_fp64():
+    bad = np.inf
+    chosen = choose_formats(norms_of(EXACT.grid, [2.0, bad, 2.0], traces=[bad, 4.0], largest=[bad, 1.0]), 0.5)
+    assert set(chosen.formats) == {FP64_FORMAT}
+
+
+@pytest.mark.parametrize("case", [ROW, PANEL])
+def test_a_file_has_the_key_of_the_widened_formats(case, tmp_path):
+    with case.factor(store=tmp_path / "L.ooc") as factor:
+        key = factor.arithmetic_key
+    with oc.load(tmp_path / "L.ooc") as back:
+        assert back.arithmetic_key == key
+
+
+def test_the_report_tells_what_failed_though_it_ends_in_fp64():
+    report = FP64.factor().report
+    assert all(f"minor {step.minor} failed" in str(report) for step in report.escalations)
+
+
+def test_the_same_call_gives_the_same_factor():
+    """Which remedies are tried must not depend on how far the threads of a failed run happened to get."""
+    for case in (PANEL, RESTARTS):
+        factors = [case.factor() for _ in range(4)]
+        assert len({str(factor.report.to_dict()["escalations"]) for factor in factors}) == 1
+        assert all(np.array_equal(np.asarray(factor), np.asarray(factors[0])) for factor in factors)
+
+
+def test_the_bound_holds_where_float32_is_subnormal():
+    n, nb = 1024, 32
+    off = np.tril(np.random.default_rng(0).uniform(1, 4, (n, n)), -1) * 2.0**-149
+    a = 2.0**-98 * np.eye(n) + off + off.T
+    factor = oc.cholesky(a, 1e-3, tile_size=nb, memory_budget="64 MB", devices="host:0")
+    total = factor.report.certified_bound.total
+    assert measured(np.asarray(factor), a, total) <= total

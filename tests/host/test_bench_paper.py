@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import json
 import math
+import re
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +24,8 @@ from tests.plan.test_result_files import FIELDS
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
+#: Measured files that documents cite.
+FILES = Path(__file__).resolve().parents[2] / "benchmarks/results/paper"
 #: What a configuration says of itself; the rest of what a result file holds is said once for all of them.
 RUN_FIELDS = (FIELDS - {"case", "commit", "date", "machine", "peers"}) | {"moduli", "certified_bound", "policy", "formats"}
 #: Error of the table beside SciPy's Bessel function, which at nu = 8/9 and x = 2 errs by 2e-14 itself.
@@ -252,6 +256,42 @@ def test_the_papers_measure_is_the_difference_of_likelihoods_at_zero():
         found = KlReference.of(exact, a).compare(other)
         assert found["log_likelihood"] == pytest.approx(density, rel=1e-9)
         assert found["log_likelihood_error"] == pytest.approx(density - log_likelihood(exact, y), rel=1e-9)
+
+
+# files and documents
+
+
+def file_runs(*names: str) -> list[dict]:
+    """Configurations of result files."""
+    return [run for name in names for run in json.loads((FILES / f"{name}.json").read_text(encoding="utf-8"))["runs"]]
+
+
+@pytest.mark.parametrize("path", sorted(FILES.glob("*.json")), ids=lambda path: path.stem)
+def test_files_are_whole(path):
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert content["case"] == path.stem and re.fullmatch("[0-9a-f]{40}", content["commit"])
+    assert {"date", "machine", "devices", "figures", "warm_up"} <= set(content)
+    for run in content["runs"]:
+        check_run(run)
+        if run.get("measured_error") and run["certified_bound"]:
+            assert run["measured_error"] <= run["certified_bound"]
+
+
+def test_the_document_shows_the_files():
+    text = (FILES.parents[2] / "docs/mixed-precision.md").read_text(encoding="utf-8")
+    kl, mixed = file_runs("host-kl-4096", "host-kl-8192"), file_runs("host-mixed-8192")
+    tables = {
+        "kl": paper_tables.kl_markdown(kl),
+        "log-likelihood": paper_tables.log_likelihood_markdown(kl),
+        "mxp": paper_tables.mxp_markdown(mixed),
+    }
+    for name, table in tables.items():
+        assert f"<!-- {name} -->\n{table}\n<!-- /{name} -->" in text
+    exact = [run for run in kl if run["kl_method"] == "exact" and run["certified_bound"]]
+    shares = [100 * run["measured_error"] / run["precision_threshold"] for run in exact]
+    assert f"In the {len(exact)} runs" in text and f"{min(shares):.1f} to {max(shares):.0f} %" in text
+    above = [run["certified_bound"] / run["precision_threshold"] for run in exact]
+    assert f"in {sum(share > 1 for share in above)} of those {len(exact)} runs it does, by up to {max(above):.1f} times" in text
 
 
 # the covariance

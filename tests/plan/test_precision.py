@@ -38,7 +38,7 @@ def random_norms(draw: st.DrawFn, *, most_rows: int = 8) -> MatrixNorms:
     grid = TileGrid(nt * nb - draw(st.integers(0, nb - 1)), nb)
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     tiles = 10.0 ** rng.uniform(-draw(st.sampled_from([0, 6, 14])), 0, grid.n_tiles)
-    scale = 10.0 ** draw(st.integers(-25, 25))
+    scale = 10.0 ** draw(st.integers(-20, 25))
     diagonals = scale * 10.0 ** rng.uniform(-2, 0, nt)
     return MatrixNorms(grid, scale * tiles, diagonals * [grid.size(i) for i in range(nt)], 0.5 * diagonals, 2 * diagonals)
 

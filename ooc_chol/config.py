@@ -168,7 +168,7 @@ class FactorOptions:
         """Refuse a threshold that makes no sense, and policies that store tiles before they are final."""
         if isinstance(threshold, bool) or not isinstance(threshold, Real):
             raise TypeError(f"precision_threshold is a {type(threshold).__name__}; give a number such as 1e-6, or None for FP64")
-        if not 0.0 < threshold < 1.0:
+        if not 0.0 < float(threshold) < 1.0:
             raise ValueError(f"precision_threshold is {threshold!r}, but it must be more than 0 and less than 1, such as 1e-6")
         if self.policy in ("sync", "async"):
             raise ValueError(

@@ -14,10 +14,11 @@ from typing import NamedTuple
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.planning.bounds import fp64_bytes
 from ooc_chol.planning.panels import Panel
-from ooc_chol.planning.products import HALF_TILES, HalfProducts
+from ooc_chol.planning.products import HalfProducts
 from ooc_chol.planning.program import StepKind, StreamKind
 from ooc_chol.planning.residency import Index
 from ooc_chol.planning.residue_builder import ResidueProgramBuilder
+from ooc_chol.planning.residue_jobs import Job, depths, jobs_of, runs, uses_of
 from ooc_chol.planning.residue_steps import (
     INVERSES,
     Convert,
@@ -46,13 +47,6 @@ from ooc_chol.tiling import TileGrid
 _ROWS = Place(Pool.ROWS, 0)
 #: Streams on which rows are finished, one row after the other on each: one row alone is a chain that leaves a GPU half idle.
 FINISHING = (StreamKind.FINISH, StreamKind.FINISH_1, StreamKind.FINISH_2)
-
-
-class _Job(NamedTuple):
-    """Tile row ``row`` in panel number ``panel``."""
-
-    panel: int
-    row: int
 
 
 class _Swept(NamedTuple):
@@ -127,10 +121,11 @@ class ResidueScheduler:
         self._converting = StreamKind.CONVERT if beside else StreamKind.COMPUTE
         self._preparing = StreamKind.EXCHANGE if beside else StreamKind.COMPUTE
         n_devices = max(owners) + 1
-        self._jobs = [self._jobs_of(device) for device in range(n_devices)]
+        self._jobs = [jobs_of(device, grid, owners, panels, given) for device in range(n_devices)]
         self._numbers = [{job: at for at, job in enumerate(jobs)} for jobs in self._jobs]
         self._devices = [
-            DeviceStrips(ResidueProgramBuilder(device, layout), self._uses_of(self._jobs[device])) for device in range(n_devices)
+            DeviceStrips(ResidueProgramBuilder(device, layout), uses_of(self._jobs[device], panels, layout.chunk))
+            for device in range(n_devices)
         ]
         self._diagonals_read: list[dict[int, int]] = [{} for _ in range(n_devices)]  # positions of the loads, by row
 
@@ -143,7 +138,7 @@ class ResidueScheduler:
             following = self._panels[number + 1] if number + 1 < len(self._panels) else None
             for device in self._devices:
                 device.begin(panel, following)
-            jobs = [(self._owners[row], _Job(number, row)) for row in own]
+            jobs = [(self._owners[row], Job(number, row)) for row in own]
             self._run_jobs([(device, job) for device, job in jobs if job in self._numbers[device]])
             self._run_rows_below(number, following)
             for device in self._devices:
@@ -193,30 +188,7 @@ class ResidueScheduler:
             device.builder.add(StepKind.COMPUTE, self._converting, (row, row), 0, work, reads=(place,), writes=(_ROWS,))
             device.builder.give(place)
 
-    def _jobs_of(self, device: int) -> list[_Job]:
-        """A device's rows of each panel: the panel's own, then the next panel's, then the rest in snake order."""
-        jobs = []
-        for number, panel in enumerate(self._panels):
-            k1 = panel.k0 + panel.width
-            following = self._panels[number + 1].width if number + 1 < len(self._panels) else 0
-            rest = [m for m in range(k1 + following, self._grid.nt) if self._owners[m] == device]
-            near = [m for m in range(panel.k0, k1 + following) if self._owners[m] == device]
-            rows = [*near, *(rest[::-1] if number % 2 else rest)]
-            jobs += [_Job(number, m) for m in rows if (m, panel.k0) not in self._given]
-        return jobs
-
-    def _uses_of(self, jobs: Sequence[_Job]) -> dict[Strip, list[int]]:
-        """The jobs that use each strip, ascending."""
-        uses: dict[Strip, list[int]] = {}
-        for at, job in enumerate(jobs):
-            panel = self._panels[job.panel]
-            columns = range(panel.k0, min(job.row, panel.k0 + panel.width - 1) + 1)
-            for chunk in range(panel.k0 // self._layout.chunk + 1):
-                for row in {job.row, *columns}:
-                    uses.setdefault(Strip(row, chunk), []).append(at)
-        return uses
-
-    def _run_jobs(self, jobs: Sequence[tuple[int, _Job]], ahead: Sequence[Callable[[], object]] = ()) -> None:
+    def _run_jobs(self, jobs: Sequence[tuple[int, Job]], ahead: Sequence[Callable[[], object]] = ()) -> None:
         """Sweep each row before the one above it is finished: what a sweep fetches is enqueued while others are finished.
 
         The steps that ``ahead`` adds are spread evenly over the rows.
@@ -235,7 +207,7 @@ class ResidueScheduler:
         if swept is not None:
             self._finish_row(swept)
 
-    def _sweep_row(self, number: int, job: _Job) -> _Swept:
+    def _sweep_row(self, number: int, job: Job) -> _Swept:
         """The long products of one tile row of one panel."""
         device, panel, row = self._devices[number], self._panels[job.panel], job.row
         device.now = self._numbers[number][job]
@@ -270,11 +242,11 @@ class ResidueScheduler:
             ensure = partial(self._ensure, device, depth=depth, needed=needed, copies=StreamKind.PEER)
             left = ensure(Strip(row, q))
             rights = [left if c == row else ensure(Strip(c, q)) for c in columns]
-            for start, stop, half in _depths(is_half, q * chunk, q * chunk + depth):
+            for start, stop, half in depths(is_half, q * chunk, q * chunk + depth):
                 if not half and terms + (stop - start) * self._grid.nb > MOST_TERMS:
                     self._fold(device, (row, k0), 0, len(columns), accumulator, StreamKind.COMPUTE)
                     terms = self._layout.basis.moduli[0]
-                for first, count in _runs(rights, row in columns):
+                for first, count in runs(rights, row in columns):
                     at, adds = columns[first], halves if half else terms > 0
                     work = Product(accumulator.slot, at - k0, count, left, rights[first], start, stop, adds, row == at, half)
                     self._product(device, (row, at), work, StreamKind.COMPUTE)
@@ -387,7 +359,7 @@ class ResidueScheduler:
             ensure = partial(self._ensure, device, depth=column - base, needed=needed, copies=StreamKind.EXCHANGE)
             left = ensure(strip)
             right = left if row == column else ensure(Strip(column, strip.chunk))
-            for start, stop, half in _depths(swept.is_half, k0, column):
+            for start, stop, half in depths(swept.is_half, k0, column):
                 if not half and terms + (stop - start) * self._grid.nb > MOST_TERMS:
                     self._fold(device, (row, column), at, 1, accumulator, stream)
                     terms = self._layout.basis.moduli[0]
@@ -483,27 +455,3 @@ class ResidueScheduler:
         device.builder.add(
             StepKind.WRITE, StreamKind.COPY_OUT, tile, tile[1] + 1, Store(place), nbytes=nbytes, reads=(place,), awaits=awaits
         )
-
-
-def _depths(is_half: Sequence[bool], first: int, last: int) -> list[tuple[int, int, bool]]:
-    """Tile columns ``first:last`` of K, counted from ``first``, in runs that are multiplied in one way; halves in short ones."""
-    runs: list[tuple[int, int, bool]] = []
-    for k in range(first, last):
-        at, half = k - first, bool(is_half[k])
-        if runs and runs[-1][2] == half and not (half and at - runs[-1][0] == HALF_TILES):
-            runs[-1] = (runs[-1][0], at + 1, half)
-        else:
-            runs.append((at, at + 1, half))
-    return runs
-
-
-def _runs(slots: Sequence[int], last_apart: bool) -> list[tuple[int, int]]:
-    """First position and length of each run of consecutive slots; with ``last_apart`` the last one, the row's own, alone."""
-    runs: list[tuple[int, int]] = []
-    end = len(slots) - 1 if last_apart else len(slots)
-    for at in range(end):
-        if runs and slots[at] == slots[at - 1] + 1:
-            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
-        else:
-            runs.append((at, 1))
-    return [*runs, (end, 1)] if last_apart else runs

@@ -1,0 +1,68 @@
+"""What a device does in which panel, and in which runs its products come: the plain arithmetic of the residue order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ooc_chol.planning.panels import Panel
+from ooc_chol.planning.products import HALF_TILES
+from ooc_chol.planning.residency import Index
+from ooc_chol.planning.residue_strips import Strip
+from ooc_chol.tiling import TileGrid
+
+
+class Job(NamedTuple):
+    """Tile row ``row`` in panel number ``panel``."""
+
+    panel: int
+    row: int
+
+
+def jobs_of(device: int, grid: TileGrid, owners: Sequence[int], panels: Sequence[Panel], given: frozenset[Index]) -> list[Job]:
+    """A device's rows of each panel: the panel's own, then the next panel's, then the rest in snake order."""
+    jobs = []
+    for number, panel in enumerate(panels):
+        k1 = panel.k0 + panel.width
+        following = panels[number + 1].width if number + 1 < len(panels) else 0
+        rest = [m for m in range(k1 + following, grid.nt) if owners[m] == device]
+        near = [m for m in range(panel.k0, k1 + following) if owners[m] == device]
+        rows = [*near, *(rest[::-1] if number % 2 else rest)]
+        jobs += [Job(number, m) for m in rows if (m, panel.k0) not in given]
+    return jobs
+
+
+def uses_of(jobs: Sequence[Job], panels: Sequence[Panel], chunk: int) -> dict[Strip, list[int]]:
+    """The jobs that use each strip of ``chunk`` tile columns, ascending."""
+    uses: dict[Strip, list[int]] = {}
+    for at, job in enumerate(jobs):
+        panel = panels[job.panel]
+        columns = range(panel.k0, min(job.row, panel.k0 + panel.width - 1) + 1)
+        for number in range(panel.k0 // chunk + 1):
+            for row in {job.row, *columns}:
+                uses.setdefault(Strip(row, number), []).append(at)
+    return uses
+
+
+def depths(is_half: Sequence[bool], first: int, last: int) -> list[tuple[int, int, bool]]:
+    """Tile columns ``first:last`` of K, counted from ``first``, in runs that are multiplied in one way; halves in short ones."""
+    runs: list[tuple[int, int, bool]] = []
+    for k in range(first, last):
+        at, half = k - first, bool(is_half[k])
+        if runs and runs[-1][2] == half and not (half and at - runs[-1][0] == HALF_TILES):
+            runs[-1] = (runs[-1][0], at + 1, half)
+        else:
+            runs.append((at, at + 1, half))
+    return runs
+
+
+def runs(slots: Sequence[int], last_apart: bool) -> list[tuple[int, int]]:
+    """First position and length of each run of consecutive slots; with ``last_apart`` the last one, the row's own, alone."""
+    runs: list[tuple[int, int]] = []
+    end = len(slots) - 1 if last_apart else len(slots)
+    for at in range(end):
+        if runs and slots[at] == slots[at - 1] + 1:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((at, 1))
+    return [*runs, (end, 1)] if last_apart else runs

@@ -5,33 +5,25 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ooc_chol.config import FactorOptions, format_bytes, parse_bytes
-from ooc_chol.devices.host import free_host_bytes
-from ooc_chol.errors import BudgetError
+from ooc_chol import running
+from ooc_chol.config import FactorOptions
 from ooc_chol.factor import CholeskyFactor
 from ooc_chol.formats import FP64
-from ooc_chol.kernels.blas import blas_threads
-from ooc_chol.machine import HOST, device_facts, host_threads, kind_of, open_device, page_locked, resolve_devices, source_of
-from ooc_chol.memory.sources_base import AbstractSource, SourceTier
-from ooc_chol.memory.store import FileStore
-from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
+from ooc_chol.machine import HOST, host_threads, kind_of, resolve_devices, source_of
+from ooc_chol.memory.sources_base import AbstractSource
 from ooc_chol.memory.store_base import AbstractStore
-from ooc_chol.memory.store_file import TileLayout
 from ooc_chol.mixed import MixedRequest, factor_mixed, plan_mixed
 from ooc_chol.planner import Problem, RatesAt, make_plan
 from ooc_chol.planning.cost import Rates
-from ooc_chol.planning.key import K_SEGMENT_TILES, ArithmeticKey
 from ooc_chol.planning.plan import Plan
-from ooc_chol.planning.precision import MatrixNorms, PrecisionMap
-from ooc_chol.progress import ProgressReporter, progress_reporter
+from ooc_chol.planning.precision import MatrixNorms
+from ooc_chol.progress import progress_reporter
 from ooc_chol.rates import rates_for, stored_rates
-from ooc_chol.runtime.executor import Execution, Salvage, execute
-from ooc_chol.runtime.matrix_norms import measure_matrix
+from ooc_chol.runtime.executor import Execution, Salvage
 from ooc_chol.runtime.records import predicted_records
 from ooc_chol.runtime.report import FactorReport
 from ooc_chol.tiling import TileGrid
@@ -161,72 +153,78 @@ def cholesky(
         raise ValueError("overwrite=True keeps L in FP64 over A, which a failed pivot needs again; leave it or the threshold out")
     began = time.perf_counter()
     source = source_of(a)
-    with ExitStack() as stack:
-        stack.callback(source.close)
+    try:
         rates_at = _rates_finder(options, source, store)
-        if precision_threshold is not None:
-            return _cholesky_mixed(a, source, options, rates_at, progress, store, stack, began, trace)
-        the_plan = make_plan(Problem.of(source), options, rates_at)
-        reporter = stack.enter_context(progress_reporter(progress))
-        threads = host_threads(len(the_plan.devices))
-        stack.enter_context(_one_thread_per_call(the_plan.devices))
-        key = arithmetic_key(the_plan)
-        the_store = _create_store(a, the_plan, key, store, overwrite, options)
+        call = _Call(a, source, options, rates_at, progress, store, overwrite, trace, began)
+        return _factor(call) if precision_threshold is None else _factor_mixed(call)
+    finally:
+        source.close()
+
+
+class _Call(NamedTuple):
+    """One call of :func:`cholesky`: its arguments, checked, and when it began."""
+
+    a: Any
+    source: AbstractSource
+    options: FactorOptions
+    rates_at: RatesAt
+    progress: Progress
+    store: str | os.PathLike[str] | None
+    overwrite: bool
+    trace: bool
+    began: float
+
+
+def _factor(call: _Call) -> CholeskyFactor:
+    """Plan and run in FP64."""
+    the_plan = make_plan(Problem.of(call.source), call.options, call.rates_at)
+    threads = host_threads(len(the_plan.devices))
+    with progress_reporter(call.progress) as reporter, running.one_thread_per_call(the_plan.devices):
+        store = running.create_store(call.a, the_plan, call.store, call.options, overwrite=call.overwrite)
         try:
-            execution, setup = _run(the_plan, source, the_store, reporter, began, threads)
-            the_store.complete()
+            execution = running.run(the_plan, call.source, store, threads=threads, report=reporter)
+            setup = time.perf_counter() - call.began - execution.seconds
+            store.complete()
         except BaseException:
-            the_store.discard()
+            store.discard()
             raise
     report = FactorReport(the_plan, execution, setup)
-    return CholeskyFactor(
-        the_plan.grid, the_store, key.to_dict(), report, _trace_of(report) if trace else None, None if overwrite else a
-    )
+    return _factor_of(call, store, report)
 
 
-def _cholesky_mixed(
-    a: Any,
-    source: AbstractSource,
-    options: FactorOptions,
-    rates_at: RatesAt,
-    progress: Progress,
-    store: str | os.PathLike[str] | None,
-    stack: ExitStack,
-    began: float,
-    trace: bool,
-) -> CholeskyFactor:
-    """:func:`cholesky` with a precision threshold."""
-    names = resolve_devices(options.devices)
-    threads = host_threads(len(names))
-    stack.enter_context(_one_thread_per_call(names))
-    spent = 0.0
+def _factor_mixed(call: _Call) -> CholeskyFactor:
+    """Measure, plan and run with a precision threshold."""
+    names = resolve_devices(call.options.devices)
+    threads, spent = host_threads(len(names)), 0.0
 
     def make_store(the_plan: Plan) -> AbstractStore:
-        return _create_store(a, the_plan, arithmetic_key(the_plan), store, False, options)
+        return running.create_store(call.a, the_plan, call.store, call.options)
 
-    def run(the_plan: Plan, the_store: AbstractStore, salvage: Salvage) -> Execution:
+    def run(the_plan: Plan, store: AbstractStore, salvage: Salvage) -> Execution:
         nonlocal spent
-        with progress_reporter(progress) as reporter:
-            execution, _ = _run(the_plan, source, the_store, reporter, began, threads, salvage)
+        with progress_reporter(call.progress) as reporter:
+            execution = running.run(the_plan, call.source, store, threads=threads, report=reporter, salvage=salvage)
         spent += execution.seconds
         return execution
 
     def measure(grid: TileGrid, samples: bool) -> MatrixNorms:
-        return _measure(source, grid, names, threads, samples)
+        return running.measure(call.source, grid, names, threads=threads, samples=samples)
 
-    result = factor_mixed(MixedRequest(Problem.of(source), options, rates_at, measure, make_store, run))
-    key = arithmetic_key(result.plan).to_dict()
-    result.store.describe(key)  # formats may be wider than those it was made for
+    with running.one_thread_per_call(names):
+        request = MixedRequest(Problem.of(call.source), call.options, call.rates_at, measure, make_store, run)
+        result = factor_mixed(request)
+    result.store.describe(running.arithmetic_key(result.plan).to_dict())  # formats may be wider than those it was made for
+    setup = time.perf_counter() - call.began - spent
     result.store.complete()
-    setup = time.perf_counter() - began - spent
     report = FactorReport(result.plan, result.execution, setup, tuple(result.escalations))
-    return CholeskyFactor(result.plan.grid, result.store, key, report, _trace_of(report) if trace else None, a)
+    return _factor_of(call, result.store, report)
 
 
-def _measure(source: AbstractSource, grid: TileGrid, names: Sequence[str], threads: int, samples: bool) -> MatrixNorms:
-    """Norms of A's tiles, on the devices; on the host one does it all, with a stream for each of two cores."""
-    chosen = names[:1] if kind_of(names[0]) is HOST else names[: grid.n_tiles]
-    return measure_matrix(grid, [open_device(name, threads) for name in chosen], SourceTier(source, grid), samples=samples)
+def _factor_of(call: _Call, store: AbstractStore, report: FactorReport) -> CholeskyFactor:
+    """What the user gets."""
+    key = running.arithmetic_key(report.plan).to_dict()
+    trace, kept = _trace_of(report) if call.trace else None, None if call.overwrite else call.a
+    return CholeskyFactor(report.plan.grid, store, key, report, trace, kept)
 
 
 def plan(
@@ -302,47 +300,11 @@ def plan(
                 Problem.of(source),
                 options,
                 rates_at,
-                lambda grid, samples: _measure(source, grid, there, host_threads(len(there)), samples),
+                lambda grid, samples: running.measure(source, grid, there, threads=host_threads(len(there)), samples=samples),
             )
         return make_plan(Problem.of(source), options, rates_at)
     finally:
         source.close()
-
-
-def arithmetic_key(the_plan: Plan) -> ArithmeticKey:
-    """The key of ``the_plan`` on this machine."""
-    facts = device_facts(the_plan.devices)
-    layout = the_plan.layout
-    return ArithmeticKey(
-        n=the_plan.grid.n,
-        nb=the_plan.grid.nb,
-        formats=FP64.name if the_plan.precision is None else _formats_text(the_plan.precision),
-        engine=_engine_text(the_plan),
-        k_segment_tiles=K_SEGMENT_TILES if layout is None else 0,
-        trsm=facts.trsm,
-        kernels=facts.kernels,
-        device_model=facts.model,
-        library=facts.library,
-        threads_per_call=1,
-    )
-
-
-def _engine_text(the_plan: Plan) -> str:
-    """How products are computed. FP32 sums of products in FP16 depend on panels and on the lengths of K, which are added."""
-    layout = the_plan.layout
-    if layout is None:
-        return "native"
-    text = f"residue, {layout.moduli} moduli"
-    if not layout.halves:
-        return text
-    widths = ",".join(str(panel.width) for panel in the_plan.panels)
-    return f"{text}, {100 * the_plan.half_share:.4f} % in fp16, chunks of {layout.chunk}, panels {widths}"
-
-
-def _formats_text(precision: PrecisionMap) -> str:
-    """Storage and products of all tiles, packed, a digit each: bytes of an entry."""
-    stored = "".join(str(fmt.itemsize) for fmt in precision.formats)
-    return f"mixed {stored} products {''.join(str(fmt.itemsize) for fmt in precision.products)}"
 
 
 def _device_option(devices: str | Sequence[str] | int | None) -> str | tuple[str, ...] | int | None:
@@ -371,62 +333,6 @@ def _rates_finder(options: FactorOptions, source: AbstractSource, store: object)
 def _store_kind(store: object) -> str:
     """Kind of the store, for its rates; L over A's own triangle moves as in memory."""
     return "memory" if store is None else "file"
-
-
-def _one_thread_per_call(names: Sequence[str]) -> AbstractContextManager[None]:
-    """On the host the kernels' own threads share a tile, each making BLAS calls of one thread.
-
-    Threaded calls divide their work beforehand and wait for the slowest: ten times slower where another program takes a core.
-    """
-    return blas_threads(1) if kind_of(names[0]) is HOST else nullcontext()
-
-
-def _create_store(
-    a: Any, the_plan: Plan, key: ArithmeticKey, path: str | os.PathLike[str] | None, overwrite: bool, options: FactorOptions
-) -> AbstractStore:
-    """Where L goes."""
-    if overwrite:
-        if not isinstance(a, np.ndarray):
-            raise TypeError(
-                f"overwrite=True keeps L in A's own memory, but A is a {type(a).__name__}; give a writable float64 array"
-            )
-        return OverwriteStore(a, the_plan.grid)
-    formats = None if the_plan.precision is None else the_plan.precision.formats
-    if path is not None:
-        return FileStore.create(path, the_plan.grid, key.to_dict(), formats)
-    needed = TileLayout(the_plan.grid, formats=formats).end
-    on_host = kind_of(the_plan.devices[0]) is HOST
-    arenas = _arena_bytes(the_plan) if on_host else 0
-    free = free_host_bytes() - arenas
-    allowed = free if options.host_budget is None else min(free, parse_bytes(options.host_budget, "host_budget"))
-    if needed > allowed:
-        advice = f"keep L in a file (store=) or over A (overwrite=True), or lower memory_budget ({format_bytes(arenas)} in use)"
-        raise BudgetError("host memory for L", needed, max(0, allowed), advice)
-    return MemoryStore(the_plan.grid, formats)
-
-
-def _arena_bytes(the_plan: Plan) -> int:
-    """Bytes of slots on all devices together."""
-    if the_plan.layout is not None:
-        return len(the_plan.devices) * the_plan.layout.arena_bytes
-    return sum(budget.n_slots * budget.slot_bytes for budget in the_plan.budgets)
-
-
-def _run(
-    the_plan: Plan,
-    source: AbstractSource,
-    store: AbstractStore,
-    reporter: ProgressReporter,
-    began: float,
-    threads: int,
-    salvage: Salvage | None = None,
-) -> tuple[Execution, float]:
-    """Open the devices and execute. Returns the seconds spent before, too."""
-    tier = SourceTier(source, the_plan.grid)
-    with page_locked(the_plan.devices, fresh=store.host_memory(), filled=tier.host_memory()):
-        devices = [open_device(name, threads, the_plan.moduli) for name in the_plan.devices]
-        execution = execute(the_plan, devices, tier, store, report=reporter, salvage=salvage)
-    return execution, time.perf_counter() - began - execution.seconds
 
 
 def _trace_of(report: FactorReport) -> Trace:

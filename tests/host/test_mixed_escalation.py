@@ -14,7 +14,6 @@ from scipy.spatial.distance import cdist
 import ooc_chol as oc
 from ooc_chol.config import FactorOptions
 from ooc_chol.devices.host import HostDevice
-from ooc_chol.driver import arithmetic_key
 from ooc_chol.kernels.host import HostFlags, HostKernels
 from ooc_chol.kernels.residues import HostResidueKernels
 from ooc_chol.memory.sources import SourceTier, as_source
@@ -22,6 +21,7 @@ from ooc_chol.memory.store import MemoryStore
 from ooc_chol.planner import Problem, make_plan
 from ooc_chol.planning.escalation import MOST_RESTARTS, MOST_WORK, Remedy, panel_tiles, row_tiles
 from ooc_chol.planning.plan import Plan
+from ooc_chol.running import arithmetic_key
 from ooc_chol.runtime.executor import execute
 from ooc_chol.runtime.operations import AbstractOperations
 from tests.host.matrices import lapack_minor, sites, upper_poisoned

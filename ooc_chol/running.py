@@ -1,0 +1,126 @@
+"""What a run is made of beside its plan: the arithmetic key, the store of L, opened devices, norms of A."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from ooc_chol.config import FactorOptions, format_bytes, parse_bytes
+from ooc_chol.devices.host import free_host_bytes
+from ooc_chol.errors import BudgetError
+from ooc_chol.formats import FP64
+from ooc_chol.kernels.blas import blas_threads
+from ooc_chol.machine import HOST, device_facts, kind_of, open_device, page_locked
+from ooc_chol.memory.sources_base import AbstractSource, SourceTier
+from ooc_chol.memory.store import FileStore
+from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
+from ooc_chol.memory.store_base import AbstractStore
+from ooc_chol.memory.store_file import TileLayout
+from ooc_chol.planning.key import K_SEGMENT_TILES, ArithmeticKey
+from ooc_chol.planning.plan import Plan
+from ooc_chol.planning.precision import MatrixNorms, PrecisionMap
+from ooc_chol.progress import ProgressReporter
+from ooc_chol.runtime.executor import Execution, Salvage, execute
+from ooc_chol.runtime.matrix_norms import measure_matrix
+from ooc_chol.tiling import TileGrid
+
+
+def arithmetic_key(the_plan: Plan) -> ArithmeticKey:
+    """The key of ``the_plan`` on this machine."""
+    facts = device_facts(the_plan.devices)
+    layout = the_plan.layout
+    return ArithmeticKey(
+        n=the_plan.grid.n,
+        nb=the_plan.grid.nb,
+        formats=FP64.name if the_plan.precision is None else _formats_text(the_plan.precision),
+        engine=_engine_text(the_plan),
+        k_segment_tiles=K_SEGMENT_TILES if layout is None else 0,
+        trsm=facts.trsm,
+        kernels=facts.kernels,
+        device_model=facts.model,
+        library=facts.library,
+        threads_per_call=1,
+    )
+
+
+def _engine_text(the_plan: Plan) -> str:
+    """How products are computed. FP32 sums of products in FP16 depend on panels and on the lengths of K, which are added."""
+    layout = the_plan.layout
+    if layout is None:
+        return "native"
+    text = f"residue, {layout.moduli} moduli"
+    if not layout.halves:
+        return text
+    widths = ",".join(str(panel.width) for panel in the_plan.panels)
+    return f"{text}, {100 * the_plan.half_share:.4f} % in fp16, chunks of {layout.chunk}, panels {widths}"
+
+
+def _formats_text(precision: PrecisionMap) -> str:
+    """Storage and products of all tiles, packed, a digit each: bytes of an entry."""
+    stored = "".join(str(fmt.itemsize) for fmt in precision.formats)
+    return f"mixed {stored} products {''.join(str(fmt.itemsize) for fmt in precision.products)}"
+
+
+def measure(source: AbstractSource, grid: TileGrid, names: Sequence[str], *, threads: int, samples: bool) -> MatrixNorms:
+    """Norms of A's tiles, on the devices; on the host one does it all, with a stream for each of two cores."""
+    chosen = names[:1] if kind_of(names[0]) is HOST else names[: grid.n_tiles]
+    return measure_matrix(grid, [open_device(name, threads) for name in chosen], SourceTier(source, grid), samples=samples)
+
+
+def create_store(
+    a: Any, the_plan: Plan, path: str | os.PathLike[str] | None, options: FactorOptions, *, overwrite: bool = False
+) -> AbstractStore:
+    """Where L goes: over ``a``, into the file ``path``, or into memory."""
+    if overwrite:
+        if not isinstance(a, np.ndarray):
+            raise TypeError(
+                f"overwrite=True keeps L in A's own memory, but A is a {type(a).__name__}; give a writable float64 array"
+            )
+        return OverwriteStore(a, the_plan.grid)
+    formats = None if the_plan.precision is None else the_plan.precision.formats
+    if path is not None:
+        return FileStore.create(path, the_plan.grid, arithmetic_key(the_plan).to_dict(), formats)
+    needed = TileLayout(the_plan.grid, formats=formats).end
+    on_host = kind_of(the_plan.devices[0]) is HOST
+    arenas = _arena_bytes(the_plan) if on_host else 0
+    free = free_host_bytes() - arenas
+    allowed = free if options.host_budget is None else min(free, parse_bytes(options.host_budget, "host_budget"))
+    if needed > allowed:
+        advice = f"keep L in a file (store=) or over A (overwrite=True), or lower memory_budget ({format_bytes(arenas)} in use)"
+        raise BudgetError("host memory for L", needed, max(0, allowed), advice)
+    return MemoryStore(the_plan.grid, formats)
+
+
+def _arena_bytes(the_plan: Plan) -> int:
+    """Bytes of slots on all devices together."""
+    if the_plan.layout is not None:
+        return len(the_plan.devices) * the_plan.layout.arena_bytes
+    return sum(budget.n_slots * budget.slot_bytes for budget in the_plan.budgets)
+
+
+def one_thread_per_call(names: Sequence[str]) -> AbstractContextManager[None]:
+    """On the host the kernels' own threads share a tile, each making BLAS calls of one thread.
+
+    Threaded calls divide their work beforehand and wait for the slowest: ten times slower where another program takes a core.
+    """
+    return blas_threads(1) if kind_of(names[0]) is HOST else nullcontext()
+
+
+def run(
+    the_plan: Plan,
+    source: AbstractSource,
+    store: AbstractStore,
+    *,
+    threads: int,
+    report: ProgressReporter,
+    salvage: Salvage | None = None,
+) -> Execution:
+    """Open the devices and execute the plan."""
+    tier = SourceTier(source, the_plan.grid)
+    with page_locked(the_plan.devices, fresh=store.host_memory(), filled=tier.host_memory()):
+        devices = [open_device(name, threads, the_plan.moduli) for name in the_plan.devices]
+        return execute(the_plan, devices, tier, store, report=report, salvage=salvage)

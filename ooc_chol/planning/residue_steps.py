@@ -250,7 +250,8 @@ class ResidueStep(NamedTuple):
             name = "write"
         elif isinstance(self.operation, Product):
             work = self.operation
-            return f"product {where} x {work.n_columns}, {work.stop - work.start} tiles of K"
+            kind = "half product" if work.half else "product"
+            return f"{kind} {where} x {work.n_columns}, {work.stop - work.start} tiles of K"
         return f"{name} {where}"
 
 

@@ -15,7 +15,7 @@ from ooc_chol.planning.program import STREAM_NAMES, URGENT_STREAMS, Link, Step, 
 from ooc_chol.planning.residue_steps import STEP, ResidueStep, step_key
 from ooc_chol.runtime.operations import AbstractOperations, BadFlagError
 from ooc_chol.runtime.progress import Progress, ProgressTable
-from ooc_chol.runtime.records import Writers, step_record
+from ooc_chol.runtime.records import Writers, format_name, step_record
 from ooc_chol.runtime.worker import (
     Await,
     BlockReady,
@@ -90,6 +90,7 @@ class DeviceWorker:
         self.device = device
         self._grid: TileGrid = plan.grid
         self._program = plan.programs[number]
+        self._precision = plan.precision
         self._store = store
         self._progress = channels.progress
         self._news = channels.news
@@ -238,13 +239,12 @@ class DeviceWorker:
 
     def records(self, writers: Writers) -> list[TraceRecord]:
         """Every enqueued step as a record; only after the run."""
-        steps = self._program.steps
-        return [
-            step_record(
-                position, steps[position], self.device.name, self._grid, start.time_ns(), end.time_ns(), resident, writers
-            )
-            for position, ((start, end), resident) in enumerate(zip(self._events, self._resident, strict=True))
-        ]
+        records = []
+        for position, ((start, end), resident) in enumerate(zip(self._events, self._resident, strict=True)):
+            step = self._program.steps[position]
+            times, fmt = (start.time_ns(), end.time_ns()), format_name(step, self._precision)
+            records.append(step_record(position, step, self.device.name, self._grid, *times, resident, writers, fmt))
+        return records
 
 
 def _nominal_rate(device: AbstractDevice, plan: Plan) -> float:

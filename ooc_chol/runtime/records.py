@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ooc_chol.formats import FP64
+from ooc_chol.formats import FP16, FP64
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.planning.plan import Plan
+from ooc_chol.planning.precision import PrecisionMap
 from ooc_chol.planning.program import STREAM_NAMES, Link, Program, Step, StepKind
-from ooc_chol.planning.residue_steps import ResidueProgram, ResidueStep, step_key
+from ooc_chol.planning.residue_steps import Product, ResidueProgram, ResidueStep, step_key
 from ooc_chol.tiling import TileGrid
 from ooc_chol.tracing.records import TraceRecord
 
@@ -44,6 +45,14 @@ def find_writers(devices: tuple[str, ...], programs: tuple[Program | ResidueProg
             if step.announced:
                 writers[step_key(number, position)] = (device, position)
     return writers
+
+
+def format_name(step: Step | ResidueStep, precision: PrecisionMap | None) -> str:
+    """Format of what a step moves or multiplies: that of the tile in its store, or of a product's factors."""
+    if isinstance(step, ResidueStep) and isinstance(step.operation, Product):
+        return FP16.name if step.operation.half else "int8"
+    is_stored = step.link in (Link.FETCH, Link.WRITE)
+    return FP64.name if precision is None or not is_stored else precision.format_of(step.tile).name
 
 
 def step_record(
@@ -88,7 +97,8 @@ def predicted_records(plan: Plan) -> tuple[TraceRecord, ...]:
         steps: Sequence[Step | ResidueStep] = program.steps
         for position, (step, resident) in enumerate(zip(steps, _resident(program, plan.grid), strict=True)):
             times = round(starts[position] * 1e9), round(ends[position] * 1e9)
-            records.append(step_record(position, step, device, plan.grid, *times, resident, writers))
+            fmt = format_name(step, plan.precision)
+            records.append(step_record(position, step, device, plan.grid, *times, resident, writers, fmt))
     return tuple(records)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ooc_chol.config import FactorOptions, default_moduli
 from ooc_chol.errors import BudgetError
+from ooc_chol.formats import FP64
 from ooc_chol.machine import DeviceKind, kind_of, resolve_devices
 from ooc_chol.planner.problem import FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
 from ooc_chol.planning.cost import Rates
@@ -72,10 +73,13 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
         workspace = kind.residue_workspace_bytes(problem.n, grid.nb) + narrow_bytes(problem, kind)
         rates = _of_moduli(rates_at(grid), moduli)
         shared = names[: grid.nt]
-        best = best_layouts(grid, budget_bytes - workspace, moduli, len(shared), rates)
+        itemsize = _mean_itemsize(problem)
+        best = best_layouts(grid, budget_bytes - workspace, moduli, len(shared), rates, itemsize=itemsize)
         if half_products is not None and _wants_halves(options, rates):
             share = half_products.share(HALF_WIDTH)
-            with_room = best_layouts(grid, budget_bytes - workspace, moduli, len(shared), rates, share)
+            with_room = best_layouts(
+                grid, budget_bytes - workspace, moduli, len(shared), rates, itemsize=itemsize, half_share=share
+            )
             # Forced, there is no choice; else the simulator compares.
             best = with_room if options.half_products else [*with_room[:FINALISTS], *best[:1]]
         if best:
@@ -95,6 +99,14 @@ def _whole_panels(given: frozenset[tuple[int, int]], panels: Sequence[Panel]) ->
             if tiles <= given:
                 whole |= tiles
     return frozenset(whole)
+
+
+def _mean_itemsize(problem: Problem) -> float:
+    """Bytes of an entry of L in its store."""
+    if problem.precision is None:
+        return FP64.itemsize
+    grid = problem.precision.grid
+    return problem.precision.total_bytes / sum(grid.entries(*index) for index in grid.tiles())
 
 
 def _half_products(problem: Problem) -> HalfProducts | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ooc_chol.formats import FP64
 from ooc_chol.planning.cost import Rates, ResidueRates
 from ooc_chol.planning.panels import Panel
 from ooc_chol.planning.residue_steps import INVERSES, ResidueLayout
@@ -69,7 +70,14 @@ def least_layout(grid: TileGrid, moduli: int) -> ResidueLayout:
 
 
 def best_layouts(
-    grid: TileGrid, nbytes: int, moduli: int, n_devices: int, rates: Rates | None, half_share: float | None = None
+    grid: TileGrid,
+    nbytes: int,
+    moduli: int,
+    n_devices: int,
+    rates: Rates | None,
+    *,
+    itemsize: float = FP64.itemsize,
+    half_share: float | None = None,
 ) -> list[ResidueLayout]:
     """Layouts by estimated seconds, the best first.
 
@@ -85,6 +93,8 @@ def best_layouts(
         Devices that share the rows.
     rates : Rates or None
         Measured rates; without them, those of an H200 compare the layouts.
+    itemsize : float
+        Bytes of an entry of L in its store, the mean of all formats.
     half_share : float or None
         Share of the products that may run in FP16; None for layouts without room for them.
     """
@@ -92,7 +102,7 @@ def best_layouts(
     layouts = list(residue_layouts(grid, nbytes, moduli, halves=half_share is not None))
     if half_share is not None:
         measured = with_halves(measured, half_share)
-    return sorted(layouts, key=lambda layout: estimated_seconds(grid, layout, n_devices, measured))
+    return sorted(layouts, key=lambda layout: estimated_seconds(grid, layout, n_devices, measured, itemsize))
 
 
 def with_halves(rates: Rates, share: float) -> Rates:
@@ -103,14 +113,18 @@ def with_halves(rates: Rates, share: float) -> Rates:
     return replace(rates, residue=replace(rates.residue, product=product))
 
 
-def estimated_seconds(grid: TileGrid, layout: ResidueLayout, n_devices: int, rates: Rates) -> float:
+def estimated_seconds(
+    grid: TileGrid, layout: ResidueLayout, n_devices: int, rates: Rates, itemsize: float = FP64.itemsize
+) -> float:
     """Seconds of a factorization in ``layout``: of each panel the longer of its copies and its products."""
     panels = residue_panels(grid.nt, layout.width, layout)
-    return sum(_panel_seconds(grid, layout, panel, n_devices, rates) for panel in panels)
+    return sum(max(_panel_seconds(grid, layout, panel, n_devices, rates, itemsize)) for panel in panels)
 
 
-def _panel_seconds(grid: TileGrid, layout: ResidueLayout, panel: Panel, n_devices: int, rates: Rates) -> float:
-    """Estimated seconds of one panel on each device."""
+def _panel_seconds(
+    grid: TileGrid, layout: ResidueLayout, panel: Panel, n_devices: int, rates: Rates, itemsize: float
+) -> tuple[float, float, float]:
+    """Estimated seconds of one panel on each device: of copies, of kernels, and of what its own rows wait for each other."""
     assert rates.residue is not None
     nb, k0, w = grid.nb, panel.k0, panel.width
     entries = nb * nb
@@ -124,5 +138,5 @@ def _panel_seconds(grid: TileGrid, layout: ResidueLayout, panel: Panel, n_device
     chain = w * (entries * nb / 3 / rates.potrf + entries * nb / rates.trsm)
     convert = streamed * entries / rates.residue.convert
     overlap = 1.0 if layout.accumulators > 2 else 1.03
-    copies = 8 * streamed * entries / rates.fetch * (1.0 if layout.transit >= 8 else 1.1)
-    return max(copies, overlap * (long + inside + finished + convert), chain)
+    copies = itemsize * streamed * entries / rates.fetch * (1.0 if layout.transit >= 8 else 1.1)
+    return copies, overlap * (long + inside + finished + convert), chain

@@ -202,17 +202,17 @@ def _factor_mixed(call: _Call) -> CholeskyFactor:
 
     def run(the_plan: Plan, store: AbstractStore, salvage: Salvage) -> Execution:
         nonlocal spent
-        with progress_reporter(call.progress) as reporter:
+        with progress_reporter(call.progress) as reporter, running.one_thread_per_call(names):
             execution = running.run(the_plan, call.source, store, threads=threads, report=reporter, salvage=salvage)
         spent += execution.seconds
         return execution
 
     def measure(grid: TileGrid, samples: bool) -> MatrixNorms:
-        return running.measure(call.source, grid, names, threads=threads, samples=samples)
+        with running.one_thread_per_call(names):
+            return running.measure(call.source, grid, names, threads=threads, samples=samples)
 
-    with running.one_thread_per_call(names):
-        request = MixedRequest(Problem.of(call.source), call.options, call.rates_at, measure, make_store, run)
-        result = factor_mixed(request)
+    request = MixedRequest(Problem.of(call.source), call.options, call.rates_at, measure, make_store, run)
+    result = factor_mixed(request)
     result.store.describe(running.arithmetic_key(result.plan).to_dict())  # formats may be wider than those it was made for
     setup = time.perf_counter() - call.began - spent
     result.store.complete()

@@ -76,7 +76,9 @@ def make_native_plan(problem: Problem, options: FactorOptions, names: tuple[str,
     grid = TileGrid(problem.n, options.tile_size or choose_tile_size(problem.n, budget_bytes, kind))
     names = names[: grid.nt]  # a device without a tile row would have nothing to do
     budget = _device_budget(grid, budget_bytes, policy, names[0], narrow_bytes(problem, kind))
-    return _best_plan(_with_default_prefetch(_Request(grid, policy, options.objective, names, budget, rates_at(grid), problem)))
+    rates = rates_at(grid)
+    rates = None if rates is None else rates.of_formats(problem.precision)
+    return _best_plan(_with_default_prefetch(_Request(grid, policy, options.objective, names, budget, rates, problem)))
 
 
 def choose_tile_size(n: int, budget_bytes: int, kind: DeviceKind, *, rows: int = 4) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
@@ -23,9 +22,9 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from ooc_chol.errors import NonFiniteError, RefinementError
-from ooc_chol.factor.solves import right_hand_side
+from ooc_chol.factor.solves import read_ahead, right_hand_side
 from ooc_chol.formats import FP64
-from ooc_chol.memory.sources import AbstractSource
+from ooc_chol.memory.sources import AbstractSource, SourceTier
 from ooc_chol.tiling import TileGrid, TileIndex
 
 Vectors: TypeAlias = NDArray[np.float64]
@@ -339,7 +338,7 @@ class _ScaledSystem:
         # Row sums of |A| and of |A| inv(S): these give the norms of both matrices.
         ones = None if self._norms else np.ldexp(1.0, -np.outer(self.powers, [0, 1]))
         sums = np.zeros((len(x), 2))
-        with closing(_read_ahead(self._source, self._grid)) as tiles:
+        with closing(read_ahead(SourceTier(self._source, self._grid), list(self._grid.tiles()))) as tiles:
             for index, a_ij in tiles:
                 _add_product(self._grid, index, a_ij, x, y)
                 if ones is not None:
@@ -399,33 +398,6 @@ def _read(source: AbstractSource, rows: range, cols: range, out: Vectors) -> Non
             f"refining a solution multiplies by A on the host, but its tiles cannot be generated there ({error}); give "
             "from_function a host function beside cuda=, or factor in FP64 and solve without refining"
         ) from error
-
-
-def _read_ahead(source: AbstractSource, grid: TileGrid) -> Generator[tuple[TileIndex, Vectors], None, None]:
-    """Every tile of the lower triangle, the next one read in a second thread while one is in use; closing it ends the thread.
-
-    A tile is valid until the next one is asked for. One that lies in memory as it is comes as a view of any strides.
-    """
-    buffers = [np.empty(min(grid.nb, grid.n) ** 2), np.empty(min(grid.nb, grid.n) ** 2)]
-    order = list(grid.tiles())
-
-    def read(position: int) -> Vectors:
-        i, j = order[position]
-        rows, cols = grid.span(i), grid.span(j)
-        tile = source.view(rows, cols)
-        if tile is None:
-            tile = buffers[position % 2][: grid.entries(i, j)].reshape(grid.shape(i, j))
-            source.read_block(rows, cols, tile)
-        return tile
-
-    with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
-        ahead = reader.submit(read, 0)
-        for position, index in enumerate(order):
-            tile = ahead.result()
-            # The buffer of position + 1 is free: its last tile, position - 1, went out of use when this one was asked for.
-            if position + 1 < len(order):
-                ahead = reader.submit(read, position + 1)
-            yield index, tile
 
 
 def _add_product(grid: TileGrid, index: TileIndex, a_ij: Vectors, x: Vectors, y: Vectors) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
 from ooc_chol.formats import FP64
+from ooc_chol.memory.sources_base import SourceTier
 from ooc_chol.memory.store import AbstractStore
 from ooc_chol.tiling import TileGrid, TileIndex
 
@@ -88,7 +89,7 @@ def stream_tiles(
     Close the generator (``contextlib.closing``): that ends its thread even when the loop over it fails.
     """
     if store.formats is not None or store.view(order[0]) is None:
-        yield from _read_ahead(store, order)
+        yield from read_ahead(store, order)
         return
     for index in order:
         tile = store.view(index)
@@ -96,18 +97,34 @@ def stream_tiles(
         yield index, tile
 
 
-def _read_ahead(store: AbstractStore, order: Sequence[TileIndex]) -> Generator[tuple[TileIndex, NDArray[np.float64]], None, None]:
-    """Read each tile that is not in memory as float64 in a second thread, while the one before it is in use."""
-    largest = max(store.grid.entries(*index) for index in order)
+def read_ahead(
+    tier: AbstractStore | SourceTier, order: Sequence[TileIndex]
+) -> Generator[tuple[TileIndex, NDArray[np.float64]], None, None]:
+    """Yield tiles of A or L, each that is not in memory as float64 read in a second thread while the one before it is in use.
+
+    Parameters
+    ----------
+    tier : AbstractStore or SourceTier
+        Where the tiles are.
+    order : sequence of TileIndex
+        Which tiles, at least one.
+
+    Yields
+    ------
+    TileIndex, (mb, nb) array
+        The tile, valid until the next one is asked for; a view of any strides where it lies in memory: never write into it.
+    """
+    grid = tier.grid
+    largest = max(grid.entries(*index) for index in order)
     buffers = [np.empty(largest), np.empty(largest)]
 
     def read(position: int) -> NDArray[np.float64]:
         index = order[position]
-        view = store.view(index)
+        view = tier.view(index)
         if view is not None:
             return view
-        tile = buffers[position % 2][: store.grid.entries(*index)].reshape(store.grid.shape(*index))
-        store.read(index, tile)
+        tile = buffers[position % 2][: grid.entries(*index)].reshape(grid.shape(*index))
+        tier.read(index, tile)
         return tile
 
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:

@@ -159,7 +159,7 @@ class AbstractTileNorms(ABC):
 
     @abstractmethod
     def values(self) -> NDArray[np.float64]:
-        """The ``(n_tiles, len(NORM_COLUMNS))`` array as of the last copy; zero for a tile that is not final here."""
+        """The ``(n_tiles, len(NORM_COLUMNS))`` array, of all work that is complete; zero for a tile that is not final here."""
 
 
 #: Numbers of a row of :class:`AbstractTileNorms`: Frobenius norms of the tile as stored and of what rounding took away; of a

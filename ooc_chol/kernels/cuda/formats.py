@@ -59,7 +59,9 @@ class CudaNorms(AbstractTileNorms):
         _runtime.memcpyAsync(address, self._device.ptr, self._size, kind, cupy_stream(stream).ptr)
 
     def values(self) -> NDArray[np.float64]:
-        """The norms as of the last copy; an array of the caller's own."""
+        """The norms as they are on the device now, which is waited for: also of a run that failed before it copied them."""
+        # Addresses tell the device, whichever is current.
+        _runtime.memcpy(self._mirror.ctypes.data, self._device.ptr, self._size, _runtime.memcpyDeviceToHost)
         norms = self._mirror[:, : len(NORM_COLUMNS)].copy()
         exponents = self._mirror.view(np.int64)[:, _EXPONENT:]
         with np.errstate(over="ignore", invalid="ignore"):  # of tiles that hold what is no number

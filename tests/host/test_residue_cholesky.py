@@ -19,9 +19,9 @@ from ooc_chol.kernels.host import HostFlags, HostKernels
 from ooc_chol.kernels.residues import HostResidueKernels
 from ooc_chol.memory.store import MemoryStore
 from ooc_chol.planner import residues as residues_planner
+from ooc_chol.planning import residue_schedule
 from ooc_chol.planning.ownership import cyclic_rows
 from ooc_chol.planning.program import StreamKind
-from ooc_chol.planning.residue_schedule import ResidueScheduler
 from ooc_chol.planning.residue_steps import ResidueLayout
 from ooc_chol.planning.residue_strips import STREAMING
 from ooc_chol.residues import MOST_MODULI, ResidueBasis
@@ -232,15 +232,15 @@ def test_who_owns_a_row_does_not_matter(expected, monkeypatch, name):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_order_of_rows_in_a_panel_does_not_matter(expected, monkeypatch, seed):
-    in_order = ResidueScheduler._jobs_of
+    in_order = residue_schedule.jobs_of
 
-    def by_chance(scheduler, device):
+    def by_chance(device, grid, owners, panels, given):
         """The panel's own rows in their order, then the others in any."""
-        rng, jobs = random.Random(f"{seed} {device}"), in_order(scheduler, device)
-        ends = [panel.k0 + panel.width for panel in scheduler._panels]
+        rng, jobs = random.Random(f"{seed} {device}"), in_order(device, grid, owners, panels, given)
+        ends = [panel.k0 + panel.width for panel in panels]
         return sorted(jobs, key=lambda job: (job.panel, job.row if job.row < ends[job.panel] else NT + rng.random()))
 
-    monkeypatch.setattr(ResidueScheduler, "_jobs_of", by_chance)
+    monkeypatch.setattr(residue_schedule, "jobs_of", by_chance)
     force(monkeypatch, chunk=4, width=2, strips=2)
     assert_same(through_residues(A, devices=1 + seed % 3), expected)
 

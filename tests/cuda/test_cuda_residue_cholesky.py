@@ -133,7 +133,7 @@ def force(monkeypatch, *, nb=128, n=1500, chunk, width, strips=0, tiles=2, trans
     """Let the planner find this layout best; ``strips`` are those beside the fewest that there must be."""
     least = max(width, -(-TileGrid(n, nb).nt // chunk)) + STREAMING
     layout = ResidueLayout(default_moduli(n), nb, chunk, width, width + tiles, transit, least + strips, accumulators)
-    monkeypatch.setattr(residues_planner, "best_layouts", lambda *_: [layout])
+    monkeypatch.setattr(residues_planner, "best_layouts", lambda *_, **__: [layout])
 
 
 @pytest.mark.parametrize("share", [1.0, 1.1, 1.5, 2.5, 6.0])

@@ -183,7 +183,7 @@ def force(monkeypatch, *, nb=NB, n=N, chunk, width, strips=0, tiles=1, transit=1
     nt = TileGrid(n, nb).nt
     least = max(width, -(-nt // chunk)) + STREAMING
     layout = ResidueLayout(default_moduli(n), min(n, nb), chunk, width, width + tiles, transit, least + strips, accumulators)
-    monkeypatch.setattr(residues_planner, "best_layouts", lambda *_: [layout])
+    monkeypatch.setattr(residues_planner, "best_layouts", lambda *_, **__: [layout])
     return layout
 
 

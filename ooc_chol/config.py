@@ -128,8 +128,9 @@ class FactorOptions:
         Most error relative to ``||A||_F`` that storing tiles in narrow formats may cause; None for FP64.
     precision_rule : {"unit-roundoff", "paper"}
         Rule by which formats are chosen.
-    half_products : bool or None
-        Whether products through residues run in FP16 where the threshold allows; None where rates say that they are faster.
+    half_products : bool, "fp8" or None
+        Whether products through residues run in FP16, or in FP8 too, where the threshold allows; None in FP16 where rates say
+        that it is faster.
     """
 
     tile_size: int | None = None
@@ -142,7 +143,7 @@ class FactorOptions:
     moduli: int | None = None
     precision_threshold: float | None = None
     precision_rule: str = "unit-roundoff"
-    half_products: bool | None = None
+    half_products: bool | str | None = None
 
     def __post_init__(self) -> None:
         if self.tile_size is not None and (isinstance(self.tile_size, bool) or not isinstance(self.tile_size, int)):
@@ -159,6 +160,8 @@ class FactorOptions:
             ResidueBasis(self.moduli)  # refuses a number that cannot be had
         if self.precision_rule not in ("unit-roundoff", "paper"):
             raise ValueError(f"precision_rule is {self.precision_rule!r}; there are 'unit-roundoff' and 'paper'")
+        if self.half_products not in (None, True, False, "fp8"):
+            raise ValueError(f"half_products is {self.half_products!r}; there are True, False, 'fp8' and None")
         if self.precision_threshold is not None:
             self._check_precision(self.precision_threshold)
         if self.fp64 == "residue" and self.policy != "planned":

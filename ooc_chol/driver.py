@@ -45,7 +45,7 @@ def cholesky(
     fp64: str = "auto",
     moduli: int | None = None,
     precision_rule: str = "unit-roundoff",
-    half_products: bool | None = None,
+    half_products: bool | str | None = None,
     store: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
@@ -65,9 +65,9 @@ def cholesky(
         together change A by at most this share of ``||A||_F``, and compute accordingly. None factors in FP64.
     precision_rule : {"unit-roundoff", "paper"}
         What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
-    half_products : bool or None
-        In mixed precision through residues: whether products that are small by their expected norms run in FP16. None lets them
-        where measured rates say that this is faster.
+    half_products : bool, "fp8" or None
+        In mixed precision through residues: whether products that are small by their expected norms run in FP16, and with "fp8"
+        the smallest ones in FP8. None lets them run in FP16 where measured rates say that this is faster.
     tile_size : int or None
         Order of a tile; None chooses by size and budget.
     devices : str, sequence of str, int or None
@@ -239,7 +239,7 @@ def plan(
     moduli: int | None = None,
     precision_threshold: float | None = None,
     precision_rule: str = "unit-roundoff",
-    half_products: bool | None = None,
+    half_products: bool | str | None = None,
     store: str | os.PathLike[str] | None = None,
 ) -> Plan:
     """Plan a factorization without running it; ``print(plan)`` is a page that a person understands.

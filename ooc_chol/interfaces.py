@@ -211,6 +211,18 @@ class AbstractKernelSet(ABC):
         """Flag tile ``packed`` when it (with ``lower``: its lower triangle) holds a NaN or an infinity."""
 
 
+class NarrowParts(NamedTuple):
+    """Where a tile's entries go in FP16 and, divided by ``2**exponent``, in FP8 (E4M3, as uint8); None for what is not wanted."""
+
+    half: Tile | None = None
+    quarter: Tile | None = None
+    exponent: int = 0
+
+
+#: No parts are wanted.
+NOTHING_NARROW = NarrowParts()
+
+
 class AbstractResidueKernels(ABC):
     """Products of rows of L as exact integers, held as residues modulo small coprime numbers.
 
@@ -219,6 +231,9 @@ class AbstractResidueKernels(ABC):
     the strides of rows and planes are any. Every call enqueues on ``stream`` and returns at once, and calls for one array may
     come on several streams that wait on each other. See :mod:`ooc_chol.residues` for the mathematics.
     """
+
+    #: Whether :meth:`quarter_product` can be called, once the device is known: GPUs before Ada have no units for FP8.
+    multiplies_fp8: bool = True
 
     @abstractmethod
     def open(self, n: int) -> None:
@@ -233,12 +248,13 @@ class AbstractResidueKernels(ABC):
 
     @abstractmethod
     def convert(
-        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, half: Tile | None = None
+        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, narrow: NarrowParts = NOTHING_NARROW
     ) -> None:
         """``out[p] = round(2**e_i L[i, k]) mod m_p`` for the matrix rows ``rows``.
 
-        ``half``, if given, becomes ``2**h_i L[i, k]`` in FP16, with the exponents of
-        :meth:`ooc_chol.residues.ResidueBasis.half_exponent`.
+        The parts of ``narrow`` become ``2**h_i L[i, k]`` in FP16, with the exponents of
+        :meth:`ooc_chol.residues.ResidueBasis.half_exponent`, and in FP8 that divided by a power of two; what is too large for FP8
+        becomes its largest number.
 
         With ``is_first``, add the squares to the rows' running sums and flag each row whose sum exceeds ``A_ii (1 + 2**-20)`` or
         that holds a NaN: the sums wrap only for such a row, and A is not positive definite.
@@ -254,7 +270,7 @@ class AbstractResidueKernels(ABC):
         out: Tile,
         *,
         is_first: bool,
-        half: Tile | None = None,
+        narrow: NarrowParts = NOTHING_NARROW,
     ) -> None:
         """:meth:`convert` of a tile as it is stored in a format narrower than FP64."""
 
@@ -270,6 +286,12 @@ class AbstractResidueKernels(ABC):
     @abstractmethod
     def half_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
         """``F (+)= left @ right.T`` for FP16 operands, in FP32."""
+
+    @abstractmethod
+    def quarter_product(
+        self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
+    ) -> None:
+        """``F (+)= 2**exponent left @ right.T`` for FP8 operands, in FP32."""
 
     @abstractmethod
     def subtract_halves(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:

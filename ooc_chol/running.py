@@ -56,7 +56,8 @@ def _engine_text(the_plan: Plan) -> str:
     if not layout.halves:
         return text
     widths = ",".join(str(panel.width) for panel in the_plan.panels)
-    return f"{text}, {100 * the_plan.half_share:.4f} % in fp16, chunks of {layout.chunk}, panels {widths}"
+    shares = ", ".join(f"{100 * share:.4f} % in {name}" for name, share in the_plan.product_shares.items())
+    return f"{text}, {shares}, chunks of {layout.chunk}, panels {widths}"
 
 
 def _formats_text(precision: PrecisionMap) -> str:

@@ -54,8 +54,8 @@ class Sweep:
         Added to the diagonal.
     fp64 : str
         How FP64 is computed, or ``"none"``.
-    half_products : bool or None
-        Whether mixed precision through residues may use products in FP16; None where measured rates say that it is faster.
+    half_products : bool, "fp8" or None
+        Whether mixed precision through residues may use products in FP16, or also in FP8; None: FP16 where rates favour it.
     output : Path
         Folder of the file.
     warm_up : bool
@@ -79,7 +79,7 @@ class Sweep:
     repeats: int = 1
     nugget: float = 1e-6
     fp64: str = "auto"
-    half_products: bool | None = None
+    half_products: bool | str | None = None
     warm_up: bool = True
     warmed: set[tuple[Any, ...]] = field(default_factory=set, compare=False, repr=False)
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeAlias, cast, final
+from typing import Any, Protocol, TypeAlias, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import ScheduleError
-from ooc_chol.formats import PrecisionFormat, decode
-from ooc_chol.interfaces import AbstractResidueKernels, AbstractStream, Tile
+from ooc_chol.formats import FP8, PrecisionFormat, decode
+from ooc_chol.interfaces import NOTHING_NARROW, AbstractResidueKernels, AbstractStream, NarrowParts, Tile
 from ooc_chol.kernels.team import ThreadTeam
 from ooc_chol.kernels.words import Words, digits_of, rounded
+from ooc_chol.planning.products import FP8_LARGEST
 from ooc_chol.residues import ROW_SLACK, ResidueBasis
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -75,7 +76,7 @@ class HostResidueKernels(AbstractResidueKernels):
         _enqueue(stream, partial(self._set_diagonal, first, a_bb))
 
     def convert(
-        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, half: Tile | None = None
+        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, narrow: NarrowParts = NOTHING_NARROW
     ) -> None:
         """``out[p] = round(2**e_i L[i, k]) mod m_p``; with ``is_first``, add the squares to the running sums and flag rows.
 
@@ -91,10 +92,10 @@ class HostResidueKernels(AbstractResidueKernels):
             Receives the residues.
         is_first : bool
             Whether these entries are converted for the first time.
-        half : (1, mb, nb) float16 array or None
-            Receives the entries in FP16.
+        narrow : NarrowParts
+            ``(1, mb, nb)`` arrays of float16 and uint8 that receive the entries in FP16 and FP8.
         """
-        _enqueue(stream, partial(self._in_strips, len(rows), partial(self._convert, l_ik, rows.start, (out, half), is_first)))
+        _enqueue(stream, partial(self._in_strips, len(rows), partial(self._convert, l_ik, rows.start, (out, narrow), is_first)))
 
     def product(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
@@ -126,7 +127,7 @@ class HostResidueKernels(AbstractResidueKernels):
         out: Tile,
         *,
         is_first: bool,
-        half: Tile | None = None,
+        narrow: NarrowParts = NOTHING_NARROW,
     ) -> None:
         """:meth:`convert` of a tile as it is stored in a format narrower than FP64.
 
@@ -138,10 +139,10 @@ class HostResidueKernels(AbstractResidueKernels):
             What :func:`ooc_chol.formats.encode` wrote.
         fmt : PrecisionFormat
             Its format.
-        rows, out, is_first, half
+        rows, out, is_first, narrow
             As for :meth:`convert`.
         """
-        job = partial(self._convert_stored, stored.reshape(-1), fmt, rows.start, (out, half), is_first)
+        job = partial(self._convert_stored, stored.reshape(-1), fmt, rows.start, (out, narrow), is_first)
         _enqueue(stream, partial(self._in_strips, len(rows), job))
 
     def half_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
@@ -158,7 +159,29 @@ class HostResidueKernels(AbstractResidueKernels):
         accumulates : bool
             Add to what is there.
         """
-        job = partial(_half_product, accumulator, left, right, accumulates)
+        job = partial(_half_product, accumulator, left, right, accumulates, 0)
+        _enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
+
+    def quarter_product(
+        self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
+    ) -> None:
+        """``F (+)= 2**exponent left @ right.T`` for FP8 entries: their products are exact in float32, in which they are added.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the host device.
+        accumulator : (1, m, n) float32 array
+            Sums.
+        left, right : (1, m, k), (1, n, k) uint8 array
+            Entries of L in E4M3.
+        exponent : int
+            Power of two by which the product is multiplied.
+        accumulates : bool
+            Add to what is there.
+        """
+        operands = left.view(FP8.dtype), right.view(FP8.dtype)
+        job = partial(_half_product, accumulator, *operands, accumulates, exponent)
         _enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
 
     def subtract_halves(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
@@ -208,12 +231,12 @@ class HostResidueKernels(AbstractResidueKernels):
         self,
         l_ik: Floats,
         first: int,
-        targets: tuple[NDArray[np.int8], NDArray[np.float16] | None],
+        targets: tuple[NDArray[np.int8], NarrowParts],
         is_first: bool,
         part: slice,
     ) -> None:
-        """``out[p] = q mod m_p`` with ``q = round(2**e_i L[i, k])``, and ``half = 2**h_i L[i, k]``."""
-        out, half = targets
+        """``out[p] = q mod m_p`` with ``q = round(2**e_i L[i, k])``, and ``2**h_i L[i, k]`` in FP16 and FP8."""
+        out, narrow = targets
         rows = slice(first + part.start, first + part.stop)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             scaled = np.ldexp(l_ik[part], self._exponents[rows, None])
@@ -221,8 +244,12 @@ class HostResidueKernels(AbstractResidueKernels):
                 self._sums[rows] += (scaled * scaled).sum(axis=1)
                 self._flagged[rows] |= ~(self._sums[rows] <= self._limits[rows])
             integers = np.where(np.abs(scaled) < _TOO_LARGE, np.rint(scaled), 0.0).astype(np.int64)
-            if half is not None:
-                half[0, part] = np.ldexp(l_ik[part], self._half_exponents(rows)[:, None]).astype(np.float16)
+            if narrow.half is not None:
+                narrow.half[0, part] = np.ldexp(l_ik[part], self._half_exponents(rows)[:, None]).astype(np.float16)
+            if narrow.quarter is not None:
+                quarters = np.ldexp(l_ik[part], self._half_exponents(rows)[:, None] - narrow.exponent)
+                limited = np.clip(quarters, -FP8_LARGEST, FP8_LARGEST).astype(np.float32)
+                narrow.quarter[0, part] = limited.astype(FP8.dtype).view(np.uint8)
         for plane, modulus in enumerate(self.basis.moduli):
             out[plane, part] = _canonical(integers, modulus)
 
@@ -231,16 +258,17 @@ class HostResidueKernels(AbstractResidueKernels):
         stored: NDArray[np.uint8],
         fmt: PrecisionFormat,
         first: int,
-        targets: tuple[NDArray[np.int8], NDArray[np.float16] | None],
+        targets: tuple[NDArray[np.int8], NarrowParts],
         is_first: bool,
         part: slice,
     ) -> None:
         """:meth:`_convert` of a strip of rows that is widened first."""
-        out, half = targets
+        out, narrow = targets
         cols = out.shape[2]
         strip = np.empty((part.stop - part.start, cols))
         decode(stored, fmt, slice(part.start * cols, part.stop * cols), strip)
-        of_strip = out[:, part], None if half is None else half[:, part]
+        half, quarter = (None if array is None else array[:, part] for array in narrow[:2])
+        of_strip = out[:, part], NarrowParts(half, quarter, narrow.exponent)
         self._convert(strip, first + part.start, of_strip, is_first, slice(0, len(strip)))
 
     def _half_exponents(self, rows: slice) -> NDArray[np.int32]:
@@ -305,13 +333,15 @@ def _product(
 
 def _half_product(
     accumulator: NDArray[np.float32],
-    left: NDArray[np.float16],
-    right: NDArray[np.float16],
+    left: NDArray[Any],
+    right: NDArray[Any],
     accumulates: bool,
+    exponent: int,
     part: slice,
 ) -> None:
-    """``F (+)= left @ right.T`` for a strip of rows."""
+    """``F (+)= 2**exponent left @ right.T`` for a strip of rows."""
     product = left[0, part].astype(np.float32) @ right[0].astype(np.float32).T
+    product *= np.float32(2.0**exponent)
     if accumulates:
         accumulator[0, part] += product
     else:

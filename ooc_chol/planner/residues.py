@@ -76,10 +76,9 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
         itemsize = _mean_itemsize(problem)
         best = best_layouts(grid, budget_bytes - workspace, moduli, len(shared), rates, itemsize=itemsize)
         if half_products is not None and _wants_halves(options, rates):
-            share = half_products.share(HALF_WIDTH)
-            with_room = best_layouts(
-                grid, budget_bytes - workspace, moduli, len(shared), rates, itemsize=itemsize, half_share=share
-            )
+            half_products = replace(half_products, quarters=options.half_products == "fp8")
+            shares = half_products.share(HALF_WIDTH)
+            with_room = best_layouts(grid, budget_bytes - workspace, moduli, len(shared), rates, itemsize=itemsize, shares=shares)
             # Forced, there is no choice; else the simulator compares.
             best = with_room if options.half_products else [*with_room[:FINALISTS], *best[:1]]
         if best:
@@ -119,7 +118,7 @@ def _half_products(problem: Problem) -> HalfProducts | None:
 def _wants_halves(options: FactorOptions, rates: Rates | None) -> bool:
     """Whether products in FP16 are to be looked at: where they were measured, or asked for."""
     if options.half_products is not None:
-        return options.half_products
+        return options.half_products is not False
     return rates is not None and rates.residue is not None and rates.residue.half is not None
 
 
@@ -194,6 +193,8 @@ def _plan_of_layout(
     itemsize, beside = problem.bytes_per_entry or None, kind_of(names[0]).finishes_beside
     stored = problem.stored_bytes(grid)
     given = _whole_panels(problem.given, panels)
+    if half_products is not None:
+        half_products = replace(half_products, quarters=layout.quarters, panels=tuple(panels))
     scheduler = ResidueScheduler(
         grid, owners, panels, layout, itemsize, stored, beside=beside, half_products=half_products, given=given
     )

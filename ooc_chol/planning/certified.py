@@ -14,12 +14,21 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.formats import FP32, FP64
-from ooc_chol.planning.norms import FactorNorms, lower_matrix
+from ooc_chol.formats import FP8, FP16, FP32, FP64
+from ooc_chol.planning.norms import LARGEST_ROUNDED, FactorNorms, lower_matrix
 from ooc_chol.planning.precision import PrecisionMap
-from ooc_chol.planning.products import HALF_SUM_ERROR
+from ooc_chol.planning.products import (
+    FP8_LARGEST,
+    FP8_LEAST_STEP,
+    HALF_SUM_ERROR,
+    QUARTER_SUM_ERROR,
+    NarrowRun,
+    ProductForm,
+)
 from ooc_chol.residues import ResidueBasis
 
+#: Unit roundoff of FP8 over that of FP16.
+_FP8_OVER_FP16 = FP8.unit_roundoff / FP16.unit_roundoff
 #: Standard deviations that the bound allows for where rounding errors of many entries add up to one of a tile.
 _DEVIATIONS = 2.0
 
@@ -49,7 +58,7 @@ class CertifiedBound:
 
 
 def certified_bound(
-    precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, halves: NDArray[np.bool_] | None = None
+    precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, narrow: NarrowRun | None = None
 ) -> CertifiedBound:
     """The bound of one factorization.
 
@@ -61,8 +70,8 @@ def certified_bound(
         What was measured of each tile: the numbers of :data:`ooc_chol.interfaces.NORM_COLUMNS`.
     moduli : int or None
         Moduli of products through residues; None where they ran in the formats of the map.
-    halves : (nt, nt, nt) array or None
-        Whether the product of tiles (i, k) and (j, k) ran in FP16, at [i, j, k]; None where none did.
+    narrow : NarrowRun or None
+        Which products ran in FP16 and FP8; None where none did.
 
     Notes
     -----
@@ -75,8 +84,8 @@ def certified_bound(
     spectral = np.sqrt(rows[diagonal, 2] * rows[diagonal, 3])
     storage = lost * np.minimum(spectral, np.diagonal(norms))[None, :]
     arithmetic = _arithmetic(precision, norms, spectral) if moduli is None else _residues(precision, norms, spectral, moduli)
-    if halves is not None:
-        arithmetic = arithmetic + _halves(FactorNorms.measured(grid, rows), halves)
+    if narrow is not None and moduli is not None:
+        arithmetic = arithmetic + _narrow(precision, FactorNorms.measured(grid, rows), rows[:, 4], narrow, moduli)
     return CertifiedBound(_both_triangles(storage) / total, _both_triangles(arithmetic) / total)
 
 
@@ -115,17 +124,40 @@ def _narrowed(precision: PrecisionMap, j: int) -> float:
     return 2.0 if any(precision.product_of((i, j)) is FP32 for i in column) else 0.0
 
 
-def _halves(norms: FactorNorms, halves: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Errors of products in FP16: rounding of both factors, independent from entry to entry, and sums that truncate."""
-    nt = len(norms.tiles)
+def _narrow(
+    precision: PrecisionMap, norms: FactorNorms, largest: NDArray[np.float64], narrow: NarrowRun, moduli: int
+) -> NDArray[np.float64]:
+    """Errors of products in FP16 and FP8: rounding of both factors, independent from entry to entry, and sums that truncate."""
+    nt = precision.grid.nt
+    unheld, subnormal = _beyond_fp8(precision, norms, largest, narrow, moduli)
     errors = np.zeros((nt, nt))
     for i in range(nt):
         for j in range(i):
-            chosen = halves[i, j, :j]
-            rounding = norms.squared_errors(i, slice(j, j + 1), j)[0, chosen].sum()
-            summed = (norms.tiles[i, :j] * norms.tiles[j, :j])[chosen].sum()
-            errors[i, j] = _DEVIATIONS * sqrt(rounding) + HALF_SUM_ERROR * summed
+            forms, products = narrow.forms[i, j, :j], norms.tiles[i, :j] * norms.tiles[j, :j]
+            squares = norms.squared_errors(i, slice(j, j + 1), j)[0]
+            in_fp16, in_fp8 = forms == ProductForm.HALF, forms == ProductForm.QUARTER
+            least = np.square(subnormal[i, :j] * norms.columns[j, :j]) + np.square(norms.columns[i, :j] * subnormal[j, :j])
+            rounding = squares[in_fp16].sum() + (_FP8_OVER_FP16**2 * squares + least)[in_fp8].sum()
+            summed = HALF_SUM_ERROR * products[in_fp16].sum() + QUARTER_SUM_ERROR * products[in_fp8].sum()
+            outside = products[in_fp8 & (unheld[i, :j] | unheld[j, :j])].sum()  # as if all were lost
+            errors[i, j] = _DEVIATIONS * sqrt(rounding) + summed + outside
     return errors
+
+
+def _beyond_fp8(
+    precision: PrecisionMap, norms: FactorNorms, largest: NDArray[np.float64], narrow: NarrowRun, moduli: int
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Which tiles have entries too large for FP8, and the norms of rounding entries below its least normal number."""
+    grid, basis = precision.grid, ResidueBasis(moduli)
+    # Rows of a tile have exponents between those of its largest and its smallest diagonal entry.
+    least, most = (
+        np.array([basis.half_exponent(basis.exponent(float(a_ii))) for a_ii in diagonal])
+        for diagonal in (precision.norms.largest, precision.norms.least)
+    )
+    top = np.ldexp(lower_matrix(grid, LARGEST_ROUNDED * largest), most[:, None] - narrow.exponents)
+    sizes = np.sqrt([grid.size(i) for i in range(grid.nt)])
+    steps = np.ldexp(FP8_LEAST_STEP / 2 / sqrt(3.0), narrow.exponents - least[:, None]) * np.outer(sizes, sizes)
+    return top > FP8_LARGEST, np.minimum(steps, norms.tiles)
 
 
 def _residues(

@@ -40,8 +40,8 @@ class ResidueRates:
         Entries of a tile per second.
     pull : float
         Bytes per second copied from another device.
-    half, half_accumulate : float or None
-        As ``product`` and ``accumulate``, of products in FP16; None where they were not measured.
+    half, half_accumulate, quarter, quarter_accumulate : float or None
+        As ``product`` and ``accumulate``, of products in FP16 and in FP8; None where they were not measured.
 
     Raises
     ------
@@ -62,6 +62,8 @@ class ResidueRates:
     pull: float
     half: float | None = None
     half_accumulate: float | None = None
+    quarter: float | None = None
+    quarter_accumulate: float | None = None
 
     def __post_init__(self) -> None:
         _check_positive(self)
@@ -201,6 +203,8 @@ def _seconds_an_entry(work: Product | Fold, rates: ResidueRates, nb: int) -> flo
     if isinstance(work, Fold):
         return 1 / rates.accumulate
     flops = 2 * (work.stop - work.start) * nb
+    if work.quarter is not None and rates.quarter is not None and rates.quarter_accumulate is not None:
+        return flops / rates.quarter + 1 / rates.quarter_accumulate
     if work.half and rates.half is not None and rates.half_accumulate is not None:
         return flops / rates.half + 1 / rates.half_accumulate
     share = LOWER_SHARE if work.lower else 1.0

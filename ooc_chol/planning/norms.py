@@ -78,10 +78,14 @@ class FactorNorms:
         heights = np.sqrt([grid.size(i) for i in range(grid.nt)])
         return cls(tiles, np.minimum(tiles, LARGEST_ROUNDED * heights[:, None] * largest))
 
-    def squared_errors(self, row: int, columns: slice, stop: int) -> NDArray[np.float64]:
-        """Squared errors of products ``L[row, k] @ L[j, k].T`` in FP16, for the ``columns`` j and k before ``stop``."""
-        left, left_column = self.tiles[row, :stop], self.columns[row, :stop]
-        right, right_column = self.tiles[columns, :stop], self.columns[columns, :stop]
+    def squared_errors(self, row: int, columns: slice, stop: int, lost: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Squared errors of products ``L[row, k] @ L[j, k].T``, for the ``columns`` j and k before ``stop``.
+
+        In FP16; or with ``lost[i, k]``, the error of a tile relative to what FP16's unit roundoff takes for it.
+        """
+        left_column, right_column = self.columns[row, :stop], self.columns[columns, :stop]
+        tiles = self.tiles if lost is None else lost * self.tiles
+        left, right = tiles[row, :stop], tiles[columns, :stop]
         squares = np.square(left * right_column) + np.square(left_column * right)
         return FP16.unit_roundoff**2 / 3.0 * squares
 

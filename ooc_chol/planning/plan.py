@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ooc_chol.config import format_bytes
 from ooc_chol.formats import FP64
@@ -17,7 +17,7 @@ from ooc_chol.planning.ownership import imbalance
 from ooc_chol.planning.panels import Panel
 from ooc_chol.planning.policy import Policy
 from ooc_chol.planning.precision import PrecisionMap
-from ooc_chol.planning.products import HalfProducts
+from ooc_chol.planning.products import HalfProducts, NarrowRun
 from ooc_chol.planning.program import Link, Program
 from ooc_chol.planning.residue_steps import Product, ResidueLayout, ResidueProgram
 from ooc_chol.planning.simulate import Timeline, simulate
@@ -253,31 +253,36 @@ class Plan:
         return "\n".join([heading, *(f"{'':13}{row}" for row in rows)])
 
     @cached_property
-    def half_share(self) -> float:
-        """Share of the flops counted in products that run in FP16."""
-        halves = total = 0
+    def product_shares(self) -> dict[str, float]:
+        """Shares of the flops counted in products through residues that run in FP16 and in FP8."""
+        flops = Counter[str]()
         for program in self.programs:
             if not isinstance(program, ResidueProgram):
                 continue
             for step in program.steps:
-                if isinstance(step.operation, Product):
-                    total += step.flops
-                    halves += step.flops if step.operation.half else 0
-        return halves / total if total else 0.0
+                if isinstance(work := step.operation, Product):
+                    flops["fp8" if work.quarter is not None else "fp16" if work.half else "residue"] += step.flops
+        total = flops.total() or 1
+        return {name: flops[name] / total for name in ("fp16", "fp8")}
+
+    @property
+    def half_share(self) -> float:
+        """Share of the flops counted in products that run in FP16 or FP8."""
+        return sum(self.product_shares.values())
 
     @cached_property
-    def halves(self) -> NDArray[np.bool_] | None:
-        """Which products of tiles (i, k) and (j, k) run in FP16, at [i, j, k]; None where none do."""
+    def narrow_products(self) -> NarrowRun | None:
+        """Which products of tiles (i, k) and (j, k) run in FP16 and FP8, and with which exponents; None where none do."""
         if self.half_products is None:
             return None
         nt = self.grid.nt
-        chosen = np.zeros((nt, nt, nt), dtype=bool)
+        forms = np.zeros((nt, nt, nt), dtype=np.int8)
         for panel in self.panels:
             for row in range(panel.k0, nt):
-                is_half = self.half_products.of(panel, row)
+                of_row = self.half_products.of(panel, row)
                 for column in range(panel.k0, min(row, panel.k0 + panel.width)):
-                    chosen[row, column, :column] = is_half[:column]
-        return chosen
+                    forms[row, column, :column] = of_row[:column]
+        return NarrowRun(forms, self.half_products.exponents_of_rows)
 
     def _how(self) -> str:
         """Policy or engine in words."""
@@ -285,7 +290,10 @@ class Plan:
             return f"policy {self.policy.name!r}"
         if self.layout.halves:
             residues = f"residues of {self.layout.moduli} moduli ({self.layout.basis.bits} bits)"
-            return f"{100 * self.half_share:.0f} % of the products in FP16, the rest through {residues}"
+            shares = " and ".join(
+                f"{100 * share:.0f} % in {name.upper()}" for name, share in self.product_shares.items() if share
+            )
+            return f"products {shares or '0 % in FP16'}, the rest through {residues}"
         return f"products through residues of {self.layout.moduli} moduli ({self.layout.basis.bits} bits)"
 
     def _moves_text(self) -> str:

@@ -1,8 +1,9 @@
-"""Which products of a row run in half precision: those that, by the norms that L's tiles are expected to have, are small enough.
+"""Which products of a row run in FP16 or FP8: those that are small enough by the norms that L's tiles are expected to have.
 
 ``A_ij - sum_k L_ik L_jk.T``: rounding both factors of product k to FP16 errs by ``u sqrt(2 / 3)`` times what the product of two
 random matrices of their norms would be, and the errors of different k are independent. A row's products of one panel are sorted
-by that, and the smallest ones run in FP16 as long as the error of each tile stays within its share of the threshold.
+by that, and the smallest ones run in FP16, the smallest of these in FP8 where there is a kernel for it, as long as the error of
+each tile stays within its share of the threshold.
 
 The norms of L's tiles are known only at the end. But a factor of a sample of the matrix, every so many rows of each tile, has
 nearly the same norms, scaled: within the sample fewer points stand between two others, so that little of what they share is
@@ -11,25 +12,57 @@ explained before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ooc_chol.formats import FP8, FP16
 from ooc_chol.planning.norms import FactorNorms
 from ooc_chol.planning.panels import Panel
 from ooc_chol.planning.precision import PrecisionMap
+from ooc_chol.residues import HALF_TOP
 
-#: Most tiles of K of one product in FP16: tensor cores truncate as they add, so that sums are continued in FP32.
+#: Most tiles of K of one product in FP16 or FP8: tensor cores truncate as they add, so that sums are continued in FP32.
 HALF_TILES = 4
-#: Relative error of such a sum of up to 8192 terms: 16 at a time are added, and what is below FP32's last place is cut off.
-HALF_SUM_ERROR = 8192 / 16 * 2.0**-24
-#: Share of the threshold that products in FP16 may take.
-SHARE = 0.5
+#: Relative error of such a sum of up to 8192 terms, in FP16: 16 at a time are added, and what is below FP32's last place is cut
+#: off. In FP8 the sum of 32 keeps about 14 bits (anchors of the hardware: 3 % at K = 16384, in proportion to K).
+HALF_SUM_ERROR, QUARTER_SUM_ERROR = 8192 / 16 * 2.0**-24, 0.03 * 8192 / 16384
+#: Share of the threshold that products in FP16 and FP8 may take, and what of that those in FP8 may.
+SHARE, QUARTER_SHARE = 0.5, 0.5
+#: Largest number of FP8, E4M3, and the distance of its subnormal numbers.
+FP8_LARGEST, FP8_LEAST_STEP = 448.0, 2.0**-9
+#: Exponents of entries in FP8 are multiples of this, so that products of neighbouring k have one scale and run as one.
+QUARTER_STEP = 4
+#: Least exponent: tiles of zeros have none.
+_LEAST_EXPONENT = -60
+
+
+class ProductForm(IntEnum):
+    """In which form the factors of a product are."""
+
+    RESIDUE = 0
+    HALF = 1  #: FP16, with an exponent a row
+    QUARTER = 2  #: FP8, with an exponent a panel of rows and tile column besides
+
+
+class NarrowRun(NamedTuple):
+    """How the products of a run were computed, for its certified bound.
+
+    ``forms[i, j, k]`` is the :class:`ProductForm` of tiles (i, k) and (j, k); ``exponents[i, k]`` that of tile (i, k) in FP8.
+    """
+
+    forms: NDArray[np.int8]
+    exponents: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class HalfProducts:
-    """Chooses the products in FP16.
+    """Chooses the products in FP16 and FP8.
 
     Parameters
     ----------
@@ -37,10 +70,16 @@ class HalfProducts:
         The formats and the threshold.
     norms : FactorNorms
         Expected norms of L's tiles.
+    quarters : bool
+        Whether FP8 may be chosen, too.
+    panels : tuple of Panel
+        All panels, whose rows share exponents in FP8.
     """
 
     precision: PrecisionMap
     norms: FactorNorms
+    quarters: bool = False
+    panels: tuple[Panel, ...] = ()
 
     @property
     def allowed(self) -> float:
@@ -48,31 +87,75 @@ class HalfProducts:
         limit = SHARE * self.precision.threshold * self.precision.norms.total / self.precision.grid.nt
         return limit**2
 
-    def share(self, width: int) -> float:
-        """Share of the products, in panels of ``width`` columns."""
-        nt, chosen, all_of_them = self.precision.grid.nt, 0, 0
-        for k0 in range(0, nt, width):
-            panel = Panel(k0, min(width, nt - k0), 1)
-            for row in range(k0, nt):
-                is_half = self.of(panel, row)
-                chosen, all_of_them = chosen + sum(is_half), all_of_them + len(is_half)
-        return chosen / all_of_them
+    def share(self, width: int) -> tuple[float, float]:
+        """Shares of the products in FP16 and in FP8, in panels of ``width`` columns."""
+        nt, counts = self.precision.grid.nt, Counter[ProductForm]()
+        panels = tuple(Panel(k0, min(width, nt - k0), 1) for k0 in range(0, nt, width))
+        choice = replace(self, panels=panels)
+        for panel in panels:
+            for row in range(panel.k0, nt):
+                counts.update(choice.of(panel, row))
+        return counts[ProductForm.HALF] / counts.total(), counts[ProductForm.QUARTER] / counts.total()
 
-    def of(self, panel: Panel, row: int) -> list[bool]:
-        """For each tile column k before the end of ``panel``, whether row ``row``'s products with it run in FP16.
+    def of(self, panel: Panel, row: int) -> list[ProductForm]:
+        """For each tile column k before the end of ``panel``, the form of row ``row``'s products with it.
 
         One choice for all columns of the panel, which are multiplied at once. A panel's own rows have diagonal tiles, all of
         whose products are exact.
         """
         stop = panel.k0 + panel.width
+        forms = np.full(stop, ProductForm.RESIDUE)
         if row < stop:
-            return [False] * stop
-        errors = self.norms.squared_errors(row, slice(panel.k0, stop), stop)
+            return [ProductForm.RESIDUE] * stop
+        allowed = self.allowed
+        if self.quarters:
+            allowed -= self._choose(forms, ProductForm.QUARTER, panel, row, QUARTER_SHARE * allowed)
+        self._choose(forms, ProductForm.HALF, panel, row, allowed)
+        return [ProductForm(form) for form in forms]
+
+    def _choose(self, forms: NDArray[np.int_], form: ProductForm, panel: Panel, row: int, allowed: float) -> float:
+        """Give ``form`` to the smallest products that have none yet, within ``allowed``; returns the squared error taken."""
+        stop = len(forms)
+        lost = self._lost if form is ProductForm.QUARTER else None
+        errors = self.norms.squared_errors(row, slice(panel.k0, stop), stop, lost)
         # Column j of the panel has products with k < j only.
         for offset in range(panel.width):
             errors[offset, panel.k0 + offset :] = 0.0
         order = np.argsort(errors.max(axis=0), kind="stable")
+        order = order[forms[order] == ProductForm.RESIDUE]
         sums = np.cumsum(errors[:, order], axis=1).max(axis=0)
-        chosen = np.zeros(stop, dtype=bool)
-        chosen[order[: int(np.searchsorted(sums, self.allowed, side="right"))]] = True
-        return [bool(is_half) for is_half in chosen]
+        count = int(np.searchsorted(sums, allowed, side="right"))
+        forms[order[:count]] = form
+        return float(sums[count - 1]) if count else 0.0
+
+    @cached_property
+    def exponents(self) -> NDArray[np.int64]:
+        """Exponents of entries in FP8: ``[p, k]`` is that of tile column k in the rows of panel number p.
+
+        An entry ``2**h_i L_ik`` in FP16 is ``2**r`` times what it is in FP8, where expected entries are near 1: its numbers go
+        from ``2**-6`` to 448.
+        """
+        of_panel = np.maximum.reduceat(self._powers, [panel.k0 for panel in self.panels], axis=0)
+        return (QUARTER_STEP * np.rint(of_panel / QUARTER_STEP)).astype(np.int64)
+
+    @cached_property
+    def exponents_of_rows(self) -> NDArray[np.int64]:
+        """The same by tile row and tile column."""
+        return np.repeat(self.exponents, [panel.width for panel in self.panels], axis=0)
+
+    @cached_property
+    def _powers(self) -> NDArray[np.float64]:
+        """Logarithm of a tile's expected root mean square, the largest possible entry of its rows being ``2**HALF_TOP``."""
+        grid = self.precision.grid
+        sizes = np.array([grid.size(i) for i in range(grid.nt)], dtype=np.float64)
+        of_row = np.sqrt(self.precision.norms.traces / sizes)  # the root mean square of a row's norm
+        with np.errstate(divide="ignore", invalid="ignore"):
+            powers = HALF_TOP - 1 + np.log2(self.norms.tiles / np.sqrt(np.outer(sizes, sizes)) / of_row[:, None])
+        powers = np.nan_to_num(powers, nan=_LEAST_EXPONENT, neginf=_LEAST_EXPONENT)
+        return np.asarray(np.maximum(powers, _LEAST_EXPONENT), dtype=np.float64)
+
+    @cached_property
+    def _lost(self) -> NDArray[np.float64]:
+        """What FP8 takes of a tile, over what FP16 does: by rounding, and by FP8's least step where the exponent is large."""
+        steps = np.exp2(self.exponents_of_rows - self._powers) * FP8_LEAST_STEP / 2
+        return np.sqrt(FP8.unit_roundoff**2 + np.square(steps)) / FP16.unit_roundoff

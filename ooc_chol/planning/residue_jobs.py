@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ooc_chol.planning.panels import Panel
-from ooc_chol.planning.products import HALF_TILES
+from ooc_chol.planning.products import HALF_TILES, ProductForm
 from ooc_chol.planning.residency import Index
 from ooc_chol.planning.residue_strips import Strip
 from ooc_chol.tiling import TileGrid
@@ -44,15 +44,29 @@ def uses_of(jobs: Sequence[Job], panels: Sequence[Panel], chunk: int) -> dict[St
     return uses
 
 
-def depths(is_half: Sequence[bool], first: int, last: int) -> list[tuple[int, int, bool]]:
-    """Tile columns ``first:last`` of K, counted from ``first``, in runs that are multiplied in one way; halves in short ones."""
-    runs: list[tuple[int, int, bool]] = []
+class Depth(NamedTuple):
+    """Tile columns ``start:stop`` of K that are multiplied in one way: residues, FP16, or FP8 with a scale."""
+
+    start: int
+    stop: int
+    half: bool
+    quarter: int | None
+
+
+def depths(forms: Sequence[ProductForm], scales: Sequence[int], first: int, last: int) -> list[Depth]:
+    """Tile columns ``first:last`` of K, counted from ``first``, in runs that are multiplied in one way; narrow ones are short.
+
+    ``scales`` are the exponents of products in FP8, by tile column.
+    """
+    runs: list[Depth] = []
     for k in range(first, last):
-        at, half = k - first, bool(is_half[k])
-        if runs and runs[-1][2] == half and not (half and at - runs[-1][0] == HALF_TILES):
-            runs[-1] = (runs[-1][0], at + 1, half)
+        half = forms[k] is not ProductForm.RESIDUE
+        one = Depth(k - first, k - first + 1, half, scales[k] if forms[k] is ProductForm.QUARTER else None)
+        latest = runs[-1] if runs else None
+        if latest is not None and latest[2:] == one[2:] and not (half and one.start - latest.start == HALF_TILES):
+            runs[-1] = latest._replace(stop=one.stop)
         else:
-            runs.append((at, at + 1, half))
+            runs.append(one)
     return runs
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ooc_chol.formats import FP64
 from ooc_chol.planning.cost import Rates, ResidueRates
 from ooc_chol.planning.panels import Panel
+from ooc_chol.planning.products import ProductForm
 from ooc_chol.planning.residue_steps import INVERSES, ResidueLayout
 from ooc_chol.planning.residue_strips import STREAMING, residue_panels
 from ooc_chol.tiling import TileGrid
@@ -29,7 +30,9 @@ _NOMINAL_HALF = 5e14
 _NOMINAL = Rates(2048, 4e12, 3e13, 5e13, 5e13, 5e10, 5e10, 5e10, 5e10, 1e-5, ResidueRates(13, 1.1e14, 4.2e10, 2e11, 6e10, 3e11))
 
 
-def residue_layouts(grid: TileGrid, nbytes: int, moduli: int, *, halves: bool = False) -> Iterator[ResidueLayout]:
+def residue_layouts(
+    grid: TileGrid, nbytes: int, moduli: int, *, narrow: ProductForm = ProductForm.RESIDUE
+) -> Iterator[ResidueLayout]:
     """Every sensible layout that fits into ``nbytes``.
 
     Parameters
@@ -40,8 +43,8 @@ def residue_layouts(grid: TileGrid, nbytes: int, moduli: int, *, halves: bool = 
         Device memory for slots.
     moduli : int
         Number of moduli.
-    halves : bool
-        Whether strips and accumulators have room for products in FP16.
+    narrow : ProductForm
+        The narrowest form of products for which strips and accumulators have room.
     """
     nb = grid.size(0)
     chunks = sorted({min(grid.nt, max(1, MOST_K // nb >> halvings)) for halvings in range(MOST_K.bit_length())}, reverse=True)
@@ -49,7 +52,8 @@ def residue_layouts(grid: TileGrid, nbytes: int, moduli: int, *, halves: bool = 
         for width in dict.fromkeys(min(width, chunk, grid.nt, INVERSES) for width in WIDTHS):
             for accumulators in ACCUMULATORS:
                 for transit in TRANSIT:
-                    layout = ResidueLayout(moduli, nb, chunk, width, _tiles(width), transit, 0, accumulators, halves)
+                    forms = narrow >= ProductForm.HALF, narrow >= ProductForm.QUARTER
+                    layout = ResidueLayout(moduli, nb, chunk, width, _tiles(width), transit, 0, accumulators, *forms)
                     strips = (nbytes - layout.arena_bytes) // layout.strip_bytes
                     useful = grid.nt * -(-grid.nt // chunk)
                     strips = min(strips, useful + STREAMING)
@@ -77,7 +81,7 @@ def best_layouts(
     rates: Rates | None,
     *,
     itemsize: float = FP64.itemsize,
-    half_share: float | None = None,
+    shares: tuple[float, float] | None = None,
 ) -> list[ResidueLayout]:
     """Layouts by estimated seconds, the best first.
 
@@ -95,21 +99,23 @@ def best_layouts(
         Measured rates; without them, those of an H200 compare the layouts.
     itemsize : float
         Bytes of an entry of L in its store, the mean of all formats.
-    half_share : float or None
-        Share of the products that may run in FP16; None for layouts without room for them.
+    shares : tuple of float or None
+        Shares of the products that may run in FP16 and in FP8; None for layouts without room for them.
     """
     measured = rates if rates is not None and rates.residue is not None else _NOMINAL
-    layouts = list(residue_layouts(grid, nbytes, moduli, halves=half_share is not None))
-    if half_share is not None:
-        measured = with_halves(measured, half_share)
+    narrow = ProductForm.RESIDUE if shares is None else ProductForm.QUARTER if shares[1] else ProductForm.HALF
+    layouts = list(residue_layouts(grid, nbytes, moduli, narrow=narrow))
+    if shares is not None:
+        measured = with_narrow(measured, *shares)
     return sorted(layouts, key=lambda layout: estimated_seconds(grid, layout, n_devices, measured, itemsize))
 
 
-def with_halves(rates: Rates, share: float) -> Rates:
-    """``rates`` with the rate of products of which ``share`` run in FP16."""
+def with_narrow(rates: Rates, in_fp16: float, in_fp8: float) -> Rates:
+    """``rates`` with the rate of products of which these shares run in FP16 and in FP8."""
     assert rates.residue is not None
     half = rates.residue.half or _NOMINAL_HALF
-    product = 1.0 / ((1.0 - share) / rates.residue.product + share / half)
+    quarter = rates.residue.quarter or 2 * half
+    product = 1.0 / ((1.0 - in_fp16 - in_fp8) / rates.residue.product + in_fp16 / half + in_fp8 / quarter)
     return replace(rates, residue=replace(rates.residue, product=product))
 
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.planning.bounds import fp64_bytes
 from ooc_chol.planning.panels import Panel
-from ooc_chol.planning.products import HalfProducts
+from ooc_chol.planning.products import HalfProducts, ProductForm
 from ooc_chol.planning.program import StepKind, StreamKind
 from ooc_chol.planning.residency import Index
 from ooc_chol.planning.residue_builder import ResidueProgramBuilder
@@ -58,7 +60,8 @@ class _Swept(NamedTuple):
     accumulator: Place
     terms: int
     halves: bool
-    is_half: Sequence[bool]
+    forms: Sequence[ProductForm]
+    scales: Sequence[int]
 
 
 class ResidueScheduler:
@@ -111,6 +114,8 @@ class ResidueScheduler:
         self._counted: set[Index] = set()  # given tiles whose squares are in the running sums of their rows
         self._grid = grid
         self._half_products = half_products
+        self._panel_of = [number for number, panel in enumerate(panels) for _ in range(panel.width)]
+        self._exponents = np.zeros((0, 0), dtype=np.int64) if half_products is None else half_products.exponents
         self._owners = owners
         self._panels = panels
         self._layout = layout
@@ -213,10 +218,18 @@ class ResidueScheduler:
         device.now = self._numbers[number][job]
         columns = range(panel.k0, min(row + 1, panel.k0 + panel.width))
         accumulator = device.builder.take(Pool.ACCUMULATOR)
-        is_half = [False] * (panel.k0 + panel.width) if self._half_products is None else self._half_products.of(panel, row)
-        terms, halves = self._sweep(device, row, columns, accumulator, is_half)
+        forms, scales = self._forms(panel, row)
+        terms, halves = self._sweep(device, row, columns, accumulator, forms, scales)
         device.unfinished.add(Strip(row, panel.k0 // self._layout.chunk))
-        return _Swept(device, row, columns, accumulator, terms, halves, is_half)
+        return _Swept(device, row, columns, accumulator, terms, halves, forms, scales)
+
+    def _forms(self, panel: Panel, row: int) -> tuple[Sequence[ProductForm], Sequence[int]]:
+        """How a row's products of a panel run, by tile column of K, and the exponents of those in FP8."""
+        stop = panel.k0 + panel.width
+        if self._half_products is None:
+            return [ProductForm.RESIDUE] * stop, [0] * stop
+        of_row, of_panel = (self._exponents[self._panel_of[tile]] for tile in (row, panel.k0))
+        return self._half_products.of(panel, row), (of_row[:stop] + of_panel[:stop]).tolist()
 
     def _finish_row(self, swept: _Swept) -> None:
         """The tiles of a row made final one after the other."""
@@ -229,7 +242,13 @@ class ResidueScheduler:
         device.builder.give(swept.accumulator)
 
     def _sweep(
-        self, device: DeviceStrips, row: int, columns: range, accumulator: Place, is_half: Sequence[bool]
+        self,
+        device: DeviceStrips,
+        row: int,
+        columns: range,
+        accumulator: Place,
+        forms: Sequence[ProductForm],
+        scales: Sequence[int],
     ) -> tuple[int, bool]:
         """``S[row, c] = sum_k q_row,k q_ck`` over all k before the panel.
 
@@ -242,13 +261,14 @@ class ResidueScheduler:
             ensure = partial(self._ensure, device, depth=depth, needed=needed, copies=StreamKind.PEER)
             left = ensure(Strip(row, q))
             rights = [left if c == row else ensure(Strip(c, q)) for c in columns]
-            for start, stop, half in depths(is_half, q * chunk, q * chunk + depth):
+            for start, stop, half, quarter in depths(forms, scales, q * chunk, q * chunk + depth):
                 if not half and terms + (stop - start) * self._grid.nb > MOST_TERMS:
                     self._fold(device, (row, k0), 0, len(columns), accumulator, StreamKind.COMPUTE)
                     terms = self._layout.basis.moduli[0]
                 for first, count in runs(rights, row in columns):
                     at, adds = columns[first], halves if half else terms > 0
-                    work = Product(accumulator.slot, at - k0, count, left, rights[first], start, stop, adds, row == at, half)
+                    place = accumulator.slot, at - k0, count, left, rights[first]
+                    work = Product(*place, start, stop, adds, row == at, half, quarter)
                     self._product(device, (row, at), work, StreamKind.COMPUTE)
                 terms += 0 if half else (stop - start) * self._grid.nb
                 halves |= half
@@ -303,7 +323,8 @@ class ResidueScheduler:
         self, device: DeviceStrips, tile: Index, place: Place, slot: int, column: int, stream: StreamKind, *, is_first: bool
     ) -> None:
         """Tile to residues."""
-        work = Convert(place, slot, column, is_first)
+        quarter = 0 if self._half_products is None else int(self._exponents[self._panel_of[tile[0]], tile[1]])
+        work = Convert(place, slot, column, is_first, quarter)
         strip = Place(Pool.STRIP, slot)
         columns = column, column + 1
         device.builder.add(
@@ -322,8 +343,7 @@ class ResidueScheduler:
         """Copy from another device once it is made there; the slot there is written next only after this copy."""
         version, nbytes = tile[1] + 1, 8 * self._grid.entries(*tile)
         if work.place.pool is Pool.STRIP:
-            planes = self._layout.moduli + 2 * self._layout.halves
-            version, nbytes = 0, planes * self._grid.size(tile[0]) * (work.stop - work.start) * self._grid.nb
+            version, nbytes = 0, self._layout.entry_bytes * self._grid.size(tile[0]) * (work.stop - work.start) * self._grid.nb
         awaits, columns = holder.builder.makers(work.source, work.stop), (work.start, work.stop)
         builder = device.builder
         position = builder.add(
@@ -359,12 +379,12 @@ class ResidueScheduler:
             ensure = partial(self._ensure, device, depth=column - base, needed=needed, copies=StreamKind.EXCHANGE)
             left = ensure(strip)
             right = left if row == column else ensure(Strip(column, strip.chunk))
-            for start, stop, half in depths(swept.is_half, k0, column):
+            for start, stop, half, quarter in depths(swept.forms, swept.scales, k0, column):
                 if not half and terms + (stop - start) * self._grid.nb > MOST_TERMS:
                     self._fold(device, (row, column), at, 1, accumulator, stream)
                     terms = self._layout.basis.moduli[0]
                 adds, extent = halves if half else terms > 0, (start + k0 - base, stop + k0 - base)
-                work = Product(accumulator.slot, at, 1, left, right, *extent, adds, row == column, half)
+                work = Product(accumulator.slot, at, 1, left, right, *extent, adds, row == column, half, quarter)
                 self._product(device, (row, column), work, stream)
                 terms += 0 if half else (stop - start) * self._grid.nb
                 halves |= half

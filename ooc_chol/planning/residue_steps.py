@@ -49,6 +49,8 @@ class ResidueLayout:
         Slots of each pool.
     halves : bool
         Whether a strip holds its entries in FP16, too, and an accumulator sums of their products in FP32.
+    quarters : bool
+        Whether a strip holds its entries in FP8, too, whose products add to the sums in FP32; only with ``halves``.
     """
 
     moduli: int
@@ -60,6 +62,7 @@ class ResidueLayout:
     strips: int
     accumulators: int
     halves: bool = False
+    quarters: bool = False
 
     @property
     def tile_bytes(self) -> int:
@@ -67,9 +70,14 @@ class ResidueLayout:
         return 8 * self.nb * self.nb
 
     @property
+    def entry_bytes(self) -> int:
+        """Bytes of an entry of a strip: one a modulus, two for FP16 and one for FP8."""
+        return self.moduli + 2 * self.halves + self.quarters
+
+    @property
     def strip_bytes(self) -> int:
-        """Bytes of a strip: one byte an entry and modulus, and two for FP16."""
-        return (self.moduli + 2 * self.halves) * self.nb * self.nb * self.chunk
+        """Bytes of a strip."""
+        return self.entry_bytes * self.nb * self.nb * self.chunk
 
     @property
     def accumulator_bytes(self) -> int:
@@ -123,18 +131,20 @@ class Diagonal(NamedTuple):
 
 
 class Convert(NamedTuple):
-    """The tile in ``place`` becomes tile column ``column`` of strip slot ``strip``."""
+    """The tile in ``place`` becomes tile column ``column`` of strip slot ``strip``; in FP8 divided by ``2**quarter``."""
 
     place: Place
     strip: int
     column: int
     is_first: bool
+    quarter: int = 0
 
 
 class Product(NamedTuple):
     """``S[:, column:] (+)= strip[left] @ strips[right:].T`` for ``n_columns`` tile columns; K is tile columns ``start:stop``.
 
-    Of residues, or where ``half`` of the entries in FP16, with sums of their own in FP32.
+    Of residues, or where ``half`` of the entries in FP16, with sums of their own in FP32; with ``quarter`` of those in FP8, times
+    ``2**quarter``.
     """
 
     accumulator: int
@@ -147,6 +157,7 @@ class Product(NamedTuple):
     accumulates: bool
     lower: bool
     half: bool = False
+    quarter: int | None = None
 
 
 class Fold(NamedTuple):
@@ -250,7 +261,7 @@ class ResidueStep(NamedTuple):
             name = "write"
         elif isinstance(self.operation, Product):
             work = self.operation
-            kind = "half product" if work.half else "product"
+            kind = "product" if not work.half else "half product" if work.quarter is None else "quarter product"
             return f"{kind} {where} x {work.n_columns}, {work.stop - work.start} tiles of K"
         return f"{name} {where}"
 

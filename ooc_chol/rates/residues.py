@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from ooc_chol.interfaces import ArraySpec, Tile
+from ooc_chol.interfaces import ArraySpec, NarrowParts, Tile
 from ooc_chol.machine import CUDA, kind_of, memory_info
 from ooc_chol.planning.products import HALF_TILES
 from ooc_chol.rates.opened import OpenedDevice
@@ -17,6 +17,8 @@ from ooc_chol.rates.timing import AbstractTimer
 #: Columns and longest K of the products that are measured on GPUs, as those of a panel's sweeps; a host takes some tiles.
 _COLUMNS, _MOST_K = 8192, 32768
 _HOST_COLUMN_TILES, _HOST_K_TILES = 2, 4
+#: Power of two by which entries are divided in FP8: those of a first tile column are near their row's norm over its columns.
+_QUARTER_EXPONENT = 8
 #: Share of a GPU's free memory that the residues may take.
 _MEMORY_SHARE = 0.5
 #: Least share of a long product's time that is its accumulator's, and most: a difference of noisy times may say anything.
@@ -62,6 +64,7 @@ class ResidueShapes:
             ArraySpec(np.dtype(np.int32), (self.moduli, *sums)),
             ArraySpec(np.dtype(np.float16), (1, *strips)),
             ArraySpec(np.dtype(np.float32), (1, *sums)),
+            ArraySpec(np.dtype(np.uint8), (1, *strips)),
         )
 
     @property
@@ -83,21 +86,22 @@ def measure_residues(opened: OpenedDevice, shapes: ResidueShapes) -> dict[str, f
     Returns
     -------
     dict of str to float
-        ``moduli``, ``product``, ``accumulate``, ``convert``, ``reconstruct``, ``half`` and ``half_accumulate``.
+        ``moduli``, ``product``, ``accumulate``, ``convert``, ``reconstruct``, and of products in FP16 and FP8 ``half``,
+        ``half_accumulate``, ``quarter`` and ``quarter_accumulate``.
 
     Notes
     -----
     The load between the calls are long products, as in a factorization.
     """
     kernels, stream, timer, tiles = opened.device.open_residues(shapes.rows), opened.stream, opened.timer, opened.tiles
-    (strips, sums, halves, half_sums), nb = opened.arrays, shapes.nb
+    (strips, sums, halves, half_sums, quarters), nb = opened.arrays, shapes.nb
     for row in range(shapes.columns + 1):
         kernels.set_diagonal(stream, row * nb, tiles.a_kk)
         for column in range(shapes.depth):
             rows, tile = range(row * nb, (row + 1) * nb), (tiles.l_ik, tiles.l_jk)[(row + column) % 2]
             columns = range(column * nb, (column + 1) * nb)
-            half = _part(halves, rows, columns)
-            kernels.convert(stream, tile, rows, _part(strips, rows, columns), is_first=False, half=half)
+            narrow = NarrowParts(_part(halves, rows, columns), _part(quarters, rows, columns), _QUARTER_EXPONENT)
+            kernels.convert(stream, tile, rows, _part(strips, rows, columns), is_first=False, narrow=narrow)
 
     def multiply(inner: int) -> None:
         left, right = strips[:, :nb, :inner], strips[:, nb:, :inner]
@@ -107,8 +111,15 @@ def measure_residues(opened: OpenedDevice, shapes: ResidueShapes) -> dict[str, f
         left, right = halves[:, :nb, :inner], halves[:, nb:, :inner]
         kernels.half_product(stream, half_sums, left, right, accumulates=True)
 
+    def multiply_quarters(inner: int) -> None:
+        left, right = quarters[:, :nb, :inner], quarters[:, nb:, :inner]
+        kernels.quarter_product(stream, half_sums, left, right, exponent=2 * _QUARTER_EXPONENT, accumulates=True)
+
     first, target = range(nb), _part(strips, range(nb), range(nb))
-    of_halves = _product_rates(timer, multiply_halves, replace(shapes, depth=min(shapes.depth, HALF_TILES)))
+    short = replace(shapes, depth=min(shapes.depth, HALF_TILES))
+    narrow_rates = {"half": _product_rates(timer, multiply_halves, short)}
+    if kernels.multiplies_fp8:
+        narrow_rates["quarter"] = _product_rates(timer, multiply_quarters, short)
     rates = _product_rates(timer, multiply, shapes)
     convert = timer.seconds_each(lambda: kernels.convert(stream, tiles.l_ik, first, target, is_first=False))
     reconstruct = timer.seconds_each(lambda: kernels.reconstruct(stream, sums[:, :, :nb], tiles.work, first, range(nb, 2 * nb)))
@@ -117,8 +128,8 @@ def measure_residues(opened: OpenedDevice, shapes: ResidueShapes) -> dict[str, f
         **rates,
         "convert": nb * nb / convert,
         "reconstruct": nb * nb / reconstruct,
-        "half": of_halves["product"],
-        "half_accumulate": of_halves["accumulate"],
+        **{name: found["product"] for name, found in narrow_rates.items()},
+        **{f"{name}_accumulate": found["accumulate"] for name, found in narrow_rates.items()},
     }
 
 

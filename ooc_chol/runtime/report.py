@@ -76,9 +76,9 @@ class FactorReport:
     def certified_bound(self) -> CertifiedBound | None:
         """Bound on ``||A - L L.T||_F / ||A||_F`` in mixed precision; None in FP64, whose errors are those of LAPACK."""
         precision, norms = self.plan.precision, self.execution.norms
-        return (
-            None if precision is None or norms is None else certified_bound(precision, norms, self.plan.moduli, self.plan.halves)
-        )
+        if precision is None or norms is None:
+            return None
+        return certified_bound(precision, norms, self.plan.moduli, self.plan.narrow_products)
 
     @cached_property
     def exposed_copy_share(self) -> float:
@@ -95,6 +95,7 @@ class FactorReport:
             "engine": self.plan.engine,
             "moduli": self.plan.moduli,
             "half_share": self.plan.half_share,
+            "product_shares": self.plan.product_shares,
             "fallback_share": self.fallback_share,
             "seconds": self.seconds,
             "predicted_seconds": self.plan.seconds,

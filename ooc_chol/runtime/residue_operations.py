@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from ooc_chol.formats import FP64
-from ooc_chol.interfaces import AbstractDevice, AbstractResidueKernels, AbstractStream, AbstractTier, ArraySpec, Tile
+from ooc_chol.interfaces import (
+    AbstractDevice,
+    AbstractResidueKernels,
+    AbstractStream,
+    AbstractTier,
+    ArraySpec,
+    NarrowParts,
+    Tile,
+)
 from ooc_chol.memory.sources_base import SourceTier
 from ooc_chol.planning.plan import Plan
 from ooc_chol.planning.program import Link, StepKind
@@ -34,7 +42,7 @@ from ooc_chol.planning.residue_steps import (
 from ooc_chol.runtime.operations import AbstractOperations, Finisher
 
 #: Numbers of the arena's arrays.
-_STRIPS, _SUMS, _HALVES, _HALF_SUMS = range(4)
+_STRIPS, _SUMS, _HALVES, _HALF_SUMS, _QUARTERS = range(5)
 
 
 def arrays_of(layout: ResidueLayout) -> tuple[ArraySpec, ...]:
@@ -44,7 +52,9 @@ def arrays_of(layout: ResidueLayout) -> tuple[ArraySpec, ...]:
     arrays = ArraySpec(np.dtype(np.int8), (n, *strips)), ArraySpec(np.dtype(np.int32), (n, *sums))
     if not layout.halves:
         return arrays
-    return *arrays, ArraySpec(np.dtype(np.float16), (1, *strips)), ArraySpec(np.dtype(np.float32), (1, *sums))
+    narrow = ArraySpec(np.dtype(np.float16), (1, *strips)), ArraySpec(np.dtype(np.float32), (1, *sums))
+    quarters = (ArraySpec(np.dtype(np.uint8), (1, *strips)),) if layout.quarters else ()
+    return *arrays, *narrow, *quarters
 
 
 class ResidueOperations(AbstractOperations):
@@ -86,7 +96,7 @@ class ResidueOperations(AbstractOperations):
         self._device, self._grid, self._nb, self._first_transit = device, plan.grid, layout.nb, layout.tiles
         self._number, self._owners = number, plan.owners
         self._source, self._store, self._others = source, store, others
-        self._has_halves = layout.halves
+        self._has_halves, self._has_quarters = layout.halves, layout.quarters
         self._source_itemsize = source.source.bytes_per_entry
         narrow = 0 if plan.precision is None else plan.precision.largest_stored_bytes
         slots, arrays = layout.tiles + layout.transit, arrays_of(layout)
@@ -136,9 +146,9 @@ class ResidueOperations(AbstractOperations):
         """Bytes that the issued copy moves."""
         if isinstance(step.operation, Pull):
             copied = int(self._pull_target(step, step.operation).nbytes)
-            if self._has_halves and step.operation.place.pool is Pool.STRIP:
+            if step.operation.place.pool is Pool.STRIP:
                 rows, columns = self._pulled_shape(step, step.operation)
-                copied += 2 * rows * columns
+                copied += (2 * self._has_halves + self._has_quarters) * rows * columns
             return copied
         entries = self._grid.entries(*step.tile)
         if link is Link.SOURCE:
@@ -177,21 +187,25 @@ class ResidueOperations(AbstractOperations):
         tile = self.tile(work.place, step.tile)
         place = work.strip, work.column, self._grid.shape(*step.tile)
         half = self.half(*place) if self._has_halves else None
+        narrow = NarrowParts(half, self.quarter(*place) if self._has_quarters else None, work.quarter)
         rows, out = self._grid.span(step.tile[0]), self.strip(*place)
         if self._is_stored(work.place, step.tile):
             stored, fmt = self._stored(work.place, step.tile), self._store.format_of(step.tile)
-            self._residues.convert_stored(stream, stored, fmt, rows, out, is_first=work.is_first, half=half)
+            self._residues.convert_stored(stream, stored, fmt, rows, out, is_first=work.is_first, narrow=narrow)
         else:
-            self._residues.convert(stream, tile, rows, out, is_first=work.is_first, half=half)
+            self._residues.convert(stream, tile, rows, out, is_first=work.is_first, narrow=narrow)
 
     def _product(self, step: ResidueStep, work: Product, stream: AbstractStream) -> None:
         rows, columns = shape = self._shape(step.tile, work.n_columns)
         inner = (work.stop - work.start) * self._nb
-        strip = self.half if work.half else self.strip
+        strip = self.strip if not work.half else self.half if work.quarter is None else self.quarter
         left, right = strip(work.left, work.start, (rows, inner)), strip(work.right, work.start, (columns, inner))
         if work.half:
-            sums = self._half_sums(work.accumulator, work.column, shape)
-            self._residues.half_product(stream, sums, left, right, accumulates=work.accumulates)
+            sums, kernels = self._half_sums(work.accumulator, work.column, shape), self._residues
+            if work.quarter is None:
+                kernels.half_product(stream, sums, left, right, accumulates=work.accumulates)
+            else:
+                kernels.quarter_product(stream, sums, left, right, exponent=work.quarter, accumulates=work.accumulates)
             return
         target = self._sums(work.accumulator, work.column, shape)
         self._residues.product(stream, target, left, right, accumulates=work.accumulates, lower=work.lower)
@@ -233,6 +247,9 @@ class ResidueOperations(AbstractOperations):
             if self._has_halves:
                 halves = other.half(work.source.slot, work.start, shape), self.half(work.place.slot, work.start, shape)
                 self._device.copy_between(stream, *halves)
+            if self._has_quarters:
+                quarters = other.quarter(work.source.slot, work.start, shape), self.quarter(work.place.slot, work.start, shape)
+                self._device.copy_between(stream, *quarters)
         else:
             source = other.tile(work.source, step.tile)
         self._device.copy_between(stream, source, self._pull_target(step, work))
@@ -264,6 +281,10 @@ class ResidueOperations(AbstractOperations):
     def half(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
         """The same of its entries in FP16."""
         return self._arena.part(_HALVES, (slot * self._nb, column * self._nb), shape)
+
+    def quarter(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
+        """The same of its entries in FP8."""
+        return self._arena.part(_QUARTERS, (slot * self._nb, column * self._nb), shape)
 
     def _half_sums(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
         """The rectangle of an accumulator's sums in FP32."""

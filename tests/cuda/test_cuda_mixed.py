@@ -37,10 +37,11 @@ def test_the_error_is_within_the_certified_bound(n, nb, threshold, fp64):
 
 @pytest.mark.parametrize("threshold", [1e-2, 1e-4, 1e-6])
 @pytest.mark.parametrize("budget", [None, "40 MB"])
-def test_products_in_fp16_are_within_the_certified_bound(threshold, budget):
+@pytest.mark.parametrize("products", [True, "fp8"])
+def test_products_in_fp16_and_fp8_are_within_the_certified_bound(threshold, budget, products):
     a = exponential(2000, 0.02)
     options = {"tile_size": 64, "devices": "cuda:0", "fp64": "residue", "memory_budget": budget}
-    factor = oc.cholesky(a, threshold, half_products=True, **options)
+    factor = oc.cholesky(a, threshold, half_products=products, **options)
     bound = factor.report.certified_bound.total
     assert factor.report.plan.half_share > 0.1
     assert error(factor, a) <= bound <= 3 * threshold

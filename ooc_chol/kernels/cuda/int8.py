@@ -154,9 +154,9 @@ class Int8Products:
             cublasLt.matmul_desc_set_attribute(
                 operation, cublasLt.MatmulDescAttribute[attribute], number.ctypes.data, number.nbytes
             )
-        right = _layout(inner, cols, of_right[1], _R_8I, planes, of_right[0])
-        left = _layout(inner, rows, of_left[1], _R_8I, planes, of_left[0])
-        target = _layout(cols, rows, of_target[1] // 4, _R_32I, planes, of_target[0] // 4)
+        right = layout_of(inner, cols, of_right[1], _R_8I, planes, of_right[0])
+        left = layout_of(inner, rows, of_left[1], _R_8I, planes, of_left[0])
+        target = layout_of(cols, rows, of_target[1] // 4, _R_32I, planes, of_target[0] // 4)
         found = self._candidates(operation, (right, left, target))
         first, size = found.ctypes.data, found.dtype.itemsize
         wanted = next((tile for least, tile in _TILES if inner >= least and rows >= _LEAST_ROWS), None)
@@ -186,7 +186,7 @@ def rounded_up(order: int) -> int:
     return -(-order // UNIT) * UNIT
 
 
-def _layout(rows: int, cols: int, stride: int, dtype: int, planes: int, plane_stride: int) -> int:
+def layout_of(rows: int, cols: int, stride: int, dtype: int, planes: int, plane_stride: int) -> int:
     """CuBLASLt's description of a batch of column-major matrices; strides in items."""
     layout = int(cublasLt.matrix_layout_create(dtype, rows, cols, stride))
     count, offset = np.array([planes], dtype=np.int32), np.array([plane_stride], dtype=np.int64)

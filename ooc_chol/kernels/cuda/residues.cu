@@ -25,6 +25,16 @@ __device__ __forceinline__ unsigned short half_bits(double x)
     return bits;
 }
 
+// The codes of two numbers in E4M3, low first, rounded to nearest even by way of FP32; beyond its range its largest number.
+__device__ __forceinline__ unsigned short quarter_bits(double low, double high)
+{
+    unsigned short bits = 0;
+#if __CUDA_ARCH__ >= 890
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(__double2float_rn(high)), "f"(__double2float_rn(low)));
+#endif
+    return bits;
+}
+
 // sum + dot product of four unsigned bytes with four signed ones.
 __device__ __forceinline__ int dot_bytes(unsigned bytes, int weights, int sum)
 {
@@ -152,13 +162,15 @@ struct Fp8 { // E4M3: with its sign, exponent and fraction in their places in FP
 // NaN is not. What no int64 can hold gets residues of 0: its row is flagged.
 // is_aligned: rows of x are aligned to four entries but at most 16 bytes, of out to 4, of half to 8, and cols is a multiple of 4.
 // half, unless it is null: half[r][c] = 2**h_r x[r][c] in FP16, h_r = e_r + HALF_SHIFT.
+// quarter, unless it is null: the same over 2**quarter_power in E4M3, its stride in pairs; what is too large becomes the largest
+// number. The stride is even, as K of products is a multiple of 16.
 // behind, of a format with a scale: its exponent.
 template <class F>
 __device__ __forceinline__ void convert_rows(
     const typename F::Code* __restrict__ x, long long x_stride, signed char* __restrict__ out, long long out_stride,
     long long out_plane, int cols, long long first_row, const int* __restrict__ exponents, const double* __restrict__ limits,
     double* sums, u64* first_flagged, int is_first, int is_aligned, unsigned short* __restrict__ half, long long half_stride,
-    const long long* __restrict__ behind)
+    unsigned short* __restrict__ quarter, long long quarter_stride, int quarter_power, const long long* __restrict__ behind)
 {
     const long long row = blockIdx.x;
     const int power = exponents[first_row + row] - (F::HAS_SCALE ? (int)*behind : 0);
@@ -168,6 +180,8 @@ __device__ __forceinline__ void convert_rows(
     x += row * x_stride;
     out += row * out_stride;
     half += half ? row * half_stride : 0;
+    quarter += quarter ? row * quarter_stride : 0;
+    const double to_quarter = power_of_two(max(-1022, min(HALF_SHIFT - quarter_power, 1022)));
     for (int col = CONVERT_COLUMNS * threadIdx.x; col < cols; col += CONVERT_COLUMNS * THREADS) {
         double t[CONVERT_COLUMNS];
         if (is_aligned) {
@@ -198,6 +212,23 @@ __device__ __forceinline__ void convert_rows(
                 for (int i = 0; i < CONVERT_COLUMNS; ++i) {
                     if (col + i < cols) {
                         half[col + i] = h[i];
+                    }
+                }
+            }
+        }
+        if (quarter) { // pairs of codes; there are columns in pairs, as K is a multiple of 16
+            unsigned short pairs[CONVERT_COLUMNS / 2];
+#pragma unroll
+            for (int i = 0; i < CONVERT_COLUMNS / 2; ++i) {
+                pairs[i] = quarter_bits(t[2 * i] * to_quarter, t[2 * i + 1] * to_quarter);
+            }
+            if (is_aligned) {
+                *(ushort2*)(quarter + col / 2) = make_ushort2(pairs[0], pairs[1]);
+            } else {
+#pragma unroll
+                for (int i = 0; i < CONVERT_COLUMNS; ++i) {
+                    if (col + i < cols) {
+                        ((unsigned char*)quarter)[col + i] = (unsigned char)(pairs[i / 2] >> (8 * (i % 2)));
                     }
                 }
             }
@@ -243,11 +274,12 @@ __device__ __forceinline__ void convert_rows(
     extern "C" __global__ void __launch_bounds__(THREADS) name( \
         const F::Code* x, long long x_stride, signed char* out, long long out_stride, long long out_plane, int cols, \
         long long first_row, const int* exponents, const double* limits, double* sums, u64* first_flagged, int is_first, \
-        int is_aligned, unsigned short* half, long long half_stride, const long long* behind) \
+        int is_aligned, unsigned short* half, long long half_stride, unsigned short* quarter, long long quarter_stride, \
+        int quarter_power, const long long* behind) \
     { \
         convert_rows<F>( \
             x, x_stride, out, out_stride, out_plane, cols, first_row, exponents, limits, sums, first_flagged, is_first, \
-            is_aligned, half, half_stride, behind); \
+            is_aligned, half, half_stride, quarter, quarter_stride, quarter_power, behind); \
     }
 
 CONVERT(convert, Fp64)

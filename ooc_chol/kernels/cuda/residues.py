@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from nvmath.bindings import cublas
 
 from ooc_chol.formats import PrecisionFormat
-from ooc_chol.interfaces import AbstractResidueKernels, AbstractStream, Tile
+from ooc_chol.interfaces import NOTHING_NARROW, AbstractResidueKernels, AbstractStream, NarrowParts, Tile
+from ooc_chol.kernels.cuda.fp8 import Fp8Products
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.int8 import Int8Products, Planes, rounded_up
 from ooc_chol.kernels.cuda.residue_source import RECONSTRUCT_COLUMNS, THREADS, source
@@ -27,6 +28,8 @@ _KERNELS = (
 #: cuBLAS's numbers of FP16, of FP32 and of sums in FP32, and its own choice of a kernel.
 _R_16F, _R_32F, _COMPUTE_32F, _DEFAULT_ALGORITHM = 2, 0, 68, -1
 _TRANSPOSE, _NO_TRANSPOSE = 1, 0
+#: Compute capability, times ten, from which tensor cores multiply FP8.
+_LEAST_FP8_CAPABILITY = 89
 _SCALARS = np.array([1.0, 0.0], dtype=np.float32)
 #: Addresses of cuBLAS's scalars on the host.
 _ONE, _ZERO = (_SCALARS.ctypes.data + 4 * at for at in range(2))
@@ -68,6 +71,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         self.basis = ResidueBasis(moduli)
         self._products: Int8Products | None = None
         self._blas: BlasHandle | None = None
+        self._quarters: Fp8Products | None = None
         self._functions: dict[str, Any] = {}
         self._state: Any = None
         self._flag = self._limits = self._sums = self._exponents = 0
@@ -85,6 +89,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         module = cp.RawModule(code=source(self.basis), options=("--std=c++17", "--device-int128"))
         self._functions = {name: module.get_function(name) for name in _KERNELS}
         self._blas = blas
+        self.multiplies_fp8 = int(cp.cuda.Device().compute_capability) >= _LEAST_FP8_CAPABILITY
 
     def open(self, n: int) -> None:
         """Make the state of ``n`` matrix rows on the current device, sums all zero; waits for the device."""
@@ -104,6 +109,9 @@ class CudaResidueKernels(AbstractResidueKernels):
         if self._products is not None:
             self._products.close()
             self._products = self._blas = None
+        if self._quarters is not None:
+            self._quarters.close()
+            self._quarters = None
 
     def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
         """Exponents and limits of rows ``first, first + 1, ...`` from the diagonal of a square block of A."""
@@ -114,7 +122,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         self._launch("diagonal", stream, (-(-count // THREADS),), arguments)
 
     def convert(
-        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, half: Tile | None = None
+        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, narrow: NarrowParts = NOTHING_NARROW
     ) -> None:
         """``out[p] = round(2**e_i L[i, k]) mod m_p``; with ``is_first``, add the squares to the running sums and flag rows.
 
@@ -130,11 +138,11 @@ class CudaResidueKernels(AbstractResidueKernels):
             Receives the residues.
         is_first : bool
             Whether these entries are converted for the first time.
-        half : (1, mb, nb) float16 array or None
-            Receives the entries in FP16.
+        narrow : NarrowParts
+            ``(1, mb, nb)`` arrays of float16 and uint8 that receive the entries in FP16 and FP8.
         """
         entries = _Entries("convert", l_ik.data.ptr, l_ik.strides[0] // 8, 8, 0)
-        self._convert(stream, entries, rows, out, half, is_first=is_first)
+        self._convert(stream, entries, rows, out, narrow, is_first=is_first)
 
     def convert_stored(
         self,
@@ -145,7 +153,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         out: Tile,
         *,
         is_first: bool,
-        half: Tile | None = None,
+        narrow: NarrowParts = NOTHING_NARROW,
     ) -> None:
         """:meth:`convert` of a tile as it is stored in a format narrower than FP64.
 
@@ -157,28 +165,29 @@ class CudaResidueKernels(AbstractResidueKernels):
             Stored bytes, from a multiple of 16 on.
         fmt : PrecisionFormat
             Their format.
-        rows, out, is_first, half
+        rows, out, is_first, narrow
             As for :meth:`convert`.
         """
         cols, address = out.shape[2], stored.data.ptr
         behind = address + fmt.scale_offset(len(rows) * cols) if fmt.top is not None else 0
         entries = _Entries(f"convert_{fmt.name}", address, cols, fmt.itemsize, behind)
-        self._convert(stream, entries, rows, out, half, is_first=is_first)
+        self._convert(stream, entries, rows, out, narrow, is_first=is_first)
 
     def _convert(
-        self, stream: AbstractStream, entries: _Entries, rows: range, out: Tile, half: Tile | None, *, is_first: bool
+        self, stream: AbstractStream, entries: _Entries, rows: range, out: Tile, narrow: NarrowParts, *, is_first: bool
     ) -> None:
         """Launch a kernel of conversion."""
         cols, (out_plane, out_row, _), out_at = out.shape[2], out.strides, out.data.ptr
-        half_at, half_row = (0, 0) if half is None else (half.data.ptr, half.strides[1])
+        half_at, half_row = (0, 0) if narrow.half is None else (narrow.half.data.ptr, narrow.half.strides[1])
+        quarter_at, quarter_row = (0, 0) if narrow.quarter is None else (narrow.quarter.data.ptr, narrow.quarter.strides[1])
         # Four entries are read at once, and of FP64 two by two.
         unit, row_bytes = min(16, 4 * entries.itemsize), entries.itemsize * entries.stride
         is_aligned = (entries.address | row_bytes) % unit == 0 and (cols | out_at | out_row | out_plane) % 4 == 0
-        is_aligned = is_aligned and (half_at | half_row) % 8 == 0
+        is_aligned = is_aligned and (half_at | half_row) % 8 == 0 and (quarter_at | quarter_row) % 4 == 0
         arguments = (
             entries.address, entries.stride, out_at, out_row, out_plane, np.int32(cols), rows.start,
             self._exponents, self._limits, self._sums, self._flag, np.int32(is_first), np.int32(is_aligned),
-            half_at, half_row // 2, entries.behind,
+            half_at, half_row // 2, quarter_at, quarter_row // 2, np.int32(narrow.exponent), entries.behind,
         )  # fmt: skip
         self._launch(entries.kernel, stream, (len(rows),), arguments)
 
@@ -238,6 +247,30 @@ class CudaResidueKernels(AbstractResidueKernels):
             _ONE if accumulates else _ZERO, accumulator.data.ptr, _R_32F, accumulator.strides[1] // 4,
             _COMPUTE_32F, _DEFAULT_ALGORITHM,
         )  # fmt: skip
+
+    def quarter_product(
+        self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
+    ) -> None:
+        """``F (+)= 2**exponent left @ right.T`` for FP8 entries, on the tensor cores.
+
+        Parameters
+        ----------
+        stream : AbstractStream
+            A stream of the device.
+        accumulator : (1, m, n) float32 array
+            Sums; ``m`` and ``n`` are rounded up to multiples of 16 here.
+        left, right : (1, m, k), (1, n, k) uint8 array
+            Entries of L in E4M3; ``k`` is a multiple of 16.
+        exponent : int
+            Power of two by which the product is multiplied.
+        accumulates : bool
+            Add to what is there.
+        """
+        if self._blas is None:
+            raise RuntimeError("a product was enqueued before cuBLAS was bound")
+        if self._quarters is None:
+            self._quarters = Fp8Products(self._blas)
+        self._quarters.multiply(stream, accumulator, left, right, exponent=exponent, accumulates=accumulates)
 
     def subtract_halves(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
         """``A[i, j] -= F / 2**(h_i + h_j)``, in FP64."""

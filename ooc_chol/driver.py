@@ -135,17 +135,17 @@ def cholesky(
     _refuse_what_is_not_there(checkpoint)
     names = _device_option(devices)
     options = FactorOptions(
-        tile_size,
-        names,
-        memory_budget,
-        host_budget,
-        policy,
-        objective,
-        fp64,
-        moduli,
-        precision_threshold,
-        precision_rule,
-        half_products,
+        tile_size=tile_size,
+        devices=names,
+        memory_budget=memory_budget,
+        host_budget=host_budget,
+        policy=policy,
+        objective=objective,
+        fp64=fp64,
+        moduli=moduli,
+        precision_threshold=precision_threshold,
+        precision_rule=precision_rule,
+        half_products=half_products,
     )
     if overwrite and store is not None:
         raise ValueError("store and overwrite=True are two places for L; give one of them")
@@ -272,17 +272,16 @@ def plan(
     """
     names = _device_option(devices)
     options = FactorOptions(
-        tile_size,
-        names,
-        memory_budget,
-        None,
-        policy,
-        objective,
-        fp64,
-        moduli,
-        precision_threshold,
-        precision_rule,
-        half_products,
+        tile_size=tile_size,
+        devices=names,
+        memory_budget=memory_budget,
+        policy=policy,
+        objective=objective,
+        fp64=fp64,
+        moduli=moduli,
+        precision_threshold=precision_threshold,
+        precision_rule=precision_rule,
+        half_products=half_products,
     )
     if isinstance(n_or_a, int | np.integer) and not isinstance(n_or_a, bool):
         if precision_threshold is not None:

@@ -1,0 +1,168 @@
+"""Memory that computes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.interfaces.kernels import AbstractFlags, AbstractKernelSet, AbstractTileNorms
+from ooc_chol.interfaces.residues import AbstractResidueKernels
+from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction
+from ooc_chol.interfaces.tiers import AbstractTier
+
+
+class ArraySpec(NamedTuple):
+    """An array that is part of a device's one allocation."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes, rounded up to whole pages."""
+        return -(-self.dtype.itemsize * prod(self.shape) // 4096) * 4096
+
+
+#: Streams that may copy tiles of narrow formats between a device and the host: one in, one out.
+NARROW_BUFFERS = 2
+
+
+class AbstractArena(ABC):
+    """The one allocation of a device: equal slots, each as large as the largest tile, and arrays of other kinds."""
+
+    n_slots: int
+    slot_bytes: int
+    #: The arrays that were asked for beside the slots, uninitialized.
+    arrays: tuple[Any, ...]
+
+    @abstractmethod
+    def tile(self, slot: int, shape: tuple[int, int], dtype: str = "float64") -> Tile:
+        """The first ``shape[0] * shape[1]`` entries of ``slot`` as a row-major tile of ``dtype``: float64, float32 or uint8."""
+
+    @abstractmethod
+    def part(self, number: int, corner: tuple[int, int], shape: tuple[int, int]) -> Tile:
+        """Of every plane of array ``number``, the rectangle of ``shape`` that begins at row and column ``corner``."""
+
+
+class AbstractDevice(ABC):
+    """Memory that computes. An instance serves one run; :meth:`close` ends its streams and frees its arena.
+
+    Notes
+    -----
+    Whoever enqueues has made the device current for the calling thread, by :meth:`activate` or with :meth:`current`: copies,
+    generations and kernels, and the recording of events on its streams. None of them does it again, since each would take a
+    microsecond or two of the one thread that enqueues for all devices. All else may be called from anywhere.
+    """
+
+    name: str
+    kernels: AbstractKernelSet
+    #: Products through residues, where the device was opened for them.
+    residues: AbstractResidueKernels | None
+    #: Upper estimate of its rate in flops per second, used only to size the window of enqueued work.
+    nominal_flops_per_second: float
+
+    @abstractmethod
+    def allocate(
+        self, n_slots: int, slot_bytes: int, nb: int, arrays: Sequence[ArraySpec] = (), *, narrow_bytes: int = 0
+    ) -> AbstractArena:
+        """Allocate the arena, and the kernels' workspace for tiles of order up to ``nb``; called once, before the run.
+
+        A device that widens and rounds stored tiles itself has room for :data:`NARROW_BUFFERS` of up to ``narrow_bytes`` each.
+
+        Raises
+        ------
+        BudgetError
+            The device has less free memory than that.
+        """
+
+    def activate(self) -> None:  # noqa: B027 - the host has no current device
+        """Make this the current device of the calling thread, from which all work will be enqueued."""
+
+    def current(self) -> AbstractContextManager[object]:
+        """Make this the current device of the calling thread for the time of a ``with`` block."""
+        return nullcontext()
+
+    def reserve_events(self, count: int) -> None:  # noqa: B027 - what is cheap to make is made when needed
+        """Make ``count`` events ahead, which its streams will record: a worker records two for each step."""
+
+    def prepare(self, once: Callable[[], None]) -> None:  # noqa: B027 - the host compiles and uploads nothing
+        """Let a source do what it must do once on this device before a run: ``once()`` with this device current."""
+
+    @abstractmethod
+    def open_residues(self, n: int) -> AbstractResidueKernels:
+        """The residue kernels, with state for ``n`` matrix rows on this device; after :meth:`allocate`.
+
+        Raises
+        ------
+        ScheduleError
+            The device was opened without them.
+        """
+
+    @abstractmethod
+    def create_flags(self, nt: int) -> AbstractFlags:
+        """Flags for ``nt`` tile columns and their packed tiles, all clear."""
+
+    def create_norms(self, n_tiles: int) -> AbstractTileNorms:
+        """Norms of ``n_tiles`` packed tiles, all zero, for :meth:`AbstractKernelSet.finish`."""
+        return self.kernels.create_norms(n_tiles)
+
+    @abstractmethod
+    def create_stream(self, name: str, *, is_urgent: bool = False) -> AbstractStream:
+        """A new stream with the given name; kernels of an urgent one get free processors first, if the device can do that."""
+
+    @abstractmethod
+    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile) -> None:
+        """Enqueue: read block ``index`` of ``tier`` into ``tile``."""
+
+    @abstractmethod
+    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], target: Tile) -> None:
+        """Enqueue: read the stored bytes of block ``index`` of ``tier``, of a format narrower than FP64, into ``target``."""
+
+    @abstractmethod
+    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
+        """Enqueue: write ``tile`` to block ``index`` of ``tier``."""
+
+    @abstractmethod
+    def copy_sample(self, stream: AbstractStream, tile: Tile, step: int, out: NDArray[np.float64]) -> None:
+        """Enqueue: copy every ``step``-th row and column of ``tile`` to ``out``, an array of the host; not during a run."""
+
+    def wrote(self, tier: AbstractTier, index: tuple[int, int], event: AbstractEvent) -> bool:
+        """Whether a copy of block ``index`` to ``tier``, before ``event``, is known to have taken place, also after an abort."""
+        return event.succeeded()
+
+    @abstractmethod
+    def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:
+        """Enqueue: ``function(rows, cols, tile, stream)``."""
+
+    @abstractmethod
+    def copy_between(self, stream: AbstractStream, source: Tile, target: Tile) -> None:
+        """Enqueue: copy ``source``, on this or another device of the same kind, to ``target`` on this one, of equal shape."""
+
+    @abstractmethod
+    def notify(self, event: AbstractEvent, callback: Callable[[BaseException | None], None]) -> None:
+        """Call ``callback(error)`` from a thread of the device once ``event`` is complete, or can no longer become so.
+
+        The callback is short, takes no locks that an enqueuing thread holds while blocked, and enqueues nothing.
+        """
+
+    def failure(self) -> BaseException | None:
+        """What an operation of the device raised on the host while later ones went on; None for devices whose streams stop."""
+        return None
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop the operations that have not started; events behind them complete with an error."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until nothing that was enqueued runs any more, with or without errors."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Wait for running operations, end all threads and free all memory; a second call does nothing."""

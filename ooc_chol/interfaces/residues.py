@@ -1,0 +1,115 @@
+"""Products through residues, and those in FP16 and FP8 beside them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from ooc_chol.formats import PrecisionFormat
+from ooc_chol.interfaces.streams import AbstractStream, Tile
+
+
+class NarrowParts(NamedTuple):
+    """Where a tile's entries go in FP16 and, divided by ``2**exponent``, in FP8 (E4M3, as uint8); None for what is not wanted."""
+
+    half: Tile | None = None
+    quarter: Tile | None = None
+    exponent: int = 0
+
+
+#: No parts are wanted.
+NOTHING_NARROW = NarrowParts()
+
+
+class AbstractResidueKernels(ABC):
+    """Products of rows of L as exact integers, held as residues modulo small coprime numbers.
+
+    Row i of L is held as ``q_ik = round(2**e_i L_ik)``, one plane of int8 a modulus, canonical; an accumulator holds
+    ``sum_k q_ik q_jk`` as one plane of int32 a modulus. Arrays have shape ``(planes, rows, columns)`` with adjacent columns;
+    the strides of rows and planes are any. Every call enqueues on ``stream`` and returns at once, and calls for one array may
+    come on several streams that wait on each other. See :mod:`ooc_chol.residues` for the mathematics.
+    """
+
+    #: Whether :meth:`quarter_product` can be called, once the device is known: GPUs before Ada have no units for FP8.
+    multiplies_fp8: bool = True
+
+    @abstractmethod
+    def open(self, n: int) -> None:
+        """Make the state of ``n`` matrix rows on the current device: exponents, limits and running sums, sums all zero."""
+
+    @abstractmethod
+    def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
+        """Exponents and limits of rows ``first, first + 1, ...`` from the diagonal of a square block of A.
+
+        A diagonal entry that is not a positive finite number gets exponent 0 and flags its row.
+        """
+
+    @abstractmethod
+    def convert(
+        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, narrow: NarrowParts = NOTHING_NARROW
+    ) -> None:
+        """``out[p] = round(2**e_i L[i, k]) mod m_p`` for the matrix rows ``rows``.
+
+        The parts of ``narrow`` become ``2**h_i L[i, k]`` in FP16, with the exponents of
+        :meth:`ooc_chol.residues.ResidueBasis.half_exponent`, and in FP8 that divided by a power of two; what is too large for FP8
+        becomes its largest number.
+
+        With ``is_first``, add the squares to the rows' running sums and flag each row whose sum exceeds ``A_ii (1 + 2**-20)`` or
+        that holds a NaN: the sums wrap only for such a row, and A is not positive definite.
+        """
+
+    @abstractmethod
+    def convert_stored(
+        self,
+        stream: AbstractStream,
+        stored: Tile,
+        fmt: PrecisionFormat,
+        rows: range,
+        out: Tile,
+        *,
+        is_first: bool,
+        narrow: NarrowParts = NOTHING_NARROW,
+    ) -> None:
+        """:meth:`convert` of a tile as it is stored in a format narrower than FP64."""
+
+    @abstractmethod
+    def product(
+        self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
+    ) -> None:
+        """``S (+)= left[p] @ right[p].T`` for every plane p; with ``lower``, at least the lower triangle of a square block.
+
+        No sum may have more than :data:`ooc_chol.residues.MOST_TERMS` terms since its last :meth:`fold`.
+        """
+
+    @abstractmethod
+    def half_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
+        """``F (+)= left @ right.T`` for FP16 operands, in FP32."""
+
+    @abstractmethod
+    def quarter_product(
+        self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
+    ) -> None:
+        """``F (+)= 2**exponent left @ right.T`` for FP8 operands, in FP32."""
+
+    @abstractmethod
+    def subtract_halves(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
+        """``A[i, j] -= F / 2**(h_i + h_j)`` for the rows and columns given."""
+
+    @abstractmethod
+    def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
+        """``S = S mod m_p``, canonical, in place."""
+
+    @abstractmethod
+    def reconstruct(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
+        """``A[i, j] -= sum_k q_ik q_jk / 2**(e_i + e_j)``, with one rounding to nearest even, for the rows and columns given."""
+
+    @abstractmethod
+    def copy_back(self, stream: AbstractStream) -> None:
+        """Enqueue the copy of the flags to the host behind the work of ``stream``."""
+
+    @abstractmethod
+    def flagged_row(self) -> int | None:
+        """Smallest flagged matrix row, as of the last copy; None if there is none."""
+
+    def close(self) -> None:  # noqa: B027 - not every one holds memory
+        """Release the rows' state; a second call does nothing."""

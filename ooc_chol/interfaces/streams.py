@@ -1,0 +1,49 @@
+"""Streams and events: CUDA's model, kept by the host device too."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+#: Whatever array the device's kernels take: a NumPy array on the host, a CuPy array on CUDA.
+Tile: TypeAlias = Any
+TileFunction: TypeAlias = Callable[[range, range, Tile, Any], None]
+
+
+class AbstractEvent(ABC):
+    """A point in a stream."""
+
+    @abstractmethod
+    def query(self) -> bool:
+        """Whether all work before the event is complete."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Block the calling thread until the event is complete; raise the error of its stream, if any."""
+
+    def succeeded(self) -> bool:
+        """Whether all work before the event is known to be done, without an error; a device that cannot tell says no."""
+        return False
+
+    @abstractmethod
+    def time_ns(self) -> int:
+        """When the event completed, in nanoseconds of ``time.perf_counter_ns``; only after completion."""
+
+
+class AbstractStream(ABC):
+    """An ordered queue of operations on one device."""
+
+    name: str
+
+    @abstractmethod
+    def wait(self, event: AbstractEvent) -> None:
+        """Hold back all later operations of this stream until ``event`` is complete. The event must be recorded already."""
+
+    @abstractmethod
+    def record(self) -> AbstractEvent:
+        """Record a new event behind all operations enqueued so far."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Block the calling thread until the stream is empty; raise its error, if any."""

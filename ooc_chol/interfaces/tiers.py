@@ -1,0 +1,88 @@
+"""Blocks, the memory that only stores them, and who leaves a full device."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.formats import FP64, PrecisionFormat
+
+
+class BlockKey(NamedTuple):
+    """Name of one value of one block: for a tile, ``version`` counts the tasks applied to it, 0 being A's own."""
+
+    name: str
+    coords: tuple[int, int]
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.coords}v{self.version}"
+
+
+class AbstractTier(ABC):
+    """Memory that only stores: a source of A or the store of L. Reads and writes may come from several threads."""
+
+    #: Name in reports, such as ``"array"``, ``"memory"`` or ``"file"``.
+    name: str
+    #: Whether another stream may read a block as soon as its writing is recorded (else only once it is durable).
+    ordered_by_events: bool = True
+
+    def view(self, index: tuple[int, int]) -> NDArray[np.float64] | None:
+        """Block ``index`` in place, an array of any strides for copies to read or write; None when there is none."""
+        return None
+
+    def host_memory(self) -> NDArray[Any] | None:
+        """The memory behind all views, which a device may page-lock for a run; None when there are no views."""
+        return None
+
+    def format_of(self, index: tuple[int, int]) -> PrecisionFormat:
+        """Format in which block ``index`` is stored: that of its bytes on the link."""
+        return FP64
+
+    def stored(self, index: tuple[int, int]) -> NDArray[np.uint8] | None:
+        """The stored bytes of a block of another format than FP64, in place; None when there are none to see."""
+        return None
+
+    def read_stored(self, index: tuple[int, int], out: NDArray[np.uint8]) -> None:
+        """Fill ``out`` with the stored bytes of block ``index``; for devices that widen a block themselves."""
+        raise NotImplementedError(f"a tier of kind {self.name!r} has no blocks of narrow formats")
+
+    def write_stored(self, index: tuple[int, int], data: NDArray[np.uint8]) -> None:
+        """Store the bytes of block ``index`` as they are; for devices that round a block themselves."""
+        raise NotImplementedError(f"a tier of kind {self.name!r} has no blocks of narrow formats")
+
+    @abstractmethod
+    def read(self, index: tuple[int, int], out: NDArray[Any]) -> None:
+        """Fill ``out``, a row-major array of the tile's shape, float64 or float32, with block ``index``.
+
+        Raises
+        ------
+        TierError
+            The bytes cannot be read.
+        """
+
+    @abstractmethod
+    def write(self, index: tuple[int, int], data: NDArray[Any]) -> None:
+        """Store ``data``, a row-major array of the tile's shape, float64 or float32, as block ``index``, in its format.
+
+        Raises
+        ------
+        TierError
+            The bytes cannot be written, or the tier is read-only.
+        """
+
+    def close(self) -> None:  # noqa: B027 - memory needs no closing
+        """Release what the tier holds; a second call does nothing."""
+
+
+class AbstractEvictionPolicy(ABC):
+    """Chooses which block leaves a full device."""
+
+    name: str
+
+    @abstractmethod
+    def rank(self, last_use: int, next_use: int) -> int:
+        """Rank of a block used last at step ``last_use`` and next at ``next_use``: the largest rank is evicted first."""

@@ -21,9 +21,9 @@ from ooc_chol.planning.program import StepKind, StreamKind
 from ooc_chol.planning.residency import Index
 from ooc_chol.planning.residue_builder import ResidueProgramBuilder
 from ooc_chol.planning.residue_jobs import Job, depths, jobs_of, runs, uses_of
+from ooc_chol.planning.residue_moves import ROWS, StripMoves
 from ooc_chol.planning.residue_steps import (
     INVERSES,
-    Convert,
     Diagonal,
     Fold,
     Invert,
@@ -45,8 +45,6 @@ from ooc_chol.residues import MOST_TERMS
 from ooc_chol.tasks import Task, TaskKind, finish, flops
 from ooc_chol.tiling import TileGrid
 
-#: What all conversions and reconstructions read: the exponents of the rows.
-_ROWS = Place(Pool.ROWS, 0)
 #: Streams on which rows are finished, one row after the other on each: one row alone is a chain that leaves a GPU half idle.
 FINISHING = (StreamKind.FINISH, StreamKind.FINISH_1, StreamKind.FINISH_2)
 
@@ -110,12 +108,10 @@ class ResidueScheduler:
         half_products: HalfProducts | None = None,
         given: frozenset[Index] = frozenset(),
     ) -> None:
-        self._given = given
-        self._counted: set[Index] = set()  # given tiles whose squares are in the running sums of their rows
         self._grid = grid
         self._half_products = half_products
-        self._panel_of = [number for number, panel in enumerate(panels) for _ in range(panel.width)]
-        self._exponents = np.zeros((0, 0), dtype=np.int64) if half_products is None else half_products.exponents
+        nothing = np.zeros((grid.nt, grid.nt), dtype=np.int64)
+        self._exponents = nothing if half_products is None else half_products.exponents_of_rows
         self._owners = owners
         self._panels = panels
         self._layout = layout
@@ -132,6 +128,9 @@ class ResidueScheduler:
             DeviceStrips(ResidueProgramBuilder(device, layout), uses_of(self._jobs[device], panels, layout.chunk))
             for device in range(n_devices)
         ]
+        self._strips = StripMoves(
+            grid, layout, owners, self._devices, self._exponents, self._stored_bytes, pulls, self._converting, given
+        )
         self._diagonals_read: list[dict[int, int]] = [{} for _ in range(n_devices)]  # positions of the loads, by row
 
     def programs(self) -> tuple[ResidueProgram, ...]:
@@ -181,7 +180,7 @@ class ResidueScheduler:
             for chunk, first in enumerate(range(0, end, self._layout.chunk)):
                 strip, depth = Strip(row, chunk), min(self._layout.chunk, end - first)
                 if holder is not device and holder.valid.get(strip, 0) >= depth:
-                    ahead.append(partial(self._ensure, device, strip, depth=depth, needed={strip}, copies=StreamKind.PEER))
+                    ahead.append(partial(self._strips.ensure, device, strip, depth=depth, needed={strip}, copies=StreamKind.PEER))
         return ahead
 
     def _scale_rows(self, device: DeviceStrips) -> None:
@@ -190,7 +189,7 @@ class ResidueScheduler:
             self._diagonals_read[device.builder.device][row] = device.builder.position
             place = self._load_a(device, (row, row), self._converting)
             work = Diagonal(place)
-            device.builder.add(StepKind.COMPUTE, self._converting, (row, row), 0, work, reads=(place,), writes=(_ROWS,))
+            device.builder.add(StepKind.COMPUTE, self._converting, (row, row), 0, work, reads=(place,), writes=(ROWS,))
             device.builder.give(place)
 
     def _run_jobs(self, jobs: Sequence[tuple[int, Job]], ahead: Sequence[Callable[[], object]] = ()) -> None:
@@ -228,8 +227,8 @@ class ResidueScheduler:
         stop = panel.k0 + panel.width
         if self._half_products is None:
             return [ProductForm.RESIDUE] * stop, [0] * stop
-        of_row, of_panel = (self._exponents[self._panel_of[tile]] for tile in (row, panel.k0))
-        return self._half_products.of(panel, row), (of_row[:stop] + of_panel[:stop]).tolist()
+        scales = self._exponents[row, :stop] + self._exponents[panel.k0, :stop]
+        return self._half_products.of(panel, row), scales.tolist()
 
     def _finish_row(self, swept: _Swept) -> None:
         """The tiles of a row made final one after the other."""
@@ -258,7 +257,7 @@ class ResidueScheduler:
         for q in range(-(-k0 // chunk)):
             depth = min(chunk, k0 - q * chunk)
             needed = {Strip(row, q), *(Strip(c, q) for c in columns)}
-            ensure = partial(self._ensure, device, depth=depth, needed=needed, copies=StreamKind.PEER)
+            ensure = partial(self._strips.ensure, device, depth=depth, needed=needed, copies=StreamKind.PEER)
             left = ensure(Strip(row, q))
             rights = [left if c == row else ensure(Strip(c, q)) for c in columns]
             for start, stop, half, quarter in depths(forms, scales, q * chunk, q * chunk + depth):
@@ -273,84 +272,6 @@ class ResidueScheduler:
                 terms += 0 if half else (stop - start) * self._grid.nb
                 halves |= half
         return terms, halves
-
-    def _ensure(self, device: DeviceStrips, strip: Strip, *, depth: int, needed: set[Strip], copies: StreamKind) -> int:
-        """Slot of ``strip``, its first ``depth`` tile columns valid: kept, pulled from its owner, or fetched and converted.
-
-        Copies go on stream ``copies``: what long products need is complete before the panel starts, and must not stand behind
-        what the panel's own rows are still to make.
-        """
-        home = device.home(strip)
-        if home is not None and device.slot.get(strip, home) != home:
-            self._move_home(device, strip, home, copies)
-        if strip not in device.slot:
-            device.put(strip, device.loose_slot(needed) if home is None else home)
-        slot, have = device.slot[strip], device.valid[strip]
-        if have < depth:
-            holder = self._devices[self._owners[strip.row]]
-            if self._pulls and holder is not device and holder.valid.get(strip, 0) >= depth:
-                self._pull_strip(device, holder, strip, (have, depth), copies)
-            else:
-                for column in range(have, depth):
-                    self._fetch(device, strip, column)
-            device.valid[strip] = depth
-        return slot
-
-    def _move_home(self, device: DeviceStrips, strip: Strip, home: int, stream: StreamKind) -> None:
-        """Copy a strip that streamed through before to its place among the panel's own."""
-        valid, source = device.valid[strip], Place(Pool.STRIP, device.slot[strip])
-        work = Pull(device.builder.device, source, Place(Pool.STRIP, home), 0, valid)
-        where = strip.row, strip.chunk
-        device.builder.add(StepKind.COMPUTE, stream, where, 0, work, reads=(source,), writes=(work.place,), columns=(0, valid))
-        device.loose.append(source.slot)
-        device.slot[strip] = home
-
-    def _fetch(self, device: DeviceStrips, strip: Strip, column: int) -> None:
-        """Fetch one tile of L from the store and convert it."""
-        builder, tile = device.builder, (strip.row, strip.chunk * self._layout.chunk + column)
-        place, slot = builder.take(Pool.TRANSIT), device.slot[strip]
-        version, nbytes = tile[1] + 1, self._stored_bytes(tile)
-        key = BlockKey("L", tile, version)
-        builder.add(StepKind.FETCH, StreamKind.COPY_IN, tile, version, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,))
-        # The squares of a tile from an earlier run count when its row's device meets it first, before its row is finished.
-        is_first = tile in self._given and self._devices[self._owners[tile[0]]] is device and tile not in self._counted
-        if is_first:
-            self._counted.add(tile)
-        self._convert(device, tile, place, slot, column, self._converting, is_first=is_first)
-        builder.give(place)
-
-    def _convert(
-        self, device: DeviceStrips, tile: Index, place: Place, slot: int, column: int, stream: StreamKind, *, is_first: bool
-    ) -> None:
-        """Tile to residues."""
-        quarter = 0 if self._half_products is None else int(self._exponents[self._panel_of[tile[0]], tile[1]])
-        work = Convert(place, slot, column, is_first, quarter)
-        strip = Place(Pool.STRIP, slot)
-        columns = column, column + 1
-        device.builder.add(
-            StepKind.COMPUTE, stream, tile, tile[1] + 1, work, reads=(place, _ROWS), writes=(strip,), columns=columns
-        )
-
-    def _pull_strip(
-        self, device: DeviceStrips, holder: DeviceStrips, strip: Strip, part: tuple[int, int], stream: StreamKind
-    ) -> None:
-        """Copy tile columns of a strip from the device that holds it."""
-        source, place = Place(Pool.STRIP, holder.slot[strip]), Place(Pool.STRIP, device.slot[strip])
-        work = Pull(holder.builder.device, source, place, *part)
-        self._pull(device, holder, (strip.row, strip.chunk), work, stream)
-
-    def _pull(self, device: DeviceStrips, holder: DeviceStrips, tile: Index, work: Pull, stream: StreamKind) -> None:
-        """Copy from another device once it is made there; the slot there is written next only after this copy."""
-        version, nbytes = tile[1] + 1, 8 * self._grid.entries(*tile)
-        if work.place.pool is Pool.STRIP:
-            version, nbytes = 0, self._layout.entry_bytes * self._grid.size(tile[0]) * (work.stop - work.start) * self._grid.nb
-        awaits, columns = holder.builder.makers(work.source, work.stop), (work.start, work.stop)
-        builder = device.builder
-        position = builder.add(
-            StepKind.PULL, stream, tile, version, work, nbytes=nbytes, writes=(work.place,), columns=columns, awaits=awaits
-        )
-        holder.builder.pulled(work.source, builder.device, stream, position)
-        builder.announce(position)
 
     def _product(self, device: DeviceStrips, tile: Index, work: Product, stream: StreamKind) -> None:
         """One product of a strip with neighbouring ones; ``tile`` is the first that it adds to."""
@@ -376,7 +297,7 @@ class ResidueScheduler:
         if at:
             strip, base = Strip(row, k0 // chunk), k0 // chunk * chunk
             needed = {strip, *(Strip(c, strip.chunk) for c in range(k0, column + 1))}
-            ensure = partial(self._ensure, device, depth=column - base, needed=needed, copies=StreamKind.EXCHANGE)
+            ensure = partial(self._strips.ensure, device, depth=column - base, needed=needed, copies=StreamKind.EXCHANGE)
             left = ensure(strip)
             right = left if row == column else ensure(Strip(column, strip.chunk))
             for start, stop, half, quarter in depths(swept.forms, swept.scales, k0, column):
@@ -391,7 +312,7 @@ class ResidueScheduler:
         place = self._load_a(device, (row, column), stream)
         if terms or halves:
             recon = Reconstruct(accumulator.slot, at, place, terms > 0, halves)
-            builder.add(StepKind.COMPUTE, stream, (row, column), column, recon, reads=(accumulator, _ROWS), writes=(place,))
+            builder.add(StepKind.COMPUTE, stream, (row, column), column, recon, reads=(accumulator, ROWS), writes=(place,))
         if row == column:
             self._potrf(device, column, place, stream)
             self._write(device, (row, column), place)
@@ -444,7 +365,7 @@ class ResidueScheduler:
         holder = self._devices[self._owners[column]]
         if self._pulls and column in holder.diagonal:
             work = Pull(holder.builder.device, holder.diagonal[column], place, 0, 1)
-            self._pull(device, holder, tile, work, StreamKind.EXCHANGE)
+            self._strips.pull(device, holder, tile, work, StreamKind.EXCHANGE)
         else:
             key, nbytes = BlockKey("L", tile, column + 1), self._stored_bytes(tile)
             builder.add(
@@ -459,8 +380,8 @@ class ResidueScheduler:
         chunk = self._layout.chunk
         strip, base = Strip(row, column // chunk), column // chunk * chunk
         if strip not in device.slot or device.valid[strip] < column - base:
-            self._ensure(device, strip, depth=column - base, needed={strip}, copies=StreamKind.EXCHANGE)
-        self._convert(device, tile, place, device.slot[strip], column - base, stream, is_first=True)
+            self._strips.ensure(device, strip, depth=column - base, needed={strip}, copies=StreamKind.EXCHANGE)
+        self._strips.convert(device, tile, place, device.slot[strip], column - base, stream, is_first=True)
         device.valid[strip] = column - base + 1
 
     def _write(self, device: DeviceStrips, tile: Index, place: Place) -> None:

@@ -339,13 +339,14 @@ def _half_product(
     exponent: int,
     part: slice,
 ) -> None:
-    """``F (+)= 2**exponent left @ right.T`` for a strip of rows."""
-    product = left[0, part].astype(np.float32) @ right[0].astype(np.float32).T
-    product *= np.float32(2.0**exponent)
-    if accumulates:
-        accumulator[0, part] += product
-    else:
-        accumulator[0, part] = product
+    """``F (+)= 2**exponent left @ right.T`` for a strip of rows; what overflows belongs to rows that are flagged."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = left[0, part].astype(np.float32) @ right[0].astype(np.float32).T
+        product *= np.float32(2.0**exponent)
+        if accumulates:
+            accumulator[0, part] += product
+        else:
+            accumulator[0, part] = product
 
 
 def _remainder(basis: ResidueBasis, residues: NDArray[np.float64]) -> Words:

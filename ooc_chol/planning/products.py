@@ -38,6 +38,8 @@ SHARE, QUARTER_SHARE = 0.5, 0.5
 FP8_LARGEST, FP8_LEAST_STEP = 448.0, 2.0**-9
 #: Exponents of entries in FP8 are multiples of this, so that products of neighbouring k have one scale and run as one.
 QUARTER_STEP = 4
+#: Largest ratio of diagonal entries of a tile row in FP8: a panel's exponent fits only rows that are scaled alike.
+_MOST_UNEVEN = 16.0
 #: Least exponent: tiles of zeros have none.
 _LEAST_EXPONENT = -60
 
@@ -108,7 +110,7 @@ class HalfProducts:
         if row < stop:
             return [ProductForm.RESIDUE] * stop
         allowed = self.allowed
-        if self.quarters:
+        if self.quarters and self._is_even[[row, *range(panel.k0, stop)]].all():
             allowed -= self._choose(forms, ProductForm.QUARTER, panel, row, QUARTER_SHARE * allowed)
         self._choose(forms, ProductForm.HALF, panel, row, allowed)
         return [ProductForm(form) for form in forms]
@@ -153,6 +155,12 @@ class HalfProducts:
             powers = HALF_TOP - 1 + np.log2(self.norms.tiles / np.sqrt(np.outer(sizes, sizes)) / of_row[:, None])
         powers = np.nan_to_num(powers, nan=_LEAST_EXPONENT, neginf=_LEAST_EXPONENT)
         return np.asarray(np.maximum(powers, _LEAST_EXPONENT), dtype=np.float64)
+
+    @cached_property
+    def _is_even(self) -> NDArray[np.bool_]:
+        """Whether the rows of each tile row are scaled alike."""
+        norms = self.precision.norms
+        return np.asarray(norms.largest <= _MOST_UNEVEN * norms.least, dtype=np.bool_)
 
     @cached_property
     def _lost(self) -> NDArray[np.float64]:

@@ -48,12 +48,14 @@ def test_fp8_takes_products_and_leaves_the_others():
 
 @pytest.mark.parametrize("spread", ["rows", "tiles"])
 def test_badly_scaled_rows_stay_within_the_bound(spread):
-    rng, n = np.random.default_rng(4), 512
-    scale = rng.integers(-12, 12, n) if spread == "rows" else np.repeat(rng.integers(-12, 12, n // 64), 64)
+    rng, n = np.random.default_rng(4), 1000
+    scale = rng.integers(-12, 12, n) if spread == "rows" else np.repeat(rng.integers(-12, 12, -(-n // 64)), 64)[:n]
     a = exponential(n, scale=scale)
     factor = factored(a, 1e-3, "fp8")
     bound = factor.report.certified_bound.total
     assert measured(np.asarray(factor), a, bound) <= bound
+    # One exponent cannot serve rows of one tile that are scaled unlike.
+    assert (factor.report.plan.product_shares["fp8"] > 0) == (spread == "tiles")
 
 
 def test_two_devices_stay_within_the_bound():

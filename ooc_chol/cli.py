@@ -11,6 +11,7 @@ from pathlib import Path
 import ooc_chol as oc
 from ooc_chol.apps.geostat.commands import add_commands
 from ooc_chol.bench import commands as bench_commands
+from ooc_chol.machine import named_devices
 
 #: Errors that are the user's to mend: shown as one line, exit status 2.
 EXPECTED = (oc.OocCholError, ValueError, TypeError, OSError, NotImplementedError)
@@ -102,18 +103,11 @@ def _add_factor_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _devices_named(text: str | None) -> str | list[str] | int | None:
-    """``--devices`` as :func:`ooc_chol.cholesky` takes it."""
-    if text is None:
-        return None
-    return int(text) if text.isdigit() else text.split(",")
-
-
 def _plan(options: argparse.Namespace) -> None:
     plan = oc.plan(
         options.n if options.matrix is None else options.matrix,
         tile_size=options.tile_size,
-        devices=_devices_named(options.devices),
+        devices=named_devices(options.devices),
         memory_budget=options.memory_budget,
         policy=options.policy,
         objective=options.objective,
@@ -132,7 +126,7 @@ def _factor(options: argparse.Namespace) -> None:
     factor = oc.cholesky(
         options.matrix,
         tile_size=options.tile_size,
-        devices=_devices_named(options.devices),
+        devices=named_devices(options.devices),
         memory_budget=options.memory_budget,
         policy=options.policy,
         objective=options.objective,

@@ -160,8 +160,8 @@ class FactorOptions:
             ResidueBasis(self.moduli)  # refuses a number that cannot be had
         if self.precision_rule not in ("unit-roundoff", "paper"):
             raise ValueError(f"precision_rule is {self.precision_rule!r}; there are 'unit-roundoff' and 'paper'")
-        if self.half_products not in (None, True, False, "fp8"):
-            raise ValueError(f"half_products is {self.half_products!r}; there are True, False, 'fp8' and None")
+        if not (self.half_products is None or isinstance(self.half_products, bool) or self.half_products == "fp8"):
+            raise ValueError(f"half_products is {self.half_products!r}; give True, False, 'fp8', or None to choose by rates")
         if self.precision_threshold is not None:
             self._check_precision(self.precision_threshold)
         if self.fp64 == "residue" and self.policy != "planned":

@@ -19,8 +19,8 @@ from ooc_chol.memory.store_base import AbstractStore
 from ooc_chol.mixed import MixedRequest, factor_mixed, plan_mixed
 from ooc_chol.planner import Problem, RatesAt, make_plan
 from ooc_chol.planning.cost import Rates
+from ooc_chol.planning.norms import MatrixNorms
 from ooc_chol.planning.plan import Plan
-from ooc_chol.planning.precision import MatrixNorms
 from ooc_chol.progress import progress_reporter
 from ooc_chol.rates import rates_for, stored_rates
 from ooc_chol.runtime.executor import Execution, Salvage

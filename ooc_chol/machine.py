@@ -125,6 +125,24 @@ def kind_of(name: str) -> DeviceKind:
     return CUDA if name.startswith("cuda:") else HOST
 
 
+def named_devices(text: str | None) -> str | list[str] | int | None:
+    """What a command's ``--devices`` means, as :func:`ooc_chol.cholesky` takes it.
+
+    Parameters
+    ----------
+    text : str or None
+        Names with commas between, or a count.
+
+    Returns
+    -------
+    str, list of str, int or None
+        Names, or how many; None for the default.
+    """
+    if text is None:
+        return None
+    return int(text) if text.isdigit() else text.split(",")
+
+
 def resolve_devices(devices: str | Sequence[str] | int | None, *, must_exist: bool = True) -> tuple[str, ...]:
     """Device names meant by ``devices``.
 

@@ -15,8 +15,9 @@ from ooc_chol.machine import kind_of, resolve_devices
 from ooc_chol.memory.store_base import AbstractStore
 from ooc_chol.planner import Problem, RatesAt, make_plan, mixed_engine
 from ooc_chol.planning.escalation import RESTART_FACTOR, Escalation, EscalationState, Remedy, panel_tiles, row_tiles
+from ooc_chol.planning.norms import MatrixNorms
 from ooc_chol.planning.plan import Plan
-from ooc_chol.planning.precision import MatrixNorms, PrecisionMap, choose_formats
+from ooc_chol.planning.precision import PrecisionMap, choose_formats
 from ooc_chol.runtime.executor import Execution, Salvage
 from ooc_chol.tiling import TileGrid
 

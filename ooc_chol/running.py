@@ -19,10 +19,11 @@ from ooc_chol.memory.sources_base import AbstractSource, SourceTier
 from ooc_chol.memory.store import FileStore
 from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
 from ooc_chol.memory.store_base import AbstractStore
-from ooc_chol.memory.store_file import TileLayout
+from ooc_chol.memory.store_layout import TileLayout
 from ooc_chol.planning.key import K_SEGMENT_TILES, ArithmeticKey
+from ooc_chol.planning.norms import MatrixNorms
 from ooc_chol.planning.plan import Plan
-from ooc_chol.planning.precision import MatrixNorms, PrecisionMap
+from ooc_chol.planning.precision import PrecisionMap
 from ooc_chol.progress import ProgressReporter
 from ooc_chol.runtime.executor import Execution, Salvage, execute
 from ooc_chol.runtime.matrix_norms import measure_matrix

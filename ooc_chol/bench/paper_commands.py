@@ -12,7 +12,7 @@ from ooc_chol.bench.case import ENGINES
 from ooc_chol.bench.paper import POLICIES, run_ablation, run_kl, run_mxp
 from ooc_chol.bench.paper_runs import CORRELATIONS, Sweep
 from ooc_chol.bench.paper_tables import ablation_table, kl_table, mxp_table
-from ooc_chol.machine import kind_of, resolve_devices
+from ooc_chol.machine import kind_of, named_devices, resolve_devices
 from ooc_chol.rates import measure_rates
 
 #: Where the files go: not among those of single runs, which have other fields.
@@ -114,19 +114,6 @@ def _range(text: str) -> float:
 def _fraction(text: str) -> float:
     """A number such as ``"0.5"`` or ``"8/9"``."""
     return float(Fraction(text))
-
-
-def named_devices(text: str | None) -> str | list[str] | int | None:
-    """``--devices`` as :func:`ooc_chol.cholesky` takes it.
-
-    Parameters
-    ----------
-    text : str or None
-        Names with commas between, or a count.
-    """
-    if text is None:
-        return None
-    return int(text) if text.isdigit() else text.split(",")
 
 
 def _sweep(name: str, options: argparse.Namespace) -> Sweep:

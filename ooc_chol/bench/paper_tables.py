@@ -7,8 +7,10 @@ from fractions import Fraction
 from statistics import median
 from typing import Any
 
+from ooc_chol.formats import FORMATS
+
 #: Tiles of a format are shown by the bytes of an entry.
-_SHOWN = {"fp64": "8", "fp32": "4", "fp16": "2", "fp8": "1"}
+_TILES = f"tiles of {' '.join(str(fmt.itemsize) for fmt in FORMATS.values())} bytes"
 
 
 def ablation_table(content: Mapping[str, Any]) -> str:
@@ -59,7 +61,7 @@ def kl_table(content: Mapping[str, Any]) -> str:
         What :func:`ooc_chol.bench.paper.run_kl` wrote.
     """
     heading = (
-        "n", "nu", "correlation", "threshold", "tiles of 8 4 2 1 bytes", "KL, paper", "KL, true", "log-likelihood", "certified",
+        "n", "nu", "correlation", "threshold", _TILES, "KL, paper", "KL, true", "log-likelihood", "certified",
         "measured", "again",
     )  # fmt: skip
     return "\n".join(
@@ -110,7 +112,7 @@ def mxp_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
         "seconds",
         "GFLOP/s",
         "MB out",
-        "tiles of 8 4 2 1 bytes",
+        _TILES,
         "certified",
         "logdet error",
     )
@@ -160,7 +162,7 @@ def mxp_table(content: Mapping[str, Any]) -> str:
         What :func:`ooc_chol.bench.paper.run_mxp` wrote.
     """
     heading = (
-        "n", "nu", "correlation", "threshold", "seconds", "TFLOP/s", "of FP64", "GB in", "GB out", "tiles of 8 4 2 1 bytes",
+        "n", "nu", "correlation", "threshold", "seconds", "TFLOP/s", "of FP64", "GB in", "GB out", _TILES,
         "moduli", "certified", "logdet error", "again",
     )  # fmt: skip
     fp64 = {_matrix(run): run["tflops"] for run in content["runs"] if run["precision_threshold"] is None and "error" not in run}
@@ -207,7 +209,7 @@ def _threshold(run: Mapping[str, Any]) -> str:
 
 def _tiles(run: Mapping[str, Any]) -> str:
     """Tiles of each format."""
-    return " ".join(str(run["formats"].get(name, 0)) for name in _SHOWN)
+    return " ".join(str(run["formats"].get(name, 0)) for name in FORMATS)
 
 
 def _again(run: Mapping[str, Any]) -> str:

@@ -103,7 +103,8 @@ class CholeskyFactor:
             Reach the accuracy of FP64 with a factor in mixed precision: conjugate gradients on A, or GMRES where they fail, with
             the factor as preconditioner.
         a : array, path, object, optional
-            The matrix, for a factor that was loaded or that lies over it; else the one that was factored.
+            The matrix, for a factor that was loaded or that lies over it; else the one that was factored. Used only with
+            ``refine=True``.
 
         Returns
         -------
@@ -113,13 +114,15 @@ class CholeskyFactor:
         Raises
         ------
         TypeError
-            ``b`` is complex or no array of numbers.
+            ``b`` is complex or no array of numbers, or ``a`` can be made on CUDA only.
         ValueError
-            ``b`` does not have ``n`` rows, or holds a NaN or an infinity.
+            ``b`` does not have ``n`` rows, or holds a NaN or an infinity; or refinement has no matrix, or one of another order.
+        NonFiniteError
+            Refinement meets a NaN or an infinity in A.
         RefinementError
             Refinement does not reach that accuracy; its ``x`` is the best it found.
         TierError
-            L cannot be read, or the factor is closed.
+            L, or A for refinement, cannot be read, or the factor is closed.
 
         Notes
         -----

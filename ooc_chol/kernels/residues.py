@@ -342,7 +342,8 @@ def _half_product(
     """``F (+)= 2**exponent left @ right.T`` for a strip of rows; what overflows belongs to rows that are flagged."""
     with np.errstate(over="ignore", invalid="ignore"):
         product = left[0, part].astype(np.float32) @ right[0].astype(np.float32).T
-        product *= np.float32(2.0**exponent)
+        if exponent:
+            product *= np.float32(2.0**exponent)
         if accumulates:
             accumulator[0, part] += product
         else:

@@ -147,10 +147,6 @@ class FileStore(AbstractStore):
         """None: tiles of a file must be read."""
         return None
 
-    def stored(self, index: tuple[int, int]) -> None:
-        """None, as :meth:`view`."""
-        return None
-
     def read(self, index: tuple[int, int], out: Floats) -> None:
         """Fill ``out`` with tile ``index``."""
         self.read_rows(index, range(self.grid.size(index[0])), out)

@@ -226,10 +226,6 @@ class OverwriteStore(AbstractStore):
         """None: tiles of the array are not contiguous, and above its diagonal are not ours."""
         return None
 
-    def stored(self, index: tuple[int, int]) -> None:
-        """None, as :meth:`view`."""
-        return None
-
     def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
         """Nothing to do: all tiles are FP64."""
 

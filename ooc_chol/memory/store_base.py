@@ -39,10 +39,6 @@ class AbstractStore(AbstractTier):
         """Tile ``index`` in place as a row-major contiguous array, or None when it must be read."""
 
     @abstractmethod
-    def stored(self, index: tuple[int, int]) -> NDArray[np.uint8] | None:
-        """The bytes of tile ``index`` in its format, in place, or None when they are not in memory as one piece."""
-
-    @abstractmethod
     def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
         """Store these tiles in FP64 from now on: each must be written again before it is read. FP64 ones stay as they are.
 

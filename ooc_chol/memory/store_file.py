@@ -26,8 +26,7 @@ from typing import Any
 from ooc_chol.errors import TierError
 from ooc_chol.formats import FORMATS, FP64, PrecisionFormat
 from ooc_chol.memory.store_io import read_fully
-from ooc_chol.memory.store_layout import TILE_ALIGNMENT, aligned, mixed_formats
-from ooc_chol.memory.store_layout import TileLayout as TileLayout
+from ooc_chol.memory.store_layout import TILE_ALIGNMENT, TileLayout, aligned, mixed_formats
 from ooc_chol.tiling import TileGrid
 
 #: First bytes of every file of ours.
@@ -169,7 +168,7 @@ def read_header(descriptor: int, path: str) -> FileHeader:
     Returns
     -------
     FileHeader
-        The header of a complete file of this version, at least as long as its tiles need.
+        The header of a complete file of a known version, at least as long as its tiles need.
 
     Raises
     ------
@@ -216,7 +215,7 @@ def _read_fields(descriptor: int, path: str, size: int) -> dict[str, Any]:
 
 
 def _refuse_unknown(fields: dict[str, Any], path: str) -> None:
-    """Raise TierError unless every field that decides how tiles are read has the one value this version knows."""
+    """Raise TierError unless every field that decides how tiles are read has a value that this version of ooc_chol knows."""
     known: dict[str, tuple[Any, ...]] = {
         "version": (FP64_VERSION, MIXED_VERSION),
         "kind": (KIND,),

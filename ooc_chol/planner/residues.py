@@ -10,6 +10,7 @@ from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
 from ooc_chol.machine import DeviceKind, kind_of, resolve_devices
 from ooc_chol.planner.problem import FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
+from ooc_chol.planning.bounds import compulsory_bytes
 from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.ownership import balanced_rows
 from ooc_chol.planning.panels import Panel
@@ -67,6 +68,7 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     grids = _residue_grids(problem.n, options.tile_size, kind)
     best: list[ResidueLayout] = []
     half_products = _half_products(problem)
+    least = least_layout(grids[-1], moduli)
     for grid in grids:
         if grid.nb % TENSOR_MULTIPLE:
             raise ValueError(f"tile_size is {grid.nb}, but products through residues take multiples of {TENSOR_MULTIPLE}")
@@ -79,12 +81,16 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
             half_products = replace(half_products, quarters=options.half_products == "fp8")
             shares = half_products.share(HALF_WIDTH)
             with_room = best_layouts(grid, budget_bytes - workspace, moduli, len(shared), rates, itemsize=itemsize, shares=shares)
-            # Forced, there is no choice; else the simulator compares.
-            best = with_room if options.half_products else [*with_room[:FINALISTS], *best[:1]]
+            # Forced, there is no choice; else the simulator compares them with the best of those without.
+            if options.half_products:
+                least = replace(least, halves=True, quarters=shares[1] > 0)
+                best = []
+            best = [*with_room[:FINALISTS], *best[:1]]
+        else:
+            best = best[:FINALISTS]
         if best:
             return _residue_plan(problem, options, shared, grid, budget_bytes, workspace, best, rates, half_products)
-    least = least_layout(grids[-1], moduli)
-    needed = least.arena_bytes + kind.residue_workspace_bytes(problem.n, grids[-1].nb)
+    needed = least.arena_bytes + workspace
     raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, "give that much or more, or use fp64='native'")
 
 
@@ -104,8 +110,7 @@ def _mean_itemsize(problem: Problem) -> float:
     """Bytes of an entry of L in its store."""
     if problem.precision is None:
         return FP64.itemsize
-    grid = problem.precision.grid
-    return problem.precision.total_bytes / sum(grid.entries(*index) for index in grid.tiles())
+    return problem.precision.total_bytes / compulsory_bytes(problem.precision.grid, 1)
 
 
 def _half_products(problem: Problem) -> HalfProducts | None:
@@ -172,7 +177,7 @@ def _residue_plan(
             rates,
             half_products if layout.halves else None,
         )
-        for layout in layouts[: FINALISTS + 1 if is_timed else 1]
+        for layout in layouts[: None if is_timed else 1]
     ]
     return min(plans, key=seconds_of)  # the timeline is the simulator's check of the plan
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FP8, FP16, FP32, FP64
-from ooc_chol.planning.norms import LARGEST_ROUNDED, FactorNorms, lower_matrix
+from ooc_chol.planning.norms import LARGEST_ROUNDED, FactorNorms, lower_matrix, symmetric_norm
 from ooc_chol.planning.precision import PrecisionMap
 from ooc_chol.planning.products import (
     FP8_LARGEST,
@@ -86,16 +86,7 @@ def certified_bound(
     arithmetic = _arithmetic(precision, norms, spectral) if moduli is None else _residues(precision, norms, spectral, moduli)
     if narrow is not None and moduli is not None:
         arithmetic = arithmetic + _narrow(precision, FactorNorms.measured(grid, rows), rows[:, 4], narrow, moduli)
-    return CertifiedBound(_both_triangles(storage) / total, _both_triangles(arithmetic) / total)
-
-
-def _both_triangles(errors: NDArray[np.float64]) -> float:
-    """Frobenius norm of a symmetric matrix by norms of its tiles on and below the diagonal."""
-    largest = float(errors.max())
-    if not 0.0 < largest < np.inf:
-        return largest
-    squares = np.square(errors / largest)
-    return largest * sqrt(2.0 * float(squares.sum()) - float(np.trace(squares)))
+    return CertifiedBound(symmetric_norm(storage) / total, symmetric_norm(arithmetic) / total)
 
 
 def _arithmetic(precision: PrecisionMap, norms: NDArray[np.float64], spectral: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import sqrt
 
 import numpy as np
@@ -84,8 +85,9 @@ class FactorNorms:
         In FP16; or with ``lost[i, k]``, the error of a tile relative to what FP16's unit roundoff takes for it.
         """
         left_column, right_column = self.columns[row, :stop], self.columns[columns, :stop]
-        tiles = self.tiles if lost is None else lost * self.tiles
-        left, right = tiles[row, :stop], tiles[columns, :stop]
+        left, right = self.tiles[row, :stop], self.tiles[columns, :stop]
+        if lost is not None:
+            left, right = lost[row, :stop] * left, lost[columns, :stop] * right
         squares = np.square(left * right_column) + np.square(left_column * right)
         return FP16.unit_roundoff**2 / 3.0 * squares
 
@@ -126,15 +128,10 @@ class MatrixNorms:
         if self.tiles.shape != (self.grid.n_tiles,) or any(row.shape != (self.grid.nt,) for row in rows):
             raise ValueError(f"the norms are not those of {self.grid.n_tiles} tiles in {self.grid.nt} rows")
 
-    @property
+    @cached_property
     def total(self) -> float:
-        """``||A||_F``: tiles below the diagonal count twice."""
-        matrix = lower_matrix(self.grid, self.tiles)
-        scale = float(matrix.max())
-        if not 0.0 < scale < np.inf:
-            return scale
-        squares = np.square(matrix / scale)
-        return scale * sqrt(2.0 * float(squares.sum()) - float(np.trace(squares)))
+        """``||A||_F``."""
+        return symmetric_norm(lower_matrix(self.grid, self.tiles))
 
     @property
     def trace(self) -> float:
@@ -147,3 +144,23 @@ def lower_matrix(grid: TileGrid, packed: NDArray[np.float64]) -> NDArray[np.floa
     matrix = np.zeros((grid.nt, grid.nt))
     matrix[np.tril_indices(grid.nt)] = packed
     return matrix
+
+
+def symmetric_norm(lower: NDArray[np.float64]) -> float:
+    """Frobenius norm of a symmetric matrix by norms of its tiles: those below the diagonal count twice.
+
+    Parameters
+    ----------
+    lower : (nt, nt) array
+        Frobenius norm of each tile, zero above the diagonal.
+
+    Returns
+    -------
+    float
+        Scaled, so that no square overflows.
+    """
+    scale = float(lower.max())
+    if not 0.0 < scale < np.inf:
+        return scale
+    squares = np.square(lower / scale)
+    return scale * sqrt(2.0 * float(squares.sum()) - float(np.trace(squares)))

@@ -15,8 +15,8 @@ from math import sqrt
 import numpy as np
 
 from ooc_chol.formats import FORMATS, FP32, FP64, PrecisionFormat
-from ooc_chol.planning.norms import MatrixNorms as MatrixNorms
-from ooc_chol.planning.norms import lower_matrix as lower_matrix
+from ooc_chol.planning.bounds import compulsory_bytes
+from ooc_chol.planning.norms import MatrixNorms, lower_matrix
 from ooc_chol.residues import MOST_MODULI, ResidueBasis
 from ooc_chol.tiling import TileGrid
 
@@ -127,7 +127,7 @@ class PrecisionMap:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
-        share = self.total_bytes / (FP64.itemsize * sum(self.grid.entries(*index) for index in self.grid.tiles()))
+        share = self.total_bytes / compulsory_bytes(self.grid, FP64.itemsize)
         heading = (
             f"threshold {self.threshold:g} ({self.rule}): {counts}; {share:.2f} x the bytes of FP64; "
             f"expected error {self.estimate:.1e} ||A||_F"

@@ -83,7 +83,7 @@ class HalfProducts:
     quarters: bool = False
     panels: tuple[Panel, ...] = ()
 
-    @property
+    @cached_property
     def allowed(self) -> float:
         """Largest squared error of a tile."""
         limit = SHARE * self.precision.threshold * self.precision.norms.total / self.precision.grid.nt

@@ -28,9 +28,7 @@ from ooc_chol.runtime.operations import AbstractOperations, BadFlagError, TileOp
 from ooc_chol.runtime.progress import ProgressTable
 from ooc_chol.runtime.records import find_writers
 from ooc_chol.runtime.residue_operations import ResidueOperations
-from ooc_chol.runtime.worker import (
-    Start,
-)
+from ooc_chol.runtime.worker import Start
 from ooc_chol.tiling import TileGrid
 from ooc_chol.tracing.records import TraceRecord
 
@@ -49,7 +47,7 @@ class Execution:
         Most bytes of blocks on each device at once.
     records : tuple of TraceRecord
         Every operation of every stream.
-    norms : (n_tiles, 4) array or None
+    norms : (n_tiles, len(NORM_COLUMNS)) array or None
         What was measured of final tiles, the numbers of :data:`~ooc_chol.interfaces.NORM_COLUMNS`; None where all is FP64.
     """
 
@@ -70,7 +68,7 @@ class Salvage:
         How long it ran.
     finished : set of tuple of int
         Tiles of L that are final in the store, given ones too; empty where the devices cannot tell.
-    norms : (n_tiles, 4) array or None
+    norms : (n_tiles, len(NORM_COLUMNS)) array or None
         What was measured of final tiles.
     """
 
@@ -228,7 +226,7 @@ def _coordinate(
     report: Callable[[int, int, float], None] | None,
     began: int,
 ) -> list[BaseException]:
-    """Listen until every worker has finished; the first error stops them all. Returns the errors met."""
+    """Listen until every worker has finished; the first error stops them, a flag behind what is enqueued. Returns the errors."""
     running, done, errors = len(workers), 0, []
     while running:
         item = news.get()
@@ -237,7 +235,7 @@ def _coordinate(
         if item.error is not None:
             errors.append(item.error)
             for worker in workers:
-                worker.halt() if isinstance(errors[0], BadFlagError) else worker.stop()
+                (DeviceWorker.halt if isinstance(errors[0], BadFlagError) else DeviceWorker.stop)(worker)
         elif report is not None and item.flops:
             report(done, total, (time.perf_counter_ns() - began) / 1e9)
     return errors

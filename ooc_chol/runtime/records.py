@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ooc_chol.formats import FP16, FP64
+from ooc_chol.formats import FP8, FP16, FP64
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.planning.plan import Plan
 from ooc_chol.planning.precision import PrecisionMap
@@ -50,7 +50,8 @@ def find_writers(devices: tuple[str, ...], programs: tuple[Program | ResidueProg
 def format_name(step: Step | ResidueStep, precision: PrecisionMap | None) -> str:
     """Format of what a step moves or multiplies: that of the tile in its store, or of a product's factors."""
     if isinstance(step, ResidueStep) and isinstance(step.operation, Product):
-        return FP16.name if step.operation.half else "int8"
+        work = step.operation
+        return "int8" if not work.half else FP16.name if work.quarter is None else FP8.name
     is_stored = step.link in (Link.FETCH, Link.WRITE)
     return FP64.name if precision is None or not is_stored else precision.format_of(step.tile).name
 
@@ -64,7 +65,7 @@ def step_record(
     end_ns: int,
     resident_bytes: int,
     writers: Writers,
-    fmt: str = FP64.name,
+    fmt: str,
 ) -> TraceRecord:
     """One step as a record."""
     after = tuple((device, earlier) for earlier in step.waits)

@@ -184,7 +184,6 @@ class ResidueOperations(AbstractOperations):
         self._residues.set_diagonal(stream, self._grid.start(step.tile[0]), self.tile(work.place, step.tile))
 
     def _convert(self, step: ResidueStep, work: Convert, stream: AbstractStream) -> None:
-        tile = self.tile(work.place, step.tile)
         place = work.strip, work.column, self._grid.shape(*step.tile)
         half = self.half(*place) if self._has_halves else None
         narrow = NarrowParts(half, self.quarter(*place) if self._has_quarters else None, work.quarter)
@@ -193,6 +192,7 @@ class ResidueOperations(AbstractOperations):
             stored, fmt = self._stored(work.place, step.tile), self._store.format_of(step.tile)
             self._residues.convert_stored(stream, stored, fmt, rows, out, is_first=work.is_first, narrow=narrow)
         else:
+            tile = self.tile(work.place, step.tile)
             self._residues.convert(stream, tile, rows, out, is_first=work.is_first, narrow=narrow)
 
     def _product(self, step: ResidueStep, work: Product, stream: AbstractStream) -> None:

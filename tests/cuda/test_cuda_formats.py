@@ -7,7 +7,7 @@ import pytest
 
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, decode, encode, round_to
-from ooc_chol.interfaces import NARROW_BUFFERS, FinalTile
+from ooc_chol.interfaces import NARROW_BUFFERS, NORM_COLUMNS, FinalTile
 from ooc_chol.memory.store_array import MemoryStore
 from ooc_chol.tiling import TileGrid
 
@@ -120,7 +120,7 @@ def on_device(array):
 def test_finish_rounds_as_the_host_and_measures(bench, kind, fmt):
     device, (stream, _) = bench
     rng, norms = np.random.default_rng(0), device.create_norms(2 * len(SHAPES))
-    wanted = np.zeros((2 * len(SHAPES), 4))
+    wanted = np.zeros((2 * len(SHAPES), len(NORM_COLUMNS)))
     for number, shape in enumerate(SHAPES):
         before = KINDS[kind](rng, shape, fmt)
         tile, after = on_device(before), rounded(before, fmt)
@@ -142,7 +142,7 @@ def test_a_tile_that_is_finished_twice_is_measured_once(bench):
         device.kernels.finish(stream, tile, FP64, norms, FinalTile(1, True))
     norms.copy_back(stream)
     stream.synchronize()
-    assert norms.values().tolist() == [[0.0] * 4, [64.0, 0.0, 64.0, 64.0], [0.0] * 4]
+    assert norms.values().tolist() == [[0.0] * 5, [64.0, 0.0, 64.0, 64.0, 1.0], [0.0] * 5]
 
 
 @pytest.mark.parametrize("fmt", NARROW, ids=lambda fmt: fmt.name)

@@ -10,7 +10,7 @@ import pytest
 
 from ooc_chol.formats import FP8, FP16, FP32, decode, encode
 from ooc_chol.interfaces import NarrowParts
-from ooc_chol.planning.products import QUARTER_SUM_ERROR
+from ooc_chol.planning.products import HALF_SUM_ERROR, QUARTER_SUM_ERROR
 from ooc_chol.residues import MOST_MODULI, MOST_TERMS, ResidueBasis
 from tests.host.residue_reference import STREAM, host_kernels, residues
 
@@ -306,6 +306,8 @@ def test_half_products_and_their_subtraction(shape):
             kernels.half_product(stream, sums, on_device(left), on_device(right), accumulates=accumulates)
             stream.stream.synchronize()
             assert np.all(np.abs(sums.get()[0] - (1 + accumulates) * exact) <= (1 + accumulates) * bound)
+            limit = HALF_SUM_ERROR * np.linalg.norm(left[0].astype(float)) * np.linalg.norm(right[0].astype(float))
+            assert np.linalg.norm(sums.get()[0] - (1 + accumulates) * exact) <= (1 + accumulates) * limit
         tile = rng.standard_normal((rows, cols))
         expected, found = tile.copy(), on_device(tile)
         host.subtract_halves(STREAM, sums.get(), expected, range(rows), range(rows, rows + cols))

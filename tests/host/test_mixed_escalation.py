@@ -140,8 +140,8 @@ def test_only_a_smaller_threshold_is_enough(case, restarts):
     check(factor, case.matrix())
     # As if it had been asked for at once.
     again = case._replace(threshold=factor.report.plan.precision.threshold).factor()
-    if again.arithmetic_key == factor.arithmetic_key:
-        assert np.array_equal(np.asarray(again), np.asarray(factor))
+    assert again.arithmetic_key == factor.arithmetic_key
+    assert np.array_equal(np.asarray(again), np.asarray(factor))
 
 
 def test_only_fp64_is_enough():

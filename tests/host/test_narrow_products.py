@@ -38,6 +38,11 @@ def test_the_error_is_within_the_certified_bound(threshold, products):
     assert report.executed_bytes == report.planned_bytes
 
 
+@pytest.mark.parametrize("products", [None, False])
+def test_products_are_exact_unless_measured_or_asked_for(products):
+    assert not any(factored(exponential(1000), 1e-4, products).report.plan.product_shares.values())
+
+
 def test_fp8_takes_products_and_leaves_the_others():
     a = exponential(1000)
     only_fp16, both = (factored(a, 1e-5, products).report.plan.product_shares for products in (True, "fp8"))
@@ -73,6 +78,17 @@ def test_the_same_plan_gives_the_same_bits():
     assert np.array_equal(np.asarray(first), np.asarray(second))
 
 
-def test_another_word_is_refused():
-    with pytest.raises(ValueError, match="half_products is 'fp4'"):
-        oc.cholesky(np.eye(4), 1e-3, half_products="fp4")
+@pytest.mark.parametrize("word", ["fp4", 0, 1.0])
+def test_another_word_is_refused(word):
+    with pytest.raises(ValueError, match=f"half_products is {word!r}; give True, False, 'fp8', or None"):
+        oc.cholesky(np.eye(4), 1e-3, half_products=word)
+
+
+def test_the_least_budget_that_is_named_is_enough():
+    a, options = exponential(1000), {"tile_size": 64, "devices": "host:0", "fp64": "residue", "precision_threshold": 1e-4}
+    with pytest.raises(oc.BudgetError) as caught:
+        oc.plan(a, half_products="fp8", memory_budget=100_000, **options)
+    least = caught.value.needed_bytes
+    assert oc.plan(a, half_products="fp8", memory_budget=least, **options).product_shares["fp8"] > 0
+    with pytest.raises(oc.BudgetError):
+        oc.plan(a, half_products="fp8", memory_budget=least - 1, **options)

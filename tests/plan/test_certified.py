@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from ooc_chol.formats import FP16, FP32, FP64
 from ooc_chol.interfaces import NORM_COLUMNS
 from ooc_chol.planning.certified import CertifiedBound, certified_bound
-from ooc_chol.planning.precision import RULES, MatrixNorms, PrecisionMap
+from ooc_chol.planning.norms import MatrixNorms
+from ooc_chol.planning.precision import RULES, PrecisionMap
 from ooc_chol.tiling import TileGrid
 from tests.tolerances import gamma
 

@@ -273,15 +273,7 @@ class CudaDevice(AbstractDevice):
 
     def wrote(self, tier: AbstractTier, index: tuple[int, int], event: AbstractEvent) -> bool:
         """Whether the copy is complete: after an abort, only where the block lies in memory that is page-locked for a run."""
-        memory, stored = tier.host_memory(), tier.stored(index)
-        if not event.query():
-            return False
-        if not self._aborted:
-            return True
-        if memory is None or stored is None:
-            return False
-        first = memory.ctypes.data
-        return first <= stored.ctypes.data and stored.ctypes.data + stored.nbytes <= first + memory.nbytes
+        return event.query() and (not self._aborted or self._stored_in_place(tier, index) is not None)
 
     def copy_sample(self, stream: AbstractStream, tile: Tile, step: int, out: NDArray[np.float64]) -> None:
         """Enqueue a kernel that gathers the entries, a copy to a staging buffer, and one from there; takes memory from CuPy."""

@@ -21,7 +21,9 @@ from ooc_chol.planning.products import (
     FP8_LARGEST,
     FP8_LEAST_STEP,
     HALF_SUM_ERROR,
+    HALF_TILES,
     QUARTER_SUM_ERROR,
+    SUM_TERMS,
     NarrowRun,
     ProductForm,
 )
@@ -122,6 +124,7 @@ def _narrow(
     nt = precision.grid.nt
     unheld, subnormal = _beyond_fp8(precision, norms, largest, narrow, moduli)
     errors = np.zeros((nt, nt))
+    longer = max(1.0, HALF_TILES * precision.grid.nb / SUM_TERMS)
     for i in range(nt):
         for j in range(i):
             forms, products = narrow.forms[i, j, :j], norms.tiles[i, :j] * norms.tiles[j, :j]
@@ -129,7 +132,7 @@ def _narrow(
             in_fp16, in_fp8 = forms == ProductForm.HALF, forms == ProductForm.QUARTER
             least = np.square(subnormal[i, :j] * norms.columns[j, :j]) + np.square(norms.columns[i, :j] * subnormal[j, :j])
             rounding = squares[in_fp16].sum() + (_FP8_OVER_FP16**2 * squares + least)[in_fp8].sum()
-            summed = HALF_SUM_ERROR * products[in_fp16].sum() + QUARTER_SUM_ERROR * products[in_fp8].sum()
+            summed = longer * (HALF_SUM_ERROR * products[in_fp16].sum() + QUARTER_SUM_ERROR * products[in_fp8].sum())
             outside = products[in_fp8 & (unheld[i, :j] | unheld[j, :j])].sum()  # as if all were lost
             errors[i, j] = _DEVIATIONS * sqrt(rounding) + summed + outside
     return errors

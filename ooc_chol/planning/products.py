@@ -29,9 +29,11 @@ from ooc_chol.residues import HALF_TOP
 
 #: Most tiles of K of one product in FP16 or FP8: tensor cores truncate as they add, so that sums are continued in FP32.
 HALF_TILES = 4
-#: Relative error of such a sum of up to 8192 terms, in FP16: 16 at a time are added, and what is below FP32's last place is cut
-#: off. In FP8 the sum of 32 keeps about 14 bits (anchors of the hardware: 3 % at K = 16384, in proportion to K).
-HALF_SUM_ERROR, QUARTER_SUM_ERROR = 8192 / 16 * 2.0**-24, 0.03 * 8192 / 16384
+#: Terms of such a sum in tiles of order 2048, and its relative errors, in proportion to the terms. In FP16 16 products at a time
+#: are added, and what is below FP32's last place is cut off; in FP8 the sum of 32 keeps about 14 bits (hardware anchors: 3 %
+#: at K = 16384).
+SUM_TERMS = 8192
+HALF_SUM_ERROR, QUARTER_SUM_ERROR = SUM_TERMS / 16 * 2.0**-24, 0.03 * SUM_TERMS / 16384
 #: Share of the threshold that products in FP16 and FP8 may take, and what of that those in FP8 may.
 SHARE, QUARTER_SHARE = 0.5, 0.5
 #: Largest number of FP8, E4M3, and the distance of its subnormal numbers.

@@ -13,7 +13,9 @@ from ooc_chol.formats import FP16, FP32, FP64
 from ooc_chol.interfaces import NORM_COLUMNS
 from ooc_chol.planning.certified import CertifiedBound, certified_bound
 from ooc_chol.planning.norms import MatrixNorms
-from ooc_chol.planning.precision import RULES, PrecisionMap
+from ooc_chol.planning.precision import RULES, PrecisionMap, choose_formats
+from ooc_chol.planning.products import NarrowRun, ProductForm
+from ooc_chol.residues import MOST_MODULI
 from ooc_chol.tiling import TileGrid
 from tests.tolerances import gamma
 
@@ -127,3 +129,19 @@ def test_norms_that_are_not_finite_certify_nothing(column):
 
 def test_its_text_names_both_parts():
     assert str(CertifiedBound(1e-4, 2e-5)) == "1.20e-04 ||A||_F (1.0e-04 by storing, 2.0e-05 by arithmetic)"
+
+
+def test_sums_in_fp16_of_larger_tiles_may_err_by_more():
+    """A sum runs over so many tiles: its error grows with their order, beyond that for which it was measured."""
+    bounds = []
+    for nb in (2048, 4096):
+        grid, ones = TileGrid(3 * nb, nb), np.ones(3)
+        norms = MatrixNorms(grid, np.ones(6), ones, ones / nb, ones / nb)
+        precision = choose_formats(norms, 1e-4)
+        rows = np.tile([0.5, 0.0, 1.0, 1.0, 1e-30], (6, 1))  # tiny entries: next to nothing is lost by rounding them
+        forms = np.zeros((3, 3, 3), dtype=np.int8)
+        forms[2, 1, 0] = ProductForm.HALF
+        run = NarrowRun(forms, np.zeros((3, 3), dtype=np.int64))
+        bounds.append(certified_bound(precision, rows, MOST_MODULI, run).arithmetic)
+    assert bounds[1] == pytest.approx(2 * bounds[0], rel=1e-6)
+    assert bounds[0] > 1e-6

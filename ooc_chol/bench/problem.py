@@ -18,25 +18,28 @@ from ooc_chol.kernels.cuda.source import CudaTileFunction, cuda_source
 #: The covariance in CUDA C; one thread an entry.
 CUDA_CODE = r"""
 extern "C" __global__ void exponential(double* out, int rows, int cols, long long row0, long long col0,
-                                       const double* x, double range, double nugget)
+                                       const double2* __restrict__ x, double inverse_range, double nugget)
 {
     const int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
     if (r >= rows || c >= cols) return;
     const long long i = row0 + r, j = col0 + c;
-    const double dx = x[2 * i] - x[2 * j], dy = x[2 * i + 1] - x[2 * j + 1];
-    out[(long long)r * cols + c] = exp(-sqrt(dx * dx + dy * dy) / range) + (i == j ? nugget : 0.0);
+    const double2 left = __ldg(x + i), right = __ldg(x + j);
+    const double dx = left.x - right.x, dy = left.y - right.y;
+    out[(long long)r * cols + c] = exp(-inverse_range * sqrt(fma(dx, dx, dy * dy))) + (i == j ? nugget : 0.0);
 }
 
 // A table has a polynomial of degree 7 for each sixteenth of a binade of h / range: exponent and leading four bits of the
 // mantissa number the piece, the other 48 bits are the place in it, exactly.
-extern "C" __global__ void matern(double* out, int rows, int cols, long long row0, long long col0, const double* x, double range,
-                                  double nugget, const double* table, long long first, long long pieces)
+extern "C" __global__ void matern(double* out, int rows, int cols, long long row0, long long col0, const double2* __restrict__ x,
+                                  double inverse_range, double nugget, const double* __restrict__ table, long long first,
+                                  long long pieces)
 {
     const int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
     if (r >= rows || c >= cols) return;
     const long long i = row0 + r, j = col0 + c;
-    const double dx = x[2 * i] - x[2 * j], dy = x[2 * i + 1] - x[2 * j + 1];
-    const long long bits = __double_as_longlong(sqrt(dx * dx + dy * dy) / range);
+    const double2 left = __ldg(x + i), right = __ldg(x + j);
+    const double dx = left.x - right.x, dy = left.y - right.y;
+    const long long bits = __double_as_longlong(inverse_range * sqrt(fma(dx, dx, dy * dy)));
     const long long piece = (bits >> 48) - first;
     double value = piece < 0 ? 1.0 : 0.0;
     if (piece >= 0 && piece < pieces) {
@@ -198,7 +201,7 @@ class CovarianceProblem:
 
     def cuda_tile(self) -> CudaTileFunction:
         """Tile function on CUDA devices."""
-        shared = self.points, self.correlation_range, self.nugget
+        shared = self.points, 1.0 / self.correlation_range, self.nugget
         if self.smoothness == 0.5:
             return cuda_source(CUDA_CODE, "exponential", *shared)
         table = MaternTable(self.smoothness)

@@ -267,10 +267,6 @@ class HostDevice(AbstractDevice):
         """Enqueue a write."""
         _host(stream).enqueue(lambda: tier.write(index, tile))
 
-    def copy_sample(self, stream: AbstractStream, tile: Tile, step: int, out: NDArray[np.float64]) -> None:
-        """Enqueue a copy."""
-        _host(stream).enqueue(lambda: np.copyto(out, tile[::step, ::step]))
-
     def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:
         """Enqueue a call of a tile function."""
         _host(stream).enqueue(lambda: function(rows, cols, tile, stream))

@@ -6,7 +6,14 @@ take: a NumPy array on the host, a CuPy array on CUDA; always two-dimensional, r
 """
 
 from ooc_chol.interfaces.devices import NARROW_BUFFERS, AbstractArena, AbstractDevice, ArraySpec
-from ooc_chol.interfaces.kernels import NORM_COLUMNS, AbstractFlags, AbstractKernelSet, AbstractTileNorms, FinalTile
+from ooc_chol.interfaces.kernels import (
+    NORM_COLUMNS,
+    AbstractFlags,
+    AbstractKernelSet,
+    AbstractSurvey,
+    AbstractTileNorms,
+    FinalTile,
+)
 from ooc_chol.interfaces.residues import NOTHING_NARROW, AbstractResidueKernels, NarrowParts
 from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction
 from ooc_chol.interfaces.tiers import AbstractEvictionPolicy, AbstractTier, BlockKey
@@ -23,6 +30,7 @@ __all__ = [
     "AbstractKernelSet",
     "AbstractResidueKernels",
     "AbstractStream",
+    "AbstractSurvey",
     "AbstractTier",
     "AbstractTileNorms",
     "ArraySpec",

@@ -9,12 +9,12 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ooc_chol.interfaces.kernels import AbstractFlags, AbstractKernelSet, AbstractTileNorms
+from ooc_chol.interfaces.kernels import AbstractFlags, AbstractKernelSet, AbstractSurvey, AbstractTileNorms
 from ooc_chol.interfaces.residues import AbstractResidueKernels
 from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction
 from ooc_chol.interfaces.tiers import AbstractTier
+from ooc_chol.tiling import TileGrid
 
 
 class ArraySpec(NamedTuple):
@@ -112,6 +112,10 @@ class AbstractDevice(ABC):
         """Norms of ``n_tiles`` packed tiles, all zero, for :meth:`AbstractKernelSet.finish`."""
         return self.kernels.create_norms(n_tiles)
 
+    def create_survey(self, grid: TileGrid, step: int | None) -> AbstractSurvey:
+        """A survey of the tiles of a grid, as :meth:`AbstractKernelSet.create_survey`."""
+        return self.kernels.create_survey(grid, step)
+
     @abstractmethod
     def create_stream(self, name: str, *, is_urgent: bool = False) -> AbstractStream:
         """A new stream with the given name; kernels of an urgent one get free processors first, if the device can do that."""
@@ -127,10 +131,6 @@ class AbstractDevice(ABC):
     @abstractmethod
     def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
         """Enqueue: write ``tile`` to block ``index`` of ``tier``."""
-
-    @abstractmethod
-    def copy_sample(self, stream: AbstractStream, tile: Tile, step: int, out: NDArray[np.float64]) -> None:
-        """Enqueue: copy every ``step``-th row and column of ``tile`` to ``out``, an array of the host; not during a run."""
 
     def wrote(self, tier: AbstractTier, index: tuple[int, int], event: AbstractEvent) -> bool:
         """Whether a copy of block ``index`` to ``tier``, before ``event``, is known to have taken place, also after an abort."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.interfaces.streams import AbstractStream, Tile
+from ooc_chol.tiling import TileGrid
 
 
 class FinalTile(NamedTuple):
@@ -52,6 +53,26 @@ class AbstractTileNorms(ABC):
 NORM_COLUMNS = ("frobenius", "lost", "row_sum", "column_sum", "largest")
 
 
+class AbstractSurvey(ABC):
+    """What one device measures of A's tiles before there is a plan; what is read back is of all work that is complete."""
+
+    @abstractmethod
+    def measure(self, stream: AbstractStream, a_ij: Tile, index: tuple[int, int]) -> None:
+        """Enqueue: measure tile ``index``; of a diagonal one only the lower triangle counts. The tile is scratch afterwards."""
+
+    @abstractmethod
+    def norms(self) -> NDArray[np.float64]:
+        """Frobenius norms of the packed tiles, of a diagonal one of the whole square; zero where none was measured."""
+
+    @abstractmethod
+    def diagonal(self) -> NDArray[np.float64]:
+        """The ``(n,)`` diagonal of A; zero where no tile was measured."""
+
+    @abstractmethod
+    def sample(self) -> NDArray[np.float64]:
+        """Lower triangle of the ``(m, m)`` sample, as :func:`ooc_chol.planning.norms.sample_starts` says; else anything."""
+
+
 class AbstractKernelSet(ABC):
     """The tile kernels of one device. Every call enqueues on ``stream`` and returns at once; arrays are in place."""
 
@@ -81,6 +102,10 @@ class AbstractKernelSet(ABC):
     @abstractmethod
     def create_norms(self, n_tiles: int) -> AbstractTileNorms:
         """Norms of ``n_tiles`` packed tiles, all zero."""
+
+    @abstractmethod
+    def create_survey(self, grid: TileGrid, step: int | None) -> AbstractSurvey:
+        """A survey of the tiles of a grid, with every ``step``-th row and column of each as a sample, or none."""
 
     @abstractmethod
     def finish(

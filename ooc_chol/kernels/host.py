@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Protocol, cast, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,10 @@ from ooc_chol.interfaces import (
     Tile,
 )
 from ooc_chol.kernels import blas
+from ooc_chol.kernels.streams import enqueue
+from ooc_chol.kernels.survey import HostSurvey
 from ooc_chol.kernels.team import ThreadTeam
+from ooc_chol.tiling import TileGrid
 
 #: Least and most rows of a strip: what one thread computes by one BLAS call. Shapes depend on the tile alone, never on the
 #: number of threads, so that the bits do not either.
@@ -42,13 +44,6 @@ def strips(rows: int) -> list[slice]:
     """
     height = min(MOST_STRIP, max(LEAST_STRIP, -(-rows // 2)))
     return [slice(start, min(start + height, rows)) for start in range(0, rows, height)]
-
-
-class HostStream(Protocol):
-    """What the kernels need of a stream of the host device."""
-
-    def enqueue(self, operation: Callable[[], None]) -> None:
-        """Run ``operation`` on the stream's thread behind all earlier ones; an exception becomes the stream's error."""
 
 
 @final
@@ -162,23 +157,27 @@ class HostKernels(AbstractKernelSet):
         k : int
             Tile column.
         """
-        _enqueue(stream, partial(_potrf, self._team, a_kk, _host_flags(flags), k))
+        enqueue(stream, partial(_potrf, self._team, a_kk, _host_flags(flags), k))
 
     def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile, k: int) -> None:
         """``A[i, k] = A[i, k] @ inv(L[k, k]).T``, by substitution; the strict upper part of ``l_kk`` is not read."""
-        _enqueue(stream, partial(_trsm, self._team, l_kk, a_ik))
+        enqueue(stream, partial(_trsm, self._team, l_kk, a_ik))
 
     def syrk(self, stream: AbstractStream, a_ii: Tile, l_ik: Tile, *, k0: int) -> None:
         """``A[i, i] -= L[i, k] @ L[i, k].T``, lower triangle only; the same arithmetic at any ``k0``."""
-        _enqueue(stream, partial(_syrk, self._team, a_ii, l_ik))
+        enqueue(stream, partial(_syrk, self._team, a_ii, l_ik))
 
     def gemm(self, stream: AbstractStream, a_ij: Tile, l_ik: Tile, l_jk: Tile, *, k0: int) -> None:
         """``A[i, j] -= L[i, k] @ L[j, k].T``; the same arithmetic at any ``k0``."""
-        _enqueue(stream, partial(_gemm, self._team, a_ij, l_ik, l_jk))
+        enqueue(stream, partial(_gemm, self._team, a_ij, l_ik, l_jk))
 
     def create_norms(self, n_tiles: int) -> HostNorms:
         """Norms of ``n_tiles`` packed tiles, all zero."""
         return HostNorms(n_tiles)
+
+    def create_survey(self, grid: TileGrid, step: int | None) -> HostSurvey:
+        """A survey of the tiles of a grid."""
+        return HostSurvey(self, grid, step)
 
     def finish(
         self, stream: AbstractStream, l_ij: Tile, fmt: PrecisionFormat, norms: AbstractTileNorms, index: FinalTile
@@ -204,7 +203,7 @@ class HostKernels(AbstractKernelSet):
         """
         if not isinstance(norms, HostNorms):
             raise TypeError(f"host kernels fill HostNorms, not {type(norms).__name__}; create the norms with the host device")
-        _enqueue(stream, partial(_finish, self._team, l_ij, fmt, norms, index))
+        enqueue(stream, partial(_finish, self._team, l_ij, fmt, norms, index))
 
     def check_finite(self, stream: AbstractStream, a_ij: Tile, lower: bool, flags: AbstractFlags, packed: int) -> None:
         """Flag tile ``packed`` when it (with ``lower``: its lower triangle) holds a NaN or an infinity.
@@ -226,12 +225,7 @@ class HostKernels(AbstractKernelSet):
         -----
         One pass at memory speed. A tile whose sum is not finite is looked at row by row: huge entries may overflow the sum.
         """
-        _enqueue(stream, partial(_check_finite, a_ij, lower, _host_flags(flags), packed))
-
-
-def _enqueue(stream: AbstractStream, operation: Callable[[], None]) -> None:
-    """Enqueue on a stream of the host device; kernels may not import devices, hence the cast."""
-    cast(HostStream, stream).enqueue(operation)
+        enqueue(stream, partial(_check_finite, a_ij, lower, _host_flags(flags), packed))
 
 
 def _host_flags(flags: AbstractFlags) -> HostFlags:

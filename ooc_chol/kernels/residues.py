@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, TypeAlias, cast, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import FP8, PrecisionFormat, decode
 from ooc_chol.interfaces import NOTHING_NARROW, AbstractResidueKernels, AbstractStream, NarrowParts, Tile
+from ooc_chol.kernels.streams import enqueue
 from ooc_chol.kernels.team import ThreadTeam
 from ooc_chol.kernels.words import Words, digits_of, rounded
 from ooc_chol.planning.products import FP8_LARGEST
@@ -24,13 +25,6 @@ _ROWS = 64
 _EXACT_TERMS = 1 << 10
 #: First magnitude that no int64 holds, and first scaled entry of A to which a reconstructed sum is not added exactly.
 _TOO_LARGE, _NO_INTEGER = 2.0**63, 2.0**126
-
-
-class HostStream(Protocol):
-    """What the kernels need of a stream of the host device."""
-
-    def enqueue(self, operation: Callable[[], None]) -> None:
-        """Run ``operation`` on the stream's thread behind all earlier ones; an exception becomes the stream's error."""
 
 
 @final
@@ -73,7 +67,7 @@ class HostResidueKernels(AbstractResidueKernels):
 
     def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
         """Exponents and limits of rows ``first, first + 1, ...`` from the diagonal of a square block of A."""
-        _enqueue(stream, partial(self._set_diagonal, first, a_bb))
+        enqueue(stream, partial(self._set_diagonal, first, a_bb))
 
     def convert(
         self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, narrow: NarrowParts = NOTHING_NARROW
@@ -95,7 +89,7 @@ class HostResidueKernels(AbstractResidueKernels):
         narrow : NarrowParts
             ``(1, mb, nb)`` arrays of float16 and uint8 that receive the entries in FP16 and FP8.
         """
-        _enqueue(stream, partial(self._in_strips, len(rows), partial(self._convert, l_ik, rows.start, (out, narrow), is_first)))
+        enqueue(stream, partial(self._in_strips, len(rows), partial(self._convert, l_ik, rows.start, (out, narrow), is_first)))
 
     def product(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
@@ -116,7 +110,7 @@ class HostResidueKernels(AbstractResidueKernels):
             Only the lower triangle is wanted: ``m == n``.
         """
         job = partial(_product, accumulator, left, right, accumulates, lower)
-        _enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
+        enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
 
     def convert_stored(
         self,
@@ -143,7 +137,7 @@ class HostResidueKernels(AbstractResidueKernels):
             As for :meth:`convert`.
         """
         job = partial(self._convert_stored, stored.reshape(-1), fmt, rows.start, (out, narrow), is_first)
-        _enqueue(stream, partial(self._in_strips, len(rows), job))
+        enqueue(stream, partial(self._in_strips, len(rows), job))
 
     def half_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
         """``F (+)= left @ right.T``: products of FP16 entries are exact in float32, in which they are added.
@@ -160,7 +154,7 @@ class HostResidueKernels(AbstractResidueKernels):
             Add to what is there.
         """
         job = partial(_half_product, accumulator, left, right, accumulates, 0)
-        _enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
+        enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
 
     def quarter_product(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
@@ -182,16 +176,16 @@ class HostResidueKernels(AbstractResidueKernels):
         """
         operands = left.view(FP8.dtype), right.view(FP8.dtype)
         job = partial(_half_product, accumulator, *operands, accumulates, exponent)
-        _enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
+        enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
 
     def subtract_halves(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
         """``A[i, j] -= F / 2**(h_i + h_j)``, in float64."""
         job = partial(self._subtract_halves, accumulator, a_ij, rows.start, cols)
-        _enqueue(stream, partial(self._in_strips, len(rows), job))
+        enqueue(stream, partial(self._in_strips, len(rows), job))
 
     def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
         """``S = S mod m_p``, canonical, in place."""
-        _enqueue(stream, partial(self._in_strips, accumulator.shape[1], partial(self._fold, accumulator)))
+        enqueue(stream, partial(self._in_strips, accumulator.shape[1], partial(self._fold, accumulator)))
 
     def reconstruct(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
         """``A[i, j] -= sum_k q_ik q_jk / 2**(e_i + e_j)``, with one rounding to nearest even, also of subnormal results.
@@ -202,7 +196,7 @@ class HostResidueKernels(AbstractResidueKernels):
         entry is above the diagonal): there the sum is rounded before it is subtracted.
         """
         job = partial(self._reconstruct, accumulator, a_ij, rows.start, cols)
-        _enqueue(stream, partial(self._in_strips, len(rows), job))
+        enqueue(stream, partial(self._in_strips, len(rows), job))
 
     def copy_back(self, stream: AbstractStream) -> None:
         """Do nothing: the kernels flag rows in host memory already."""
@@ -296,11 +290,6 @@ class HostResidueKernels(AbstractResidueKernels):
         with np.errstate(all="ignore"):
             entries = _difference(a_ij[part].ravel(), _remainder(self.basis, residues), exponents.ravel())
         a_ij[part] = entries.reshape(exponents.shape)
-
-
-def _enqueue(stream: AbstractStream, operation: Callable[[], None]) -> None:
-    """Enqueue on a stream of the host device; kernels may not import devices, hence the cast."""
-    cast(HostStream, stream).enqueue(operation)
 
 
 def _canonical(numbers: NDArray[np.signedinteger], modulus: int) -> NDArray[np.signedinteger]:

@@ -29,6 +29,11 @@ def sample_step(grid: TileGrid) -> int:
     return step
 
 
+def sample_starts(grid: TileGrid, step: int) -> NDArray[np.int64]:
+    """Where each tile row starts in a sample of every ``step``-th row and column of each tile, and where the last one ends."""
+    return np.cumsum([0, *(-(-grid.size(i) // step) for i in range(grid.nt))])
+
+
 @dataclass(frozen=True, eq=False)
 class FactorNorms:
     """What is known, or expected, of the tiles of L.
@@ -66,7 +71,7 @@ class FactorNorms:
             factor = np.linalg.cholesky(sample)
         except np.linalg.LinAlgError:
             return None
-        starts = np.cumsum([0, *(-(-grid.size(i) // step) for i in range(grid.nt - 1))])
+        starts = sample_starts(grid, step)[:-1]
         by_column = np.add.reduceat(np.square(factor), starts, axis=0)  # of each tile row
         # A row of the sample stands for `step` rows, and a column for as many columns.
         tiles = np.sqrt(step * np.add.reduceat(by_column, starts, axis=1))

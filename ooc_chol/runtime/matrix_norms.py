@@ -4,64 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from math import frexp, inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FP64
-from ooc_chol.interfaces import NORM_COLUMNS, AbstractDevice, AbstractTier, FinalTile
+from ooc_chol.interfaces import AbstractArena, AbstractDevice, AbstractSurvey
 from ooc_chol.memory.sources_base import SourceTier
-from ooc_chol.planning.norms import FactorNorms, MatrixNorms, sample_step
-from ooc_chol.tiling import TileGrid
+from ooc_chol.planning.norms import FactorNorms, MatrixNorms, sample_starts, sample_step
+from ooc_chol.tiling import TileGrid, TileIndex
 
 #: Streams of a device that make or read tiles and measure them, each with one slot.
 STREAMS = 2
-#: Rows of a diagonal tile that are squared at once.
-_ROWS = 64
-#: Largest exponent of a scale: its square is a float64, as are those of subnormal numbers that are scaled by it.
-_LARGEST_SCALE = 1000
-
-
-class _Diagonal(AbstractTier):
-    """Takes diagonal tiles of A, and keeps what the planner must know of them."""
-
-    name = "diagonal"
-
-    def __init__(self, grid: TileGrid) -> None:
-        self._grid = grid
-        self.norms: NDArray[np.float64] = np.zeros(grid.nt)
-        self.traces, self.least, self.largest = np.zeros(grid.nt), np.zeros(grid.nt), np.zeros(grid.nt)
-
-    def read(self, index: tuple[int, int], out: NDArray[np.float64]) -> None:
-        """Nothing is read."""
-        raise NotImplementedError("diagonal tiles are only measured")
-
-    def write(self, index: tuple[int, int], data: NDArray[np.float64]) -> None:
-        """Measure a diagonal tile: only its lower triangle counts."""
-        k, diagonal = index[0], data.diagonal()
-        with np.errstate(over="ignore", invalid="ignore"):
-            self.traces[k], self.least[k], self.largest[k] = diagonal.sum(), diagonal.min(), diagonal.max()
-        self.norms[k] = _norm_of_lower(data)
-
-
-def _norm_of_lower(tile: NDArray[np.float64]) -> float:
-    """Frobenius norm of the symmetric matrix whose lower triangle is that of a tile, in strips that stay in a core's cache."""
-    diagonal = tile.diagonal()
-    largest = float(np.abs(diagonal).max())  # of a positive definite matrix the largest entry of all
-    scale = 2.0 ** min(_LARGEST_SCALE, -frexp(largest)[1]) if 0.0 < largest < inf else 1.0
-    strip, below = np.empty((min(_ROWS, len(tile)), len(tile))), 0.0
-    with np.errstate(all="ignore"):
-        for start in range(0, len(tile), _ROWS):
-            rows = tile[start : start + _ROWS]
-            columns = min(start + _ROWS, len(tile))
-            scaled = np.multiply(rows[:, :columns], scale, out=strip[: len(rows), :columns])
-            scaled[:, start:] = np.tril(scaled[:, start:], -1)
-            below += float(np.einsum("ij,ij->", scaled, scaled))
-        return sqrt(2.0 * below + float(np.square(diagonal * scale).sum())) / scale
 
 
 def measure_matrix(
@@ -94,20 +51,23 @@ def measure_matrix(
 
     Notes
     -----
-    Each tile is made or read once. On GPUs it does not leave the device, unless it is a diagonal one.
+    Each tile is made or read once. On GPUs it does not leave the device.
     """
-    diagonal, sample = _Diagonal(grid), _Sample.of(grid) if samples else None
-    rows = np.zeros((grid.n_tiles, len(NORM_COLUMNS)))
+    step = sample_step(grid) if samples else None
+    surveys: dict[int, AbstractSurvey] = {}
+    began: list[float] = []
     errors: list[BaseException] = []
 
     def run(number: int) -> None:
         try:
-            share = slice(number, None, len(devices))
-            rows[share] = _measure(grid, devices[number], source, (diagonal, sample), share)
+            device, share = devices[number], _Share(step, number, len(devices))
+            arena = _prepare(grid, device, source)
+            surveys[number] = device.create_survey(grid, step)
+            began.append(time.perf_counter())
+            _measure(grid, device, source, (arena, surveys[number], share))
         except BaseException as error:  # raised below, on the calling thread
             errors.append(error)
 
-    began = time.perf_counter()
     threads = [threading.Thread(target=run, args=(number,), name="ooc_chol norms") for number in range(len(devices))]
     with ExitStack() as stack:
         for device in devices:
@@ -116,65 +76,65 @@ def measure_matrix(
             thread.start()
         for thread in threads:
             thread.join()
-    if errors:
-        raise errors[0]
-    tiles = rows[:, 0]
-    tiles[[grid.packed(k, k) for k in range(grid.nt)]] = diagonal.norms
-    expected = None if sample is None else FactorNorms.expected(grid, sample.entries, sample.step)
-    seconds = time.perf_counter() - began
-    return MatrixNorms(grid, tiles, diagonal.traces, diagonal.least, diagonal.largest, seconds, expected)
+        if errors:
+            raise errors[0]
+        # Each tile was measured by one device; what it wrote is read before the devices close.
+        tiles, diagonal = (
+            sum(parts) for parts in zip(*[(each.norms(), each.diagonal()) for each in surveys.values()], strict=True)
+        )
+        expected = None if step is None else FactorNorms.expected(grid, _joined(grid, step, surveys), step)
+    rows = [diagonal[span.start : span.stop] for span in map(grid.span, range(grid.nt))]
+    with np.errstate(over="ignore", invalid="ignore"):
+        traces, least, largest = (np.array([of(row) for row in rows]) for of in (np.sum, np.min, np.max))
+    return MatrixNorms(grid, tiles, traces, least, largest, time.perf_counter() - min(began), expected)
 
 
-class _Sample(NamedTuple):
-    """Every ``step``-th row and column of each tile of A: ``entries``, and where each tile row starts in it."""
+class _Share(NamedTuple):
+    """What one device measures: every ``of``-th tile from ``number`` on, with a sample of every ``step``-th row and column."""
 
-    step: int
-    starts: NDArray[np.int64]
-    entries: NDArray[np.float64]
+    step: int | None
+    number: int
+    of: int
 
-    @classmethod
-    def of(cls, grid: TileGrid) -> _Sample:
-        """Room for a sample."""
-        step = sample_step(grid)
-        starts = np.cumsum([0, *(-(-grid.size(i) // step) for i in range(grid.nt))])
-        return cls(step, starts, np.zeros((int(starts[-1]), int(starts[-1]))))
-
-    def part(self, index: tuple[int, int]) -> NDArray[np.float64]:
-        """Where the entries of a tile go."""
-        (i, j), starts = index, self.starts
-        return self.entries[starts[i] : starts[i + 1], starts[j] : starts[j + 1]]
+    def tiles(self, grid: TileGrid) -> list[TileIndex]:
+        """The tiles."""
+        return list(grid.tiles())[self.number :: self.of]
 
 
-def _measure(
-    grid: TileGrid, device: AbstractDevice, source: SourceTier, targets: tuple[_Diagonal, _Sample | None], share: slice
-) -> NDArray[np.float64]:
-    """The rows of norms of one device's ``share`` of the packed tiles."""
-    diagonal, sample = targets
+def _joined(grid: TileGrid, step: int, surveys: Mapping[int, AbstractSurvey]) -> NDArray[np.float64]:
+    """The sample of all tiles, of which each device has its share."""
+    sample, starts = surveys[0].sample(), sample_starts(grid, step)
+    for number in range(1, len(surveys)):
+        others = surveys[number].sample()
+        for i, j in _Share(step, number, len(surveys)).tiles(grid):
+            part = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
+            sample[part] = others[part]
+    return sample
+
+
+def _prepare(grid: TileGrid, device: AbstractDevice, source: SourceTier) -> AbstractArena:
+    """Memory for tiles, kernels compiled, and what a tile function needs, on the calling thread's device."""
     slot_bytes = -(-FP64.itemsize * grid.size(0) ** 2 // 4096) * 4096
     arena = device.allocate(STREAMS, slot_bytes, grid.size(0))
     device.activate()
     device.prepare(source.source.prepare)
-    norms = device.create_norms(grid.n_tiles)
+    return arena
+
+
+def _measure(
+    grid: TileGrid, device: AbstractDevice, source: SourceTier, parts: tuple[AbstractArena, AbstractSurvey, _Share]
+) -> None:
+    """Make or read the tiles of one device and measure them."""
+    arena, survey, share = parts
     streams = [device.create_stream(f"norms-{number}") for number in range(STREAMS)]
-    tiles = list(enumerate(grid.tiles()))[share]
-    with np.errstate(all="ignore"):
-        for at, (packed, index) in enumerate(tiles):
-            stream = streams[at % STREAMS]
-            tile = arena.tile(at % STREAMS, grid.shape(*index))
-            if source.source.bytes_per_entry == 0:
-                device.generate(stream, source.generate, grid.span(index.i), grid.span(index.j), tile)
-            else:
-                device.copy_in(stream, source, index, tile)
-            if sample is not None:
-                device.copy_sample(stream, tile, sample.step, sample.part(index))
-            if index.i == index.j:  # what is above its diagonal may be anything: the host measures the rest
-                device.copy_out(stream, tile, diagonal, index)
-            else:
-                device.kernels.finish(stream, tile, FP64, norms, FinalTile(packed, False))
+    for at, index in enumerate(share.tiles(grid)):
+        stream, tile = streams[at % STREAMS], arena.tile(at % STREAMS, grid.shape(*index))
+        if source.source.bytes_per_entry == 0:
+            device.generate(stream, source.generate, grid.span(index.i), grid.span(index.j), tile)
+        else:
+            device.copy_in(stream, source, index, tile)
+        survey.measure(stream, tile, index)
     for stream in streams:
         stream.synchronize()
-    norms.copy_back(streams[0])
-    streams[0].synchronize()
     if (failure := device.failure()) is not None:
         raise failure
-    return norms.values()[share].copy()

@@ -11,9 +11,9 @@ pytestmark = pytest.mark.cuda
 
 
 def error(factor, a):
-    """``||A - L L.T||_F / ||A||_F`` in long double."""
-    l_dense = np.asarray(factor).astype(np.longdouble)
-    return float(np.linalg.norm((a - l_dense @ l_dense.T).astype(float)) / np.linalg.norm(a))
+    """``||A - L L.T||_F / ||A||_F``, itself with an error of a few 1e-16."""
+    l_dense = np.asarray(factor)
+    return float(np.linalg.norm(a - l_dense @ l_dense.T) / np.linalg.norm(a))
 
 
 def exponential(n, correlation_range=0.1, nugget=1e-3):
@@ -36,7 +36,7 @@ def test_the_error_is_within_the_certified_bound(n, nb, threshold, fp64):
 
 
 @pytest.mark.parametrize("threshold", [1e-2, 1e-4, 1e-6])
-@pytest.mark.parametrize("budget", [None, "40 MB"])
+@pytest.mark.parametrize("budget", [None, "140 MB"])
 @pytest.mark.parametrize("products", [True, "fp8"])
 def test_products_in_fp16_and_fp8_are_within_the_certified_bound(threshold, budget, products):
     a = exponential(2000, 0.02)

@@ -335,6 +335,8 @@ ON_THE_HOST = """
 struct Place { int x, y; };
 static Place blockIdx, threadIdx;
 static const Place blockDim = {1, 1};
+struct double2 { double x, y; };
+template <class T> static T __ldg(const T* at) { return *at; }
 static long long __double_as_longlong(double x) { long long bits; std::memcpy(&bits, &x, 8); return bits; }
 extern "C" void choose(int x, int y) { blockIdx = {x, y}; }
 """

@@ -13,6 +13,7 @@ from ooc_chol.devices import host
 from ooc_chol.errors import BudgetError
 from ooc_chol.machine import open_device
 from ooc_chol.memory.sources import SourceTier, as_source
+from ooc_chol.planning.norms import FactorNorms, sample_step
 from ooc_chol.runtime.matrix_norms import measure_matrix
 from ooc_chol.tiling import TileGrid
 from tests.host.matrices import upper_poisoned
@@ -126,6 +127,22 @@ def test_a_diagonal_tile_takes_little_memory():
     finally:
         tracemalloc.stop()
     assert peak < a.nbytes / 8, "the slots are outside of what is traced"
+
+
+@pytest.mark.parametrize("devices", [("host:0",), ("host:0", "host:1"), ("host:0", "host:1", "host:2")], ids=len)
+@pytest.mark.parametrize(("n", "nb"), [(300, 130), (200, 65), (64, 64), (40, 8)])
+def test_a_sample_of_the_tiles_tells_what_to_expect_of_the_factor(n, nb, devices):
+    a = symmetric(n) + n * np.eye(n)
+    grid = TileGrid(n, nb)
+    step = sample_step(grid)
+    rows = np.concatenate([np.arange(n)[span.start : span.stop : step] for span in map(grid.span, range(grid.nt))])
+    expected = FactorNorms.expected(grid, a[np.ix_(rows, rows)], step)
+    with closing(as_source(upper_poisoned(a))) as source:
+        opened = [open_device(name, 2) for name in devices]
+        found = measure_matrix(grid, opened, SourceTier(source, grid), samples=True).expected
+    assert expected is not None and found is not None
+    np.testing.assert_allclose(found.tiles, expected.tiles, rtol=NORM_RTOL)
+    np.testing.assert_allclose(found.columns, expected.columns, rtol=NORM_RTOL)
 
 
 @pytest.mark.parametrize("devices", [("host:0",), ("host:0", "host:1")], ids=len)

@@ -14,6 +14,7 @@ from nvmath.bindings import cublas
 
 from ooc_chol.config import format_bytes
 from ooc_chol.devices.cuda.arena import CudaArena
+from ooc_chol.devices.cuda.collection import no_collection
 from ooc_chol.devices.cuda.copies import allow_peer, copy_rows, has_adjacent_entries, planes
 from ooc_chol.devices.cuda.facts import device_number
 from ooc_chol.devices.cuda.locking import LockedMemory
@@ -28,12 +29,14 @@ from ooc_chol.interfaces import (
     AbstractKernelSet,
     AbstractResidueKernels,
     AbstractStream,
+    AbstractSurvey,
     AbstractTier,
     AbstractTileNorms,
     ArraySpec,
     Tile,
     TileFunction,
 )
+from ooc_chol.tiling import TileGrid
 
 _runtime = cp.cuda.runtime
 #: Bytes that cuBLAS's handle and our kernels take beside the budget, by NVML on an H200 with CUDA 13.0. The context comes on top,
@@ -58,6 +61,9 @@ class BindsWorkspace(Protocol):
 
     def create_norms(self, n_tiles: int) -> AbstractTileNorms:
         """Norms that the kernels write, on the current device."""
+
+    def create_survey(self, grid: TileGrid, step: int | None) -> AbstractSurvey:
+        """A survey that the kernels make, on the current device."""
 
     def encode(self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int) -> None:
         """Enqueue: write what is stored of a tile to a device address."""
@@ -187,6 +193,11 @@ class CudaDevice(AbstractDevice):
         with self.current():
             return self._binding_kernels().create_norms(n_tiles)
 
+    def create_survey(self, grid: TileGrid, step: int | None) -> AbstractSurvey:
+        """A survey of the tiles of a grid."""
+        with self.current():
+            return self._binding_kernels().create_survey(grid, step)
+
     def create_stream(self, name: str, *, is_urgent: bool = False) -> CudaStream:
         """A new non-blocking stream; thread blocks of an urgent one start before those of others that wait."""
         self._streams.append(CudaStream(self, f"{self.name} {name}", _MOST_URGENT if is_urgent else 0))
@@ -275,15 +286,6 @@ class CudaDevice(AbstractDevice):
         """Whether the copy is complete: after an abort, only where the block lies in memory that is page-locked for a run."""
         return event.query() and (not self._aborted or self._stored_in_place(tier, index) is not None)
 
-    def copy_sample(self, stream: AbstractStream, tile: Tile, step: int, out: NDArray[np.float64]) -> None:
-        """Enqueue a kernel that gathers the entries, a copy to a staging buffer, and one from there; takes memory from CuPy."""
-        cupy_stream = cuda_stream(stream).stream
-        with cupy_stream:
-            gathered = cp.ascontiguousarray(tile[::step, ::step])
-        staged = self._stage(stream, gathered.nbytes).view(np.float64).reshape(gathered.shape)
-        _runtime.memcpyAsync(staged.ctypes.data, gathered.data.ptr, gathered.nbytes, _runtime.memcpyDeviceToHost, cupy_stream.ptr)
-        self._on_host(cupy_stream, lambda: np.copyto(out, staged))
-
     def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:
         """Call a tile function with the stream current, so that its CuPy operations and kernels are enqueued there."""
         with self.current(), cuda_stream(stream).stream as current:
@@ -371,7 +373,8 @@ class CudaDevice(AbstractDevice):
             if self._aborted or self.error is not None:
                 return
             try:
-                operation()
+                with no_collection():
+                    operation()
             except BaseException as error:  # raised by the next synchronize of any event of this device
                 self.error = error
 

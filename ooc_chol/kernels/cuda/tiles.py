@@ -16,7 +16,9 @@ from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda.formats import CudaNorms, FormatKernels
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.inverses import InvertedBlocks
+from ooc_chol.kernels.cuda.survey import CudaSurvey
 from ooc_chol.kernels.cuda.triangular import TriangularKernels
+from ooc_chol.tiling import TileGrid
 
 _TRANSPOSE, _NO_TRANSPOSE = 1, 0
 _SCALARS = np.array([1.0, -1.0])
@@ -193,6 +195,10 @@ class CudaKernels(AbstractKernelSet):
     def create_norms(self, n_tiles: int) -> CudaNorms:
         """Norms of ``n_tiles`` packed tiles on the current device, all zero."""
         return CudaNorms(n_tiles)
+
+    def create_survey(self, grid: TileGrid, step: int | None) -> CudaSurvey:
+        """A survey of the tiles of a grid on the current device."""
+        return CudaSurvey(self._bound_formats(), grid, step)
 
     def finish(
         self, stream: AbstractStream, l_ij: Tile, fmt: PrecisionFormat, norms: AbstractTileNorms, index: FinalTile

@@ -1,0 +1,92 @@
+"""The pass over A's tiles on the current CUDA device: norms, the diagonal, and a sample."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any, final
+
+import cupy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.formats import FP64
+from ooc_chol.interfaces import AbstractStream, AbstractSurvey, FinalTile, Tile
+from ooc_chol.kernels.cuda.formats import CudaNorms, FormatKernels
+from ooc_chol.kernels.cuda.handles import cupy_stream
+from ooc_chol.planning.norms import sample_starts
+from ooc_chol.tiling import TileGrid
+
+_BLOCK = (32, 8)
+#: Order of the squares that ``mirror_lower`` moves.
+_SQUARE = 32
+
+
+@final
+class CudaSurvey(AbstractSurvey):
+    """Norms and the diagonal of A's tiles in the device's memory, a sample in page-locked memory that the kernel writes to.
+
+    Parameters
+    ----------
+    formats : FormatKernels
+        Kernels that measure norms.
+    grid : TileGrid
+        A's tiles.
+    step : int or None
+        Every how many rows and columns of a tile belong to the sample; None for no sample.
+
+    Notes
+    -----
+    48 bytes a tile and 8 a row beside the device's budget. Three or four launches a tile, and no copy until the end: functions
+    that streams call on the host run one after the other, at tens of microseconds each.
+    """
+
+    def __init__(self, formats: FormatKernels, grid: TileGrid, step: int | None) -> None:
+        code = files("ooc_chol.kernels.cuda").joinpath("survey.cu").read_text(encoding="utf-8")
+        module = cp.RawModule(code=code, options=("--std=c++17",))
+        self._mirror_lower, self._sample_tile = module.get_function("mirror_lower"), module.get_function("sample_tile")
+        self._formats, self._grid, self._step = formats, grid, step
+        self._norms = CudaNorms(grid.n_tiles)
+        self._diagonal = cp.zeros(grid.n)
+        self._starts = sample_starts(grid, step or grid.nb)
+        order = 0 if step is None else int(self._starts[-1])
+        self._memory = cp.cuda.alloc_pinned_memory(max(1, 8 * order**2))
+        # Only what kernels write there is read.
+        self._sample: NDArray[np.float64] = np.frombuffer(self._memory, dtype=np.float64, count=order**2).reshape(order, order)
+        cp.cuda.get_current_stream().synchronize()  # other streams write the diagonal
+
+    def measure(self, stream: AbstractStream, a_ij: Tile, index: tuple[int, int]) -> None:
+        """Measure tile ``index``."""
+        i, j = index
+        if i == j:
+            squares = -(-len(a_ij) // _SQUARE)
+            address = self._diagonal.data.ptr + 8 * self._grid.span(i).start
+            self._launch(self._mirror_lower, (squares, squares), stream, (a_ij.data.ptr, np.int32(len(a_ij)), address))
+        if self._step is not None:
+            self._enqueue_sample(stream, a_ij, index, self._step)
+        self._formats.finish(stream, a_ij, FP64, self._norms, FinalTile(self._grid.packed(i, j), False))
+
+    def _enqueue_sample(self, stream: AbstractStream, a_ij: Tile, index: tuple[int, int], step: int) -> None:
+        (top, bottom), (left, right) = (self._starts[at : at + 2] for at in index)
+        rows, columns, order = int(bottom - top), int(right - left), len(self._sample)
+        target = self._sample.ctypes.data + 8 * (int(top) * order + int(left))
+        sizes = np.int32(a_ij.shape[1]), np.int32(step), np.int32(rows), np.int32(columns)
+        blocks = -(-columns // _BLOCK[0]), -(-rows // _BLOCK[1])
+        self._launch(self._sample_tile, blocks, stream, (a_ij.data.ptr, *sizes, target, np.int32(order)))
+
+    def norms(self) -> NDArray[np.float64]:
+        """Frobenius norms of the packed tiles."""
+        return self._norms.values()[:, 0]
+
+    def diagonal(self) -> NDArray[np.float64]:
+        """The diagonal of A."""
+        diagonal: NDArray[np.float64] = np.empty(self._grid.n)
+        address, kind = diagonal.ctypes.data, cp.cuda.runtime.memcpyDeviceToHost
+        cp.cuda.runtime.memcpy(address, self._diagonal.data.ptr, diagonal.nbytes, kind)  # addresses tell the device
+        return diagonal
+
+    def sample(self) -> NDArray[np.float64]:
+        """The sample's lower triangle."""
+        return self._sample
+
+    def _launch(self, kernel: Any, blocks: tuple[int, int], stream: AbstractStream, arguments: tuple[Any, ...]) -> None:
+        kernel(blocks, _BLOCK, arguments, stream=cupy_stream(stream))

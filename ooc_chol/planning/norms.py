@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf
 
 from ooc_chol.formats import FP16
 from ooc_chol.tiling import TileGrid
@@ -67,15 +69,18 @@ class FactorNorms:
         FactorNorms or None
             None where the sample is not positive definite.
         """
-        try:
-            factor = np.linalg.cholesky(sample)
-        except np.linalg.LinAlgError:
+        # The lower triangle row by row is the upper one column by column, which LAPACK takes without a copy.
+        upper, info = dpotrf(np.array(sample).T, lower=0, clean=1, overwrite_a=1)
+        if info != 0:
             return None
-        starts = sample_starts(grid, step)[:-1]
-        by_column = np.add.reduceat(np.square(factor), starts, axis=0)  # of each tile row
+        starts, factor = sample_starts(grid, step), upper.T
+        by_column = np.zeros((grid.nt, len(factor)))  # of each tile row
+        for i, (top, bottom) in enumerate(pairwise(starts)):
+            rows = factor[top:bottom, :bottom]
+            by_column[i, :bottom] = np.einsum("ij,ij->j", rows, rows)
         # A row of the sample stands for `step` rows, and a column for as many columns.
-        tiles = np.sqrt(step * np.add.reduceat(by_column, starts, axis=1))
-        return cls(SAFETY * tiles, SAFETY * np.sqrt(np.maximum.reduceat(by_column, starts, axis=1)))
+        tiles = np.sqrt(step * np.add.reduceat(by_column, starts[:-1], axis=1))
+        return cls(SAFETY * tiles, SAFETY * np.sqrt(np.maximum.reduceat(by_column, starts[:-1], axis=1)))
 
     @classmethod
     def measured(cls, grid: TileGrid, rows: NDArray[np.float64]) -> FactorNorms:

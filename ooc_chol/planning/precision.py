@@ -252,11 +252,18 @@ def enough_moduli(norms: MatrixNorms, threshold: float, storing: float) -> int:
 
     Notes
     -----
-    A row of norm ``sqrt(A_ii)`` is rounded to integers of at least ``bits`` bits, so that a sum ``sum_k L_ik L_jk`` errs by
-    ``sqrt(2 / 12) 2**(1 - bits) sqrt(A_ii A_jj)`` (root mean square), and all of them by that times the trace of A.
+    An entry of row i is rounded to a multiple of ``2**-e_i``, so that a sum ``sum_k L_ik L_jk`` errs by ``sqrt((4**-e_i A_jj +
+    4**-e_j A_ii) / 12)`` (root mean square), and all of them by ``sqrt(sum_i 4**-e_i trace(A) / 6)``.
     """
     allowed = max(LEAST_RESIDUE_SHARE * threshold, threshold - _DEVIATIONS * storing) * norms.total
+    sizes = np.array([norms.grid.size(i) for i in range(norms.grid.nt)])
     for count in range(4, MOST_MODULI):
-        if _DEVIATIONS * sqrt(1 / 6) * 2.0 ** (1 - ResidueBasis(count).bits) * norms.trace <= allowed:
+        basis = ResidueBasis(count)
+        # Of a tile's rows that of the largest diagonal entry has the least exponent.
+        with np.errstate(over="ignore", invalid="ignore"):
+            steps = np.array([2.0 ** -basis.exponent(float(a_ii)) if 0.0 < a_ii < np.inf else np.inf for a_ii in norms.largest])
+            error = np.sqrt(sizes) * steps
+            rounding = float(np.linalg.norm(error)) * sqrt(max(0.0, norms.trace) / 6)
+        if _DEVIATIONS * rounding <= allowed:
             return count
     return MOST_MODULI

@@ -54,6 +54,7 @@ def add_paper_commands(what: argparse._SubParsersAction[argparse.ArgumentParser]
     kl.set_defaults(run=_kl)
     mxp = what.add_parser("paper-mxp", help="the paper's Figures 11, 12, 13: speed, bytes and traces of mixed precision")
     _add_options(mxp, repeats=3, nu="1/2", engines=(*ENGINES, "none"), engine="auto")
+    mxp.add_argument("--fp64-once", action="store_true", help="run FP64 in the last repeat only, for the log-determinants")
     mxp.add_argument("--traces", type=Path, metavar="FOLDER", help="write the trace of each configuration's last run there")
     _add_half_products(mxp)
     mxp.set_defaults(run=_mxp)
@@ -136,6 +137,7 @@ def _sweep(name: str, options: argparse.Namespace) -> Sweep:
         nugget=options.nugget,
         fp64=options.fp64,
         half_products=getattr(options, "half_products", None),
+        fp64_once=getattr(options, "fp64_once", False),
         warm_up=options.warm_up,
     )
     if options.rates:

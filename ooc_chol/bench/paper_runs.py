@@ -14,6 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
+from ooc_chol.bench import ceilings
 from ooc_chol.bench.meters import meter_for
 from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.bench.results import commit, machine, write_json
@@ -28,6 +29,8 @@ CORRELATIONS = {0.02627: "weak", 0.078809: "medium", 0.210158: "strong"}
 _WARM_ROWS = 8
 #: Sampled blocks of a residual.
 _RESIDUAL_BLOCKS = 40
+#: Seconds of DGEMM behind each configuration's last run.
+_DGEMM_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Sweep:
         How FP64 is computed, or ``"none"``.
     half_products : bool, "fp8" or None
         Whether mixed precision through residues may use products in FP16, or also in FP8; None: FP16 where rates favour it.
+    fp64_once : bool
+        Whether FP64 runs in the last repeat only, where it is there for the log-determinants.
     output : Path
         Folder of the file.
     warm_up : bool
@@ -80,6 +85,7 @@ class Sweep:
     nugget: float = 1e-6
     fp64: str = "auto"
     half_products: bool | str | None = None
+    fp64_once: bool = False
     warm_up: bool = True
     warmed: set[tuple[Any, ...]] = field(default_factory=set, compare=False, repr=False)
 
@@ -235,13 +241,15 @@ def in_turn(runs: Sequence[Run], sweep: Sweep, *, traces: Path | None = None) ->
     Returns
     -------
     list of dict
-        The record of each; with a sampled residual for FP64, and with the error where there is no result.
+        The record of each, with a sampled residual for FP64 and on GPUs DGEMM's rate; with the error where there is no result.
     """
     figures: dict[Run, list[dict[str, Any]]] = {run: [] for run in runs}
     records: dict[Run, dict[str, Any]] = {}
     for repeat in range(1, sweep.repeats + 1):
+        is_last = repeat == sweep.repeats
         for run in [run for run in runs if run not in records]:
-            is_last = repeat == sweep.repeats
+            if sweep.fp64_once and run.threshold is None and not is_last:
+                continue
             try:
                 found, factor = once(run, sweep, trace=is_last and traces is not None)
             except OocCholError as error:
@@ -250,7 +258,8 @@ def in_turn(runs: Sequence[Run], sweep: Sweep, *, traces: Path | None = None) ->
             figures[run].append(found)
             with factor:
                 if is_last:
-                    records[run] = record_of(run, figures[run], factor.logdet(), "device-function") | _residual(run, factor)
+                    beside = _residual(run, factor) | _dgemm(sweep, factor)
+                    records[run] = record_of(run, figures[run], factor.logdet(), "device-function") | beside
                     _save(factor, run, sweep, traces)
     return [records[run] for run in runs]
 
@@ -261,6 +270,14 @@ def _residual(run: Run, factor: CholeskyFactor) -> dict[str, Any]:
         return {}
     sample = factor.residual(run.problem.block, blocks=_RESIDUAL_BLOCKS)
     return {"residual": {"max_scaled_over_sqrt_n": sample.max_scaled_over_sqrt_n, "floor": sample.floor}}
+
+
+def _dgemm(sweep: Sweep, factor: CholeskyFactor) -> dict[str, Any]:
+    """On GPUs the rate of DGEMM just after the run, on tiles of its factor: the card slows down when it is hot."""
+    if not sweep.on_gpu:
+        return {}
+    each = ceilings.dgemm_tflops(factor, sweep.devices, _DGEMM_SECONDS)
+    return {"dgemm_tflops": {"after": sum(each)}}
 
 
 def _save(factor: CholeskyFactor, run: Run, sweep: Sweep, traces: Path | None) -> None:

@@ -147,6 +147,13 @@ def test_mxp_compares_with_fp64_and_records_traces(tmp_path, capsys):
     assert "GH200, threshold 1e-5, weak correlation 136.1 TFLOP/s" in capsys.readouterr().out
 
 
+def test_mxp_runs_fp64_once_where_it_is_there_for_log_determinants(tmp_path):
+    words = ("--n", "256", "--tile-size", "32", "--thresholds", "1e-6", "--ranges", "0.1", "--repeats", "2", "--fp64-once")
+    fp64, mixed = bench(tmp_path, "paper-mxp", *words)[1]["runs"]
+    assert (len(fp64["seconds"]), len(mixed["seconds"])) == (1, 2)
+    assert mixed["logdet_error"] == mixed["logdet"] - fp64["logdet"]
+
+
 def test_mxp_without_fp64_and_with_warm_up(tmp_path):
     words = ["bench", "paper-mxp", "--devices", "host:0", "--case", "small", "--output", str(tmp_path), "--n", "256"]
     words += ["--tile-size", "32", "--thresholds", "1e-6", "--fp64", "none", "--ranges", "0.1", "--repeats", "1"]

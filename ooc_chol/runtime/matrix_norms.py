@@ -15,6 +15,7 @@ from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractArena, AbstractDevice, AbstractSurvey
 from ooc_chol.memory.sources_base import SourceTier
 from ooc_chol.planning.norms import FactorNorms, MatrixNorms, sample_starts, sample_step
+from ooc_chol.runtime.collector import collector_off
 from ooc_chol.tiling import TileGrid, TileIndex
 
 #: Streams of a device that make or read tiles and measure them, each with one slot.
@@ -69,7 +70,7 @@ def measure_matrix(
             errors.append(error)
 
     threads = [threading.Thread(target=run, args=(number,), name="ooc_chol norms") for number in range(len(devices))]
-    with ExitStack() as stack:
+    with ExitStack() as stack, collector_off():
         for device in devices:
             stack.callback(device.close)
         for thread in threads:

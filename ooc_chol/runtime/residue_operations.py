@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -107,19 +107,6 @@ class ResidueOperations(AbstractOperations):
         self._residues: AbstractResidueKernels = device.open_residues(plan.grid.n)
         self._resident = 0
         self.peak_bytes = program.peak_bytes
-        self._perform: dict[type, Callable[[ResidueStep, Any, AbstractStream], None]] = {
-            Load: self._load,
-            Store: self._write,
-            Diagonal: self._diagonal,
-            Convert: self._convert,
-            Product: self._product,
-            Fold: self._fold,
-            Reconstruct: self._reconstruct,
-            Potrf: self._potrf,
-            Invert: self._invert,
-            Trsm: self._trsm,
-            Pull: self._pull,
-        }
 
     @property
     def resident_bytes(self) -> int:
@@ -138,7 +125,7 @@ class ResidueOperations(AbstractOperations):
     def perform(self, step: ResidueStep, stream: AbstractStream) -> int:
         """The operation of ``step``."""
         operation, link = step.operation, step.link
-        self._perform[type(operation)](step, operation, stream)
+        self._PERFORM[type(operation)](self, step, operation, stream)
         self._resident = step.resident
         return 0 if link is None else self._moved_bytes(step, link)
 
@@ -293,3 +280,18 @@ class ResidueOperations(AbstractOperations):
     def _sums(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
         """The rectangle of ``shape`` from tile column ``column`` of accumulator ``slot`` on, of every modulus."""
         return self._arena.part(_SUMS, (slot * self._nb, column * self._nb), shape)
+
+    #: What performs each operation: functions, as bound methods would tie an object to itself, and its device's memory with it.
+    _PERFORM: ClassVar[dict[type, Callable[[ResidueOperations, ResidueStep, Any, AbstractStream], None]]] = {
+        Load: _load,
+        Store: _write,
+        Diagonal: _diagonal,
+        Convert: _convert,
+        Product: _product,
+        Fold: _fold,
+        Reconstruct: _reconstruct,
+        Potrf: _potrf,
+        Invert: _invert,
+        Trsm: _trsm,
+        Pull: _pull,
+    }

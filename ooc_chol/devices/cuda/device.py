@@ -14,7 +14,6 @@ from nvmath.bindings import cublas
 
 from ooc_chol.config import format_bytes
 from ooc_chol.devices.cuda.arena import CudaArena
-from ooc_chol.devices.cuda.collection import no_collection
 from ooc_chol.devices.cuda.copies import allow_peer, copy_rows, has_adjacent_entries, planes
 from ooc_chol.devices.cuda.facts import device_number
 from ooc_chol.devices.cuda.locking import LockedMemory
@@ -373,8 +372,7 @@ class CudaDevice(AbstractDevice):
             if self._aborted or self.error is not None:
                 return
             try:
-                with no_collection():
-                    operation()
+                operation()
             except BaseException as error:  # raised by the next synchronize of any event of this device
                 self.error = error
 

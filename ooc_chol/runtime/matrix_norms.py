@@ -70,7 +70,7 @@ def measure_matrix(
             errors.append(error)
 
     threads = [threading.Thread(target=run, args=(number,), name="ooc_chol norms") for number in range(len(devices))]
-    with ExitStack() as stack, collector_off():
+    with collector_off(), ExitStack() as stack:
         for device in devices:
             stack.callback(device.close)
         for thread in threads:

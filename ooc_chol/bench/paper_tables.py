@@ -127,6 +127,27 @@ def mxp_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
     return _markdown(heading, rows)
 
 
+def mxp_gpu_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
+    """The same of GPUs, in their units, beside the FP64 run of the same matrix and DGEMM just after."""
+    heading = (
+        "n", "correlation", "threshold", "seconds", "TFLOP/s", "of FP64", "DGEMM", "GB in + out", _TILES, "moduli",
+        "in FP16", "certified", "logdet error",
+    )  # fmt: skip
+    fp64: dict[tuple[str, str, str], float] = {}
+    rows = []
+    for run in runs:
+        moved = run["bytes"]["executed"]
+        if run["precision_threshold"] is None:
+            fp64[_matrix(run)] = run["tflops"]
+        reference = fp64.get(_matrix(run))
+        compared = "" if reference is None else f"{run['tflops'] / reference:.2f}"
+        row = [f"{run['n']:,}", run["correlation"], _threshold(run), _seconds(run), f"**{run['tflops']:.1f}**", compared]
+        row += [f"{run['dgemm_tflops']['after']:.1f}", f"{moved['fetch'] / 1e9:.0f} + {moved['write'] / 1e9:.0f}", _tiles(run)]
+        row += [str(run["moduli"]), f"{100 * run['half_share']:.0f} %"]
+        rows.append([*row, _short(run["certified_bound"]), _short(run.get("logdet_error"))])
+    return _markdown(heading, rows)
+
+
 def _by_threshold(
     runs: Iterable[Mapping[str, Any]],
     cell: Callable[[Mapping[str, Any]], str],

@@ -284,6 +284,10 @@ def test_files_are_whole(path):
             assert run["measured_error"] <= run["certified_bound"]
 
 
+#: Files of one table, FP64 first of each matrix.
+ON_H200 = ("weak", "medium", "medium-1e-5", "strong")
+
+
 def test_the_document_shows_the_files():
     text = (FILES.parents[2] / "docs/mixed-precision.md").read_text(encoding="utf-8")
     kl, mixed = file_runs("host-kl-4096", "host-kl-8192"), file_runs("host-mixed-8192")
@@ -291,6 +295,8 @@ def test_the_document_shows_the_files():
         "kl": paper_tables.kl_markdown(kl),
         "log-likelihood": paper_tables.log_likelihood_markdown(kl),
         "mxp": paper_tables.mxp_markdown(mixed),
+        "mxp-h200": paper_tables.mxp_gpu_markdown(file_runs(*(f"h200-mxp-163840-{name}" for name in ON_H200))),
+        "log-likelihood-h200": paper_tables.log_likelihood_markdown(file_runs("h200-kl-40000")),
     }
     for name, table in tables.items():
         assert f"<!-- {name} -->\n{table}\n<!-- /{name} -->" in text

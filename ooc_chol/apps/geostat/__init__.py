@@ -14,9 +14,12 @@ from ooc_chol.apps.geostat.checks import HeldOutScores as HeldOutScores
 from ooc_chol.apps.geostat.checks import gaussian_crps as gaussian_crps
 from ooc_chol.apps.geostat.checks import score as score
 from ooc_chol.apps.geostat.covariance import SMOOTHNESS as SMOOTHNESS
+from ooc_chol.apps.geostat.covariance import AbstractCovariance as AbstractCovariance
 from ooc_chol.apps.geostat.covariance import Matern as Matern
+from ooc_chol.apps.geostat.covariance import covariance_source as covariance_source
 from ooc_chol.apps.geostat.covariance import covariance_tiles as covariance_tiles
 from ooc_chol.apps.geostat.covariance import cross_covariance as cross_covariance
+from ooc_chol.apps.geostat.covariance import derivative_tiles as derivative_tiles
 from ooc_chol.apps.geostat.factorization import FactorSettings as FactorSettings
 from ooc_chol.apps.geostat.fitting import FitResult as FitResult
 from ooc_chol.apps.geostat.fitting import SmoothnessTrial as SmoothnessTrial

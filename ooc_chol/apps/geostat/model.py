@@ -1,0 +1,384 @@
+"""What a covariance function must offer, and those that are a function of one scaled distance."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.radial_table import SCRATCH, RadialTable
+
+#: Entries filled at once (64 KiB), so that a chunk and its scratch stay in the second-level cache of a core.
+_CHUNK_ENTRIES = 8192
+
+
+class AbstractCovariance(ABC):
+    """A covariance function ``C(a, b)`` of a smooth field, and the variance of the error of one observation.
+
+    Subclasses are frozen dataclasses. Coordinates are given by axis: (d, n) and (d, m) arrays.
+    """
+
+    if TYPE_CHECKING:  # when running, a property here would be taken for the default of a subclass's field
+
+        @property
+        def variance(self) -> float:
+            """Factor of the covariance function; the variance of the field, in squared units of the values."""
+
+        @property
+        def nugget(self) -> float:
+            """Variance of the independent error of each observation, added by index."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters besides variance and nugget, in a fixed order."""
+
+    @abstractmethod
+    def with_values(self, **values: float) -> Self:
+        """A copy with other values of some of :attr:`parameters`, ``variance`` or ``nugget``.
+
+        Parameters
+        ----------
+        **values : float
+            The new values by name.
+
+        Returns
+        -------
+        AbstractCovariance
+            Of the same class.
+
+        Raises
+        ------
+        ValueError
+            There is no such parameter, or a value is out of its bounds.
+        """
+
+    @abstractmethod
+    def fill(self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Write ``out[i, j] = C(a[:, i], b[:, j])``, without nugget.
+
+        Parameters
+        ----------
+        a, b : (d, n) and (d, m) arrays
+            Coordinates by axis.
+        out : (n, m) array
+            Overwritten.
+
+        Raises
+        ------
+        ValueError
+            The covariance function is not defined for this number of axes.
+        """
+
+    @abstractmethod
+    def _fill_parameter(self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """As :meth:`fill_derivative` for a name in :attr:`parameters`."""
+
+    @abstractmethod
+    def radial_form(self, coordinates: NDArray[np.float64]) -> RadialForm | None:
+        """The same covariance as a function of a Euclidean distance, for CUDA devices.
+
+        Parameters
+        ----------
+        coordinates : (n, d) array
+            Sites.
+
+        Returns
+        -------
+        RadialForm or None
+            None when there is no such form.
+        """
+
+    @property
+    def sill(self) -> float:
+        """Variance of one observation, ``variance + nugget``."""
+        return self.variance + self.nugget
+
+    def fill_derivative(self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Write the exact derivative ``out[i, j] = dC(a[:, i], b[:, j]) / d name``, without nugget.
+
+        Parameters
+        ----------
+        name : str
+            One of :attr:`parameters`, or ``"variance"``.
+        a, b : (d, n) and (d, m) arrays
+            Coordinates by axis.
+        out : (n, m) array
+            Overwritten.
+
+        Raises
+        ------
+        ValueError
+            There is no such parameter.
+        """
+        if name == "variance":
+            self.fill(a, b, out)
+            out /= self.variance
+        elif name in self.parameters:
+            self._fill_parameter(name, a, b, out)
+        else:
+            raise ValueError(f"there is no derivative in {name!r}; there are variance, {', '.join(self.parameters)}")
+
+
+@dataclass(frozen=True, eq=False)
+class RadialForm:
+    """``C(x_i, x_j) = variance * table(|p_i - p_j| * scale)``.
+
+    Parameters
+    ----------
+    points : (n, d) array
+        Sites, transformed such that their Euclidean distances count.
+    scale : float
+        What a distance is multiplied by.
+    table : RadialTable
+        The correlation.
+    """
+
+    points: NDArray[np.float64]
+    scale: float
+    table: RadialTable
+
+
+class AbstractProfile(ABC):
+    """A correlation function ``rho(z)`` of the scaled distance z, with ``rho(0) = 1``; methods work in place.
+
+    ``scratch`` is a (3, ...) array of three arrays of the shape of ``z``, which may be overwritten.
+    """
+
+    @property
+    @abstractmethod
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters of the shape."""
+
+    @abstractmethod
+    def correlate(self, z: NDArray[np.float64], scratch: NDArray[np.float64]) -> None:
+        """Replace ``z`` by ``rho(z)``."""
+
+    @abstractmethod
+    def slope(self, z: NDArray[np.float64], scratch: NDArray[np.float64]) -> None:
+        """Replace ``z`` by ``z * drho/dz``, which is 0 at 0."""
+
+    @abstractmethod
+    def differentiate(self, name: str, z: NDArray[np.float64], scratch: NDArray[np.float64]) -> None:
+        """Replace ``z`` by ``drho/dname`` for one of :attr:`parameters`."""
+
+    @property
+    @abstractmethod
+    def table(self) -> RadialTable:
+        """``rho`` as a table."""
+
+
+class AbstractRadialCovariance(AbstractCovariance):
+    """``C(a, b) = variance * rho(z(a, b))``: a correlation function of one scaled distance."""
+
+    @property
+    @abstractmethod
+    def profile(self) -> AbstractProfile:
+        """The correlation function ``rho``."""
+
+    @abstractmethod
+    def scaled_distance(
+        self, a: NDArray[np.float64], b: NDArray[np.float64], z: NDArray[np.float64], scratch: NDArray[np.float64]
+    ) -> None:
+        """Write the scaled distances ``z[i, j]`` of ``a[:, i]`` and ``b[:, j]``.
+
+        Parameters
+        ----------
+        a, b : (d, n) and (d, m) arrays
+            Coordinates by axis.
+        z : (n, m) array
+            Overwritten.
+        scratch : (3, n, m) array
+            May be overwritten.
+        """
+
+    @abstractmethod
+    def log_derivative(
+        self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], scratch: NDArray[np.float64]
+    ) -> NDArray[np.float64] | float:
+        """``dlog z / dname`` for a parameter of the distance: a number, or an array in ``scratch[0]``; any finite value at z = 0.
+
+        Parameters
+        ----------
+        name : str
+            A parameter that is not one of the profile.
+        a, b : (d, n) and (d, m) arrays
+            Coordinates by axis.
+        scratch : (3, n, m) array
+            May be overwritten.
+
+        Returns
+        -------
+        (n, m) array or float
+            The derivative.
+        """
+
+    def fill(self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Write ``out[i, j] = C(a[:, i], b[:, j])``, without nugget, in chunks of rows."""
+        for rows, chunk, scratch in chunks(out):
+            self.scaled_distance(a[:, rows], b, chunk, scratch)
+            self.profile.correlate(chunk, scratch)
+            if self.variance != 1.0:
+                chunk *= self.variance
+
+    def _fill_parameter(self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Shape: ``variance * drho/dname``; distance: ``variance * z rho'(z) * dlog z/dname``."""
+        for rows, chunk, scratch in chunks(out):
+            self.scaled_distance(a[:, rows], b, chunk, scratch)
+            if name in self.profile.parameters:
+                self.profile.differentiate(name, chunk, scratch)
+            else:
+                self.profile.slope(chunk, scratch)
+                chunk *= self.log_derivative(name, a[:, rows], b, scratch)
+            chunk *= self.variance
+
+
+class AbstractIsotropicCovariance(AbstractRadialCovariance):
+    """``C(h) = variance * rho(h / range)`` of the Euclidean distance h in any number of dimensions."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def range(self) -> float:
+            """Length by which distances are divided, in the unit of the coordinates."""
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """``"range"`` and the parameters of the shape."""
+        return ("range", *self.profile.parameters)
+
+    def with_values(self, **values: float) -> Self:
+        """A copy with other values of some parameters."""
+        check_names(self, values)
+        return replace(self, **values)  # type: ignore[type-var]  # subclasses are dataclasses
+
+    def scaled_distance(
+        self, a: NDArray[np.float64], b: NDArray[np.float64], z: NDArray[np.float64], scratch: NDArray[np.float64]
+    ) -> None:
+        """``z = |a - b| / range``."""
+        euclidean(a, b, z, scratch[0])
+        z *= 1.0 / self.range
+
+    def log_derivative(
+        self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], scratch: NDArray[np.float64]
+    ) -> NDArray[np.float64] | float:
+        """``dlog z / drange = -1 / range``."""
+        return -1.0 / self.range
+
+    def radial_form(self, coordinates: NDArray[np.float64]) -> RadialForm | None:
+        """The sites themselves, and the table of the correlation."""
+        return RadialForm(coordinates, 1.0 / self.range, self.profile.table)
+
+    def covariance(self, distance: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Covariance of the smooth field (without nugget) at each ``distance``, an array of any shape; a new array."""
+        scaled = np.array(distance, dtype=np.float64, ndmin=1) / self.range
+        self.profile.correlate(scaled, np.empty((SCRATCH, *scaled.shape)))
+        scaled *= self.variance
+        return scaled.reshape(np.shape(distance))
+
+
+def chunks(out: NDArray[np.float64]) -> Iterator[tuple[slice, NDArray[np.float64], NDArray[np.float64]]]:
+    """Cut a matrix into chunks of rows that stay in the cache.
+
+    Parameters
+    ----------
+    out : (n, m) array
+        The matrix.
+
+    Yields
+    ------
+    rows : slice
+        The rows of the chunk.
+    chunk : (k, m) array
+        That part of ``out``.
+    scratch : (3, k, m) array
+        Three arrays to calculate in, the same memory for every chunk.
+    """
+    step = max(1, _CHUNK_ENTRIES // max(1, out.shape[1]))
+    scratch = np.empty((SCRATCH, min(step, out.shape[0]), out.shape[1]))
+    for start in range(0, out.shape[0], step):
+        chunk = out[start : start + step]
+        yield slice(start, start + len(chunk)), chunk, scratch[:, : len(chunk)]
+
+
+def euclidean(a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64], spare: NDArray[np.float64]) -> None:
+    """Write ``out[i, j] = |a[:, i] - b[:, j]|``.
+
+    Parameters
+    ----------
+    a, b : (d, n) and (d, m) arrays
+        Coordinates by axis.
+    out, spare : (n, m) arrays
+        Overwritten.
+    """
+    np.subtract.outer(a[0], b[0], out=out)
+    if len(a) == 1:
+        np.abs(out, out=out)
+        return
+    np.square(out, out=out)
+    for axis in range(1, len(a)):
+        np.subtract.outer(a[axis], b[axis], out=spare)
+        np.square(spare, out=spare)
+        out += spare
+    np.sqrt(out, out=out)
+
+
+def check_names(model: AbstractCovariance, values: dict[str, Any]) -> None:
+    """Raise ``ValueError`` when a name is no parameter of the model.
+
+    Parameters
+    ----------
+    model : AbstractCovariance
+        The covariance function.
+    values : dict
+        Values by name.
+
+    Raises
+    ------
+    ValueError
+        A name is unknown; the text lists those that there are.
+    """
+    known = ("variance", "nugget", *model.parameters)
+    unknown = [name for name in values if name not in known]
+    if unknown:
+        raise ValueError(f"{type(model).__name__} has no parameter {', '.join(unknown)}; it has {', '.join(known)}")
+
+
+def check_positive(**values: float) -> None:
+    """Raise ``ValueError`` when a value is not finite and positive.
+
+    Parameters
+    ----------
+    **values : float
+        Values by name.
+
+    Raises
+    ------
+    ValueError
+        Names the first that is not.
+    """
+    for name, value in values.items():
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name} is {value}, but it must be finite and positive")
+
+
+def check_nugget(nugget: float) -> None:
+    """Raise ``ValueError`` when a nugget is not finite or is negative.
+
+    Parameters
+    ----------
+    nugget : float
+        Variance of the error of an observation.
+
+    Raises
+    ------
+    ValueError
+        It is not finite, or negative.
+    """
+    if not (math.isfinite(nugget) and nugget >= 0):
+        raise ValueError(f"nugget is {nugget}, but it must be finite, and zero or positive")

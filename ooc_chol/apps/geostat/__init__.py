@@ -24,6 +24,9 @@ from ooc_chol.apps.geostat.factorization import FactorSettings as FactorSettings
 from ooc_chol.apps.geostat.fitting import FitResult as FitResult
 from ooc_chol.apps.geostat.fitting import SmoothnessTrial as SmoothnessTrial
 from ooc_chol.apps.geostat.fitting import fit as fit
+from ooc_chol.apps.geostat.geometry import AxisRanges as AxisRanges
+from ooc_chol.apps.geostat.geometry import GeometricAnisotropy as GeometricAnisotropy
+from ooc_chol.apps.geostat.geometry import GreatCircle as GreatCircle
 from ooc_chol.apps.geostat.io import read_table as read_table
 from ooc_chol.apps.geostat.likelihood import Likelihood as Likelihood
 from ooc_chol.apps.geostat.likelihood import log_likelihood as log_likelihood
@@ -33,6 +36,7 @@ from ooc_chol.apps.geostat.observations import chordal_coordinates as chordal_co
 from ooc_chol.apps.geostat.observations import make_observations as make_observations
 from ooc_chol.apps.geostat.ordering import inverse_permutation as inverse_permutation
 from ooc_chol.apps.geostat.ordering import morton_order as morton_order
+from ooc_chol.apps.geostat.power_exponential import PowerExponential as PowerExponential
 from ooc_chol.apps.geostat.prediction import Kriging as Kriging
 from ooc_chol.apps.geostat.prediction import Prediction as Prediction
 from ooc_chol.apps.geostat.prediction import kriging as kriging

@@ -119,6 +119,16 @@ class MaternProfile(AbstractProfile):
         """``M`` as a table."""
         return matern_tables(self.smoothness)[0]
 
+    @property
+    def sphere_obstacle(self) -> str | None:
+        """Why a smoothness above 1/2 is none for the great circle."""
+        if self.smoothness <= 0.5:
+            return None
+        return (
+            "a Matérn covariance of the great-circle distance is positive definite on the sphere only for smoothness up to 1/2 "
+            f"(Gneiting 2013), but it is {self.smoothness}; use chordal_coordinates, with which every smoothness is valid"
+        )
+
 
 @lru_cache(maxsize=16)
 def matern_tables(smoothness: float) -> tuple[RadialTable, RadialTable, RadialTable]:

@@ -172,6 +172,11 @@ class AbstractProfile(ABC):
     def table(self) -> RadialTable:
         """``rho`` as a table."""
 
+    @property
+    @abstractmethod
+    def sphere_obstacle(self) -> str | None:
+        """Why ``rho`` of the great-circle distance is not positive definite on the sphere, with the remedy; None where it is."""
+
 
 class AbstractRadialCovariance(AbstractCovariance):
     """``C(a, b) = variance * rho(z(a, b))``: a correlation function of one scaled distance."""
@@ -201,7 +206,7 @@ class AbstractRadialCovariance(AbstractCovariance):
     def log_derivative(
         self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], scratch: NDArray[np.float64]
     ) -> NDArray[np.float64] | float:
-        """``dlog z / dname`` for a parameter of the distance: a number, or an array in ``scratch[0]``; any finite value at z = 0.
+        """``dlog z / dname`` for a parameter of the distance: a number, or an array in ``scratch``; any finite value at z = 0.
 
         Parameters
         ----------

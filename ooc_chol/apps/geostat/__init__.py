@@ -10,6 +10,7 @@
 True
 """
 
+from ooc_chol.apps.geostat.bivariate import BivariateMatern as BivariateMatern
 from ooc_chol.apps.geostat.checks import HeldOutScores as HeldOutScores
 from ooc_chol.apps.geostat.checks import gaussian_crps as gaussian_crps
 from ooc_chol.apps.geostat.checks import score as score
@@ -43,6 +44,8 @@ from ooc_chol.apps.geostat.prediction import kriging as kriging
 from ooc_chol.apps.geostat.prediction import predict as predict
 from ooc_chol.apps.geostat.progress import AbstractFitProgress as AbstractFitProgress
 from ooc_chol.apps.geostat.progress import Evaluation as Evaluation
+from ooc_chol.apps.geostat.spacetime import GneitingMatern as GneitingMatern
+from ooc_chol.apps.geostat.spacetime import SeparableSpaceTime as SeparableSpaceTime
 from ooc_chol.apps.geostat.terrain import MissingExtraError as MissingExtraError
 from ooc_chol.apps.geostat.terrain import Terrain as Terrain
 from ooc_chol.apps.geostat.terrain import jacksboro as jacksboro

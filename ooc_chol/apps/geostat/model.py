@@ -287,13 +287,15 @@ class AbstractIsotropicCovariance(AbstractRadialCovariance):
         return scaled.reshape(np.shape(distance))
 
 
-def chunks(out: NDArray[np.float64]) -> Iterator[tuple[slice, NDArray[np.float64], NDArray[np.float64]]]:
+def chunks(out: NDArray[np.float64], arrays: int = SCRATCH) -> Iterator[tuple[slice, NDArray[np.float64], NDArray[np.float64]]]:
     """Cut a matrix into chunks of rows that stay in the cache.
 
     Parameters
     ----------
     out : (n, m) array
         The matrix.
+    arrays : int
+        How many arrays to calculate in; three are what a profile needs.
 
     Yields
     ------
@@ -301,11 +303,11 @@ def chunks(out: NDArray[np.float64]) -> Iterator[tuple[slice, NDArray[np.float64
         The rows of the chunk.
     chunk : (k, m) array
         That part of ``out``.
-    scratch : (3, k, m) array
-        Three arrays to calculate in, the same memory for every chunk.
+    scratch : (arrays, k, m) array
+        The arrays to calculate in, the same memory for every chunk.
     """
     step = max(1, _CHUNK_ENTRIES // max(1, out.shape[1]))
-    scratch = np.empty((SCRATCH, min(step, out.shape[0]), out.shape[1]))
+    scratch = np.empty((arrays, min(step, out.shape[0]), out.shape[1]))
     for start in range(0, out.shape[0], step):
         chunk = out[start : start + step]
         yield slice(start, start + len(chunk)), chunk, scratch[:, : len(chunk)]

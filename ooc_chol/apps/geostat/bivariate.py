@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from ooc_chol.apps.geostat.matern import Matern
+from ooc_chol.apps.geostat.matern import Matern, MaternProfile
 from ooc_chol.apps.geostat.matern_exact import check_smoothness_bounds
-from ooc_chol.apps.geostat.model import AbstractCovariance, RadialForm, check_names, check_nugget, check_positive, chunks
+from ooc_chol.apps.geostat.model import AbstractCovariance, DeviceForm, check_names, check_nugget, check_positive, chunks
 
 #: Factor of a correlation function, and the parameter in which that is differentiated, if any.
 _Term = tuple[float, str | None]
@@ -57,7 +57,7 @@ class BivariateMatern(AbstractCovariance):
     3. The spectral density of a Matérn covariance in d dimensions is ``gamma(nu + d/2) / gamma(nu)`` times a power
     ``-nu - d/2`` of a quadratic in the frequency. With a common range and the mean smoothness the powers in
     ``f_01**2 <= f_00 f_11`` are equal on both sides and leave the bound, which is sharp in that dimension and valid in lower
-    ones. The derivative in ``variance`` is that of both variables at a fixed ratio. CUDA devices get these tiles from the host.
+    ones. The derivative in ``variance`` is that of both variables at a fixed ratio.
 
     Examples
     --------
@@ -112,9 +112,14 @@ class BivariateMatern(AbstractCovariance):
         """The derivative, pair by pair."""
         self._fill_terms(self._derivative_terms(name), a, b, out)
 
-    def radial_form(self, coordinates: NDArray[np.float64]) -> RadialForm | None:
-        """None: three functions."""
-        return None
+    def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
+        """The sites themselves, and a table for each pair of variables."""
+        self._sites_by_variable(coordinates.T)
+        smoothness = {(0, 0): self.smoothness_1, (0, 1): self._mean_smoothness, (1, 1): self.smoothness_2}
+        tables = [MaternProfile(smoothness[pair]).table.arguments(self._factor(*pair)) for pair in _PAIRS]
+        variances = np.where(coordinates[:, -1] == 0.0, self._factor(0, 0), self._factor(1, 1))
+        scale = float(1.0 / self.range)
+        return DeviceForm("bivariate", coordinates, variances, (scale, *(part for table in tables for part in table)))
 
     @property
     def _smoothnesses(self) -> tuple[float, float]:

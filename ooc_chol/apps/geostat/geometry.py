@@ -13,11 +13,11 @@ from ooc_chol.apps.geostat.model import (
     AbstractIsotropicCovariance,
     AbstractProfile,
     AbstractRadialCovariance,
-    RadialForm,
+    DeviceForm,
     check_names,
     check_positive,
 )
-from ooc_chol.apps.geostat.observations import EARTH_RADIUS_KM
+from ooc_chol.apps.geostat.observations import EARTH_RADIUS_KM, chordal_coordinates
 
 #: Stands for the square of a zero distance, where what is divided by it is zero.
 _TINY = float(np.finfo(np.float64).tiny)
@@ -128,13 +128,13 @@ class GeometricAnisotropy(AbstractWrappedCovariance):
         numerator *= -1.0 / self.ratio if name == "ratio" else self.ratio - 1.0 / self.ratio
         return numerator
 
-    def radial_form(self, coordinates: NDArray[np.float64]) -> RadialForm | None:
+    def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """Sites about their mean, turned to the main axis and stretched across it."""
         _check_axes(coordinates.shape[1], 2, "GeometricAnisotropy")
         cosine, sine = math.cos(self.angle), math.sin(self.angle)
         centred = coordinates - coordinates.mean(axis=0)
         points = centred @ np.array([[cosine, -sine / self.ratio], [sine, cosine / self.ratio]])
-        return RadialForm(points, 1.0 / self.base.range, self.profile.table)
+        return self.radial_form("radial", points, 1.0 / self.base.range)
 
     def _components(self, a: NDArray[np.float64], b: NDArray[np.float64], scratch: NDArray[np.float64]) -> None:
         """``scratch[0] = u``, ``scratch[1] = v / ratio``, from differences of the coordinates."""
@@ -217,10 +217,10 @@ class AxisRanges(AbstractWrappedCovariance):
         share *= -1.0 / self.ranges[axis]
         return share
 
-    def radial_form(self, coordinates: NDArray[np.float64]) -> RadialForm | None:
+    def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """Sites about their mean, each axis in units of its range."""
         _check_axes(coordinates.shape[1], len(self.ranges), "AxisRanges")
-        return RadialForm((coordinates - coordinates.mean(axis=0)) / np.array(self.ranges), 1.0, self.profile.table)
+        return self.radial_form("radial", (coordinates - coordinates.mean(axis=0)) / np.array(self.ranges), 1.0)
 
     def _square(
         self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64], spare: NDArray[np.float64]
@@ -256,7 +256,7 @@ class GreatCircle(AbstractWrappedCovariance):
     Notes
     -----
     Gneiting (2013), *Strictly and non-strictly positive definite functions on spheres*, Bernoulli 19, table 1. Smoother fields
-    need the chord (:func:`~ooc_chol.apps.geostat.observations.chordal_coordinates`). CUDA devices get these tiles from the host.
+    need the chord (:func:`~ooc_chol.apps.geostat.observations.chordal_coordinates`).
     """
 
     base: AbstractIsotropicCovariance
@@ -278,9 +278,8 @@ class GreatCircle(AbstractWrappedCovariance):
         self, a: NDArray[np.float64], b: NDArray[np.float64], z: NDArray[np.float64], scratch: NDArray[np.float64]
     ) -> None:
         """``2 R asin(sqrt(sin(dlat/2)**2 + cos(lat) cos(lat') sin(dlon/2)**2)) / range``, the haversine formula."""
-        _check_axes(len(a), 2, "GreatCircle")
-        if max(np.abs(a[1]).max(initial=0.0), np.abs(b[1]).max(initial=0.0)) > 90.0:
-            raise ValueError("a latitude is outside -90..90: GreatCircle takes longitude, then latitude, in degrees")
+        _check_sphere(a)
+        _check_sphere(b)
         across = scratch[0]
         for axis, out in ((1, z), (0, across)):
             np.subtract.outer(a[axis], b[axis], out=out)
@@ -301,12 +300,21 @@ class GreatCircle(AbstractWrappedCovariance):
         """``-1 / range``."""
         return -1.0 / self.base.range
 
-    def radial_form(self, coordinates: NDArray[np.float64]) -> RadialForm | None:
-        """None: of the chord it is no function that a table holds up to the antipodes."""
-        return None
+    def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
+        """Unit vectors, whose angle the kernel takes."""
+        _check_sphere(coordinates.T)
+        points = chordal_coordinates(coordinates[:, 0], coordinates[:, 1]) / EARTH_RADIUS_KM
+        return self.radial_form("great_circle", points, EARTH_RADIUS_KM / self.base.range)
 
 
 def _check_axes(found: int, needed: int, what: str) -> None:
     """Raise ``ValueError`` for another number of coordinates."""
     if found != needed:
         raise ValueError(f"{what} needs sites of {needed} coordinate{'s' if needed > 1 else ''}, but they have {found}")
+
+
+def _check_sphere(sites: NDArray[np.float64]) -> None:
+    """Raise ``ValueError`` unless these are longitudes and latitudes, by axis."""
+    _check_axes(len(sites), 2, "GreatCircle")
+    if np.abs(sites[1]).max(initial=0.0) > 90.0:
+        raise ValueError("a latitude is outside -90..90: GreatCircle takes longitude, then latitude, in degrees")

@@ -1,26 +1,14 @@
-// A covariance function of one scaled distance z = |x_i - x_j| * scale from its table (radial_table.py), one thread an entry; errors
-// of observations by index, never by distance.
+// Covariance functions from tables (radial_table.py), one thread an entry; errors of observations by index, never by distance.
 //
 // A table has a polynomial of degree 7 for each sixteenth of a binade: exponent and leading four bits of the mantissa of z number
 // the piece, the other 48 bits are the place -1 <= s < 1 in it, exactly. The first and the last piece are constant, and hold for
-// all smaller and all larger z. The variance is in the coefficients.
+// all smaller and all larger z. The variance of the field is in the coefficients.
 #ifndef DIMENSIONS
-#define DIMENSIONS 2
+#define DIMENSIONS 2  // coordinates of a site in all
 #endif
 
-extern "C" __global__ void radial(double* out, int rows, int cols, long long row0, long long col0, const double* sites,
-                                  const double* diagonal, double scale, const double* table, int before, int last)
+static __device__ __forceinline__ double interpolate(const double* table, int before, int last, double z)
 {
-    const int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
-    if (r >= rows || c >= cols) return;
-    const double *a = sites + DIMENSIONS * (row0 + r), *b = sites + DIMENSIONS * (col0 + c);
-    double square = 0.0;
-#pragma unroll
-    for (int axis = 0; axis < DIMENSIONS; ++axis) {
-        const double difference = __ldg(a + axis) - __ldg(b + axis);
-        square = fma(difference, difference, square);
-    }
-    const double z = sqrt(square) * scale;
     const int high = __double2hiint(z), low = __double2loint(z);
     const int piece = min(max((high >> 16) - before, 0), last);
     // the mantissa without its leading four bits, under the exponent of 2, is 3 + s
@@ -30,6 +18,86 @@ extern "C" __global__ void radial(double* out, int rows, int cols, long long row
     double value = fma(p67.y, s, p67.x);
     value = fma(fma(value, s, p45.y), s, p45.x);
     value = fma(fma(value, s, p23.y), s, p23.x);
-    value = fma(fma(value, s, p01.y), s, p01.x);
-    out[(long long)r * cols + c] = row0 + r == col0 + c ? __ldg(diagonal + row0 + r) : value;
+    return fma(fma(value, s, p01.y), s, p01.x);
+}
+
+static __device__ __forceinline__ double distance(const double* a, const double* b, int axes)
+{
+    double square = 0.0;
+#pragma unroll
+    for (int axis = 0; axis < axes; ++axis) {
+        const double difference = __ldg(a + axis) - __ldg(b + axis);
+        square = fma(difference, difference, square);
+    }
+    return sqrt(square);
+}
+
+// between unit vectors: 2 atan(|a - b| / |a + b|), accurate from 0 to pi
+static __device__ __forceinline__ double angle(const double* a, const double* b)
+{
+    double minus = 0.0, plus = 0.0;
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) {
+        const double x = __ldg(a + axis), y = __ldg(b + axis);
+        minus = fma(x - y, x - y, minus);
+        plus = fma(x + y, x + y, plus);
+    }
+    return 2.0 * atan2(sqrt(minus), sqrt(plus));
+}
+
+#define KERNEL(name, ...)                                                                                                       \
+    extern "C" __global__ void name(double* out, int rows, int cols, long long row0, long long col0, const double* sites,       \
+                                    const double* diagonal, __VA_ARGS__)
+#define ENTRY                                                                                                                   \
+    const int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;                             \
+    if (r >= rows || c >= cols) return;                                                                                         \
+    const double *a = sites + DIMENSIONS * (row0 + r), *b = sites + DIMENSIONS * (col0 + c);
+#define PUT(value) out[(long long)r * cols + c] = row0 + r == col0 + c ? __ldg(diagonal + row0 + r) : (value)
+
+// table(|a - b| * scale)
+KERNEL(radial, double scale, const double* table, int before, int last)
+{
+    ENTRY
+    PUT(interpolate(table, before, last, distance(a, b, DIMENSIONS) * scale));
+}
+
+// table(angle * scale)
+KERNEL(great_circle, double scale, const double* table, int before, int last)
+{
+    ENTRY
+    PUT(interpolate(table, before, last, angle(a, b) * scale));
+}
+
+// space(h * scale) * time(|u| * time_scale); the last coordinate is the time
+#define SEPARABLE(name, h)                                                                                                      \
+    KERNEL(name, double scale, const double* table, int before, int last, double time_scale, const double* time_table,          \
+           int time_before, int time_last)                                                                                      \
+    {                                                                                                                           \
+        ENTRY                                                                                                                   \
+        const double u = fabs(__ldg(a + DIMENSIONS - 1) - __ldg(b + DIMENSIONS - 1));                                           \
+        PUT(interpolate(table, before, last, (h) * scale) * interpolate(time_table, time_before, time_last, u * time_scale));   \
+    }
+SEPARABLE(separable_radial, distance(a, b, DIMENSIONS - 1))
+SEPARABLE(separable_great_circle, angle(a, b))
+
+// w**-decay * table(h * scale * w**-shrink), w = 1 + (|u| * time_scale)**power
+KERNEL(gneiting, double scale, const double* table, int before, int last, double time_scale, double power, double decay,
+       double shrink)
+{
+    ENTRY
+    const double u = fabs(__ldg(a + DIMENSIONS - 1) - __ldg(b + DIMENSIONS - 1));
+    const double log_w = log1p(pow(u * time_scale, power));
+    PUT(exp(-decay * log_w) * interpolate(table, before, last, distance(a, b, DIMENSIONS - 1) * scale * exp(-shrink * log_w)));
+}
+
+// table of the pair of variables; the last coordinate is the number of the variable, 0 or 1
+KERNEL(bivariate, double scale, const double* first, int first_before, int first_last, const double* mixed, int mixed_before,
+       int mixed_last, const double* second, int second_before, int second_last)
+{
+    ENTRY
+    const double z = distance(a, b, DIMENSIONS - 1) * scale, pair = __ldg(a + DIMENSIONS - 1) + __ldg(b + DIMENSIONS - 1);
+    const double* table = pair == 0.0 ? first : pair == 1.0 ? mixed : second;
+    const int before = pair == 0.0 ? first_before : pair == 1.0 ? mixed_before : second_before;
+    const int last = pair == 0.0 ? first_last : pair == 1.0 ? mixed_last : second_last;
+    PUT(interpolate(table, before, last, z));
 }

@@ -80,8 +80,8 @@ class AbstractCovariance(ABC):
         """As :meth:`fill_derivative` for a name in :attr:`parameters`."""
 
     @abstractmethod
-    def radial_form(self, coordinates: NDArray[np.float64]) -> RadialForm | None:
-        """The same covariance as a function of a Euclidean distance, for CUDA devices.
+    def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
+        """What the kernel in ``matern.cu`` takes that computes the same covariances.
 
         Parameters
         ----------
@@ -90,8 +90,13 @@ class AbstractCovariance(ABC):
 
         Returns
         -------
-        RadialForm or None
-            None when there is no such form.
+        DeviceForm
+            Kernel, transformed sites, and arguments.
+
+        Raises
+        ------
+        ValueError
+            The covariance function is not defined for this number of coordinates.
         """
 
     @property
@@ -126,22 +131,25 @@ class AbstractCovariance(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class RadialForm:
-    """``C(x_i, x_j) = variance * table(|p_i - p_j| * scale)``.
+class DeviceForm:
+    """A covariance function as a kernel of ``matern.cu``.
 
     Parameters
     ----------
+    kernel : str
+        Its name.
     points : (n, d) array
-        Sites, transformed such that their Euclidean distances count.
-    scale : float
-        What a distance is multiplied by.
-    table : RadialTable
-        The correlation.
+        Sites, transformed as the kernel wants them.
+    variances : (n,) array
+        Variance of the field at each site.
+    arguments : tuple
+        What the kernel takes after points and diagonal: numbers and arrays.
     """
 
+    kernel: str
     points: NDArray[np.float64]
-    scale: float
-    table: RadialTable
+    variances: NDArray[np.float64]
+    arguments: tuple[Any, ...]
 
 
 class AbstractProfile(ABC):
@@ -180,6 +188,26 @@ class AbstractProfile(ABC):
 
 class AbstractRadialCovariance(AbstractCovariance):
     """``C(a, b) = variance * rho(z(a, b))``: a correlation function of one scaled distance."""
+
+    def radial_form(self, kernel: str, points: NDArray[np.float64], scale: float) -> DeviceForm:
+        """``C = table(distance of points * scale)``, the variance being in the table.
+
+        Parameters
+        ----------
+        kernel : str
+            ``"radial"`` for Euclidean distances, or ``"great_circle"``.
+        points : (n, d) array
+            Sites, transformed such that their distances count.
+        scale : float
+            What a distance is multiplied by.
+
+        Returns
+        -------
+        DeviceForm
+            The form.
+        """
+        variances = np.full(len(points), self.variance)
+        return DeviceForm(kernel, points, variances, (float(scale), *self.profile.table.arguments(self.variance)))
 
     @property
     @abstractmethod
@@ -275,9 +303,9 @@ class AbstractIsotropicCovariance(AbstractRadialCovariance):
         """``dlog z / drange = -1 / range``."""
         return -1.0 / self.range
 
-    def radial_form(self, coordinates: NDArray[np.float64]) -> RadialForm | None:
+    def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """The sites themselves, and the table of the correlation."""
-        return RadialForm(coordinates, 1.0 / self.range, self.profile.table)
+        return self.radial_form("radial", coordinates, 1.0 / self.range)
 
     def covariance(self, distance: NDArray[np.float64]) -> NDArray[np.float64]:
         """Covariance of the smooth field (without nugget) at each ``distance``, an array of any shape; a new array."""

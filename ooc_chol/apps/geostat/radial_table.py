@@ -80,6 +80,25 @@ class RadialTable:
             value += part
         z[...] = value
 
+    def arguments(self, factor: float = 1.0) -> tuple[NDArray[np.float64], np.int32, np.int32]:
+        """What a kernel in CUDA C takes for ``factor`` times the function.
+
+        Parameters
+        ----------
+        factor : float
+            A factor of all coefficients.
+
+        Returns
+        -------
+        coefficients : (pieces, 8) array
+            Row by row.
+        before : int32
+            Number of the first row.
+        last : int32
+            Index of the last row.
+        """
+        return factor * self.coefficients, np.int32(self.first - 1), np.int32(len(self.coefficients) - 1)
+
     def __call__(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
         """The function at an array of distances, as a new array."""
         values = np.array(z, dtype=np.float64, ndmin=1)

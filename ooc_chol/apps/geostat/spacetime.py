@@ -13,7 +13,8 @@ from ooc_chol.apps.geostat.matern_exact import check_smoothness_bounds
 from ooc_chol.apps.geostat.model import (
     AbstractCovariance,
     AbstractIsotropicCovariance,
-    RadialForm,
+    AbstractRadialCovariance,
+    DeviceForm,
     check_names,
     check_nugget,
     check_positive,
@@ -35,8 +36,9 @@ class SeparableSpaceTime(AbstractCovariance):
 
     Parameters
     ----------
-    space : AbstractCovariance
-        Of all coordinates but the last; its variance and nugget are those of the product.
+    space : AbstractRadialCovariance
+        Matérn or power exponential, isotropic or not, of all coordinates but the last; its variance and nugget are those of the
+        product.
     time : AbstractIsotropicCovariance
         Of the last coordinate, with variance 1 and no nugget. Its parameters are called ``time_range`` and so on.
 
@@ -53,7 +55,7 @@ class SeparableSpaceTime(AbstractCovariance):
     ('range', 'smoothness', 'time_range', 'time_smoothness')
     """
 
-    space: AbstractCovariance
+    space: AbstractRadialCovariance
     time: AbstractIsotropicCovariance
 
     def __post_init__(self) -> None:
@@ -104,9 +106,12 @@ class SeparableSpaceTime(AbstractCovariance):
                 self.time.fill_derivative(name.removeprefix(_TIME), a[-1:, rows], b[-1:], scratch[0])
             chunk *= scratch[0]
 
-    def radial_form(self, coordinates: NDArray[np.float64]) -> RadialForm | None:
-        """None: two distances."""
-        return None
+    def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
+        """Points of the space part and times, and both tables."""
+        _check_time(coordinates.T)
+        space, time = self.space.device_form(coordinates[:, :-1]), self.time.device_form(coordinates[:, -1:])
+        points = np.column_stack([space.points, time.points])
+        return DeviceForm(f"separable_{space.kernel}", points, space.variances, (*space.arguments, *time.arguments))
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,7 @@ class GneitingMatern(AbstractCovariance):
     -----
     Gneiting (2002), *Nonseparable, stationary covariance functions for space-time data*, JASA 97, theorem 2 with the completely
     monotone Matérn function and ``psi(t) = (1 + a t**alpha)**beta``, times a function of time alone as in his equation 15. It is
-    positive definite for every number of space coordinates. CUDA devices get these tiles from the host.
+    positive definite for every number of space coordinates.
     """
 
     variance: float
@@ -199,9 +204,14 @@ class GneitingMatern(AbstractCovariance):
                     z *= self._log_lag(a[:, rows], b, scratch[0])
             self._weigh(z, log_w, len(a) - 1)
 
-    def radial_form(self, coordinates: NDArray[np.float64]) -> RadialForm | None:
-        """None: two distances."""
-        return None
+    def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
+        """The sites themselves, the table of the Matérn function, and the constants of time."""
+        _check_time(coordinates.T)
+        decay = self.time_decay + 0.5 * self.interaction * (coordinates.shape[1] - 1)
+        time = float(1.0 / self.time_range), float(2.0 * self.time_power), float(decay), float(0.5 * self.interaction)
+        table = MaternProfile(self.smoothness).table.arguments(self.variance)
+        variances = np.full(len(coordinates), self.variance)
+        return DeviceForm("gneiting", coordinates, variances, (float(1.0 / self.range), *table, *time))
 
     def _time_derivative(self, name: str, z: NDArray[np.float64], scratch: NDArray[np.float64], d: int) -> None:
         """Replace ``z`` by the derivative without ``variance w**-(delta + beta d/2)``, and in alpha without :meth:`_log_lag`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.spatial.distance import cdist
 from sklearn.gaussian_process import kernels
 
 from ooc_chol.apps.geostat.bivariate import BivariateMatern
@@ -58,6 +57,10 @@ MODELS = {
     "great circle": (GreatCircle(Matern(1.7, 3000.0, 0.4, 0.1)), globe),
     "great circle, power": (GreatCircle(PowerExponential(1.7, 3000.0, 0.7)), globe),
     "separable": (SeparableSpaceTime(Matern(1.7, 0.4, 0.8, 0.1), Matern(1.0, 1.5, 0.6)), moments),
+    "separable, great circle": (
+        SeparableSpaceTime(GreatCircle(Matern(1.7, 3000.0, 0.45)), Matern(1.0, 1.5, 1.6)),
+        lambda n, seed: np.column_stack([globe(n, seed), moments(n, seed)[:, 2]]),
+    ),
     "separable, anisotropic": (
         SeparableSpaceTime(GeometricAnisotropy(Matern(1.7, 0.4, 1.5), 0.3, 0.5), PowerExponential(1.0, 2.0, 1.4)),
         moments,
@@ -133,14 +136,6 @@ def test_tiles_are_parts_of_the_matrix(model, sites):
         tile_fn(range(15, 33), range(9, 31), part[1:19, 2:24], None)
         np.testing.assert_allclose(part[1:19, 2:24], whole[15:33, 9:31], rtol=1e-13, atol=1e-15)
         assert np.isnan(part[0]).all() and np.isnan(part[:, :2]).all()
-
-
-@pytest.mark.parametrize(("model", "sites"), [c for c in MODELS.values() if c[0].radial_form(c[1](9, 0)) is not None])
-def test_table_of_transformed_sites_gives_the_same_covariances(model, sites):
-    places = sites(60, 5) + 50.0
-    form = model.radial_form(places)
-    values = model.variance * form.table(form.scale * cdist(form.points, form.points))
-    np.testing.assert_allclose(values, cross_covariance(model, places, places), rtol=0, atol=model.variance * TABLE)
 
 
 def test_power_exponential_has_the_exponential_and_the_gaussian():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from scipy.special import gamma, kv
+from scipy.special import digamma, gamma, kv
 from sklearn.gaussian_process import kernels
 
 from ooc_chol.apps.geostat.covariance import SMOOTHNESS, Matern, cross_covariance, derivative_tiles
@@ -95,6 +95,20 @@ def test_exact_values_are_those_of_the_bessel_function(nu):
     assert usable.sum() > 300
     np.testing.assert_allclose(exact.correlation[usable], values[usable], rtol=0, atol=TABLE)
     np.testing.assert_allclose(exact.slope[usable], slope[usable], rtol=0, atol=TABLE * max(1.0, nu))
+
+
+@given(nu=st.floats(0.01, 30.0), z=st.floats(0.5, 1.0))
+@example(nu=1.0, z=1.0)
+@example(nu=1.1, z=0.7)
+@example(nu=np.nextafter(3.0, 0.0), z=0.5)
+def test_series_and_integral_agree_where_both_converge(nu, z):
+    exact, factor = matern_values(z, nu), 2 ** (1 - nu) / gamma(nu) * z**nu * np.exp(-z)
+    scaled, by_order = bessel_k(z, nu)
+    below = bessel_k(z, nu - 1)[0]
+    assert exact.correlation == pytest.approx(factor * scaled, rel=0, abs=TABLE)
+    assert exact.slope == pytest.approx(-factor * z * below, rel=0, abs=TABLE)
+    by_smoothness = factor * scaled * (np.log(z / 2) - digamma(nu)) + factor * by_order
+    assert exact.by_smoothness == pytest.approx(by_smoothness, rel=0, abs=TABLE * max(1.0, 1 / nu))
 
 
 @pytest.mark.parametrize("nu", SMOOTHNESS)

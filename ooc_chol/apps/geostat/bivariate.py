@@ -13,7 +13,8 @@ from scipy.special import gammaln
 
 from ooc_chol.apps.geostat.matern import Matern, MaternProfile
 from ooc_chol.apps.geostat.matern_exact import check_smoothness_bounds
-from ooc_chol.apps.geostat.model import AbstractCovariance, DeviceForm, check_names, check_nugget, check_positive, chunks
+from ooc_chol.apps.geostat.model import AbstractCovariance, DeviceForm, check_names, check_nugget, check_positive
+from ooc_chol.apps.geostat.radial import chunks
 
 #: Factor of a correlation function, and the parameter in which that is differentiated, if any.
 _Term = tuple[float, str | None]

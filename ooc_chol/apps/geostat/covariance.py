@@ -146,9 +146,17 @@ def cross_covariance(model: AbstractCovariance, a: NDArray[np.float64], b: NDArr
     -------
     (n, m) array
         The covariances; the one large array that is allocated.
+
+    Raises
+    ------
+    ValueError
+        Coordinates are not finite or no matrix, or differ in number.
     """
-    out = np.empty((len(a), len(b)))
-    model.fill(_axes(a), _axes(b), out)
+    by_axis, other = _axes(a), _axes(b)
+    if len(by_axis) != len(other):
+        raise ValueError(f"sites of {len(by_axis)} and of {len(other)} coordinates have no covariance")
+    out = np.empty((by_axis.shape[1], other.shape[1]))
+    model.fill(by_axis, other, out)
     return out
 
 

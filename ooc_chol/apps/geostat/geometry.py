@@ -9,15 +9,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.model import (
-    AbstractIsotropicCovariance,
-    AbstractProfile,
-    AbstractRadialCovariance,
-    DeviceForm,
-    check_names,
-    check_positive,
-)
+from ooc_chol.apps.geostat.model import DeviceForm, check_names, check_positive
 from ooc_chol.apps.geostat.observations import EARTH_RADIUS_KM, chordal_coordinates
+from ooc_chol.apps.geostat.radial import AbstractIsotropicCovariance, AbstractProfile, AbstractRadialCovariance
 
 #: Stands for the square of a zero distance, where what is divided by it is zero.
 _TINY = float(np.finfo(np.float64).tiny)
@@ -134,7 +128,7 @@ class GeometricAnisotropy(AbstractWrappedCovariance):
         cosine, sine = math.cos(self.angle), math.sin(self.angle)
         centred = coordinates - coordinates.mean(axis=0)
         points = centred @ np.array([[cosine, -sine / self.ratio], [sine, cosine / self.ratio]])
-        return self.radial_form("radial", points, 1.0 / self.base.range)
+        return self.table_form("radial", points, 1.0 / self.base.range)
 
     def _components(self, a: NDArray[np.float64], b: NDArray[np.float64], scratch: NDArray[np.float64]) -> None:
         """``scratch[0] = u``, ``scratch[1] = v / ratio``, from differences of the coordinates."""
@@ -220,7 +214,7 @@ class AxisRanges(AbstractWrappedCovariance):
     def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """Sites about their mean, each axis in units of its range."""
         _check_axes(coordinates.shape[1], len(self.ranges), "AxisRanges")
-        return self.radial_form("radial", (coordinates - coordinates.mean(axis=0)) / np.array(self.ranges), 1.0)
+        return self.table_form("radial", (coordinates - coordinates.mean(axis=0)) / np.array(self.ranges), 1.0)
 
     def _square(
         self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64], spare: NDArray[np.float64]
@@ -304,7 +298,7 @@ class GreatCircle(AbstractWrappedCovariance):
         """Unit vectors, whose angle the kernel takes."""
         _check_sphere(coordinates.T)
         points = chordal_coordinates(coordinates[:, 0], coordinates[:, 1]) / EARTH_RADIUS_KM
-        return self.radial_form("great_circle", points, EARTH_RADIUS_KM / self.base.range)
+        return self.table_form("great_circle", points, EARTH_RADIUS_KM / self.base.range)
 
 
 def _check_axes(found: int, needed: int, what: str) -> None:

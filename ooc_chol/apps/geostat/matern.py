@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from ooc_chol.apps.geostat.matern_exact import check_smoothness_bounds, matern_values
-from ooc_chol.apps.geostat.model import AbstractIsotropicCovariance, AbstractProfile, check_nugget, check_positive
+from ooc_chol.apps.geostat.model import check_nugget, check_positive
+from ooc_chol.apps.geostat.radial import AbstractIsotropicCovariance, AbstractProfile
 from ooc_chol.apps.geostat.radial_table import RadialTable, tabulate
 
 #: The values of the smoothness nu that have a closed form here.

@@ -9,7 +9,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.model import AbstractIsotropicCovariance, AbstractProfile, check_nugget, check_positive
+from ooc_chol.apps.geostat.model import check_nugget, check_positive
+from ooc_chol.apps.geostat.radial import AbstractIsotropicCovariance, AbstractProfile
 from ooc_chol.apps.geostat.radial_table import RadialTable, tabulate
 
 #: Bounds of the power: below, the field is nearly white; above 2 the function is not positive definite.

@@ -10,17 +10,8 @@ from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.matern import MaternProfile
 from ooc_chol.apps.geostat.matern_exact import check_smoothness_bounds
-from ooc_chol.apps.geostat.model import (
-    AbstractCovariance,
-    AbstractIsotropicCovariance,
-    AbstractRadialCovariance,
-    DeviceForm,
-    check_names,
-    check_nugget,
-    check_positive,
-    chunks,
-    euclidean,
-)
+from ooc_chol.apps.geostat.model import AbstractCovariance, DeviceForm, check_names, check_nugget, check_positive
+from ooc_chol.apps.geostat.radial import AbstractIsotropicCovariance, AbstractRadialCovariance, chunks, euclidean
 from ooc_chol.apps.geostat.radial_table import SCRATCH
 
 #: Before the names of the parameters of the time part.

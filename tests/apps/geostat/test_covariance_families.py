@@ -240,6 +240,7 @@ def test_noise_of_each_observation_is_added_by_index():
         (lambda: cross_covariance(GreatCircle(Matern(1.0, 1.0, 0.5)), [[0.0, 91.0]], [[0.0, 0.0]]), "latitude is outside"),
         (lambda: covariance_tiles(Matern(1.0, 1.0, 0.5), [[0.0], [np.nan]]), "site 1 .* not finite"),
         (lambda: covariance_tiles(Matern(1.0, 1.0, 0.5), [0.0, 1.0]), "must be an"),
+        (lambda: cross_covariance(Matern(1.0, 1.0, 0.5), plane(3, 0), plane(3, 0, 3)), "of 2 and of 3 coordinates"),
         (lambda: covariance_tiles(Matern(1.0, 1.0, 0.5), [[0.0], [1.0]], [0.1]), "2 observations"),
         (lambda: covariance_tiles(Matern(1.0, 1.0, 0.5), [[0.0], [1.0]], [0.1, -0.1]), r"noise\[1\] is -0.1"),
     ],

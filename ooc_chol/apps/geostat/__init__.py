@@ -10,17 +10,24 @@
 True
 """
 
+from ooc_chol.apps.geostat.bivariate import BivariateMatern as BivariateMatern
 from ooc_chol.apps.geostat.checks import HeldOutScores as HeldOutScores
 from ooc_chol.apps.geostat.checks import gaussian_crps as gaussian_crps
 from ooc_chol.apps.geostat.checks import score as score
 from ooc_chol.apps.geostat.covariance import SMOOTHNESS as SMOOTHNESS
+from ooc_chol.apps.geostat.covariance import AbstractCovariance as AbstractCovariance
 from ooc_chol.apps.geostat.covariance import Matern as Matern
+from ooc_chol.apps.geostat.covariance import covariance_source as covariance_source
 from ooc_chol.apps.geostat.covariance import covariance_tiles as covariance_tiles
 from ooc_chol.apps.geostat.covariance import cross_covariance as cross_covariance
+from ooc_chol.apps.geostat.covariance import derivative_tiles as derivative_tiles
 from ooc_chol.apps.geostat.factorization import FactorSettings as FactorSettings
 from ooc_chol.apps.geostat.fitting import FitResult as FitResult
 from ooc_chol.apps.geostat.fitting import SmoothnessTrial as SmoothnessTrial
 from ooc_chol.apps.geostat.fitting import fit as fit
+from ooc_chol.apps.geostat.geometry import AxisRanges as AxisRanges
+from ooc_chol.apps.geostat.geometry import GeometricAnisotropy as GeometricAnisotropy
+from ooc_chol.apps.geostat.geometry import GreatCircle as GreatCircle
 from ooc_chol.apps.geostat.io import read_table as read_table
 from ooc_chol.apps.geostat.likelihood import Likelihood as Likelihood
 from ooc_chol.apps.geostat.likelihood import log_likelihood as log_likelihood
@@ -30,12 +37,15 @@ from ooc_chol.apps.geostat.observations import chordal_coordinates as chordal_co
 from ooc_chol.apps.geostat.observations import make_observations as make_observations
 from ooc_chol.apps.geostat.ordering import inverse_permutation as inverse_permutation
 from ooc_chol.apps.geostat.ordering import morton_order as morton_order
+from ooc_chol.apps.geostat.power_exponential import PowerExponential as PowerExponential
 from ooc_chol.apps.geostat.prediction import Kriging as Kriging
 from ooc_chol.apps.geostat.prediction import Prediction as Prediction
 from ooc_chol.apps.geostat.prediction import kriging as kriging
 from ooc_chol.apps.geostat.prediction import predict as predict
 from ooc_chol.apps.geostat.progress import AbstractFitProgress as AbstractFitProgress
 from ooc_chol.apps.geostat.progress import Evaluation as Evaluation
+from ooc_chol.apps.geostat.spacetime import GneitingMatern as GneitingMatern
+from ooc_chol.apps.geostat.spacetime import SeparableSpaceTime as SeparableSpaceTime
 from ooc_chol.apps.geostat.terrain import MissingExtraError as MissingExtraError
 from ooc_chol.apps.geostat.terrain import Terrain as Terrain
 from ooc_chol.apps.geostat.terrain import jacksboro as jacksboro

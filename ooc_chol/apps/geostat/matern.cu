@@ -1,18 +1,103 @@
-// Matern covariance of half-integer smoothness, one thread an entry; nugget by index, never by distance.
-extern "C" __global__ void matern(double* out, int rows, int cols, long long row0, long long col0,
-                                  const double* sites, int dimensions, int twice_nu, double variance, double range, double nugget)
+// Covariance functions from tables (radial_table.py), one thread an entry; errors of observations by index, never by distance.
+//
+// A table has a polynomial of degree 7 for each sixteenth of a binade: exponent and leading four bits of the mantissa of z number
+// the piece, the other 48 bits are the place -1 <= s < 1 in it, exactly. The first and the last piece are constant, and hold for
+// all smaller and all larger z. The variance of the field is in the coefficients.
+#ifndef DIMENSIONS
+#define DIMENSIONS 2  // coordinates of a site in all
+#endif
+
+static __device__ __forceinline__ double interpolate(const double* table, int before, int last, double z)
 {
-    const int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
-    if (r >= rows || c >= cols) return;
-    const long long i = row0 + r, j = col0 + c;
+    const int high = __double2hiint(z), low = __double2loint(z);
+    const int piece = min(max((high >> 16) - before, 0), last);
+    // the mantissa without its leading four bits, under the exponent of 2, is 3 + s
+    const double s = __hiloint2double(0x40000000 | (high & 0xffff) << 4 | (int)((unsigned)low >> 28), low << 4) - 3.0;
+    const double2* p = (const double2*)table + 4 * piece;
+    const double2 p67 = __ldg(p + 3), p45 = __ldg(p + 2), p23 = __ldg(p + 1), p01 = __ldg(p);
+    double value = fma(p67.y, s, p67.x);
+    value = fma(fma(value, s, p45.y), s, p45.x);
+    value = fma(fma(value, s, p23.y), s, p23.x);
+    return fma(fma(value, s, p01.y), s, p01.x);
+}
+
+static __device__ __forceinline__ double distance(const double* a, const double* b, int axes)
+{
     double square = 0.0;
-    for (int axis = 0; axis < dimensions; ++axis) {
-        const double difference = sites[i * dimensions + axis] - sites[j * dimensions + axis];
-        square += difference * difference;
+#pragma unroll
+    for (int axis = 0; axis < axes; ++axis) {
+        const double difference = __ldg(a + axis) - __ldg(b + axis);
+        square = fma(difference, difference, square);
     }
-    const double h = sqrt(square) / range;
-    double value = exp(-h);
-    if (twice_nu == 3) value *= 1.0 + h;
-    if (twice_nu == 5) value *= 1.0 + h + h * h / 3.0;
-    out[(long long)r * cols + c] = variance * value + (i == j ? nugget : 0.0);
+    return sqrt(square);
+}
+
+// between unit vectors: 2 atan(|a - b| / |a + b|), accurate from 0 to pi
+static __device__ __forceinline__ double angle(const double* a, const double* b)
+{
+    double minus = 0.0, plus = 0.0;
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) {
+        const double x = __ldg(a + axis), y = __ldg(b + axis);
+        minus = fma(x - y, x - y, minus);
+        plus = fma(x + y, x + y, plus);
+    }
+    return 2.0 * atan2(sqrt(minus), sqrt(plus));
+}
+
+#define KERNEL(name, ...)                                                                                                       \
+    extern "C" __global__ void name(double* out, int rows, int cols, long long row0, long long col0, const double* sites,       \
+                                    const double* diagonal, __VA_ARGS__)
+#define ENTRY                                                                                                                   \
+    const int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;                             \
+    if (r >= rows || c >= cols) return;                                                                                         \
+    const double *a = sites + DIMENSIONS * (row0 + r), *b = sites + DIMENSIONS * (col0 + c);
+#define PUT(value) out[(long long)r * cols + c] = row0 + r == col0 + c ? __ldg(diagonal + row0 + r) : (value)
+
+// table(|a - b| * scale)
+KERNEL(radial, double scale, const double* table, int before, int last)
+{
+    ENTRY
+    PUT(interpolate(table, before, last, distance(a, b, DIMENSIONS) * scale));
+}
+
+// table(angle * scale)
+KERNEL(great_circle, double scale, const double* table, int before, int last)
+{
+    ENTRY
+    PUT(interpolate(table, before, last, angle(a, b) * scale));
+}
+
+// space(h * scale) * time(|u| * time_scale); the last coordinate is the time
+#define SEPARABLE(name, h)                                                                                                      \
+    KERNEL(name, double scale, const double* table, int before, int last, double time_scale, const double* time_table,          \
+           int time_before, int time_last)                                                                                      \
+    {                                                                                                                           \
+        ENTRY                                                                                                                   \
+        const double u = fabs(__ldg(a + DIMENSIONS - 1) - __ldg(b + DIMENSIONS - 1));                                           \
+        PUT(interpolate(table, before, last, (h) * scale) * interpolate(time_table, time_before, time_last, u * time_scale));   \
+    }
+SEPARABLE(separable_radial, distance(a, b, DIMENSIONS - 1))
+SEPARABLE(separable_great_circle, angle(a, b))
+
+// w**-decay * table(h * scale * w**-shrink), w = 1 + (|u| * time_scale)**power
+KERNEL(gneiting, double scale, const double* table, int before, int last, double time_scale, double power, double decay,
+       double shrink)
+{
+    ENTRY
+    const double u = fabs(__ldg(a + DIMENSIONS - 1) - __ldg(b + DIMENSIONS - 1));
+    const double log_w = log1p(pow(u * time_scale, power));
+    PUT(exp(-decay * log_w) * interpolate(table, before, last, distance(a, b, DIMENSIONS - 1) * scale * exp(-shrink * log_w)));
+}
+
+// table of the pair of variables; the last coordinate is the number of the variable, 0 or 1
+KERNEL(bivariate, double scale, const double* first, int first_before, int first_last, const double* mixed, int mixed_before,
+       int mixed_last, const double* second, int second_before, int second_last)
+{
+    ENTRY
+    const double z = distance(a, b, DIMENSIONS - 1) * scale, pair = __ldg(a + DIMENSIONS - 1) + __ldg(b + DIMENSIONS - 1);
+    const double* table = pair == 0.0 ? first : pair == 1.0 ? mixed : second;
+    const int before = pair == 0.0 ? first_before : pair == 1.0 ? mixed_before : second_before;
+    const int last = pair == 0.0 ? first_last : pair == 1.0 ? mixed_last : second_last;
+    PUT(interpolate(table, before, last, z));
 }

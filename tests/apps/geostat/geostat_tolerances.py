@@ -17,3 +17,16 @@ CENTRAL_DIFFERENCE = 1e-5
 def printed(decimals: int) -> float:
     """Half a unit of the last of ``decimals`` printed decimals."""
     return 0.5 * 10.0**-decimals * 1.0001
+
+
+#: Error of a tabulated covariance function and its derivatives, relative to the largest value; promised is 1e-13 of the variance.
+TABLE = 1e-13
+
+#: Relative difference from special functions that are printed with 17 digits: some roundings of the arithmetic that leads there.
+SEVENTEEN_DIGITS = 5e-14
+
+#: Error of a five-point difference, relative to the largest derivative: step**4 / 30 of the fifth derivative, rounding / step.
+FIVE_POINTS = 1e-6
+
+#: Relative difference from scikit-learn, which uses ``scipy.special.kv`` and adds a small number to zero distances.
+SCIKIT_LEARN = 1e-8

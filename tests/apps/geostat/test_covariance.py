@@ -110,7 +110,9 @@ def test_translation_changes_no_bit_on_a_lattice():
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ((1.0, 1.0, 0.8), "general nu comes later"),
+        ((1.0, 1.0, 0.0), "smoothness is 0.0"),
+        ((1.0, 1.0, 31.0), "within 0.01 and 30"),
+        ((1.0, 1.0, np.nan), "smoothness is nan"),
         ((0.0, 1.0, 0.5), "variance"),
         ((1.0, -1.0, 0.5), "range"),
         ((1.0, np.inf, 0.5), "range"),

@@ -1,0 +1,113 @@
+"""The CUDA kernels of covariance functions, compiled as C++ of one thread, against the tile function of the host."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from functools import lru_cache
+from importlib.resources import files
+from itertools import product
+
+import numpy as np
+import pytest
+
+from ooc_chol.apps.geostat.covariance import Matern, _device_tiles, covariance_tiles
+from tests.apps.geostat.geostat_tolerances import TABLE
+from tests.apps.geostat.test_covariance_families import MODELS
+
+pytestmark = pytest.mark.nvcc
+
+#: What C++ needs to run a kernel entry by entry.
+ON_THE_HOST = """
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#define __device__
+#define __forceinline__ inline
+#define __global__
+using std::max; using std::min;
+struct Place { int x, y; };
+static Place blockIdx, threadIdx;
+static const Place blockDim = {1, 1};
+struct double2 { double x, y; };
+template <class T> static T __ldg(const T* p) { return *p; }
+static long long bits(double x) { long long to; std::memcpy(&to, &x, 8); return to; }
+static int __double2hiint(double x) { return (int)(bits(x) >> 32); }
+static int __double2loint(double x) { return (int)bits(x); }
+static double __hiloint2double(int high, int low) {
+    const long long both = (long long)high << 32 | (unsigned)low; double to; std::memcpy(&to, &both, 8); return to; }
+extern "C" void choose_entry(int row, int column) { blockIdx.y = row; blockIdx.x = column; }
+"""
+C_TYPES = {np.float64: ctypes.c_double, np.int32: ctypes.c_int}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """Compiles the kernels for a number of coordinates, once."""
+    folder = tmp_path_factory.mktemp("covariances")
+
+    @lru_cache
+    def compile_for(define):
+        source, made = folder / f"{len(list(folder.iterdir()))}.cpp", folder / f"{len(list(folder.iterdir()))}.so"
+        code = files("ooc_chol.apps.geostat").joinpath("matern.cu").read_text(encoding="utf-8")
+        source.write_text(f"{define}{ON_THE_HOST}{code}", encoding="utf-8")
+        words = ["nvcc", "-std=c++17", "-O1", "-shared", "-Xcompiler", "-fPIC", "-o", str(made), str(source)]
+        ran = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        return ctypes.CDLL(str(made))
+
+    return compile_for
+
+
+def by_kernel(library, model, sites, rows, cols, noise=None):
+    """The tile that the kernel makes; the code and the arguments are those that a device would get."""
+    source = _device_tiles(model, sites, noise)
+    define = source.code.splitlines(keepends=True)[0]
+    assert define.startswith("#define DIMENSIONS ")
+    compiled = library(define)
+    out = np.full((len(rows) + 1, len(cols)), np.nan)
+    arguments = [
+        ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else C_TYPES[type(value)](value)
+        for value in source.arguments
+    ]
+    places = ctypes.c_int(len(rows)), ctypes.c_int(len(cols)), ctypes.c_int64(rows.start), ctypes.c_int64(cols.start)
+    kernel = getattr(compiled, source.name)
+    for row, column in product(range(len(rows) + 1), range(len(cols) + 2)):  # some are outside, and must write nothing
+        compiled.choose_entry(row, column)
+        kernel(ctypes.c_void_p(out.ctypes.data), *places, *arguments)
+    assert np.isnan(out[-1]).all()
+    return out[:-1]
+
+
+def by_host(model, sites, rows, cols, noise=None):
+    """The tile that the host fills."""
+    out = np.empty((len(rows), len(cols)))
+    covariance_tiles(model, sites, noise)(rows, cols, out, None)
+    return out
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("nu", [0.1, 0.5, 0.889, 1.5, 2.5, 20.0])
+def test_kernel_fills_the_tile_of_the_host(library, nu, dimensions):
+    rng = np.random.default_rng(5)
+    sites = rng.uniform(size=(70, dimensions)) * 10.0 ** rng.uniform(-9, 1.5, (70, 1))
+    sites[50] = sites[10]  # a duplicate off the diagonal: no nugget there
+    model, noise = Matern(2.0, 0.3, nu, 0.1), rng.uniform(size=70)
+    for rows, cols in [(range(40, 65), range(0, 33)), (range(40, 65), range(35, 70))]:
+        found = by_kernel(library, model, sites, rows, cols, noise)
+        np.testing.assert_allclose(found, by_host(model, sites, rows, cols, noise), rtol=0, atol=2.0 * TABLE)
+
+
+@pytest.mark.parametrize(("model", "sites"), MODELS.values(), ids=MODELS)
+def test_kernels_of_all_families_fill_the_tile_of_the_host(library, model, sites):
+    places, rows, cols = sites(60, 8), range(25, 60), range(10, 40)
+    expected = by_host(model, places, rows, cols)
+    np.testing.assert_allclose(
+        by_kernel(library, model, places, rows, cols), expected, rtol=0, atol=TABLE * np.abs(expected).max()
+    )
+
+
+def test_coordinates_far_from_the_origin_keep_their_distances(library):
+    model, sites = Matern(1.0, 0.25, 0.7), np.random.default_rng(4).integers(0, 2**16, size=(40, 2)) / 2**16
+    here, there = (by_kernel(library, model, places, range(40), range(40)) for places in (sites, sites + 2.0**20))
+    assert np.array_equal(here, there)

@@ -17,3 +17,7 @@ CENTRAL_DIFFERENCE = 1e-5
 def printed(decimals: int) -> float:
     """Half a unit of the last of ``decimals`` printed decimals."""
     return 0.5 * 10.0**-decimals * 1.0001
+
+
+#: Absolute difference of numbers of order one by two chains of a few elementary functions.
+ELEMENTARY = 64 * unit_roundoff(float)

@@ -21,6 +21,9 @@ from ooc_chol.apps.geostat.factorization import FactorSettings as FactorSettings
 from ooc_chol.apps.geostat.fitting import FitResult as FitResult
 from ooc_chol.apps.geostat.fitting import SmoothnessTrial as SmoothnessTrial
 from ooc_chol.apps.geostat.fitting import fit as fit
+from ooc_chol.apps.geostat.grids import Grid as Grid
+from ooc_chol.apps.geostat.grids import grid_over as grid_over
+from ooc_chol.apps.geostat.grids import write_grid_prediction as write_grid_prediction
 from ooc_chol.apps.geostat.io import read_table as read_table
 from ooc_chol.apps.geostat.likelihood import Likelihood as Likelihood
 from ooc_chol.apps.geostat.likelihood import log_likelihood as log_likelihood

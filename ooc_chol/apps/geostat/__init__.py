@@ -11,7 +11,10 @@ True
 """
 
 from ooc_chol.apps.geostat.checks import HeldOutScores as HeldOutScores
+from ooc_chol.apps.geostat.checks import coverage as coverage
 from ooc_chol.apps.geostat.checks import gaussian_crps as gaussian_crps
+from ooc_chol.apps.geostat.checks import gaussian_log_score as gaussian_log_score
+from ooc_chol.apps.geostat.checks import interval_score as interval_score
 from ooc_chol.apps.geostat.checks import score as score
 from ooc_chol.apps.geostat.covariance import SMOOTHNESS as SMOOTHNESS
 from ooc_chol.apps.geostat.covariance import Matern as Matern

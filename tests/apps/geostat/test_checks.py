@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.special import ndtr
+from scipy.stats import norm
 
-from ooc_chol.apps.geostat import Prediction, gaussian_crps, score
+from ooc_chol.apps.geostat import Prediction, coverage, gaussian_crps, gaussian_log_score, interval_score, score
+from tests.apps.geostat.geostat_tolerances import ELEMENTARY
 
 pytestmark = pytest.mark.plan
 
@@ -31,6 +33,51 @@ def test_scores_by_hand():
     assert scores.rmse == pytest.approx(np.sqrt((1 + 1 + 3.61 + 9) / 4))
     assert scores.rmse_of_mean == pytest.approx(np.sqrt((4 + 16 + 1.21 + 0) / 4))
     assert (scores.coverage, scores.n, scores.level) == (0.75, 4, 0.95)
+    assert scores.mae == pytest.approx((1 + 1 + 1.9 + 3) / 4) and scores.bias == pytest.approx(-(1 - 1 + 1.9 + 3) / 4)
+    assert scores.mspe == pytest.approx(scores.rmse**2)
+    half = norm.ppf(0.975)
+    assert scores.interval_score == pytest.approx(2 * half + 2 / 0.05 * (3 - half) / 4)
+    assert scores.log_score == pytest.approx(-np.mean(norm.logpdf([1.0, -1.0, 1.9, 3.0])))
+
+
+def test_interval_score_is_a_pair_of_quantile_scores():
+    rng = np.random.default_rng(0)
+    values, lower = rng.normal(size=200), rng.normal(size=200) - 1
+    upper = lower + rng.uniform(0, 3, size=200)
+    alpha = 0.3
+    # Gneiting and Raftery (2007): 2/alpha times the sum of the check losses at the levels alpha/2 and 1 - alpha/2
+    loss = sum(np.where(values < q, 1 - p, -p) * (q - values) for q, p in ((lower, alpha / 2), (upper, 1 - alpha / 2)))
+    np.testing.assert_allclose(interval_score(values, lower, upper, level=1 - alpha), 2 / alpha * loss, atol=ELEMENTARY)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Prediction(np.full(4000, 0.2), np.ones(4000), "observation"),
+        *[Prediction(np.zeros(4000), np.full(4000, v), "observation") for v in (0.5, 2.0)],
+    ],
+)
+def test_proper_scores_prefer_the_truth(other):
+    values = np.random.default_rng(1).normal(size=4000)
+    truth = score(Prediction(np.zeros(4000), np.ones(4000), "observation"), values, values)
+    wrong = score(other, values, values)
+    for name in ("crps", "interval_score", "log_score"):
+        assert getattr(truth, name) < getattr(wrong, name)
+
+
+def test_log_score_of_a_certain_prediction():
+    scores = gaussian_log_score(np.array([1.0, 2.0]), np.array([1.0, 1.0]), np.zeros(2))
+    assert scores.tolist() == [-np.inf, np.inf]
+
+
+def test_coverage_at_any_level():
+    quantiles = norm.ppf((np.arange(1000) + 0.5) / 1000)
+    prediction = Prediction(np.zeros(1000), np.ones(1000), "observation")
+    assert coverage(prediction, quantiles, [0.1, 0.5, 0.9]).tolist() == [0.1, 0.5, 0.9]
+    with pytest.raises(ValueError, match="level is 1"):
+        coverage(prediction, quantiles, [0.5, 1.0])
+    with pytest.raises(ValueError, match="level is 0"):
+        interval_score(quantiles, quantiles, quantiles, level=0.0)
 
 
 def test_the_smooth_field_is_not_what_was_held_out():

@@ -48,3 +48,7 @@ from ooc_chol.apps.geostat.synth import synthetic_sites as synthetic_sites
 from ooc_chol.apps.geostat.terrain import MissingExtraError as MissingExtraError
 from ooc_chol.apps.geostat.terrain import Terrain as Terrain
 from ooc_chol.apps.geostat.terrain import jacksboro as jacksboro
+from ooc_chol.apps.geostat.validation import CrossValidation as CrossValidation
+from ooc_chol.apps.geostat.validation import cross_validate as cross_validate
+from ooc_chol.apps.geostat.validation import fold_labels as fold_labels
+from ooc_chol.apps.geostat.validation import leave_one_out as leave_one_out

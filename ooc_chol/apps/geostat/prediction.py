@@ -199,7 +199,7 @@ class Kriging:
         places, design = self._check(sites, covariates)
         mean = design @ self.coefficients
         for batch in self._batches(len(places), batch_bytes):
-            mean[batch] += self._correlations(places[batch]).T @ self._dual
+            mean[batch] += self._correlations(places[batch]).T @ self.dual
         return np.asarray(mean)
 
     def weights(
@@ -260,8 +260,8 @@ class Kriging:
         return right
 
     @cached_property
-    def _dual(self) -> NDArray[np.float64]:
-        """``inv(R) (z - X b)``."""
+    def dual(self) -> NDArray[np.float64]:
+        """``inv(R) (z - X b)``, rows in the order of the factor, shape ``(n,)``; solved for once."""
         return self.factor.solve(self.observations.values - self.observations.design @ self.coefficients)
 
     def _correlations(self, sites: NDArray[np.float64]) -> NDArray[np.float64]:

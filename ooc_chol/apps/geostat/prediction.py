@@ -119,9 +119,9 @@ class Kriging:
         Cost ``n**2`` flops per site, and one reading of the factor per batch.
         """
         check_target(target)
-        places, design = self._check(sites, covariates)
+        places, design = self.check(sites, covariates)
         mean, variance = np.empty(len(places)), np.empty(len(places))
-        for batch in self._batches(len(places), batch_bytes):
+        for batch in self.batches(len(places), batch_bytes):
             mean[batch], variance[batch] = self._predict_batch(places[batch], design[batch])
         if target == "observation":
             variance += self.model.nugget
@@ -196,9 +196,9 @@ class Kriging:
         ``x0' b + c' inv(S) (z - X b)``, where ``inv(S) (z - X b)`` is solved for once and kept; ``2 n`` flops per site beside
         its ``n`` covariances.
         """
-        places, design = self._check(sites, covariates)
+        places, design = self.check(sites, covariates)
         mean = design @ self.coefficients
-        for batch in self._batches(len(places), batch_bytes):
+        for batch in self.batches(len(places), batch_bytes):
             mean[batch] += self._correlations(places[batch]).T @ self.dual
         return np.asarray(mean)
 
@@ -231,9 +231,9 @@ class Kriging:
         -----
         ``inv(S) (c + X inv(X' inv(S) X) (x0 - X' inv(S) c))``: ``3 n**2`` flops per site.
         """
-        places, design = self._check(sites, covariates)
+        places, design = self.check(sites, covariates)
         weights = np.empty((self.observations.n, len(places)))
-        for batch in self._batches(len(places), batch_bytes):
+        for batch in self.batches(len(places), batch_bytes):
             weights[self.order, batch] = self.factor.solve(self.with_multipliers(places[batch], design[batch]))
         return weights
 
@@ -268,8 +268,8 @@ class Kriging:
         """Correlations of the smooth field at the observations with that at ``sites``, shape ``(n, m)``."""
         return cross_covariance(replace(self.model, variance=1.0, nugget=0.0), self.observations.coordinates, sites)
 
-    def _batches(self, m: int, batch_bytes: int) -> Iterator[slice]:
-        """Slices of ``m`` sites that fit the memory."""
+    def batches(self, m: int, batch_bytes: int = BATCH_BYTES) -> Iterator[slice]:
+        """Slices of ``m`` sites whose cross-covariances, with the copies that a half-solve needs, take ``batch_bytes``."""
         # a batch holds n entries per site three times: cross-covariance, right-hand side and result of the half-solve
         step = max(1, batch_bytes // (3 * 8 * self.observations.n))
         return (slice(start, start + step) for start in range(0, m, step))
@@ -290,8 +290,28 @@ class Kriging:
         unexplained = np.maximum(1.0 - explained, 0.0)
         return mean, self.model.variance * (unexplained + np.einsum("ij,ij->j", trend, trend))
 
-    def _check(self, sites: ArrayLike, covariates: ArrayLike | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Sites and their design matrix, matched with the observations."""
+    def check(self, sites: ArrayLike, covariates: ArrayLike | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Match sites with the observations.
+
+        Parameters
+        ----------
+        sites : (m, d) array
+            Coordinates.
+        covariates : (m, q) array or None
+            The covariates of the mean there.
+
+        Returns
+        -------
+        sites : (m, d) array
+            A copy.
+        design : (m, p) array
+            Columns of the mean there.
+
+        Raises
+        ------
+        ValueError
+            Dimension or covariates do not match the observations.
+        """
         places = as_sites(sites)
         d = self.observations.coordinates.shape[1]
         if places.shape[1] != d:

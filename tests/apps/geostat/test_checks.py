@@ -8,8 +8,20 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from ooc_chol.apps.geostat import Prediction, coverage, gaussian_crps, gaussian_log_score, interval_score, score
-from tests.apps.geostat.geostat_tolerances import ELEMENTARY
+from ooc_chol.apps.geostat import (
+    Matern,
+    Prediction,
+    coverage,
+    cross_covariance,
+    gaussian_crps,
+    gaussian_log_score,
+    interval_score,
+    make_observations,
+    prediction_efficiency,
+    score,
+)
+from ooc_chol.apps.geostat import efficiency as efficiency_module
+from tests.apps.geostat.geostat_tolerances import ELEMENTARY, TWO_ROUTES
 
 pytestmark = pytest.mark.plan
 
@@ -91,3 +103,65 @@ def test_wrong_lengths_and_levels_are_named():
         score(prediction, [0.0], [0.0])
     with pytest.raises(ValueError, match="level is 95"):
         prediction.interval(95)
+
+
+def example(n=60, q=0, mean="constant"):
+    rng = np.random.default_rng(2)
+    sites, covariates = rng.uniform(size=(n, 2)), rng.normal(size=(n, q))
+    observations = make_observations(sites, rng.normal(size=n), covariates=covariates, mean=mean)
+    targets, columns = rng.uniform(size=(25, 2)), rng.normal(size=(25, q))
+    return observations, targets, columns
+
+
+def mean_square_errors(observations, targets, columns, truth, other):
+    """E_t, E_ta and E_a of the smooth field from their definitions: weights of a dense system, variances of linear forms."""
+
+    def covariances(model):
+        own = cross_covariance(model, observations.coordinates, observations.coordinates)
+        return own + model.nugget * np.eye(observations.n), cross_covariance(model, observations.coordinates, targets)
+
+    def weights(model):
+        x = observations.design
+        x0 = np.hstack([np.ones((len(targets), 1)), columns]) if observations.mean == "constant" else columns
+        own, cross = covariances(model)
+        left = np.block([[own, x], [x.T, np.zeros((x.shape[1], x.shape[1]))]])
+        return np.linalg.solve(left, np.vstack([cross, x0.T]))[: observations.n]
+
+    def error(model, w):
+        own, cross = covariances(model)
+        return model.variance - 2 * np.sum(w * cross, axis=0) + np.sum(w * (own @ w), axis=0)
+
+    return error(truth, weights(truth)), error(truth, weights(other)), error(other, weights(other))
+
+
+@pytest.mark.parametrize(("q", "mean"), [(0, "zero"), (0, "constant"), (2, "constant")])
+@pytest.mark.parametrize("other", [Matern(0.9, 0.09, 0.5, 0.02), Matern(2.0, 0.4, 1.5, 0.3), Matern(1.0, 0.2, 2.5, 0.01)])
+@pytest.mark.usefixtures("one_blas_thread")
+def test_efficiency_is_that_of_its_definition(monkeypatch, other, q, mean):
+    truth = Matern(1.2, 0.15, 0.5, 0.05)
+    observations, targets, columns = example(q=q, mean=mean)
+    expected = mean_square_errors(observations, targets, columns, truth, other)
+    monkeypatch.setattr(efficiency_module, "_CHUNK_BYTES", 8 * 60 * 7)
+    found = prediction_efficiency(observations, targets, truth=truth, other=other, covariates=columns, target="field")
+    for ours, theirs in zip((found.true_error, found.actual_error, found.claimed_error), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=TWO_ROUTES)
+    e_t, e_ta, e_a = expected
+    assert found.mloe == pytest.approx(np.mean(e_ta / e_t - 1), rel=1e-6) and found.mloe > 0
+    assert found.mmom == pytest.approx(np.mean(e_a / e_ta - 1), rel=1e-6)
+    assert found.rmom == pytest.approx(np.sqrt(np.mean((e_a / e_ta - 1) ** 2)), rel=1e-6)
+    assert found.rmom >= abs(found.mmom)
+
+
+@pytest.mark.usefixtures("one_blas_thread")
+def test_no_efficiency_is_lost_with_the_truth_or_a_multiple_of_it():
+    observations, targets, _ = example()
+    truth = Matern(1.2, 0.15, 1.5, 0.05)
+    same = prediction_efficiency(observations, targets, truth=truth, other=truth)
+    assert 0 <= same.mloe < TWO_ROUTES and abs(same.mmom) < TWO_ROUTES
+    # weights do not depend on the scale of the covariance, claimed errors are proportional to it
+    double = prediction_efficiency(observations, targets, truth=truth, other=Matern(2.4, 0.15, 1.5, 0.1))
+    assert 0 <= double.mloe < TWO_ROUTES and double.mmom == pytest.approx(1.0, rel=TWO_ROUTES)
+    without_nugget = Matern(1.0, 0.15, 0.5)
+    with pytest.raises(ValueError, match=r"site 1 .* is known without error"):
+        places = [[0.5, 0.5], observations.coordinates[3]]
+        prediction_efficiency(observations, places, truth=without_nugget, other=truth)

@@ -44,6 +44,8 @@ from ooc_chol.apps.geostat.prediction import kriging as kriging
 from ooc_chol.apps.geostat.prediction import predict as predict
 from ooc_chol.apps.geostat.progress import AbstractFitProgress as AbstractFitProgress
 from ooc_chol.apps.geostat.progress import Evaluation as Evaluation
+from ooc_chol.apps.geostat.simulation import simulate as simulate
+from ooc_chol.apps.geostat.simulation import simulate_conditional as simulate_conditional
 from ooc_chol.apps.geostat.synth import Synthetic as Synthetic
 from ooc_chol.apps.geostat.synth import synthesize as synthesize
 from ooc_chol.apps.geostat.synth import synthetic_sites as synthetic_sites

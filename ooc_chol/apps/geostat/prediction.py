@@ -199,7 +199,7 @@ class Kriging:
         places, design = self.check(sites, covariates)
         mean = design @ self.coefficients
         for batch in self.batches(len(places), batch_bytes):
-            mean[batch] += self._correlations(places[batch]).T @ self.dual
+            mean[batch] += self.correlations(places[batch]).T @ self.dual
         return np.asarray(mean)
 
     def weights(
@@ -252,7 +252,7 @@ class Kriging:
         (n, m) array
             ``r + X inv(X' inv(R) X) (x0 - X' inv(R) r)``, rows in the order of the factor.
         """
-        white, right = self.whitened, self._correlations(sites)
+        white, right = self.whitened, self.correlations(sites)
         k = white.design.shape[1]
         if k:
             gap = design - self.factor.half_solve(right).T @ white.design
@@ -264,7 +264,7 @@ class Kriging:
         """``inv(R) (z - X b)``, rows in the order of the factor, shape ``(n,)``; solved for once."""
         return self.factor.solve(self.observations.values - self.observations.design @ self.coefficients)
 
-    def _correlations(self, sites: NDArray[np.float64]) -> NDArray[np.float64]:
+    def correlations(self, sites: NDArray[np.float64]) -> NDArray[np.float64]:
         """Correlations of the smooth field at the observations with that at ``sites``, shape ``(n, m)``."""
         return cross_covariance(replace(self.model, variance=1.0, nugget=0.0), self.observations.coordinates, sites)
 
@@ -280,7 +280,7 @@ class Kriging:
         """Mean and variance of the smooth field at a few sites."""
         white = self.whitened
         # v = inv(L) r(sites)
-        v = self.factor.half_solve(self._correlations(sites))
+        v = self.factor.half_solve(self.correlations(sites))
         # x0' b + r' inv(R) (z - X b)
         mean = design @ white.coefficients + v.T @ white.residual
         # x0 - X' inv(R) r for the estimated columns, and its length in the metric of inv(X' inv(R) X)
@@ -291,39 +291,48 @@ class Kriging:
         return mean, self.model.variance * (unexplained + np.einsum("ij,ij->j", trend, trend))
 
     def check(self, sites: ArrayLike, covariates: ArrayLike | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Match sites with the observations.
+        """Sites and their design matrix, matched with the observations by :func:`match_sites`."""
+        return match_sites(self.observations, sites, covariates)
 
-        Parameters
-        ----------
-        sites : (m, d) array
-            Coordinates.
-        covariates : (m, q) array or None
-            The covariates of the mean there.
 
-        Returns
-        -------
-        sites : (m, d) array
-            A copy.
-        design : (m, p) array
-            Columns of the mean there.
+def match_sites(
+    observations: Observations, sites: ArrayLike, covariates: ArrayLike | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Check new sites against the observations: :meth:`Kriging.check` without a factorization.
 
-        Raises
-        ------
-        ValueError
-            Dimension or covariates do not match the observations.
-        """
-        places = as_sites(sites)
-        d = self.observations.coordinates.shape[1]
-        if places.shape[1] != d:
-            raise ValueError(f"sites have {places.shape[1]} coordinates, but the observations have {d}")
-        design = design_matrix(len(places), covariates, self.observations.mean)
-        p = self.observations.design.shape[1]
-        if design.shape[1] != p:
-            raise ValueError(
-                f"the mean has {p} columns ({', '.join(self.observations.mean_columns)}), but the sites give {design.shape[1]}: "
-                "pass the same covariates as for the observations"
-            )
-        return places, design
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+    sites : (m, d) array
+        Coordinates.
+    covariates : (m, q) array or None
+        The covariates of the mean there.
+
+    Returns
+    -------
+    sites : (m, d) array
+        A copy.
+    design : (m, p) array
+        Columns of the mean there.
+
+    Raises
+    ------
+    ValueError
+        Dimension or covariates do not match the observations.
+    """
+    places = as_sites(sites)
+    d = observations.coordinates.shape[1]
+    if places.shape[1] != d:
+        raise ValueError(f"sites have {places.shape[1]} coordinates, but the observations have {d}")
+    design = design_matrix(len(places), covariates, observations.mean)
+    p = observations.design.shape[1]
+    if design.shape[1] != p:
+        raise ValueError(
+            f"the mean has {p} columns ({', '.join(observations.mean_columns)}), but the sites give {design.shape[1]}: "
+            "pass the same covariates as for the observations"
+        )
+    return places, design
 
 
 def _whiten_known(factor: oc.CholeskyFactor, observations: Observations, coefficients: ArrayLike) -> Whitened:

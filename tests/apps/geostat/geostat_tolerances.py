@@ -21,3 +21,6 @@ def printed(decimals: int) -> float:
 
 #: Absolute difference of numbers of order one by two chains of a few elementary functions.
 ELEMENTARY = 64 * unit_roundoff(float)
+
+#: Largest of a hundred normal deviates, in standard deviations: exceeded by chance with one seed in a thousand.
+MONTE_CARLO_DEVIATIONS = 4.5

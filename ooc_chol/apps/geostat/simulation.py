@@ -12,10 +12,11 @@ from scipy.linalg import solve_triangular
 
 from ooc_chol.apps.geostat.covariance import Matern
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
+from ooc_chol.apps.geostat.kriged import BATCH_BYTES, Kriging, match_sites
 from ooc_chol.apps.geostat.observations import Observations, as_sites
 from ooc_chol.apps.geostat.ordering import inverse_permutation, morton_order
 from ooc_chol.apps.geostat.predicted import Target, check_target
-from ooc_chol.apps.geostat.prediction import BATCH_BYTES, Kriging, kriging, match_sites
+from ooc_chol.apps.geostat.prediction import kriging
 
 #: Least variance of the error of each simulated value, as a share of the model's variance: 1e-4 standard deviations.
 JITTER = 1e-8

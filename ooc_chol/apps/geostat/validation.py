@@ -15,9 +15,11 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.checks import HeldOutScores, score
 from ooc_chol.apps.geostat.covariance import Matern
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings
+from ooc_chol.apps.geostat.kriged import BATCH_BYTES, Kriging
 from ooc_chol.apps.geostat.observations import Observations
 from ooc_chol.apps.geostat.ordering import inverse_permutation, morton_order
-from ooc_chol.apps.geostat.prediction import BATCH_BYTES, Kriging, Prediction, kriging
+from ooc_chol.apps.geostat.predicted import Prediction
+from ooc_chol.apps.geostat.prediction import kriging
 
 #: How observations are put into folds.
 FoldKind = Literal["random", "tiles", "kmeans"]
@@ -181,7 +183,8 @@ def cross_validate(
     """
     labels = _labels(observations, folds, how, seed)
     with kriging(observations, model, coefficients=coefficients, settings=settings, progress=progress) as kriged:
-        members = [np.flatnonzero(labels[kriged.order] == fold) for fold in range(labels.max() + 1)]
+        sequence = np.argsort(labels[kriged.order], kind="stable")
+        members = np.split(sequence, np.cumsum(np.bincount(labels))[:-1])
         _check_determined(kriged, members)
         residual, variance = np.empty(observations.n), np.empty(observations.n)
         trend = _trend(kriged)

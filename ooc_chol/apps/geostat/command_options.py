@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class SpellingParser(argparse.ArgumentParser):
         """Parse as ``argparse`` does, after known options are spelled as they were added."""
         words = sys.argv[1:] if args is None else list(args)
         end = words.index("--") if "--" in words else len(words)
-        return super().parse_known_args([*map(self._respelled, words[:end]), *words[end:]], namespace)
+        return super().parse_known_args([*_joined(map(self._respelled, words[:end])), *words[end:]], namespace)
 
     def _respelled(self, word: str) -> str:
         """A long option in its own spelling; any other word as it is."""
@@ -199,6 +199,17 @@ def theta(text: str) -> Matern:
         return Matern(*values)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _joined(words: Iterable[str]) -> list[str]:
+    """Words with ``--box -1,0,1,2`` made ``--box=-1,0,1,2``: ``argparse`` takes a list that begins with a minus for an option."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1].startswith("--") and "=" not in joined[-1] and re.match(r"-[\d.][^=]*[,:]", word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _bare(option: str) -> str:

@@ -140,10 +140,10 @@ def test_simulate_without_and_with_data(fitted, tmp_path, capsys):
     bound = geostat.simulate_conditional(data, fitted_model, sites, draws=3, seed=4, target="observation")
     np.testing.assert_allclose(io.read_table(out, names).stack(names).T, bound, rtol=TWO_ROUTES)
 
-    for box in (["--conditional", str(fitted / "data.csv")], ["--box", "0,0,10,5"]):
+    for box in (["--conditional", str(fitted / "data.csv")], ["--box", "-1,0,10,5"]):
         assert main([*words, "--grid", "4,3", *box]) == 0
         positions = io.read_table(out, ("east", "north")).stack(("east", "north"))
-        corners = [[0, 0], [10, 5]] if "--box" in box else [data.coordinates.min(axis=0), data.coordinates.max(axis=0)]
+        corners = [[-1, 0], [10, 5]] if "--box" in box else [data.coordinates.min(axis=0), data.coordinates.max(axis=0)]
         assert np.array_equal(positions[[0, -1]], corners)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.gaussian_process import GaussianProcessRegressor, kernels
 
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import (
@@ -142,6 +143,17 @@ def test_a_known_mean_is_simple_kriging_written_out(nu, q):
     np.testing.assert_allclose(field.mean, mean, rtol=TWO_ROUTES, atol=TWO_ROUTES)
     np.testing.assert_allclose(field.variance, 1.5 - np.sum(weights * cross, axis=0), rtol=TWO_ROUTES, atol=TWO_ROUTES)
     assert np.all(field.variance <= model.variance)
+
+
+@pytest.mark.parametrize("nu", geostat.SMOOTHNESS)
+def test_simple_kriging_is_scikit_learns(nu):
+    observations, sites = example(mean="zero"), np.random.default_rng(12).uniform(-0.2, 1.2, size=(20, 2))
+    kernel = 1.5 * kernels.Matern(0.25 * np.sqrt(2 * nu), nu=nu) + kernels.WhiteKernel(0.05)
+    theirs = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(observations.coordinates, observations.values)
+    mean, deviation = theirs.predict(sites, return_std=True)
+    ours = predict(observations, Matern(1.5, 0.25, nu, 0.05), sites)
+    np.testing.assert_allclose(ours.mean, mean, rtol=TWO_ROUTES, atol=TWO_ROUTES)
+    np.testing.assert_allclose(ours.variance, deviation**2, rtol=TWO_ROUTES)
 
 
 def test_a_mean_known_to_be_the_estimate_gives_its_mean_with_less_variance():

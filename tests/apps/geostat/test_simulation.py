@@ -146,6 +146,12 @@ def test_draws_are_repeatable_and_do_not_depend_on_how_many_or_on_memory(monkeyp
         assert np.min(np.abs(d - a)) > 0
 
 
+def test_the_field_and_the_errors_of_its_observations_have_numbers_of_their_own():
+    drawn = [module._normals(seed, stream)(200, 50).ravel() for seed in (0, 1) for stream in (0, 1)]
+    correlations = np.corrcoef(drawn)[np.triu_indices(4, k=1)]
+    assert np.max(np.abs(correlations)) < MONTE_CARLO_DEVIATIONS / 100
+
+
 def test_a_fine_grid_of_a_smooth_field_needs_its_jitter():
     x = np.linspace(0, 1, 12)
     grid = np.column_stack([axis.ravel() for axis in np.meshgrid(x, x)])

@@ -217,12 +217,13 @@ def _loglik(options: argparse.Namespace) -> int:
 
 def _load(spec: DataSpec, path: str | None) -> Dataset:
     """The observations, from another file than those of the fit if one is given."""
-    if spec.kind == "csv":
-        if path is None:
-            raise ValueError("the observations are needed: give DATA.csv, with the columns that fit used")
+    if spec.kind == "example":
+        if path is not None:
+            raise ValueError(f"the model was fitted to the built-in example {spec.source}: leave out {path}")
+    elif path is None:
+        raise ValueError("the observations are needed: give DATA.csv, with the columns that fit used")
+    else:
         spec = DataSpec(**{**vars(spec), "source": path})
-    elif path is not None:
-        raise ValueError(f"the model was fitted to the built-in example {spec.source}: leave out {path}")
     dataset = load_dataset(spec)
     for text in dataset.notes:
         note(text)

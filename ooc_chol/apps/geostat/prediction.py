@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from ooc_chol.apps.geostat.covariance import Matern
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
+from ooc_chol.apps.geostat.kriged import BATCH_BYTES as BATCH_BYTES
 from ooc_chol.apps.geostat.kriged import Kriging as Kriging
 from ooc_chol.apps.geostat.observations import Observations
 from ooc_chol.apps.geostat.ordering import morton_order

@@ -54,7 +54,13 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory-budget", metavar="BYTES", help="memory per device, such as '256 MiB' (default: up to half of what is free)"
     )
-    parser.add_argument("--tile-size", type=int, metavar="NB", help="order of a tile (default: chosen by size and budget)")
+    parser.add_argument(
+        "--tile-size",
+        "--dts",
+        type=int,
+        metavar="NB",
+        help="order of a tile (default: chosen by size and budget); --dts in ExaGeoStat",
+    )
     parser.add_argument("--devices", type=devices, help="device names with commas between, or a count")
     parser.add_argument(
         "--store",

@@ -53,16 +53,11 @@ def _add_synth(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.add_argument("--theta", "--ttheta", "--itheta", "--initial-theta", type=theta, required=True, help=_THETA_HELP)
     parser.add_argument("--seed", type=int, default=0, help="0 to 4095 (default: 0)")
     parser.add_argument("--dimension", type=_dimension, default=2, metavar="2D|3D", help="unit square or unit cube (default: 2D)")
-    parser.add_argument(
-        "--kernel", type=_kernel, metavar="NAME", help="univariate_matern_stationary or univariate_matern_nuggets_stationary"
-    )
+    _add_kernel(parser)
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DATA.csv", help="write x, y (and z in three dimensions) and value here"
     )
     add_settings(parser)
-    parser.add_argument(
-        "--dts", dest="tile_size", type=int, default=argparse.SUPPRESS, metavar="NB", help="ExaGeoStat's name of --tile-size"
-    )
     parser.set_defaults(run=_synth)
 
 
@@ -141,8 +136,18 @@ def _add_loglik(actions: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default="constant",
         help="with an intercept, profiled out (default), or without, as in ExaGeoStat",
     )
+    _add_kernel(parser)
     add_settings(parser)
     parser.set_defaults(run=_loglik)
+
+
+def _add_kernel(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--kernel",
+        type=_kernel,
+        metavar="NAME",
+        help="of --theta: univariate_matern_stationary or univariate_matern_nuggets_stationary",
+    )
 
 
 def _synth(options: argparse.Namespace) -> int:
@@ -198,6 +203,7 @@ def _cv(options: argparse.Namespace) -> int:
 
 
 def _loglik(options: argparse.Namespace) -> int:
+    _check_kernel(options.kernel, options.theta)
     coordinates = tuple(name for name in (options.x, options.y, options.z) if name)
     spec = DataSpec("csv", options.data, coordinates, options.value, options.covariates, options.lonlat, options.mean)
     dataset = _load(spec, options.data)

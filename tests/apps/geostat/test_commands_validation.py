@@ -67,7 +67,12 @@ def test_synth_in_its_own_and_in_exageostats_words(tmp_path, capsys, words):
     assert np.array_equal(table.stack(("x", "y")), sample.coordinates)
     np.testing.assert_allclose(table.columns["value"], sample.values, rtol=TWO_ROUTES)
 
-    assert main(["geostat", "loglik", str(path), "--theta", "1,0.1,0.5", "--mean", "zero"]) == 0
+    assert (
+        main(
+            ["geostat", "loglik", str(path), "--theta", "1,0.1,0.5", "--mean", "zero", "--kernel", "univariate_matern_stationary"]
+        )
+        == 0
+    )
     told = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:])
     assert float(told["loglik"]) == pytest.approx(-23.9130238932947, rel=TWO_ROUTES)
     assert float(told["quadratic"]) == pytest.approx(18.993397082619786, rel=TWO_ROUTES)
@@ -227,7 +232,7 @@ def test_help_tells_every_option(capsys):
     for action, options in {
         "synth": ("--n", "--theta", "--ttheta", "--seed", "--kernel", "--dts", "--dimension", "--output"),
         "simulate": ("--sites", "--grid", "--box", "--conditional", "--draws", "--seed", "--jitter", "--output"),
-        "cv": ("--folds", "--how", "--seed", "--level", "--output"),
+        "cv": ("--dts", "--folds", "--how", "--seed", "--level", "--output"),
         "loglik": ("--theta", "--mean", "--covariates", "--tile-size"),
     }.items():
         with pytest.raises(SystemExit):

@@ -208,7 +208,7 @@ def theta(text: str) -> Matern:
 
 
 def _joined(words: Iterable[str]) -> list[str]:
-    """Words with ``--box -1,0,1,2`` made ``--box=-1,0,1,2``: ``argparse`` takes a list that begins with a minus for an option."""
+    """Words with ``--box -1,0,1,2`` made ``--box=-1,0,1,2``: ``argparse`` takes what begins with a minus for an option."""
     joined: list[str] = []
     for word in words:
         if joined and joined[-1].startswith("--") and "=" not in joined[-1] and re.match(r"-[\d.][^=]*[,:]", word):

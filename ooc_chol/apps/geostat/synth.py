@@ -224,8 +224,8 @@ def lapack_normals(n: int, *, seed: int) -> NDArray[np.float64]:
 
     Notes
     -----
-    Box and Muller's ``sqrt(-2 log u) cos(2 pi u')`` with two uniforms each from ``x <- 33952834046453 x`` modulo ``2**48``. SciPy
-    does not wrap this routine.
+    Box and Muller's ``sqrt(-2 log u) cos(2 pi u')`` with two uniforms each from ``x <- 33952834046453 x`` modulo ``2**48``.
+    SciPy does not wrap this routine.
 
     Examples
     --------

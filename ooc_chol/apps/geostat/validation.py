@@ -120,8 +120,8 @@ def leave_one_out(
     Notes
     -----
     The residual is ``(Q z)_i / Q_ii`` and its variance ``1 / Q_ii``, where ``Q = inv(S) - inv(S) X inv(X' inv(S) X) X' inv(S)``
-    (Dubrule 1983): the same as ``n`` krigings of ``n - 1`` observations. The diagonal of ``inv(S)`` takes about as long as three
-    factorizations.
+    (Dubrule 1983): the same as ``n`` krigings of ``n - 1`` observations. The diagonal of ``inv(S)`` takes ``n**3`` flops, three
+    times those of the factorization.
     """
     with kriging(observations, model, coefficients=coefficients, settings=settings, progress=progress) as kriged:
         alone = np.arange(observations.n)

@@ -12,7 +12,10 @@ True
 
 from ooc_chol.apps.geostat.bivariate import BivariateMatern as BivariateMatern
 from ooc_chol.apps.geostat.checks import HeldOutScores as HeldOutScores
+from ooc_chol.apps.geostat.checks import coverage as coverage
 from ooc_chol.apps.geostat.checks import gaussian_crps as gaussian_crps
+from ooc_chol.apps.geostat.checks import gaussian_log_score as gaussian_log_score
+from ooc_chol.apps.geostat.checks import interval_score as interval_score
 from ooc_chol.apps.geostat.checks import score as score
 from ooc_chol.apps.geostat.covariance import SMOOTHNESS as SMOOTHNESS
 from ooc_chol.apps.geostat.covariance import AbstractCovariance as AbstractCovariance
@@ -21,6 +24,8 @@ from ooc_chol.apps.geostat.covariance import covariance_source as covariance_sou
 from ooc_chol.apps.geostat.covariance import covariance_tiles as covariance_tiles
 from ooc_chol.apps.geostat.covariance import cross_covariance as cross_covariance
 from ooc_chol.apps.geostat.covariance import derivative_tiles as derivative_tiles
+from ooc_chol.apps.geostat.efficiency import Efficiency as Efficiency
+from ooc_chol.apps.geostat.efficiency import prediction_efficiency as prediction_efficiency
 from ooc_chol.apps.geostat.factorization import FactorSettings as FactorSettings
 from ooc_chol.apps.geostat.fitting import FitResult as FitResult
 from ooc_chol.apps.geostat.fitting import SmoothnessTrial as SmoothnessTrial
@@ -28,6 +33,9 @@ from ooc_chol.apps.geostat.fitting import fit as fit
 from ooc_chol.apps.geostat.geometry import AxisRanges as AxisRanges
 from ooc_chol.apps.geostat.geometry import GeometricAnisotropy as GeometricAnisotropy
 from ooc_chol.apps.geostat.geometry import GreatCircle as GreatCircle
+from ooc_chol.apps.geostat.grids import Grid as Grid
+from ooc_chol.apps.geostat.grids import grid_over as grid_over
+from ooc_chol.apps.geostat.grids import write_grid_prediction as write_grid_prediction
 from ooc_chol.apps.geostat.io import read_table as read_table
 from ooc_chol.apps.geostat.likelihood import Likelihood as Likelihood
 from ooc_chol.apps.geostat.likelihood import log_likelihood as log_likelihood
@@ -44,8 +52,17 @@ from ooc_chol.apps.geostat.prediction import kriging as kriging
 from ooc_chol.apps.geostat.prediction import predict as predict
 from ooc_chol.apps.geostat.progress import AbstractFitProgress as AbstractFitProgress
 from ooc_chol.apps.geostat.progress import Evaluation as Evaluation
+from ooc_chol.apps.geostat.simulation import simulate as simulate
+from ooc_chol.apps.geostat.simulation import simulate_conditional as simulate_conditional
 from ooc_chol.apps.geostat.spacetime import GneitingMatern as GneitingMatern
 from ooc_chol.apps.geostat.spacetime import SeparableSpaceTime as SeparableSpaceTime
+from ooc_chol.apps.geostat.synth import Synthetic as Synthetic
+from ooc_chol.apps.geostat.synth import synthesize as synthesize
+from ooc_chol.apps.geostat.synth import synthetic_sites as synthetic_sites
 from ooc_chol.apps.geostat.terrain import MissingExtraError as MissingExtraError
 from ooc_chol.apps.geostat.terrain import Terrain as Terrain
 from ooc_chol.apps.geostat.terrain import jacksboro as jacksboro
+from ooc_chol.apps.geostat.validation import CrossValidation as CrossValidation
+from ooc_chol.apps.geostat.validation import cross_validate as cross_validate
+from ooc_chol.apps.geostat.validation import fold_labels as fold_labels
+from ooc_chol.apps.geostat.validation import leave_one_out as leave_one_out

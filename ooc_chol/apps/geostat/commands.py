@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.checks import score
+from ooc_chol.apps.geostat.command_options import SpellingParser, add_settings, column_names, factor_settings, grid_size, note
+from ooc_chol.apps.geostat.commands_validation import add_validation_commands
 from ooc_chol.apps.geostat.dataset import Dataset, DataSpec, dropped_note, example_spec, load_dataset, load_sites, regular_grid
 from ooc_chol.apps.geostat.demo import run_demo
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -38,10 +40,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         ``OocCholError``, ``ValueError`` and ``OSError`` pass.
     """
     geostat = commands.add_parser("geostat", help="fit a Matérn model by exact maximum likelihood, and predict (kriging)")
-    actions = geostat.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions: argparse._SubParsersAction[argparse.ArgumentParser] = geostat.add_subparsers(
+        dest="action", required=True, metavar="ACTION", parser_class=SpellingParser
+    )
     _add_fit(actions)
     _add_predict(actions)
     _add_demo(actions)
+    add_validation_commands(actions)
 
 
 def _add_fit(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -54,7 +59,9 @@ def _add_fit(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--y", metavar="COLUMN", help="second coordinate; the latitude with --lonlat")
     parser.add_argument("--z", metavar="COLUMN", help="third coordinate, if there is one")
     parser.add_argument("--value", metavar="COLUMN", help="the observed values")
-    parser.add_argument("--covariates", metavar="A,B", type=_names, default=(), help="columns of the mean besides the intercept")
+    parser.add_argument(
+        "--covariates", metavar="A,B", type=column_names, default=(), help="columns of the mean besides the intercept"
+    )
     parser.add_argument("--lonlat", action="store_true", help="coordinates are degrees; distances are chords in kilometres")
     parser.add_argument(
         "--mean", choices=("constant", "zero"), default="constant", help="with or without intercept (default: constant)"
@@ -70,7 +77,7 @@ def _add_fit(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     parser.add_argument("--output", type=Path, metavar="RESULT.json", help="write estimates here; predict reads them")
     parser.add_argument("--plot", type=Path, metavar="MAP.png", help="draw observed, predicted and standard error")
-    _add_settings(parser)
+    add_settings(parser)
     parser.set_defaults(run=_fit)
 
 
@@ -88,7 +95,7 @@ def _add_predict(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     parser.add_argument("--example", metavar="jacksboro[:N]", help="the built-in terrain in place of DATA.csv")
     parser.add_argument(
-        "--grid", metavar="NX,NY", type=_grid_size, help="predict on a grid over the observations, in place of SITES.csv"
+        "--grid", metavar="NX,NY", type=grid_size, help="predict on a grid over the observations, in place of SITES.csv"
     )
     parser.add_argument(
         "--target",
@@ -99,7 +106,7 @@ def _add_predict(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument(
         "--output", type=Path, required=True, metavar="OUT.csv", help="write sites, prediction and standard_error here"
     )
-    _add_settings(parser)
+    add_settings(parser)
     parser.set_defaults(run=_predict)
 
 
@@ -115,23 +122,9 @@ def _add_demo(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.set_defaults(run=_demo)
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--memory-budget", metavar="BYTES", help="memory per device, such as '256 MiB' (default: up to half of what is free)"
-    )
-    parser.add_argument("--tile-size", type=int, metavar="NB", help="order of a tile (default: chosen by size and budget)")
-    parser.add_argument("--devices", type=_devices, help="device names with commas between, or a count")
-    parser.add_argument(
-        "--store",
-        type=Path,
-        metavar="PATH",
-        help="keep factors in this new file, or in a file in this folder, while they are needed",
-    )
-
-
 def _fit(options: argparse.Namespace) -> int:
     dataset = load_dataset(_fit_spec(options))
-    settings = _settings(options)
+    settings = factor_settings(options)
     _check_outputs(options, dataset)
     _say_beforehand(dataset, settings)
     progress = progress_for(sys.stderr, dataset.spec.unit)
@@ -161,10 +154,10 @@ def _predict(options: argparse.Namespace) -> int:
     spec, sites_path = _predict_inputs(saved.spec, options)
     dataset = load_dataset(spec)
     sites = _sites(dataset, sites_path, options.grid)
-    settings = _settings(options)
+    settings = factor_settings(options)
     _say_beforehand(dataset, settings)
     if dataset.observations.n != saved.n:
-        _note(f"the model was fitted to {saved.n} observations, and predicts from {dataset.observations.n} now")
+        note(f"the model was fitted to {saved.n} observations, and predicts from {dataset.observations.n} now")
     positions = sites.stack(spec.coordinates)
     with kriging(dataset.observations, saved.model, settings=settings) as kriged:
         prediction = kriged.predict(spec.cartesian(positions), covariates=sites.stack(spec.covariates), target=options.target)
@@ -218,7 +211,7 @@ def _sites(dataset: Dataset, path: str | None, grid: tuple[int, int] | None) -> 
     if path is not None:
         table = load_sites(spec, path)
         for text in dropped_note(table):
-            _note(text)
+            note(text)
         return table
     assert grid is not None, "_predict_inputs asks for a file without --grid"
     if spec.covariates:
@@ -271,36 +264,9 @@ def _check_outputs(options: argparse.Namespace, dataset: Dataset) -> None:
 def _say_beforehand(dataset: Dataset, settings: FactorSettings) -> None:
     """Notes on the data, and the plan of a factorization."""
     for text in dataset.notes:
-        _note(text)
+        note(text)
     print(f"{dataset.observations.n} observations of {dataset.spec.value} from {dataset.spec.source}")
     print(settings.plan(dataset.observations.n), flush=True)
-
-
-def _note(text: str) -> None:
-    print(f"note: {text}", file=sys.stderr)
-
-
-def _settings(options: argparse.Namespace) -> FactorSettings:
-    """How to factor; a folder given as store gets a file of its own."""
-    store = options.store
-    if store is not None and store.is_dir():
-        store = store / "geostat-factor.ooc"
-    return FactorSettings(tile_size=options.tile_size, devices=options.devices, memory_budget=options.memory_budget, store=store)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _devices(text: str) -> str | int | tuple[str, ...]:
-    return int(text) if text.isdecimal() else _names(text)
-
-
-def _grid_size(text: str) -> tuple[int, int]:
-    columns, _, rows = text.partition(",")
-    if not (columns.strip().isdecimal() and rows.strip().isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NX,NY")
-    return int(columns), int(rows)
 
 
 def _smoothness(text: str) -> float | Literal["best"]:

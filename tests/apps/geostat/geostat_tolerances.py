@@ -30,3 +30,10 @@ FIVE_POINTS = 1e-6
 
 #: Relative difference from scikit-learn, which uses ``scipy.special.kv`` and adds a small number to zero distances.
 SCIKIT_LEARN = 1e-8
+
+
+#: Absolute difference of numbers of order one by two chains of a few elementary functions.
+ELEMENTARY = 64 * unit_roundoff(float)
+
+#: Largest of a hundred normal deviates, in standard deviations: exceeded by chance with one seed in a thousand.
+MONTE_CARLO_DEVIATIONS = 4.5

@@ -17,6 +17,7 @@ from ooc_chol.apps.geostat.covariance import SMOOTHNESS as SMOOTHNESS
 from ooc_chol.apps.geostat.covariance import Matern as Matern
 from ooc_chol.apps.geostat.covariance import covariance_tiles as covariance_tiles
 from ooc_chol.apps.geostat.covariance import cross_covariance as cross_covariance
+from ooc_chol.apps.geostat.estimator import MaternGP as MaternGP
 from ooc_chol.apps.geostat.factorization import FactorSettings as FactorSettings
 from ooc_chol.apps.geostat.fitting import FitResult as FitResult
 from ooc_chol.apps.geostat.fitting import SmoothnessTrial as SmoothnessTrial

@@ -17,3 +17,7 @@ CENTRAL_DIFFERENCE = 1e-5
 def printed(decimals: int) -> float:
     """Half a unit of the last of ``decimals`` printed decimals."""
     return 0.5 * 10.0**-decimals * 1.0001
+
+
+#: Difference of predictions and likelihoods from another package's dense route, relative to the spread of the values.
+OTHER_PACKAGE = 1e-8

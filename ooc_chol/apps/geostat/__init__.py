@@ -13,6 +13,8 @@ True
 from ooc_chol.apps.geostat.checks import HeldOutScores as HeldOutScores
 from ooc_chol.apps.geostat.checks import gaussian_crps as gaussian_crps
 from ooc_chol.apps.geostat.checks import score as score
+from ooc_chol.apps.geostat.convert import Conversion as Conversion
+from ooc_chol.apps.geostat.convert import convert_parameters as convert_parameters
 from ooc_chol.apps.geostat.covariance import SMOOTHNESS as SMOOTHNESS
 from ooc_chol.apps.geostat.covariance import Matern as Matern
 from ooc_chol.apps.geostat.covariance import covariance_tiles as covariance_tiles

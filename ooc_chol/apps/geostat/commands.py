@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.checks import score
+from ooc_chol.apps.geostat.commands_convert import add_convert
 from ooc_chol.apps.geostat.dataset import Dataset, DataSpec, dropped_note, example_spec, load_dataset, load_sites, regular_grid
 from ooc_chol.apps.geostat.demo import run_demo
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -42,6 +43,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_fit(actions)
     _add_predict(actions)
     _add_demo(actions)
+    add_convert(actions)
 
 
 def _add_fit(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -391,7 +391,7 @@ class MaternGP(AbstractEstimator):
     def _mean(self, sites: NDArray[np.float64], covariates: NDArray[np.float64]) -> NDArray[np.float64]:
         """``x0' b + r' inv(R) (y - X b)``, a batch of sites at a time."""
         mean = design_matrix(len(sites), covariates, self.observations_.mean) @ self.coef_
-        correlation = Matern(1.0, self.model_.range, self.model_.smoothness)
+        correlation = replace(self.model_, variance=1.0, nugget=0.0)
         step = max(1, BATCH_BYTES // (8 * self.observations_.n))
         for start in range(0, len(sites), step):
             batch = slice(start, start + step)
@@ -401,7 +401,7 @@ class MaternGP(AbstractEstimator):
     def _covariance(self, sites: NDArray[np.float64], covariates: NDArray[np.float64]) -> NDArray[np.float64]:
         """Covariance of all errors of prediction."""
         model, observations = self.model_, self.observations_
-        correlation = Matern(1.0, model.range, model.smoothness, model.nugget / model.variance)
+        correlation = replace(model, variance=1.0, nugget=model.nugget / model.variance)
         with factored(correlation, observations.coordinates, self._settings()) as factor:
             white = whiten(factor, observations)
             # v = inv(L) r(sites)
@@ -425,7 +425,7 @@ class _Weights:
 
 def _weights(observations: Observations, model: Matern, settings: FactorSettings) -> _Weights:
     """Factor the correlation matrix once for the weights of kriging and the value of the likelihood."""
-    correlation = Matern(1.0, model.range, model.smoothness, model.nugget / model.variance)
+    correlation = replace(model, variance=1.0, nugget=model.nugget / model.variance)
     with factored(correlation, observations.coordinates, settings) as factor:
         white = whiten(factor, observations)
         alpha = factor.solve(observations.values - observations.design @ white.coefficients)

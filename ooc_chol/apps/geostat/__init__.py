@@ -39,6 +39,13 @@ from ooc_chol.apps.geostat.prediction import kriging as kriging
 from ooc_chol.apps.geostat.prediction import predict as predict
 from ooc_chol.apps.geostat.progress import AbstractFitProgress as AbstractFitProgress
 from ooc_chol.apps.geostat.progress import Evaluation as Evaluation
+from ooc_chol.apps.geostat.residuals import standardised_residuals as standardised_residuals
 from ooc_chol.apps.geostat.terrain import MissingExtraError as MissingExtraError
 from ooc_chol.apps.geostat.terrain import Terrain as Terrain
 from ooc_chol.apps.geostat.terrain import jacksboro as jacksboro
+from ooc_chol.apps.geostat.variogram import Direction as Direction
+from ooc_chol.apps.geostat.variogram import Envelope as Envelope
+from ooc_chol.apps.geostat.variogram import Variogram as Variogram
+from ooc_chol.apps.geostat.variogram import empirical_variogram as empirical_variogram
+from ooc_chol.apps.geostat.variogram import model_variogram as model_variogram
+from ooc_chol.apps.geostat.variogram import variogram_envelope as variogram_envelope

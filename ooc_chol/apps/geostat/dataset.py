@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -37,6 +37,10 @@ class DataSpec:
         Whether the coordinates are degrees; distances are then chords in kilometres.
     mean : {"constant", "zero"}
         Whether the mean has an intercept.
+    units : mapping of str to str
+        Units of columns, where the file tells them.
+    crs : str or None
+        Name of the coordinate reference system, such as ``"EPSG:28992"``, where the file tells it.
     """
 
     kind: Literal["csv", "example"]
@@ -46,6 +50,8 @@ class DataSpec:
     covariates: tuple[str, ...] = ()
     lonlat: bool = False
     mean: Mean = "constant"
+    units: Mapping[str, str] = field(default_factory=dict)
+    crs: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.coordinates) <= 3:
@@ -59,12 +65,20 @@ class DataSpec:
     @property
     def unit(self) -> str:
         """Unit of distances; empty when only the user knows."""
-        return "km" if self.lonlat or self.kind == "example" else ""
+        if self.lonlat or self.kind == "example":
+            return "km"
+        units = {self.units.get(name, "") for name in self.coordinates}
+        return units.pop() if len(units) == 1 else ""
+
+    @property
+    def value_unit(self) -> str:
+        """Unit of the values; empty when only the user knows."""
+        return "m" if self.kind == "example" else self.units.get(self.value, "")
 
     @property
     def value_label(self) -> str:
         """Name of the values, with the unit where it is known."""
-        return f"{self.value} (m)" if self.kind == "example" else self.value
+        return f"{self.value} ({self.value_unit})" if self.value_unit else self.value
 
     @property
     def axis_labels(self) -> tuple[str, ...]:

@@ -79,10 +79,30 @@ def draw_maps(path: str | os.PathLike[str], data: MapData, labels: MapLabels) ->
     OSError
         The file cannot be written.
     """
-    require_matplotlib()
-    from matplotlib.figure import Figure
+    save_figure(maps_figure(data, labels), path)
 
-    figure = Figure(figsize=(15, 5.2), layout="constrained")
+
+def maps_figure(data: MapData, labels: MapLabels) -> Any:
+    """The picture that :func:`draw_maps` saves.
+
+    Parameters
+    ----------
+    data : MapData
+        Observations and predictions.
+    labels : MapLabels
+        Titles and units.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Not known to pyplot.
+
+    Raises
+    ------
+    MissingExtraError
+        Matplotlib is not installed.
+    """
+    figure = new_figure((15, 5.2))
     axes = figure.subplots(1, 3, sharex=True, sharey=True)
     low, high = float(data.values.min()), float(data.values.max())
     points = axes[0].scatter(
@@ -97,11 +117,55 @@ def draw_maps(path: str | os.PathLike[str], data: MapData, labels: MapLabels) ->
     axes[2].set_title("standard error")
     _finish_axes(axes, data, labels)
     figure.suptitle(labels.title)
+    return figure
+
+
+def new_figure(size: tuple[float, float]) -> Any:
+    """An empty figure that pyplot does not know, so that the user's own figures and backend are left alone.
+
+    Parameters
+    ----------
+    size : (float, float)
+        Width and height in inches.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        With constrained layout.
+
+    Raises
+    ------
+    MissingExtraError
+        Matplotlib is not installed.
+    """
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout="constrained")
+
+
+def save_figure(figure: Any, path: str | os.PathLike[str]) -> None:
+    """Write a figure to a file.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        The figure.
+    path : path
+        A PNG, or another format that Matplotlib tells from the ending.
+
+    Raises
+    ------
+    ValueError
+        Matplotlib has no such format.
+    OSError
+        The file cannot be written.
+    """
     figure.savefig(path, dpi=120)
 
 
 def require_matplotlib() -> None:
-    """Find out early whether maps can be drawn.
+    """Find out early whether pictures can be drawn.
 
     Raises
     ------
@@ -109,7 +173,7 @@ def require_matplotlib() -> None:
         Matplotlib is not installed.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtraError("maps are drawn by Matplotlib, which is not installed: pip install 'ooc_chol[plots]'")
+        raise MissingExtraError("pictures are drawn by Matplotlib, which is not installed: pip install 'ooc_chol[plots]'")
 
 
 def _finish_axes(axes: Any, data: MapData, labels: MapLabels) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv, ndtri
-from scipy.stats import chi2
+from scipy.special import betaincinv, chdtri, ndtri
 
 from ooc_chol.apps.geostat.covariance import Matern
 from ooc_chol.apps.geostat.plots import MapLabels, new_figure
@@ -135,7 +134,7 @@ def profile_figure(parameter: ArrayLike, loglik: ArrayLike, words: Words, *, nam
         )
     if not np.isfinite(heights).any() or np.isnan(heights).any():
         raise ValueError("a profile needs likelihoods that are numbers, one of them finite")
-    relative, drop = heights - heights.max(), -0.5 * float(chi2.ppf(level, 1))
+    relative, drop = heights - heights.max(), -0.5 * float(chdtri(1, 1 - level))
     figure = new_figure((7, 5))
     axis = figure.subplots()
     low, high = profile_interval(values, relative, drop)

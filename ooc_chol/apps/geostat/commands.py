@@ -17,7 +17,8 @@ from ooc_chol.apps.geostat.dataset import Dataset, DataSpec, dropped_note, examp
 from ooc_chol.apps.geostat.demo import run_demo
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.fitting import fit
-from ooc_chol.apps.geostat.io import Table, write_json, write_table
+from ooc_chol.apps.geostat.io import Table, write_json
+from ooc_chol.apps.geostat.outputs import Predicted, check_output, write_predictions
 from ooc_chol.apps.geostat.prediction import Prediction, kriging
 from ooc_chol.apps.geostat.progress import progress_for
 from ooc_chol.apps.geostat.results import read_result, result_content
@@ -45,7 +46,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _add_fit(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = actions.add_parser("fit", help="estimate range, variance, nugget and mean")
-    parser.add_argument("data", nargs="?", metavar="DATA.csv", help="text file whose first line names the columns")
+    parser.add_argument("data", nargs="?", metavar="DATA.csv", help="CSV with names in its first line, .parquet, .nc or .gpkg")
     parser.add_argument(
         "--example", metavar="jacksboro[:N]", help="the built-in terrain, N of its heights at random, in place of DATA.csv"
     )
@@ -96,7 +97,7 @@ def _add_predict(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="a new observation with its nugget (default), or the smooth field",
     )
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="OUT.csv", help="write sites, prediction and standard_error here"
+        "--output", type=Path, required=True, metavar="OUT.csv", help="write sites, prediction and standard_error here; or OUT.nc"
     )
     _add_settings(parser)
     parser.set_defaults(run=_predict)
@@ -158,6 +159,7 @@ def _fit(options: argparse.Namespace) -> int:
 def _predict(options: argparse.Namespace) -> int:
     saved = read_result(options.model)
     spec, sites_path = _predict_inputs(saved.spec, options)
+    check_output(options.output)
     dataset = load_dataset(spec)
     sites = _sites(dataset, sites_path, options.grid)
     settings = _settings(options)
@@ -167,8 +169,9 @@ def _predict(options: argparse.Namespace) -> int:
     positions = sites.stack(spec.coordinates)
     with kriging(dataset.observations, saved.model, settings=settings) as kriged:
         prediction = kriged.predict(spec.cartesian(positions), covariates=sites.stack(spec.covariates), target=options.target)
-    columns = dict(zip(spec.coordinates, positions.T, strict=True))
-    write_table(options.output, {**columns, "prediction": prediction.mean, "standard_error": prediction.standard_error})
+    write_predictions(
+        options.output, Predicted(dataset.spec, positions, prediction, options.grid if sites_path is None else None)
+    )
     what = "a new observation" if options.target == "observation" else "the smooth field"
     print(f"{len(positions)} predictions of {what} with their standard errors in {options.output}")
     if options.target == "observation" and spec.value in sites.columns:

@@ -19,6 +19,10 @@ from ooc_chol.apps.geostat.covariance import SMOOTHNESS as SMOOTHNESS
 from ooc_chol.apps.geostat.covariance import Matern as Matern
 from ooc_chol.apps.geostat.covariance import covariance_tiles as covariance_tiles
 from ooc_chol.apps.geostat.covariance import cross_covariance as cross_covariance
+from ooc_chol.apps.geostat.dataset import Dataset as Dataset
+from ooc_chol.apps.geostat.dataset import DataSpec as DataSpec
+from ooc_chol.apps.geostat.dataset import load_dataset as load_dataset
+from ooc_chol.apps.geostat.dataset import regular_grid as regular_grid
 from ooc_chol.apps.geostat.estimator import MaternGP as MaternGP
 from ooc_chol.apps.geostat.factorization import FactorSettings as FactorSettings
 from ooc_chol.apps.geostat.fitting import FitResult as FitResult
@@ -33,6 +37,18 @@ from ooc_chol.apps.geostat.observations import chordal_coordinates as chordal_co
 from ooc_chol.apps.geostat.observations import make_observations as make_observations
 from ooc_chol.apps.geostat.ordering import inverse_permutation as inverse_permutation
 from ooc_chol.apps.geostat.ordering import morton_order as morton_order
+from ooc_chol.apps.geostat.outputs import Predicted as Predicted
+from ooc_chol.apps.geostat.outputs import to_geodataframe as to_geodataframe
+from ooc_chol.apps.geostat.outputs import to_xarray as to_xarray
+from ooc_chol.apps.geostat.outputs import write_predictions as write_predictions
+from ooc_chol.apps.geostat.plots import MapData as MapData
+from ooc_chol.apps.geostat.plots import MapLabels as MapLabels
+from ooc_chol.apps.geostat.plots import maps_figure as maps_figure
+from ooc_chol.apps.geostat.plots import save_figure as save_figure
+from ooc_chol.apps.geostat.plots_checks import FigureWords as FigureWords
+from ooc_chol.apps.geostat.plots_checks import profile_figure as profile_figure
+from ooc_chol.apps.geostat.plots_checks import residuals_figure as residuals_figure
+from ooc_chol.apps.geostat.plots_checks import variogram_figure as variogram_figure
 from ooc_chol.apps.geostat.prediction import Kriging as Kriging
 from ooc_chol.apps.geostat.prediction import Prediction as Prediction
 from ooc_chol.apps.geostat.prediction import kriging as kriging
@@ -40,6 +56,7 @@ from ooc_chol.apps.geostat.prediction import predict as predict
 from ooc_chol.apps.geostat.progress import AbstractFitProgress as AbstractFitProgress
 from ooc_chol.apps.geostat.progress import Evaluation as Evaluation
 from ooc_chol.apps.geostat.residuals import standardised_residuals as standardised_residuals
+from ooc_chol.apps.geostat.tables import load_table as load_table
 from ooc_chol.apps.geostat.terrain import MissingExtraError as MissingExtraError
 from ooc_chol.apps.geostat.terrain import Terrain as Terrain
 from ooc_chol.apps.geostat.terrain import jacksboro as jacksboro

@@ -15,7 +15,7 @@ from ooc_chol.apps.geostat.covariance import Matern
 from ooc_chol.apps.geostat.dataset import Dataset, load_dataset, regular_grid
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.plots import MapData, MapLabels, draw_maps, require_matplotlib, save_figure
-from ooc_chol.apps.geostat.plots_checks import Words, residuals_figure, variogram_figure
+from ooc_chol.apps.geostat.plots_checks import FigureWords, residuals_figure, variogram_figure
 from ooc_chol.apps.geostat.prediction import kriging
 from ooc_chol.apps.geostat.residuals import standardised_residuals
 from ooc_chol.apps.geostat.results import read_result
@@ -46,7 +46,11 @@ def add_plot(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--azimuth", type=float, metavar="DEGREES", help="count pairs that point this way, clockwise from north")
     parser.add_argument("--simulations", type=int, default=99, metavar="N", help="of the envelope; 0 for none (default: 99)")
     parser.add_argument(
-        "--max-sites", type=int, default=1500, metavar="N", help=f"subsample above this for the variogram (at most {MAX_SITES})"
+        "--max-sites",
+        type=int,
+        default=MAX_SITES,
+        metavar="N",
+        help=f"variogram of a subsample above this (default: {MAX_SITES})",
     )
     parser.add_argument("--seed", type=int, default=0, help="of subsample and simulations (default: 0)")
     parser.add_argument("--memory-budget", metavar="BYTES", help="memory per device, such as '256 MiB'")
@@ -80,8 +84,9 @@ def draw_prediction_map(path: Path, dataset: Dataset, model: Matern, settings: F
         grid = kriged.predict(spec.cartesian(points), target="field")
     shape = (len(y), len(x))
     drawn = MapData(positions, dataset.observations.values, x, y, grid.mean.reshape(shape), grid.standard_error.reshape(shape))
+    x_label, y_label = spec.axis_labels
     title = f"{spec.value}: kriging with a Matérn covariance, smoothness {model.smoothness:g}"
-    draw_maps(path, drawn, MapLabels(title, spec.value_label, *spec.axis_labels))
+    draw_maps(path, drawn, MapLabels(title, spec.value_label, x_label, y_label, dataset.aspect))
 
 
 def check_map(dataset: Dataset) -> None:
@@ -101,7 +106,7 @@ def check_map(dataset: Dataset) -> None:
     """
     require_matplotlib()
     if dataset.positions.shape[1] != 2 or dataset.spec.covariates:
-        raise ValueError("a map needs two coordinates, and covariates are not known between the observations; leave out --plot")
+        raise ValueError("a map needs two coordinates, and covariates are not known between the observations; leave out the map")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -135,7 +140,7 @@ def _variogram(dataset: Dataset, model: Matern, options: argparse.Namespace, set
         bins=options.bins,
         longest=options.longest,
         direction=None if options.azimuth is None else Direction(options.azimuth),
-        max_sites=min(options.max_sites, MAX_SITES),
+        max_sites=options.max_sites,
         seed=options.seed,
     )
     for text in variogram.notes:
@@ -149,16 +154,21 @@ def _variogram(dataset: Dataset, model: Matern, options: argparse.Namespace, set
         print(f"{inside} of {len(variogram.pairs)} semivariances are inside the envelope of {envelope.simulations} simulations")
     spec = dataset.spec
     way = "" if options.azimuth is None else f", azimuth {options.azimuth:g} ± {Direction(0.0).tolerance:g} degrees"
-    words = Words(f"{spec.value}: semivariogram of the residuals of the mean{way}", spec.unit, spec.value, spec.value_unit)
+    words = FigureWords(f"{spec.value}: semivariogram of the residuals of the mean{way}", spec.unit, spec.value, spec.value_unit)
     save_figure(variogram_figure(variogram, words, model=model, envelope=envelope), options.output)
 
 
 def _residuals(dataset: Dataset, model: Matern, path: Path, settings: FactorSettings) -> None:
     """Histogram, quantiles and map of standardised residuals."""
     residuals = standardised_residuals(dataset.observations, model, settings=settings)
-    labels = (*dataset.spec.axis_labels, "", "")[:2]
+    x_label, y_label, *_ = (*dataset.spec.axis_labels, "")
     title = f"{dataset.spec.value}: each value predicted from those before it in Morton order"
-    save_figure(residuals_figure(residuals, dataset.positions, MapLabels(title, dataset.spec.value_label, *labels)), path)
+    save_figure(
+        residuals_figure(
+            residuals, dataset.positions, MapLabels(title, dataset.spec.value_label, x_label, y_label, dataset.aspect)
+        ),
+        path,
+    )
 
 
 def _map_size(positions: NDArray[np.float64]) -> tuple[int, int]:

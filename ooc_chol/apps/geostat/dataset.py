@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -158,6 +159,15 @@ class Dataset:
     observations: Observations
     positions: NDArray[np.float64]
     notes: tuple[str, ...]
+
+    @property
+    def aspect(self) -> float:
+        """Length of a unit of the second coordinate over that of the first on a map: of degrees, ``1 / cos(latitude)``."""
+        if not self.spec.lonlat:
+            return 1.0
+        middle = float(np.radians(0.5 * (self.positions[:, 1].min() + self.positions[:, 1].max())))
+        # at the poles no such map is right; ten is wide enough
+        return 1.0 / max(math.cos(middle), 0.1)
 
 
 def load_dataset(spec: DataSpec) -> Dataset:

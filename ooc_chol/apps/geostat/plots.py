@@ -25,12 +25,15 @@ class MapLabels:
         Name and unit of the values, such as ``"height (m)"``.
     x, y : str
         Names and units of the axes.
+    aspect : float
+        Length of a unit of ``y`` over that of a unit of ``x``.
     """
 
     title: str
     value: str
     x: str
     y: str
+    aspect: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +182,7 @@ def require_matplotlib() -> None:
 def _finish_axes(axes: Any, data: MapData, labels: MapLabels) -> None:
     """Equal scales, names, and the held-out places where predictions can be judged."""
     for axis in axes:
-        axis.set_aspect("equal")
+        axis.set_aspect(labels.aspect)
         axis.set_xlabel(labels.x)
     axes[0].set_ylabel(labels.y)
     if data.held_out is not None and len(data.held_out):

@@ -26,8 +26,8 @@ _CURVE_POINTS = 400
 
 
 @dataclass(frozen=True)
-class Words:
-    """Words of a picture.
+class FigureWords:
+    """FigureWords of a picture.
 
     Parameters
     ----------
@@ -47,14 +47,16 @@ class Words:
     value_unit: str = ""
 
 
-def variogram_figure(variogram: Variogram, words: Words, *, model: Matern | None = None, envelope: Envelope | None = None) -> Any:
+def variogram_figure(
+    variogram: Variogram, words: FigureWords, *, model: Matern | None = None, envelope: Envelope | None = None
+) -> Any:
     """Draw an empirical semivariogram, the number of pairs below it, and a model with its envelope.
 
     Parameters
     ----------
     variogram : Variogram
         Points.
-    words : Words
+    words : FigureWords
         Titles and units.
     model : Matern, optional
         A line, with its sill; the nugget is where it starts.
@@ -94,7 +96,7 @@ def variogram_figure(variogram: Variogram, words: Words, *, model: Matern | None
     return figure
 
 
-def profile_figure(parameter: ArrayLike, loglik: ArrayLike, words: Words, *, name: str, level: float = 0.95) -> Any:
+def profile_figure(parameter: ArrayLike, loglik: ArrayLike, words: FigureWords, *, name: str, level: float = 0.95) -> Any:
     """Draw a profile log-likelihood, relative to its largest value, with the interval that a likelihood ratio test accepts.
 
     Parameters
@@ -103,7 +105,7 @@ def profile_figure(parameter: ArrayLike, loglik: ArrayLike, words: Words, *, nam
         Ascending values of one parameter, at least 3; where they are all positive the axis is logarithmic.
     loglik : (k,) array
         Log-likelihood maximised over all others at each; minus infinity where there is none.
-    words : Words
+    words : FigureWords
         The title; ``distance`` is not used.
     name : str
         Name of the parameter, with its unit.
@@ -266,7 +268,7 @@ def _residual_map(
         edgecolors=GREY,
         linewidths=0.2,
     )
-    axis.set_aspect("equal")
+    axis.set_aspect(labels.aspect)
     axis.set_xlabel(labels.x)
     axis.set_ylabel(labels.y)
     axis.set_title(f"{int(np.sum(np.abs(residuals) > _LARGE_RESIDUAL))} beyond {_LARGE_RESIDUAL:g} standard errors")

@@ -10,7 +10,7 @@ from scipy.stats import beta, norm
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import Matern, empirical_variogram, make_observations, model_variogram, variogram_envelope
 from ooc_chol.apps.geostat.plots import MapLabels, save_figure
-from ooc_chol.apps.geostat.plots_checks import Words, profile_figure, profile_interval, residuals_figure, variogram_figure
+from ooc_chol.apps.geostat.plots_checks import FigureWords, profile_figure, profile_interval, residuals_figure, variogram_figure
 from ooc_chol.cli import main
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -41,7 +41,7 @@ def test_variogram_is_drawn_with_model_envelope_and_pairs():
     observations = example()
     variogram = empirical_variogram(observations)
     envelope = variogram_envelope(observations, MODEL, variogram, simulations=19)
-    figure = variogram_figure(variogram, Words("soil", "km", "zinc", "ppm"), model=MODEL, envelope=envelope)
+    figure = variogram_figure(variogram, FigureWords("soil", "km", "zinc", "ppm"), model=MODEL, envelope=envelope)
     axis, bars = figure.axes
     points = by_label(axis, "Matheron, 60 sites")
     assert np.array_equal(points.get_xydata(), np.column_stack([variogram.distance, variogram.semivariance]))
@@ -62,14 +62,14 @@ def test_variogram_is_drawn_with_model_envelope_and_pairs():
 
 
 def test_variogram_alone_names_no_unit_that_it_does_not_know():
-    figure = variogram_figure(empirical_variogram(example(), estimator="cressie"), Words("soil"))
+    figure = variogram_figure(empirical_variogram(example(), estimator="cressie"), FigureWords("soil"))
     axis, bars = figure.axes
     assert legend(axis) == ["Cressie and Hawkins, 60 sites"] and not axis.collections
     assert (axis.get_ylabel(), bars.get_xlabel()) == ("semivariance of the values", "distance")
 
 
 def test_square_of_a_compound_unit_has_parentheses():
-    axis = variogram_figure(empirical_variogram(example()), Words("soil", "km", "zinc", "mg/kg")).axes[0]
+    axis = variogram_figure(empirical_variogram(example()), FigureWords("soil", "km", "zinc", "mg/kg")).axes[0]
     assert axis.get_ylabel() == "semivariance of zinc ((mg/kg)²)"
 
 
@@ -79,7 +79,7 @@ def test_square_of_a_compound_unit_has_parentheses():
 def test_profile_is_drawn_relative_to_its_largest():
     x = np.linspace(1.0, 3.0, 41)
     loglik = -100 - 8 * (x - 2.1) ** 2
-    figure = profile_figure(x, loglik, Words("range"), name="range (km)")
+    figure = profile_figure(x, loglik, FigureWords("range"), name="range (km)")
     (axis,) = figure.axes
     line = by_label(axis, "profile")
     np.testing.assert_allclose(line.get_ydata(), loglik + 100, atol=1e-12)
@@ -97,7 +97,7 @@ def test_open_profiles_end_at_the_edge():
     x = np.array([-1.0, 0.0, 1.0, 2.0])
     assert profile_interval(x, np.array([-9.0, -0.5, 0.0, -0.1]), -2.0) == (pytest.approx(-1 + 7 / 8.5), 2.0)
     assert profile_interval(x, np.array([-np.inf, -0.5, 0.0, -4.0]), -2.0) == (0.0, 1.5)
-    axis = profile_figure(x, [-np.inf, -0.5, 0.0, -4.0], Words("t"), name="x").axes[0]
+    axis = profile_figure(x, [-np.inf, -0.5, 0.0, -4.0], FigureWords("t"), name="x").axes[0]
     assert axis.get_xscale() == "linear" and len(by_label(axis, "profile").get_xdata()) == 3
 
 
@@ -107,7 +107,7 @@ def test_open_profiles_end_at_the_edge():
 )
 def test_what_is_no_profile_is_refused(x, y):
     with pytest.raises(ValueError, match="a profile needs"):
-        profile_figure(x, y, Words("t"), name="x")
+        profile_figure(x, y, FigureWords("t"), name="x")
 
 
 # residuals
@@ -117,7 +117,7 @@ def test_residuals_are_drawn_three_ways():
     rng = np.random.default_rng(0)
     residuals, positions = rng.normal(size=200), rng.uniform(size=(200, 2))
     residuals[7] = 4.5
-    figure = residuals_figure(residuals, positions, MapLabels("zinc", "zinc (ppm)", "east (km)", "north (km)"))
+    figure = residuals_figure(residuals, positions, MapLabels("zinc", "zinc (ppm)", "east (km)", "north (km)", 1.5))
     histogram, quantiles, place, bar = figure.axes
     assert sum(patch.get_height() * patch.get_width() for patch in histogram.patches) == pytest.approx(1.0)
     curve = by_label(histogram, "standard normal")
@@ -132,7 +132,7 @@ def test_residuals_are_drawn_three_ways():
     assert np.array_equal(points.get_offsets()[order], positions[np.lexsort(positions.T)])
     assert np.array_equal(points.get_array()[order], residuals[np.lexsort(positions.T)])
     assert points.get_clim() == (-3.0, 3.0) and points.get_cmap().name == "PuOr"
-    assert place.get_title() == f"{np.sum(np.abs(residuals) > 3)} beyond 3 standard errors" and place.get_aspect() == 1.0
+    assert place.get_title() == f"{np.sum(np.abs(residuals) > 3)} beyond 3 standard errors" and place.get_aspect() == 1.5
     assert (place.get_xlabel(), place.get_ylabel()) == ("east (km)", "north (km)")
     assert bar.get_ylabel() == "standardised residual"
 
@@ -143,7 +143,7 @@ def test_residuals_on_a_line_have_no_map():
 
 
 def test_unknown_formats_are_named(tmp_path):
-    figure = variogram_figure(empirical_variogram(example()), Words("soil"))
+    figure = variogram_figure(empirical_variogram(example()), FigureWords("soil"))
     with pytest.raises(ValueError, match=r"'doc' is not supported"):
         save_figure(figure, tmp_path / "out.doc")
 

@@ -105,7 +105,7 @@ def maps_figure(data: MapData, labels: MapLabels) -> Any:
     MissingExtraError
         Matplotlib is not installed.
     """
-    figure = new_figure((15, 5.2))
+    figure = new_figure((15, _height(data, labels)))
     axes = figure.subplots(1, 3, sharex=True, sharey=True)
     low, high = float(data.values.min()), float(data.values.max())
     points = axes[0].scatter(
@@ -189,6 +189,12 @@ def _finish_axes(axes: Any, data: MapData, labels: MapLabels) -> None:
         for axis, colour in ((axes[0], "black"), (axes[2], "white")):
             axis.scatter(*data.held_out.T, s=5, marker="x", c=colour, linewidths=0.5, label=f"{len(data.held_out)} held out")
             axis.legend(loc="lower left", markerscale=2, handletextpad=0.1, facecolor="white" if colour == "black" else "grey")
+
+
+def _height(data: MapData, labels: MapLabels) -> float:
+    """Inches that three maps side by side on 15 inches need, within reason."""
+    width, height = float(np.ptp(data.x)), labels.aspect * float(np.ptp(data.y))
+    return float(np.clip(4.0 * height / width + 1.0, 3.0, 12.0)) if width > 0 else 12.0
 
 
 def _marker_area(n: int) -> float:

@@ -65,3 +65,12 @@ def test_what_the_maps_show():
     assert points.get_clim() == predicted.collections[0].get_clim() == (data.values.min(), data.values.max())
     assert {axis.get_xlabel() for axis in (observed, predicted, error)} == {"east (km)"} and observed.get_ylabel() == "north (km)"
     assert height_bar.get_ylabel() == "height (m)" and error_bar.get_ylabel() == "standard error, height (m)"
+
+
+def test_figures_are_as_high_as_their_maps():
+    heights = []
+    for aspect in (0.3, 1.0, 2.0):
+        figure = maps_figure(example(held_out=False), MapLabels("t", "v", "x", "y", aspect))
+        assert figure.axes[0].get_aspect() == aspect
+        heights.append(figure.get_figheight())
+    assert heights == [3.0, 5.0, 9.0]

@@ -10,7 +10,7 @@ import pytest
 
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import Direction, Matern, empirical_variogram, make_observations, model_variogram, variogram_envelope
-from tests.apps.geostat.geostat_tolerances import CLOSED_FORM
+from tests.apps.geostat.geostat_tolerances import CLOSED_FORM, printed
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -53,6 +53,19 @@ def by_loops(observations, edges, estimator, direction=None):
             value = np.mean(np.abs(differences) ** 0.5) ** 4 / (0.457 + 0.494 / n + 0.045 / n**2) / 2
         rows.append((n, lengths.mean(), value))
     return np.array(rows).T
+
+
+def test_meuse_log_zinc_as_gstat_prints_it(data_dir):
+    """The table of ``variogram(log(zinc) ~ 1, meuse)`` in the vignette of gstat: 15 bins up to a third of the diagonal."""
+    table = geostat.read_table(data_dir / "meuse.csv", ("x", "y", "zinc"))
+    variogram = empirical_variogram(make_observations(table.stack(("x", "y")), np.log(table.columns["zinc"])))
+    assert variogram.pairs.tolist() == [57, 299, 419, 457, 547, 533, 574, 564, 589, 543, 500, 477, 452, 457, 415]
+    distance = [79.29244, 163.97367, 267.36483, 372.73542, 478.47670, 585.34058, 693.14526, 796.18365]
+    distance += [903.14650, 1011.29177, 1117.86235, 1221.32810, 1329.16407, 1437.25620, 1543.20248]
+    np.testing.assert_allclose(variogram.distance, distance, atol=printed(5), rtol=0)
+    gamma = [0.1234479, 0.2162185, 0.3027859, 0.4121448, 0.4634128, 0.5646933, 0.5689683, 0.6186769]
+    gamma += [0.6471479, 0.6915705, 0.7033984, 0.6038770, 0.6517158, 0.5665318, 0.5748227]
+    np.testing.assert_allclose(variogram.semivariance, gamma, atol=printed(7), rtol=0)
 
 
 @pytest.mark.parametrize("direction", [None, Direction(0.0), Direction(100.0, 30.0), Direction(-45.0, 10.0)])

@@ -11,7 +11,8 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.io import Crs, Table
+from ooc_chol.apps.geostat.crs import Crs
+from ooc_chol.apps.geostat.io import Table
 from ooc_chol.apps.geostat.netcdf import is_east, is_north
 from ooc_chol.apps.geostat.observations import Mean, Observations, chordal_coordinates, make_observations
 from ooc_chol.apps.geostat.tables import FileKind, file_kind, load_table

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ooc_chol.apps.geostat.io import Crs, Table, check_columns, complete_rows, parse_number
+from ooc_chol.apps.geostat.crs import Crs, is_geographic, length_unit
+from ooc_chol.apps.geostat.io import Table, check_columns, complete_rows, parse_number
 
 #: The coordinates of a point, as columns.
 AXES = ("x", "y", "z")
@@ -26,9 +27,6 @@ _HEADER_BYTES = 8
 
 #: Types of well-known binary points by their coordinates after x and y.
 _POINT_TYPES = {1: "", 1001: "z", 2001: "m", 3001: "zm"}
-
-#: Beginnings of the definitions, in well-known text, of systems whose coordinates are angles.
-_GEOGRAPHIC = ("GEOGCS", "GEOGCRS", "GEODCRS", "GEOGRAPHICCRS", "GEODETICCRS")
 
 #: The identifier that the standard keeps for geographic coordinates of an unknown system.
 _UNDEFINED_GEOGRAPHIC = 0
@@ -185,11 +183,9 @@ def _crs(database: sqlite3.Connection, srs_id: int) -> Crs | None:
     if row is None or srs_id < 0:
         return None
     name, organization, code, definition = row
-    geographic = srs_id == _UNDEFINED_GEOGRAPHIC or definition.lstrip().upper().startswith(_GEOGRAPHIC)
+    geographic = srs_id == _UNDEFINED_GEOGRAPHIC or is_geographic(definition)
     known = organization and organization.upper() != "NONE"
-    # the last unit of a projected system's definition is that of its axes
-    units = re.findall(r'(?:LENGTH)?UNIT\s*\[\s*"([^"]+)"', definition, flags=re.IGNORECASE)
-    unit = "degrees" if geographic else units[-1] if units else ""
+    unit = "degrees" if geographic else length_unit(definition)
     return Crs(f"{organization.upper()}:{code}" if known else name, geographic, unit)
 
 

@@ -16,30 +16,13 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.crs import Crs
+
 #: Cells, in lower case, that mean "no value"; a row with one in a column that is used is dropped and counted.
 MISSING = frozenset({"", "na", "nan", "n/a", "null", "none"})
 
 #: Delimiters looked for in the header line; without any of them the columns are separated by blanks.
 _DELIMITERS = (",", ";", "\t", "|")
-
-
-@dataclass(frozen=True)
-class Crs:
-    """A coordinate reference system.
-
-    Parameters
-    ----------
-    name : str
-        Such as ``"EPSG:4326"``.
-    is_geographic : bool
-        Whether coordinates are longitude and latitude in degrees.
-    unit : str
-        Unit of the coordinates; may be empty.
-    """
-
-    name: str
-    is_geographic: bool
-    unit: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.io import netcdf_file
 
-from ooc_chol.apps.geostat.io import Crs, Table, atomic_path, check_columns, complete_rows
+from ooc_chol.apps.geostat.crs import Crs, is_geographic
+from ooc_chol.apps.geostat.io import Table, atomic_path, check_columns, complete_rows
 from ooc_chol.apps.geostat.terrain import MissingExtraError
 
 #: First bytes of a file of version 3 (classic, 64-bit offset) and of one of version 4.
@@ -181,8 +182,7 @@ def _crs(variables: Mapping[str, Any], wanted: Sequence[str]) -> Crs | None:
         if mapping in variables:
             text = _text(variables[mapping], "spatial_ref") or _text(variables[mapping], "crs_wkt")
             kind = _text(variables[mapping], "grid_mapping_name")
-            geographic = kind == "latitude_longitude" or text.upper().startswith("GEOG")
-            return Crs(text or kind, geographic)
+            return Crs(text or kind, kind == "latitude_longitude" or is_geographic(text))
     return None
 
 

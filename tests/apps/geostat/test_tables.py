@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from scipy.io import netcdf_file
 
-from ooc_chol.apps.geostat import MissingExtraError, chordal_coordinates, io
+from ooc_chol.apps.geostat import MissingExtraError, chordal_coordinates
+from ooc_chol.apps.geostat.crs import Crs, is_geographic, length_unit
 from ooc_chol.apps.geostat.dataset import DataSpec, load_dataset, load_sites
 from ooc_chol.apps.geostat.netcdf import NetcdfVariable, read_netcdf, write_netcdf
 from ooc_chol.apps.geostat.tables import file_kind, load_table
@@ -106,7 +107,7 @@ def test_points_are_read_in_every_encoding(tmp_path):
     table = load_table(write_geopackage(tmp_path / "a.gpkg", rows), ("x", "y", "zinc"))
     expected = [[1, 2, 3], [4, 5, 6], [7, 8, 9], [1.5, 2.5, 3.5], [4.5, 5.5, 6.5], [7.5, 8.5, 9.5]]
     assert np.array_equal(table.stack(("x", "y", "zinc")), expected) and table.dropped == 0
-    assert table.crs == io.Crs("EPSG:28992", False, "metre") and table.units == {"x": "metre", "y": "metre"}
+    assert table.crs == Crs("EPSG:28992", False, "metre") and table.units == {"x": "metre", "y": "metre"}
     assert table.notes == ()
 
 
@@ -231,11 +232,11 @@ def test_grid_mapping_is_the_reference_system(tmp_path):
         "crs": NetcdfVariable((), np.array(0.0), {"spatial_ref": "EPSG:28992"}),
     }
     write_netcdf(path, variables)
-    assert load_table(path, ("x", "v")).crs == io.Crs("EPSG:28992", False)
+    assert load_table(path, ("x", "v")).crs == Crs("EPSG:28992", False)
     assert load_table(path, ("x",)).crs is None
     variables["crs"] = NetcdfVariable((), np.array(0.0), {"grid_mapping_name": "latitude_longitude"})
     write_netcdf(path, variables)
-    assert load_table(path, ("v",)).crs == io.Crs("latitude_longitude", True)
+    assert load_table(path, ("v",)).crs == Crs("latitude_longitude", True)
 
 
 @pytest.mark.parametrize(
@@ -288,6 +289,32 @@ def test_without_pyarrow_parquet_says_how_to_install_it(tmp_path, monkeypatch):
 
 # reference systems, from file to result
 
+WKT2_UTM = """PROJCRS["UTM",BASEGEOGCRS["WGS 84",DATUM["W",ELLIPSOID["W",6378137,298,LENGTHUNIT["metre",1]]]],
+CONVERSION["c",METHOD["TM"],PARAMETER["lat",0,ANGLEUNIT["degree",0.0174]]],CS[Cartesian,2],AXIS["(E)",east],
+LENGTHUNIT["US survey foot",0.3048]]"""
+WKT2_WGS = 'GEOGCRS["WGS 84",DATUM["W",ELLIPSOID["W",6378137,298,LENGTHUNIT["metre",1]]],CS[ellipsoidal,2],ANGLEUNIT["degree",1]]'
+WKT2_GEOCENTRIC = (
+    'GEODCRS["WGS 84",DATUM["W",ELLIPSOID["W",6378137,298]],CS[Cartesian,3],AXIS["(X)",geocentricX],LENGTHUNIT["metre",1]]'
+)
+
+
+@pytest.mark.parametrize(
+    ("definition", "geographic", "unit"),
+    [
+        (SYSTEMS[4326][3], True, None),
+        (RD_NEW, False, "metre"),
+        (WKT2_WGS, True, None),
+        (WKT2_UTM, False, "US survey foot"),
+        (WKT2_GEOCENTRIC, False, "metre"),
+        (f'COMPD_CS["both",{RD_NEW},VERT_CS["height",UNIT["foot",0.3]]]', False, "metre"),
+        (f'COMPD_CS["both",{SYSTEMS[4326][3]},VERT_CS["height",UNIT["foot",0.3]]]', True, None),
+        ("undefined", False, ""),
+    ],
+)
+def test_well_known_text_tells_degrees_and_units(definition, geographic, unit):
+    assert is_geographic(definition) == geographic
+    assert unit is None or length_unit(definition) == unit
+
 
 def example_rows(n=60, scale=1.0, offset=(0.0, 0.0)):
     rng = np.random.default_rng(0)
@@ -339,7 +366,7 @@ def test_fit_keeps_units_and_system_and_predicts_to_netcdf(tmp_path, capsys):
     assert main(["geostat", "predict", str(model), data, data, "--output", str(sites)]) == 0
     assert "held out     60 values" in capsys.readouterr().out
     table = load_table(grid, ("x", "y", "prediction", "standard_error"))
-    assert len(table.columns["x"]) == 12 and table.crs == io.Crs("EPSG:28992", False)
+    assert len(table.columns["x"]) == 12 and table.crs == Crs("EPSG:28992", False)
     there = load_table(sites, ("x", "y", "prediction"))
     assert np.array_equal(there.columns["x"], load_table(data, ("x",), optional=("zinc",)).columns["x"])
     assert main(["geostat", "predict", str(model), data, "--grid", "4,3", "--output", str(tmp_path / "out.gpkg")]) == 2

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import solve_triangular
 
 from ooc_chol.apps.geostat.covariance import Matern, cross_covariance
 from ooc_chol.apps.geostat.estimator_base import (
@@ -22,13 +20,15 @@ from ooc_chol.apps.geostat.estimator_base import (
     column_names,
     not_fitted,
 )
-from ooc_chol.apps.geostat.factorization import FactorSettings, factored
+from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.fitting import FitResult, fit
-from ooc_chol.apps.geostat.likelihood import whiten
 from ooc_chol.apps.geostat.observations import Mean, Observations, chordal_coordinates, design_matrix, make_observations
 from ooc_chol.apps.geostat.ordering import morton_order
+from ooc_chol.apps.geostat.posterior import kriging_weights, prediction_covariance
 from ooc_chol.apps.geostat.prediction import BATCH_BYTES, Kriging, Target, kriging
 from ooc_chol.apps.geostat.search import Nugget
+
+_Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 class MaternGP(AbstractEstimator):
@@ -192,11 +192,22 @@ class MaternGP(AbstractEstimator):
         self.model_ = model
         self.observations_ = observations.take(morton_order(observations.coordinates))
         self.mean_columns_ = observations.mean_columns
-        weights = _weights(self.observations_, model, settings)
+        weights = kriging_weights(self.observations_, model, settings=settings)
         self.alpha_, self.coef_, self.log_marginal_likelihood_value_ = weights.alpha, weights.coefficients, weights.loglik
         return self
 
-    def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
+    @overload
+    def predict(
+        self, X: ArrayLike, return_std: Literal[False] = False, return_cov: Literal[False] = False
+    ) -> NDArray[np.float64]: ...
+
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[True], return_cov: Literal[False] = False) -> _Pair: ...
+
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[False] = False, *, return_cov: Literal[True]) -> _Pair: ...
+
+    def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> NDArray[np.float64] | _Pair:
         """Kriging mean at new sites and, where asked, its standard errors or covariance.
 
         Parameters
@@ -233,7 +244,8 @@ class MaternGP(AbstractEstimator):
         sites, covariates = self._new_sites(X)
         mean = self._mean(sites, covariates)
         if return_cov:
-            return mean, self._covariance(sites, covariates)
+            arguments = self.observations_, self.model_, sites, covariates
+            return mean, prediction_covariance(*arguments, target=self.target, settings=self._settings())
         if return_std:
             with self.kriging() as kriged:
                 return mean, kriged.predict(sites, covariates=covariates, target=self.target).standard_error
@@ -397,39 +409,3 @@ class MaternGP(AbstractEstimator):
             batch = slice(start, start + step)
             mean[batch] += cross_covariance(correlation, sites[batch], self.observations_.coordinates) @ self.alpha_
         return np.asarray(mean)
-
-    def _covariance(self, sites: NDArray[np.float64], covariates: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Covariance of all errors of prediction."""
-        model, observations = self.model_, self.observations_
-        correlation = replace(model, variance=1.0, nugget=model.nugget / model.variance)
-        with factored(correlation, observations.coordinates, self._settings()) as factor:
-            white = whiten(factor, observations)
-            # v = inv(L) r(sites)
-            v = factor.half_solve(cross_covariance(correlation, observations.coordinates, sites))
-        gap = design_matrix(len(sites), covariates, observations.mean) - v.T @ white.design
-        trend = solve_triangular(white.root, gap.T, trans="T")
-        covariance = model.variance * (cross_covariance(correlation, sites, sites) - v.T @ v + trend.T @ trend)
-        own = covariance.diagonal().clip(min=0.0) + (model.nugget if self.target == "observation" else 0.0)
-        np.fill_diagonal(covariance, own)
-        return np.asarray(covariance)
-
-
-@dataclass(frozen=True, eq=False)
-class _Weights:
-    """What prediction of a mean needs, and the log-likelihood."""
-
-    alpha: NDArray[np.float64]
-    coefficients: NDArray[np.float64]
-    loglik: float
-
-
-def _weights(observations: Observations, model: Matern, settings: FactorSettings) -> _Weights:
-    """Factor the correlation matrix once for the weights of kriging and the value of the likelihood."""
-    correlation = replace(model, variance=1.0, nugget=model.nugget / model.variance)
-    with factored(correlation, observations.coordinates, settings) as factor:
-        white = whiten(factor, observations)
-        alpha = factor.solve(observations.values - observations.design @ white.coefficients)
-        logdet = float(factor.logdet())
-    # log N(y; X b, variance R)
-    loglik = -0.5 * (observations.n * math.log(2 * math.pi * model.variance) + logdet + white.quadratic / model.variance)
-    return _Weights(np.asarray(alpha), white.coefficients, loglik)

@@ -17,6 +17,8 @@ from ooc_chol.apps.geostat.checks import gaussian_crps as gaussian_crps
 from ooc_chol.apps.geostat.checks import gaussian_log_score as gaussian_log_score
 from ooc_chol.apps.geostat.checks import interval_score as interval_score
 from ooc_chol.apps.geostat.checks import score as score
+from ooc_chol.apps.geostat.convert import Conversion as Conversion
+from ooc_chol.apps.geostat.convert import convert_parameters as convert_parameters
 from ooc_chol.apps.geostat.covariance import SMOOTHNESS as SMOOTHNESS
 from ooc_chol.apps.geostat.covariance import AbstractCovariance as AbstractCovariance
 from ooc_chol.apps.geostat.covariance import Matern as Matern
@@ -24,8 +26,13 @@ from ooc_chol.apps.geostat.covariance import covariance_source as covariance_sou
 from ooc_chol.apps.geostat.covariance import covariance_tiles as covariance_tiles
 from ooc_chol.apps.geostat.covariance import cross_covariance as cross_covariance
 from ooc_chol.apps.geostat.covariance import derivative_tiles as derivative_tiles
+from ooc_chol.apps.geostat.dataset import Dataset as Dataset
+from ooc_chol.apps.geostat.dataset import DataSpec as DataSpec
+from ooc_chol.apps.geostat.dataset import load_dataset as load_dataset
+from ooc_chol.apps.geostat.dataset import regular_grid as regular_grid
 from ooc_chol.apps.geostat.efficiency import Efficiency as Efficiency
 from ooc_chol.apps.geostat.efficiency import prediction_efficiency as prediction_efficiency
+from ooc_chol.apps.geostat.estimator import MaternGP as MaternGP
 from ooc_chol.apps.geostat.factorization import FactorSettings as FactorSettings
 from ooc_chol.apps.geostat.fitting import FitResult as FitResult
 from ooc_chol.apps.geostat.fitting import SmoothnessTrial as SmoothnessTrial
@@ -45,6 +52,18 @@ from ooc_chol.apps.geostat.observations import chordal_coordinates as chordal_co
 from ooc_chol.apps.geostat.observations import make_observations as make_observations
 from ooc_chol.apps.geostat.ordering import inverse_permutation as inverse_permutation
 from ooc_chol.apps.geostat.ordering import morton_order as morton_order
+from ooc_chol.apps.geostat.outputs import Predicted as Predicted
+from ooc_chol.apps.geostat.outputs import to_geodataframe as to_geodataframe
+from ooc_chol.apps.geostat.outputs import to_xarray as to_xarray
+from ooc_chol.apps.geostat.outputs import write_predictions as write_predictions
+from ooc_chol.apps.geostat.plots import MapData as MapData
+from ooc_chol.apps.geostat.plots import MapLabels as MapLabels
+from ooc_chol.apps.geostat.plots import maps_figure as maps_figure
+from ooc_chol.apps.geostat.plots import save_figure as save_figure
+from ooc_chol.apps.geostat.plots_checks import FigureWords as FigureWords
+from ooc_chol.apps.geostat.plots_checks import profile_figure as profile_figure
+from ooc_chol.apps.geostat.plots_checks import residuals_figure as residuals_figure
+from ooc_chol.apps.geostat.plots_checks import variogram_figure as variogram_figure
 from ooc_chol.apps.geostat.power_exponential import PowerExponential as PowerExponential
 from ooc_chol.apps.geostat.prediction import Kriging as Kriging
 from ooc_chol.apps.geostat.prediction import Prediction as Prediction
@@ -52,6 +71,7 @@ from ooc_chol.apps.geostat.prediction import kriging as kriging
 from ooc_chol.apps.geostat.prediction import predict as predict
 from ooc_chol.apps.geostat.progress import AbstractFitProgress as AbstractFitProgress
 from ooc_chol.apps.geostat.progress import Evaluation as Evaluation
+from ooc_chol.apps.geostat.residuals import standardised_residuals as standardised_residuals
 from ooc_chol.apps.geostat.simulation import simulate as simulate
 from ooc_chol.apps.geostat.simulation import simulate_conditional as simulate_conditional
 from ooc_chol.apps.geostat.spacetime import GneitingMatern as GneitingMatern
@@ -59,6 +79,7 @@ from ooc_chol.apps.geostat.spacetime import SeparableSpaceTime as SeparableSpace
 from ooc_chol.apps.geostat.synth import Synthetic as Synthetic
 from ooc_chol.apps.geostat.synth import synthesize as synthesize
 from ooc_chol.apps.geostat.synth import synthetic_sites as synthetic_sites
+from ooc_chol.apps.geostat.tables import load_table as load_table
 from ooc_chol.apps.geostat.terrain import MissingExtraError as MissingExtraError
 from ooc_chol.apps.geostat.terrain import Terrain as Terrain
 from ooc_chol.apps.geostat.terrain import jacksboro as jacksboro
@@ -66,3 +87,9 @@ from ooc_chol.apps.geostat.validation import CrossValidation as CrossValidation
 from ooc_chol.apps.geostat.validation import cross_validate as cross_validate
 from ooc_chol.apps.geostat.validation import fold_labels as fold_labels
 from ooc_chol.apps.geostat.validation import leave_one_out as leave_one_out
+from ooc_chol.apps.geostat.variogram import Direction as Direction
+from ooc_chol.apps.geostat.variogram import Envelope as Envelope
+from ooc_chol.apps.geostat.variogram import Variogram as Variogram
+from ooc_chol.apps.geostat.variogram import empirical_variogram as empirical_variogram
+from ooc_chol.apps.geostat.variogram import model_variogram as model_variogram
+from ooc_chol.apps.geostat.variogram import variogram_envelope as variogram_envelope

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from pathlib import Path
 from typing import Literal
@@ -13,21 +12,20 @@ from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.checks import score
 from ooc_chol.apps.geostat.command_options import SpellingParser, add_settings, column_names, factor_settings, grid_size, note
+from ooc_chol.apps.geostat.commands_convert import add_convert
+from ooc_chol.apps.geostat.commands_plot import add_plot, check_map, draw_prediction_map
 from ooc_chol.apps.geostat.commands_validation import add_validation_commands
 from ooc_chol.apps.geostat.dataset import Dataset, DataSpec, dropped_note, example_spec, load_dataset, load_sites, regular_grid
 from ooc_chol.apps.geostat.demo import run_demo
 from ooc_chol.apps.geostat.factorization import FactorSettings
-from ooc_chol.apps.geostat.fitting import FitResult, fit
-from ooc_chol.apps.geostat.io import Table, write_json, write_table
-from ooc_chol.apps.geostat.plots import MapData, MapLabels, draw_maps, require_matplotlib
+from ooc_chol.apps.geostat.fitting import fit
+from ooc_chol.apps.geostat.io import Table, write_json
+from ooc_chol.apps.geostat.outputs import Predicted, check_output, write_predictions
 from ooc_chol.apps.geostat.prediction import Prediction, kriging
 from ooc_chol.apps.geostat.progress import progress_for
 from ooc_chol.apps.geostat.results import read_result, result_content
 from ooc_chol.apps.geostat.search import Nugget
 from ooc_chol.apps.geostat.summary import fit_text, score_text
-
-#: Points of the map drawn by ``fit --plot``, shared between the axes by their extents.
-_MAP_POINTS = 6000
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -47,11 +45,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_predict(actions)
     _add_demo(actions)
     add_validation_commands(actions)
+    add_convert(actions)
+    add_plot(actions)
 
 
 def _add_fit(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = actions.add_parser("fit", help="estimate range, variance, nugget and mean")
-    parser.add_argument("data", nargs="?", metavar="DATA.csv", help="text file whose first line names the columns")
+    parser.add_argument("data", nargs="?", metavar="DATA.csv", help="CSV with names in its first line, .parquet, .nc or .gpkg")
     parser.add_argument(
         "--example", metavar="jacksboro[:N]", help="the built-in terrain, N of its heights at random, in place of DATA.csv"
     )
@@ -104,7 +104,7 @@ def _add_predict(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="a new observation with its nugget (default), or the smooth field",
     )
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="OUT.csv", help="write sites, prediction and standard_error here"
+        "--output", type=Path, required=True, metavar="OUT.csv", help="write sites, prediction and standard_error here; or OUT.nc"
     )
     add_settings(parser)
     parser.set_defaults(run=_predict)
@@ -144,7 +144,7 @@ def _fit(options: argparse.Namespace) -> int:
         write_json(options.output, result_content(dataset.spec, result))
         print(f"result in {options.output}")
     if options.plot is not None:
-        _plot(dataset, result, settings, options.plot)
+        draw_prediction_map(options.plot, dataset, result.model, settings)
         print(f"map in {options.plot}")
     return 0
 
@@ -152,6 +152,7 @@ def _fit(options: argparse.Namespace) -> int:
 def _predict(options: argparse.Namespace) -> int:
     saved = read_result(options.model)
     spec, sites_path = _predict_inputs(saved.spec, options)
+    check_output(options.output)
     dataset = load_dataset(spec)
     sites = _sites(dataset, sites_path, options.grid)
     settings = factor_settings(options)
@@ -161,8 +162,9 @@ def _predict(options: argparse.Namespace) -> int:
     positions = sites.stack(spec.coordinates)
     with kriging(dataset.observations, saved.model, settings=settings) as kriged:
         prediction = kriged.predict(spec.cartesian(positions), covariates=sites.stack(spec.covariates), target=options.target)
-    columns = dict(zip(spec.coordinates, positions.T, strict=True))
-    write_table(options.output, {**columns, "prediction": prediction.mean, "standard_error": prediction.standard_error})
+    write_predictions(
+        options.output, Predicted(dataset.spec, positions, prediction, options.grid if sites_path is None else None)
+    )
     what = "a new observation" if options.target == "observation" else "the smooth field"
     print(f"{len(positions)} predictions of {what} with their standard errors in {options.output}")
     if options.target == "observation" and spec.value in sites.columns:
@@ -195,12 +197,12 @@ def _predict_inputs(spec: DataSpec, options: argparse.Namespace) -> tuple[DataSp
     words = [word for word in (options.first, options.second) if word is not None]
     if options.example is not None:
         spec = example_spec(options.example)
-    expected = [name for name, needed in (("DATA.csv", spec.kind == "csv"), ("SITES.csv", options.grid is None)) if needed]
+    expected = [name for name, needed in (("DATA.csv", spec.kind != "example"), ("SITES.csv", options.grid is None)) if needed]
     if len(words) != len(expected):
         raise ValueError(
             f"predict needs {' and '.join(expected) or 'no file'} after MODEL.json, but {len(words)} files are given"
         )
-    if spec.kind == "csv":
+    if spec.kind != "example":
         spec = DataSpec(**{**vars(spec), "source": words.pop(0)})
     return spec, words[0] if words else None
 
@@ -229,36 +231,13 @@ def _print_scores(prediction: Prediction, values: NDArray[np.float64], dataset: 
         print(score_text(score(prediction.take(known), values[known], dataset.observations.values)))
 
 
-def _plot(dataset: Dataset, result: FitResult, settings: FactorSettings, path: Path) -> None:
-    """Maps over the bounding box of the observations."""
-    spec, positions = dataset.spec, dataset.positions
-    x, y, points = regular_grid(positions, *_map_size(positions))
-    with kriging(dataset.observations, result.model, settings=settings) as kriged:
-        grid = kriged.predict(spec.cartesian(points), target="field")
-    shape = (len(y), len(x))
-    drawn = MapData(positions, dataset.observations.values, x, y, grid.mean.reshape(shape), grid.standard_error.reshape(shape))
-    title = f"{spec.value}: kriging with a Matérn covariance, smoothness {result.model.smoothness:g}"
-    draw_maps(path, drawn, MapLabels(title, spec.value_label, *spec.axis_labels))
-
-
-def _map_size(positions: NDArray[np.float64]) -> tuple[int, int]:
-    """Columns and rows of a map with about square cells."""
-    extent = np.maximum(np.ptp(positions, axis=0), 1e-3 * np.ptp(positions, axis=0).max())
-    columns = int(np.clip(round(math.sqrt(_MAP_POINTS * extent[0] / extent[1])), 2, _MAP_POINTS // 2))
-    return columns, max(2, _MAP_POINTS // columns)
-
-
 def _check_outputs(options: argparse.Namespace, dataset: Dataset) -> None:
     """Find out before a long fit that its results could not be written."""
     for path in (options.output, options.plot):
         if path is not None and not path.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
     if options.plot is not None:
-        require_matplotlib()
-        if dataset.positions.shape[1] != 2 or dataset.spec.covariates:
-            raise ValueError(
-                "a map needs two coordinates, and covariates are not known between the observations; leave out --plot"
-            )
+        check_map(dataset)
 
 
 def _say_beforehand(dataset: Dataset, settings: FactorSettings) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.io import Table, read_table
+from ooc_chol.apps.geostat.crs import Crs
+from ooc_chol.apps.geostat.io import Table
+from ooc_chol.apps.geostat.netcdf import is_east, is_north
 from ooc_chol.apps.geostat.observations import Mean, Observations, chordal_coordinates, make_observations
+from ooc_chol.apps.geostat.tables import FileKind, file_kind, load_table
 from ooc_chol.apps.geostat.terrain import jacksboro
 
 _DEFAULT_EXAMPLE_SIZE = 2000
@@ -23,10 +27,11 @@ class DataSpec:
 
     Parameters
     ----------
-    kind : {"csv", "example"}
-        Where the data come from.
+    kind : {"csv", "parquet", "netcdf", "geopackage", "example"}
+        Where the data come from; the ending of a file's name decides when it is read.
     source : str
-        Path of the file, or the example as ``jacksboro:N`` or ``jacksboro:N:regular``.
+        Path of the file (``FILE.gpkg:LAYER`` where there are several layers), or the example as ``jacksboro:N`` or
+        ``jacksboro:N:regular``.
     coordinates : tuple of str
         One to three column names; with ``lonlat`` longitude, then latitude.
     value : str
@@ -37,34 +42,52 @@ class DataSpec:
         Whether the coordinates are degrees; distances are then chords in kilometres.
     mean : {"constant", "zero"}
         Whether the mean has an intercept.
+    units : mapping of str to str
+        Units of columns, where the file tells them.
+    crs : str or None
+        Name of the coordinate reference system, such as ``"EPSG:28992"``, where the file tells it.
     """
 
-    kind: Literal["csv", "example"]
+    kind: FileKind | Literal["example"]
     source: str
     coordinates: tuple[str, ...]
     value: str
     covariates: tuple[str, ...] = ()
     lonlat: bool = False
     mean: Mean = "constant"
+    units: Mapping[str, str] = field(default_factory=dict)
+    crs: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.coordinates) <= 3:
             raise ValueError(f"{len(self.coordinates)} coordinate columns are given, but 1 to 3 are possible")
         if self.lonlat and len(self.coordinates) != 2:
             raise ValueError("longitude and latitude are two coordinate columns (x and y)")
-        names = (*self.coordinates, self.value, *self.covariates)
-        if len(set(names)) < len(names):
-            raise ValueError(f"a column plays two parts: {', '.join(names)}")
+        if len(set(self.names)) < len(self.names):
+            raise ValueError(f"a column plays two parts: {', '.join(self.names)}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns that are used."""
+        return (*self.coordinates, self.value, *self.covariates)
 
     @property
     def unit(self) -> str:
         """Unit of distances; empty when only the user knows."""
-        return "km" if self.lonlat or self.kind == "example" else ""
+        if self.lonlat or self.kind == "example":
+            return "km"
+        units = {self.units.get(name, "") for name in self.coordinates}
+        return units.pop() if len(units) == 1 else ""
+
+    @property
+    def value_unit(self) -> str:
+        """Unit of the values; empty when only the user knows."""
+        return "m" if self.kind == "example" else self.units.get(self.value, "")
 
     @property
     def value_label(self) -> str:
         """Name of the values, with the unit where it is known."""
-        return f"{self.value} (m)" if self.kind == "example" else self.value
+        return f"{self.value} ({self.value_unit})" if self.value_unit else self.value
 
     @property
     def axis_labels(self) -> tuple[str, ...]:
@@ -138,6 +161,15 @@ class Dataset:
     positions: NDArray[np.float64]
     notes: tuple[str, ...]
 
+    @property
+    def aspect(self) -> float:
+        """Length of a unit of the second coordinate over that of the first on a map: of degrees, ``1 / cos(latitude)``."""
+        if not self.spec.lonlat:
+            return 1.0
+        middle = float(np.radians(0.5 * (self.positions[:, 1].min() + self.positions[:, 1].max())))
+        # at the poles no such map is right; ten is wide enough
+        return 1.0 / max(math.cos(middle), 0.1)
+
 
 def load_dataset(spec: DataSpec) -> Dataset:
     """Read the data that ``spec`` names.
@@ -150,24 +182,25 @@ def load_dataset(spec: DataSpec) -> Dataset:
     Returns
     -------
     Dataset
-        Checked observations, in the order of the file.
+        Checked observations, in the order of the file. Its specification has the units and the reference system that the file
+        tells; geographic coordinates set ``lonlat``, with a note.
 
     Raises
     ------
     ValueError
-        The file or a value in it is wrong; the text says where.
+        The file or a value in it is wrong, and the text says where; or its reference system contradicts ``spec``.
     OSError
         The file cannot be read.
     MissingExtraError
-        The example needs Matplotlib, which is not installed.
+        The example needs Matplotlib, or the file a package that reads it, which is not installed.
     """
     if spec.kind == "example":
         positions, values = _example(spec.source)
         return _dataset(spec, positions, values, np.empty((len(values), 0)), ())
-    table = read_table(spec.source, (*spec.coordinates, spec.value, *spec.covariates))
-    return _dataset(
-        spec, table.stack(spec.coordinates), table.columns[spec.value], table.stack(spec.covariates), dropped_note(table)
-    )
+    table = load_table(spec.source, (*spec.coordinates, spec.value, *spec.covariates))
+    told, notes = _told_by_file(replace(spec, kind=file_kind(spec.source)), table)
+    positions, covariates = table.stack(spec.coordinates), table.stack(spec.covariates)
+    return _dataset(told, positions, table.columns[spec.value], covariates, (*table.notes, *notes, *dropped_note(table)))
 
 
 def load_sites(spec: DataSpec, path: str | Path) -> Table:
@@ -189,11 +222,15 @@ def load_sites(spec: DataSpec, path: str | Path) -> Table:
     Raises
     ------
     ValueError
-        The file or a value in it is wrong; the text says where.
+        The file or a value in it is wrong, and the text says where; or its reference system is not that of the observations.
     OSError
         The file cannot be read.
+    MissingExtraError
+        The package that reads this kind of file is not installed.
     """
-    return read_table(path, (*spec.coordinates, *spec.covariates), optional=(spec.value,))
+    table = load_table(path, (*spec.coordinates, *spec.covariates), optional=(spec.value,))
+    _told_by_file(spec, table)
+    return table
 
 
 def dropped_note(table: Table) -> tuple[str, ...]:
@@ -287,6 +324,33 @@ def _example(text: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Positions and heights of an example in the form that :func:`example_spec` writes."""
     _, size, *how = example_spec(text).source.split(":")
     return jacksboro().sample(int(size), how=cast(Literal["random", "regular"], how[0] if how else "random"))
+
+
+def _told_by_file(spec: DataSpec, table: Table) -> tuple[DataSpec, tuple[str, ...]]:
+    """The specification with what the file tells of units and reference system, and a note when that changes distances."""
+    spec = replace(spec, units={**spec.units, **{k: unit for k, unit in table.units.items() if k in spec.names}})
+    if is_north(spec.units.get(spec.coordinates[0], "")):
+        raise ValueError(f"column {spec.coordinates[0]!r} of {table.source} is the latitude: give the longitude first")
+    crs = table.crs or _crs_by_units(spec)
+    if crs is None:
+        return spec, ()
+    if table.crs is not None and spec.crs not in (None, crs.name):
+        raise ValueError(
+            f"{table.source} has coordinates in {crs.name}, but the fit has them in {spec.crs}; transform them first"
+        )
+    if spec.lonlat and not crs.is_geographic:
+        raise ValueError(f"{table.source} has coordinates in {crs.name}, which are no longitude and latitude; leave out --lonlat")
+    named = spec if table.crs is None else replace(spec, crs=crs.name)
+    if spec.lonlat or not crs.is_geographic:
+        return named, ()
+    note = f"{table.source} has geographic coordinates ({crs.name}): distances are chords in kilometres, as with --lonlat"
+    return replace(named, lonlat=True), (note,)
+
+
+def _crs_by_units(spec: DataSpec) -> Crs | None:
+    """Longitude and latitude, where the units of two coordinates say so."""
+    units = [spec.units.get(name, "") for name in spec.coordinates]
+    return Crs("degrees east and north", True) if len(units) == 2 and is_east(units[0]) and is_north(units[1]) else None
 
 
 def _dataset(

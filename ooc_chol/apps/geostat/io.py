@@ -1,4 +1,4 @@
-"""Reading CSV with named columns, writing CSV and JSON: what is wrong is named with file, line and column."""
+"""Tables: reading CSV with named columns, writing CSV and JSON. What is wrong is named with file, line and column."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.crs import Crs
 
 #: Cells, in lower case, that mean "no value"; a row with one in a column that is used is dropped and counted.
 MISSING = frozenset({"", "na", "nan", "n/a", "null", "none"})
@@ -35,11 +37,20 @@ class Table:
         Values by column name.
     dropped : int
         Rows left out because a value is missing.
+    units : mapping of str to str
+        Units of columns, where the file tells them.
+    crs : Crs or None
+        Coordinate reference system of the columns read, where the file tells it.
+    notes : tuple of str
+        What a user should hear about the file.
     """
 
     source: str
     columns: Mapping[str, NDArray[np.float64]]
     dropped: int
+    units: Mapping[str, str] = field(default_factory=dict)
+    crs: Crs | None = None
+    notes: tuple[str, ...] = ()
 
     def stack(self, names: Sequence[str]) -> NDArray[np.float64]:
         """The named columns side by side.
@@ -91,6 +102,72 @@ def read_table(path: str | os.PathLike[str], names: Sequence[str], *, optional: 
         raise ValueError(f"{file.name} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except csv.Error as error:
         raise ValueError(f"{file.name} is not a CSV file: {error}") from error
+
+
+def complete_rows(
+    source: str,
+    columns: Mapping[str, NDArray[np.float64]],
+    names: Sequence[str],
+    *,
+    units: Mapping[str, str] | None = None,
+    crs: Crs | None = None,
+    notes: tuple[str, ...] = (),
+) -> Table:
+    """Drop and count the rows in which a column of ``names`` has no value; what binary files have in common.
+
+    Parameters
+    ----------
+    source : str
+        File name, for messages.
+    columns : mapping of str to (n,) array
+        All columns that were read; NaN means that there is no value.
+    names : sequence of str
+        Columns that every row must have.
+    units, crs, notes
+        Of the :class:`Table`.
+
+    Returns
+    -------
+    Table
+        Its complete rows.
+
+    Raises
+    ------
+    ValueError
+        A number is infinite, or no complete row is left.
+    """
+    for name, column in columns.items():
+        if np.isinf(column).any():
+            row = int(np.argmax(np.isinf(column)))
+            raise ValueError(f"{source} row {row + 1}, column {name!r}: {float(column[row])!r} is not finite")
+    complete = np.logical_and.reduce([np.isfinite(columns[name]) for name in names])
+    dropped = int(np.count_nonzero(~complete))
+    if not complete.any():
+        raise ValueError(_no_rows(source, names, dropped))
+    kept = {name: column[complete] for name, column in columns.items()}
+    return Table(source, kept, dropped, {k: unit for k, unit in (units or {}).items() if k in kept and unit}, crs, notes)
+
+
+def check_columns(source: str, wanted: Sequence[str], there: Sequence[str]) -> None:
+    """Raise ``ValueError`` unless every column is there.
+
+    Parameters
+    ----------
+    source : str
+        File name.
+    wanted : sequence of str
+        Columns that are needed.
+    there : sequence of str
+        Columns of the file.
+
+    Raises
+    ------
+    ValueError
+        The first that is not there, with those that are.
+    """
+    for name in wanted:
+        if name not in there:
+            raise ValueError(f"{source} has no column {name!r}; its columns are: {', '.join(there)}")
 
 
 def write_table(path: str | os.PathLike[str], columns: Mapping[str, NDArray[np.float64]]) -> None:
@@ -185,13 +262,36 @@ def atomic_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     OSError
         The file cannot be written.
     """
+    with atomic_path(path) as part, part.open("w", encoding="utf-8", newline="") as stream:
+        yield stream
+
+
+@contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Name an empty file that takes the place of ``path`` only when the block ends without an error.
+
+    Parameters
+    ----------
+    path : path
+        Replaced if it exists; its folder must exist.
+
+    Yields
+    ------
+    Path
+        In the same folder; to be written by the block.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written.
+    """
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {target.parent} to write {target.name} into")
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    os.close(handle)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-            yield stream
+        yield Path(name)
         # mkstemp makes files that only the owner may read
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, target)
@@ -219,11 +319,13 @@ def _read(stream: TextIO, source: str, names: list[str], optional: Sequence[str]
             rows += [row] * complete
             dropped += not complete
     if not rows:
-        raise ValueError(
-            f"{source} has no row with a value in every column used ({', '.join(names)}); {dropped} rows were dropped"
-        )
+        raise ValueError(_no_rows(source, names, dropped))
     values = np.array(rows, dtype=np.float64)
     return Table(source, {name: values[:, k] for k, name in enumerate(wanted)}, dropped)
+
+
+def _no_rows(source: str, names: Sequence[str], dropped: int) -> str:
+    return f"{source} has no row with a value in every column used ({', '.join(names)}); {dropped} rows were dropped"
 
 
 def _place(name: str, header: list[str], source: str) -> int:
@@ -239,14 +341,31 @@ def _parse(cells: list[str], places: list[int], names: list[str], where: str) ->
     if max(places) >= len(cells):
         raise ValueError(f"{where} has {len(cells)} cells, too few for column {names[places.index(max(places))]!r}")
     texts = [cells[place].strip() for place in places]
-    return [
-        math.nan if text.lower() in MISSING else _number(text, f"{where}, column {name!r}")
-        for text, name in zip(texts, names, strict=True)
-    ]
+    return [parse_number(text, f"{where}, column {name!r}") for text, name in zip(texts, names, strict=True)]
 
 
-def _number(text: str, where: str) -> float:
-    """The number in a cell."""
+def parse_number(text: str, where: str) -> float:
+    """The number in a cell of text, NaN where it means that there is none.
+
+    Parameters
+    ----------
+    text : str
+        Without blanks around it.
+    where : str
+        File, row and column, for messages.
+
+    Returns
+    -------
+    float
+        Finite, or NaN.
+
+    Raises
+    ------
+    ValueError
+        It is neither a finite number nor one of :data:`MISSING`.
+    """
+    if text.lower() in MISSING:
+        return math.nan
     try:
         number = float(text)
     except ValueError:

@@ -23,7 +23,7 @@ class Observations:
     Parameters
     ----------
     coordinates : (n, d) array
-        Cartesian coordinates, ``1 <= d <= 3``.
+        Cartesian coordinates.
     values : (n,) array
         The observed values.
     design : (n, p) array
@@ -84,7 +84,7 @@ def make_observations(
     Parameters
     ----------
     coordinates : (n, d) or (n,) array
-        Cartesian coordinates, ``1 <= d <= 3``; for longitude and latitude see :func:`chordal_coordinates`.
+        Cartesian coordinates of any dimension; for longitude and latitude see :func:`chordal_coordinates`.
     values : (n,) array
         The observed values.
     covariates : (n, q) or (n,) array, optional
@@ -140,12 +140,12 @@ def as_sites(coordinates: ArrayLike) -> NDArray[np.float64]:
     Raises
     ------
     ValueError
-        There is no site, ``d`` is not 1, 2 or 3, or a coordinate is not finite.
+        There is no site, it has no coordinate, or one is not finite.
     """
     sites = np.array(coordinates, dtype=np.float64)
     sites = sites[:, np.newaxis] if sites.ndim == 1 else sites
-    if sites.ndim != 2 or not 1 <= sites.shape[1] <= 3 or len(sites) == 0:
-        raise ValueError(f"coordinates have shape {sites.shape}, but (n, d) with n >= 1 and d = 1, 2 or 3 is needed")
+    if sites.ndim != 2 or sites.size == 0:
+        raise ValueError(f"coordinates have shape {sites.shape}, but (n, d) with n >= 1 and d >= 1 is needed")
     _check_finite("coordinates", sites)
     return sites
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+#: Bits of a cell's number along each axis, fewer above four dimensions; and of a key.
 _BITS = 16
+_KEY_BITS = 64
 
 
 def morton_order(coordinates: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -14,7 +16,7 @@ def morton_order(coordinates: NDArray[np.float64]) -> NDArray[np.intp]:
     Parameters
     ----------
     coordinates : (n, d) array
-        Cartesian coordinates, ``1 <= d <= 3``, all finite.
+        Cartesian coordinates, all finite.
 
     Returns
     -------
@@ -23,18 +25,19 @@ def morton_order(coordinates: NDArray[np.float64]) -> NDArray[np.intp]:
 
     Notes
     -----
-    All axes are quantised to 16 bits with one common scale, that of the widest axis, so that cells are squares or cubes. Cost
-    ``O(n log n)``.
+    All axes are quantised to 16 bits (64 // d above four dimensions) with one common scale, that of the widest axis, so that
+    cells are squares or cubes. Cost ``O(n log n)``.
 
     Examples
     --------
     >>> morton_order(np.array([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
     array([1, 2, 3, 0])
     """
-    cells = _quantise(coordinates)
+    bits = min(_BITS, _KEY_BITS // coordinates.shape[1])
+    cells = _quantise(coordinates, bits)
     key = np.zeros(len(cells), dtype=np.uint64)
     for axis in range(cells.shape[1]):
-        key |= _spread(cells[:, axis], stride=cells.shape[1]) << np.uint64(axis)
+        key |= _spread(cells[:, axis], bits, stride=cells.shape[1]) << np.uint64(axis)
     return np.argsort(key, kind="stable")
 
 
@@ -61,18 +64,18 @@ def inverse_permutation(order: NDArray[np.intp]) -> NDArray[np.intp]:
     return inverse
 
 
-def _quantise(coordinates: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Map each coordinate to ``0 .. 2**16 - 1`` with one scale for all axes."""
+def _quantise(coordinates: NDArray[np.float64], bits: int) -> NDArray[np.uint64]:
+    """Map each coordinate to ``0 .. 2**bits - 1`` with one scale for all axes."""
     lowest = coordinates.min(axis=0)
     extent = float((coordinates - lowest).max())
-    scale = (2**_BITS - 1) / extent if extent > 0 else 0.0
+    scale = (2**bits - 1) / extent if extent > 0 else 0.0
     cells: NDArray[np.uint64] = np.rint((coordinates - lowest) * scale).astype(np.uint64)
     return cells
 
 
-def _spread(cells: NDArray[np.uint64], stride: int) -> NDArray[np.uint64]:
+def _spread(cells: NDArray[np.uint64], bits: int, stride: int) -> NDArray[np.uint64]:
     """Move bit ``b`` of every cell to position ``stride * b``."""
     spread = np.zeros_like(cells)
-    for bit in range(_BITS):
+    for bit in range(bits):
         spread |= ((cells >> np.uint64(bit)) & np.uint64(1)) << np.uint64(stride * bit)
     return spread

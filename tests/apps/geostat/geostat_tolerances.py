@@ -37,3 +37,7 @@ ELEMENTARY = 64 * unit_roundoff(float)
 
 #: Largest of a hundred normal deviates, in standard deviations: exceeded by chance with one seed in a thousand.
 MONTE_CARLO_DEVIATIONS = 4.5
+
+
+#: Difference of predictions and likelihoods from another package's dense route, relative to the spread of the values.
+OTHER_PACKAGE = 1e-8

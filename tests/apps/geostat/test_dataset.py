@@ -111,6 +111,8 @@ def test_degrees_become_chords(tmp_path):
     dataset = load_dataset(DataSpec("csv", path, ("lon", "lat"), "v", lonlat=True))
     assert np.array_equal(dataset.observations.coordinates, chordal_coordinates([10, 11, 10, 12], [50, 50, 51, 51]))
     assert dataset.spec.unit == "km" and dataset.spec.axis_labels == ("lon (degrees)", "lat (degrees)")
+    # a degree of longitude is shorter than one of latitude
+    assert dataset.aspect == pytest.approx(1 / np.cos(np.radians(50.5)))
 
 
 def test_sites_bring_values_where_they_have_them(tmp_path):

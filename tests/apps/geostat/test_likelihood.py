@@ -134,7 +134,7 @@ def test_equal_values_leave_no_variance():
 @pytest.mark.parametrize(
     ("coordinates", "values", "words"),
     [
-        (np.zeros((4, 4)), np.zeros(4), "d = 1, 2 or 3"),
+        (np.zeros((4, 0)), np.zeros(4), "d >= 1"),
         (np.zeros((5, 2)), np.zeros(4), "one value per site"),
         ([[0.0, np.nan]] * 5, np.zeros(5), "coordinates hold a NaN"),
         (np.zeros((5, 2)), [0, 1, np.inf, 2, 3], "first in row 2"),

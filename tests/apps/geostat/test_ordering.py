@@ -41,3 +41,13 @@ def test_one_scale_for_all_axes_keeps_cells_square():
     sites = np.column_stack([np.tile([0.0, 1.0], 50), np.repeat(np.arange(50) * 2.0, 2)])
     ordered = sites[morton_order(sites)]
     assert np.abs(np.diff(ordered[:, 1])).max() <= 4.0
+
+
+@pytest.mark.parametrize("d", [5, 10, 80])
+def test_many_dimensions_are_ordered_by_their_leading_bits(d):
+    corners = np.random.default_rng(d).permutation(np.repeat([[0.0], [1.0]], 20, axis=0)) * np.ones(d)
+    sites = corners + np.random.default_rng(0).uniform(0, 0.1, size=(40, d))
+    near = corners[morton_order(sites)][:, 0]
+    assert sorted(morton_order(sites)) == list(range(40))
+    # one corner of the cube before the other, unless 64 bits hold none of an axis
+    assert np.count_nonzero(np.diff(near)) == 1 or d > 64

@@ -9,7 +9,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat.plots import MapData, MapLabels, draw_maps, require_matplotlib
+from ooc_chol.apps.geostat.plots import MapData, MapLabels, draw_maps, maps_figure, require_matplotlib
 from ooc_chol.apps.geostat.terrain import MissingExtraError
 
 pytestmark = pytest.mark.host
@@ -50,3 +50,27 @@ def test_without_matplotlib_maps_say_how_to_install_it(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'ooc_chol\[plots\]'"):
         require_matplotlib()
+
+
+def test_what_the_maps_show():
+    data = example(held_out=True)
+    figure = maps_figure(data, MapLabels("title", "height (m)", "east (km)", "north (km)"))
+    observed, predicted, error, height_bar, error_bar = figure.axes
+    points, crosses = observed.collections
+    assert np.array_equal(points.get_offsets(), data.sites) and np.array_equal(points.get_array(), data.values)
+    assert np.array_equal(crosses.get_offsets(), data.held_out)
+    assert np.array_equal(predicted.collections[0].get_array().reshape(data.mean.shape), data.mean)
+    assert np.array_equal(error.collections[0].get_array().reshape(data.mean.shape), data.standard_error)
+    # what is compared shares its colours
+    assert points.get_clim() == predicted.collections[0].get_clim() == (data.values.min(), data.values.max())
+    assert {axis.get_xlabel() for axis in (observed, predicted, error)} == {"east (km)"} and observed.get_ylabel() == "north (km)"
+    assert height_bar.get_ylabel() == "height (m)" and error_bar.get_ylabel() == "standard error, height (m)"
+
+
+def test_figures_are_as_high_as_their_maps():
+    heights = []
+    for aspect in (0.3, 1.0, 2.0):
+        figure = maps_figure(example(held_out=False), MapLabels("t", "v", "x", "y", aspect))
+        assert figure.axes[0].get_aspect() == aspect
+        heights.append(figure.get_figheight())
+    assert heights == [3.0, 5.0, 9.0]

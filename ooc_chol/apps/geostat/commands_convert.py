@@ -1,0 +1,32 @@
+"""``ooc-chol geostat convert``: a fitted covariance in another package's parameters."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ooc_chol.apps.geostat.convert import PACKAGES, convert_parameters
+from ooc_chol.apps.geostat.results import read_result
+
+
+def add_convert(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``convert`` to the commands of ``geostat``.
+
+    Parameters
+    ----------
+    actions : argparse's sub-parsers
+        Where to add it.
+    """
+    parser = actions.add_parser("convert", help="print a fitted covariance in the parameters of other packages")
+    parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
+    parser.add_argument("--convert-to", choices=PACKAGES, metavar="PACKAGE", help=f"one of {', '.join(PACKAGES)} (default: all)")
+    parser.set_defaults(run=_convert)
+
+
+def _convert(options: argparse.Namespace) -> int:
+    saved = read_result(options.model)
+    # chords of longitude and latitude are distances in space
+    dimensions = 3 if saved.spec.lonlat else len(saved.spec.coordinates)
+    for package in PACKAGES if options.convert_to is None else (options.convert_to,):
+        print(convert_parameters(saved.model, package, dimensions=dimensions))
+    return 0

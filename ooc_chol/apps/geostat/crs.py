@@ -1,0 +1,69 @@
+"""Coordinate reference systems: a name, and what well-known text says of their coordinates."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+#: Words of well-known text, versions 1 and 2, for systems whose coordinates are angles, and for those where they are not.
+_ANGLES = re.compile(r"\b(GEOGCS|GEOGCRS|GEOGRAPHICCRS|GEODCRS|GEODETICCRS)\b", flags=re.IGNORECASE)
+_LENGTHS = re.compile(r"\b(PROJCS|PROJCRS|PROJECTEDCRS|GEOCCS|ENGCRS|LOCAL_CS)\b|\bCS\s*\[\s*Cartesian\b", flags=re.IGNORECASE)
+_UNIT = re.compile(r'\b(?:LENGTH)?UNIT\s*\[\s*"([^"]+)"', flags=re.IGNORECASE)
+_VERTICAL = re.compile(r"\b(?:VERT_CS|VERTCRS|VERTICALCRS)\b.*", flags=re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Crs:
+    """A coordinate reference system.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"EPSG:4326"``.
+    is_geographic : bool
+        Whether coordinates are longitude and latitude in degrees.
+    unit : str
+        Unit of the coordinates; may be empty.
+    """
+
+    name: str
+    is_geographic: bool
+    unit: str = ""
+
+
+def is_geographic(definition: str) -> bool:
+    """Whether well-known text defines longitude and latitude.
+
+    Parameters
+    ----------
+    definition : str
+        Version 1 or 2; compound systems count by their horizontal part.
+
+    Returns
+    -------
+    bool
+        False also for text that is something else.
+
+    Examples
+    --------
+    >>> is_geographic('GEOGCS["WGS 84",UNIT["degree",0.0174532925199433]]')
+    True
+    """
+    return bool(_ANGLES.search(definition)) and not _LENGTHS.search(definition)
+
+
+def length_unit(definition: str) -> str:
+    """Unit of the coordinates of a projected system.
+
+    Parameters
+    ----------
+    definition : str
+        Well-known text, version 1 or 2.
+
+    Returns
+    -------
+    str
+        Its last unit, which is that of its axes, or the empty string.
+    """
+    units = _UNIT.findall(_VERTICAL.sub("", definition))
+    return units[-1] if units else ""

@@ -1,0 +1,411 @@
+"""Kriging as an estimator of scikit-learn's kind: ``MaternGP().fit(X, y).predict(X, return_std=True)``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, Self, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ooc_chol.apps.geostat.covariance import Matern, cross_covariance
+from ooc_chol.apps.geostat.estimator_base import (
+    AbstractEstimator,
+    check_names,
+    checked_features,
+    checked_target,
+    column_names,
+    not_fitted,
+)
+from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.fitting import FitResult, fit
+from ooc_chol.apps.geostat.observations import Mean, Observations, chordal_coordinates, design_matrix, make_observations
+from ooc_chol.apps.geostat.ordering import morton_order
+from ooc_chol.apps.geostat.posterior import kriging_weights, prediction_covariance
+from ooc_chol.apps.geostat.prediction import BATCH_BYTES, Kriging, Target, kriging
+from ooc_chol.apps.geostat.search import Nugget
+
+_Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+class MaternGP(AbstractEstimator):
+    """Gaussian-process regression with a Matérn covariance: exact maximum likelihood and universal kriging, out of core.
+
+    Parameters
+    ----------
+    smoothness : float or "best"
+        ``nu``, or the best of those that :func:`fit` tries.
+    nugget : {"free", "zero"} or float
+        Variance of the error of an observation: estimated, none, or kept. scikit-learn calls it ``alpha``.
+    mean : {"constant", "zero"}
+        With or without an unknown intercept. scikit-learn's ``GaussianProcessRegressor`` has ``"zero"``.
+    range, variance : float, optional
+        Keep the covariance at these, which needs both and a nugget that is not ``"free"``; estimated when not given.
+        scikit-learn's ``Matern(length_scale)`` is ``range * sqrt(2 * smoothness)``.
+    covariates : sequence of int or str
+        Columns of ``X``, by position or by name in a data frame, that are covariates of a linear mean; the others are
+        coordinates.
+    lonlat : bool
+        Whether the two coordinates are longitude and latitude in degrees; distances, and the range, are then kilometres.
+    target : {"field", "observation"}
+        What standard errors are of: the smooth field (as in scikit-learn), or a new observation with its nugget.
+    tolerance, max_evaluations
+        When a search for the estimate ends; see :func:`fit`.
+    memory_budget, host_budget : int or str, optional
+        Bytes per device and of host memory, such as ``"2 GiB"``; see ``ooc_chol.cholesky``.
+    devices : str, int or sequence of str, optional
+        Devices that compute.
+    tile_size : int, optional
+        Order of a tile.
+    store : path, optional
+        A file that holds each factor while it is needed; it must not exist.
+
+    Attributes
+    ----------
+    model_ : Matern
+        The covariance function.
+    result_ : FitResult or None
+        The estimate with all evaluations; None when nothing was estimated.
+    log_marginal_likelihood_value_ : float
+        Log-likelihood at ``model_``, the coefficients of the mean profiled out.
+    coef_ : (p,) array
+        Coefficients of the mean; ``mean_columns_`` names them.
+    alpha_ : (n,) array
+        ``inv(R) (y - X b)`` with ``R`` the correlation matrix, in the order of ``observations_``.
+    observations_ : Observations
+        The data in matrix order.
+    n_features_in_, feature_names_in_
+        As in scikit-learn; the names only when ``X`` was a data frame.
+
+    Notes
+    -----
+    The class needs no scikit-learn, and does not inherit from its ``BaseEstimator``, so that it is one class with and without;
+    where scikit-learn is installed (1.6 or later) its ``clone``, ``Pipeline``, ``GridSearchCV`` and so on take it.
+
+    No factor stays in memory, on a device or in a file, so an estimator can be copied and pickled at any time. ``fit`` keeps
+    ``n`` weights, with which a mean costs ``n`` evaluations of the covariance; ``return_std``, ``return_cov`` and ``sample_y``
+    factor again (``n**3 / 3`` flops a call). For many of these use :meth:`kriging`, which factors once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).uniform(size=(60, 2))
+    >>> gp = MaternGP(smoothness=2.5, nugget=1e-6, range=0.3, variance=1.0).fit(X, np.sin(5 * X[:, 0]) + X[:, 1])
+    >>> bool(abs(gp.predict([[0.5, 0.5]])[0] - np.sin(2.5) - 0.5) < 0.01)
+    True
+    """
+
+    model_: Matern
+    result_: FitResult | None
+    log_marginal_likelihood_value_: float
+    coef_: NDArray[np.float64]
+    mean_columns_: tuple[str, ...]
+    alpha_: NDArray[np.float64]
+    observations_: Observations
+    n_features_in_: int
+    feature_names_in_: NDArray[np.object_]
+
+    def __init__(
+        self,
+        smoothness: float | Literal["best"] = 1.5,
+        nugget: Nugget = "free",
+        mean: Mean = "constant",
+        *,
+        range: float | None = None,
+        variance: float | None = None,
+        covariates: Sequence[int | str] = (),
+        lonlat: bool = False,
+        target: Target = "field",
+        tolerance: float = 0.01,
+        max_evaluations: int = 200,
+        memory_budget: int | str | None = None,
+        host_budget: int | str | None = None,
+        devices: str | int | Sequence[str] | None = None,
+        tile_size: int | None = None,
+        store: str | Path | None = None,
+    ) -> None:
+        self.smoothness = smoothness
+        self.nugget = nugget
+        self.mean = mean
+        self.range = range
+        self.variance = variance
+        self.covariates = covariates
+        self.lonlat = lonlat
+        self.target = target
+        self.tolerance = tolerance
+        self.max_evaluations = max_evaluations
+        self.memory_budget = memory_budget
+        self.host_budget = host_budget
+        self.devices = devices
+        self.tile_size = tile_size
+        self.store = store
+
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
+        """Estimate the covariance and the mean, or take the covariance as it is given.
+
+        Parameters
+        ----------
+        X : (n, d) array or data frame
+            Coordinates, and the columns named in ``covariates``.
+        y : (n,) array
+            The observed values.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            A shape or a parameter is wrong, an entry is not finite, there are too few rows, or the data cannot carry a fit.
+        NotPositiveDefiniteError
+            The correlation matrix is not positive definite in floating point.
+        """
+        name, names = type(self).__name__, column_names(X)
+        features = checked_features(X, name=name)
+        values = checked_target(y, len(features), name=name)
+        if len(values) == 1:
+            raise ValueError(f"{name} cannot be fitted to one sample (n_samples = 1)")
+        self._remember_columns(features, names)
+        sites, covariates = self._split(features)
+        observations = make_observations(
+            sites, values, covariates=covariates, covariate_names=self._covariate_names(), mean=self.mean
+        )
+        model, settings = self._given_model(), self._settings()
+        if self.target not in ("field", "observation"):
+            raise ValueError(f"target is {self.target!r}, but there are 'field' and 'observation'")
+        self.result_ = None
+        if model is None:
+            self.result_ = fit(
+                observations,
+                smoothness=self.smoothness,
+                nugget=self.nugget,
+                tolerance=self.tolerance,
+                max_evaluations=self.max_evaluations,
+                settings=settings,
+            )
+            model = self.result_.model
+        self.model_ = model
+        self.observations_ = observations.take(morton_order(observations.coordinates))
+        self.mean_columns_ = observations.mean_columns
+        weights = kriging_weights(self.observations_, model, settings=settings)
+        self.alpha_, self.coef_, self.log_marginal_likelihood_value_ = weights.alpha, weights.coefficients, weights.loglik
+        return self
+
+    @overload
+    def predict(
+        self, X: ArrayLike, return_std: Literal[False] = False, return_cov: Literal[False] = False
+    ) -> NDArray[np.float64]: ...
+
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[True], return_cov: Literal[False] = False) -> _Pair: ...
+
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[False] = False, *, return_cov: Literal[True]) -> _Pair: ...
+
+    def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> NDArray[np.float64] | _Pair:
+        """Kriging mean at new sites and, where asked, its standard errors or covariance.
+
+        Parameters
+        ----------
+        X : (m, d) array or data frame
+            The same columns as in :meth:`fit`.
+        return_std : bool
+            Standard errors too, of ``target``; they include the uncertainty of the estimated mean.
+        return_cov : bool
+            The covariance matrix of all ``m`` errors instead; it takes ``16 * m**2`` bytes.
+
+        Returns
+        -------
+        mean : (m,) array
+            The same with and without the others.
+        std : (m,) array, if asked for
+            Standard errors.
+        cov : (m, m) array, if asked for
+            Covariance of the errors.
+
+        Raises
+        ------
+        NotFittedError
+            ``fit`` was not called.
+        ValueError
+            Shapes do not match the fit, or both are asked for.
+
+        Notes
+        -----
+        Cost ``n`` evaluations of the covariance per site for the mean; the others factor, ``n**3 / 3 + n**2 m`` flops.
+        """
+        if return_std and return_cov:
+            raise ValueError("return_std and return_cov are both asked for: the first is the root of the diagonal of the second")
+        sites, covariates = self._new_sites(X)
+        mean = self._mean(sites, covariates)
+        if return_cov:
+            arguments = self.observations_, self.model_, sites, covariates
+            return mean, prediction_covariance(*arguments, target=self.target, settings=self._settings())
+        if return_std:
+            with self.kriging() as kriged:
+                return mean, kriged.predict(sites, covariates=covariates, target=self.target).standard_error
+        return mean
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Coefficient of determination ``1 - sum w (y - p)**2 / sum w (y - mean(y))**2`` of the predictions ``p``.
+
+        Parameters
+        ----------
+        X : (m, d) array or data frame
+            Where.
+        y : (m,) array
+            The true values; at least two different ones.
+        sample_weight : (m,) array, optional
+            Weights ``w``.
+
+        Returns
+        -------
+        float
+            1 for perfect predictions, 0 for the mean of ``y``; may be negative.
+
+        Raises
+        ------
+        NotFittedError
+            ``fit`` was not called.
+        ValueError
+            Shapes do not match, or all values are equal, for which the ratio has no meaning.
+        """
+        predicted = self.predict(X)
+        values = checked_target(y, len(predicted), name=type(self).__name__)
+        weights = np.ones(len(values)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        total = float(np.sum(weights * (values - np.average(values, weights=weights)) ** 2))
+        if total == 0.0:
+            raise ValueError("all values of y are equal, so R2 has no meaning")
+        return 1.0 - float(np.sum(weights * (values - predicted) ** 2)) / total
+
+    def sample_y(
+        self, X: ArrayLike, n_samples: int = 1, random_state: int | np.random.Generator | None = 0
+    ) -> NDArray[np.float64]:
+        """Draw from the joint predictive distribution of ``target`` at new sites.
+
+        Parameters
+        ----------
+        X : (m, d) array or data frame
+            Where.
+        n_samples : int
+            Number of draws.
+        random_state : int, numpy.random.Generator or None
+            Seed; None draws anew in every call.
+
+        Returns
+        -------
+        (m, n_samples) array
+            One draw a column.
+
+        Raises
+        ------
+        NotFittedError
+            ``fit`` was not called.
+
+        Notes
+        -----
+        Cost ``O(m**3)`` besides the covariance, whose eigenvalues below zero by rounding count as zero.
+        """
+        mean, covariance = self.predict(X, return_cov=True)
+        values, vectors = np.linalg.eigh(covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        normal = np.random.default_rng(random_state).normal(size=(len(mean), n_samples))
+        return np.asarray(mean[:, np.newaxis] + root @ normal)
+
+    def kriging(self) -> AbstractContextManager[Kriging]:
+        """Factor once, predict often: ``with gp.kriging() as kriged: kriged.predict(sites, covariates=...)``.
+
+        Returns
+        -------
+        context manager
+            Of a :class:`Kriging`, whose sites are Cartesian (kilometres with ``lonlat``).
+
+        Raises
+        ------
+        NotFittedError
+            ``fit`` was not called.
+        """
+        self._check_fitted()
+        return kriging(self.observations_, self.model_, settings=self._settings())
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "alpha_"):
+            raise not_fitted(self)
+
+    def _settings(self) -> FactorSettings:
+        return FactorSettings(
+            tile_size=self.tile_size,
+            devices=self.devices,
+            memory_budget=self.memory_budget,
+            host_budget=self.host_budget,
+            store=None if self.store is None else Path(self.store),
+        )
+
+    def _given_model(self) -> Matern | None:
+        """The covariance, if all of it is given."""
+        if self.range is None and self.variance is None:
+            return None
+        if self.range is None or self.variance is None or self.nugget == "free" or self.smoothness == "best":
+            raise ValueError(
+                "range and variance are kept only together, and with a smoothness and a nugget that are numbers (or "
+                "nugget='zero'); give all four, or leave range and variance to the fit"
+            )
+        nugget = 0.0 if self.nugget == "zero" else float(self.nugget)
+        return Matern(float(self.variance), float(self.range), float(self.smoothness), nugget)
+
+    def _remember_columns(self, features: NDArray[np.float64], names: NDArray[np.object_] | None) -> None:
+        """Number and names of the columns of a fit."""
+        self.n_features_in_ = features.shape[1]
+        if names is not None:
+            self.feature_names_in_ = names
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _covariate_places(self) -> list[int]:
+        """Positions of the covariates among the columns."""
+        names = list(getattr(self, "feature_names_in_", ()))
+        places = [names.index(column) if column in names else column for column in self.covariates]
+        for column, place in zip(self.covariates, places, strict=True):
+            if not isinstance(place, (int, np.integer)) or not 0 <= place < self.n_features_in_:
+                raise ValueError(
+                    f"covariate {column!r} is no column of X; it has {self.n_features_in_}: {', '.join(names) or 'unnamed'}"
+                )
+        return [int(place) for place in places]
+
+    def _covariate_names(self) -> tuple[str, ...] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(names[self._covariate_places()])
+
+    def _split(self, features: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Cartesian sites and covariates."""
+        places = self._covariate_places()
+        sites = np.delete(features, places, axis=1)
+        if sites.shape[1] == 0:
+            raise ValueError("all columns of X are covariates, so there are no coordinates")
+        if self.lonlat:
+            if sites.shape[1] != 2:
+                raise ValueError(f"lonlat needs two coordinates, longitude and latitude, but X has {sites.shape[1]}")
+            sites = chordal_coordinates(sites[:, 0], sites[:, 1])
+        return sites, features[:, places]
+
+    def _new_sites(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Sites and covariates of a prediction."""
+        self._check_fitted()
+        name = type(self).__name__
+        check_names(getattr(self, "feature_names_in_", None), column_names(X), name=name)
+        return self._split(checked_features(X, self.n_features_in_, name=name))
+
+    def _mean(self, sites: NDArray[np.float64], covariates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """``x0' b + r' inv(R) (y - X b)``, a batch of sites at a time."""
+        mean = design_matrix(len(sites), covariates, self.observations_.mean) @ self.coef_
+        correlation = replace(self.model_, variance=1.0, nugget=0.0)
+        step = max(1, BATCH_BYTES // (8 * self.observations_.n))
+        for start in range(0, len(sites), step):
+            batch = slice(start, start + step)
+            mean[batch] += cross_covariance(correlation, sites[batch], self.observations_.coordinates) @ self.alpha_
+        return np.asarray(mean)

@@ -28,6 +28,9 @@ from ooc_chol.apps.geostat.fitting import fit as fit
 from ooc_chol.apps.geostat.geometry import AxisRanges as AxisRanges
 from ooc_chol.apps.geostat.geometry import GeometricAnisotropy as GeometricAnisotropy
 from ooc_chol.apps.geostat.geometry import GreatCircle as GreatCircle
+from ooc_chol.apps.geostat.gradient import LikelihoodGradient as LikelihoodGradient
+from ooc_chol.apps.geostat.gradient import log_likelihood_gradient as log_likelihood_gradient
+from ooc_chol.apps.geostat.gradient import profile_log_likelihood_gradient as profile_log_likelihood_gradient
 from ooc_chol.apps.geostat.io import read_table as read_table
 from ooc_chol.apps.geostat.likelihood import Likelihood as Likelihood
 from ooc_chol.apps.geostat.likelihood import log_likelihood as log_likelihood

@@ -34,6 +34,9 @@ class FactorSettings:
         Scheduling policy.
     store : path, optional
         A file that holds the factor while it is needed, in place of memory. It must not exist; it is removed afterwards.
+    precision_threshold : float, optional
+        Factor in mixed precision: the share of the matrix's norm by which rounding its tiles may change it. A fit then judges
+        its estimate in FP64.
     """
 
     tile_size: int | None = None
@@ -42,6 +45,7 @@ class FactorSettings:
     host_budget: int | str | None = None
     policy: str = "planned"
     store: Path | None = None
+    precision_threshold: float | None = None
 
     def plan(self, n: int) -> oc.Plan:
         """Plan the factorizations of order ``n`` that these settings give.
@@ -78,6 +82,7 @@ class FactorSettings:
             "memory_budget": self.memory_budget,
             "policy": self.policy,
             "store": self.store,
+            "precision_threshold": self.precision_threshold,
         }
 
 

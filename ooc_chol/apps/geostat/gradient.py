@@ -19,7 +19,7 @@ from ooc_chol.apps.geostat.scores import Sums, dense_traces, exact_traces, probe
 Traces = Literal["auto", "exact", "probes"]
 
 #: Order up to which ``"auto"`` takes the exact gradient (2/3 n**3 flops on the host, beside n**3 / 3 for the factorization), and
-#: order up to which it takes the exact information (2 n**3 flops for each shape parameter, and that many dense matrices).
+#: order up to which it takes the exact information (3 n**3 flops for each shape parameter, and that many dense matrices).
 GRADIENT_LIMIT = 20_000
 INFORMATION_LIMIT = 3_000
 
@@ -106,7 +106,8 @@ def log_likelihood_gradient(
     """
     check_traces(traces, probes)
     with evaluated(observations, correlation_of(model), variance=model.variance, reml=reml, settings=settings) as found:
-        return score(found, traces=traces, information=information, probes=probes, seed=seed)
+        limit = INFORMATION_LIMIT if information else 0
+        return score(found, traces=traces, information=limit, probes=probes, seed=seed)
 
 
 def profile_log_likelihood_gradient(
@@ -177,7 +178,13 @@ def check_traces(traces: str, probes: int) -> None:
 
 
 def score(
-    found: Evaluated, *, traces: Traces = "auto", information: bool = False, probes: int = PROBES, seed: int = 0
+    found: Evaluated,
+    shape: tuple[str, ...] | None = None,
+    *,
+    traces: Traces = "auto",
+    information: int = 0,
+    probes: int = PROBES,
+    seed: int = 0,
 ) -> LikelihoodGradient:
     """Gradient, and information if asked for, from a factor that is there.
 
@@ -185,7 +192,11 @@ def score(
     ----------
     found : Evaluated
         A likelihood whose factor is open.
-    traces, information, probes, seed
+    shape : tuple of str, optional
+        The shape parameters of interest; all when not given.
+    information : int
+        Order up to which the information is exact, unless ``traces="probes"``; above, by probes. 0: none is computed.
+    traces, probes, seed
         As :func:`log_likelihood_gradient`.
 
     Returns
@@ -194,19 +205,20 @@ def score(
         By the shape parameters, the variance and the nugget.
     """
     n = found.observations.n
+    shape = shape_parameters(found.likelihood.model) if shape is None else shape
     is_exact = traces == "exact" or (traces == "auto" and n <= GRADIENT_LIMIT)
-    if information and is_exact and n <= INFORMATION_LIMIT:
-        sums = dense_traces(found)
-        return _assembled(found, sums, sums)
-    probed = probed_traces(found, probes, seed) if information or not is_exact else None
-    sums = exact_traces(found) if is_exact or probed is None else probed
-    return _assembled(found, sums, probed if information else None)
+    if is_exact and n <= information:
+        sums = dense_traces(found, shape)
+        return _assembled(found, shape, sums, sums)
+    probed = probed_traces(found, shape, probes, seed) if information or not is_exact else None
+    sums = exact_traces(found, shape) if is_exact or probed is None else probed
+    return _assembled(found, shape, sums, probed if information else None)
 
 
-def _assembled(found: Evaluated, sums: Sums, crossed: Sums | None) -> LikelihoodGradient:
+def _assembled(found: Evaluated, shape: tuple[str, ...], sums: Sums, crossed: Sums | None) -> LikelihoodGradient:
     """Go from the directions of the correlation matrix to the parameters of the covariance."""
     model = found.likelihood.model
-    names = (*shape_parameters(model), "variance", "nugget")
+    names = (*shape, "variance", "nugget")
     a = _directions(model, len(names))
     gradients = 0.5 * (a @ sums.squares / model.variance - sums.traces @ a.T)
     result = LikelihoodGradient(found.likelihood, names, gradients.mean(axis=0), _error(gradients))

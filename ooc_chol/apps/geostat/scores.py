@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from ooc_chol.apps.geostat.covariance import TileFunction
-from ooc_chol.apps.geostat.derivatives import blocks_of, derivative_tiles, made, over_blocks, products, shape_parameters
+from ooc_chol.apps.geostat.derivatives import blocks_of, derivative_tiles, made, over_blocks, products
 from ooc_chol.apps.geostat.likelihood import Evaluated, correlation_of, degrees_of_freedom
 
 Array = NDArray[np.float64]
@@ -40,13 +40,15 @@ class Sums:
     crossed: Array | None
 
 
-def exact_traces(found: Evaluated) -> Sums:
+def exact_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
     """Exact traces in one pass of the panels of ``inv(R)``, every derivative tile made once and forgotten.
 
     Parameters
     ----------
     found : Evaluated
         A likelihood whose factor is open.
+    shape : sequence of str
+        Names of shape parameters.
 
     Returns
     -------
@@ -57,7 +59,7 @@ def exact_traces(found: Evaluated) -> Sums:
     -----
     Cost ``2/3 n**3`` flops, whatever the number of parameters, and ``n**2 / 2`` entries of each derivative.
     """
-    tiles, vectors = _derivatives(found), _solved(found)
+    tiles, vectors = _derivatives(found, shape), _solved(found)
     n, identity = found.observations.n, 0.0
     totals = np.zeros((len(tiles), 1 + vectors.shape[1]))
     for columns, panel in found.factor.inverse_panels():
@@ -78,49 +80,40 @@ def exact_traces(found: Evaluated) -> Sums:
     return Sums(_squares(found, totals[:, 1], vectors[:, 0]), np.append(traces, _freedom(found))[np.newaxis], None)
 
 
-def dense_traces(found: Evaluated) -> Sums:
-    """Exact traces and crossed traces by way of ``P`` as a dense array.
+def dense_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
+    """Exact traces and crossed traces: unit vectors in the place of probes.
 
     Parameters
     ----------
     found : Evaluated
         A likelihood whose factor is open.
+    shape : sequence of str
+        Names of shape parameters.
 
     Returns
     -------
     Sums
-        With crossed traces.
+        With crossed traces, a Gram matrix up to rounding however ill-conditioned ``R`` is.
 
     Notes
     -----
-    Cost ``(2/3 + 2 k) n**3`` flops and ``8 n**2 (k + 2)`` bytes for ``k`` shape parameters.
+    Cost ``(2 + 3 k) n**3`` flops and ``8 n**2 (k + 2)`` bytes for ``k`` shape parameters.
     """
-    vectors, n = _solved(found), found.observations.n
-    p = np.empty((n, n))
-    for columns, panel in found.factor.inverse_panels():
-        p[columns.start :, columns.start : columns.stop] = panel
-        p[columns.start : columns.stop, columns.start :] = panel.T
-    p -= vectors[:, 1:] @ vectors[:, 1:].T
-    derivatives = [made(tile, range(n), range(n)) for tile in _derivatives(found)]
-    forms = np.array([vectors[:, 0] @ derivative @ vectors[:, 0] for derivative in derivatives])
-    # tr(P D P D') from P @ D, and P R P = P
-    directions = [*(p @ derivative for derivative in derivatives), p]
-    traces = np.array([*(np.trace(direction) for direction in directions), _freedom(found)])
-    crossed = np.empty((len(traces), len(traces)))
-    crossed[-1] = crossed[:, -1] = traces
-    for i, left in enumerate(directions):
-        for j, right in enumerate(directions):
-            crossed[i, j] = np.vdot(left, right.T)
-    return Sums(_squares(found, forms, vectors[:, 0]), traces[np.newaxis], crossed[np.newaxis])
+    squares, base, v = _images(found, shape, np.eye(found.observations.n))
+    traces = np.tensordot(v, base, axes=((1, 2), (0, 1)))
+    traces[-1] = _freedom(found)
+    return Sums(squares, traces[np.newaxis], np.tensordot(v, v, axes=((1, 2), (1, 2)))[np.newaxis])
 
 
-def probed_traces(found: Evaluated, probes: int, seed: int) -> Sums:
+def probed_traces(found: Evaluated, shape: Sequence[str], probes: int, seed: int) -> Sums:
     """Estimates by ``u' V`` and ``V' V'`` with ``V = inv(L) D inv(L)' u`` of random signs ``u`` (Hutchinson 1990).
 
     Parameters
     ----------
     found : Evaluated
         A likelihood whose factor is open.
+    shape : sequence of str
+        Names of shape parameters.
     probes : int
         Vectors of random signs, at least 2.
     seed : int
@@ -136,24 +129,29 @@ def probed_traces(found: Evaluated, probes: int, seed: int) -> Sums:
     Cost ``(2 + 3 k) n**2`` flops for each probe and ``k`` shape parameters, and ``n**2`` entries of each derivative. Both
     estimates are of the symmetric form, whose variance is least, and the crossed ones make a Gram matrix.
     """
-    n = found.observations.n
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(found.observations.n, probes))
+    squares, base, v = _images(found, shape, signs)
+    traces = np.einsum("nm,dnm->md", base, v)
+    traces[:, -1] = _freedom(found)
+    return Sums(squares, traces, np.einsum("dnm,enm->mde", v, v))
+
+
+def _images(found: Evaluated, shape: Sequence[str], vectors: Array) -> tuple[Array, Array, Array]:
+    """``a' D a``, the part ``u`` of ``vectors`` orthogonal to the mean, and ``inv(L) D inv(L)' u`` of each direction."""
     alpha = found.factor.half_solve(found.whitened.residual, transposed=True)[:, np.newaxis]
-    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(n, probes))
-    base = _without_mean(found, signs)
+    base = _without_mean(found, vectors)
     w = found.factor.half_solve(base, transposed=True)
-    images = [products(tile, np.hstack([alpha, w])) for tile in _derivatives(found)]
+    images = [products(tile, np.hstack([alpha, w])) for tile in _derivatives(found, shape)]
     forms = np.array([alpha[:, 0] @ image[:, 0] for image in images])
     directions = [*(image[:, 1:] for image in images), w]
     v = np.array([*(_without_mean(found, found.factor.half_solve(direction)) for direction in directions), base])
-    traces = np.einsum("nm,dnm->md", base, v)
-    traces[:, -1] = _freedom(found)
-    return Sums(_squares(found, forms, alpha[:, 0]), traces, np.einsum("dnm,enm->mde", v, v))
+    return _squares(found, forms, alpha[:, 0]), base, v
 
 
-def _derivatives(found: Evaluated) -> list[TileFunction]:
+def _derivatives(found: Evaluated, shape: Sequence[str]) -> list[TileFunction]:
     """Tile functions of the derivatives of the correlation matrix by its shape parameters."""
     correlation, places = correlation_of(found.likelihood.model), found.observations.coordinates
-    return [derivative_tiles(correlation, places, name) for name in shape_parameters(correlation)]
+    return [derivative_tiles(correlation, places, name) for name in shape]
 
 
 def _solved(found: Evaluated) -> Array:

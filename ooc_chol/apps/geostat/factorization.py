@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariance import Matern, covariance_source
+from ooc_chol.apps.geostat.covariance import AbstractCovariance, Matern, covariance_source
 
 #: ``callable(done, total, seconds)``, called while a factorization runs.
 FactorProgress = Callable[[int, int, float], None]
@@ -88,7 +88,7 @@ class FactorSettings:
 
 @contextmanager
 def factored(
-    model: Matern,
+    model: AbstractCovariance,
     coordinates: NDArray[np.float64],
     settings: FactorSettings,
     *,
@@ -99,7 +99,7 @@ def factored(
 
     Parameters
     ----------
-    model : Matern
+    model : AbstractCovariance
         The covariance function, nugget on the diagonal.
     coordinates : (n, d) array
         Sites in matrix order.

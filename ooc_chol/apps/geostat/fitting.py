@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariance import SMOOTHNESS, Matern
-from ooc_chol.apps.geostat.derivatives import shape_parameters
 from ooc_chol.apps.geostat.evaluation_log import EvaluationLog, observations_digest
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.gradient import Traces, check_traces
@@ -271,8 +270,6 @@ def _candidates(smoothness: float | Literal["best", "free"]) -> tuple[float | No
     if smoothness == "best":
         return SMOOTHNESS
     if smoothness == "free":
-        if "smoothness" not in shape_parameters(Matern(1.0, 1.0, 0.5)):
-            raise ValueError("the smoothness cannot be estimated, as the covariance has no derivative by it; give its value")
         return (None,)
     if isinstance(smoothness, str):
         raise ValueError(f"smoothness is {smoothness!r}, but it must be a number, 'best' or 'free'")
@@ -324,11 +321,12 @@ class _Search:
         self.reused += objective.reused
         likelihood, point = objective.best, objective.best_point
         assert likelihood is not None and point is not None, "search_from raises when no matrix is positive definite"
+        correlation = space.correlation(point)
         trial = SmoothnessTrial(
-            smoothness=likelihood.model.smoothness,
+            smoothness=correlation.smoothness,
             loglik=likelihood.loglik,
-            range=likelihood.model.range,
-            nugget_ratio=likelihood.model.nugget / likelihood.model.variance,
+            range=correlation.range,
+            nugget_ratio=correlation.nugget,
             evaluations=len(objective.evaluations),
             not_positive_definite=objective.not_positive_definite,
             converged=end.converged,
@@ -369,7 +367,7 @@ def _result(observations: Observations, search: _Search, outcomes: list[_Outcome
         precision = replace(precision, loglik_mixed=best.likelihood.loglik)
     nugget = () if best.space.nugget is not None else ("nugget",)
     return FitResult(
-        model=likelihood.model,
+        model=best.space.model(best.point, likelihood.model.variance),
         loglik=likelihood.loglik,
         n=observations.n,
         mean_columns=observations.mean_columns,

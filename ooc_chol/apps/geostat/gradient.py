@@ -8,8 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.covariance import Matern
-from ooc_chol.apps.geostat.derivatives import shape_parameters
+from ooc_chol.apps.geostat.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.likelihood import Evaluated, Likelihood, correlation_of, evaluated, fixed_variance
 from ooc_chol.apps.geostat.observations import Observations
@@ -58,7 +57,7 @@ class LikelihoodGradient:
 
 def log_likelihood_gradient(
     observations: Observations,
-    model: Matern,
+    model: AbstractCovariance,
     *,
     reml: bool = False,
     traces: Traces = "auto",
@@ -75,7 +74,7 @@ def log_likelihood_gradient(
     ----------
     observations : Observations
         The data, in any order.
-    model : Matern
+    model : AbstractCovariance
         The covariance function.
     reml : bool
         The restricted log-likelihood.
@@ -112,7 +111,7 @@ def log_likelihood_gradient(
 
 def profile_log_likelihood_gradient(
     observations: Observations,
-    correlation: Matern,
+    correlation: AbstractCovariance,
     *,
     nugget: float | None = None,
     reml: bool = False,
@@ -127,7 +126,7 @@ def profile_log_likelihood_gradient(
     ----------
     observations : Observations
         The data, in any order.
-    correlation : Matern
+    correlation : AbstractCovariance
         A model of variance 1, whose nugget is the ratio ``tau2 / sigma2``.
     nugget : float, optional
         Keep ``tau2`` at this value: then ``sigma2 = nugget / ratio`` moves with the ratio.
@@ -205,7 +204,7 @@ def score(
         By the shape parameters, the variance and the nugget.
     """
     n = found.observations.n
-    shape = shape_parameters(found.likelihood.model) if shape is None else shape
+    shape = found.likelihood.model.parameters if shape is None else shape
     is_exact = traces == "exact" or (traces == "auto" and n <= GRADIENT_LIMIT)
     if is_exact and n <= information:
         sums = dense_traces(found, shape)
@@ -230,7 +229,7 @@ def _assembled(found: Evaluated, shape: tuple[str, ...], sums: Sums, crossed: Su
     )
 
 
-def _directions(model: Matern, k: int) -> NDArray[np.float64]:
+def _directions(model: AbstractCovariance, k: int) -> NDArray[np.float64]:
     """``inv(S) dS`` of each parameter in terms of ``inv(R)`` times shape derivatives, identity and ``R``."""
     a = np.zeros((k, k))
     a[: k - 2, : k - 2] = np.eye(k - 2)

@@ -6,14 +6,14 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
 from ooc_chol.apps.geostat.observations import Observations
 from ooc_chol.apps.geostat.ordering import morton_order
@@ -60,7 +60,7 @@ class Likelihood:
     ----------
     loglik : float
         Log-likelihood, ``-n/2 log(2 pi)`` included.
-    model : Matern
+    model : AbstractCovariance
         The covariance function, variance and nugget in the squared unit of the values.
     coefficients : (p,) array
         Coefficients of the mean.
@@ -77,7 +77,7 @@ class Likelihood:
     """
 
     loglik: float
-    model: Matern
+    model: AbstractCovariance
     coefficients: NDArray[np.float64]
     coefficient_covariance: NDArray[np.float64]
     quadratic: float
@@ -110,7 +110,7 @@ class Evaluated:
 
 def log_likelihood(
     observations: Observations,
-    model: Matern,
+    model: AbstractCovariance,
     *,
     reml: bool = False,
     settings: FactorSettings | None = None,
@@ -122,7 +122,7 @@ def log_likelihood(
     ----------
     observations : Observations
         The data, in any order.
-    model : Matern
+    model : AbstractCovariance
         The covariance function.
     reml : bool
         The restricted log-likelihood: that of the ``n - p`` contrasts of the values that the mean does not reach.
@@ -155,7 +155,7 @@ def log_likelihood(
 
 def profile_log_likelihood(
     observations: Observations,
-    correlation: Matern,
+    correlation: AbstractCovariance,
     *,
     nugget: float | None = None,
     reml: bool = False,
@@ -168,7 +168,7 @@ def profile_log_likelihood(
     ----------
     observations : Observations
         The data, in any order.
-    correlation : Matern
+    correlation : AbstractCovariance
         A model of variance 1, whose nugget is the ratio ``tau2 / sigma2``.
     nugget : float, optional
         Keep ``tau2`` at this value in squared units: then ``sigma2 = nugget / ratio`` and nothing but the mean is profiled.
@@ -196,12 +196,12 @@ def profile_log_likelihood(
         return found.likelihood
 
 
-def correlation_of(model: Matern) -> Matern:
+def correlation_of(model: AbstractCovariance) -> AbstractCovariance:
     """``model`` divided by its variance: variance 1, and the nugget ratio as nugget."""
-    return replace(model, variance=1.0, nugget=model.nugget / model.variance)
+    return model.with_values(variance=1.0, nugget=model.nugget / model.variance)
 
 
-def fixed_variance(correlation: Matern, nugget: float | None) -> float | None:
+def fixed_variance(correlation: AbstractCovariance, nugget: float | None) -> float | None:
     """The variance that a nugget kept at this value leaves at the nugget ratio of ``correlation``; None when it is profiled.
 
     Raises
@@ -250,7 +250,7 @@ def whiten(factor: oc.CholeskyFactor, observations: Observations) -> Whitened:
 @contextmanager
 def evaluated(
     observations: Observations,
-    correlation: Matern,
+    correlation: AbstractCovariance,
     *,
     variance: float | None,
     reml: bool = False,
@@ -263,7 +263,7 @@ def evaluated(
     ----------
     observations : Observations
         The data, in any order.
-    correlation : Matern
+    correlation : AbstractCovariance
         A model of variance 1.
     variance : float or None
         ``sigma2``; None profiles it.
@@ -290,7 +290,7 @@ def evaluated(
         loglik = -0.5 * (freedom * math.log(2 * math.pi * sigma2) + logdet + whitened.quadratic / sigma2)
         likelihood = Likelihood(
             loglik=loglik + (_restriction(whitened, ordered) if reml else 0.0),
-            model=replace(correlation, variance=sigma2, nugget=sigma2 * correlation.nugget),
+            model=correlation.with_values(variance=sigma2, nugget=sigma2 * correlation.nugget),
             coefficients=whitened.coefficients,
             coefficient_covariance=sigma2 * whitened.inverse_information,
             quadratic=whitened.quadratic,

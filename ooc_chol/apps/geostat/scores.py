@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from ooc_chol.apps.geostat.covariance import TileFunction
-from ooc_chol.apps.geostat.derivatives import blocks_of, derivative_tiles, made, over_blocks, products
+from ooc_chol.apps.geostat.covariance import TileFunction, derivative_tiles
 from ooc_chol.apps.geostat.likelihood import Evaluated, correlation_of, degrees_of_freedom
+from ooc_chol.apps.geostat.tile_sums import blocks_of, made, over_blocks, products
 
 Array = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.observations import Observations
 from ooc_chol.apps.geostat.ordering import morton_order
 
@@ -100,18 +100,23 @@ class SearchSpace:
         values = dict(zip(self.names, map(float, inside), strict=True))
         return replace(self.template, nugget=values.pop(NUGGET_RATIO, 0.0), **values)
 
+    def model(self, point: NDArray[np.float64], variance: float) -> Matern:
+        """The model of this variance at a point of the box, its nugget in squared units of the values."""
+        correlation = self.correlation(point)
+        return replace(correlation, variance=variance, nugget=variance * correlation.nugget)
+
     def point(self, correlation: Matern) -> NDArray[np.float64]:
         """The point of the box nearest to a model of variance 1, shape ``(k,)``."""
         values = [correlation.nugget if name == NUGGET_RATIO else getattr(correlation, name) for name in self.names]
         with np.errstate(divide="ignore"):
             return np.clip(np.log(values) / self.scales, self.lower, self.upper)
 
-    def jacobian(self, model: Matern) -> NDArray[np.float64]:
+    def jacobian(self, model: AbstractCovariance) -> NDArray[np.float64]:
         """Derivatives of (shape, variance, nugget) by the coordinates and, where it is profiled, by ``log variance``.
 
         Parameters
         ----------
-        model : Matern
+        model : AbstractCovariance
             Where.
 
         Returns

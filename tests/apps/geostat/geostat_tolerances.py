@@ -31,9 +31,5 @@ FIVE_POINTS = 1e-6
 #: Relative difference from scikit-learn, which uses ``scipy.special.kv`` and adds a small number to zero distances.
 SCIKIT_LEARN = 1e-8
 
-#: Relative error of a five-point difference of a log-likelihood with step 2e-3 in logarithms: its fourth power, and roundings of
-#: the value over the step.
-FIVE_POINTS = 1e-6
-
 #: Standard errors by which a Monte-Carlo mean of a fixed seed may differ from what it estimates: 1 in 16,000.
 MONTE_CARLO_ERRORS = 4.0

@@ -160,7 +160,7 @@ def test_result_goes_through_json():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"smoothness": 1.0}, "general nu comes later"),
+        ({"smoothness": 0.001}, "smoothness"),
         ({"nugget": -1.0}, "nugget"),
         ({"nugget": "some"}, "'free', 'zero'"),
     ],

@@ -1,4 +1,4 @@
-"""Derivatives of a covariance matrix by its parameters, as tile functions, and the sums over all their tiles."""
+"""Sums over all tiles of a matrix that a tile function makes, each made and forgotten."""
 
 from __future__ import annotations
 
@@ -8,67 +8,13 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
-from ooc_chol.apps.geostat.covariance import Matern, TileFunction
+from ooc_chol.apps.geostat.covariance import TileFunction
 
-#: Rows and columns of the tiles in which derivatives are made, and forgotten.
+#: Rows and columns of the tiles that are made.
 TILE = 512
 
 _Result = TypeVar("_Result")
-
-
-def shape_parameters(model: Matern) -> tuple[str, ...]:
-    """Parameters of the correlation function that have a derivative, without variance and nugget.
-
-    Parameters
-    ----------
-    model : Matern
-        The covariance function.
-
-    Returns
-    -------
-    tuple of str
-        Names of fields of ``model``.
-    """
-    return ("range",)
-
-
-def derivative_tiles(model: Matern, coordinates: NDArray[np.float64], name: str) -> TileFunction:
-    """Make the tile function of ``dSigma[i, j] / d name``.
-
-    Parameters
-    ----------
-    model : Matern
-        The covariance function.
-    coordinates : (n, d) array
-        Cartesian coordinates of the observations in matrix order.
-    name : str
-        One of :func:`shape_parameters`.
-
-    Returns
-    -------
-    callable
-        ``tile_fn(rows, cols, out, stream)``.
-
-    Raises
-    ------
-    ValueError
-        There is no derivative by that name.
-    """
-    if name not in shape_parameters(model):
-        raise ValueError(f"there is no derivative of the covariance by {name!r}; there are {', '.join(shape_parameters(model))}")
-    sites = np.ascontiguousarray(coordinates, dtype=np.float64)
-    # with r = h / a: dC/da = variance r**2 p(r) exp(-r) / a, and p = 1/r, 1, (1 + r) / 3 for nu = 1/2, 3/2, 5/2
-    scale = model.variance / model.range
-
-    def tile_fn(rows: range, cols: range, out: NDArray[np.float64], stream: object) -> None:
-        r = cdist(sites[rows.start : rows.stop], sites[cols.start : cols.stop]) / model.range
-        np.exp(-r, out=out)
-        out *= {0.5: r, 1.5: r * r, 2.5: r * r * (1.0 + r) / 3.0}[model.smoothness]
-        out *= scale
-
-    return tile_fn
 
 
 def over_blocks(work: Callable[[range], _Result], blocks: Sequence[range]) -> Iterator[_Result]:
@@ -86,7 +32,7 @@ def over_blocks(work: Callable[[range], _Result], blocks: Sequence[range]) -> It
     object
         Its results.
     """
-    with ThreadPoolExecutor(thread_name_prefix="derivatives") as pool:
+    with ThreadPoolExecutor(thread_name_prefix="tiles") as pool:
         yield from pool.map(work, blocks)
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from ooc_chol.apps.geostat.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
 from ooc_chol.apps.geostat.observations import Observations
 from ooc_chol.apps.geostat.ordering import morton_order
+
+_Covariance = TypeVar("_Covariance", bound=AbstractCovariance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +199,7 @@ def profile_log_likelihood(
         return found.likelihood
 
 
-def correlation_of(model: AbstractCovariance) -> AbstractCovariance:
+def correlation_of(model: _Covariance) -> _Covariance:
     """``model`` divided by its variance: variance 1, and the nugget ratio as nugget."""
     return model.with_values(variance=1.0, nugget=model.nugget / model.variance)
 

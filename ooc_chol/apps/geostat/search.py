@@ -98,7 +98,7 @@ class SearchSpace:
         """
         inside = np.exp(self.scales * np.clip(point, self.lower, self.upper))
         values = dict(zip(self.names, map(float, inside), strict=True))
-        return replace(self.template, nugget=values.pop(NUGGET_RATIO, 0.0), **values)
+        return replace(self.template, nugget=values.pop(NUGGET_RATIO, self.template.nugget), **values)
 
     def model(self, point: NDArray[np.float64], variance: float) -> Matern:
         """The model of this variance at a point of the box, its nugget in squared units of the values."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.formula import parse_formula
 from ooc_chol.apps.geostat.io import Table, read_table
 from ooc_chol.apps.geostat.observations import Mean, Observations, chordal_coordinates, make_observations
 from ooc_chol.apps.geostat.terrain import jacksboro
@@ -37,6 +38,8 @@ class DataSpec:
         Whether the coordinates are degrees; distances are then chords in kilometres.
     mean : {"constant", "zero"}
         Whether the mean has an intercept.
+    formula : str or None
+        How values and mean are computed from the columns ``value`` and ``covariates``, which may be coordinates then.
     """
 
     kind: Literal["csv", "example"]
@@ -46,13 +49,14 @@ class DataSpec:
     covariates: tuple[str, ...] = ()
     lonlat: bool = False
     mean: Mean = "constant"
+    formula: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.coordinates) <= 3:
             raise ValueError(f"{len(self.coordinates)} coordinate columns are given, but 1 to 3 are possible")
         if self.lonlat and len(self.coordinates) != 2:
             raise ValueError("longitude and latitude are two coordinate columns (x and y)")
-        names = (*self.coordinates, self.value, *self.covariates)
+        names = (*self.coordinates, self.value, *(self.covariates if self.formula is None else ()))
         if len(set(names)) < len(names):
             raise ValueError(f"a column plays two parts: {', '.join(names)}")
 
@@ -64,13 +68,59 @@ class DataSpec:
     @property
     def value_label(self) -> str:
         """Name of the values, with the unit where it is known."""
-        return f"{self.value} (m)" if self.kind == "example" else self.value
+        name = self.value if self.formula is None else parse_formula(self.formula).value
+        return f"{name} (m)" if self.kind == "example" else name
 
     @property
     def axis_labels(self) -> tuple[str, ...]:
         """Names of the coordinates, with the unit where it is known."""
         unit = "degrees" if self.lonlat else self.unit
         return tuple(f"{name} ({unit})" if unit else name for name in self.coordinates)
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Names of the columns of the mean besides the intercept."""
+        return self.covariates if self.formula is None else parse_formula(self.formula).terms
+
+    def design(self, table: Table) -> NDArray[np.float64]:
+        """Columns of the mean besides the intercept.
+
+        Parameters
+        ----------
+        table : Table
+            With the columns :attr:`covariates`.
+
+        Returns
+        -------
+        (n, q) array
+            One column for each of :attr:`terms`.
+
+        Raises
+        ------
+        ValueError
+            A term of the formula is not finite in some row.
+        """
+        return table.stack(self.covariates) if self.formula is None else parse_formula(self.formula).covariates(table.columns)
+
+    def observed(self, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        """The observed values, or what the formula makes of them.
+
+        Parameters
+        ----------
+        columns : mapping of str to (n,) array
+            With the column :attr:`value`.
+
+        Returns
+        -------
+        (n,) array
+            The values.
+
+        Raises
+        ------
+        ValueError
+            The left side of the formula is not finite in some row.
+        """
+        return columns[self.value] if self.formula is None else parse_formula(self.formula).values(columns)
 
     def cartesian(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
         """Coordinates whose Euclidean distance is used.
@@ -165,9 +215,7 @@ def load_dataset(spec: DataSpec) -> Dataset:
         positions, values = _example(spec.source)
         return _dataset(spec, positions, values, np.empty((len(values), 0)), ())
     table = read_table(spec.source, (*spec.coordinates, spec.value, *spec.covariates))
-    return _dataset(
-        spec, table.stack(spec.coordinates), table.columns[spec.value], table.stack(spec.covariates), dropped_note(table)
-    )
+    return _dataset(spec, table.stack(spec.coordinates), spec.observed(table.columns), spec.design(table), dropped_note(table))
 
 
 def load_sites(spec: DataSpec, path: str | Path) -> Table:
@@ -298,7 +346,7 @@ def _dataset(
 ) -> Dataset:
     """Observations with notes about duplicates."""
     observations = make_observations(
-        spec.cartesian(positions), values, covariates=covariates, covariate_names=spec.covariates, mean=spec.mean
+        spec.cartesian(positions), values, covariates=covariates, covariate_names=spec.terms, mean=spec.mean
     )
     if observations.duplicates:
         notes += (

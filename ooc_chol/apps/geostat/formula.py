@@ -66,6 +66,20 @@ class Formula:
         """Columns that the terms use, which every place of a prediction must have."""
         return _unique(name for term in self.terms for name in _names(_expression(term)))
 
+    @property
+    def value_column(self) -> str:
+        """The one column of the left side.
+
+        Raises
+        ------
+        ValueError
+            It has several.
+        """
+        names = _unique(_names(_expression(self.value)))
+        if len(names) > 1:
+            raise ValueError(f"the left side {self.value!r} of the formula has {len(names)} columns, but one is observed")
+        return names[0]
+
     def values(self, columns: Columns) -> Array:
         """The observed values, shape ``(n,)``.
 

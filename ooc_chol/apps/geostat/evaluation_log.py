@@ -153,7 +153,8 @@ def _content(known: Known) -> dict[str, Any]:
     if known.likelihood is None:
         return {"loglik": None}
     content = {name: value for name, value in vars(known.likelihood).items() if name not in ("model", "seconds")}
-    content |= {"variance": known.likelihood.model.variance, "gradient": known.gradient, "information": known.information}
+    content |= {"variance": known.likelihood.model.variance, "gradient": known.gradient}
+    content |= {"information": known.information, "gradient_error": known.gradient_error}
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in content.items()}
 
 
@@ -172,7 +173,8 @@ def _known(line: Mapping[str, Any], space: SearchSpace, point: NDArray[np.float6
         seconds=float(line["seconds"]),
         reml=bool(line["reml"]),
     )
-    arrays = (None if line[name] is None else np.array(line[name], dtype=np.float64) for name in ("gradient", "information"))
+    names = ("gradient", "information", "gradient_error")
+    arrays = (None if line[name] is None else np.array(line[name], dtype=np.float64) for name in names)
     return Known(likelihood, *arrays)
 
 

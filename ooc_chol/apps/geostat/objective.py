@@ -59,11 +59,14 @@ class Known:
         Of the profile log-likelihood by the coordinates of the point.
     information : (k, k) array or None
         Its expected information.
+    gradient_error : (k,) array or None
+        Monte-Carlo standard error of the gradient; zero when it is exact.
     """
 
     likelihood: Likelihood | None
     gradient: NDArray[np.float64] | None = None
     information: NDArray[np.float64] | None = None
+    gradient_error: NDArray[np.float64] | None = None
 
     @property
     def loglik(self) -> float:
@@ -205,7 +208,9 @@ class Objective:
                     probes=options.probes,
                     seed=options.seed,
                 )
-                return Known(found.likelihood, *profiled(self.space, full))
+                slope, expected = profiled(self.space, full)
+                error = np.abs(self.space.jacobian(full.likelihood.model)[: len(slope)]) @ full.standard_error
+                return Known(found.likelihood, slope, expected, error)
         except oc.NotPositiveDefiniteError as error:
             self.last_error = error
             return Known(None)

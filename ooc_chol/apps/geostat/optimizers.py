@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 
 from ooc_chol.apps.geostat.objective import Known, Objective
 
@@ -30,6 +30,10 @@ _LEAST_SHARE = 1e-4
 
 #: Information below this share of the largest, by coordinate or by direction of scaled coordinates, counts as so much.
 _FLAT = 1e-6
+
+#: Standard errors of a gradient by probes within which it counts as zero where the likelihood no longer rises along it.
+_NOISE_AT_END = 4.0
+_NOISE_TEXT = "the gradient is within its Monte-Carlo error"
 
 #: A change of the log-likelihood below this times its size is rounding.
 _ROUNDING = 1e-13
@@ -168,17 +172,25 @@ def _lbfgs(objective: Objective, point: NDArray[np.float64], limits: SearchLimit
             return objective(point + units * scaled), np.zeros_like(scaled)
         return -known.loglik, -units * known.gradient
 
+    def stop_in_the_noise(intermediate_result: OptimizeResult) -> None:
+        here = point + units * intermediate_result.x
+        if _is_noise(objective, here, objective.at(here, gradient=True)):
+            raise StopIteration
+
     solution = minimize(
         value_and_gradient,
         np.zeros_like(point),
         method="L-BFGS-B",
         jac=True,
+        callback=stop_in_the_noise,
         bounds=list(zip((space.lower - point) / units, (space.upper - point) / units, strict=True)),
         options={"gtol": limits.tolerance, "ftol": _ROUNDING, "maxfun": max(1, limits.max_evaluations - already), "maxls": 10},
     )
     best = objective.at(objective.best_point if objective.best_point is not None else point, gradient=True)
     if best.gradient is not None and objective.best_point is not None:
         left = _free_part(objective, objective.best_point, best.gradient) * units
+        if _is_noise(objective, objective.best_point, best, errors=_NOISE_AT_END):
+            return SearchEnd(True, _NOISE_TEXT)
         if np.max(np.abs(left)) <= limits.tolerance:
             return SearchEnd(True, f"the gradient is below {limits.tolerance:g} per standard error")
     return SearchEnd(bool(solution.success), str(solution.message))
@@ -192,6 +204,8 @@ def _fisher(objective: Objective, point: NDArray[np.float64], limits: SearchLimi
         step, promise = fisher_step(objective, point, known)
         if math.sqrt(promise) <= limits.tolerance:
             return SearchEnd(True, f"the next step is below {limits.tolerance:g} standard errors")
+        if _is_noise(objective, point, known):
+            return SearchEnd(True, _NOISE_TEXT)
         for _ in range(_HALVINGS):
             if len(objective.evaluations) - start >= limits.max_evaluations:
                 return SearchEnd(False, "the evaluations allowed are used up")
@@ -202,6 +216,8 @@ def _fisher(objective: Objective, point: NDArray[np.float64], limits: SearchLimi
                 break
             step = step / 2
         else:
+            if _is_noise(objective, point, known, errors=_NOISE_AT_END):
+                return SearchEnd(True, _NOISE_TEXT)
             return SearchEnd(_is_rounding(promise, known), "no step along the score raises the log-likelihood any more")
         point, known = trial, found
 
@@ -239,6 +255,13 @@ def fisher_step(objective: Objective, point: NDArray[np.float64], known: Known) 
     full = units * (vectors @ (vectors.T @ (units * gradient) / np.maximum(values, _FLAT)))
     step[free] = full * min(1.0, _LONGEST_STEP / float(np.max(np.abs(full))))
     return step, float(gradient @ full)
+
+
+def _is_noise(objective: Objective, point: NDArray[np.float64], known: Known, *, errors: float = 1.0) -> bool:
+    """Whether the gradient by probes is within so many of its standard errors, in every coordinate not held at a bound."""
+    if known.gradient is None or known.gradient_error is None or not known.gradient_error.any():
+        return False
+    return bool(np.all(np.abs(_free_part(objective, point, known.gradient)) <= errors * known.gradient_error))
 
 
 def _free_part(objective: Objective, point: NDArray[np.float64], gradient: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -94,6 +94,7 @@ def test_probes_find_the_maximum_within_their_error(field, method):
     exact = fit(field, smoothness=1.5, method="fisher", tolerance=1e-3)
     # 64 probes move the maximum by a share 1/8 of a standard error in each of two directions, less of the likelihood
     assert exact.loglik - 0.1 < estimate.loglik <= exact.loglik + 1e-3
+    assert estimate.converged and len(estimate.evaluations) <= MOST_EVALUATIONS
 
 
 def test_free_smoothness_is_at_least_as_good_as_any_fixed_one():

@@ -10,7 +10,7 @@ from typing import Any
 
 from ooc_chol.apps.geostat.dataset import Dataset
 from ooc_chol.apps.geostat.factorization import FactorSettings
-from ooc_chol.apps.geostat.fitting import FitResult, fit
+from ooc_chol.apps.geostat.fitting import FitResult, default_method, fit
 from ooc_chol.apps.geostat.inference import Estimated, Inference, infer
 from ooc_chol.apps.geostat.optimizers import METHODS
 from ooc_chol.apps.geostat.progress import progress_for
@@ -32,7 +32,9 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
         help="value and mean by column names, in place of --value, --covariates and --mean",
     )
     parser.add_argument(
-        "--method", choices=METHODS, default="cobyqa", help="without derivatives (default), by the gradient, or by Fisher scoring"
+        "--method",
+        choices=METHODS,
+        help="without derivatives (default), by the gradient, or by Fisher scoring (default with --smoothness free)",
     )
     parser.add_argument("--reml", action="store_true", help="maximise the restricted likelihood")
     parser.add_argument("--standard-errors", action="store_true", help="standard errors and 95 %% intervals of all parameters")
@@ -115,9 +117,10 @@ def search_text(dataset: Dataset, options: argparse.Namespace) -> str:
     )
     names = [name for name in space.names if name != "smoothness" or free]
     profiled = ", ".join(["variance", *(f"coefficient of {name}" for name in dataset.observations.mean_columns)])
+    method = default_method(options.method, options.smoothness)
     searches = 3 if options.smoothness == "best" else 1
     return (
-        f"dry run: {searches} search{'es' if searches > 1 else ''} by {options.method} over {', '.join(names)}; profiled out: "
+        f"dry run: {searches} search{'es' if searches > 1 else ''} by {method} over {', '.join(names)}; profiled out: "
         f"{profiled}; at most {options.max_evaluations} evaluations each"
     )
 

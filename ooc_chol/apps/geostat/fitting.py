@@ -189,7 +189,7 @@ def fit(
     *,
     smoothness: float | Literal["best", "free"] = "best",
     nugget: Nugget = "free",
-    method: Method = "cobyqa",
+    method: Method | None = None,
     reml: bool = False,
     traces: Traces = "auto",
     tolerance: float = 0.01,
@@ -209,8 +209,9 @@ def fit(
         ``nu``; the one of 0.5, 1.5 and 2.5 with the largest likelihood; or estimated.
     nugget : {"free", "zero"} or float
         Estimated (ratio at least 1e-8), none, or kept at this variance.
-    method : {"cobyqa", "lbfgs", "fisher"}
-        Without derivatives; by the gradient; or by the gradient and the expected information.
+    method : {"cobyqa", "lbfgs", "fisher"}, optional
+        Without derivatives; by the gradient; or by the gradient and the expected information. When not given, ``"fisher"`` for a
+        smoothness that is estimated, along whose ridge COBYQA may stop early, and else ``"cobyqa"``.
     reml : bool
         Maximise the restricted likelihood.
     traces : {"auto", "exact", "probes"}
@@ -249,8 +250,9 @@ def fit(
 
     Notes
     -----
-    Each evaluation costs ``n**3 / 3`` flops, with an exact gradient three times that. COBYQA (Ragonneau and Zhang; in SciPy)
-    needed 16-24 of them on real terrain where Nelder-Mead took 14-37 and Powell's method 37-102, at equal accuracy.
+    Each evaluation costs ``n**3 / 3`` flops, with an exact gradient three times that, with one by probes ``n**2`` more. COBYQA
+    (Ragonneau and Zhang; in SciPy) needed 16-24 of them on real terrain where Nelder-Mead took 14-37 and Powell's method 37-102,
+    at equal accuracy; L-BFGS-B and Fisher scoring need 2-9.
     """
     start = time.perf_counter()
     check_traces(traces, 2)
@@ -259,7 +261,7 @@ def fit(
     limits = SearchLimits(tolerance, max_evaluations, _RADIUS)
     identity = _identity(observations, options)
     with closing(EvaluationLog(identity, *(None if path is None else Path(path) for path in (log, resume)))) as memory:
-        search = _Search(observations, options, progress or SilentProgress(), method, limits, memory)
+        search = _Search(observations, options, progress or SilentProgress(), default_method(method, smoothness), limits, memory)
         outcomes = [search.maximise(space) for space in spaces]
     best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
     return _result(observations, search, outcomes, best, start)
@@ -275,6 +277,24 @@ def _candidates(smoothness: float | Literal["best", "free"]) -> tuple[float | No
         raise ValueError(f"smoothness is {smoothness!r}, but it must be a number, 'best' or 'free'")
     Matern(1.0, 1.0, smoothness)
     return (smoothness,)
+
+
+def default_method(method: Method | None, smoothness: float | Literal["best", "free"]) -> Method:
+    """How a fit searches.
+
+    Parameters
+    ----------
+    method : {"cobyqa", "lbfgs", "fisher"}, optional
+        What was asked for.
+    smoothness : float or {"best", "free"}
+        As :func:`fit`.
+
+    Returns
+    -------
+    str
+        What was asked for; else Fisher scoring for a smoothness that is estimated, and COBYQA for one that is not.
+    """
+    return method or ("fisher" if smoothness == "free" else "cobyqa")
 
 
 def _identity(observations: Observations, options: LikelihoodOptions) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ooc_chol.apps.geostat.gradient import Traces, check_traces
 from ooc_chol.apps.geostat.likelihood import Likelihood, degrees_of_freedom
 from ooc_chol.apps.geostat.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.observations import Observations
-from ooc_chol.apps.geostat.optimizers import Method, SearchLimits, search_from
+from ooc_chol.apps.geostat.optimizers import METHODS, Method, SearchLimits, search_from
 from ooc_chol.apps.geostat.precision import PrecisionCheck, check_precision
 from ooc_chol.apps.geostat.progress import AbstractFitProgress, Evaluation, SilentProgress
 from ooc_chol.apps.geostat.search import Nugget, SearchSpace, neighbourhoods, search_space
@@ -256,12 +256,13 @@ def fit(
     """
     start = time.perf_counter()
     check_traces(traces, 2)
+    searched_by = default_method(method, smoothness)
     options = LikelihoodOptions(settings or FactorSettings(), reml=reml, traces=traces)
     spaces = [search_space(observations, nugget, candidate) for candidate in _candidates(smoothness)]
     limits = SearchLimits(tolerance, max_evaluations, _RADIUS)
     identity = _identity(observations, options)
     with closing(EvaluationLog(identity, *(None if path is None else Path(path) for path in (log, resume)))) as memory:
-        search = _Search(observations, options, progress or SilentProgress(), default_method(method, smoothness), limits, memory)
+        search = _Search(observations, options, progress or SilentProgress(), searched_by, limits, memory)
         outcomes = [search.maximise(space) for space in spaces]
     best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
     return _result(observations, search, outcomes, best, start)
@@ -293,7 +294,14 @@ def default_method(method: Method | None, smoothness: float | Literal["best", "f
     -------
     str
         What was asked for; else Fisher scoring for a smoothness that is estimated, and COBYQA for one that is not.
+
+    Raises
+    ------
+    ValueError
+        There is no such method.
     """
+    if method is not None and method not in METHODS:
+        raise ValueError(f"method is {method!r}, but there are {', '.join(METHODS)}")
     return method or ("fisher" if smoothness == "free" else "cobyqa")
 
 

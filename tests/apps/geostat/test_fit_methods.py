@@ -165,9 +165,10 @@ def test_fisher_scoring_raises_the_likelihood_at_every_step_it_takes(field):
     assert taken[-1] - taken[0] > 10
 
 
-def test_wrong_choices_are_named(field):
+def test_wrong_choices_are_named_before_a_log_is_made(field, tmp_path):
     with pytest.raises(ValueError, match="cobyqa, lbfgs, fisher"):
-        fit(field, smoothness=0.5, method="newton")
+        fit(field, smoothness=0.5, method="newton", log=tmp_path / "log")
+    assert not (tmp_path / "log").exists()
     with pytest.raises(ValueError, match="'exact' and 'probes'"):
         fit(field, smoothness=0.5, traces="some")
     with pytest.raises(ValueError, match="'best' or 'free'"):

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from types import TracebackType
 from typing import Any, final
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ooc_chol.errors import RefinementError, TierError
+from ooc_chol.factor.inverse import inverse_diagonal, inverse_panels
 from ooc_chol.factor.refinement import refined_solve
 from ooc_chol.factor.residual import ResidualSample, sample_residual, source_blocks
 from ooc_chol.factor.solves import backward_solve, forward_solve, multiply, right_hand_side, stream_tiles
@@ -154,13 +155,15 @@ class CholeskyFactor:
             if source is not a:
                 source.close()
 
-    def half_solve(self, b: ArrayLike) -> NDArray[np.float64]:
-        """Solve ``L y = b``, so that ``y.T @ y`` is ``b.T @ inv(A) @ b``.
+    def half_solve(self, b: ArrayLike, *, transposed: bool = False) -> NDArray[np.float64]:
+        """Solve ``L y = b``, so that ``y.T @ y`` is ``b.T @ inv(A) @ b``; or ``L.T y = b``.
 
         Parameters
         ----------
         b : (n,) or (n, m) array_like
             Right-hand sides; not changed.
+        transposed : bool
+            Solve ``L.T y = b``, which turns independent unit normals into a sample with covariance ``inv(A)``.
 
         Returns
         -------
@@ -178,8 +181,71 @@ class CholeskyFactor:
         """
         store, x, shape = self._opened(), *right_hand_side(b, self.n, copy=True)
         if x.size:
-            forward_solve(store, x)
+            (backward_solve if transposed else forward_solve)(store, x)
         return x.reshape(shape)
+
+    def inverse_panels(self, width: int | None = None) -> Generator[tuple[range, NDArray[np.float64]], None, None]:
+        """The lower triangle of ``inv(A)``, a panel of columns at a time.
+
+        Parameters
+        ----------
+        width : int, optional
+            Columns of a panel; the last may have fewer. When not given, whole tiles in a panel of at most 256 MiB.
+
+        Yields
+        ------
+        range
+            Columns ``j0:j1``.
+        (n - j0, j1 - j0) array
+            ``inv(A)[j0:, j0:j1]``, the block on the diagonal complete. Yours until the next panel is asked for, then it is
+            overwritten.
+
+        Raises
+        ------
+        ValueError
+            ``width`` is smaller than 1.
+        TierError
+            L cannot be read, or the factor is closed.
+
+        Notes
+        -----
+        Cost ``2/3 n**3`` flops in all: each panel is solved for from the unit columns, forward from row ``j0`` on and back to
+        row ``j0``. Tiles before ``j0`` are not read, so that all panels together read ``2/3 n / width`` times the bytes of L.
+        Memory: a panel, a tile row of it, and two to three tiles. Accuracy of :meth:`solve`, column by column.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ooc_chol as oc
+        >>> factor = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
+        >>> sum(float(panel[0, 0]) for _, panel in factor.inverse_panels(width=1))
+        0.5625
+        """
+        return inverse_panels(self._opened(), width)
+
+    def inverse_diagonal(self, width: int | None = None) -> NDArray[np.float64]:
+        """The diagonal of ``inv(A)``: reciprocals of the conditional variances, as leave-one-out prediction needs them.
+
+        Parameters
+        ----------
+        width : int, optional
+            Columns solved for at a time, as :meth:`inverse_panels`.
+
+        Returns
+        -------
+        (n,) array
+            A new array.
+
+        Raises
+        ------
+        ValueError, TierError
+            As :meth:`inverse_panels`.
+
+        Notes
+        -----
+        Cost ``n**3 / 3`` flops: squares of the columns of ``inv(L)``, so that nothing cancels.
+        """
+        return inverse_diagonal(self._opened(), width)
 
     def matmul(self, z: ArrayLike) -> NDArray[np.float64]:
         """Multiply ``L @ z``: turns independent unit normals into a sample with covariance A.

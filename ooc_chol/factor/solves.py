@@ -1,7 +1,8 @@
 """Triangular sweeps over a stored factor: every tile passes through memory once, the next one read while this one computes.
 
 All functions take right-hand sides as ``(n, m)`` row-major arrays and hold, beside them, one tile row of ``m`` columns and, when
-the store does not have all tiles in memory as float64, two tiles.
+the store does not have all tiles in memory as float64, two tiles. The triangular solves can leave out the tile rows before
+``first``: then they solve with the trailing triangle of L, and ``x`` has its rows only.
 """
 
 from __future__ import annotations
@@ -137,13 +138,18 @@ def read_ahead(
             yield index, tile
 
 
-def _rows(x: NDArray[np.float64], grid: TileGrid, i: int) -> NDArray[np.float64]:
-    """The rows of ``x`` that belong to tile row ``i``, in place."""
+def _rows(x: NDArray[np.float64], grid: TileGrid, i: int, first: int = 0) -> NDArray[np.float64]:
+    """The rows of ``x`` that belong to tile row ``i``, in place; ``x`` begins with tile row ``first``."""
     span = grid.span(i)
-    return x[span.start : span.stop]
+    return x[span.start - grid.start(first) : span.stop - grid.start(first)]
 
 
-def forward_solve(store: AbstractStore, x: NDArray[np.float64]) -> None:
+def _trailing(grid: TileGrid, first: int) -> list[TileIndex]:
+    """The tiles of the trailing triangle that begins with tile row ``first``, in their stored order."""
+    return [TileIndex(i, j) for i in range(first, grid.nt) for j in range(first, i + 1)]
+
+
+def forward_solve(store: AbstractStore, x: NDArray[np.float64], *, first: int = 0) -> None:
     """Solve ``L y = x`` in place of ``x``.
 
     Parameters
@@ -152,6 +158,8 @@ def forward_solve(store: AbstractStore, x: NDArray[np.float64]) -> None:
         Holds L.
     x : (n, m) array
         Right-hand sides, row-major, ``m >= 1``; holds ``y`` on return.
+    first : int
+        Tile row with which ``x`` begins: all rows of the right-hand sides before it are zero, and so are those of ``y``.
 
     Raises
     ------
@@ -163,17 +171,17 @@ def forward_solve(store: AbstractStore, x: NDArray[np.float64]) -> None:
     Cost ``n**2 m`` flops and one reading of L in its stored order. Row-wise backward stable: Higham (2002), Thm 8.5.
     """
     grid = store.grid
-    product = np.empty((min(grid.nb, grid.n), x.shape[1]))
-    with closing(stream_tiles(store, list(grid.tiles()))) as tiles:
+    product = np.empty((grid.size(first), x.shape[1]))
+    with closing(stream_tiles(store, _trailing(grid, first))) as tiles:
         for (i, j), l_ij in tiles:
-            x_i = _rows(x, grid, i)
+            x_i = _rows(x, grid, i, first)
             if i == j:  # x[i] = inv(L[i, i]) @ x[i]
                 x_i[...] = solve_triangular(l_ij, x_i, lower=True, check_finite=False)
             else:  # x[i] -= L[i, j] @ x[j]
-                x_i -= np.matmul(l_ij, _rows(x, grid, j), out=product[: len(x_i)])
+                x_i -= np.matmul(l_ij, _rows(x, grid, j, first), out=product[: len(x_i)])
 
 
-def backward_solve(store: AbstractStore, x: NDArray[np.float64]) -> None:
+def backward_solve(store: AbstractStore, x: NDArray[np.float64], *, first: int = 0) -> None:
     """Solve ``L.T y = x`` in place of ``x``.
 
     Parameters
@@ -182,6 +190,8 @@ def backward_solve(store: AbstractStore, x: NDArray[np.float64]) -> None:
         Holds L.
     x : (n, m) array
         Right-hand sides, row-major, ``m >= 1``; holds ``y`` on return.
+    first : int
+        Tile row with which ``x`` begins: the solve stops there, and rows of ``y`` before it are not computed.
 
     Raises
     ------
@@ -193,10 +203,10 @@ def backward_solve(store: AbstractStore, x: NDArray[np.float64]) -> None:
     Cost ``n**2 m`` flops and one reading of L from its last tile to its first. Backward stable as :func:`forward_solve`.
     """
     grid = store.grid
-    product = np.empty((min(grid.nb, grid.n), x.shape[1]))
-    with closing(stream_tiles(store, list(grid.tiles())[::-1])) as tiles:
+    product = np.empty((grid.size(first), x.shape[1]))
+    with closing(stream_tiles(store, _trailing(grid, first)[::-1])) as tiles:
         for (i, j), l_ij in tiles:
-            x_i, x_j = _rows(x, grid, i), _rows(x, grid, j)
+            x_i, x_j = _rows(x, grid, i, first), _rows(x, grid, j, first)
             if i == j:  # x[i] = inv(L[i, i]).T @ x[i]
                 x_i[...] = solve_triangular(l_ij, x_i, lower=True, trans=1, check_finite=False)
             else:  # x[j] -= L[i, j].T @ x[i]

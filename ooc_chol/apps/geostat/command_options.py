@@ -86,7 +86,13 @@ def factor_settings(options: argparse.Namespace) -> FactorSettings:
     store = options.store
     if store is not None and store.is_dir():
         store = store / "geostat-factor.ooc"
-    return FactorSettings(tile_size=options.tile_size, devices=options.devices, memory_budget=options.memory_budget, store=store)
+    return FactorSettings(
+        tile_size=options.tile_size,
+        devices=options.devices,
+        memory_budget=options.memory_budget,
+        store=store,
+        precision_threshold=getattr(options, "precision_threshold", None),  # fit has it
+    )
 
 
 def note(text: str) -> None:

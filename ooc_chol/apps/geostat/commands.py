@@ -8,21 +8,29 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.checks import score
 from ooc_chol.apps.geostat.command_options import SpellingParser, add_settings, column_names, factor_settings, grid_size, note
 from ooc_chol.apps.geostat.commands_convert import add_convert
+from ooc_chol.apps.geostat.commands_fit import (
+    add_fit_options,
+    details_text,
+    fit_from_options,
+    inference_content,
+    inference_from_options,
+    inference_text,
+    search_text,
+)
 from ooc_chol.apps.geostat.commands_plot import add_plot, check_map, draw_prediction_map
 from ooc_chol.apps.geostat.commands_validation import add_validation_commands
 from ooc_chol.apps.geostat.dataset import Dataset, DataSpec, dropped_note, example_spec, load_dataset, load_sites, regular_grid
 from ooc_chol.apps.geostat.demo import run_demo
 from ooc_chol.apps.geostat.factorization import FactorSettings
-from ooc_chol.apps.geostat.fitting import fit
+from ooc_chol.apps.geostat.formula import parse_formula
 from ooc_chol.apps.geostat.io import Table, write_json
+from ooc_chol.apps.geostat.observations import Mean
 from ooc_chol.apps.geostat.outputs import Predicted, check_output, write_predictions
 from ooc_chol.apps.geostat.prediction import Prediction, kriging
-from ooc_chol.apps.geostat.progress import progress_for
 from ooc_chol.apps.geostat.results import read_result, result_content
 from ooc_chol.apps.geostat.search import Nugget
 from ooc_chol.apps.geostat.summary import fit_text, score_text
@@ -67,7 +75,11 @@ def _add_fit(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--mean", choices=("constant", "zero"), default="constant", help="with or without intercept (default: constant)"
     )
     parser.add_argument(
-        "--smoothness", metavar="0.5|1.5|2.5|best", type=_smoothness, default="best", help="nu (default: best of the three)"
+        "--smoothness",
+        metavar="NU|best|free",
+        type=_smoothness,
+        default="best",
+        help="nu, the best of 0.5, 1.5 and 2.5 (default), or estimated",
     )
     parser.add_argument(
         "--nugget", metavar="free|zero|VALUE", type=_nugget, default="free", help="variance of the error of an observation"
@@ -77,6 +89,7 @@ def _add_fit(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     parser.add_argument("--output", type=Path, metavar="RESULT.json", help="write estimates here; predict reads them")
     parser.add_argument("--plot", type=Path, metavar="MAP.png", help="draw observed, predicted and standard error")
+    add_fit_options(parser)
     add_settings(parser)
     parser.set_defaults(run=_fit)
 
@@ -127,21 +140,17 @@ def _fit(options: argparse.Namespace) -> int:
     settings = factor_settings(options)
     _check_outputs(options, dataset)
     _say_beforehand(dataset, settings)
-    progress = progress_for(sys.stderr, dataset.spec.unit)
-    try:
-        result = fit(
-            dataset.observations,
-            smoothness=options.smoothness,
-            nugget=options.nugget,
-            max_evaluations=options.max_evaluations,
-            settings=settings,
-            progress=progress,
-        )
-    finally:
-        progress.close()
+    if options.dry_run:
+        print(search_text(dataset, options))
+        return 0
+    result = fit_from_options(dataset, options, settings)
     print(fit_text(result, dataset.spec.unit))
+    print(details_text(result))
+    inference = inference_from_options(dataset, result, settings) if options.standard_errors else None
+    if inference is not None:
+        print(inference_text(inference))
     if options.output is not None:
-        write_json(options.output, result_content(dataset.spec, result))
+        write_json(options.output, {**result_content(dataset.spec, result), **inference_content(inference)})
         print(f"result in {options.output}")
     if options.plot is not None:
         draw_prediction_map(options.plot, dataset, result.model, settings)
@@ -161,14 +170,14 @@ def _predict(options: argparse.Namespace) -> int:
         note(f"the model was fitted to {saved.n} observations, and predicts from {dataset.observations.n} now")
     positions = sites.stack(spec.coordinates)
     with kriging(dataset.observations, saved.model, settings=settings) as kriged:
-        prediction = kriged.predict(spec.cartesian(positions), covariates=sites.stack(spec.covariates), target=options.target)
+        prediction = kriged.predict(spec.cartesian(positions), covariates=spec.design(sites), target=options.target)
     write_predictions(
         options.output, Predicted(dataset.spec, positions, prediction, options.grid if sites_path is None else None)
     )
     what = "a new observation" if options.target == "observation" else "the smooth field"
     print(f"{len(positions)} predictions of {what} with their standard errors in {options.output}")
     if options.target == "observation" and spec.value in sites.columns:
-        _print_scores(prediction, sites.columns[spec.value], dataset)
+        _print_scores(prediction, sites, dataset)
     return 0
 
 
@@ -182,14 +191,23 @@ def _fit_spec(options: argparse.Namespace) -> DataSpec:
     if (options.data is None) == (options.example is None):
         raise ValueError("give either DATA.csv or --example jacksboro[:N]")
     if options.example is not None:
-        columns = (options.x, options.y, options.z, options.value, *options.covariates)
+        columns = (options.x, options.y, options.z, options.value, options.formula, *options.covariates)
         if any(columns) or options.lonlat:
-            raise ValueError("the example has columns of its own: leave out --x, --y, --z, --value, --covariates and --lonlat")
+            raise ValueError(
+                "the example has columns of its own: leave out --x, --y, --z, --value, --formula, --covariates and --lonlat"
+            )
         return example_spec(options.example)
-    if options.x is None or options.value is None:
-        raise ValueError("which columns? give --x, --y and --value with names of the header line")
+    if options.x is None or (options.value is None and options.formula is None):
+        raise ValueError("which columns? give --x, --y and --value (or --formula) with names of the header line")
     coordinates = tuple(name for name in (options.x, options.y, options.z) if name is not None)
-    return DataSpec("csv", options.data, coordinates, options.value, options.covariates, options.lonlat, options.mean)
+    if options.formula is None:
+        return DataSpec("csv", options.data, coordinates, options.value, options.covariates, options.lonlat, options.mean)
+    if options.value is not None or options.covariates or options.mean != "constant":
+        raise ValueError("--formula says what --value, --covariates and --mean do: leave these out")
+    formula = parse_formula(options.formula)
+    mean: Mean = "constant" if formula.intercept else "zero"
+    columns = formula.value_column, formula.term_columns
+    return DataSpec("csv", options.data, coordinates, *columns, options.lonlat, mean, formula=options.formula)
 
 
 def _predict_inputs(spec: DataSpec, options: argparse.Namespace) -> tuple[DataSpec, str | None]:
@@ -216,24 +234,26 @@ def _sites(dataset: Dataset, path: str | None, grid: tuple[int, int] | None) -> 
             note(text)
         return table
     assert grid is not None, "_predict_inputs asks for a file without --grid"
-    if spec.covariates:
+    unknown = [name for name in spec.covariates if name not in spec.coordinates]
+    if unknown:
         raise ValueError(
-            f"the mean needs {', '.join(spec.covariates)} at every site, which a grid does not have; give SITES.csv with them"
+            f"the mean needs {', '.join(unknown)} at every site, which a grid does not have; give SITES.csv with them"
         )
     points = regular_grid(dataset.positions, *grid)[2]
     return Table("grid", dict(zip(spec.coordinates, points.T, strict=True)), 0)
 
 
-def _print_scores(prediction: Prediction, values: NDArray[np.float64], dataset: Dataset) -> None:
+def _print_scores(prediction: Prediction, sites: Table, dataset: Dataset) -> None:
     """Score where the sites file has a value."""
-    known = np.flatnonzero(np.isfinite(values))
+    known = np.flatnonzero(np.isfinite(sites.columns[dataset.spec.value]))
     if len(known):
-        print(score_text(score(prediction.take(known), values[known], dataset.observations.values)))
+        values = dataset.spec.observed({name: column[known] for name, column in sites.columns.items()})
+        print(score_text(score(prediction.take(known), values, dataset.observations.values)))
 
 
 def _check_outputs(options: argparse.Namespace, dataset: Dataset) -> None:
     """Find out before a long fit that its results could not be written."""
-    for path in (options.output, options.plot):
+    for path in (options.output, options.plot, options.log):
         if path is not None and not path.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
     if options.plot is not None:
@@ -248,8 +268,9 @@ def _say_beforehand(dataset: Dataset, settings: FactorSettings) -> None:
     print(settings.plan(dataset.observations.n), flush=True)
 
 
-def _smoothness(text: str) -> float | Literal["best"]:
-    return "best" if text == "best" else _real(text, "0.5, 1.5, 2.5 or best")
+def _smoothness(text: str) -> float | Literal["best", "free"]:
+    words: dict[str, Literal["best", "free"]] = {"best": "best", "free": "free"}
+    return words[text] if text in words else _real(text, "a number, best or free")
 
 
 def _nugget(text: str) -> Nugget:

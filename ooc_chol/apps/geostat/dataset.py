@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.crs import Crs
+from ooc_chol.apps.geostat.formula import parse_formula
 from ooc_chol.apps.geostat.io import Table
 from ooc_chol.apps.geostat.netcdf import is_east, is_north
 from ooc_chol.apps.geostat.observations import Mean, Observations, chordal_coordinates, make_observations
@@ -46,6 +47,8 @@ class DataSpec:
         Units of columns, where the file tells them.
     crs : str or None
         Name of the coordinate reference system, such as ``"EPSG:28992"``, where the file tells it.
+    formula : str or None
+        How values and mean are computed from the columns ``value`` and ``covariates``, which may be coordinates then.
     """
 
     kind: FileKind | Literal["example"]
@@ -57,19 +60,25 @@ class DataSpec:
     mean: Mean = "constant"
     units: Mapping[str, str] = field(default_factory=dict)
     crs: str | None = None
+    formula: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.coordinates) <= 3:
             raise ValueError(f"{len(self.coordinates)} coordinate columns are given, but 1 to 3 are possible")
         if self.lonlat and len(self.coordinates) != 2:
             raise ValueError("longitude and latitude are two coordinate columns (x and y)")
-        if len(set(self.names)) < len(self.names):
-            raise ValueError(f"a column plays two parts: {', '.join(self.names)}")
+        if len(set(self._parts)) < len(self._parts):
+            raise ValueError(f"a column plays two parts: {', '.join(self._parts)}")
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        """Columns that must be different ones: a formula may use coordinates."""
+        return (*self.coordinates, self.value, *(self.covariates if self.formula is None else ()))
 
     @property
     def names(self) -> tuple[str, ...]:
         """All columns that are used."""
-        return (*self.coordinates, self.value, *self.covariates)
+        return tuple(dict.fromkeys((*self.coordinates, self.value, *self.covariates)))
 
     @property
     def unit(self) -> str:
@@ -87,13 +96,59 @@ class DataSpec:
     @property
     def value_label(self) -> str:
         """Name of the values, with the unit where it is known."""
-        return f"{self.value} ({self.value_unit})" if self.value_unit else self.value
+        name = self.value if self.formula is None else parse_formula(self.formula).value
+        return f"{name} ({self.value_unit})" if self.value_unit and name == self.value else name
 
     @property
     def axis_labels(self) -> tuple[str, ...]:
         """Names of the coordinates, with the unit where it is known."""
         unit = "degrees" if self.lonlat else self.unit
         return tuple(f"{name} ({unit})" if unit else name for name in self.coordinates)
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Names of the columns of the mean besides the intercept."""
+        return self.covariates if self.formula is None else parse_formula(self.formula).terms
+
+    def design(self, table: Table) -> NDArray[np.float64]:
+        """Columns of the mean besides the intercept.
+
+        Parameters
+        ----------
+        table : Table
+            With the columns :attr:`covariates`.
+
+        Returns
+        -------
+        (n, q) array
+            One column for each of :attr:`terms`.
+
+        Raises
+        ------
+        ValueError
+            A term of the formula is not finite in some row.
+        """
+        return table.stack(self.covariates) if self.formula is None else parse_formula(self.formula).covariates(table.columns)
+
+    def observed(self, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        """The observed values, or what the formula makes of them.
+
+        Parameters
+        ----------
+        columns : mapping of str to (n,) array
+            With the column :attr:`value`.
+
+        Returns
+        -------
+        (n,) array
+            The values.
+
+        Raises
+        ------
+        ValueError
+            The left side of the formula is not finite in some row.
+        """
+        return columns[self.value] if self.formula is None else parse_formula(self.formula).values(columns)
 
     def cartesian(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
         """Coordinates whose Euclidean distance is used.
@@ -197,10 +252,10 @@ def load_dataset(spec: DataSpec) -> Dataset:
     if spec.kind == "example":
         positions, values = _example(spec.source)
         return _dataset(spec, positions, values, np.empty((len(values), 0)), ())
-    table = load_table(spec.source, (*spec.coordinates, spec.value, *spec.covariates))
+    table = load_table(spec.source, spec.names)
     told, notes = _told_by_file(replace(spec, kind=file_kind(spec.source)), table)
-    positions, covariates = table.stack(spec.coordinates), table.stack(spec.covariates)
-    return _dataset(told, positions, table.columns[spec.value], covariates, (*table.notes, *notes, *dropped_note(table)))
+    positions, covariates = table.stack(spec.coordinates), spec.design(table)
+    return _dataset(told, positions, spec.observed(table.columns), covariates, (*table.notes, *notes, *dropped_note(table)))
 
 
 def load_sites(spec: DataSpec, path: str | Path) -> Table:
@@ -362,7 +417,7 @@ def _dataset(
 ) -> Dataset:
     """Observations with notes about duplicates."""
     observations = make_observations(
-        spec.cartesian(positions), values, covariates=covariates, covariate_names=spec.covariates, mean=spec.mean
+        spec.cartesian(positions), values, covariates=covariates, covariate_names=spec.terms, mean=spec.mean
     )
     if observations.duplicates:
         notes += (

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariance import Matern, covariance_source
+from ooc_chol.apps.geostat.covariance import AbstractCovariance, Matern, covariance_source
 
 #: ``callable(done, total, seconds)``, called while a factorization runs.
 FactorProgress = Callable[[int, int, float], None]
@@ -34,6 +34,9 @@ class FactorSettings:
         Scheduling policy.
     store : path, optional
         A file that holds the factor while it is needed, in place of memory. It must not exist; it is removed afterwards.
+    precision_threshold : float, optional
+        Factor in mixed precision: the share of the matrix's norm by which rounding its tiles may change it. A fit then judges
+        its estimate in FP64.
     """
 
     tile_size: int | None = None
@@ -42,6 +45,7 @@ class FactorSettings:
     host_budget: int | str | None = None
     policy: str = "planned"
     store: Path | None = None
+    precision_threshold: float | None = None
 
     def plan(self, n: int) -> oc.Plan:
         """Plan the factorizations of order ``n`` that these settings give.
@@ -78,12 +82,13 @@ class FactorSettings:
             "memory_budget": self.memory_budget,
             "policy": self.policy,
             "store": self.store,
+            "precision_threshold": self.precision_threshold,
         }
 
 
 @contextmanager
 def factored(
-    model: Matern,
+    model: AbstractCovariance,
     coordinates: NDArray[np.float64],
     settings: FactorSettings,
     *,
@@ -94,7 +99,7 @@ def factored(
 
     Parameters
     ----------
-    model : Matern
+    model : AbstractCovariance
         The covariance function, nugget on the diagonal.
     coordinates : (n, d) array
         Sites in matrix order.

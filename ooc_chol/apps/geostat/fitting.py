@@ -1,20 +1,27 @@
-"""Maximum likelihood: COBYQA over log range and log nugget ratio, one out-of-core Cholesky factorization per evaluation."""
+"""Maximum likelihood over range, smoothness and nugget ratio, one out-of-core Cholesky factorization per evaluation."""
 
 from __future__ import annotations
 
 import math
+import os
 import time
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.covariance import SMOOTHNESS, Matern, check_smoothness
+from ooc_chol.apps.geostat.covariance import SMOOTHNESS, Matern
+from ooc_chol.apps.geostat.evaluation_log import EvaluationLog, observations_digest
 from ooc_chol.apps.geostat.factorization import FactorSettings
-from ooc_chol.apps.geostat.likelihood import Likelihood
-from ooc_chol.apps.geostat.objective import Objective, search_from
+from ooc_chol.apps.geostat.gradient import Traces, check_traces
+from ooc_chol.apps.geostat.likelihood import Likelihood, degrees_of_freedom
+from ooc_chol.apps.geostat.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.observations import Observations
+from ooc_chol.apps.geostat.optimizers import METHODS, Method, SearchLimits, search_from
+from ooc_chol.apps.geostat.precision import PrecisionCheck, check_precision
 from ooc_chol.apps.geostat.progress import AbstractFitProgress, Evaluation, SilentProgress
 from ooc_chol.apps.geostat.search import Nugget, SearchSpace, neighbourhoods, search_space
 
@@ -29,8 +36,11 @@ _BOUND_TEXTS = {
     "range-lower": "the range is at its lower bound, far below the distances between sites",
     "range-upper": "the range is at its upper bound, ten times the extent of the sites: of variance and range only "
     "variance / range**(2 smoothness) is determined",
-    "nugget-lower": "the nugget is at its floor, 1e-8 of the variance: the values show none, and the one reported is no estimate",
-    "nugget-upper": "the nugget is at its upper bound, 1000 times the variance",
+    "smoothness-lower": "the smoothness is at its lower bound: the field is hardly smoother than independent values",
+    "smoothness-upper": "the smoothness is at its upper bound: the field is as good as analytic",
+    "nugget_ratio-lower": "the nugget is at its floor, 1e-8 of the variance: the values show none, and the one reported is no "
+    "estimate",
+    "nugget_ratio-upper": "the nugget is at its upper bound, 1000 times the variance",
 }
 
 
@@ -94,6 +104,16 @@ class FitResult:
         Whether the search at the chosen smoothness converged.
     warnings : tuple of str
         What a user should know: parameters at bounds, matrices not positive definite, evaluations used up.
+    method : {"cobyqa", "lbfgs", "fisher"}
+        How the maximum was searched for.
+    reml : bool
+        Whether the restricted likelihood was maximised; ``loglik`` is that one then.
+    estimated : tuple of str
+        The parameters of ``model`` that were estimated.
+    reused : int
+        Evaluations that came from the log of an earlier run.
+    precision : PrecisionCheck or None
+        What mixed precision changed; None for a fit in FP64.
     """
 
     model: Matern
@@ -108,6 +128,27 @@ class FitResult:
     seconds: float
     converged: bool
     warnings: tuple[str, ...]
+    method: Method = "cobyqa"
+    reml: bool = False
+    estimated: tuple[str, ...] = ()
+    reused: int = 0
+    precision: PrecisionCheck | None = None
+
+    @property
+    def parameters(self) -> int:
+        """Parameters that the likelihood was maximised over: those of the covariance and, unless restricted, of the mean."""
+        return len(self.estimated) + (0 if self.reml else len(self.coefficients))
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, ``2 parameters - 2 loglik``; restricted ones compare covariances of one mean only."""
+        return 2.0 * self.parameters - 2.0 * self.loglik
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion, ``parameters log(n) - 2 loglik``, with ``n - p`` when restricted."""
+        n = self.n - (len(self.coefficients) if self.reml else 0)
+        return self.parameters * math.log(n) - 2.0 * self.loglik
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data for JSON; the schema is in ``docs/geostat.md``."""
@@ -126,7 +167,14 @@ class FitResult:
                 "standard_errors": np.sqrt(np.diag(self.coefficient_covariance)).tolist(),
             },
             "loglik": self.loglik,
+            "aic": self.aic,
+            "bic": self.bic,
             "n": self.n,
+            "method": self.method,
+            "reml": self.reml,
+            "estimated": list(self.estimated),
+            "reused": self.reused,
+            "precision": None if self.precision is None else self.precision.to_dict(),
             "converged": self.converged,
             "warnings": list(self.warnings),
             "seconds": self.seconds,
@@ -139,12 +187,17 @@ class FitResult:
 def fit(
     observations: Observations,
     *,
-    smoothness: float | Literal["best"] = "best",
+    smoothness: float | Literal["best", "free"] = "best",
     nugget: Nugget = "free",
+    method: Method | None = None,
+    reml: bool = False,
+    traces: Traces = "auto",
     tolerance: float = 0.01,
     max_evaluations: int = 200,
     settings: FactorSettings | None = None,
     progress: AbstractFitProgress | None = None,
+    log: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | None = None,
 ) -> FitResult:
     """Fit a Matérn model by exact maximum likelihood, mean and variance profiled out.
 
@@ -152,19 +205,33 @@ def fit(
     ----------
     observations : Observations
         The data, in any order.
-    smoothness : {0.5, 1.5, 2.5, "best"}
-        ``nu``, or the one of the three with the largest likelihood.
+    smoothness : float or {"best", "free"}
+        ``nu``; the one of 0.5, 1.5 and 2.5 with the largest likelihood; or estimated.
     nugget : {"free", "zero"} or float
         Estimated (ratio at least 1e-8), none, or kept at this variance.
+    method : {"cobyqa", "lbfgs", "fisher"}, optional
+        Without derivatives; by the gradient; or by the gradient and the expected information. When not given, ``"fisher"`` for a
+        smoothness that is estimated, along whose ridge COBYQA may stop early, and else ``"cobyqa"``.
+    reml : bool
+        Maximise the restricted likelihood.
+    traces : {"auto", "exact", "probes"}
+        Gradients exact, by random probes, or exact up to 20,000 observations. With probes the estimate is off by a share of its
+        standard errors: about ``1 / sqrt(probes)`` of them at most.
     tolerance : float
-        A search ends when its trust region is smaller than this (in the logarithm of the range, and a quarter of that of the
-        nugget ratio), or when ten evaluations together raise the log-likelihood by less than five times this.
+        With ``"cobyqa"`` a search ends when its trust region is smaller than this (in the logarithm of the range, and a quarter
+        of that of the nugget ratio), or when ten evaluations together raise the log-likelihood by less than five times this.
+        With the others, when the maximum is nearer than so many standard errors.
     max_evaluations : int
         Likelihoods per smoothness on all observations.
     settings : FactorSettings, optional
-        How every factorization runs: tile size, devices, budgets, store.
+        How every factorization runs: tile size, devices, budgets, store, precision.
     progress : AbstractFitProgress, optional
         Told of every evaluation.
+    log : path, optional
+        Write a line of JSON for every evaluation to this new file, at once.
+    resume : path, optional
+        Go on from such a file: evaluations that are in it are not computed again. New ones are added to it, unless there is
+        another ``log``.
 
     Returns
     -------
@@ -174,25 +241,75 @@ def fit(
     Raises
     ------
     ValueError
-        The smoothness has no closed form, the nugget is no such choice, the data cannot carry a fit (all at one place, all equal,
-        duplicates without nugget).
+        The smoothness, the nugget or the method is no such choice; the data cannot carry a fit (all at one place, all equal,
+        duplicates without nugget); or ``resume`` is no log, or one of another fit.
+    FileExistsError, FileNotFoundError
+        ``log`` exists already, or ``resume`` does not.
     NotPositiveDefiniteError
         No starting point with a positive definite correlation matrix was found, even at short ranges.
 
     Notes
     -----
-    Each evaluation costs ``n**3 / 3`` flops. COBYQA (Ragonneau and Zhang; in SciPy) needed 16-24 of them on real terrain where
-    Nelder-Mead took 14-37 and Powell's method 37-102, at equal accuracy.
+    Each evaluation costs ``n**3 / 3`` flops, with an exact gradient three times that, with one by probes ``n**2`` more. COBYQA
+    (Ragonneau and Zhang; in SciPy) needed 16-24 of them on real terrain where Nelder-Mead took 14-37 and Powell's method 37-102,
+    at equal accuracy; L-BFGS-B and Fisher scoring need 2-9.
     """
     start = time.perf_counter()
-    space = search_space(observations, nugget)
-    candidates = SMOOTHNESS if smoothness == "best" else (smoothness,)
-    for candidate in candidates:
-        check_smoothness(candidate)
-    search = _Search(observations, space, settings or FactorSettings(), progress or SilentProgress(), tolerance, max_evaluations)
-    outcomes = [search.maximise(candidate) for candidate in candidates]
+    check_traces(traces, 2)
+    searched_by = default_method(method, smoothness)
+    options = LikelihoodOptions(settings or FactorSettings(), reml=reml, traces=traces)
+    spaces = [search_space(observations, nugget, candidate) for candidate in _candidates(smoothness)]
+    limits = SearchLimits(tolerance, max_evaluations, _RADIUS)
+    identity = _identity(observations, options)
+    with closing(EvaluationLog(identity, *(None if path is None else Path(path) for path in (log, resume)))) as memory:
+        search = _Search(observations, options, progress or SilentProgress(), searched_by, limits, memory)
+        outcomes = [search.maximise(space) for space in spaces]
     best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
-    return _result(observations, space, search, outcomes, best, time.perf_counter() - start)
+    return _result(observations, search, outcomes, best, start)
+
+
+def _candidates(smoothness: float | Literal["best", "free"]) -> tuple[float | None, ...]:
+    """Values of the smoothness to be tried; None for one that is estimated."""
+    if smoothness == "best":
+        return SMOOTHNESS
+    if smoothness == "free":
+        return (None,)
+    if isinstance(smoothness, str):
+        raise ValueError(f"smoothness is {smoothness!r}, but it must be a number, 'best' or 'free'")
+    Matern(1.0, 1.0, smoothness)
+    return (smoothness,)
+
+
+def default_method(method: Method | None, smoothness: float | Literal["best", "free"]) -> Method:
+    """How a fit searches.
+
+    Parameters
+    ----------
+    method : {"cobyqa", "lbfgs", "fisher"}, optional
+        What was asked for.
+    smoothness : float or {"best", "free"}
+        As :func:`fit`.
+
+    Returns
+    -------
+    str
+        What was asked for; else Fisher scoring for a smoothness that is estimated, and COBYQA for one that is not.
+
+    Raises
+    ------
+    ValueError
+        There is no such method.
+    """
+    if method is not None and method not in METHODS:
+        raise ValueError(f"method is {method!r}, but there are {', '.join(METHODS)}")
+    return method or ("fisher" if smoothness == "free" else "cobyqa")
+
+
+def _identity(observations: Observations, options: LikelihoodOptions) -> dict[str, Any]:
+    """What the values in a log depend on."""
+    identity = {name: value for name, value in vars(options).items() if name != "settings"}
+    threshold = options.settings.precision_threshold
+    return {"observations": observations_digest(observations), **identity, "precision_threshold": threshold}
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,88 +319,108 @@ class _Outcome:
     trial: SmoothnessTrial
     likelihood: Likelihood
     point: NDArray[np.float64]
+    space: SearchSpace
 
 
 @dataclass(eq=False)
 class _Search:
-    """Maximises over range and nugget ratio, smoothness by smoothness."""
+    """Maximises over one space after the other."""
 
     observations: Observations
-    space: SearchSpace
-    settings: FactorSettings
+    options: LikelihoodOptions
     progress: AbstractFitProgress
-    tolerance: float
-    max_evaluations: int
+    method: Method
+    limits: SearchLimits
+    memory: EvaluationLog
     evaluations: list[Evaluation] = field(default_factory=list)
     subset_evaluations: int = 0
+    reused: int = 0
 
-    def maximise(self, smoothness: float) -> _Outcome:
+    def maximise(self, space: SearchSpace) -> _Outcome:
         """Start from the subset, then search with all observations."""
-        start = self.space.raised(self._start(smoothness))
-        objective = Objective(self.observations, self.space, smoothness, self.settings, self.progress)
-        end = search_from(objective, start, radius=_RADIUS, tolerance=self.tolerance, max_evaluations=self.max_evaluations)
+        start = self.memory.start(space, "all")
+        if start is None:
+            start = space.raised(self._start(space))
+            self.memory.keep_start(space, "all", start)
+        objective = Objective(self.observations, space, self.options, self.progress, self.memory)
+        end = search_from(objective, start, self.method, self.limits)
         self._try_floor(objective)
         self.evaluations += objective.evaluations
+        self.reused += objective.reused
         likelihood, point = objective.best, objective.best_point
         assert likelihood is not None and point is not None, "search_from raises when no matrix is positive definite"
+        correlation = space.correlation(point)
         trial = SmoothnessTrial(
-            smoothness=smoothness,
+            smoothness=correlation.smoothness,
             loglik=likelihood.loglik,
-            range=likelihood.model.range,
-            nugget_ratio=likelihood.model.nugget / likelihood.model.variance,
+            range=correlation.range,
+            nugget_ratio=correlation.nugget,
             evaluations=len(objective.evaluations),
             not_positive_definite=objective.not_positive_definite,
             converged=end.converged,
             message=end.message,
         )
-        return _Outcome(trial, likelihood, point)
+        return _Outcome(trial, likelihood, point, space)
 
-    def _start(self, smoothness: float) -> NDArray[np.float64]:
+    def _start(self, space: SearchSpace) -> NDArray[np.float64]:
         """Best point of a coarse grid on the subset, improved there when the subset is not everything."""
         subset = neighbourhoods(self.observations)
-        starts = self.space.starts(subset.diameter)
+        starts = space.starts(subset.diameter)
         if np.ptp(subset.values) == 0.0:
             return starts[len(starts) // 2]
-        settings = replace(self.settings, tile_size=None, memory_budget=None, host_budget=None, store=None)
-        objective = Objective(subset, self.space, smoothness, settings, SilentProgress())
+        settings = replace(
+            self.options.settings, tile_size=None, memory_budget=None, host_budget=None, store=None, precision_threshold=None
+        )
+        objective = Objective(subset, space, replace(self.options, settings=settings), SilentProgress())
         point = min(starts, key=objective)
         if subset.n < self.observations.n:
-            search_from(objective, point, radius=_SUBSET_RADIUS, tolerance=0.1, max_evaluations=self.max_evaluations)
+            limits = replace(self.limits, tolerance=0.1, radius=_SUBSET_RADIUS)
+            search_from(objective, point, "cobyqa" if self.method == "cobyqa" else "fisher", limits)
             point = point if objective.best_point is None else objective.best_point
         self.subset_evaluations += len(objective.evaluations)
         return point
 
     def _try_floor(self, objective: Objective) -> None:
         """Where the likelihood is flat in a small nugget, see whether it is largest without any."""
-        point = objective.best_point
-        if self.space.nugget is None and point is not None and self.space.is_small_nugget(point):
-            objective(np.array([point[0], self.space.lower[1]]))
+        space, point = objective.space, objective.best_point
+        if space.nugget is None and point is not None and space.is_small_nugget(point):
+            objective(space.at_floor(point))
 
 
-def _result(
-    observations: Observations, space: SearchSpace, search: _Search, outcomes: list[_Outcome], best: _Outcome, seconds: float
-) -> FitResult:
-    """Put the result together, with its warnings."""
+def _result(observations: Observations, search: _Search, outcomes: list[_Outcome], best: _Outcome, start: float) -> FitResult:
+    """Put the result together, with its warnings; a fit in mixed precision is judged in FP64."""
+    likelihood, precision = best.likelihood, None
+    if search.options.settings.precision_threshold is not None:
+        likelihood, precision = check_precision(observations, best.space, best.point, search.options)
+        precision = replace(precision, loglik_mixed=best.likelihood.loglik)
+    nugget = () if best.space.nugget is not None else ("nugget",)
     return FitResult(
-        model=best.likelihood.model,
-        loglik=best.likelihood.loglik,
+        model=best.space.model(best.point, likelihood.model.variance),
+        loglik=likelihood.loglik,
         n=observations.n,
         mean_columns=observations.mean_columns,
-        coefficients=best.likelihood.coefficients,
-        coefficient_covariance=best.likelihood.coefficient_covariance,
+        coefficients=likelihood.coefficients,
+        coefficient_covariance=likelihood.coefficient_covariance,
         trials=tuple(outcome.trial for outcome in outcomes),
         evaluations=tuple(search.evaluations),
         subset_evaluations=search.subset_evaluations,
-        seconds=seconds,
+        seconds=time.perf_counter() - start,
         converged=best.trial.converged,
-        warnings=_warnings(observations, space, outcomes, best),
+        warnings=_warnings(observations, search.options, outcomes, best),
+        method=search.method,
+        reml=search.options.reml,
+        estimated=(*best.space.shape, "variance", *nugget),
+        reused=search.reused,
+        precision=precision,
     )
 
 
-def _warnings(observations: Observations, space: SearchSpace, outcomes: list[_Outcome], best: _Outcome) -> tuple[str, ...]:
+def _warnings(
+    observations: Observations, options: LikelihoodOptions, outcomes: list[_Outcome], best: _Outcome
+) -> tuple[str, ...]:
     """What a user should know about the search."""
-    texts = [_BOUND_TEXTS[name] for name in space.at_bounds(best.point)]
-    gain = best.likelihood.loglik - _independent_loglik(observations)
+    texts = [_BOUND_TEXTS[name] for name in best.space.at_bounds(best.point)]
+    gain = best.likelihood.loglik - _independent_loglik(observations, options.reml)
     if gain < _LEAST_GAIN:
         texts.append(
             f"the log-likelihood is only {gain:.2f} above that of independent values: there may be no spatial correlation"
@@ -298,8 +435,9 @@ def _warnings(observations: Observations, space: SearchSpace, outcomes: list[_Ou
     return tuple(texts)
 
 
-def _independent_loglik(observations: Observations) -> float:
-    """Largest log-likelihood of independent values of equal variance, ``-n/2 (log(2 pi s2) + 1)``."""
+def _independent_loglik(observations: Observations, reml: bool) -> float:
+    """Largest log-likelihood of independent values of equal variance, ``-m/2 (log(2 pi s2) + 1)`` with m = n, or n - p."""
     coefficients = np.linalg.lstsq(observations.design, observations.values, rcond=None)[0]
-    variance = float(np.mean((observations.values - observations.design @ coefficients) ** 2))
-    return -0.5 * observations.n * (math.log(2 * math.pi * variance) + 1)
+    m = degrees_of_freedom(observations, reml)
+    variance = float(np.sum((observations.values - observations.design @ coefficients) ** 2)) / m
+    return -0.5 * m * (math.log(2 * math.pi * variance) + 1)

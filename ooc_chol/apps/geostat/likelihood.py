@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
 from ooc_chol.apps.geostat.observations import Observations
 from ooc_chol.apps.geostat.ordering import morton_order
+
+_Covariance = TypeVar("_Covariance", bound=AbstractCovariance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +63,7 @@ class Likelihood:
     ----------
     loglik : float
         Log-likelihood, ``-n/2 log(2 pi)`` included.
-    model : Matern
+    model : AbstractCovariance
         The covariance function, variance and nugget in the squared unit of the values.
     coefficients : (p,) array
         Coefficients of the mean.
@@ -70,21 +75,47 @@ class Likelihood:
         Log-determinant of ``R``.
     seconds : float
         Wall-clock time.
+    reml : bool
+        Whether it is the restricted log-likelihood.
     """
 
     loglik: float
-    model: Matern
+    model: AbstractCovariance
     coefficients: NDArray[np.float64]
     coefficient_covariance: NDArray[np.float64]
     quadratic: float
     logdet: float
     seconds: float
+    reml: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """A log-likelihood with the factor it comes from, which is open.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        The value; its seconds end here.
+    factor : ooc_chol.CholeskyFactor
+        Factor of the correlation matrix.
+    observations : Observations
+        The data in the order of the factor's rows.
+    whitened : Whitened
+        The data multiplied by ``inv(L)``.
+    """
+
+    likelihood: Likelihood
+    factor: oc.CholeskyFactor
+    observations: Observations
+    whitened: Whitened
 
 
 def log_likelihood(
     observations: Observations,
-    model: Matern,
+    model: AbstractCovariance,
     *,
+    reml: bool = False,
     settings: FactorSettings | None = None,
     progress: FactorProgress | None = None,
 ) -> Likelihood:
@@ -94,8 +125,10 @@ def log_likelihood(
     ----------
     observations : Observations
         The data, in any order.
-    model : Matern
+    model : AbstractCovariance
         The covariance function.
+    reml : bool
+        The restricted log-likelihood: that of the ``n - p`` contrasts of the values that the mean does not reach.
     settings : FactorSettings, optional
         How to factor.
     progress : callable, optional
@@ -114,17 +147,21 @@ def log_likelihood(
     Notes
     -----
     Cost ``n**3 / 3`` flops, one Cholesky factorization. ``R = C / variance`` is factored, so that both forms of the likelihood
-    share it.
+    share it. The restricted one is Harville's (1974), the density of ``K' z`` for any ``K`` with orthonormal columns orthogonal
+    to the design: ``logdet(X' X) / 2`` is in it, so that it does not depend on how the columns of the mean are scaled.
     """
-    ratio = model.nugget / model.variance
-    return _evaluate(observations, Matern(1.0, model.range, model.smoothness, ratio), model.variance, settings, progress)
+    with evaluated(
+        observations, correlation_of(model), variance=model.variance, reml=reml, settings=settings, progress=progress
+    ) as found:
+        return found.likelihood
 
 
 def profile_log_likelihood(
     observations: Observations,
-    correlation: Matern,
+    correlation: AbstractCovariance,
     *,
     nugget: float | None = None,
+    reml: bool = False,
     settings: FactorSettings | None = None,
     progress: FactorProgress | None = None,
 ) -> Likelihood:
@@ -134,10 +171,12 @@ def profile_log_likelihood(
     ----------
     observations : Observations
         The data, in any order.
-    correlation : Matern
+    correlation : AbstractCovariance
         A model of variance 1, whose nugget is the ratio ``tau2 / sigma2``.
     nugget : float, optional
         Keep ``tau2`` at this value in squared units: then ``sigma2 = nugget / ratio`` and nothing but the mean is profiled.
+    reml : bool
+        The restricted log-likelihood, as :func:`log_likelihood`.
     settings : FactorSettings, optional
         How to factor.
     progress : callable, optional
@@ -146,7 +185,7 @@ def profile_log_likelihood(
     Returns
     -------
     Likelihood
-        The value, with ``sigma2 = quadratic / n`` in its model.
+        The value, with ``sigma2 = quadratic / n``, or ``quadratic / (n - p)`` when restricted, in its model.
 
     Raises
     ------
@@ -155,10 +194,31 @@ def profile_log_likelihood(
     NotPositiveDefiniteError
         The correlation matrix is not positive definite in floating point.
     """
+    variance = fixed_variance(correlation, nugget)
+    with evaluated(observations, correlation, variance=variance, reml=reml, settings=settings, progress=progress) as found:
+        return found.likelihood
+
+
+def correlation_of(model: _Covariance) -> _Covariance:
+    """``model`` divided by its variance: variance 1, and the nugget ratio as nugget."""
+    return model.with_values(variance=1.0, nugget=model.nugget / model.variance)
+
+
+def fixed_variance(correlation: AbstractCovariance, nugget: float | None) -> float | None:
+    """The variance that a nugget kept at this value leaves at the nugget ratio of ``correlation``; None when it is profiled.
+
+    Raises
+    ------
+    ValueError
+        ``correlation`` has not variance 1, or a nugget is kept although its ratio is zero.
+    """
     if correlation.variance != 1.0:
         raise ValueError(f"a correlation has variance 1, not {correlation.variance}")
-    variance = None if nugget is None else nugget / correlation.nugget
-    return _evaluate(observations, correlation, variance, settings, progress)
+    if nugget is None:
+        return None
+    if not (nugget > 0 and correlation.nugget > 0):
+        raise ValueError(f"a nugget of {nugget} cannot be kept at a nugget ratio of {correlation.nugget}: both must be positive")
+    return nugget / correlation.nugget
 
 
 def whiten(factor: oc.CholeskyFactor, observations: Observations) -> Whitened:
@@ -190,40 +250,77 @@ def whiten(factor: oc.CholeskyFactor, observations: Observations) -> Whitened:
     return Whitened(design, values - design @ coefficients, coefficients, root)
 
 
-def _evaluate(
+@contextmanager
+def evaluated(
     observations: Observations,
-    correlation: Matern,
+    correlation: AbstractCovariance,
+    *,
     variance: float | None,
-    settings: FactorSettings | None,
-    progress: FactorProgress | None,
-) -> Likelihood:
-    """Factor, whiten, and put the value together; ``variance=None`` profiles it."""
+    reml: bool = False,
+    settings: FactorSettings | None = None,
+    progress: FactorProgress | None = None,
+) -> Iterator[Evaluated]:
+    """Factor, whiten, and put the value together; the factor is open inside the ``with`` block.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data, in any order.
+    correlation : AbstractCovariance
+        A model of variance 1.
+    variance : float or None
+        ``sigma2``; None profiles it.
+    reml : bool
+        The restricted log-likelihood.
+    settings : FactorSettings, optional
+        How to factor.
+    progress : callable, optional
+        Called with flops done, flops in all and seconds.
+
+    Yields
+    ------
+    Evaluated
+        The value with its factor.
+    """
     start = time.perf_counter()
     ordered = observations.take(morton_order(observations.coordinates))
     with factored(correlation, ordered.coordinates, settings or FactorSettings(), progress=progress) as factor:
         whitened = whiten(factor, ordered)
         logdet = float(factor.logdet())
-    sigma2 = _profiled_variance(whitened, ordered) if variance is None else variance
-    n = ordered.n
-    # log N(z; X b, sigma2 R)
-    loglik = -0.5 * (n * math.log(2 * math.pi * sigma2) + logdet + whitened.quadratic / sigma2)
-    return Likelihood(
-        loglik=loglik,
-        model=Matern(sigma2, correlation.range, correlation.smoothness, sigma2 * correlation.nugget),
-        coefficients=whitened.coefficients,
-        coefficient_covariance=sigma2 * whitened.inverse_information,
-        quadratic=whitened.quadratic,
-        logdet=logdet,
-        seconds=time.perf_counter() - start,
-    )
+        freedom = degrees_of_freedom(ordered, reml)
+        sigma2 = _profiled_variance(whitened, ordered, freedom) if variance is None else variance
+        # log N(z; X b, sigma2 R)
+        loglik = -0.5 * (freedom * math.log(2 * math.pi * sigma2) + logdet + whitened.quadratic / sigma2)
+        likelihood = Likelihood(
+            loglik=loglik + (_restriction(whitened, ordered) if reml else 0.0),
+            model=correlation.with_values(variance=sigma2, nugget=sigma2 * correlation.nugget),
+            coefficients=whitened.coefficients,
+            coefficient_covariance=sigma2 * whitened.inverse_information,
+            quadratic=whitened.quadratic,
+            logdet=logdet,
+            seconds=time.perf_counter() - start,
+            reml=reml,
+        )
+        yield Evaluated(likelihood, factor, ordered, whitened)
 
 
-def _profiled_variance(whitened: Whitened, observations: Observations) -> float:
-    """``sigma2 = quadratic / n``, where the score of the variance is zero."""
+def degrees_of_freedom(observations: Observations, reml: bool) -> int:
+    """``n``, or the ``n - p`` of the restricted likelihood."""
+    return observations.n - (observations.design.shape[1] if reml else 0)
+
+
+def _restriction(whitened: Whitened, observations: Observations) -> float:
+    """``(logdet(X' X) - logdet(X' inv(R) X)) / 2``, from the diagonals of two QR factors."""
+    plain = np.linalg.qr(observations.design, mode="r")
+    return float(np.sum(np.log(np.abs(np.diag(plain)))) - np.sum(np.log(np.abs(np.diag(whitened.root)))))
+
+
+def _profiled_variance(whitened: Whitened, observations: Observations, freedom: int) -> float:
+    """``sigma2 = quadratic / freedom``, where the score of the variance is zero."""
     spread = observations.values - observations.design @ whitened.coefficients
     if np.max(np.abs(spread)) <= 1e-13 * np.max(np.abs(observations.values)):
         raise ValueError("the mean fits all values exactly, so there is nothing left for a covariance (are all values equal?)")
-    return whitened.quadratic / observations.n
+    return whitened.quadratic / freedom
 
 
 def _check_rank(design: NDArray[np.float64], root: NDArray[np.float64], names: tuple[str, ...]) -> None:

@@ -1,29 +1,106 @@
-"""The function that a fit maximises, with its memory, and the search for its maximum from one starting point."""
+"""The function that a fit maximises: profile log-likelihood, its gradient and information, with a memory of all evaluations."""
 
 from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariance import Matern
 from ooc_chol.apps.geostat.factorization import FactorSettings
-from ooc_chol.apps.geostat.likelihood import Likelihood, profile_log_likelihood
+from ooc_chol.apps.geostat.gradient import PROBES, LikelihoodGradient, Traces, score
+from ooc_chol.apps.geostat.likelihood import Likelihood, evaluated, fixed_variance
 from ooc_chol.apps.geostat.observations import Observations
 from ooc_chol.apps.geostat.progress import AbstractFitProgress, Evaluation
 from ooc_chol.apps.geostat.search import SearchSpace
 
-#: Shorter ranges tried when the correlation matrix at the start is not positive definite, each a third of the one before.
-_RETREATS = 10
+#: Order up to which a search takes the exact information, which costs ``n**3``: it only shapes the steps, for which probes do.
+_INFORMATION_LIMIT = 600
 
-#: A search has settled when so many evaluations in a row have together raised the log-likelihood by less than so many tolerances.
-_PATIENCE = 10
-_LEAST_GAIN_IN_TOLERANCES = 5.0
+
+@dataclass(frozen=True)
+class LikelihoodOptions:
+    """How likelihoods and their derivatives are computed in a fit.
+
+    Parameters
+    ----------
+    settings : FactorSettings
+        How every factorization runs.
+    reml : bool
+        The restricted likelihood.
+    traces : {"auto", "exact", "probes"}
+        Exact gradients, or estimates by random probes.
+    probes, seed : int
+        How many probes, and the seed of their signs: the same in every evaluation.
+    """
+
+    settings: FactorSettings = field(default_factory=FactorSettings)
+    reml: bool = False
+    traces: Traces = "auto"
+    probes: int = PROBES
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known at a point.
+
+    Parameters
+    ----------
+    likelihood : Likelihood or None
+        None where the matrix is not positive definite.
+    gradient : (k,) array or None
+        Of the profile log-likelihood by the coordinates of the point.
+    information : (k, k) array or None
+        Its expected information.
+    gradient_error : (k,) array or None
+        Monte-Carlo standard error of the gradient; zero when it is exact.
+    """
+
+    likelihood: Likelihood | None
+    gradient: NDArray[np.float64] | None = None
+    information: NDArray[np.float64] | None = None
+    gradient_error: NDArray[np.float64] | None = None
+
+    @property
+    def loglik(self) -> float:
+        """The value; minus infinity where the matrix is not positive definite."""
+        return -math.inf if self.likelihood is None else self.likelihood.loglik
+
+    def suffices(self, gradient: bool, information: bool) -> bool:
+        """Whether nothing that is wanted is missing."""
+        has_all = (self.gradient is not None or not gradient) and (self.information is not None or not information)
+        return self.likelihood is None or has_all
+
+
+class AbstractEvaluationMemory(ABC):
+    """What was evaluated before, by point."""
+
+    @abstractmethod
+    def find(self, space: SearchSpace, point: NDArray[np.float64]) -> Known | None:
+        """What an earlier run knew at ``point``, or None."""
+
+    @abstractmethod
+    def keep(self, space: SearchSpace, point: NDArray[np.float64], known: Known, seconds: float) -> None:
+        """Hear of an evaluation that was made."""
+
+
+@final
+class NoMemory(AbstractEvaluationMemory):
+    """Knows nothing, and keeps nothing."""
+
+    def find(self, space: SearchSpace, point: NDArray[np.float64]) -> Known | None:
+        """Find nothing."""
+        return None
+
+    def keep(self, space: SearchSpace, point: NDArray[np.float64], known: Known, seconds: float) -> None:
+        """Do nothing."""
 
 
 @dataclass(eq=False)
@@ -36,69 +113,107 @@ class Objective:
         The data.
     space : SearchSpace
         What the coordinates of a point mean.
-    smoothness : float
-        ``nu``.
-    settings : FactorSettings
-        How every factorization runs.
+    options : LikelihoodOptions
+        How to compute.
     progress : AbstractFitProgress
         Told of every evaluation.
+    memory : AbstractEvaluationMemory
+        Evaluations of an earlier run, and where these are kept.
     """
 
     observations: Observations
     space: SearchSpace
-    smoothness: float
-    settings: FactorSettings
+    options: LikelihoodOptions
     progress: AbstractFitProgress
+    memory: AbstractEvaluationMemory = field(default_factory=NoMemory)
     evaluations: list[Evaluation] = field(default_factory=list)
+    reused: int = 0
     best: Likelihood | None = None
     best_point: NDArray[np.float64] | None = None
     last_error: oc.NotPositiveDefiniteError | None = None
-    _known: dict[bytes, float] = field(default_factory=dict)
+    _known: dict[bytes, Known] = field(default_factory=dict)
 
     def __call__(self, point: NDArray[np.float64]) -> float:
-        """The value at ``point``, factored once even when it is asked for twice."""
-        name = np.asarray(point).tobytes()
-        if name not in self._known:
-            self._known[name] = self._evaluate(point)
-        return self._known[name]
+        """Minus the value at ``point``, factored once even when it is asked for twice.
+
+        A matrix that is not positive definite counts as minus infinity, and as a step that looks bad.
+        """
+        known = self.at(point)
+        return -known.loglik if known.likelihood is not None else self._penalty()
+
+    def at(self, point: NDArray[np.float64], *, gradient: bool = False, information: bool = False) -> Known:
+        """What is asked for at ``point``: from memory, or by one factorization.
+
+        Parameters
+        ----------
+        point : (k,) array
+            A point of the space.
+        gradient, information : bool
+            Whether they are wanted.
+
+        Returns
+        -------
+        Known
+            The value, and what is wanted unless the matrix is not positive definite.
+        """
+        name = np.asarray(point, dtype=np.float64).tobytes()
+        known = self._known.get(name)
+        if known is None or not known.suffices(gradient, information):
+            known = self._known[name] = self._recall_or_evaluate(np.array(point, dtype=np.float64), gradient, information)
+        return known
 
     @property
     def not_positive_definite(self) -> int:
         """Number of evaluations whose matrix was not positive definite."""
         return sum(not math.isfinite(evaluation.loglik) for evaluation in self.evaluations)
 
-    def has_settled(self, gain: float, since: int) -> bool:
-        """Whether the last ten evaluations, all later than the first ``since``, gained less than ``gain``."""
-        values = [evaluation.loglik for evaluation in self.evaluations]
-        before = max(values[:-_PATIENCE], default=-math.inf)
-        return len(values) - since > _PATIENCE and math.isfinite(before) and max(values) - before < gain
-
-    def _evaluate(self, point: NDArray[np.float64]) -> float:
-        """One factorization; a matrix that is not positive definite counts as minus infinity, and as a step that looks bad."""
-        correlation = self.space.correlation(point, self.smoothness)
+    def _recall_or_evaluate(self, point: NDArray[np.float64], gradient: bool, information: bool) -> Known:
+        correlation = self.space.correlation(point)
         self.progress.evaluation_started(correlation)
         start = time.perf_counter()
-        try:
-            found = profile_log_likelihood(
-                self.observations,
-                correlation,
-                nugget=self.space.fixed_nugget,
-                settings=self.settings,
-                progress=self.progress.advanced,
-            )
-        except oc.NotPositiveDefiniteError as error:
-            self.last_error = error
-            self._record(correlation, -math.inf, time.perf_counter() - start)
-            return self._penalty()
-        if self.best is None or found.loglik > self.best.loglik:
-            self.best, self.best_point = found, np.array(point)
-        self._record(correlation, found.loglik, found.seconds)
-        return -found.loglik
-
-    def _record(self, correlation: Matern, loglik: float, seconds: float) -> None:
-        evaluation = Evaluation(self.smoothness, correlation.range, correlation.nugget, loglik, seconds)
+        known = self.memory.find(self.space, point)
+        if known is not None and known.suffices(gradient, information):
+            self.reused += 1
+        else:
+            known = self._evaluate(correlation, gradient, information)
+            self.memory.keep(self.space, point, known, time.perf_counter() - start)
+        if known.likelihood is not None and (self.best is None or known.loglik > self.best.loglik):
+            self.best, self.best_point = known.likelihood, point
+        ratio, seconds = correlation.nugget, time.perf_counter() - start
+        evaluation = Evaluation(correlation.smoothness, correlation.range, ratio, known.loglik, seconds)
         self.evaluations.append(evaluation)
         self.progress.evaluation_finished(evaluation)
+        return known
+
+    def _evaluate(self, correlation: Matern, gradient: bool, information: bool) -> Known:
+        """One factorization, and what follows from it."""
+        options = self.options
+        variance = fixed_variance(correlation, self.space.fixed_nugget)
+        try:
+            with evaluated(
+                self.observations,
+                correlation,
+                variance=variance,
+                reml=options.reml,
+                settings=options.settings,
+                progress=self.progress.advanced,
+            ) as found:
+                if not (gradient or information):
+                    return Known(found.likelihood)
+                full = score(
+                    found,
+                    self.space.shape,
+                    traces=options.traces,
+                    information=_INFORMATION_LIMIT if information else 0,
+                    probes=options.probes,
+                    seed=options.seed,
+                )
+                slope, expected = profiled(self.space, full)
+                error = np.abs(self.space.jacobian(full.likelihood.model)[: len(slope)]) @ full.standard_error
+                return Known(found.likelihood, slope, expected, error)
+        except oc.NotPositiveDefiniteError as error:
+            self.last_error = error
+            return Known(None)
 
     def _penalty(self) -> float:
         """A finite value worse than all seen, not so large that it ruins the optimiser's quadratic model."""
@@ -106,77 +221,29 @@ class Objective:
         return max(values) + (max(values) - min(values)) + 1.0 if values else math.inf
 
 
-@dataclass(frozen=True)
-class SearchEnd:
-    """How a search ended.
+def profiled(space: SearchSpace, full: LikelihoodGradient) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Gradient and information by the coordinates of the space, the variance profiled out unless the nugget fixes it.
 
     Parameters
     ----------
-    converged : bool
-        Whether it ended because of the tolerance.
-    message : str
-        Why, in words.
-    """
-
-    converged: bool
-    message: str
-
-
-def search_from(
-    objective: Objective, start: NDArray[np.float64], *, radius: float, tolerance: float, max_evaluations: int
-) -> SearchEnd:
-    """Look for the maximum by COBYQA, from ``start`` or from the first shorter range at which the matrix is positive definite.
-
-    Parameters
-    ----------
-    objective : Objective
-        The function; holds the best point afterwards.
-    start : (k,) array
-        A point of its space.
-    radius, tolerance : float
-        First and last trust-region radius; the search also ends when ten evaluations together gain less than ``5 * tolerance``.
-    max_evaluations : int
-        Evaluations allowed.
+    space : SearchSpace
+        Its names are those of the shape parameters in ``full`` and the nugget ratio.
+    full : LikelihoodGradient
+        By shape parameters, variance and nugget.
 
     Returns
     -------
-    SearchEnd
-        Why it ended.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        The matrix is not positive definite at any of the ranges tried.
+    gradient : (k,) array
+        Of the profile log-likelihood.
+    information : (k, k) array or None
+        The Schur complement of the information, as the variance is estimated too.
     """
-    space, gain = objective.space, _LEAST_GAIN_IN_TOLERANCES * tolerance
-    point = _first_feasible(objective, np.clip(start, space.lower, space.upper))
-    # COBYQA's first 2 k + 1 evaluations, of which this was one, only make its model
-    since = len(objective.evaluations) + 2 * len(point)
-
-    def stop_when_settled(intermediate_result: object) -> None:
-        if objective.has_settled(gain, since):
-            raise StopIteration
-
-    solution = minimize(
-        objective,
-        point,
-        method="COBYQA",
-        bounds=list(zip(space.lower, space.upper, strict=True)),
-        callback=stop_when_settled,
-        options={"initial_tr_radius": max(radius, tolerance), "final_tr_radius": tolerance, "maxfev": max_evaluations},
-    )
-    if objective.has_settled(gain, since):
-        return SearchEnd(True, f"{_PATIENCE} evaluations raised the log-likelihood by less than {gain:g}")
-    return SearchEnd(bool(solution.success), str(solution.message))
-
-
-def _first_feasible(objective: Objective, point: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The start, or a shorter range, at which the matrix is positive definite."""
-    for _ in range(_RETREATS):
-        if math.isfinite(objective(point)):
-            return point
-        shorter = point.copy()
-        shorter[0] -= math.log(3.0)
-        point = np.clip(shorter, objective.space.lower, objective.space.upper)
-    assert objective.last_error is not None, "only a matrix that is not positive definite gives an infinite value"
-    raise objective.last_error
+    jacobian, k = space.jacobian(full.likelihood.model), len(space.names)
+    gradient = jacobian[:k] @ full.gradient
+    if full.information is None:
+        return gradient, None
+    information = jacobian @ full.information @ jacobian.T
+    if len(information) == k:
+        return gradient, information
+    mixed = information[:k, k:]
+    return gradient, information[:k, :k] - mixed @ mixed.T / information[k, k]

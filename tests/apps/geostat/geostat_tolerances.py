@@ -41,3 +41,6 @@ MONTE_CARLO_DEVIATIONS = 4.5
 
 #: Difference of predictions and likelihoods from another package's dense route, relative to the spread of the values.
 OTHER_PACKAGE = 1e-8
+
+#: Standard errors by which a Monte-Carlo mean of a fixed seed may differ from what it estimates: 1 in 16,000.
+MONTE_CARLO_ERRORS = 4.0

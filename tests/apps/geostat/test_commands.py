@@ -116,7 +116,7 @@ def one_line(told):
         (["fit", "DATA", "--x", "east", "--y", "north", "--value", "gold"], "has no column 'gold'"),
         (["fit", "nothing.csv", "--x", "east", "--value", "zinc"], "nothing.csv"),
         (["fit", "DATA", "--x", "east", "--y", "north", "--value", "zinc", "--nugget", "zero"], "share a place"),
-        (["fit", "DATA", "--x", "east", "--y", "north", "--value", "zinc", "--smoothness", "1"], "general nu comes later"),
+        (["fit", "DATA", "--x", "east", "--y", "north", "--value", "zinc", "--smoothness", "0.001"], "smoothness"),
         (["fit", "DATA", "--x", "east", "--y", "north", "--value", "zinc", "--output", "no/where.json"], "there is no folder"),
         (["fit", "DATA", "--x", "east", "--value", "zinc", "--plot", "map.png"], "a map needs two coordinates"),
         (["fit", "DATA", "--x", "east", "--y", "north", "--value", "zinc", "--memory-budget", "1 kB"], "memory_budget"),

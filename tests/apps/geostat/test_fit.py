@@ -115,7 +115,7 @@ def test_a_start_that_is_not_positive_definite_anywhere_is_an_error(monkeypatch)
     def refuse(*arguments, **options):
         raise oc.NotPositiveDefiniteError(3, (0, 0))
 
-    monkeypatch.setattr("ooc_chol.apps.geostat.objective.profile_log_likelihood", refuse)
+    monkeypatch.setattr("ooc_chol.apps.geostat.objective.evaluated", refuse)
     with pytest.raises(oc.NotPositiveDefiniteError, match="order 3"):
         fit(make_observations(np.arange(20.0), np.sin(np.arange(20.0))), smoothness=0.5)
 
@@ -152,14 +152,15 @@ def test_result_goes_through_json():
     assert content["mean"]["columns"] == ["intercept"]
     assert len(content["evaluations"]) == content["trials"][0]["evaluations"] == len(result.evaluations)
     assert set(content) == {
-        "model", "mean", "loglik", "n", "converged", "warnings", "seconds", "subset_evaluations", "trials", "evaluations",
+        "model", "mean", "loglik", "aic", "bic", "n", "method", "reml", "estimated", "reused", "precision", "converged",
+        "warnings", "seconds", "subset_evaluations", "trials", "evaluations",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"smoothness": 1.0}, "general nu comes later"),
+        ({"smoothness": 0.001}, "smoothness"),
         ({"nugget": -1.0}, "nugget"),
         ({"nugget": "some"}, "'free', 'zero'"),
     ],

@@ -1,0 +1,138 @@
+"""The options of ``fit``: methods, formula, logs, dry runs, standard errors and mixed precision, as a user types them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from ooc_chol.apps.geostat import io
+from ooc_chol.cli import main
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+COLUMNS = ("--x", "east", "--y", "north")
+
+
+@pytest.fixture
+def data(tmp_path):
+    rng = np.random.default_rng(0)
+    sites = rng.uniform(0, 10, size=(80, 2))
+    depth = rng.uniform(1, 4, size=80)
+    log_zinc = 5 + np.sqrt(depth) + np.sin(sites[:, 0]) + np.cos(sites[:, 1]) + 0.1 * rng.normal(size=80)
+    rows = [f"{x!r},{y!r},{d!r},{np.exp(v)!r}" for (x, y), d, v in zip(sites.tolist(), depth.tolist(), log_zinc, strict=True)]
+    text = "\n".join(["east,north,depth,zinc", *rows]).replace("np.float64(", "").replace(")", "")
+    (tmp_path / "data.csv").write_text(text + "\n")
+    return tmp_path / "data.csv"
+
+
+def fit(data, *words):
+    return main(["geostat", "fit", str(data), *COLUMNS, "--smoothness", "1.5", *words])
+
+
+def test_formula_method_and_standard_errors(data, tmp_path, capsys):
+    model, out = tmp_path / "model.json", tmp_path / "out.csv"
+    words = ["--formula", "log(zinc) ~ 1 + sqrt(depth) + east", "--method", "fisher", "--reml", "--standard-errors"]
+    assert fit(data, *words, "--output", str(model)) == 0
+    told = capsys.readouterr().out
+    assert "restricted likelihood by fisher; AIC " in told and "sqrt(depth) " in told
+    assert "standard errors and 95 % intervals (expected information, exact)" in told
+    content = json.loads(model.read_text(encoding="utf-8"))
+    mean = content["fit"]["mean"]
+    assert mean["columns"] == ["intercept", "sqrt(depth)", "east"]
+    assert mean["coefficients"][1] == pytest.approx(1.0, abs=4 * mean["standard_errors"][1])
+    assert content["fit"]["method"] == "fisher" and content["fit"]["reml"] is True
+    estimates = content["inference"]["estimates"]
+    assert set(estimates) == {"range", "variance", "nugget", "effective_range", "microergodic"}
+    length = estimates["range"]
+    assert length["lower"] < length["value"] == content["fit"]["model"]["range"] < length["upper"]
+    # prediction computes the same terms at new sites, and scores on the scale of the formula
+    assert main(["geostat", "predict", str(model), str(data), str(data), "--output", str(out), "--target", "observation"]) == 0
+    told = capsys.readouterr()
+    predicted = io.read_table(out, ("prediction",)).columns["prediction"]
+    observed = np.log(io.read_table(data, ("zinc",)).columns["zinc"])
+    rmse = np.sqrt(np.mean((predicted - observed) ** 2))
+    assert rmse < 0.2 and f"RMSE       {rmse:.4g} by kriging" in told.out
+
+
+def test_a_formula_of_the_coordinates_predicts_on_a_grid(data, tmp_path, capsys):
+    model, out = tmp_path / "model.json", tmp_path / "out.csv"
+    assert fit(data, "--formula", "zinc ~ east", "--method", "lbfgs", "--output", str(model)) == 0
+    assert main(["geostat", "predict", str(model), str(data), "--grid", "3,2", "--output", str(out)]) == 0
+    assert np.isfinite(io.read_table(out, ("prediction",)).columns["prediction"]).all()
+    assert fit(data, "--formula", "zinc ~ depth", "--method", "lbfgs", "--output", str(model)) == 0
+    assert main(["geostat", "predict", str(model), str(data), "--grid", "3,2", "--output", str(out)]) == 2
+    assert "the mean needs depth at every site" in capsys.readouterr().err
+
+
+def test_log_and_resume(data, tmp_path, capsys):
+    log = tmp_path / "log.jsonl"
+    words = ["--value", "zinc", "--method", "fisher"]
+    assert fit(data, *words, "--log", str(log)) == 0
+    first = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  range ")]
+    lines = log.read_text(encoding="utf-8").splitlines()
+    log.write_text("\n".join(lines[:-2]) + "\n", encoding="utf-8")
+    assert fit(data, *words, "--resume", str(log)) == 0
+    told = capsys.readouterr().out
+    assert [line for line in told.splitlines() if line.startswith("  range ")] == first
+    assert f", {len(lines) - 4} evaluations from the log" in told
+    assert len(log.read_text(encoding="utf-8").splitlines()) == len(lines)
+    assert fit(data, *words, "--log", str(log)) == 2
+    assert "exists already; go on from it with resume" in capsys.readouterr().err
+
+
+def test_ctrl_c_says_how_to_go_on(data, tmp_path, capsys, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ooc_chol.apps.geostat.commands_fit.fit", interrupted)
+    assert fit(data, "--value", "zinc", "--log", str(tmp_path / "log.jsonl")) != 0
+    assert f"go on with --resume {tmp_path / 'log.jsonl'}" in capsys.readouterr().err
+
+
+def test_dry_run_factors_nothing(data, tmp_path, capsys, monkeypatch):
+    def refuse(*arguments, **options):
+        raise AssertionError("a dry run must not factor")
+
+    monkeypatch.setattr("ooc_chol.apps.geostat.factorization.oc.cholesky", refuse)
+    assert fit(data, "--value", "zinc", "--dry-run", "--output", str(tmp_path / "model.json")) == 0
+    told = capsys.readouterr().out
+    assert "Plan: Cholesky of n = 80" in told
+    assert "1 search by cobyqa over range, nugget_ratio; profiled out: variance, coefficient of intercept" in told
+    assert not (tmp_path / "model.json").exists()
+
+
+def test_mixed_precision_is_judged(data, capsys):
+    words = ["--value", "zinc", "--method", "fisher", "--precision-threshold", "1e-4", "--tile-size", "16"]
+    assert fit(data, *words) == 0
+    told = capsys.readouterr().out
+    assert "loglik in mixed precision less that in FP64: " in told and "standard errors away: range " in told
+
+
+def test_smoothness_can_be_free(data, tmp_path, capsys):
+    model = tmp_path / "model.json"
+    words = ["--value", "zinc", "--smoothness", "free", "--method", "fisher", "--output", str(model)]
+    assert main(["geostat", "fit", str(data), *COLUMNS, *words]) == 0
+    content = json.loads(model.read_text(encoding="utf-8"))["fit"]
+    assert content["estimated"] == ["range", "smoothness", "variance", "nugget"]
+    assert content["model"]["smoothness"] not in (0.5, 1.5, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--formula", "zinc ~ depth", "--value", "zinc"], "leave these out"),
+        (["--formula", "zinc + depth ~ 1"], "2 columns, but one is observed"),
+        (["--formula", "zinc ~ __import__('os')"], "is not understood"),
+        (["--formula", "zinc ~ log(depth - 9)"], "is nan in row 0"),
+        (["--value", "zinc", "--resume", "nothing.jsonl"], "nothing.jsonl"),
+        (["--value", "zinc", "--log", "no/where.jsonl"], "there is no folder"),
+        (["--value", "zinc", "--precision-threshold", "-1"], "precision_threshold"),
+    ],
+)
+def test_mistakes_are_said_on_one_line(data, capsys, monkeypatch, tmp_path, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert fit(data, *words) == 2
+    told = capsys.readouterr().err
+    assert message in told and "Traceback" not in told

@@ -1,0 +1,294 @@
+"""Searches with derivatives, the restricted likelihood, logs that are gone on from, and fits in mixed precision."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.apps import geostat
+from ooc_chol.apps.geostat import FactorSettings, Matern, fit, log_likelihood, log_likelihood_gradient, make_observations
+from ooc_chol.apps.geostat.gradient import score
+from ooc_chol.apps.geostat.likelihood import evaluated
+from ooc_chol.apps.geostat.objective import LikelihoodOptions, Objective, profiled
+from ooc_chol.apps.geostat.optimizers import SearchLimits, search_from
+from ooc_chol.apps.geostat.progress import AbstractFitProgress, SilentProgress
+from ooc_chol.apps.geostat.search import search_space
+from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, TWO_ROUTES, printed
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+METHODS = ["cobyqa", "lbfgs", "fisher"]
+
+#: What a fit from automatic starts may take.
+MOST_EVALUATIONS = 15
+
+
+def simulate(model, n, seed, mean=0.0):
+    rng = np.random.default_rng(seed)
+    sites = rng.uniform(size=(n, 2))
+    with oc.cholesky(oc.from_function(n, geostat.covariance_tiles(model, sites))) as factor:
+        return make_observations(sites, mean + factor.matmul(rng.normal(size=n)))
+
+
+@pytest.fixture(scope="module")
+def field():
+    return simulate(Matern(2.0, 0.1, 1.5, 0.2), 90, seed=11, mean=5.0)
+
+
+@pytest.fixture(scope="module")
+def meuse(data_dir):
+    table = geostat.read_table(data_dir / "meuse.csv", ("x", "y", "zinc", "dist"))
+    return table.stack(("x", "y")) / 1000, np.log(table.columns["zinc"]), np.sqrt(table.columns["dist"])
+
+
+# T8
+
+
+@pytest.mark.parametrize(
+    ("method", "nugget", "with_distance", "expected", "loglik"),
+    [
+        ("fisher", "zero", False, (1.476355, 1.214162, 0.0), -100.762859),
+        ("fisher", "free", False, (1.849918, 2.144918, 0.034656), -99.128778),
+        ("lbfgs", "free", False, (1.849918, 2.144918, 0.034656), -99.128778),
+        ("lbfgs", "free", True, (0.143261, 0.169799, 0.045247), -74.920466),
+    ],
+)
+def test_meuse_estimates_by_derivatives(meuse, method, nugget, with_distance, expected, loglik):
+    sites, values, distance = meuse
+    observations = make_observations(sites, values, covariates=distance if with_distance else None)
+    result = fit(observations, smoothness=0.5, nugget=nugget, method=method, tolerance=1e-4)
+    assert result.converged and result.warnings == () and result.method == method
+    assert result.loglik == pytest.approx(loglik, abs=2 * printed(6))
+    np.testing.assert_allclose((result.model.variance, result.model.range, result.model.nugget), expected, rtol=1e-3)
+    assert len(result.evaluations) <= MOST_EVALUATIONS
+
+
+def test_derivatives_take_few_evaluations_from_automatic_starts():
+    observations = simulate(Matern(2.0, 0.1, 0.5, 0.2), 520, seed=12)
+    results = {method: fit(observations, smoothness=0.5, method=method) for method in METHODS}
+    best = max(result.loglik for result in results.values())
+    for method, result in results.items():
+        assert result.loglik > best - 0.05 and result.converged
+        if method != "cobyqa":
+            assert len(result.evaluations) <= MOST_EVALUATIONS
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_finds_the_maximum_of_the_restricted_likelihood(field, method):
+    result = fit(field, smoothness=1.5, method=method, reml=True, tolerance=1e-3)
+    assert result.reml and result.loglik == pytest.approx(log_likelihood(field, result.model, reml=True).loglik, rel=TWO_ROUTES)
+    found = log_likelihood_gradient(field, result.model, reml=True, information=True)
+    estimated = [0, 2, 3]
+    assert np.all(np.abs(found.gradient) < 0.05 * np.sqrt(np.diag(found.information)), where=np.isin(range(4), estimated))
+    assert result.parameters == 3 and result.aic == 6 - 2 * result.loglik
+
+
+@pytest.mark.parametrize("method", ["lbfgs", "fisher"])
+def test_probes_find_the_maximum_within_their_error(field, method):
+    estimate = fit(field, smoothness=1.5, method=method, traces="probes")
+    exact = fit(field, smoothness=1.5, method="fisher", tolerance=1e-3)
+    # 64 probes move the maximum by a share 1/8 of a standard error in each of two directions, less of the likelihood
+    assert exact.loglik - 0.1 < estimate.loglik <= exact.loglik + 1e-3
+    assert estimate.converged and len(estimate.evaluations) <= MOST_EVALUATIONS
+
+
+def test_free_smoothness_is_at_least_as_good_as_any_fixed_one():
+    observations = simulate(Matern(2.0, 0.15, 0.9, 0.02), 100, seed=5)
+    fixed = max(fit(observations, smoothness=nu, method="fisher").loglik for nu in (0.5, 1.5))
+    for method in ("lbfgs", None):
+        free = fit(observations, smoothness="free", method=method)
+        assert free.method == (method or "fisher")
+        assert free.converged and free.estimated == ("range", "smoothness", "variance", "nugget")
+        assert len(free.evaluations) <= MOST_EVALUATIONS
+        assert free.loglik > fixed - 0.02
+
+
+def test_a_nugget_that_is_not_there_ends_at_the_floor():
+    observations = simulate(Matern(2.0, 0.1, 0.5), 150, seed=3)
+    reference = fit(observations, smoothness=0.5)
+    for method in ("lbfgs", "fisher"):
+        result = fit(observations, smoothness=0.5, method=method)
+        assert result.loglik > reference.loglik - 0.01
+        assert len(result.evaluations) <= MOST_EVALUATIONS
+
+
+def test_matrices_that_are_not_positive_definite_are_stepped_back_from():
+    sites = np.linspace(0.0, 1.0, 120)
+    observations = make_observations(sites, np.sin(3 * sites))
+    reference = fit(observations, smoothness=2.5, nugget="zero")
+    for method in ("lbfgs", "fisher"):
+        result = fit(observations, smoothness=2.5, nugget="zero", method=method)
+        assert math.isfinite(result.loglik)
+        assert result.loglik > reference.loglik - abs(reference.loglik) / 20
+
+
+# the function that is searched
+
+
+@pytest.mark.parametrize("nugget", ["free", "zero", 0.15])
+def test_gradient_in_the_coordinates_of_the_search(field, nugget):
+    space = search_space(field, nugget, 1.5)
+    objective = Objective(field, space, LikelihoodOptions(), SilentProgress())
+    point = space.point(Matern(1.0, 0.15, 1.5, 0.0 if nugget == "zero" else 0.05))
+    assert np.allclose(space.correlation(point).range, 0.15)
+    gradient = objective.at(point, gradient=True).gradient
+    step = 1e-3
+    for k, ours in enumerate(gradient):
+        unit = step * np.eye(len(point))[k]
+        terms = [(-2, 1 / 12), (-1, -8 / 12), (1, 8 / 12), (2, -1 / 12)]
+        expected = sum(-weight * objective(point + offset * unit) for offset, weight in terms) / step
+        assert ours == pytest.approx(expected, rel=FIVE_POINTS, abs=FIVE_POINTS)
+
+
+def test_profiled_information_is_the_inverse_of_a_block_of_the_inverse(field):
+    space = search_space(field, "free", 1.5)
+    with evaluated(field, Matern(1.0, 0.1, 1.5, 0.1), variance=2.0) as found:
+        full = score(found, space.shape, information=field.n)
+    information = profiled(space, full)[1]
+    jacobian = space.jacobian(Matern(2.0, 0.1, 1.5, 0.2))
+    everything = jacobian @ full.information @ jacobian.T
+    np.testing.assert_allclose(np.linalg.inv(information), np.linalg.inv(everything)[:2, :2], rtol=TWO_ROUTES)
+
+
+def test_fisher_scoring_raises_the_likelihood_at_every_step_it_takes(field):
+    space = search_space(field, "free", 1.5)
+    objective = Objective(field, space, LikelihoodOptions(), SilentProgress())
+    end = search_from(objective, space.point(Matern(1.0, 0.9, 1.5, 2.0)), "fisher", SearchLimits(1e-4, 50))
+    assert end.converged
+    taken = [evaluation.loglik for evaluation in objective.evaluations]
+    assert max(taken) == taken[-1] or max(taken) - taken[-1] < 1e-6
+    assert taken[-1] - taken[0] > 10
+
+
+def test_wrong_choices_are_named_before_a_log_is_made(field, tmp_path):
+    with pytest.raises(ValueError, match="cobyqa, lbfgs, fisher"):
+        fit(field, smoothness=0.5, method="newton", log=tmp_path / "log")
+    assert not (tmp_path / "log").exists()
+    with pytest.raises(ValueError, match="'exact' and 'probes'"):
+        fit(field, smoothness=0.5, traces="some")
+    with pytest.raises(ValueError, match="'best' or 'free'"):
+        fit(field, smoothness="some")
+
+
+# logs
+
+
+class Interrupt(AbstractFitProgress):
+    """Presses Ctrl-C when an evaluation begins."""
+
+    def __init__(self, before):
+        self.left = before
+
+    def evaluation_started(self, correlation):
+        if self.left == 0:
+            raise KeyboardInterrupt
+        self.left -= 1
+
+    def advanced(self, done, total, seconds):
+        pass
+
+    def evaluation_finished(self, evaluation):
+        pass
+
+    def close(self):
+        pass
+
+
+def evaluations_of(path):
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if line.get("kind") == "evaluation"]
+
+
+def same(a, b):
+    assert (a.model, a.loglik, a.trials) == (b.model, b.loglik, b.trials)
+    assert np.array_equal(a.coefficients, b.coefficients)
+    assert np.array_equal(a.coefficient_covariance, b.coefficient_covariance)
+
+
+@pytest.mark.parametrize("method", ["cobyqa", "fisher"])
+def test_an_interrupted_fit_goes_on_where_it_was(field, method, tmp_path):
+    log, options = tmp_path / "log", {"smoothness": 1.5, "method": method, "tolerance": 1e-4}
+    whole = fit(field, **options)
+    with pytest.raises(KeyboardInterrupt):
+        fit(field, **options, log=log, progress=Interrupt(3))
+    assert len(evaluations_of(log)) == 3
+    with log.open("a", encoding="utf-8") as stream:
+        stream.write('{"kind": "evaluation", "names": ["ran')  # a process that was killed while it wrote
+    resumed = fit(field, **options, resume=log)
+    assert resumed.reused == 3
+    same(resumed, whole)
+    points = [tuple(line["at"]) for line in evaluations_of(log)]
+    assert len(points) == len(set(points)) == len({(e.range, e.nugget_ratio) for e in whole.evaluations})
+    # a second time nothing is computed, and a separate log is complete
+    again = fit(field, **options, resume=log, log=tmp_path / "copy")
+    assert again.reused == len(again.evaluations)
+    same(again, whole)
+    assert len(evaluations_of(tmp_path / "copy")) == len(points)
+
+
+def test_a_log_of_best_smoothness_keeps_the_three_apart(field, tmp_path):
+    first = fit(field, method="fisher", log=tmp_path / "log")
+    again = fit(field, method="fisher", resume=tmp_path / "log")
+    assert again.reused == len(again.evaluations)
+    same(again, first)
+
+
+def test_wrong_logs_are_refused(field, tmp_path):
+    log = tmp_path / "log"
+    fit(field, smoothness=1.5, method="fisher", log=log)
+    kept = log.read_bytes()
+    with pytest.raises(FileExistsError, match="exists already; go on from it"):
+        fit(field, smoothness=1.5, log=log)
+    with pytest.raises(ValueError, match="observations differ"):
+        fit(field.take(np.arange(60)), smoothness=1.5, resume=log)
+    with pytest.raises(ValueError, match="reml differ"):
+        fit(field, smoothness=1.5, reml=True, resume=log)
+    with pytest.raises(FileNotFoundError):
+        fit(field, smoothness=1.5, resume=tmp_path / "nothing")
+    assert log.read_bytes() == kept
+    (tmp_path / "other").write_text("thesis\n")
+    with pytest.raises(ValueError, match=r"line 1 of .* is not JSON"):
+        fit(field, smoothness=1.5, resume=tmp_path / "other")
+    (tmp_path / "other").write_text("{}\n")
+    with pytest.raises(ValueError, match="is not a log of evaluations"):
+        fit(field, smoothness=1.5, resume=tmp_path / "other")
+
+
+# mixed precision
+
+
+def test_a_fit_in_mixed_precision_is_judged_in_fp64():
+    observations = simulate(Matern(2.0, 0.02, 0.5, 0.2), 400, seed=21)
+    settings = FactorSettings(tile_size=50, precision_threshold=1e-4)
+    mixed = fit(observations, smoothness=0.5, method="fisher", settings=settings)
+    plain = fit(observations, smoothness=0.5, method="fisher", tolerance=1e-4)
+    check = mixed.precision
+    assert check is not None and plain.precision is None
+    # the value reported is FP64's at the reported model
+    assert mixed.loglik == pytest.approx(log_likelihood(observations, mixed.model).loglik, rel=TWO_ROUTES)
+    assert mixed.loglik == check.loglik
+    assert check.loglik_error == check.loglik_mixed - check.loglik != 0.0
+    assert abs(check.loglik_error) < 1.0
+    # the step points to the estimate in FP64: from there, a tenth of the distance is left
+    ratios = (
+        plain.model.range / mixed.model.range,
+        plain.model.nugget / plain.model.variance / (mixed.model.nugget / mixed.model.variance),
+    )
+    left = np.log(ratios) - np.log1p([check.shift["range"], check.shift["nugget_ratio"]])
+    assert np.linalg.norm(left) <= 0.3 * np.linalg.norm(np.log(ratios)) + 1e-3
+    assert json.loads(json.dumps(mixed.to_dict(), allow_nan=False))["precision"]["threshold"] == 1e-4
+
+
+def test_mixed_precision_really_stores_narrow_tiles():
+    settings = FactorSettings(tile_size=50, precision_threshold=1e-4)
+    sites = simulate(Matern(2.0, 0.02, 0.5, 0.2), 400, seed=21).coordinates
+    source = geostat.covariance.covariance_source(Matern(1.0, 0.02, 0.5, 0.1), sites[geostat.morton_order(sites)])
+    with settings.factor(source, None, False) as factor:
+        assert set(factor.formats) > {"fp64"}
+    with replace(settings, precision_threshold=None).factor(source, None, False) as factor:
+        assert set(factor.formats) == {"fp64"}

@@ -1,0 +1,178 @@
+"""Standard errors against the dense information, intervals against profiles, and likelihood-ratio tests of the smoothness."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+from scipy.stats import chi2
+
+import ooc_chol as oc
+from ooc_chol.apps import geostat
+from ooc_chol.apps.geostat import (
+    Matern,
+    fit,
+    infer,
+    likelihood_ratios,
+    log_likelihood_gradient,
+    make_observations,
+    microergodic,
+    profile_likelihood,
+)
+from tests.apps.geostat.geostat_tolerances import MONTE_CARLO_ERRORS, TWO_ROUTES
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+ALL = ("range", "smoothness", "variance", "nugget")
+
+
+def simulate(model, n, seed, mean=0.0):
+    rng = np.random.default_rng(seed)
+    sites = rng.uniform(size=(n, 2))
+    with oc.cholesky(oc.from_function(n, geostat.covariance_tiles(model, sites))) as factor:
+        return make_observations(sites, mean + factor.matmul(rng.normal(size=n)))
+
+
+@pytest.fixture(scope="module")
+def field():
+    return simulate(Matern(2.0, 0.15, 0.9, 0.1), 120, seed=5)
+
+
+@pytest.mark.parametrize("reml", [False, True])
+def test_standard_errors_are_those_of_the_inverse_information(field, reml):
+    model = Matern(2.0, 0.15, 0.9, 0.1)
+    found = infer(field, model, estimated=ALL, reml=reml)
+    information = log_likelihood_gradient(field, model, reml=reml, information=True).information
+    errors = np.sqrt(np.diag(np.linalg.inv(information)))
+    ours = [found.parameters[name].standard_error for name in ALL]
+    np.testing.assert_allclose(ours, errors, rtol=TWO_ROUTES)
+    quantile = float(ndtri(0.975))
+    for name, value in found.parameters.items():
+        assert value.value == getattr(model, name)
+        assert value.lower * value.upper == pytest.approx(value.value**2)
+        assert math.log(value.upper / value.value) == pytest.approx(quantile * value.standard_error / value.value)
+    assert found.probes == 0 and found.relative_error == 0.0
+
+
+def test_parameters_that_are_known_make_the_others_better_known(field):
+    model = Matern(2.0, 0.15, 0.9, 0.1)
+    everything, some = infer(field, model, estimated=ALL), infer(field, model, estimated=("range", "variance"))
+    assert some.names == ("range", "variance")
+    for name in some.names:
+        assert some.parameters[name].standard_error < everything.parameters[name].standard_error
+
+
+def test_delta_method_equals_a_change_of_parameters(field):
+    """With nu known, log effective range is log range plus a constant; the other is log variance - 2 nu log range."""
+    model = Matern(2.0, 0.15, 1.5, 0.1)
+    found = infer(field, model)
+    length, variance = (found.parameters[name] for name in ("range", "variance"))
+    assert found.effective_range.standard_error / model.effective_range == pytest.approx(length.standard_error / 0.15, rel=1e-6)
+    relative = np.array([length.standard_error / length.value, variance.standard_error / variance.value])
+    correlation = found.correlation[0, 1]
+    expected = relative[1] ** 2 + 9 * relative[0] ** 2 - 6 * correlation * relative[0] * relative[1]
+    assert found.microergodic.value == microergodic(model) == 2.0 * 0.15**-3.0
+    assert (found.microergodic.standard_error / microergodic(model)) ** 2 == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_microergodic_parameter_is_better_known_than_variance_and_range():
+    model = Matern(2.0, 0.6, 0.5)
+    found = infer(simulate(model, 150, seed=6), model, estimated=("range", "variance"))
+    relative = [value.standard_error / value.value for value in found.parameters.values()]
+    assert found.microergodic.standard_error / found.microergodic.value < 0.5 * min(relative)
+    assert found.correlation[0, 1] > 0.9
+
+
+def test_probes_agree_within_their_error(field):
+    model = Matern(2.0, 0.15, 0.9, 0.1)
+    exact, estimate = infer(field, model), infer(field, model, probes=1000)
+    assert estimate.probes == 1000 and 0 < estimate.relative_error < 0.1
+    for name in exact.names:
+        ours, expected = estimate.parameters[name].standard_error, exact.parameters[name].standard_error
+        # an error e of the scaled information, inverted, is at most condition * e of the variances
+        assert abs(ours / expected - 1) < MONTE_CARLO_ERRORS * exact.condition * estimate.relative_error
+    assert infer(field, model, probes=4000).relative_error < 0.6 * estimate.relative_error
+
+
+def test_flat_directions_are_said():
+    sites = simulate(Matern(2.0, 0.1, 0.5, 0.01), 80, seed=7).coordinates
+    observations = make_observations(sites, sites[:, 0])
+    clear, flat, small = (
+        infer(observations, Matern(2.0, *rest)) for rest in ((0.6, 1.5, 0.01), (50.0, 0.5, 0.01), (0.1, 0.5, 1e-3))
+    )
+    assert clear.warnings == () and clear.condition < flat.condition
+    # only variance / range is determined: both go up together
+    (text,) = flat.warnings
+    assert "nearly flat along range**1 * variance**0.9" in text and "variance / range**(2 nu)" in text
+    assert "nearly flat along nugget**1 " in small.warnings[0]
+    assert json.dumps(flat.to_dict(), allow_nan=False)
+
+
+def test_profiles_agree_with_intervals_and_with_the_maximum(field):
+    result = fit(field, smoothness=1.5, method="fisher", tolerance=1e-3)
+    found = infer(field, result.model, estimated=result.estimated)
+    value = found.parameters["range"]
+    grid = np.geomspace(value.lower / 1.5, value.upper * 1.5, 6)
+    profile = profile_likelihood(field, result.model, "range", [*grid, value.value], estimated=result.estimated)
+    top = int(np.argmax(profile.loglik))
+    assert profile.values[top] == value.value
+    assert profile.loglik[top] == pytest.approx(result.loglik, abs=1e-4)
+    assert np.all(np.diff(profile.loglik[: top + 1]) > 0) and np.all(np.diff(profile.loglik[top:]) < 0)
+    assert profile.models[0].range == profile.values[0] and profile.models[0].smoothness == 1.5
+    lower, upper = profile.interval()
+    # the two intervals are the same for a quadratic likelihood, and this one nearly is
+    assert math.log(lower / value.lower) == pytest.approx(0.0, abs=0.35)
+    assert math.log(upper / value.upper) == pytest.approx(0.0, abs=0.35)
+    assert profile_likelihood(field, result.model, "range", [value.value], estimated=result.estimated).interval() == (
+        0.0,
+        math.inf,
+    )
+
+
+def test_profile_of_the_nugget_ratio_without_anything_else_to_search(field):
+    model = Matern(2.0, 0.15, 1.5)
+    profile = profile_likelihood(field, model, "nugget_ratio", [0.01, 0.1], estimated=("variance",))
+    for ratio, loglik, best in zip(profile.values, profile.loglik, profile.models, strict=True):
+        expected = geostat.profile_log_likelihood(field, Matern(1.0, 0.15, 1.5, ratio))
+        assert loglik == pytest.approx(expected.loglik, rel=TWO_ROUTES)
+        assert best.nugget / best.variance == pytest.approx(ratio)
+
+
+def test_likelihood_ratios_of_the_smoothness(field):
+    free = fit(field, smoothness="free", method="fisher", tolerance=1e-3)
+    half, other = likelihood_ratios(field, free.model)
+    assert (half.smoothness, other.smoothness) == (0.5, 1.5)
+    fixed = fit(field, smoothness=0.5, method="fisher", tolerance=1e-3)
+    assert half.loglik == pytest.approx(fixed.loglik, abs=1e-3)
+    assert half.statistic == pytest.approx(max(0.0, 2 * (free.loglik - fixed.loglik)), abs=4e-3)
+    for test in (half, other):
+        assert test.statistic >= 0 and test.p_value == chi2(1).sf(test.statistic)
+    # the truth is 0.9
+    assert other.p_value > 1e-3
+
+
+def test_criteria_count_what_was_estimated(field):
+    plain = fit(field, smoothness=0.5, method="fisher", nugget="zero")
+    assert plain.estimated == ("range", "variance") and plain.parameters == 3
+    assert plain.aic == 6 - 2 * plain.loglik
+    assert plain.bic == pytest.approx(3 * math.log(120) - 2 * plain.loglik)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda o: infer(o, Matern(1.0, 0.1, 0.5), level=1.0), "between 0 and 1"),
+        (lambda o: infer(o, Matern(1.0, 0.1, 0.5)), "the nugget is zero"),
+        (lambda o: infer(o, Matern(1.0, 0.1, 0.5), estimated=("range",)), "the variance is always"),
+        (lambda o: infer(o, Matern(1.0, 0.1, 0.5), estimated=("length", "variance")), "no parameter 'length'"),
+        (lambda o: profile_likelihood(o, Matern(1.0, 0.1, 0.5, 0.1), "range", [0.0, 1.0]), "finite and positive"),
+        (lambda o: profile_likelihood(o, Matern(1.0, 0.1, 0.5, 0.1), "variance", [1.0]), "'nugget_ratio'"),
+        (lambda o: profile_likelihood(o, Matern(1.0, 0.1, 0.5, 0.1), "range", [1.0], estimated=("variance",)), "is not there"),
+    ],
+)
+def test_wrong_questions_are_named(field, call, words):
+    with pytest.raises(ValueError, match=words):
+        call(field)

@@ -70,7 +70,8 @@ def _formats_text(precision: PrecisionMap) -> str:
 def measure(source: AbstractSource, grid: TileGrid, names: Sequence[str], *, threads: int, samples: bool) -> MatrixNorms:
     """Norms of A's tiles, on the devices; on the host one does it all, with a stream for each of two cores."""
     chosen = names[:1] if kind_of(names[0]) is HOST else names[: grid.n_tiles]
-    return measure_matrix(grid, [open_device(name, threads) for name in chosen], SourceTier(source, grid), samples=samples)
+    with one_thread_per_call(names):
+        return measure_matrix(grid, [open_device(name, threads) for name in chosen], SourceTier(source, grid), samples=samples)
 
 
 def create_store(

@@ -32,7 +32,7 @@ def observations(n: int, seed: int) -> geostat.Observations:
     side = int(np.ceil(np.sqrt(n)))
     grid = np.stack(np.meshgrid(np.arange(side), np.arange(side)), axis=-1).reshape(-1, 2)
     sites = (rng.permutation(grid)[:n] + 0.5 + rng.uniform(-0.4, 0.4, (n, 2))) / side
-    values = geostat.simulate(TRUTH, sites, seed=seed, mean=3.0)[0]
+    values = geostat.simulate(TRUTH, sites, seed=seed, mean=3.0, target="observation")[0]
     return geostat.make_observations(sites, values)
 
 

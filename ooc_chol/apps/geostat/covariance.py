@@ -13,7 +13,6 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.matern import EFFECTIVE_CORRELATION as EFFECTIVE_CORRELATION
 from ooc_chol.apps.geostat.matern import SMOOTHNESS as SMOOTHNESS
 from ooc_chol.apps.geostat.matern import Matern as Matern
-from ooc_chol.apps.geostat.matern import check_smoothness as check_smoothness
 from ooc_chol.apps.geostat.model import AbstractCovariance as AbstractCovariance
 
 TileFunction = Callable[[range, range, NDArray[np.float64], Any], None]

@@ -252,7 +252,7 @@ def fit(
     -----
     Each evaluation costs ``n**3 / 3`` flops, with an exact gradient three times that, with one by probes ``n**2`` more. COBYQA
     (Ragonneau and Zhang; in SciPy) needed 16-24 of them on real terrain where Nelder-Mead took 14-37 and Powell's method 37-102,
-    at equal accuracy; L-BFGS-B and Fisher scoring need 2-9.
+    at equal accuracy; L-BFGS-B and Fisher scoring need 4-10 at a fixed smoothness.
     """
     start = time.perf_counter()
     check_traces(traces, 2)

@@ -159,23 +159,6 @@ def matern_tables(smoothness: float) -> tuple[RadialTable, RadialTable, RadialTa
     return correlation, slope, by_smoothness
 
 
-def check_smoothness(smoothness: float) -> None:
-    """Raise ``ValueError`` unless ``smoothness`` is one of :data:`SMOOTHNESS`, for searches over those.
-
-    Parameters
-    ----------
-    smoothness : float
-        The value of nu that was asked for.
-
-    Raises
-    ------
-    ValueError
-        There is no closed form for it here.
-    """
-    if smoothness not in SMOOTHNESS:
-        raise ValueError(f"smoothness is {smoothness}, but only 0.5, 1.5 and 2.5 are there today; general nu comes later")
-
-
 def _closed_form(r: NDArray[np.float64], spare: NDArray[np.float64], smoothness: float) -> None:
     """Replace ``r = h/a`` by the Matérn correlation; all terms are positive, so nothing cancels."""
     if smoothness == 0.5:

@@ -205,8 +205,8 @@ def chordal_coordinates(longitude: ArrayLike, latitude: ArrayLike) -> NDArray[np
 
     Notes
     -----
-    The great-circle distance is not offered: a Matérn covariance of it is not positive definite on the sphere for smoothness
-    above 1/2 (Gneiting 2013), while of the chord it always is. Chord and arc differ by 0.1 % at 1000 km.
+    Of the chord a Matérn covariance is positive definite on the sphere at every smoothness, of the great-circle distance only up
+    to 1/2 (Gneiting 2013; :class:`~ooc_chol.apps.geostat.geometry.GreatCircle`). Chord and arc differ by 0.1 % at 1000 km.
     """
     lon, lat = np.array(longitude, dtype=np.float64), np.array(latitude, dtype=np.float64)
     if np.any(np.abs(lat) > 90) or np.any(np.abs(lon) > 360):

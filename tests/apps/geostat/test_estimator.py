@@ -123,6 +123,12 @@ def test_estimates_as_fit_and_predicts_as_kriging():
         np.testing.assert_allclose(kriged.predict(X[:3]).mean, ours.predict(X[:3]), rtol=TWO_ROUTES)
 
 
+def test_estimates_the_smoothness():
+    X, y = example()
+    result = geostat.fit(geostat.make_observations(X, y), smoothness="free")
+    assert MaternGP(smoothness="free").fit(X, y).model_ == result.model
+
+
 def test_memory_budget_changes_no_bit(tmp_path):
     X, y = example(n=130)
     options = {**FIXED, "tile_size": 16}
@@ -197,6 +203,7 @@ def test_names_of_columns_are_compared():
         ({"range": 0.3}, "kept only together"),
         ({"range": 0.3, "variance": 1.0}, "kept only together"),
         ({"range": 0.3, "variance": 1.0, "nugget": 0.1, "smoothness": "best"}, "kept only together"),
+        ({"range": 0.3, "variance": 1.0, "nugget": 0.1, "smoothness": "free"}, "kept only together"),
         ({**FIXED, "range": -1.0}, "range is -1.0"),
         ({**FIXED, "target": "truth"}, "'field' and 'observation'"),
         ({**FIXED, "covariates": ("depth",)}, "'depth' is no column of X; it has 2: unnamed"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.dataset import Dataset, load_dataset, regular_grid
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.plots import MapData, MapLabels, draw_maps, require_matplotlib, save_figure
@@ -57,7 +57,7 @@ def add_plot(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.set_defaults(run=_run)
 
 
-def draw_prediction_map(path: Path, dataset: Dataset, model: Matern, settings: FactorSettings) -> None:
+def draw_prediction_map(path: Path, dataset: Dataset, model: AbstractCovariance, settings: FactorSettings) -> None:
     """Draw observed, predicted and standard error over the bounding box of the observations.
 
     Parameters
@@ -66,7 +66,7 @@ def draw_prediction_map(path: Path, dataset: Dataset, model: Matern, settings: F
         A PNG, or another format that Matplotlib tells from the ending.
     dataset : Dataset
         The observations, in two dimensions and without covariates.
-    model : Matern
+    model : AbstractCovariance
         The covariance function.
     settings : FactorSettings
         How to factor.
@@ -85,7 +85,8 @@ def draw_prediction_map(path: Path, dataset: Dataset, model: Matern, settings: F
     shape = (len(y), len(x))
     drawn = MapData(positions, dataset.observations.values, x, y, grid.mean.reshape(shape), grid.standard_error.reshape(shape))
     x_label, y_label = spec.axis_labels
-    title = f"{spec.value}: kriging with a Matérn covariance, smoothness {model.smoothness:g}"
+    name = f"a Matérn covariance, smoothness {model.smoothness:g}" if isinstance(model, Matern) else type(model).__name__
+    title = f"{spec.value}: kriging with {name}"
     draw_maps(path, drawn, MapLabels(title, spec.value_label, x_label, y_label, dataset.aspect))
 
 
@@ -132,7 +133,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _variogram(dataset: Dataset, model: Matern, options: argparse.Namespace, settings: FactorSettings) -> None:
+def _variogram(dataset: Dataset, model: AbstractCovariance, options: argparse.Namespace, settings: FactorSettings) -> None:
     """Empirical variogram, model and envelope."""
     variogram = empirical_variogram(
         dataset.observations,
@@ -158,7 +159,7 @@ def _variogram(dataset: Dataset, model: Matern, options: argparse.Namespace, set
     save_figure(variogram_figure(variogram, words, model=model, envelope=envelope), options.output)
 
 
-def _residuals(dataset: Dataset, model: Matern, path: Path, settings: FactorSettings) -> None:
+def _residuals(dataset: Dataset, model: AbstractCovariance, path: Path, settings: FactorSettings) -> None:
     """Histogram, quantiles and map of standardised residuals."""
     residuals = standardised_residuals(dataset.observations, model, settings=settings)
     x_label, y_label, *_ = (*dataset.spec.axis_labels, "")

@@ -116,10 +116,10 @@ def _first_feasible(objective: Objective, point: NDArray[np.float64], method: Me
     for _ in range(_RETREATS):
         if objective.at(point, gradient=derived, information=derived).likelihood is not None:
             return point
-        if "range" not in objective.space.names:
+        if not objective.space.lengths:
             break
         shorter = point.copy()
-        shorter[objective.space.names.index("range")] -= math.log(3.0)
+        shorter[objective.space.lengths] -= math.log(3.0)
         point = np.clip(shorter, objective.space.lower, objective.space.upper)
     assert objective.last_error is not None, "only a matrix that is not positive definite gives an infinite value"
     raise objective.last_error

@@ -13,7 +13,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.checks import HeldOutScores, score
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings
 from ooc_chol.apps.geostat.kriged import BATCH_BYTES, Kriging
 from ooc_chol.apps.geostat.observations import Observations
@@ -84,7 +84,7 @@ class CrossValidation:
 
 def leave_one_out(
     observations: Observations,
-    model: Matern,
+    model: AbstractCovariance,
     *,
     coefficients: ArrayLike | None = None,
     settings: FactorSettings | None = None,
@@ -96,7 +96,7 @@ def leave_one_out(
     ----------
     observations : Observations
         The data.
-    model : Matern
+    model : AbstractCovariance
         The covariance function, kept as it is.
     coefficients : (p,) array, optional
         Known coefficients of the mean; without them they are estimated from the others each time.
@@ -132,7 +132,7 @@ def leave_one_out(
 
 def cross_validate(
     observations: Observations,
-    model: Matern,
+    model: AbstractCovariance,
     *,
     folds: int | ArrayLike = 10,
     how: FoldKind = "random",
@@ -147,7 +147,7 @@ def cross_validate(
     ----------
     observations : Observations
         The data.
-    model : Matern
+    model : AbstractCovariance
         The covariance function, kept as it is.
     folds : int or (n,) array
         How many folds to make by :func:`fold_labels`, or a whole number for each observation: equal numbers are one fold.

@@ -35,8 +35,8 @@ class MaternGP(AbstractEstimator):
 
     Parameters
     ----------
-    smoothness : float or "best"
-        ``nu``, or the best of those that :func:`fit` tries.
+    smoothness : float or {"best", "free"}
+        ``nu``, the best of those that :func:`fit` tries, or estimated.
     nugget : {"free", "zero"} or float
         Variance of the error of an observation: estimated, none, or kept. scikit-learn calls it ``alpha``.
     mean : {"constant", "zero"}
@@ -109,7 +109,7 @@ class MaternGP(AbstractEstimator):
 
     def __init__(
         self,
-        smoothness: float | Literal["best"] = 1.5,
+        smoothness: float | Literal["best", "free"] = 1.5,
         nugget: Nugget = "free",
         mean: Mean = "constant",
         *,
@@ -349,7 +349,7 @@ class MaternGP(AbstractEstimator):
         """The covariance, if all of it is given."""
         if self.range is None and self.variance is None:
             return None
-        if self.range is None or self.variance is None or self.nugget == "free" or self.smoothness == "best":
+        if self.range is None or self.variance is None or self.nugget == "free" or isinstance(self.smoothness, str):
             raise ValueError(
                 "range and variance are kept only together, and with a smoothness and a nugget that are numbers (or "
                 "nugget='zero'); give all four, or leave range and variance to the fit"

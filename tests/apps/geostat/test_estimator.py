@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import MaternGP
+from ooc_chol.apps.geostat import MaternGP, fit
 from tests.apps.geostat.geostat_tolerances import OTHER_PACKAGE, TWO_ROUTES
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -123,6 +123,13 @@ def test_estimates_as_fit_and_predicts_as_kriging():
         np.testing.assert_allclose(kriged.predict(X[:3]).mean, ours.predict(X[:3]), rtol=TWO_ROUTES)
 
 
+def test_smoothness_can_be_free():
+    X, y = example()
+    gp = MaternGP(smoothness="free").fit(X, y)
+    assert gp.result_.estimated == ("range", "smoothness", "variance", "nugget")
+    assert gp.model_ == fit(gp.observations_, smoothness="free").model
+
+
 def test_memory_budget_changes_no_bit(tmp_path):
     X, y = example(n=130)
     options = {**FIXED, "tile_size": 16}
@@ -197,6 +204,7 @@ def test_names_of_columns_are_compared():
         ({"range": 0.3}, "kept only together"),
         ({"range": 0.3, "variance": 1.0}, "kept only together"),
         ({"range": 0.3, "variance": 1.0, "nugget": 0.1, "smoothness": "best"}, "kept only together"),
+        ({"range": 0.3, "variance": 1.0, "nugget": 0.1, "smoothness": "free"}, "kept only together"),
         ({**FIXED, "range": -1.0}, "range is -1.0"),
         ({**FIXED, "target": "truth"}, "'field' and 'observation'"),
         ({**FIXED, "covariates": ("depth",)}, "'depth' is no column of X; it has 2: unnamed"),

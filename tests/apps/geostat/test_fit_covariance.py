@@ -13,6 +13,7 @@ from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import (
     AxisRanges,
     BivariateMatern,
+    DataSpec,
     GeometricAnisotropy,
     GneitingMatern,
     GreatCircle,
@@ -21,6 +22,7 @@ from ooc_chol.apps.geostat import (
     SeparableSpaceTime,
     fit,
     infer,
+    io,
     leave_one_out,
     log_likelihood,
     log_likelihood_gradient,
@@ -32,7 +34,9 @@ from ooc_chol.apps.geostat import (
 from ooc_chol.apps.geostat.model_content import model_content, model_from_content
 from ooc_chol.apps.geostat.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.progress import SilentProgress
+from ooc_chol.apps.geostat.results import read_result, result_content
 from ooc_chol.apps.geostat.search import family_space
+from ooc_chol.cli import main
 from tests.apps.geostat.geostat_tolerances import ESTIMATE_ERRORS, FIVE_POINTS, MONTE_CARLO_DEVIATIONS, TWO_ROUTES
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -304,3 +308,38 @@ def test_a_nugget_that_the_data_do_not_show_hides_no_standard_error():
         assert 1.0 <= ratio < 1.5
     assert found.parameters["nugget"].standard_error > floor.nugget * 1e3
     assert "nearly flat along nugget**1" in found.warnings[0]
+
+
+def test_the_result_of_any_fit_goes_through_the_commands(tmp_path, capsys):
+    truth, start, sites, _, seed, _ = CASES["anisotropic"]
+    observations = simulate(truth, sites, 60, seed)
+    columns = dict(zip(("x", "y"), observations.coordinates.T, strict=True))
+    io.write_table(tmp_path / "data.csv", {**columns, "value": observations.values})
+    result = fit(observations, covariance=start, fixed=("smoothness",), max_evaluations=8)
+    spec = DataSpec("csv", str(tmp_path / "data.csv"), ("x", "y"), "value")
+    io.write_json(tmp_path / "model.json", result_content(spec, result))
+    assert read_result(tmp_path / "model.json").model == result.model
+    words = [str(tmp_path / "model.json"), str(tmp_path / "data.csv")]
+    out = ["--output", str(tmp_path / "out.csv")]
+    assert main(["geostat", "predict", *words, "--grid", "4,3", *out]) == 0
+    table = io.read_table(tmp_path / "out.csv", ("x", "y", "prediction", "standard_error"))
+    expected = predict(observations, result.model, table.stack(("x", "y")))
+    np.testing.assert_allclose(table.columns["prediction"], expected.mean, rtol=TWO_ROUTES)
+    np.testing.assert_allclose(table.columns["standard_error"], expected.standard_error, rtol=TWO_ROUTES)
+    assert main(["geostat", "cv", *words]) == 0
+    assert main(["geostat", "simulate", words[0], "--grid", "3,2", "--conditional", words[1], *out]) == 0
+    assert main(["geostat", "plot", "map", *words, "--output", str(tmp_path / "map.png")]) == 0
+    capsys.readouterr()
+    assert main(["geostat", "plot", "variogram", *words, "--output", str(tmp_path / "map.png")]) == 2
+    assert "no function of distance alone" in capsys.readouterr().err
+    assert main(["geostat", "convert", words[0], "--convert-to", "geoR"]) == 2
+    assert "isotropic Matérn models" in capsys.readouterr().err
+
+
+def test_a_result_of_an_unknown_covariance_function_is_refused(tmp_path):
+    content = {"format": "ooc-chol geostat fit", "version": 1, "data": {}, "fit": {"model": {"covariance": "cubic"}, "n": 3}}
+    io.write_json(tmp_path / "model.json", content)
+    with pytest.raises(ValueError, match="no covariance function 'cubic'; there are matern, "):
+        read_result(tmp_path / "model.json")
+    with pytest.raises(TypeError, match="cannot be written"):
+        model_content(object())

@@ -222,7 +222,7 @@ def _inference(
         level=level,
         probes=probes,
         relative_error=relative_error,
-        warnings=_flat_direction(names, math.sqrt(condition / eigenvalues[-1]), vectors[:, 0]),
+        warnings=_flat_direction(estimate, math.sqrt(condition / eigenvalues[-1]), vectors[:, 0]),
     )
 
 
@@ -315,14 +315,16 @@ def _relative(errors: NDArray[np.float64], information: NDArray[np.float64]) -> 
     return float(np.max(errors * np.outer(units, units)))
 
 
-def _flat_direction(names: tuple[str, ...], deviation: float, direction: NDArray[np.float64]) -> tuple[str, ...]:
+def _flat_direction(estimate: _Estimate, deviation: float, direction: NDArray[np.float64]) -> tuple[str, ...]:
     """Say in which combination the likelihood is flat, if in any."""
     if deviation < FLAT_DEVIATION:
         return ()
+    names, linear = estimate.names, estimate.linear
     powers = direction / direction[np.argmax(np.abs(direction))]
     moved = {name: power for name, power in zip(names, powers, strict=True) if abs(power) > 0.1}
-    text = " * ".join(f"{name}**{power:.2g}" for name, power in moved.items())
-    advice = "; variance / range**(2 nu) may be, or fix one of them" if {"range", "variance"} <= set(moved) else ""
+    text = " * ".join(f"exp({power:.2g} {name})" if name in linear else f"{name}**{power:.2g}" for name, power in moved.items())
+    is_matern = isinstance(estimate.model, Matern) and {"range", "variance"} <= set(moved)
+    advice = "; variance / range**(2 nu) may be, or fix one of them" if is_matern else ""
     return (
         f"the likelihood is nearly flat along {text} (standard deviation of its logarithm {deviation:.2g}), which the data "
         f"therefore do not determine{advice}",

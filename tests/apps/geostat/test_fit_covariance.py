@@ -345,3 +345,17 @@ def test_a_result_of_an_unknown_covariance_function_is_refused(tmp_path):
         read_result(tmp_path / "model.json")
     with pytest.raises(TypeError, match="cannot be written"):
         model_content(object())
+
+
+def test_an_angle_of_nearly_round_ellipses_is_said_to_be_open():
+    observations = simulate(ISOTROPIC, plane, 60, 0)
+    model = GeometricAnisotropy(ISOTROPIC, angle=0.3, ratio=0.98)
+    names = (*model.parameters, "variance", "nugget")
+    found = infer(observations, model, estimated=names)
+    (text,) = found.warnings
+    assert "nearly flat along exp(1 angle)" in text
+    angle = found.parameters["angle"]
+    assert angle.upper - angle.value == pytest.approx(angle.value - angle.lower) and angle.standard_error > 1.5
+    assert found.effective_range is None and found.microergodic is None
+    content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert set(content["estimates"]) == set(names)

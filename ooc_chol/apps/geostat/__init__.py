@@ -56,6 +56,8 @@ from ooc_chol.apps.geostat.io import read_table as read_table
 from ooc_chol.apps.geostat.likelihood import Likelihood as Likelihood
 from ooc_chol.apps.geostat.likelihood import log_likelihood as log_likelihood
 from ooc_chol.apps.geostat.likelihood import profile_log_likelihood as profile_log_likelihood
+from ooc_chol.apps.geostat.model_content import model_content as model_content
+from ooc_chol.apps.geostat.model_content import model_from_content as model_from_content
 from ooc_chol.apps.geostat.observations import Observations as Observations
 from ooc_chol.apps.geostat.observations import chordal_coordinates as chordal_coordinates
 from ooc_chol.apps.geostat.observations import make_observations as make_observations
@@ -86,6 +88,7 @@ from ooc_chol.apps.geostat.profiles import profile_likelihood as profile_likelih
 from ooc_chol.apps.geostat.progress import AbstractFitProgress as AbstractFitProgress
 from ooc_chol.apps.geostat.progress import Evaluation as Evaluation
 from ooc_chol.apps.geostat.residuals import standardised_residuals as standardised_residuals
+from ooc_chol.apps.geostat.scales import Scale as Scale
 from ooc_chol.apps.geostat.simulation import simulate as simulate
 from ooc_chol.apps.geostat.simulation import simulate_conditional as simulate_conditional
 from ooc_chol.apps.geostat.spacetime import GneitingMatern as GneitingMatern

@@ -9,15 +9,21 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import digamma, gammaln
 
 from ooc_chol.apps.geostat.matern import Matern, MaternProfile
 from ooc_chol.apps.geostat.matern_exact import check_smoothness_bounds
 from ooc_chol.apps.geostat.model import AbstractCovariance, DeviceForm, check_names, check_nugget, check_positive
 from ooc_chol.apps.geostat.radial import chunks
+from ooc_chol.apps.geostat.scales import NEAR_HARD_BOUND, SMOOTHNESS_BOUNDS, Bound, Scale, length_scale
 
 #: Factor of a correlation function, and the parameter in which that is differentiated, if any.
 _Term = tuple[float, str | None]
+
+#: Bounds of a search for the ratio of the variances, and for the correlation as a share of its bound, with its step.
+_RATIO_BOUNDS = (1e-4, 1e4)
+_LARGEST_SHARE = 0.999
+_SHARE_STEP = 0.25
 
 #: The pairs of variables that have covariances of their own.
 _PAIRS = ((0, 0), (0, 1), (1, 1))
@@ -100,6 +106,39 @@ class BivariateMatern(AbstractCovariance):
         """Range, smoothnesses, ratio of variances and correlation."""
         return ("range", "smoothness_1", "smoothness_2", "variance_ratio", "correlation")
 
+    @property
+    def values(self) -> dict[str, float]:
+        """By name."""
+        return {name: getattr(self, name) for name in self.parameters}
+
+    def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
+        """Logarithms, but for the correlation, of which the share of :attr:`correlation_bound` is searched for."""
+        self._sites_by_variable(coordinates.T)
+        share = Scale(
+            -_LARGEST_SHARE,
+            _LARGEST_SHARE,
+            is_logarithmic=False,
+            step=_SHARE_STEP,
+            near=NEAR_HARD_BOUND,
+            bound=BivariateMatern._bound_and_slopes,
+        )
+        return {
+            "range": length_scale(coordinates[:, :-1]),
+            "smoothness_1": Scale(*SMOOTHNESS_BOUNDS),
+            "smoothness_2": Scale(*SMOOTHNESS_BOUNDS),
+            "variance_ratio": Scale(*_RATIO_BOUNDS),
+            "correlation": share,
+        }
+
+    def canonical(self) -> Self:
+        """Itself."""
+        return self
+
+    def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The variance of the variable observed there."""
+        self._sites_by_variable(coordinates.T)
+        return np.where(coordinates[:, -1] == 0.0, self._factor(0, 0), self._factor(1, 1))
+
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""
         check_names(self, values)
@@ -115,12 +154,21 @@ class BivariateMatern(AbstractCovariance):
 
     def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """The sites themselves, and a table for each pair of variables."""
-        self._sites_by_variable(coordinates.T)
         smoothness = {(0, 0): self.smoothness_1, (0, 1): self._mean_smoothness, (1, 1): self.smoothness_2}
         tables = [MaternProfile(smoothness[pair]).table.arguments(self._factor(*pair)) for pair in _PAIRS]
-        variances = np.where(coordinates[:, -1] == 0.0, self._factor(0, 0), self._factor(1, 1))
+        variances = self.site_variances(coordinates)
         scale = float(1.0 / self.range)
         return DeviceForm("bivariate", coordinates, variances, (scale, *(part for table in tables for part in table)))
+
+    def _bound_and_slopes(self) -> Bound:
+        """:attr:`correlation_bound`, and the derivatives of its logarithm by the smoothnesses."""
+
+        def slope(nu: float) -> float:
+            return float(digamma(nu + 0.5 * self.dimension) - digamma(nu))
+
+        of_mean = slope(self._mean_smoothness)
+        slopes = (0.5 * (slope(nu) - of_mean) for nu in self._smoothnesses)
+        return self.correlation_bound, dict(zip(("smoothness_1", "smoothness_2"), slopes, strict=True))
 
     @property
     def _smoothnesses(self) -> tuple[float, float]:

@@ -264,7 +264,7 @@ def _say_beforehand(dataset: Dataset, settings: FactorSettings) -> None:
     """Notes on the data, and the plan of a factorization."""
     for text in dataset.notes:
         note(text)
-    print(f"{dataset.observations.n} observations of {dataset.spec.value} from {dataset.spec.source}")
+    print(f"{dataset.observations.n} observations of {dataset.spec.value_name} from {dataset.spec.source}")
     print(settings.plan(dataset.observations.n), flush=True)
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ooc_chol.apps.geostat.covariance import Matern
 from ooc_chol.apps.geostat.dataset import Dataset
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.fitting import FitResult, default_method, fit
@@ -46,7 +47,7 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> FitResult:
+def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> FitResult[Matern]:
     """Fit as the options say, with progress on standard error.
 
     Parameters
@@ -125,7 +126,7 @@ def search_text(dataset: Dataset, options: argparse.Namespace) -> str:
     )
 
 
-def details_text(result: FitResult) -> str:
+def details_text(result: FitResult[Matern]) -> str:
     """What :func:`~ooc_chol.apps.geostat.summary.fit_text` leaves out: method, criteria, precision.
 
     Parameters
@@ -150,7 +151,7 @@ def details_text(result: FitResult) -> str:
     return "\n".join(lines)
 
 
-def inference_from_options(dataset: Dataset, result: FitResult, settings: FactorSettings) -> Inference:
+def inference_from_options(dataset: Dataset, result: FitResult[Matern], settings: FactorSettings) -> Inference:
     """Standard errors at the estimate of a fit.
 
     Parameters
@@ -183,11 +184,8 @@ def inference_text(found: Inference) -> str:
     str
         Lines for a terminal.
     """
-    rows: dict[str, Estimated] = {
-        **found.parameters,
-        "effective range": found.effective_range,
-        "variance / range**(2 nu)": found.microergodic,
-    }
+    more = {"effective range": found.effective_range, "variance / range**(2 nu)": found.microergodic}
+    rows: dict[str, Estimated] = {**found.parameters, **{name: value for name, value in more.items() if value is not None}}
     how = f"{found.probes} probes, relative error {found.relative_error:.1g}" if found.probes else "exact"
     lines = [f"standard errors and {100 * found.level:g} % intervals (expected information, {how})"]
     for name, value in rows.items():

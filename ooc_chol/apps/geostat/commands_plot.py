@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.dataset import Dataset, load_dataset, regular_grid
 from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.io import Table
 from ooc_chol.apps.geostat.plots import MapData, MapLabels, draw_maps, require_matplotlib, save_figure
 from ooc_chol.apps.geostat.plots_checks import FigureWords, residuals_figure, variogram_figure
 from ooc_chol.apps.geostat.prediction import kriging
@@ -57,7 +58,7 @@ def add_plot(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.set_defaults(run=_run)
 
 
-def draw_prediction_map(path: Path, dataset: Dataset, model: Matern, settings: FactorSettings) -> None:
+def draw_prediction_map(path: Path, dataset: Dataset, model: AbstractCovariance, settings: FactorSettings) -> None:
     """Draw observed, predicted and standard error over the bounding box of the observations.
 
     Parameters
@@ -65,8 +66,8 @@ def draw_prediction_map(path: Path, dataset: Dataset, model: Matern, settings: F
     path : Path
         A PNG, or another format that Matplotlib tells from the ending.
     dataset : Dataset
-        The observations, in two dimensions and without covariates.
-    model : Matern
+        The observations, in two dimensions and without covariates other than terms in the coordinates.
+    model : AbstractCovariance
         The covariance function.
     settings : FactorSettings
         How to factor.
@@ -81,11 +82,13 @@ def draw_prediction_map(path: Path, dataset: Dataset, model: Matern, settings: F
     spec, positions = dataset.spec, dataset.positions
     x, y, points = regular_grid(positions, *_map_size(positions))
     with kriging(dataset.observations, model, settings=settings) as kriged:
-        grid = kriged.predict(spec.cartesian(points), target="field")
+        covariates = spec.design(Table("grid", dict(zip(spec.coordinates, points.T, strict=True)), 0))
+        grid = kriged.predict(spec.cartesian(points), covariates=covariates, target="field")
     shape = (len(y), len(x))
     drawn = MapData(positions, dataset.observations.values, x, y, grid.mean.reshape(shape), grid.standard_error.reshape(shape))
     x_label, y_label = spec.axis_labels
-    title = f"{spec.value}: kriging with a Matérn covariance, smoothness {model.smoothness:g}"
+    name = f"a Matérn covariance, smoothness {model.smoothness:g}" if isinstance(model, Matern) else type(model).__name__
+    title = f"{spec.value_name}: kriging with {name}"
     draw_maps(path, drawn, MapLabels(title, spec.value_label, x_label, y_label, dataset.aspect))
 
 
@@ -100,12 +103,12 @@ def check_map(dataset: Dataset) -> None:
     Raises
     ------
     ValueError
-        There are not two coordinates, or there are covariates, which are not known between the observations.
+        There are not two coordinates, or the mean has columns that are not known between the observations.
     MissingExtraError
         Matplotlib is not installed.
     """
     require_matplotlib()
-    if dataset.positions.shape[1] != 2 or dataset.spec.covariates:
+    if dataset.positions.shape[1] != 2 or set(dataset.spec.covariates) - set(dataset.spec.coordinates):
         raise ValueError("a map needs two coordinates, and covariates are not known between the observations; leave out the map")
 
 
@@ -132,7 +135,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _variogram(dataset: Dataset, model: Matern, options: argparse.Namespace, settings: FactorSettings) -> None:
+def _variogram(dataset: Dataset, model: AbstractCovariance, options: argparse.Namespace, settings: FactorSettings) -> None:
     """Empirical variogram, model and envelope."""
     variogram = empirical_variogram(
         dataset.observations,
@@ -154,15 +157,16 @@ def _variogram(dataset: Dataset, model: Matern, options: argparse.Namespace, set
         print(f"{inside} of {len(variogram.pairs)} semivariances are inside the envelope of {envelope.simulations} simulations")
     spec = dataset.spec
     way = "" if options.azimuth is None else f", azimuth {options.azimuth:g} ± {Direction(0.0).tolerance:g} degrees"
-    words = FigureWords(f"{spec.value}: semivariogram of the residuals of the mean{way}", spec.unit, spec.value, spec.value_unit)
+    name = spec.value_name
+    words = FigureWords(f"{name}: semivariogram of the residuals of the mean{way}", spec.unit, name, spec.value_unit)
     save_figure(variogram_figure(variogram, words, model=model, envelope=envelope), options.output)
 
 
-def _residuals(dataset: Dataset, model: Matern, path: Path, settings: FactorSettings) -> None:
+def _residuals(dataset: Dataset, model: AbstractCovariance, path: Path, settings: FactorSettings) -> None:
     """Histogram, quantiles and map of standardised residuals."""
     residuals = standardised_residuals(dataset.observations, model, settings=settings)
     x_label, y_label, *_ = (*dataset.spec.axis_labels, "")
-    title = f"{dataset.spec.value}: each value predicted from those before it in Morton order"
+    title = f"{dataset.spec.value_name}: each value predicted from those before it in Morton order"
     save_figure(
         residuals_figure(
             residuals, dataset.positions, MapLabels(title, dataset.spec.value_label, x_label, y_label, dataset.aspect)

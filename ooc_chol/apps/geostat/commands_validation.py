@@ -165,7 +165,7 @@ def _simulate(options: argparse.Namespace) -> int:
     saved = read_result(options.model)
     dataset = None if options.conditional is None else _load(saved.spec, options.conditional or None)
     sites = _sites(saved.spec, dataset, options)
-    positions, covariates = sites.stack(saved.spec.coordinates), sites.stack(saved.spec.covariates)
+    positions, covariates = sites.stack(saved.spec.coordinates), saved.spec.design(sites)
     places = saved.spec.cartesian(positions)
     same = {"draws": options.draws, "seed": options.seed, "target": options.target, "jitter": options.jitter}
     if dataset is None:
@@ -195,7 +195,7 @@ def _cv(options: argparse.Namespace) -> int:
     print(_validation_text(found, options))
     if options.output is not None:
         columns: dict[str, NDArray[Any]] = dict(zip(saved.spec.coordinates, dataset.positions.T, strict=True))
-        columns |= {saved.spec.value: found.values, "prediction": found.prediction.mean}
+        columns |= {saved.spec.value_name: found.values, "prediction": found.prediction.mean}
         columns |= {"standard_error": found.prediction.standard_error, "fold": found.folds}
         write_table(options.output, columns)
         print(f"predictions in {options.output}")
@@ -245,8 +245,8 @@ def _sites(spec: DataSpec, dataset: Dataset | None, options: argparse.Namespace)
         for text in dropped_note(table):
             note(text)
         return table
-    if spec.covariates:
-        raise ValueError(f"the mean needs {', '.join(spec.covariates)} at every site: give --sites with these columns")
+    if missing := [name for name in spec.covariates if name not in spec.coordinates]:
+        raise ValueError(f"the mean needs {', '.join(missing)} at every site: give --sites with these columns")
     if len(spec.coordinates) != 2:
         raise ValueError(f"--grid has two axes, but the model has {len(spec.coordinates)} coordinates: give --sites")
     if options.box is not None:

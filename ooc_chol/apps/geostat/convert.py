@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance, Matern
 
 #: Smoothness for which GSTools' Matérn is this function: outside it refuses the number, or takes the Gaussian limit in its place.
 _GSTOOLS_SMOOTHNESS = (0.2, 20.0)
@@ -38,13 +38,13 @@ class Conversion:
         return f"{self.package}\n{numbers}\n  {self.code}\n  ({self.note})"
 
 
-def convert_parameters(model: Matern, to: str, *, dimensions: int = 2) -> Conversion:
+def convert_parameters(model: AbstractCovariance, to: str, *, dimensions: int = 2) -> Conversion:
     """Parameters of ``model`` in another package.
 
     Parameters
     ----------
-    model : Matern
-        The covariance function.
+    model : AbstractCovariance
+        A Matérn model; of no other the parameters are converted.
     to : {"sklearn", "gstools", "geoR", "gpgp", "fields"}
         The package.
     dimensions : int
@@ -58,7 +58,7 @@ def convert_parameters(model: Matern, to: str, *, dimensions: int = 2) -> Conver
     Raises
     ------
     ValueError
-        There is no such package here, or it does not have this smoothness.
+        There is no such package here, it does not have this smoothness, or the model is no isotropic Matérn model.
 
     Notes
     -----
@@ -73,6 +73,10 @@ def convert_parameters(model: Matern, to: str, *, dimensions: int = 2) -> Conver
     """
     if to not in _CONVERSIONS:
         raise ValueError(f"there is no conversion to {to!r}; there are {', '.join(PACKAGES)}")
+    if not isinstance(model, Matern):
+        raise ValueError(
+            f"only isotropic Matérn models are converted to other packages, but the model is a {type(model).__name__}"
+        )
     return _CONVERSIONS[to](model, dimensions)
 
 

@@ -90,14 +90,20 @@ class DataSpec:
 
     @property
     def value_unit(self) -> str:
-        """Unit of the values; empty when only the user knows."""
+        """Unit of the values; empty when only the user knows, and of what a formula makes of a column."""
+        if self.value_name != self.value:
+            return ""
         return "m" if self.kind == "example" else self.units.get(self.value, "")
 
     @property
     def value_label(self) -> str:
         """Name of the values, with the unit where it is known."""
-        name = self.value if self.formula is None else parse_formula(self.formula).value
-        return f"{name} ({self.value_unit})" if self.value_unit and name == self.value else name
+        return f"{self.value_name} ({self.value_unit})" if self.value_unit else self.value_name
+
+    @property
+    def value_name(self) -> str:
+        """Name of the values: the column, or the left side of the formula."""
+        return self.value if self.formula is None else parse_formula(self.formula).value
 
     @property
     def axis_labels(self) -> tuple[str, ...]:

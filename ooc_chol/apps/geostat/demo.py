@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.checks import HeldOutScores, score
+from ooc_chol.apps.geostat.covariance import Matern
 from ooc_chol.apps.geostat.dataset import DataSpec, example_spec, load_dataset, regular_grid
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.fitting import FitResult, fit
@@ -156,7 +157,9 @@ def _draw(
     draw_maps(path, MapData(positions[kept], values, x, y, mean, error, positions[held]), labels)
 
 
-def _save_result(path: Path, spec: DataSpec, result: FitResult, scores: HeldOutScores, factorization: dict[str, object]) -> None:
+def _save_result(
+    path: Path, spec: DataSpec, result: FitResult[Matern], scores: HeldOutScores, factorization: dict[str, object]
+) -> None:
     """Everything as one JSON file."""
     content = {"format": "ooc-chol geostat demo", "version": 1, "data": spec.to_dict(), "fit": result.to_dict()}
     write_json(path, {**content, "held_out": vars(scores), "factorization": factorization})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.apps.geostat.covariance import Matern, cross_covariance
+from ooc_chol.apps.geostat.covariance import AbstractCovariance, cross_covariance
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.observations import Observations
 from ooc_chol.apps.geostat.predicted import Target
@@ -68,8 +68,8 @@ def prediction_efficiency(
     observations: Observations,
     sites: ArrayLike,
     *,
-    truth: Matern,
-    other: Matern,
+    truth: AbstractCovariance,
+    other: AbstractCovariance,
     covariates: ArrayLike | None = None,
     target: Target = "observation",
     settings: FactorSettings | None = None,
@@ -82,9 +82,9 @@ def prediction_efficiency(
         Sites and columns of the mean; the values play no part.
     sites : (m, d) array
         Where predictions are compared.
-    truth : Matern
+    truth : AbstractCovariance
         The covariance function that the field has.
-    other : Matern
+    other : AbstractCovariance
         The one that kriging takes for it: estimated, approximated, or fixed.
     covariates : (m, q) array, optional
         The covariates of the mean at ``sites``.
@@ -132,9 +132,9 @@ def prediction_efficiency(
     return Efficiency(best, best + truth.variance * lost, claimed)
 
 
-def _multiply(model: Matern, sites: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def _multiply(model: AbstractCovariance, sites: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """``R @ weights`` for the correlation matrix with its nugget ratio, a chunk of rows at a time."""
-    correlation = replace(model, variance=1.0, nugget=0.0)
+    correlation = model.with_values(variance=1.0, nugget=0.0)
     product = (model.nugget / model.variance) * weights
     step = max(1, _CHUNK_BYTES // (8 * len(sites)))
     for start in range(0, len(sites), step):
@@ -142,7 +142,7 @@ def _multiply(model: Matern, sites: NDArray[np.float64], weights: NDArray[np.flo
     return product
 
 
-def _check_uncertain(errors: NDArray[np.float64], model: Matern) -> None:
+def _check_uncertain(errors: NDArray[np.float64], model: AbstractCovariance) -> None:
     """Raise ``ValueError`` naming the first site whose value is known: no share of its error can be lost."""
     known = errors <= _KNOWN * model.sill
     if known.any():

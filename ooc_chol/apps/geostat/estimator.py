@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Self, overload
 
@@ -37,7 +36,7 @@ class MaternGP(AbstractEstimator):
     Parameters
     ----------
     smoothness : float or {"best", "free"}
-        ``nu``; the best of those that :func:`fit` tries; or estimated.
+        ``nu``, the best of those that :func:`fit` tries, or estimated.
     nugget : {"free", "zero"} or float
         Variance of the error of an observation: estimated, none, or kept. scikit-learn calls it ``alpha``.
     mean : {"constant", "zero"}
@@ -99,7 +98,7 @@ class MaternGP(AbstractEstimator):
     """
 
     model_: Matern
-    result_: FitResult | None
+    result_: FitResult[Matern] | None
     log_marginal_likelihood_value_: float
     coef_: NDArray[np.float64]
     mean_columns_: tuple[str, ...]
@@ -403,7 +402,7 @@ class MaternGP(AbstractEstimator):
     def _mean(self, sites: NDArray[np.float64], covariates: NDArray[np.float64]) -> NDArray[np.float64]:
         """``x0' b + r' inv(R) (y - X b)``, a batch of sites at a time."""
         mean = design_matrix(len(sites), covariates, self.observations_.mean) @ self.coef_
-        correlation = replace(self.model_, variance=1.0, nugget=0.0)
+        correlation = self.model_.with_values(variance=1.0, nugget=0.0)
         step = max(1, BATCH_BYTES // (8 * self.observations_.n))
         for start in range(0, len(sites), step):
             batch = slice(start, start + step)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO, final
 
@@ -64,21 +63,21 @@ class EvaluationLog(AbstractEvaluationMemory):
             for line in self._lines.values():
                 self._write(line)
 
-    def find(self, space: SearchSpace, point: NDArray[np.float64]) -> Known | None:
+    def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
         """What the log knows at ``point``, or None."""
         line = self._lines.get(_name("evaluation", space, point.tolist()))
         return None if line is None else _known(line, space, point)
 
-    def keep(self, space: SearchSpace, point: NDArray[np.float64], known: Known, seconds: float) -> None:
+    def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:
         """Write an evaluation, and flush it."""
         self._keep("evaluation", space, point.tolist(), {"seconds": seconds, **_content(known)})
 
-    def start(self, space: SearchSpace, label: str) -> NDArray[np.float64] | None:
+    def start(self, space: SearchSpace[Any], label: str) -> NDArray[np.float64] | None:
         """Where the earlier run started this search, shape ``(k,)``, or None."""
         line = self._lines.get(_name("start", space, label))
         return None if line is None else np.array(line["start"], dtype=np.float64)
 
-    def keep_start(self, space: SearchSpace, label: str, start: NDArray[np.float64]) -> None:
+    def keep_start(self, space: SearchSpace[Any], label: str, start: NDArray[np.float64]) -> None:
         """Write where a search starts, so that going on asks for the same points even where roundings differ."""
         self._keep("start", space, label, {"start": start.tolist()})
 
@@ -88,7 +87,7 @@ class EvaluationLog(AbstractEvaluationMemory):
             self._stream.close()
             self._stream = None
 
-    def _keep(self, kind: str, space: SearchSpace, at: Any, content: dict[str, Any]) -> None:
+    def _keep(self, kind: str, space: SearchSpace[Any], at: Any, content: dict[str, Any]) -> None:
         line = {"kind": kind, **_place(space), "at": at, **content}
         self._lines[_name(kind, space, at)] = line
         self._write(line)
@@ -139,12 +138,12 @@ def observations_digest(observations: Observations) -> str:
     return digest.hexdigest()[:32]
 
 
-def _place(space: SearchSpace) -> dict[str, Any]:
+def _place(space: SearchSpace[Any]) -> dict[str, Any]:
     """What a point means: the names of its coordinates and what is kept."""
-    return {"names": list(space.names), "template": {**vars(space.template), "fixed nugget": space.nugget}}
+    return {"names": list(space.names), "template": {"covariance": repr(space.template), "fixed nugget": space.nugget}}
 
 
-def _name(kind: str, space: SearchSpace, at: Any) -> str:
+def _name(kind: str, space: SearchSpace[Any], at: Any) -> str:
     return json.dumps({"kind": kind, **_place(space), "at": at})
 
 
@@ -158,14 +157,14 @@ def _content(known: Known) -> dict[str, Any]:
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in content.items()}
 
 
-def _known(line: Mapping[str, Any], space: SearchSpace, point: NDArray[np.float64]) -> Known:
+def _known(line: Mapping[str, Any], space: SearchSpace[Any], point: NDArray[np.float64]) -> Known:
     """The evaluation of a line."""
     if line["loglik"] is None:
         return Known(None)
     correlation, p = space.correlation(point), len(line["coefficients"])
     likelihood = Likelihood(
         loglik=float(line["loglik"]),
-        model=replace(correlation, variance=line["variance"], nugget=line["variance"] * correlation.nugget),
+        model=correlation.with_values(variance=line["variance"], nugget=line["variance"] * correlation.nugget),
         coefficients=np.array(line["coefficients"], dtype=np.float64),
         coefficient_covariance=np.array(line["coefficient_covariance"], dtype=np.float64).reshape(p, p),
         quadratic=float(line["quadratic"]),

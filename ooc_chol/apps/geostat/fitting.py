@@ -5,25 +5,28 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.covariance import SMOOTHNESS, Matern
+from ooc_chol.apps.geostat.covariance import SMOOTHNESS, AbstractCovariance, Matern
 from ooc_chol.apps.geostat.evaluation_log import EvaluationLog, observations_digest
 from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.fit_result import FitResult as FitResult
+from ooc_chol.apps.geostat.fit_result import SmoothnessTrial as SmoothnessTrial
 from ooc_chol.apps.geostat.gradient import Traces, check_traces
 from ooc_chol.apps.geostat.likelihood import Likelihood, degrees_of_freedom
 from ooc_chol.apps.geostat.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.observations import Observations
 from ooc_chol.apps.geostat.optimizers import METHODS, Method, SearchLimits, search_from
-from ooc_chol.apps.geostat.precision import PrecisionCheck, check_precision
+from ooc_chol.apps.geostat.precision import check_precision
 from ooc_chol.apps.geostat.progress import AbstractFitProgress, Evaluation, SilentProgress
-from ooc_chol.apps.geostat.search import Nugget, SearchSpace, neighbourhoods, search_space
+from ooc_chol.apps.geostat.search import NUGGET_RATIO, Model, Nugget, SearchSpace, family_space, neighbourhoods, search_space
 
 #: Trust-region radius of the first steps on the subset and on all observations.
 _SUBSET_RADIUS = 1.0
@@ -33,160 +36,63 @@ _RADIUS = 0.5
 _LEAST_GAIN = 3.0
 
 _BOUND_TEXTS = {
-    "range-lower": "the range is at its lower bound, far below the distances between sites",
-    "range-upper": "the range is at its upper bound, ten times the extent of the sites: of variance and range only "
+    ("range", "lower"): "the range is at its lower bound, far below the distances between sites",
+    ("range", "upper"): "the range is at its upper bound, ten times the extent of the sites: of variance and range only "
     "variance / range**(2 smoothness) is determined",
-    "smoothness-lower": "the smoothness is at its lower bound: the field is hardly smoother than independent values",
-    "smoothness-upper": "the smoothness is at its upper bound: the field is as good as analytic",
-    "nugget_ratio-lower": "the nugget is at its floor, 1e-8 of the variance: the values show none, and the one reported is no "
-    "estimate",
-    "nugget_ratio-upper": "the nugget is at its upper bound, 1000 times the variance",
+    ("smoothness", "lower"): "the smoothness is at its lower bound: the field is hardly smoother than independent values",
+    ("smoothness", "upper"): "the smoothness is at its upper bound: the field is as good as analytic",
+    (
+        "nugget_ratio",
+        "lower",
+    ): "the nugget is at its floor, 1e-8 of the variance: the values show none, and the one reported is no estimate",
+    ("nugget_ratio", "upper"): "the nugget is at its upper bound, 1000 times the variance",
 }
 
 
-@dataclass(frozen=True)
-class SmoothnessTrial:
-    """The best that was found at one smoothness.
-
-    Parameters
-    ----------
-    smoothness : float
-        ``nu``.
-    loglik : float
-        Largest log-likelihood.
-    range, nugget_ratio : float
-        Where.
-    evaluations, not_positive_definite : int
-        Likelihoods asked for, and how many of them were minus infinity because the matrix was not positive definite.
-    converged : bool
-        Whether the search ended by its tolerance, within the evaluations allowed.
-    message : str
-        Why it ended.
-    """
-
-    smoothness: float
-    loglik: float
-    range: float
-    nugget_ratio: float
-    evaluations: int
-    not_positive_definite: int
-    converged: bool
-    message: str
+@overload
+def fit(
+    observations: Observations,
+    *,
+    covariance: None = None,
+    fixed: tuple[()] = ...,
+    smoothness: float | Literal["best", "free"] = ...,
+    nugget: Nugget = ...,
+    method: Method | None = ...,
+    reml: bool = ...,
+    traces: Traces = ...,
+    tolerance: float = ...,
+    max_evaluations: int = ...,
+    settings: FactorSettings | None = ...,
+    progress: AbstractFitProgress | None = ...,
+    log: str | os.PathLike[str] | None = ...,
+    resume: str | os.PathLike[str] | None = ...,
+) -> FitResult[Matern]: ...
 
 
-@dataclass(frozen=True, eq=False)
-class FitResult:
-    """Maximum-likelihood estimate of a Matérn model with everything needed to judge it.
-
-    Parameters
-    ----------
-    model : Matern
-        Covariance function, variance and nugget in squared units of the values.
-    loglik : float
-        Log-likelihood at the estimate.
-    n : int
-        Number of observations.
-    mean_columns : tuple of str
-        Names of the columns of the mean.
-    coefficients : (p,) array
-        Their coefficients.
-    coefficient_covariance : (p, p) array
-        Covariance of the coefficients, given the covariance function.
-    trials : tuple of SmoothnessTrial
-        One per smoothness tried.
-    evaluations : tuple of Evaluation
-        Every likelihood evaluated on all observations, in order.
-    subset_evaluations : int
-        Likelihoods evaluated on a small subset to find the start.
-    seconds : float
-        Wall-clock time of the whole fit.
-    converged : bool
-        Whether the search at the chosen smoothness converged.
-    warnings : tuple of str
-        What a user should know: parameters at bounds, matrices not positive definite, evaluations used up.
-    method : {"cobyqa", "lbfgs", "fisher"}
-        How the maximum was searched for.
-    reml : bool
-        Whether the restricted likelihood was maximised; ``loglik`` is that one then.
-    estimated : tuple of str
-        The parameters of ``model`` that were estimated.
-    reused : int
-        Evaluations that came from the log of an earlier run.
-    precision : PrecisionCheck or None
-        What mixed precision changed; None for a fit in FP64.
-    """
-
-    model: Matern
-    loglik: float
-    n: int
-    mean_columns: tuple[str, ...]
-    coefficients: NDArray[np.float64]
-    coefficient_covariance: NDArray[np.float64]
-    trials: tuple[SmoothnessTrial, ...]
-    evaluations: tuple[Evaluation, ...]
-    subset_evaluations: int
-    seconds: float
-    converged: bool
-    warnings: tuple[str, ...]
-    method: Method = "cobyqa"
-    reml: bool = False
-    estimated: tuple[str, ...] = ()
-    reused: int = 0
-    precision: PrecisionCheck | None = None
-
-    @property
-    def parameters(self) -> int:
-        """Parameters that the likelihood was maximised over: those of the covariance and, unless restricted, of the mean."""
-        return len(self.estimated) + (0 if self.reml else len(self.coefficients))
-
-    @property
-    def aic(self) -> float:
-        """Akaike's criterion, ``2 parameters - 2 loglik``; restricted ones compare covariances of one mean only."""
-        return 2.0 * self.parameters - 2.0 * self.loglik
-
-    @property
-    def bic(self) -> float:
-        """Schwarz's criterion, ``parameters log(n) - 2 loglik``, with ``n - p`` when restricted."""
-        n = self.n - (len(self.coefficients) if self.reml else 0)
-        return self.parameters * math.log(n) - 2.0 * self.loglik
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result as plain data for JSON; the schema is in ``docs/geostat.md``."""
-        return {
-            "model": {
-                "covariance": "matern",
-                "variance": self.model.variance,
-                "range": self.model.range,
-                "smoothness": self.model.smoothness,
-                "nugget": self.model.nugget,
-                "effective_range": self.model.effective_range,
-            },
-            "mean": {
-                "columns": list(self.mean_columns),
-                "coefficients": self.coefficients.tolist(),
-                "standard_errors": np.sqrt(np.diag(self.coefficient_covariance)).tolist(),
-            },
-            "loglik": self.loglik,
-            "aic": self.aic,
-            "bic": self.bic,
-            "n": self.n,
-            "method": self.method,
-            "reml": self.reml,
-            "estimated": list(self.estimated),
-            "reused": self.reused,
-            "precision": None if self.precision is None else self.precision.to_dict(),
-            "converged": self.converged,
-            "warnings": list(self.warnings),
-            "seconds": self.seconds,
-            "subset_evaluations": self.subset_evaluations,
-            "trials": [vars(trial) for trial in self.trials],
-            "evaluations": [{**vars(e), "loglik": e.loglik if math.isfinite(e.loglik) else None} for e in self.evaluations],
-        }
+@overload
+def fit(
+    observations: Observations,
+    *,
+    covariance: Model,
+    fixed: Sequence[str] = ...,
+    nugget: Nugget = ...,
+    method: Method | None = ...,
+    reml: bool = ...,
+    traces: Traces = ...,
+    tolerance: float = ...,
+    max_evaluations: int = ...,
+    settings: FactorSettings | None = ...,
+    progress: AbstractFitProgress | None = ...,
+    log: str | os.PathLike[str] | None = ...,
+    resume: str | os.PathLike[str] | None = ...,
+) -> FitResult[Model]: ...
 
 
 def fit(
     observations: Observations,
     *,
+    covariance: AbstractCovariance | None = None,
+    fixed: Sequence[str] = (),
     smoothness: float | Literal["best", "free"] = "best",
     nugget: Nugget = "free",
     method: Method | None = None,
@@ -198,20 +104,25 @@ def fit(
     progress: AbstractFitProgress | None = None,
     log: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
-) -> FitResult:
-    """Fit a Matérn model by exact maximum likelihood, mean and variance profiled out.
+) -> FitResult[Any]:
+    """Fit a covariance function by exact maximum likelihood, mean and variance profiled out: Matérn unless another is given.
 
     Parameters
     ----------
     observations : Observations
         The data, in any order.
+    covariance : AbstractCovariance, optional
+        Any covariance function: its class is fitted, and the search starts from its values (of variance and nugget, only their
+        ratio). When not given, an isotropic Matérn model is, from a start that is searched for on a subset.
+    fixed : sequence of str
+        Parameters of ``covariance`` that keep their values, such as ``("smoothness",)``.
     smoothness : float or {"best", "free"}
-        ``nu``; the one of 0.5, 1.5 and 2.5 with the largest likelihood; or estimated.
+        Without ``covariance``: ``nu``; the one of 0.5, 1.5 and 2.5 with the largest likelihood; or estimated.
     nugget : {"free", "zero"} or float
         Estimated (ratio at least 1e-8), none, or kept at this variance.
     method : {"cobyqa", "lbfgs", "fisher"}, optional
         Without derivatives; by the gradient; or by the gradient and the expected information. When not given, ``"fisher"`` for a
-        smoothness that is estimated, along whose ridge COBYQA may stop early, and else ``"cobyqa"``.
+        smoothness that is estimated, along whose ridge COBYQA may stop early, and for a ``covariance``; else ``"cobyqa"``.
     reml : bool
         Maximise the restricted likelihood.
     traces : {"auto", "exact", "probes"}
@@ -242,7 +153,8 @@ def fit(
     ------
     ValueError
         The smoothness, the nugget or the method is no such choice; the data cannot carry a fit (all at one place, all equal,
-        duplicates without nugget); or ``resume`` is no log, or one of another fit.
+        duplicates without nugget); ``fixed`` or the start does not fit ``covariance`` or the sites; or ``resume`` is no log, or
+        one of another fit.
     FileExistsError, FileNotFoundError
         ``log`` exists already, or ``resume`` does not.
     NotPositiveDefiniteError
@@ -253,19 +165,51 @@ def fit(
     Each evaluation costs ``n**3 / 3`` flops, with an exact gradient three times that, with one by probes ``n**2`` more. COBYQA
     (Ragonneau and Zhang; in SciPy) needed 16-24 of them on real terrain where Nelder-Mead took 14-37 and Powell's method 37-102,
     at equal accuracy; L-BFGS-B and Fisher scoring need 4-10 at a fixed smoothness.
+
+    Each covariance function says itself on which scales its parameters are searched for (``AbstractCovariance.scales``). The
+    search is a local one: where several maxima are possible, as with many parameters, start from more than one place.
+
+    Examples
+    --------
+    >>> from ooc_chol.apps.geostat import GeometricAnisotropy, Matern, make_observations, simulate
+    >>> sites = np.random.default_rng(0).uniform(size=(150, 2))
+    >>> truth = GeometricAnisotropy(Matern(1.0, 0.3, 1.5, 0.01), angle=0.5, ratio=0.3)
+    >>> observations = make_observations(sites, simulate(truth, sites, seed=1, target="observation")[0])
+    >>> start = GeometricAnisotropy(Matern(1.0, 0.1, 1.5, 0.1), angle=0.0, ratio=1.0)
+    >>> result = fit(observations, covariance=start, fixed=("smoothness",))
+    >>> result.converged, result.estimated
+    (True, ('range', 'angle', 'ratio', 'variance', 'nugget'))
+    >>> abs(result.model.angle - 0.5) < 0.1
+    True
     """
     start = time.perf_counter()
     check_traces(traces, 2)
-    searched_by = default_method(method, smoothness)
+    _check_given(covariance, fixed, smoothness)
+    searched_by = default_method(method, "free" if covariance is not None else smoothness)
     options = LikelihoodOptions(settings or FactorSettings(), reml=reml, traces=traces)
-    spaces = [search_space(observations, nugget, candidate) for candidate in _candidates(smoothness)]
+    spaces: list[SearchSpace[Any]] = (
+        [search_space(observations, nugget, candidate) for candidate in _candidates(smoothness)]
+        if covariance is None
+        else [family_space(observations, covariance, nugget, fixed=fixed)]
+    )
+    given = None if covariance is None else spaces[0].start(covariance)
     limits = SearchLimits(tolerance, max_evaluations, _RADIUS)
     identity = _identity(observations, options)
     with closing(EvaluationLog(identity, *(None if path is None else Path(path) for path in (log, resume)))) as memory:
         search = _Search(observations, options, progress or SilentProgress(), searched_by, limits, memory)
-        outcomes = [search.maximise(space) for space in spaces]
+        outcomes = [search.maximise(space, given) for space in spaces]
     best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
     return _result(observations, search, outcomes, best, start)
+
+
+def _check_given(
+    covariance: AbstractCovariance | None, fixed: Sequence[str], smoothness: float | Literal["best", "free"]
+) -> None:
+    """Raise ``ValueError`` for options that do not go together."""
+    if covariance is None and fixed:
+        raise ValueError("fixed is about the parameters of covariance, which is not given; see smoothness and nugget")
+    if covariance is not None and smoothness != "best":
+        raise ValueError("smoothness is for fits without covariance: give its value in covariance, and keep it by fixed")
 
 
 def _candidates(smoothness: float | Literal["best", "free"]) -> tuple[float | None, ...]:
@@ -313,13 +257,13 @@ def _identity(observations: Observations, options: LikelihoodOptions) -> dict[st
 
 
 @dataclass(frozen=True, eq=False)
-class _Outcome:
+class _Outcome(Generic[Model]):
     """A trial with the likelihood and the point of its maximum."""
 
     trial: SmoothnessTrial
     likelihood: Likelihood
     point: NDArray[np.float64]
-    space: SearchSpace
+    space: SearchSpace[Model]
 
 
 @dataclass(eq=False)
@@ -336,9 +280,9 @@ class _Search:
     subset_evaluations: int = 0
     reused: int = 0
 
-    def maximise(self, space: SearchSpace) -> _Outcome:
-        """Start from the subset, then search with all observations."""
-        start = self.memory.start(space, "all")
+    def maximise(self, space: SearchSpace[Model], given: NDArray[np.float64] | None) -> _Outcome[Model]:
+        """Start from what is given or from the subset, then search with all observations."""
+        start = self.memory.start(space, "all") if given is None else given
         if start is None:
             start = space.raised(self._start(space))
             self.memory.keep_start(space, "all", start)
@@ -351,9 +295,9 @@ class _Search:
         assert likelihood is not None and point is not None, "search_from raises when no matrix is positive definite"
         correlation = space.correlation(point)
         trial = SmoothnessTrial(
-            smoothness=correlation.smoothness,
+            smoothness=correlation.values.get("smoothness"),
             loglik=likelihood.loglik,
-            range=correlation.range,
+            range=correlation.values.get("range"),
             nugget_ratio=correlation.nugget,
             evaluations=len(objective.evaluations),
             not_positive_definite=objective.not_positive_definite,
@@ -362,7 +306,7 @@ class _Search:
         )
         return _Outcome(trial, likelihood, point, space)
 
-    def _start(self, space: SearchSpace) -> NDArray[np.float64]:
+    def _start(self, space: SearchSpace[Any]) -> NDArray[np.float64]:
         """Best point of a coarse grid on the subset, improved there when the subset is not everything."""
         subset = neighbourhoods(self.observations)
         starts = space.starts(subset.diameter)
@@ -387,15 +331,18 @@ class _Search:
             objective(space.at_floor(point))
 
 
-def _result(observations: Observations, search: _Search, outcomes: list[_Outcome], best: _Outcome, start: float) -> FitResult:
+def _result(
+    observations: Observations, search: _Search, outcomes: list[_Outcome[Any]], best: _Outcome[Any], start: float
+) -> FitResult[Any]:
     """Put the result together, with its warnings; a fit in mixed precision is judged in FP64."""
     likelihood, precision = best.likelihood, None
     if search.options.settings.precision_threshold is not None:
         likelihood, precision = check_precision(observations, best.space, best.point, search.options)
         precision = replace(precision, loglik_mixed=best.likelihood.loglik)
     nugget = () if best.space.nugget is not None else ("nugget",)
+    estimated = (*best.space.shape, "variance", *nugget)
     return FitResult(
-        model=best.space.model(best.point, likelihood.model.variance),
+        model=_canonical(best.space.model(best.point, likelihood.model.variance), estimated),
         loglik=likelihood.loglik,
         n=observations.n,
         mean_columns=observations.mean_columns,
@@ -409,17 +356,23 @@ def _result(observations: Observations, search: _Search, outcomes: list[_Outcome
         warnings=_warnings(observations, search.options, outcomes, best),
         method=search.method,
         reml=search.options.reml,
-        estimated=(*best.space.shape, "variance", *nugget),
+        estimated=estimated,
         reused=search.reused,
         precision=precision,
     )
 
 
+def _canonical(model: Model, estimated: Sequence[str]) -> Model:
+    """The model with its parameters in their usual intervals, unless one that was kept would change its value."""
+    other = model.canonical()
+    return other if all(other.values[name] == value for name, value in model.values.items() if name not in estimated) else model
+
+
 def _warnings(
-    observations: Observations, options: LikelihoodOptions, outcomes: list[_Outcome], best: _Outcome
+    observations: Observations, options: LikelihoodOptions, outcomes: list[_Outcome[Any]], best: _Outcome[Any]
 ) -> tuple[str, ...]:
     """What a user should know about the search."""
-    texts = [_BOUND_TEXTS[name] for name in best.space.at_bounds(best.point)]
+    texts = [_bound_text(best.space, *found) for found in best.space.at_bounds(best.point)]
     gain = best.likelihood.loglik - _independent_loglik(observations, options.reml)
     if gain < _LEAST_GAIN:
         texts.append(
@@ -433,6 +386,14 @@ def _warnings(
             f"{failed} evaluations met a matrix that is not positive definite in floating point and counted as minus infinity"
         )
     return tuple(texts)
+
+
+def _bound_text(space: SearchSpace[Any], name: str, side: str, bound: float) -> str:
+    """Say that a parameter is at a bound, and of those of a Matérn model and of the nugget what that means."""
+    if name == NUGGET_RATIO or isinstance(space.template, Matern):
+        return _BOUND_TEXTS[name, side]
+    share = " of what the other parameters allow" if space.scales[space.names.index(name)].bound else ""
+    return f"{name} is at the {side} bound of the search, {bound:g}{share}"
 
 
 def _independent_loglik(observations: Observations, reml: bool) -> float:

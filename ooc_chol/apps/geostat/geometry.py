@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 from ooc_chol.apps.geostat.model import DeviceForm, check_names, check_positive
 from ooc_chol.apps.geostat.observations import EARTH_RADIUS_KM, chordal_coordinates
 from ooc_chol.apps.geostat.radial import AbstractIsotropicCovariance, AbstractProfile, AbstractRadialCovariance
+from ooc_chol.apps.geostat.scales import Scale, length_scale
+
+#: Bounds of the ratio of the ranges across and along the main axis, and what one step of a search turns that axis by, in radians.
+_RATIO_BOUNDS = (0.02, 50.0)
+_ANGLE_STEP = 0.5
 
 #: Stands for the square of a zero distance, where what is divided by it is zero.
 _TINY = float(np.finfo(np.float64).tiny)
@@ -86,6 +91,27 @@ class GeometricAnisotropy(AbstractWrappedCovariance):
     def parameters(self) -> tuple[str, ...]:
         """Those of the isotropic covariance, then angle and ratio."""
         return (*self.base.parameters, "angle", "ratio")
+
+    @property
+    def values(self) -> dict[str, float]:
+        """By name."""
+        return {**self.base.values, "angle": self.angle, "ratio": self.ratio}
+
+    def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
+        """Those of the isotropic covariance; half a turn either way; and the logarithm of the ratio, which may pass 1.
+
+        From a start across the true axis the shortest way leads through ratio 1, where no angle is better than another.
+        """
+        _check_axes(coordinates.shape[1], 2, "GeometricAnisotropy")
+        angle = Scale(self.angle - math.pi, self.angle + math.pi, is_logarithmic=False, step=_ANGLE_STEP)
+        return {**self.base.scales(coordinates), "angle": angle, "ratio": Scale(*_RATIO_BOUNDS)}
+
+    def canonical(self) -> Self:
+        """The same ellipses with the longer axis as the main one, and an angle from 0 up to pi."""
+        if self.ratio <= 1.0:
+            return replace(self, angle=self.angle % math.pi)
+        base = self.base.with_values(range=self.base.range * self.ratio)
+        return replace(self, base=base, angle=(self.angle + 0.5 * math.pi) % math.pi, ratio=1.0 / self.ratio)
 
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""
@@ -185,6 +211,22 @@ class AxisRanges(AbstractWrappedCovariance):
         """The ranges by axis, then the parameters of the shape."""
         return (*self._names, *self.profile.parameters)
 
+    @property
+    def values(self) -> dict[str, float]:
+        """By name."""
+        shape = {name: value for name, value in self.base.values.items() if name != "range"}
+        return {**dict(zip(self._names, self.ranges, strict=True)), **shape}
+
+    def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
+        """Each range by the extent of its axis."""
+        _check_axes(coordinates.shape[1], len(self.ranges), "AxisRanges")
+        lengths = {name: length_scale(coordinates[:, [axis]]) for axis, name in enumerate(self._names)}
+        return {**lengths, **self.profile.scales}
+
+    def canonical(self) -> Self:
+        """Itself."""
+        return self
+
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""
         check_names(self, values)
@@ -263,6 +305,21 @@ class GreatCircle(AbstractWrappedCovariance):
     def parameters(self) -> tuple[str, ...]:
         """Those of ``base``."""
         return self.base.parameters
+
+    @property
+    def values(self) -> dict[str, float]:
+        """By name."""
+        return self.base.values
+
+    def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
+        """The range by the longest chord in kilometres; the shape as far as it is valid on the sphere."""
+        _check_sphere(coordinates.T)
+        chords = chordal_coordinates(coordinates[:, 0], coordinates[:, 1])
+        return {"range": length_scale(chords), **self.profile.sphere_scales}
+
+    def canonical(self) -> Self:
+        """Itself."""
+        return self
 
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.gradient import INFORMATION_LIMIT, PROBES, score
 from ooc_chol.apps.geostat.likelihood import correlation_of, evaluated
@@ -27,16 +27,17 @@ _STEP = 1e-4
 
 @dataclass(frozen=True)
 class Estimated:
-    """One positive quantity with its uncertainty.
+    """One quantity with its uncertainty.
 
     Parameters
     ----------
     value : float
         The estimate.
     standard_error : float
-        In its own unit: the estimate times the standard error of its logarithm (delta method).
+        In its own unit: of a positive quantity the estimate times the standard error of its logarithm (delta method).
     lower, upper : float
-        Ends of the confidence interval, which is symmetric for the logarithm.
+        Ends of the confidence interval, which is symmetric for the logarithm; of an angle, a correlation or an interaction, for
+        the quantity itself, and may then pass what it can be.
     """
 
     value: float
@@ -55,14 +56,15 @@ class Inference:
         The ``k`` parameters that were estimated.
     parameters : mapping of str to Estimated
         Each of them.
-    effective_range : Estimated
-        Distance at which the correlation is 0.05.
-    microergodic : Estimated
-        ``variance * range**(-2 nu)``, which data in a bounded region determine where variance and range alone they do not.
+    effective_range : Estimated or None
+        Distance at which the correlation is 0.05; None unless the model is a Matérn model.
+    microergodic : Estimated or None
+        ``variance * range**(-2 nu)``, which data in a bounded region determine where variance and range alone they do not; None
+        unless the model is a Matérn model.
     correlation : (k, k) array
-        Of the logarithms of the estimates.
+        Of the logarithms of the estimates (of an angle, a correlation or an interaction, of the estimate).
     condition : float
-        Condition number of the information of the logarithms.
+        Condition number of the information of these.
     level : float
         Of the intervals.
     probes : int
@@ -75,8 +77,8 @@ class Inference:
 
     names: tuple[str, ...]
     parameters: Mapping[str, Estimated]
-    effective_range: Estimated
-    microergodic: Estimated
+    effective_range: Estimated | None
+    microergodic: Estimated | None
     correlation: NDArray[np.float64]
     condition: float
     level: float
@@ -87,7 +89,8 @@ class Inference:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; quantities that the data do not determine are null."""
         content: dict[str, Any] = {name: _plain(value) for name, value in self.parameters.items()}
-        content |= {"effective_range": _plain(self.effective_range), "microergodic": _plain(self.microergodic)}
+        more = {"effective_range": self.effective_range, "microergodic": self.microergodic}
+        content |= {name: _plain(value) for name, value in more.items() if value is not None}
         is_finite = bool(np.isfinite(self.correlation).all())
         return {
             "estimates": content,
@@ -102,7 +105,7 @@ class Inference:
 
 def infer(
     observations: Observations,
-    model: Matern,
+    model: AbstractCovariance,
     *,
     estimated: Sequence[str] = ("range", "variance", "nugget"),
     reml: bool = False,
@@ -116,7 +119,7 @@ def infer(
     ----------
     observations : Observations
         The data that ``model`` was fitted to.
-    model : Matern
+    model : AbstractCovariance
         The estimate.
     estimated : sequence of str
         The parameters that were estimated, ``FitResult.estimated``: the others count as known.
@@ -132,7 +135,7 @@ def infer(
     Returns
     -------
     Inference
-        Of each parameter, of the effective range and of ``variance * range**(-2 nu)``.
+        Of each parameter and, for a Matérn model, of the effective range and of ``variance * range**(-2 nu)``.
 
     Raises
     ------
@@ -159,23 +162,34 @@ def infer(
             probes=max(count, 2),
         )
     assert traces.information is not None and traces.information_error is not None
-    # by logarithms of those parameters that were estimated
+    # by logarithms of those parameters that were estimated, or by themselves
     kept = [traces.names.index(name) for name in names]
-    values = np.array([getattr(model, name) for name in names])
+    linear = _linear(model, observations)
+    values = np.array([1.0 if name in linear else _values(model)[name] for name in names])
     scale = np.outer(values, values)
     information = traces.information[np.ix_(kept, kept)] * scale
     errors = traces.information_error[np.ix_(kept, kept)] * scale
-    return _inference(model, names, information, level, count, _relative(errors, information))
+    return _inference(_Estimate(model, names, linear), information, level, count, _relative(errors, information))
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """A model, those of its parameters that were estimated, and which of these have intervals of their own, not by logarithms."""
+
+    model: AbstractCovariance
+    names: tuple[str, ...]
+    linear: frozenset[str]
 
 
 def _inference(
-    model: Matern, names: tuple[str, ...], information: NDArray[np.float64], level: float, probes: int, relative_error: float
+    estimate: _Estimate, information: NDArray[np.float64], level: float, probes: int, relative_error: float
 ) -> Inference:
     """From the information of the logarithms to everything that follows."""
+    model, names = estimate.model, estimate.names
+    covariance = _inverse(information)
+    is_singular = not np.isfinite(covariance).all()
     eigenvalues, vectors = np.linalg.eigh(information)
-    is_singular = eigenvalues[0] <= len(names) * np.finfo(np.float64).eps * eigenvalues[-1]
-    condition = math.inf if is_singular else float(eigenvalues[-1] / eigenvalues[0])
-    covariance = np.full_like(information, np.inf) if is_singular else np.asarray((vectors / eigenvalues) @ vectors.T)
+    condition = math.inf if is_singular or eigenvalues[0] <= 0 else float(eigenvalues[-1] / eigenvalues[0])
     deviations = np.sqrt(np.diag(covariance))
     quantile = float(ndtri(0.5 + level / 2))
 
@@ -185,20 +199,30 @@ def _inference(
             factor = float(np.exp(quantile * deviation))
         return Estimated(value, value * deviation, value / factor, value * factor)
 
-    basis = np.eye(len(names))
+    def parameter(k: int, name: str) -> Estimated:
+        value = _values(model)[name]
+        if name not in estimate.linear:
+            return estimated(value, np.eye(len(names))[k])
+        deviation = float(deviations[k])
+        return Estimated(value, deviation, value - quantile * deviation, value + quantile * deviation)
+
+    length = product = None
+    if isinstance(model, Matern):
+        length = estimated(model.effective_range, _log_slope(model, names, lambda other: other.effective_range))
+        product = estimated(microergodic(model), _log_slope(model, names, microergodic))
     with np.errstate(invalid="ignore"):
         correlation = covariance / np.outer(deviations, deviations)
     return Inference(
         names=names,
-        parameters={name: estimated(getattr(model, name), basis[k]) for k, name in enumerate(names)},
-        effective_range=estimated(model.effective_range, _log_slope(model, names, lambda other: other.effective_range)),
-        microergodic=estimated(microergodic(model), _log_slope(model, names, microergodic)),
+        parameters={name: parameter(k, name) for k, name in enumerate(names)},
+        effective_range=length,
+        microergodic=product,
         correlation=correlation,
         condition=condition,
         level=level,
         probes=probes,
         relative_error=relative_error,
-        warnings=_flat_direction(names, math.inf if is_singular else eigenvalues[0] ** -0.5, vectors[:, 0]),
+        warnings=_flat_direction(estimate, math.sqrt(condition / eigenvalues[-1]), vectors[:, 0]),
     )
 
 
@@ -218,12 +242,12 @@ def microergodic(model: Matern) -> float:
     return float(model.variance * model.range ** (-2.0 * model.smoothness))
 
 
-def checked_names(model: Matern, estimated: Sequence[str]) -> tuple[str, ...]:
-    """The names in a fixed order, each that of a positive parameter.
+def checked_names(model: AbstractCovariance, estimated: Sequence[str]) -> tuple[str, ...]:
+    """The names in a fixed order.
 
     Parameters
     ----------
-    model : Matern
+    model : AbstractCovariance
         The estimate.
     estimated : sequence of str
         Names of its parameters.
@@ -231,14 +255,14 @@ def checked_names(model: Matern, estimated: Sequence[str]) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        Range, smoothness, variance, nugget, as far as they were estimated.
+        Parameters of the model, variance, nugget, as far as they were estimated.
 
     Raises
     ------
     ValueError
         A name is no parameter, the variance is missing, or the nugget is named although it is zero.
     """
-    known = ("range", "smoothness", "variance", "nugget")
+    known = tuple(_values(model))
     unknown = [name for name in estimated if name not in known]
     if unknown:
         raise ValueError(f"there is no parameter {unknown[0]!r}; there are {', '.join(known)}")
@@ -259,19 +283,48 @@ def _log_slope(model: Matern, names: tuple[str, ...], quantity: Callable[[Matern
     return np.array([(at(name, _STEP) - at(name, -_STEP)) / (2 * _STEP) for name in names])
 
 
+def _inverse(information: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The inverse, infinite where there is none.
+
+    Scaled to a diagonal of ones first: a nugget at its floor, of which the data say next to nothing, hides nothing of the others.
+    """
+    diagonal = np.diag(information)
+    if not np.all(diagonal > 0):
+        return np.full_like(information, np.inf)
+    units = 1.0 / np.sqrt(diagonal)
+    scale = np.outer(units, units)
+    eigenvalues, vectors = np.linalg.eigh(information * scale)
+    if eigenvalues[0] <= len(units) * np.finfo(np.float64).eps * eigenvalues[-1]:
+        return np.full_like(information, np.inf)
+    return np.asarray((vectors / eigenvalues) @ vectors.T * scale)
+
+
+def _values(model: AbstractCovariance) -> dict[str, float]:
+    """Every parameter by name."""
+    return {**model.values, "variance": model.variance, "nugget": model.nugget}
+
+
+def _linear(model: AbstractCovariance, observations: Observations) -> frozenset[str]:
+    """Parameters that have no logarithm."""
+    scales = model.scales(observations.coordinates)
+    return frozenset(name for name, scale in scales.items() if not scale.is_logarithmic)
+
+
 def _relative(errors: NDArray[np.float64], information: NDArray[np.float64]) -> float:
     units = 1.0 / np.sqrt(np.diag(information))
     return float(np.max(errors * np.outer(units, units)))
 
 
-def _flat_direction(names: tuple[str, ...], deviation: float, direction: NDArray[np.float64]) -> tuple[str, ...]:
+def _flat_direction(estimate: _Estimate, deviation: float, direction: NDArray[np.float64]) -> tuple[str, ...]:
     """Say in which combination the likelihood is flat, if in any."""
     if deviation < FLAT_DEVIATION:
         return ()
+    names, linear = estimate.names, estimate.linear
     powers = direction / direction[np.argmax(np.abs(direction))]
     moved = {name: power for name, power in zip(names, powers, strict=True) if abs(power) > 0.1}
-    text = " * ".join(f"{name}**{power:.2g}" for name, power in moved.items())
-    advice = "; variance / range**(2 nu) may be, or fix one of them" if {"range", "variance"} <= set(moved) else ""
+    text = " * ".join(f"exp({power:.2g} {name})" if name in linear else f"{name}**{power:.2g}" for name, power in moved.items())
+    is_matern = isinstance(estimate.model, Matern) and {"range", "variance"} <= set(moved)
+    advice = "; variance / range**(2 nu) may be, or fix one of them" if is_matern else ""
     return (
         f"the likelihood is nearly flat along {text} (standard deviation of its logarithm {deviation:.2g}), which the data "
         f"therefore do not determine{advice}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
@@ -13,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariance import Matern, cross_covariance
+from ooc_chol.apps.geostat.covariance import AbstractCovariance, cross_covariance
 from ooc_chol.apps.geostat.likelihood import Whitened, whiten
 from ooc_chol.apps.geostat.observations import Observations, as_sites, design_matrix
 from ooc_chol.apps.geostat.predicted import Prediction, Target, check_target
@@ -34,7 +33,7 @@ class Kriging:
         Factor of the correlation matrix, open.
     observations : Observations
         The data, in the order of the factor's rows.
-    model : Matern
+    model : AbstractCovariance
         The covariance function.
     coefficients : (p,) array, optional
         Known coefficients of the mean; they are estimated when not given.
@@ -51,7 +50,7 @@ class Kriging:
         self,
         factor: oc.CholeskyFactor,
         observations: Observations,
-        model: Matern,
+        model: AbstractCovariance,
         *,
         coefficients: ArrayLike | None = None,
         order: NDArray[np.intp] | None = None,
@@ -261,7 +260,7 @@ class Kriging:
 
     def correlations(self, sites: NDArray[np.float64]) -> NDArray[np.float64]:
         """Correlations of the smooth field at the observations with that at ``sites``, shape ``(n, m)``."""
-        return cross_covariance(replace(self.model, variance=1.0, nugget=0.0), self.observations.coordinates, sites)
+        return cross_covariance(self.model.with_values(variance=1.0, nugget=0.0), self.observations.coordinates, sites)
 
     def batches(self, m: int, batch_bytes: int = BATCH_BYTES) -> Iterator[slice]:
         """Slices of ``m`` sites whose cross-covariances, with the copies that a half-solve needs, take ``batch_bytes``."""
@@ -282,7 +281,8 @@ class Kriging:
         gap = design[:, : white.design.shape[1]] - v.T @ white.design
         trend = solve_triangular(white.root, gap.T, trans="T")
         explained = np.einsum("ij,ij->j", v, v)
-        unexplained = np.maximum(1.0 - explained, 0.0)
+        own = self.model.site_variances(sites) / self.model.variance
+        unexplained = np.maximum(own - explained, 0.0)
         return mean, self.model.variance * (unexplained + np.einsum("ij,ij->j", trend, trend))
 
     def check(self, sites: ArrayLike, covariates: ArrayLike | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

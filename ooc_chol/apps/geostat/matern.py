@@ -14,12 +14,16 @@ from ooc_chol.apps.geostat.matern_exact import check_smoothness_bounds, matern_v
 from ooc_chol.apps.geostat.model import check_nugget, check_positive
 from ooc_chol.apps.geostat.radial import AbstractIsotropicCovariance, AbstractProfile
 from ooc_chol.apps.geostat.radial_table import RadialTable, tabulate
+from ooc_chol.apps.geostat.scales import NEAR_HARD_BOUND, SMOOTHNESS_BOUNDS, Scale
 
 #: The values of the smoothness nu that have a closed form here.
 SMOOTHNESS = (0.5, 1.5, 2.5)
 
 #: Correlation at which the effective range is read.
 EFFECTIVE_CORRELATION = 0.05
+
+#: Largest smoothness for which the function of the great-circle distance is positive definite (Gneiting 2013).
+_SMOOTHEST_ON_SPHERE = 0.5
 
 #: Tables end at 512 ranges: there every correlation is below 1e-130, and taken for zero.
 _END_BINADE = 9
@@ -121,9 +125,19 @@ class MaternProfile(AbstractProfile):
         return matern_tables(self.smoothness)[0]
 
     @property
+    def scales(self) -> dict[str, Scale]:
+        """The logarithm of the smoothness."""
+        return {"smoothness": Scale(*SMOOTHNESS_BOUNDS)}
+
+    @property
+    def sphere_scales(self) -> dict[str, Scale]:
+        """The logarithm of the smoothness, up to 1/2."""
+        return {"smoothness": Scale(SMOOTHNESS_BOUNDS[0], _SMOOTHEST_ON_SPHERE, near=NEAR_HARD_BOUND)}
+
+    @property
     def sphere_obstacle(self) -> str | None:
         """Why a smoothness above 1/2 is none for the great circle."""
-        if self.smoothness <= 0.5:
+        if self.smoothness <= _SMOOTHEST_ON_SPHERE:
             return None
         return (
             "a Matérn covariance of the great-circle distance is positive definite on the sphere only for smoothness up to 1/2 "

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.scales import Scale
+
 
 class AbstractCovariance(ABC):
     """A covariance function ``C(a, b)`` of a smooth field, and the variance of the error of one observation.
@@ -31,6 +33,55 @@ class AbstractCovariance(ABC):
     @abstractmethod
     def parameters(self) -> tuple[str, ...]:
         """Names of the parameters besides variance and nugget, in a fixed order."""
+
+    @property
+    @abstractmethod
+    def values(self) -> dict[str, float]:
+        """The values of :attr:`parameters`, by name and in their order."""
+
+    @abstractmethod
+    def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
+        """How a fit moves each of :attr:`parameters`, and between which bounds.
+
+        Parameters
+        ----------
+        coordinates : (n, d) array
+            The sites of the observations, which bound lengths.
+
+        Returns
+        -------
+        dict of str to Scale
+            By name. An angle is bounded about its value here.
+
+        Raises
+        ------
+        ValueError
+            The covariance function is not defined for this number of coordinates.
+        """
+
+    @abstractmethod
+    def canonical(self) -> Self:
+        """The same covariance function with parameters in their usual intervals, where several values mean the same."""
+
+    @abstractmethod
+    def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Variance of the smooth field at each site, ``C(x_i, x_i)``.
+
+        Parameters
+        ----------
+        coordinates : (n, d) array
+            Sites.
+
+        Returns
+        -------
+        (n,) array
+            The variances.
+
+        Raises
+        ------
+        ValueError
+            The covariance function is not defined at these sites.
+        """
 
     @abstractmethod
     def with_values(self, **values: float) -> Self:

@@ -6,19 +6,19 @@ import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.gradient import PROBES, LikelihoodGradient, Traces, score
 from ooc_chol.apps.geostat.likelihood import Likelihood, evaluated, fixed_variance
 from ooc_chol.apps.geostat.observations import Observations
 from ooc_chol.apps.geostat.progress import AbstractFitProgress, Evaluation
-from ooc_chol.apps.geostat.search import SearchSpace
+from ooc_chol.apps.geostat.search import NUGGET_RATIO, SearchSpace
 
 #: Order up to which a search takes the exact information, which costs ``n**3``: it only shapes the steps, for which probes do.
 _INFORMATION_LIMIT = 600
@@ -83,11 +83,11 @@ class AbstractEvaluationMemory(ABC):
     """What was evaluated before, by point."""
 
     @abstractmethod
-    def find(self, space: SearchSpace, point: NDArray[np.float64]) -> Known | None:
+    def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
         """What an earlier run knew at ``point``, or None."""
 
     @abstractmethod
-    def keep(self, space: SearchSpace, point: NDArray[np.float64], known: Known, seconds: float) -> None:
+    def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:
         """Hear of an evaluation that was made."""
 
 
@@ -95,11 +95,11 @@ class AbstractEvaluationMemory(ABC):
 class NoMemory(AbstractEvaluationMemory):
     """Knows nothing, and keeps nothing."""
 
-    def find(self, space: SearchSpace, point: NDArray[np.float64]) -> Known | None:
+    def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
         """Find nothing."""
         return None
 
-    def keep(self, space: SearchSpace, point: NDArray[np.float64], known: Known, seconds: float) -> None:
+    def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:
         """Do nothing."""
 
 
@@ -122,7 +122,7 @@ class Objective:
     """
 
     observations: Observations
-    space: SearchSpace
+    space: SearchSpace[Any]
     options: LikelihoodOptions
     progress: AbstractFitProgress
     memory: AbstractEvaluationMemory = field(default_factory=NoMemory)
@@ -179,13 +179,13 @@ class Objective:
             self.memory.keep(self.space, point, known, time.perf_counter() - start)
         if known.likelihood is not None and (self.best is None or known.loglik > self.best.loglik):
             self.best, self.best_point = known.likelihood, point
-        ratio, seconds = correlation.nugget, time.perf_counter() - start
-        evaluation = Evaluation(correlation.smoothness, correlation.range, ratio, known.loglik, seconds)
+        values = {**correlation.values, NUGGET_RATIO: correlation.nugget}
+        evaluation = Evaluation(values, known.loglik, time.perf_counter() - start)
         self.evaluations.append(evaluation)
         self.progress.evaluation_finished(evaluation)
         return known
 
-    def _evaluate(self, correlation: Matern, gradient: bool, information: bool) -> Known:
+    def _evaluate(self, correlation: AbstractCovariance, gradient: bool, information: bool) -> Known:
         """One factorization, and what follows from it."""
         options = self.options
         variance = fixed_variance(correlation, self.space.fixed_nugget)
@@ -221,7 +221,7 @@ class Objective:
         return max(values) + (max(values) - min(values)) + 1.0 if values else math.inf
 
 
-def profiled(space: SearchSpace, full: LikelihoodGradient) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+def profiled(space: SearchSpace[Any], full: LikelihoodGradient) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     """Gradient and information by the coordinates of the space, the variance profiled out unless the nugget fixes it.
 
     Parameters

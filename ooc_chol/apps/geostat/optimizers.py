@@ -31,6 +31,13 @@ _LEAST_SHARE = 1e-4
 #: Information below this share of the largest, by coordinate or by direction of scaled coordinates, counts as so much.
 _FLAT = 1e-6
 
+#: Curvature so many times that expected makes scoring step too far, and so many times is not believed: it is not quadratic there.
+_MORE_CURVED = 1.5
+_WILD = 10.0
+
+#: A step, and the difference of the gradients before and after.
+Change = tuple[NDArray[np.float64], NDArray[np.float64]]
+
 #: Standard errors of a gradient by probes within which it counts as zero where the likelihood no longer rises along it.
 _NOISE_AT_END = 4.0
 _NOISE_TEXT = "the gradient is within its Monte-Carlo error"
@@ -116,10 +123,10 @@ def _first_feasible(objective: Objective, point: NDArray[np.float64], method: Me
     for _ in range(_RETREATS):
         if objective.at(point, gradient=derived, information=derived).likelihood is not None:
             return point
-        if "range" not in objective.space.names:
+        if not objective.space.lengths:
             break
         shorter = point.copy()
-        shorter[objective.space.names.index("range")] -= math.log(3.0)
+        shorter[objective.space.lengths] -= math.log(3.0)
         point = np.clip(shorter, objective.space.lower, objective.space.upper)
     assert objective.last_error is not None, "only a matrix that is not positive definite gives an infinite value"
     raise objective.last_error
@@ -197,11 +204,15 @@ def _lbfgs(objective: Objective, point: NDArray[np.float64], limits: SearchLimit
 
 
 def _fisher(objective: Objective, point: NDArray[np.float64], limits: SearchLimits) -> SearchEnd:
-    """Steps ``inv(information) gradient`` inside the bounds, halved until the likelihood rises."""
+    """Steps ``inv(information) gradient`` inside the bounds, halved until the likelihood rises.
+
+    Where the likelihood is twice as curved as expected, plain scoring steps from one side of the maximum to the other. There the
+    information is corrected by the curvature seen along the step before, as Broyden, Fletcher, Goldfarb and Shanno do.
+    """
     start = len(objective.evaluations) - 1
-    known = objective.at(point, gradient=True, information=True)
+    known, last = objective.at(point, gradient=True, information=True), None
     while True:
-        step, promise = fisher_step(objective, point, known)
+        step, promise = fisher_step(objective, point, known, last)
         if math.sqrt(promise) <= limits.tolerance:
             return SearchEnd(True, f"the next step is below {limits.tolerance:g} standard errors")
         if _is_noise(objective, point, known):
@@ -219,10 +230,19 @@ def _fisher(objective: Objective, point: NDArray[np.float64], limits: SearchLimi
             if _is_noise(objective, point, known, errors=_NOISE_AT_END):
                 return SearchEnd(True, _NOISE_TEXT)
             return SearchEnd(_is_rounding(promise, known), "no step along the score raises the log-likelihood any more")
+        last = _change(trial - point, known, found)
         point, known = trial, found
 
 
-def fisher_step(objective: Objective, point: NDArray[np.float64], known: Known) -> tuple[NDArray[np.float64], float]:
+def _change(step: NDArray[np.float64], before: Known, after: Known) -> Change:
+    """A step, and what it took off the gradient."""
+    assert before.gradient is not None and after.gradient is not None
+    return step, before.gradient - after.gradient
+
+
+def fisher_step(
+    objective: Objective, point: NDArray[np.float64], known: Known, last: Change | None = None
+) -> tuple[NDArray[np.float64], float]:
     """The step of Fisher scoring in the coordinates that are not held at a bound.
 
     Parameters
@@ -233,6 +253,8 @@ def fisher_step(objective: Objective, point: NDArray[np.float64], known: Known) 
         Where.
     known : Known
         Gradient and information there.
+    last : tuple of two (k,) arrays, optional
+        The step before, and what it took off the gradient: the curvature that was seen.
 
     Returns
     -------
@@ -253,8 +275,22 @@ def fisher_step(objective: Objective, point: NDArray[np.float64], known: Known) 
     values, vectors = np.linalg.eigh(scaled)
     # a direction that the data do not show gets no longer steps than one that they show a little
     full = units * (vectors @ (vectors.T @ (units * gradient) / np.maximum(values, _FLAT)))
+    promise = float(gradient @ full)
+    if last is not None:
+        seen = (last[0][free] / units, last[1][free] * units)
+        values, vectors = np.linalg.eigh(_corrected(scaled, *seen))
+        full = units * (vectors @ (vectors.T @ (units * gradient) / np.maximum(values, _FLAT)))
     step[free] = full * min(1.0, _LONGEST_STEP / float(np.max(np.abs(full))))
-    return step, float(gradient @ full)
+    return step, promise
+
+
+def _corrected(information: NDArray[np.float64], step: NDArray[np.float64], taken: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The information; where a step has shown clearly more curvature, with that one: ``taken = corrected @ step``."""
+    image = information @ step
+    expected, found = float(step @ image), float(step @ taken)
+    if not 0.0 < _MORE_CURVED * expected < found < _WILD * expected:
+        return information
+    return information - np.outer(image, image) / expected + np.outer(taken, taken) / found
 
 
 def _is_noise(objective: Objective, point: NDArray[np.float64], known: Known, *, errors: float = 1.0) -> bool:

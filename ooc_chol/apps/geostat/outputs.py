@@ -73,7 +73,7 @@ def write_predictions(path: str | os.PathLike[str], predicted: Predicted) -> Non
     if file_kind(path) == "csv":
         write_table(path, predicted.columns)
     else:
-        title = f"kriging of {predicted.spec.value}: {predicted.prediction.target}"
+        title = f"kriging of {predicted.spec.value_name}: {predicted.prediction.target}"
         write_netcdf(path, netcdf_variables(predicted), attributes={"Conventions": "CF-1.8", "title": title})
 
 
@@ -119,7 +119,7 @@ def netcdf_variables(predicted: Predicted) -> dict[str, NetcdfVariable]:
     if not predicted.grid:
         mapping["coordinates"] = " ".join(reversed(spec.coordinates))
     units = {"units": spec.value_unit} if spec.value_unit else {}
-    names = {"prediction": f"kriging mean of {spec.value}", "standard_error": f"kriging standard error of {spec.value}"}
+    names = {"prediction": f"kriging mean of {spec.value_name}", "standard_error": f"kriging standard error of {spec.value_name}"}
     columns = predicted.columns
     variables = {
         name: NetcdfVariable((name,) if predicted.grid else (_SITE_DIMENSION,), values, _axis_attributes(spec, k))

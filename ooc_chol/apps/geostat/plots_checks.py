@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, chdtri, ndtri
 
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.plots import MapLabels, new_figure
 from ooc_chol.apps.geostat.variogram import Envelope, Variogram, model_variogram
 
@@ -48,7 +48,7 @@ class FigureWords:
 
 
 def variogram_figure(
-    variogram: Variogram, words: FigureWords, *, model: Matern | None = None, envelope: Envelope | None = None
+    variogram: Variogram, words: FigureWords, *, model: AbstractCovariance | None = None, envelope: Envelope | None = None
 ) -> Any:
     """Draw an empirical semivariogram, the number of pairs below it, and a model with its envelope.
 
@@ -58,7 +58,7 @@ def variogram_figure(
         Points.
     words : FigureWords
         Titles and units.
-    model : Matern, optional
+    model : AbstractCovariance, optional
         A line, with its sill; the nugget is where it starts.
     envelope : Envelope, optional
         A band.
@@ -70,6 +70,8 @@ def variogram_figure(
 
     Raises
     ------
+    ValueError
+        The model is no function of distance alone.
     MissingExtraError
         Matplotlib is not installed.
     """
@@ -80,8 +82,7 @@ def variogram_figure(
         axis.fill_between(envelope.distance, envelope.lower, envelope.upper, color=BLUE, alpha=0.2, linewidth=0, label=label)
     if model is not None:
         h = np.linspace(0.0, variogram.edges[-1], _CURVE_POINTS + 1)[1:]
-        label = f"Matérn, smoothness {model.smoothness:g}, range {model.range:.4g}{_space(words.distance)}"
-        axis.plot(h, model_variogram(model, h), color=BLUE, label=label)
+        axis.plot(h, model_variogram(model, h), color=BLUE, label=_model_label(model, words.distance))
         axis.axhline(model.sill, color=GREY, linestyle="--", linewidth=1, label=f"sill {model.sill:.4g}")
     name = {"matheron": "Matheron", "cressie": "Cressie and Hawkins"}[variogram.estimator]
     axis.plot(variogram.distance, variogram.semivariance, "o", color=VERMILION, label=f"{name}, {len(variogram.sites)} sites")
@@ -94,6 +95,14 @@ def variogram_figure(
     bars.set_xlabel(_named("distance", words.distance))
     bars.set_xlim(0.0, variogram.edges[-1])
     return figure
+
+
+def _model_label(model: AbstractCovariance, unit: str) -> str:
+    """What the line of a model is, in a legend."""
+    if isinstance(model, Matern):
+        return f"Matérn, smoothness {model.smoothness:g}, range {model.range:.4g}{_space(unit)}"
+    values = ", ".join(f"{name} {value:.4g}" for name, value in model.values.items())
+    return f"{type(model).__name__}, {values}"
 
 
 def profile_figure(parameter: ArrayLike, loglik: ArrayLike, words: FigureWords, *, name: str, level: float = 0.95) -> Any:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from ooc_chol.apps.geostat.covariance import Matern, cross_covariance
+from ooc_chol.apps.geostat.covariance import AbstractCovariance, cross_covariance
 from ooc_chol.apps.geostat.factorization import FactorSettings, factored
-from ooc_chol.apps.geostat.likelihood import whiten
+from ooc_chol.apps.geostat.likelihood import correlation_of, whiten
 from ooc_chol.apps.geostat.observations import Observations, design_matrix
 from ooc_chol.apps.geostat.prediction import Target
 
@@ -35,14 +35,14 @@ class KrigingWeights:
     loglik: float
 
 
-def kriging_weights(observations: Observations, model: Matern, *, settings: FactorSettings) -> KrigingWeights:
+def kriging_weights(observations: Observations, model: AbstractCovariance, *, settings: FactorSettings) -> KrigingWeights:
     """Factor once for the weights ``inv(R) (z - X b)`` and the value of the likelihood.
 
     Parameters
     ----------
     observations : Observations
         The data; the rows of the matrix have their order.
-    model : Matern
+    model : AbstractCovariance
         The covariance function.
     settings : FactorSettings
         How to factor.
@@ -57,7 +57,7 @@ def kriging_weights(observations: Observations, model: Matern, *, settings: Fact
     NotPositiveDefiniteError
         The correlation matrix is not positive definite in floating point.
     """
-    with factored(_correlation(model), observations.coordinates, settings) as factor:
+    with factored(correlation_of(model), observations.coordinates, settings) as factor:
         white = whiten(factor, observations)
         alpha = factor.solve(observations.values - observations.design @ white.coefficients)
         logdet = float(factor.logdet())
@@ -68,7 +68,7 @@ def kriging_weights(observations: Observations, model: Matern, *, settings: Fact
 
 def prediction_covariance(
     observations: Observations,
-    model: Matern,
+    model: AbstractCovariance,
     sites: NDArray[np.float64],
     covariates: NDArray[np.float64],
     *,
@@ -81,7 +81,7 @@ def prediction_covariance(
     ----------
     observations : Observations
         The data; the rows of the matrix have their order.
-    model : Matern
+    model : AbstractCovariance
         The covariance function.
     sites : (m, d) array
         Where.
@@ -106,7 +106,7 @@ def prediction_covariance(
     -----
     Cost one factorization, ``n**2 m + n m**2`` flops, and memory for ``n m`` and ``m**2`` numbers.
     """
-    correlation = _correlation(model)
+    correlation = correlation_of(model)
     with factored(correlation, observations.coordinates, settings) as factor:
         white = whiten(factor, observations)
         # v = inv(L) r(sites)
@@ -118,8 +118,3 @@ def prediction_covariance(
     own = covariance.diagonal().clip(min=0.0) + (model.nugget if target == "observation" else 0.0)
     np.fill_diagonal(covariance, own)
     return np.asarray(covariance)
-
-
-def _correlation(model: Matern) -> Matern:
-    """The model of variance 1."""
-    return replace(model, variance=1.0, nugget=model.nugget / model.variance)

@@ -12,9 +12,14 @@ from numpy.typing import NDArray
 from ooc_chol.apps.geostat.model import check_nugget, check_positive
 from ooc_chol.apps.geostat.radial import AbstractIsotropicCovariance, AbstractProfile
 from ooc_chol.apps.geostat.radial_table import RadialTable, tabulate
+from ooc_chol.apps.geostat.scales import NEAR_HARD_BOUND, Scale
 
 #: Bounds of the power: below, the field is nearly white; above 2 the function is not positive definite.
 POWER_BOUNDS = (0.01, 2.0)
+
+#: Least power of a search, and the largest for which the function of the great-circle distance is positive definite.
+_LEAST_SEARCHED = 0.05
+_LARGEST_ON_SPHERE = 1.0
 
 #: The table reaches from where ``1 - rho = z**power`` is below 2**-60 to where rho underflows, or to the last binade there is.
 _BEGIN_BITS = 60
@@ -121,9 +126,19 @@ class PowerExponentialProfile(AbstractProfile):
         return _table(self.power)
 
     @property
+    def scales(self) -> dict[str, Scale]:
+        """The logarithm of the power."""
+        return {"power": Scale(_LEAST_SEARCHED, POWER_BOUNDS[1], near=NEAR_HARD_BOUND)}
+
+    @property
+    def sphere_scales(self) -> dict[str, Scale]:
+        """The logarithm of the power, up to 1."""
+        return {"power": Scale(_LEAST_SEARCHED, _LARGEST_ON_SPHERE, near=NEAR_HARD_BOUND)}
+
+    @property
     def sphere_obstacle(self) -> str | None:
         """Why a power above 1 is none for the great circle."""
-        if self.power <= 1.0:
+        if self.power <= _LARGEST_ON_SPHERE:
             return None
         return (
             "a power exponential covariance of the great-circle distance is positive definite on the sphere only for powers up "

@@ -55,7 +55,7 @@ class PrecisionCheck:
 
 
 def check_precision(
-    observations: Observations, space: SearchSpace, point: NDArray[np.float64], options: LikelihoodOptions
+    observations: Observations, space: SearchSpace[Any], point: NDArray[np.float64], options: LikelihoodOptions
 ) -> tuple[Likelihood, PrecisionCheck]:
     """Evaluate value, gradient and information in FP64 at an estimate.
 
@@ -91,5 +91,4 @@ def check_precision(
         assert isinstance(objective.last_error, oc.NotPositiveDefiniteError)
         raise objective.last_error
     step, promise = fisher_step(objective, point, known)
-    shift = dict(zip(space.names, np.expm1(space.scales * step).tolist(), strict=True))
-    return known.likelihood, PrecisionCheck(threshold, known.loglik, math.nan, shift, math.sqrt(promise))
+    return known.likelihood, PrecisionCheck(threshold, known.loglik, math.nan, space.shift(step), math.sqrt(promise))

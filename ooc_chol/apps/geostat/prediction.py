@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from numpy.typing import ArrayLike
 
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
 from ooc_chol.apps.geostat.kriged import BATCH_BYTES as BATCH_BYTES
 from ooc_chol.apps.geostat.kriged import Kriging as Kriging
+from ooc_chol.apps.geostat.likelihood import correlation_of
 from ooc_chol.apps.geostat.observations import Observations
 from ooc_chol.apps.geostat.ordering import morton_order
 from ooc_chol.apps.geostat.predicted import Prediction as Prediction
@@ -21,7 +21,7 @@ from ooc_chol.apps.geostat.predicted import Target as Target
 @contextmanager
 def kriging(
     observations: Observations,
-    model: Matern,
+    model: AbstractCovariance,
     *,
     coefficients: ArrayLike | None = None,
     settings: FactorSettings | None = None,
@@ -34,7 +34,7 @@ def kriging(
     ----------
     observations : Observations
         The data, in any order.
-    model : Matern
+    model : AbstractCovariance
         The covariance function, usually of a fit.
     coefficients : (p,) array, optional
         Known coefficients of the columns of the mean: simple kriging. When not given they are estimated: ordinary kriging with
@@ -60,14 +60,14 @@ def kriging(
     """
     order = morton_order(observations.coordinates)
     ordered = observations.take(order)
-    correlation = replace(model, variance=1.0, nugget=model.nugget / model.variance)
+    correlation = correlation_of(model)
     with factored(correlation, ordered.coordinates, settings or FactorSettings(), progress=progress, trace=trace) as factor:
         yield Kriging(factor, ordered, model, coefficients=coefficients, order=order)
 
 
 def predict(
     observations: Observations,
-    model: Matern,
+    model: AbstractCovariance,
     sites: ArrayLike,
     *,
     covariates: ArrayLike | None = None,
@@ -81,7 +81,7 @@ def predict(
     ----------
     observations : Observations
         The data, in any order.
-    model : Matern
+    model : AbstractCovariance
         The covariance function, usually ``fit(observations).model``.
     sites : (m, d) array
         Where to predict.

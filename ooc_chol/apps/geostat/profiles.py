@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.inference import checked_names
 from ooc_chol.apps.geostat.likelihood import correlation_of
@@ -117,11 +117,12 @@ def profile_likelihood(
     Raises
     ------
     ValueError
-        There is no such parameter, or a value is not finite and positive.
+        There is no such parameter, a value is not finite and positive, or the model is no isotropic Matérn model.
     """
     grid = np.unique(np.asarray(values, dtype=np.float64))
     if grid.size == 0 or not (np.isfinite(grid).all() and grid[0] > 0):
         raise ValueError(f"values of {name} must be finite and positive, and at least one")
+    _check_matern(model)
     names = checked_names(model, estimated)
     space = search_space(observations, "free" if "nugget" in names or name == NUGGET_RATIO else "zero", None)
     space = replace(space, template=replace(correlation_of(model), nugget=0.0))
@@ -137,11 +138,24 @@ def profile_likelihood(
     return ProfileLikelihood(name, grid, np.array([loglik for loglik, _ in found]), tuple(best for _, best in found))
 
 
+def _check_matern(model: AbstractCovariance) -> None:
+    """Raise ``ValueError`` unless the model is an isotropic Matérn model."""
+    if not isinstance(model, Matern):
+        raise ValueError(
+            f"profiles are made of isotropic Matérn models, but this is a {type(model).__name__}; `fit(covariance=model, "
+            "fixed=...)` maximises over all its other parameters at one value"
+        )
+
+
 _Found = tuple[float, Matern | None]
 
 
 def _along(
-    space: SearchSpace, name: str, grid: NDArray[np.float64], start: Matern, maximise: Callable[[SearchSpace, Matern], _Found]
+    space: SearchSpace[Matern],
+    name: str,
+    grid: NDArray[np.float64],
+    start: Matern,
+    maximise: Callable[[SearchSpace[Matern], Matern], _Found],
 ) -> list[_Found]:
     """Maximise at each value of the grid, each search from the end of the one before, outwards from the start."""
     field = "nugget" if name == NUGGET_RATIO else name
@@ -155,10 +169,10 @@ def _along(
     return [found[k] for k in range(len(grid))]
 
 
-def _maximiser(observations: Observations, options: LikelihoodOptions) -> Callable[[SearchSpace, Matern], _Found]:
+def _maximiser(observations: Observations, options: LikelihoodOptions) -> Callable[[SearchSpace[Matern], Matern], _Found]:
     """A function that maximises over a space from a model."""
 
-    def maximise(space: SearchSpace, near: Matern) -> _Found:
+    def maximise(space: SearchSpace[Matern], near: Matern) -> _Found:
         objective = Objective(observations, space, options, SilentProgress())
         try:
             search_from(objective, space.raised(space.point(near)), "fisher", _LIMITS)
@@ -222,8 +236,9 @@ def likelihood_ratios(
     Raises
     ------
     ValueError
-        A value is no smoothness.
+        A value is no smoothness, or the model is no isotropic Matérn model.
     """
+    _check_matern(model)
     values = [*against, model.smoothness]
     profile = profile_likelihood(observations, model, "smoothness", values, estimated=estimated, reml=reml, settings=settings)
     loglik = dict(zip(profile.values.tolist(), profile.loglik.tolist(), strict=True))

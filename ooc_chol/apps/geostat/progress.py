@@ -6,14 +6,18 @@ import math
 import shutil
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance
 
 _REFRESH_SECONDS = 0.1
+
+#: Names of parameters where they are not just those of the model.
+_WORDS = {"smoothness": "nu"}
 
 
 @dataclass(frozen=True)
@@ -22,26 +26,43 @@ class Evaluation:
 
     Parameters
     ----------
-    smoothness, range, nugget_ratio : float
-        Where.
+    values : mapping of str to float
+        Where: all parameters of the correlation function, and ``"nugget_ratio"``.
     loglik : float
         The value; minus infinity when the correlation matrix was not positive definite.
     seconds : float
         Wall-clock time.
     """
 
-    smoothness: float
-    range: float
-    nugget_ratio: float
+    values: Mapping[str, float]
     loglik: float
     seconds: float
+
+    @property
+    def range(self) -> float:
+        """The range, of a covariance function that has one."""
+        return self.values["range"]
+
+    @property
+    def smoothness(self) -> float:
+        """The smoothness, of a covariance function that has one."""
+        return self.values["smoothness"]
+
+    @property
+    def nugget_ratio(self) -> float:
+        """``tau2 / sigma2``."""
+        return self.values["nugget_ratio"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; the value of a matrix that was not positive definite is null."""
+        return {**self.values, "loglik": self.loglik if math.isfinite(self.loglik) else None, "seconds": self.seconds}
 
 
 class AbstractFitProgress(ABC):
     """Told of every evaluation of a fit."""
 
     @abstractmethod
-    def evaluation_started(self, correlation: Matern) -> None:
+    def evaluation_started(self, correlation: AbstractCovariance) -> None:
         """Hear that an evaluation at this correlation model (variance 1, nugget ratio) begins."""
 
     @abstractmethod
@@ -60,7 +81,7 @@ class AbstractFitProgress(ABC):
 class SilentProgress(AbstractFitProgress):
     """Says nothing."""
 
-    def evaluation_started(self, correlation: Matern) -> None:
+    def evaluation_started(self, correlation: AbstractCovariance) -> None:
         """Say nothing."""
 
     def advanced(self, done: int, total: int, seconds: float) -> None:
@@ -90,7 +111,7 @@ class LineProgress(AbstractFitProgress):
         self._count = 0
         self._best = -math.inf
 
-    def evaluation_started(self, correlation: Matern) -> None:
+    def evaluation_started(self, correlation: AbstractCovariance) -> None:
         """Say nothing yet."""
 
     def advanced(self, done: int, total: int, seconds: float) -> None:
@@ -100,7 +121,7 @@ class LineProgress(AbstractFitProgress):
         """Write the line."""
         self._count += 1
         self._best = max(self._best, evaluation.loglik)
-        where = describe(evaluation.smoothness, evaluation.range, evaluation.nugget_ratio, self._unit)
+        where = describe(evaluation.values, self._unit)
         value = f"loglik {evaluation.loglik:.3f}" if math.isfinite(evaluation.loglik) else "not positive definite"
         print(
             f"evaluation {self._count}: {where}: {value}, best {self._best:.3f}, {evaluation.seconds:.2f} s",
@@ -146,11 +167,11 @@ class TerminalProgress(AbstractFitProgress):
             bar_format="{desc} {percentage:3.0f}% |{bar:8}| {remaining} left{postfix}",
         )
 
-    def evaluation_started(self, correlation: Matern) -> None:
+    def evaluation_started(self, correlation: AbstractCovariance) -> None:
         """Begin the bar of this evaluation."""
         self._count += 1
         self._bar.reset(total=1)
-        where = describe(correlation.smoothness, correlation.range, correlation.nugget, self._unit)
+        where = describe({**correlation.values, "nugget_ratio": correlation.nugget}, self._unit)
         best = f"best {self._best:.2f}, now " if math.isfinite(self._best) else ""
         self._bar.set_description_str(f"evaluation {self._count}: {best}{where}", refresh=False)
         self._bar.refresh()
@@ -193,13 +214,13 @@ def progress_for(stream: TextIO, unit: str = "") -> AbstractFitProgress:
     return TerminalProgress(stream, unit) if stream.isatty() else LineProgress(stream, unit)
 
 
-def describe(smoothness: float, length: float, nugget_ratio: float, unit: str = "") -> str:
+def describe(values: Mapping[str, float], unit: str = "") -> str:
     """Parameters in a few words.
 
     Parameters
     ----------
-    smoothness, length, nugget_ratio : float
-        ``nu``, the range, and ``tau2 / sigma2``.
+    values : mapping of str to float
+        Parameters of a correlation function, and its nugget ratio ``tau2 / sigma2``.
     unit : str
         Unit of the range; may be empty.
 
@@ -210,7 +231,9 @@ def describe(smoothness: float, length: float, nugget_ratio: float, unit: str = 
 
     Examples
     --------
-    >>> describe(1.5, 0.6, 0.0028, "km")
+    >>> describe({"range": 0.6, "smoothness": 1.5, "nugget_ratio": 0.0028}, "km")
     'nu 1.5, range 0.6 km, nugget ratio 0.0028'
     """
-    return f"nu {smoothness:g}, range {length:.4g}{' ' + unit if unit else ''}, nugget ratio {nugget_ratio:.3g}"
+    units = {"range": f" {unit}" if unit else ""}
+    ordered = sorted(values.items(), key=lambda item: item[0] != "smoothness")
+    return ", ".join(f"{_WORDS.get(name, name.replace('_', ' '))} {value:.4g}{units.get(name, '')}" for name, value in ordered)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.model import AbstractCovariance, DeviceForm, check_names
 from ooc_chol.apps.geostat.radial_table import SCRATCH, RadialTable
+from ooc_chol.apps.geostat.scales import Scale, length_scale
 
 #: Entries filled at once (64 KiB), so that a chunk and its scratch stay in the second-level cache of a core.
 _CHUNK_ENTRIES = 8192
@@ -44,6 +45,16 @@ class AbstractProfile(ABC):
     @abstractmethod
     def table(self) -> RadialTable:
         """``rho`` as a table."""
+
+    @property
+    @abstractmethod
+    def scales(self) -> dict[str, Scale]:
+        """How a fit moves each of :attr:`parameters`, for distances in any number of dimensions."""
+
+    @property
+    @abstractmethod
+    def sphere_scales(self) -> dict[str, Scale]:
+        """The same for the great-circle distance."""
 
     @property
     @abstractmethod
@@ -95,6 +106,10 @@ class AbstractRadialCovariance(AbstractCovariance):
         (n, m) array or float
             The derivative.
         """
+
+    def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The variance, everywhere."""
+        return np.full(len(coordinates), self.variance)
 
     def table_form(self, kernel: str, points: NDArray[np.float64], scale: float) -> DeviceForm:
         """``C = table(distance of points * scale)``, the variance being in the table.
@@ -149,6 +164,19 @@ class AbstractIsotropicCovariance(AbstractRadialCovariance):
     def parameters(self) -> tuple[str, ...]:
         """``"range"`` and the parameters of the shape."""
         return ("range", *self.profile.parameters)
+
+    @property
+    def values(self) -> dict[str, float]:
+        """By name."""
+        return {name: getattr(self, name) for name in self.parameters}
+
+    def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
+        """The range by the diameter of the sites."""
+        return {"range": length_scale(coordinates), **self.profile.scales}
+
+    def canonical(self) -> Self:
+        """Itself."""
+        return self
 
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.factorization import FactorSettings, factored
-from ooc_chol.apps.geostat.likelihood import whiten
+from ooc_chol.apps.geostat.likelihood import correlation_of, whiten
 from ooc_chol.apps.geostat.observations import Observations
 from ooc_chol.apps.geostat.ordering import inverse_permutation, morton_order
 
 
 def standardised_residuals(
-    observations: Observations, model: Matern, *, settings: FactorSettings | None = None
+    observations: Observations, model: AbstractCovariance, *, settings: FactorSettings | None = None
 ) -> NDArray[np.float64]:
     """Errors of predicting each observation from those before it, over their standard errors: ``inv(L) (z - X b)``.
 
@@ -24,7 +23,7 @@ def standardised_residuals(
     ----------
     observations : Observations
         The data, in any order.
-    model : Matern
+    model : AbstractCovariance
         The covariance function, usually of a fit.
     settings : FactorSettings, optional
         How to factor.
@@ -48,7 +47,7 @@ def standardised_residuals(
     """
     order = morton_order(observations.coordinates)
     ordered = observations.take(order)
-    correlation = replace(model, variance=1.0, nugget=model.nugget / model.variance)
+    correlation = correlation_of(model)
     with factored(correlation, ordered.coordinates, settings or FactorSettings()) as factor:
         residual = whiten(factor, ordered).residual / math.sqrt(model.variance)
     return np.asarray(residual[inverse_permutation(order)])

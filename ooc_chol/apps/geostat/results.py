@@ -6,10 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.dataset import DataSpec
 from ooc_chol.apps.geostat.fitting import FitResult
 from ooc_chol.apps.geostat.io import read_json
+from ooc_chol.apps.geostat.model_content import model_from_content
 
 _FORMAT = "ooc-chol geostat fit"
 _VERSION = 1
@@ -23,18 +24,18 @@ class SavedFit:
     ----------
     spec : DataSpec
         Data and columns.
-    model : Matern
+    model : AbstractCovariance
         The covariance function.
     n : int
         Number of observations that it was fitted to.
     """
 
     spec: DataSpec
-    model: Matern
+    model: AbstractCovariance
     n: int
 
 
-def result_content(spec: DataSpec, result: FitResult) -> dict[str, Any]:
+def result_content(spec: DataSpec, result: FitResult[Any]) -> dict[str, Any]:
     """A fit as plain data for JSON; the schema is in ``docs/geostat.md``.
 
     Parameters
@@ -76,8 +77,7 @@ def read_result(path: str | os.PathLike[str]) -> SavedFit:
     if content.get("format") != _FORMAT or content.get("version") != _VERSION:
         raise ValueError(f"{path} is not a result of `ooc-chol geostat fit` of version {_VERSION}")
     try:
-        model = content["fit"]["model"]
-        matern = Matern(*(float(model[name]) for name in ("variance", "range", "smoothness", "nugget")))
-        return SavedFit(DataSpec.from_dict(content["data"]), matern, int(content["fit"]["n"]))
+        model = model_from_content(content["fit"]["model"])
+        return SavedFit(DataSpec.from_dict(content["data"]), model, int(content["fit"]["n"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} lacks a part of a result, or has a wrong one: {error}") from error

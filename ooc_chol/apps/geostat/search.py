@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,10 @@ from numpy.typing import NDArray
 from ooc_chol.apps.geostat.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.observations import Observations
 from ooc_chol.apps.geostat.ordering import morton_order
+from ooc_chol.apps.geostat.scales import SMOOTHNESS_BOUNDS as SMOOTHNESS_BOUNDS
+from ooc_chol.apps.geostat.scales import Scale
+
+Model = TypeVar("Model", bound=AbstractCovariance)
 
 #: ``"free"``: estimated; ``"zero"``: none; a number: kept at that variance, in squared units of the values.
 Nugget = Literal["free", "zero"] | float
@@ -23,50 +28,50 @@ Nugget = Literal["free", "zero"] | float
 NUGGET_RATIO_FLOOR = 1e-8
 NUGGET_RATIO_CEILING = 1e3
 
-#: Bounds of the range as multiples of the diameter of the sites.
-RANGE_FACTORS = (1e-4, 10.0)
-
-#: Bounds of a smoothness that is estimated: beyond them fields differ by less than data show.
-SMOOTHNESS_BOUNDS = (0.05, 10.0)
-
 NUGGET_RATIO = "nugget_ratio"
 
-#: A coordinate is the logarithm of its parameter over this: factor for factor the nugget matters less than the range.
-_SCALES = {NUGGET_RATIO: 4.0}
+#: A coordinate is the logarithm of the nugget ratio over 4: factor for factor the nugget matters less than the range.
+_NUGGET_SCALE = Scale(NUGGET_RATIO_FLOOR, NUGGET_RATIO_CEILING, step=4.0)
 
 #: Starting ranges as multiples of the diameter of the sites, starting smoothnesses and nugget ratios.
 _START_RANGES = (0.01, 0.05, 0.2)
 _START_SMOOTHNESS = (0.5, 1.5)
 _START_RATIOS = (1e-3, 3e-2, 0.5)
 
-#: Coordinates nearer to a bound than this count as being at it.
-NEAR_BOUND = 0.25
-
 #: Below this nugget ratio the likelihood may be so flat in its logarithm that a search from there would end where it began.
 _FLAT_RATIO = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class SearchSpace:
-    """The box of a fit: ``log range``, if free ``log smoothness`` and, unless the nugget is zero, ``log(tau2 / sigma2) / 4``.
+class SearchSpace(Generic[Model]):
+    """The box of a fit: a coordinate for each parameter that is searched for, most of them logarithms.
 
     Parameters
     ----------
     names : tuple of str
-        The ``k`` parameters searched for: ``"range"``, ``"smoothness"``, ``"nugget_ratio"``.
-    lower, upper : (k,) array
-        Bounds.
-    template : Matern
+        The ``k`` parameters searched for: some of the template's, and ``"nugget_ratio"`` unless the nugget is zero.
+    scales : tuple of Scale
+        What their coordinates mean, and their bounds.
+    template : AbstractCovariance
         A model of variance 1 with the parameters that are not searched for.
     nugget : float or None
         A nugget that is kept at this variance (zero included); None when it is estimated.
     """
 
     names: tuple[str, ...]
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
-    template: Matern
+    scales: tuple[Scale, ...]
+    template: Model
     nugget: float | None
+
+    @property
+    def lower(self) -> NDArray[np.float64]:
+        """Lower bounds of the coordinates, shape ``(k,)``."""
+        return np.array([scale.coordinate(scale.lower) for scale in self.scales])
+
+    @property
+    def upper(self) -> NDArray[np.float64]:
+        """Upper bounds of the coordinates, shape ``(k,)``."""
+        return np.array([scale.coordinate(scale.upper) for scale in self.scales])
 
     @property
     def fixed_nugget(self) -> float | None:
@@ -79,37 +84,73 @@ class SearchSpace:
         return tuple(name for name in self.names if name != NUGGET_RATIO)
 
     @property
-    def scales(self) -> NDArray[np.float64]:
-        """Logarithm of each parameter over its coordinate, shape ``(k,)``."""
-        return np.array([_SCALES.get(name, 1.0) for name in self.names])
+    def lengths(self) -> list[int]:
+        """Places of the lengths among the names: at shorter ones the matrix is better conditioned."""
+        return [k for k, scale in enumerate(self.scales) if scale.is_length]
 
-    def correlation(self, point: NDArray[np.float64]) -> Matern:
+    def correlation(self, point: NDArray[np.float64]) -> Model:
         """The model of variance 1 at a point of the box; its nugget is the ratio.
 
         Parameters
         ----------
         point : (k,) array
-            Scaled logarithms.
+            Coordinates; those outside are taken to the bounds.
 
         Returns
         -------
-        Matern
-            The correlation function.
+        AbstractCovariance
+            The correlation function, of the class of the template.
         """
-        inside = np.exp(self.scales * np.clip(point, self.lower, self.upper))
-        values = dict(zip(self.names, map(float, inside), strict=True))
-        return replace(self.template, nugget=values.pop(NUGGET_RATIO, self.template.nugget), **values)
+        inside = np.clip(point, self.lower, self.upper)
+        found = {name: (scale, scale.value(x)) for name, scale, x in zip(self.names, self.scales, inside, strict=True)}
+        values = {name: 0.0 if scale.bound else value for name, (scale, value) in found.items() if name != NUGGET_RATIO}
+        ratio = found[NUGGET_RATIO][1] if NUGGET_RATIO in found else self.template.nugget
+        model = self.template.with_values(nugget=ratio, **values)
+        # what other parameters bound can be put in only once those are there
+        shares = {name: share * scale.bound(model)[0] for name, (scale, share) in found.items() if scale.bound}
+        return model.with_values(**shares) if shares else model
 
-    def model(self, point: NDArray[np.float64], variance: float) -> Matern:
+    def model(self, point: NDArray[np.float64], variance: float) -> Model:
         """The model of this variance at a point of the box, its nugget in squared units of the values."""
         correlation = self.correlation(point)
-        return replace(correlation, variance=variance, nugget=variance * correlation.nugget)
+        return correlation.with_values(variance=variance, nugget=variance * correlation.nugget)
 
-    def point(self, correlation: Matern) -> NDArray[np.float64]:
+    def point(self, correlation: AbstractCovariance) -> NDArray[np.float64]:
         """The point of the box nearest to a model of variance 1, shape ``(k,)``."""
-        values = [correlation.nugget if name == NUGGET_RATIO else getattr(correlation, name) for name in self.names]
-        with np.errstate(divide="ignore"):
-            return np.clip(np.log(values) / self.scales, self.lower, self.upper)
+        values = {**correlation.values, NUGGET_RATIO: correlation.nugget}
+        shares = (values[name] / _bound(scale, correlation) for name, scale in zip(self.names, self.scales, strict=True))
+        coordinates = [scale.coordinate(share) for scale, share in zip(self.scales, shares, strict=True)]
+        return np.clip(coordinates, self.lower, self.upper)
+
+    def start(self, template: AbstractCovariance) -> NDArray[np.float64]:
+        """The point of a model with which a search begins, its nugget ratio at least 0.001.
+
+        Parameters
+        ----------
+        template : AbstractCovariance
+            Of any variance.
+
+        Returns
+        -------
+        (k,) array
+            The point.
+
+        Raises
+        ------
+        ValueError
+            A parameter is out of the bounds of the search.
+        """
+        for name, scale in zip(self.names, self.scales, strict=True):
+            if name != NUGGET_RATIO:
+                share = template.values[name] / _bound(scale, template)
+                if not scale.lower <= share <= scale.upper:
+                    what = f"{name} as a share of its bound" if scale.bound else name
+                    raise ValueError(
+                        f"{what} is {share:g} at the start, but a search at these sites goes from {scale.lower:g} to "
+                        f"{scale.upper:g} (are sites and parameters in one unit?)"
+                    )
+        nugget = template.nugget if self.nugget is None else self.nugget
+        return self.raised(self.point(template.with_values(variance=1.0, nugget=nugget / template.variance)))
 
     def jacobian(self, model: AbstractCovariance) -> NDArray[np.float64]:
         """Derivatives of (shape, variance, nugget) by the coordinates and, where it is profiled, by ``log variance``.
@@ -124,19 +165,31 @@ class SearchSpace:
         (k, m) or (k + 1, m) array
             ``m`` is the number of shape parameters and 2; the nugget ratio moves the nugget, or the variance when that is fixed.
         """
-        shape = self.shape
+        shape, values = self.shape, model.values
         rows = np.zeros((len(self.names) + 1, len(shape) + 2))
         for row, (name, scale) in enumerate(zip(self.names, self.scales, strict=True)):
             if name != NUGGET_RATIO:
-                rows[row, shape.index(name)] = scale * getattr(model, name)
+                bound = _bound(scale, model)
+                rows[row, shape.index(name)] = bound * scale.slope(values[name] / bound)
             elif self.fixed_nugget is None:
-                rows[row, -1] = scale * model.nugget
+                rows[row, -1] = scale.step * model.nugget
             else:
-                rows[row, -2] = -scale * model.variance
+                rows[row, -2] = -scale.step * model.variance
+        self._add_bounds(rows, model)
         rows[-1, -2:] = model.variance, model.nugget
         return rows if self.fixed_nugget is None else rows[:-1]
 
-    def fixed(self, name: str, value: float) -> SearchSpace:
+    def _add_bounds(self, rows: NDArray[np.float64], model: AbstractCovariance) -> None:
+        """Move each parameter that others bound along with its bound, as its share stays."""
+        shape = self.shape
+        for name, scale in zip(self.names, self.scales, strict=True):
+            if scale.bound:
+                for other, slope in scale.bound(model)[1].items():
+                    if other in shape:
+                        row, own = self.names.index(other), shape.index(name)
+                        rows[row, own] = model.values[name] * slope * rows[row, shape.index(other)]
+
+    def fixed(self, name: str, value: float) -> SearchSpace[Model]:
         """The space in which one of the names is kept at a value.
 
         Parameters
@@ -159,17 +212,23 @@ class SearchSpace:
         if name not in self.names:
             raise ValueError(f"{name!r} is not estimated here; there are {', '.join(self.names)}")
         kept = [k for k, other in enumerate(self.names) if other != name]
-        field = "nugget" if name == NUGGET_RATIO else name
-        template = replace(self.template, **{field: value})
+        template = self.template.with_values(**{"nugget" if name == NUGGET_RATIO else name: value})
         return replace(
-            self, names=tuple(self.names[k] for k in kept), lower=self.lower[kept], upper=self.upper[kept], template=template
+            self, names=tuple(self.names[k] for k in kept), scales=tuple(self.scales[k] for k in kept), template=template
         )
 
-    def at_bounds(self, point: NDArray[np.float64]) -> tuple[str, ...]:
-        """Bounds at which the point lies, nearly: ``"range-lower"``, ``"nugget_ratio-upper"`` and so on."""
-        lower = [f"{name}-lower" for name, gap in zip(self.names, point - self.lower, strict=True) if gap < NEAR_BOUND]
-        upper = [f"{name}-upper" for name, gap in zip(self.names, self.upper - point, strict=True) if gap < NEAR_BOUND]
-        return (*lower, *upper)
+    def at_bounds(self, point: NDArray[np.float64]) -> tuple[tuple[str, str, float], ...]:
+        """Bounds at which the point lies, nearly: the name, ``"lower"`` or ``"upper"``, and the bound."""
+        found: list[tuple[str, str, float]] = []
+        for side, ends in (("lower", self.lower), ("upper", self.upper)):
+            for name, scale, gap in zip(self.names, self.scales, np.abs(point - ends), strict=True):
+                if gap < scale.near:
+                    found.append((name, side, scale.lower if side == "lower" else scale.upper))
+        return tuple(found)
+
+    def shift(self, step: NDArray[np.float64]) -> dict[str, float]:
+        """What a step does to each parameter: relative to its value, or in its unit where the coordinate is no logarithm."""
+        return {name: scale.shift(float(part)) for name, scale, part in zip(self.names, self.scales, step, strict=True)}
 
     def raised(self, point: NDArray[np.float64]) -> NDArray[np.float64]:
         """The point, with a nugget ratio of at least 0.001.
@@ -186,14 +245,14 @@ class SearchSpace:
         """
         least = self.lower.copy()
         if NUGGET_RATIO in self.names:
-            least[self.names.index(NUGGET_RATIO)] = math.log(_FLAT_RATIO) / _SCALES[NUGGET_RATIO]
+            least[self.names.index(NUGGET_RATIO)] = _NUGGET_SCALE.coordinate(_FLAT_RATIO)
         return np.maximum(point, least)
 
     def is_small_nugget(self, point: NDArray[np.float64]) -> bool:
         """Whether the nugget ratio is below 0.001, where the likelihood may be flat."""
         if NUGGET_RATIO not in self.names:
             return False
-        return bool(_SCALES[NUGGET_RATIO] * point[self.names.index(NUGGET_RATIO)] < math.log(_FLAT_RATIO))
+        return bool(point[self.names.index(NUGGET_RATIO)] < _NUGGET_SCALE.coordinate(_FLAT_RATIO))
 
     def at_floor(self, point: NDArray[np.float64]) -> NDArray[np.float64]:
         """The point with the nugget ratio at its lower bound, in a new array."""
@@ -204,13 +263,17 @@ class SearchSpace:
 
     def starts(self, diameter: float) -> list[NDArray[np.float64]]:
         """A coarse grid of starting points for sites of the given diameter."""
-        values = {"range": np.array(_START_RANGES) * diameter, "smoothness": _START_SMOOTHNESS, NUGGET_RATIO: _START_RATIOS}
-        axes = [np.log(np.asarray(values[name])) / scale for name, scale in zip(self.names, self.scales, strict=True)]
+        values = {
+            "range": [share * diameter for share in _START_RANGES],
+            "smoothness": _START_SMOOTHNESS,
+            NUGGET_RATIO: _START_RATIOS,
+        }
+        axes = [[scale.coordinate(v) for v in values[name]] for name, scale in zip(self.names, self.scales, strict=True)]
         return [np.array(point) for point in product(*axes)]
 
 
-def search_space(observations: Observations, nugget: Nugget, smoothness: float | None) -> SearchSpace:
-    """The box that a fit of these observations searches.
+def search_space(observations: Observations, nugget: Nugget, smoothness: float | None) -> SearchSpace[Matern]:
+    """The box in which a fit of a Matérn model of these observations searches.
 
     Parameters
     ----------
@@ -232,22 +295,49 @@ def search_space(observations: Observations, nugget: Nugget, smoothness: float |
         All sites are one place; the nugget is no such choice; or it is zero although two observations share a place, so that the
         covariance matrix is singular.
     """
+    template = Matern(1.0, observations.diameter or 1.0, smoothness or _START_SMOOTHNESS[0])
+    return family_space(observations, template, nugget, fixed=() if smoothness is None else ("smoothness",))
+
+
+def family_space(observations: Observations, template: Model, nugget: Nugget, *, fixed: Sequence[str] = ()) -> SearchSpace[Model]:
+    """The box in which a fit of any covariance function searches.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data; their sites set the bounds of lengths.
+    template : AbstractCovariance
+        Class, and values of the parameters that are kept.
+    nugget : {"free", "zero"} or float
+        What is done about the nugget.
+    fixed : sequence of str
+        Parameters that are kept.
+
+    Returns
+    -------
+    SearchSpace
+        One dimension for each parameter that is not kept, and one for a nugget that is not zero.
+
+    Raises
+    ------
+    ValueError
+        As :func:`search_space`; or there is no such parameter to keep, or one is kept that others bound while those are free.
+    """
     if observations.diameter == 0.0:
         raise ValueError("all observations are at one place, so no range can be estimated")
-    fixed = _fixed_nugget(nugget)
-    if fixed == 0.0 and observations.duplicates:
+    variance = _fixed_nugget(nugget)
+    if variance == 0.0 and observations.duplicates:
         raise ValueError(
             f"{observations.duplicates} observations share a place with another, so without nugget the matrix is singular; "
             "estimate the nugget, give it a value, or average the duplicates"
         )
-    bounds = {"range": (RANGE_FACTORS[0] * observations.diameter, RANGE_FACTORS[1] * observations.diameter)}
-    if smoothness is None:
-        bounds["smoothness"] = SMOOTHNESS_BOUNDS
-    if fixed != 0.0:
-        bounds[NUGGET_RATIO] = (NUGGET_RATIO_FLOOR, NUGGET_RATIO_CEILING)
-    names = tuple(bounds)
-    lower, upper = (np.array([math.log(bounds[name][end]) / _SCALES.get(name, 1.0) for name in names]) for end in (0, 1))
-    return SearchSpace(names, lower, upper, Matern(1.0, observations.diameter, smoothness or _START_SMOOTHNESS[0]), fixed)
+    _check_fixed(template, fixed)
+    everything = template.scales(observations.coordinates)
+    scales = {name: scale for name, scale in everything.items() if name not in fixed}
+    _check_scales(template, everything, scales)
+    if variance != 0.0:
+        scales[NUGGET_RATIO] = _NUGGET_SCALE
+    return SearchSpace(tuple(scales), tuple(scales.values()), template.with_values(variance=1.0, nugget=0.0), variance)
 
 
 def neighbourhoods(observations: Observations, *, runs: int = 5, size: int = 100) -> Observations:
@@ -287,3 +377,32 @@ def _fixed_nugget(nugget: Nugget) -> float | None:
     if isinstance(nugget, str) or not (math.isfinite(nugget) and nugget >= 0):
         raise ValueError(f"nugget is {nugget!r}, but it must be 'free', 'zero' or a variance that is zero or positive")
     return float(nugget)
+
+
+def _bound(scale: Scale, model: AbstractCovariance) -> float:
+    """What a share is one of."""
+    return scale.bound(model)[0] if scale.bound else 1.0
+
+
+def _check_fixed(template: AbstractCovariance, fixed: Sequence[str]) -> None:
+    """Raise ``ValueError`` unless each name is one that can be kept."""
+    for name in fixed:
+        if name == "nugget":
+            raise ValueError("fixed names the nugget; say nugget='zero', or nugget=VALUE, to keep it")
+        if name not in template.parameters:
+            raise ValueError(
+                f"fixed names {name!r}, but of {type(template).__name__} there are {', '.join(template.parameters)} to keep (the "
+                "variance is always estimated)"
+            )
+
+
+def _check_scales(template: AbstractCovariance, everything: dict[str, Scale], free: dict[str, Scale]) -> None:
+    """Raise ``ValueError`` where the sites do not show a parameter, or a kept one may get out of its bounds."""
+    for name, scale in free.items():
+        if not scale.lower < scale.upper:
+            raise ValueError(f"all sites agree in what {name} is about, so it cannot be estimated; keep it by fixed=({name!r},)")
+    for name, scale in everything.items():
+        if scale.bound and name not in free and template.values[name] != 0.0:
+            others = [other for other in scale.bound(template)[1] if other in free]
+            if others:
+                raise ValueError(f"{name} is kept, but its bounds depend on {', '.join(others)}: keep these too, or estimate all")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
 from ooc_chol.apps.geostat.kriged import BATCH_BYTES, Kriging, match_sites
+from ooc_chol.apps.geostat.likelihood import correlation_of
 from ooc_chol.apps.geostat.observations import Observations, as_sites
 from ooc_chol.apps.geostat.ordering import inverse_permutation, morton_order
 from ooc_chol.apps.geostat.predicted import Target, check_target
@@ -26,7 +26,7 @@ Normals = Callable[[int, int], NDArray[np.float64]]
 
 
 def simulate(
-    model: Matern,
+    model: AbstractCovariance,
     sites: ArrayLike,
     *,
     draws: int = 1,
@@ -41,7 +41,7 @@ def simulate(
 
     Parameters
     ----------
-    model : Matern
+    model : AbstractCovariance
         The covariance function.
     sites : (m, d) array
         Where.
@@ -79,6 +79,7 @@ def simulate(
 
     Examples
     --------
+    >>> from ooc_chol.apps.geostat import Matern
     >>> simulate(Matern(1.0, 0.2, 1.5), [[0.0, 0.0], [0.1, 0.0]], draws=3).shape
     (3, 2)
     """
@@ -96,7 +97,7 @@ def simulate(
 
 def simulate_conditional(
     observations: Observations,
-    model: Matern,
+    model: AbstractCovariance,
     sites: ArrayLike,
     *,
     covariates: ArrayLike | None = None,
@@ -114,7 +115,7 @@ def simulate_conditional(
     ----------
     observations : Observations
         The data.
-    model : Matern
+    model : AbstractCovariance
         The covariance function.
     sites : (m, d) array
         Where.
@@ -174,7 +175,7 @@ def simulate_conditional(
 
 
 def _draw(
-    model: Matern,
+    model: AbstractCovariance,
     sites: NDArray[np.float64],
     draws: int,
     normals: Normals,
@@ -185,7 +186,7 @@ def _draw(
     """``(draws, m)`` products ``L e`` for the covariance matrix of ``model``, nugget included, sites in the order given."""
     order = morton_order(sites)
     back = inverse_permutation(order)
-    correlation = replace(model, variance=1.0, nugget=model.nugget / model.variance)
+    correlation = correlation_of(model)
     field = np.empty((draws, len(sites)))
     # normals, their row-major copy and the product
     step = max(1, BATCH_BYTES // (3 * 8 * len(sites)))
@@ -213,10 +214,10 @@ def _krige(
     return np.asarray(mean.T)
 
 
-def _with_error(model: Matern, target: Target, jitter: float) -> Matern:
+def _with_error(model: AbstractCovariance, target: Target, jitter: float) -> AbstractCovariance:
     """The model whose nugget is the error of what is simulated."""
     least = jitter * model.variance
-    return replace(model, nugget=max(model.nugget, least) if target == "observation" else least)
+    return model.with_values(nugget=max(model.nugget, least) if target == "observation" else least)
 
 
 def _normals(seed: int, stream: int) -> Normals:

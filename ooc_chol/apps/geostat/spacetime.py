@@ -13,9 +13,15 @@ from ooc_chol.apps.geostat.matern_exact import check_smoothness_bounds
 from ooc_chol.apps.geostat.model import AbstractCovariance, DeviceForm, check_names, check_nugget, check_positive
 from ooc_chol.apps.geostat.radial import AbstractIsotropicCovariance, AbstractRadialCovariance, chunks, euclidean
 from ooc_chol.apps.geostat.radial_table import SCRATCH
+from ooc_chol.apps.geostat.scales import NEAR_HARD_BOUND, SMOOTHNESS_BOUNDS, Scale, length_scale
 
 #: Before the names of the parameters of the time part.
 _TIME = "time_"
+
+#: Bounds and steps of a search for the parameters of Gneiting's class that have no unit.
+_LEAST_TIME_POWER = 0.05
+_TIME_DECAY_BOUNDS = (0.01, 100.0)
+_INTERACTION_STEP = 0.25
 
 #: Stands for a time difference of zero where its logarithm is multiplied by zero.
 _TINY = float(np.finfo(np.float64).tiny)
@@ -70,6 +76,25 @@ class SeparableSpaceTime(AbstractCovariance):
     def parameters(self) -> tuple[str, ...]:
         """Those of the space part, then those of the time part with ``time_`` before them."""
         return (*self.space.parameters, *(_TIME + name for name in self.time.parameters))
+
+    @property
+    def values(self) -> dict[str, float]:
+        """By name."""
+        return {**self.space.values, **{_TIME + name: value for name, value in self.time.values.items()}}
+
+    def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
+        """Those of the space part at the places, and of the time part at the times."""
+        _check_time(coordinates.T)
+        of_time = self.time.scales(coordinates[:, -1:])
+        return {**self.space.scales(coordinates[:, :-1]), **{_TIME + name: scale for name, scale in of_time.items()}}
+
+    def canonical(self) -> Self:
+        """With both parts so."""
+        return replace(self, space=self.space.canonical(), time=self.time.canonical())
+
+    def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The variance, everywhere."""
+        return np.full(len(coordinates), self.variance)
 
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""
@@ -162,6 +187,31 @@ class GneitingMatern(AbstractCovariance):
     def parameters(self) -> tuple[str, ...]:
         """Space, then time, then their interaction."""
         return ("range", "smoothness", "time_range", "time_power", "time_decay", "interaction")
+
+    @property
+    def values(self) -> dict[str, float]:
+        """By name."""
+        return {name: getattr(self, name) for name in self.parameters}
+
+    def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
+        """Logarithms, but for the interaction; lengths by the extent in space and in time."""
+        _check_time(coordinates.T)
+        return {
+            "range": length_scale(coordinates[:, :-1]),
+            "smoothness": Scale(*SMOOTHNESS_BOUNDS),
+            "time_range": length_scale(coordinates[:, -1:]),
+            "time_power": Scale(_LEAST_TIME_POWER, 1.0, near=NEAR_HARD_BOUND),
+            "time_decay": Scale(*_TIME_DECAY_BOUNDS),
+            "interaction": Scale(0.0, 1.0, is_logarithmic=False, step=_INTERACTION_STEP, near=NEAR_HARD_BOUND),
+        }
+
+    def canonical(self) -> Self:
+        """Itself."""
+        return self
+
+    def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The variance, everywhere."""
+        return np.full(len(coordinates), self.variance)
 
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""

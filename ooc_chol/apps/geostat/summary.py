@@ -7,10 +7,11 @@ import math
 import numpy as np
 
 from ooc_chol.apps.geostat.checks import HeldOutScores
+from ooc_chol.apps.geostat.covariance import Matern
 from ooc_chol.apps.geostat.fitting import FitResult
 
 
-def fit_text(result: FitResult, unit: str = "") -> str:
+def fit_text(result: FitResult[Matern], unit: str = "") -> str:
     """The estimate on a few lines, with the translation into other packages' parameters.
 
     Parameters

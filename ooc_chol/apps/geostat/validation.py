@@ -13,7 +13,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.checks import HeldOutScores, score
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings
 from ooc_chol.apps.geostat.kriged import BATCH_BYTES, Kriging
 from ooc_chol.apps.geostat.observations import Observations
@@ -84,7 +84,7 @@ class CrossValidation:
 
 def leave_one_out(
     observations: Observations,
-    model: Matern,
+    model: AbstractCovariance,
     *,
     coefficients: ArrayLike | None = None,
     settings: FactorSettings | None = None,
@@ -96,7 +96,7 @@ def leave_one_out(
     ----------
     observations : Observations
         The data.
-    model : Matern
+    model : AbstractCovariance
         The covariance function, kept as it is.
     coefficients : (p,) array, optional
         Known coefficients of the mean; without them they are estimated from the others each time.
@@ -120,19 +120,19 @@ def leave_one_out(
     Notes
     -----
     The residual is ``(Q z)_i / Q_ii`` and its variance ``1 / Q_ii``, where ``Q = inv(S) - inv(S) X inv(X' inv(S) X) X' inv(S)``
-    (Dubrule 1983): the same as ``n`` krigings of ``n - 1`` observations. The diagonal of ``inv(S)`` takes ``n**3`` flops, three
-    times those of the factorization.
+    (Dubrule 1983): the same as ``n`` krigings of ``n - 1`` observations. The diagonal of ``inv(S)`` takes ``n**3 / 3`` flops, as
+    many as the factorization.
     """
     with kriging(observations, model, coefficients=coefficients, settings=settings, progress=progress) as kriged:
         alone = np.arange(observations.n)
         _check_determined(kriged, list(alone[:, np.newaxis]))
-        diagonal = _inverse_diagonal(kriged.factor) - np.sum(_trend(kriged) ** 2, axis=0)
+        diagonal = kriged.factor.inverse_diagonal() - np.sum(_trend(kriged) ** 2, axis=0)
         return _validation(kriged, kriged.dual / diagonal, 1.0 / diagonal, kriged.order)
 
 
 def cross_validate(
     observations: Observations,
-    model: Matern,
+    model: AbstractCovariance,
     *,
     folds: int | ArrayLike = 10,
     how: FoldKind = "random",
@@ -147,7 +147,7 @@ def cross_validate(
     ----------
     observations : Observations
         The data.
-    model : Matern
+    model : AbstractCovariance
         The covariance function, kept as it is.
     folds : int or (n,) array
         How many folds to make by :func:`fold_labels`, or a whole number for each observation: equal numbers are one fold.
@@ -285,18 +285,6 @@ def _trend(kriged: Kriging) -> NDArray[np.float64]:
     white = kriged.whitened
     solved = kriged.factor.solve(kriged.observations.design[:, : white.design.shape[1]])
     return np.asarray(solve_triangular(white.root, solved.T, trans="T"))
-
-
-def _inverse_diagonal(factor: oc.CholeskyFactor) -> NDArray[np.float64]:
-    """Diagonal of ``inv(R)``: the squared lengths of the columns of ``inv(L)``, some at a time."""
-    diagonal = np.empty(factor.n)
-    # unit vectors and the result of the half-solve
-    step = max(1, BATCH_BYTES // (2 * 8 * factor.n))
-    for start in range(0, factor.n, step):
-        columns = np.arange(start, min(start + step, factor.n))
-        solved = factor.half_solve(_unit_vectors(factor.n, columns))
-        diagonal[columns] = np.einsum("ij,ij->j", solved, solved)
-    return diagonal
 
 
 def _inverse_blocks(factor: oc.CholeskyFactor, folds: list[NDArray[np.intp]]) -> Iterator[NDArray[np.float64]]:

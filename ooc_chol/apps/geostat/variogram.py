@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.apps.geostat.covariance import Matern
+from ooc_chol.apps.geostat.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.factorization import FactorSettings, factored
+from ooc_chol.apps.geostat.likelihood import correlation_of
 from ooc_chol.apps.geostat.observations import Observations
+from ooc_chol.apps.geostat.radial import AbstractIsotropicCovariance
 
 #: ``"matheron"``: half the mean square difference; ``"cressie"``: by the mean root of absolute differences, which few wild values
 #: hardly move.
@@ -196,12 +198,12 @@ def empirical_variogram(
     )
 
 
-def model_variogram(model: Matern, distance: ArrayLike) -> NDArray[np.float64]:
+def model_variogram(model: AbstractCovariance, distance: ArrayLike) -> NDArray[np.float64]:
     """Semivariogram of a model, ``nugget + variance - C(h)`` for ``h > 0`` and 0 at ``h = 0``.
 
     Parameters
     ----------
-    model : Matern
+    model : AbstractCovariance
         The covariance function.
     distance : array
         Distances of any shape, in the unit of the model's range.
@@ -210,14 +212,25 @@ def model_variogram(model: Matern, distance: ArrayLike) -> NDArray[np.float64]:
     -------
     array
         The semivariances, in the shape of ``distance``.
+
+    Raises
+    ------
+    ValueError
+        The covariance function is none of Euclidean distance alone: it has no semivariogram without a direction, a time lag or a
+        pair of variables.
     """
+    if not isinstance(model, AbstractIsotropicCovariance):
+        raise ValueError(
+            f"a {type(model).__name__} is no function of distance alone, so it has no one semivariogram; Matern and "
+            "PowerExponential have one"
+        )
     h = np.asarray(distance, dtype=np.float64)
     return np.where(h > 0, model.sill - model.covariance(h), 0.0)
 
 
 def variogram_envelope(
     observations: Observations,
-    model: Matern,
+    model: AbstractCovariance,
     variogram: Variogram,
     *,
     simulations: int = 99,
@@ -231,7 +244,7 @@ def variogram_envelope(
     ----------
     observations : Observations
         The data that ``variogram`` was estimated from.
-    model : Matern
+    model : AbstractCovariance
         The covariance function.
     variogram : Variogram
         Its sites, bins, estimator and direction are used.
@@ -267,7 +280,7 @@ def variogram_envelope(
         raise ValueError(f"level is {level}, but a probability between 0 and 1 is needed")
     coordinates, design = observations.coordinates[variogram.sites], observations.design[variogram.sites]
     normal = np.random.default_rng(seed).normal(size=(len(coordinates), simulations))
-    correlation = replace(model, variance=1.0, nugget=model.nugget / model.variance)
+    correlation = correlation_of(model)
     with factored(correlation, coordinates, settings or FactorSettings()) as factor:
         simulated = math.sqrt(model.variance) * np.asarray(factor.matmul(normal))
     sums = _sum_bins(

@@ -44,3 +44,6 @@ OTHER_PACKAGE = 1e-8
 
 #: Standard errors by which a Monte-Carlo mean of a fixed seed may differ from what it estimates: 1 in 16,000.
 MONTE_CARLO_ERRORS = 4.0
+
+#: Standard errors by which an estimate may differ from the truth: by chance with one parameter in 370.
+ESTIMATE_ERRORS = 3.0

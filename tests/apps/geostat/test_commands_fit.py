@@ -9,6 +9,7 @@ import pytest
 
 from ooc_chol.apps.geostat import io
 from ooc_chol.cli import main
+from tests.apps.geostat.geostat_tolerances import MONTE_CARLO_DEVIATIONS
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -64,6 +65,39 @@ def test_a_formula_of_the_coordinates_predicts_on_a_grid(data, tmp_path, capsys)
     assert fit(data, "--formula", "zinc ~ depth", "--method", "lbfgs", "--output", str(model)) == 0
     assert main(["geostat", "predict", str(model), str(data), "--grid", "3,2", "--output", str(out)]) == 2
     assert "the mean needs depth at every site" in capsys.readouterr().err
+
+
+def test_a_formula_goes_on_to_every_other_command(data, tmp_path, capsys):
+    """Draws about the formula's mean, cross-validation on its scale, and pictures that name what they show."""
+    model, out, formula = tmp_path / "model.json", tmp_path / "out.csv", "log(zinc) ~ 1 + sqrt(depth)"
+    assert fit(data, "--formula", formula, "--method", "fisher", "--output", str(model)) == 0
+    words = ["geostat", "simulate", str(model), "--sites", str(data), "--draws", "400", "--output", str(out)]
+    assert main(words) == 0
+    names = tuple(f"draw{k + 1}" for k in range(400))
+    draws = io.read_table(out, names).stack(names)
+    content = json.loads(model.read_text(encoding="utf-8"))["fit"]
+    intercept, slope = content["mean"]["coefficients"]
+    mean = intercept + slope * np.sqrt(io.read_table(data, ("depth",)).columns["depth"])
+    error = np.sqrt(content["model"]["variance"] / 400)
+    assert np.all(np.abs(draws.mean(axis=1) - mean) < MONTE_CARLO_DEVIATIONS * error)
+    assert main(["geostat", "cv", str(model), str(data), "--output", str(out)]) == 0
+    table = io.read_table(out, ("log(zinc)", "prediction"))
+    assert np.array_equal(table.columns["log(zinc)"], np.log(io.read_table(data, ("zinc",)).columns["zinc"]))
+    assert np.std(table.columns["log(zinc)"] - table.columns["prediction"]) < np.std(table.columns["log(zinc)"])
+    picture = tmp_path / "picture.svg"
+    for what in ("variogram", "residuals"):
+        assert main(["geostat", "plot", what, str(model), "--simulations", "0", "--output", str(picture)]) == 0
+    capsys.readouterr()
+    assert main(["geostat", "plot", "map", str(model), "--output", str(picture)]) == 2
+    assert "leave out the map" in capsys.readouterr().err
+
+
+def test_a_formula_of_the_coordinates_draws_a_map_and_simulates_on_a_grid(data, tmp_path):
+    model, picture, out = tmp_path / "model.json", tmp_path / "map.png", tmp_path / "out.csv"
+    assert fit(data, "--formula", "log(zinc) ~ east", "--method", "fisher", "--output", str(model), "--plot", str(picture)) == 0
+    assert picture.stat().st_size > 1000
+    assert main(["geostat", "simulate", str(model), "--grid", "3,2", "--box", "0,0,1,1", "--output", str(out)]) == 0
+    assert np.isfinite(io.read_table(out, ("draw1",)).columns["draw1"]).all()
 
 
 def test_log_and_resume(data, tmp_path, capsys):

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import MaternGP
+from ooc_chol.apps.geostat import MaternGP, fit
 from tests.apps.geostat.geostat_tolerances import OTHER_PACKAGE, TWO_ROUTES
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -123,10 +123,11 @@ def test_estimates_as_fit_and_predicts_as_kriging():
         np.testing.assert_allclose(kriged.predict(X[:3]).mean, ours.predict(X[:3]), rtol=TWO_ROUTES)
 
 
-def test_estimates_the_smoothness():
+def test_smoothness_can_be_free():
     X, y = example()
-    result = geostat.fit(geostat.make_observations(X, y), smoothness="free")
-    assert MaternGP(smoothness="free").fit(X, y).model_ == result.model
+    gp = MaternGP(smoothness="free").fit(X, y)
+    assert gp.result_.estimated == ("range", "smoothness", "variance", "nugget")
+    assert gp.model_ == fit(gp.observations_, smoothness="free").model
 
 
 def test_memory_budget_changes_no_bit(tmp_path):

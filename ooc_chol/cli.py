@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.commands import add_commands
+from ooc_chol.apps.geostat.cli.commands import add_commands
 from ooc_chol.bench import commands as bench_commands
 from ooc_chol.machine import named_devices
 

@@ -257,7 +257,7 @@ def test_bits_do_not_depend_on_panel_shapes(width):
 @pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 def test_the_matern_covariance_of_geostatistics_is_the_hosts(smoothness, dimensions):
-    from ooc_chol.apps.geostat.covariance import Matern, covariance_source
+    from ooc_chol.apps.geostat.covariances.covariance import Matern, covariance_source
 
     sites = np.random.default_rng(6).uniform(size=(500, dimensions))
     source = covariance_source(Matern(variance=2.0, range=0.3, smoothness=smoothness, nugget=0.1), sites)
@@ -266,10 +266,10 @@ def test_the_matern_covariance_of_geostatistics_is_the_hosts(smoothness, dimensi
 
 
 def test_a_likelihood_on_the_gpu_is_that_on_the_host():
-    from ooc_chol.apps.geostat.covariance import Matern
+    from ooc_chol.apps.geostat.covariances.covariance import Matern
+    from ooc_chol.apps.geostat.data.observations import make_observations
+    from ooc_chol.apps.geostat.estimation.likelihood import log_likelihood
     from ooc_chol.apps.geostat.factorization import FactorSettings
-    from ooc_chol.apps.geostat.likelihood import log_likelihood
-    from ooc_chol.apps.geostat.observations import make_observations
 
     rng = np.random.default_rng(7)
     sites = rng.uniform(size=(600, 2))

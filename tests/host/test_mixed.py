@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.ordering import morton_order
+from ooc_chol.apps.geostat.data.ordering import morton_order
 from ooc_chol.formats import FORMATS, round_to
 from ooc_chol.planning.precision import RULES
 from ooc_chol.planning.program import Link

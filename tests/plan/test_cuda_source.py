@@ -18,7 +18,7 @@ from tests.cuda.test_cuda_formats import KINDS, expected_norms, rounded, same, s
 SOURCES = {
     "formats.cu": files("ooc_chol.kernels.cuda").joinpath("formats.cu").read_text(encoding="utf-8"),
     "tiles.cu": files("ooc_chol.kernels.cuda").joinpath("tiles.cu").read_text(encoding="utf-8"),
-    "matern.cu": files("ooc_chol.apps.geostat").joinpath("matern.cu").read_text(encoding="utf-8"),
+    "matern.cu": files("ooc_chol.apps.geostat.covariances").joinpath("matern.cu").read_text(encoding="utf-8"),
     "benchmark covariance": CUDA_CODE,
 }
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ooc_chol.apps.geostat.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 
 #: Smoothness for which GSTools' Matérn is this function: outside it refuses the number, or takes the Gaussian limit in its place.
 _GSTOOLS_SMOOTHNESS = (0.2, 20.0)

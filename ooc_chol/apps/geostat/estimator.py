@@ -10,7 +10,11 @@ from typing import Literal, Self, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.apps.geostat.covariance import Matern, cross_covariance
+from ooc_chol.apps.geostat.covariances.covariance import Matern, cross_covariance
+from ooc_chol.apps.geostat.data.observations import Mean, Observations, chordal_coordinates, design_matrix, make_observations
+from ooc_chol.apps.geostat.data.ordering import morton_order
+from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
+from ooc_chol.apps.geostat.estimation.search import Nugget
 from ooc_chol.apps.geostat.estimator_base import (
     AbstractEstimator,
     check_names,
@@ -20,12 +24,8 @@ from ooc_chol.apps.geostat.estimator_base import (
     not_fitted,
 )
 from ooc_chol.apps.geostat.factorization import FactorSettings
-from ooc_chol.apps.geostat.fitting import FitResult, fit
-from ooc_chol.apps.geostat.observations import Mean, Observations, chordal_coordinates, design_matrix, make_observations
-from ooc_chol.apps.geostat.ordering import morton_order
-from ooc_chol.apps.geostat.posterior import kriging_weights, prediction_covariance
-from ooc_chol.apps.geostat.prediction import BATCH_BYTES, Kriging, Target, kriging
-from ooc_chol.apps.geostat.search import Nugget
+from ooc_chol.apps.geostat.kriging.posterior import kriging_weights, prediction_covariance
+from ooc_chol.apps.geostat.kriging.prediction import BATCH_BYTES, Kriging, Target, kriging
 
 _Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 

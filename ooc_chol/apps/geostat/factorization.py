@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariance import AbstractCovariance, Matern, covariance_source
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern, covariance_source
 
 #: ``callable(done, total, seconds)``, called while a factorization runs.
 FactorProgress = Callable[[int, int, float], None]

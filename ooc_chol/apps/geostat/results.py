@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from ooc_chol.apps.geostat.covariance import AbstractCovariance
-from ooc_chol.apps.geostat.dataset import DataSpec
-from ooc_chol.apps.geostat.fitting import FitResult
-from ooc_chol.apps.geostat.io import read_json
-from ooc_chol.apps.geostat.model_content import model_from_content
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.covariances.model_content import model_from_content
+from ooc_chol.apps.geostat.data.dataset import DataSpec
+from ooc_chol.apps.geostat.data.io import read_json
+from ooc_chol.apps.geostat.estimation.fitting import FitResult
 
 _FORMAT = "ooc-chol geostat fit"
 _VERSION = 1

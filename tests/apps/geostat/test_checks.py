@@ -20,7 +20,7 @@ from ooc_chol.apps.geostat import (
     prediction_efficiency,
     score,
 )
-from ooc_chol.apps.geostat import efficiency as efficiency_module
+from ooc_chol.apps.geostat.kriging import efficiency as efficiency_module
 from tests.apps.geostat.geostat_tolerances import ELEMENTARY, TWO_ROUTES
 
 pytestmark = pytest.mark.plan

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat import io
-from ooc_chol.apps.geostat.demo import demo_settings
+from ooc_chol.apps.geostat.cli.demo import demo_settings
+from ooc_chol.apps.geostat.data import io
 from ooc_chol.cli import main
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat import io
+from ooc_chol.apps.geostat.data import io
 from ooc_chol.cli import main
 from tests.apps.geostat.geostat_tolerances import MONTE_CARLO_DEVIATIONS
 
@@ -120,7 +120,7 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, capsys, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ooc_chol.apps.geostat.commands_fit.fit", interrupted)
+    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands_fit.fit", interrupted)
     assert fit(data, "--value", "zinc", "--log", str(tmp_path / "log.jsonl")) != 0
     assert f"go on with --resume {tmp_path / 'log.jsonl'}" in capsys.readouterr().err
 

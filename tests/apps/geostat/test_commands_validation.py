@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import Matern, io
+from ooc_chol.apps.geostat import Matern
+from ooc_chol.apps.geostat.data import io
 from ooc_chol.cli import main
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES, printed
 

@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat.covariance import Matern, _device_tiles, covariance_tiles
+from ooc_chol.apps.geostat.covariances.covariance import Matern, _device_tiles, covariance_tiles
 from tests.apps.geostat.geostat_tolerances import TABLE
 from tests.apps.geostat.test_covariance_families import MODELS
 
@@ -49,7 +49,7 @@ def library(tmp_path_factory):
     @lru_cache
     def compile_for(define):
         source, made = folder / f"{len(list(folder.iterdir()))}.cpp", folder / f"{len(list(folder.iterdir()))}.so"
-        code = files("ooc_chol.apps.geostat").joinpath("matern.cu").read_text(encoding="utf-8")
+        code = files("ooc_chol.apps.geostat.covariances").joinpath("matern.cu").read_text(encoding="utf-8")
         source.write_text(f"{define}{ON_THE_HOST}{code}", encoding="utf-8")
         words = ["nvcc", "-std=c++17", "-O1", "-shared", "-Xcompiler", "-fPIC", "-o", str(made), str(source)]
         ran = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariance import Matern, covariance_source
+from ooc_chol.apps.geostat.covariances.covariance import Matern, covariance_source
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
 from tests.apps.geostat.test_covariance_families import MODELS, plane
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process import kernels
 
-from ooc_chol.apps.geostat.bivariate import BivariateMatern
-from ooc_chol.apps.geostat.covariance import Matern, covariance_tiles, cross_covariance, derivative_tiles
-from ooc_chol.apps.geostat.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
-from ooc_chol.apps.geostat.observations import EARTH_RADIUS_KM, chordal_coordinates
-from ooc_chol.apps.geostat.power_exponential import PowerExponential
-from ooc_chol.apps.geostat.spacetime import GneitingMatern, SeparableSpaceTime
+from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern
+from ooc_chol.apps.geostat.covariances.covariance import Matern, covariance_tiles, cross_covariance, derivative_tiles
+from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
+from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
+from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
+from ooc_chol.apps.geostat.data.observations import EARTH_RADIUS_KM, chordal_coordinates
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, SCIKIT_LEARN, TABLE
 
 pytestmark = pytest.mark.plan

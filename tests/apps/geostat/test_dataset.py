@@ -7,9 +7,9 @@ import builtins
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat.dataset import DataSpec, example_spec, load_dataset, load_sites, regular_grid
-from ooc_chol.apps.geostat.observations import chordal_coordinates
-from ooc_chol.apps.geostat.terrain import MissingExtraError, jacksboro
+from ooc_chol.apps.geostat.data.dataset import DataSpec, example_spec, load_dataset, load_sites, regular_grid
+from ooc_chol.apps.geostat.data.observations import chordal_coordinates
+from ooc_chol.apps.geostat.data.terrain import MissingExtraError, jacksboro
 
 pytestmark = pytest.mark.plan
 

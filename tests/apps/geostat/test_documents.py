@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat.commands import add_commands
-from ooc_chol.apps.geostat.dataset import example_spec
+from ooc_chol.apps.geostat.cli.commands import add_commands
+from ooc_chol.apps.geostat.data.dataset import example_spec
 from ooc_chol.cli import main
 
 ROOT = Path(__file__).parents[3]

@@ -13,7 +13,7 @@ from scipy.stats import chi2
 import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import FactorSettings, Matern, fit, log_likelihood, make_observations, profile_log_likelihood
-from ooc_chol.apps.geostat.progress import LineProgress, TerminalProgress, progress_for
+from ooc_chol.apps.geostat.estimation.progress import LineProgress, TerminalProgress, progress_for
 from ooc_chol.rates import measure_rates
 from tests.apps.geostat.geostat_tolerances import printed
 
@@ -115,7 +115,7 @@ def test_a_start_that_is_not_positive_definite_anywhere_is_an_error(monkeypatch)
     def refuse(*arguments, **options):
         raise oc.NotPositiveDefiniteError(3, (0, 0))
 
-    monkeypatch.setattr("ooc_chol.apps.geostat.objective.evaluated", refuse)
+    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.objective.evaluated", refuse)
     with pytest.raises(oc.NotPositiveDefiniteError, match="order 3"):
         fit(make_observations(np.arange(20.0), np.sin(np.arange(20.0))), smoothness=0.5)
 

@@ -22,7 +22,6 @@ from ooc_chol.apps.geostat import (
     SeparableSpaceTime,
     fit,
     infer,
-    io,
     leave_one_out,
     log_likelihood,
     log_likelihood_gradient,
@@ -31,11 +30,12 @@ from ooc_chol.apps.geostat import (
     simulate_conditional,
     standardised_residuals,
 )
-from ooc_chol.apps.geostat.model_content import model_content, model_from_content
-from ooc_chol.apps.geostat.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.progress import SilentProgress
+from ooc_chol.apps.geostat.covariances.model_content import model_content, model_from_content
+from ooc_chol.apps.geostat.data import io
+from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
+from ooc_chol.apps.geostat.estimation.progress import SilentProgress
+from ooc_chol.apps.geostat.estimation.search import family_space
 from ooc_chol.apps.geostat.results import read_result, result_content
-from ooc_chol.apps.geostat.search import family_space
 from ooc_chol.cli import main
 from tests.apps.geostat.geostat_tolerances import ESTIMATE_ERRORS, FIVE_POINTS, MONTE_CARLO_DEVIATIONS, TWO_ROUTES
 

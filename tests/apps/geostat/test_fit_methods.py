@@ -12,12 +12,12 @@ import pytest
 import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import FactorSettings, Matern, fit, log_likelihood, log_likelihood_gradient, make_observations
-from ooc_chol.apps.geostat.gradient import score
-from ooc_chol.apps.geostat.likelihood import evaluated
-from ooc_chol.apps.geostat.objective import LikelihoodOptions, Objective, profiled
-from ooc_chol.apps.geostat.optimizers import SearchLimits, search_from
-from ooc_chol.apps.geostat.progress import AbstractFitProgress, SilentProgress
-from ooc_chol.apps.geostat.search import search_space
+from ooc_chol.apps.geostat.estimation.gradient import score
+from ooc_chol.apps.geostat.estimation.likelihood import evaluated
+from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective, profiled
+from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, search_from
+from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
+from ooc_chol.apps.geostat.estimation.search import search_space
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, TWO_ROUTES, printed
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -287,7 +287,7 @@ def test_a_fit_in_mixed_precision_is_judged_in_fp64():
 def test_mixed_precision_really_stores_narrow_tiles():
     settings = FactorSettings(tile_size=50, precision_threshold=1e-4)
     sites = simulate(Matern(2.0, 0.02, 0.5, 0.2), 400, seed=21).coordinates
-    source = geostat.covariance.covariance_source(Matern(1.0, 0.02, 0.5, 0.1), sites[geostat.morton_order(sites)])
+    source = geostat.covariance_source(Matern(1.0, 0.02, 0.5, 0.1), sites[geostat.morton_order(sites)])
     with settings.factor(source, None, False) as factor:
         assert set(factor.formats) > {"fp64"}
     with replace(settings, precision_threshold=None).factor(source, None, False) as factor:

@@ -101,7 +101,7 @@ def test_many_blocks_of_rows_and_columns_add_up(monkeypatch):
     observations, model = example(n=300), Matern(1.3, 0.25, 0.5, 0.05)
     settings = FactorSettings(tile_size=64)
     expected = log_likelihood_gradient(observations, model, reml=True, settings=settings)
-    monkeypatch.setattr("ooc_chol.apps.geostat.tile_sums.blocks_of.__defaults__", (37,))
+    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.tile_sums.blocks_of.__defaults__", (37,))
     ours = log_likelihood_gradient(observations, model, reml=True, settings=settings)
     np.testing.assert_allclose(ours.gradient, expected.gradient, rtol=TWO_ROUTES)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.apps.geostat.io import atomic_text, read_json, read_table, write_json, write_table
+from ooc_chol.apps.geostat.data.io import atomic_text, read_json, read_table, write_json, write_table
 
 pytestmark = pytest.mark.plan
 

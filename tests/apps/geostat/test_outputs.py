@@ -9,10 +9,10 @@ import pytest
 from scipy.io import netcdf_file
 
 from ooc_chol.apps.geostat import MissingExtraError, Prediction
-from ooc_chol.apps.geostat.dataset import DataSpec, regular_grid
-from ooc_chol.apps.geostat.io import read_table
-from ooc_chol.apps.geostat.outputs import Predicted, to_geodataframe, to_xarray, write_predictions
-from ooc_chol.apps.geostat.tables import load_table
+from ooc_chol.apps.geostat.data.dataset import DataSpec, regular_grid
+from ooc_chol.apps.geostat.data.io import read_table
+from ooc_chol.apps.geostat.data.outputs import Predicted, to_geodataframe, to_xarray, write_predictions
+from ooc_chol.apps.geostat.data.tables import load_table
 
 pytestmark = pytest.mark.plan
 

@@ -9,8 +9,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat.plots import MapData, MapLabels, draw_maps, maps_figure, require_matplotlib
-from ooc_chol.apps.geostat.terrain import MissingExtraError
+from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+from ooc_chol.apps.geostat.pictures.plots import MapData, MapLabels, draw_maps, maps_figure, require_matplotlib
 
 pytestmark = pytest.mark.host
 
@@ -35,7 +35,7 @@ def test_three_maps_are_drawn(tmp_path, held_out):
 def test_drawing_leaves_pyplot_alone(tmp_path):
     program = f"""
 import sys, numpy as np
-from ooc_chol.apps.geostat.plots import MapData, MapLabels, draw_maps
+from ooc_chol.apps.geostat.pictures.plots import MapData, MapLabels, draw_maps
 assert "matplotlib" not in sys.modules
 axis = np.linspace(0, 1, 4)
 data = MapData(np.eye(2), np.arange(2.0), axis, axis, np.eye(4), np.eye(4))

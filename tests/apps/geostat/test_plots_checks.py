@@ -9,8 +9,14 @@ from scipy.stats import beta, norm
 
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import Matern, empirical_variogram, make_observations, model_variogram, variogram_envelope
-from ooc_chol.apps.geostat.plots import MapLabels, save_figure
-from ooc_chol.apps.geostat.plots_checks import FigureWords, profile_figure, profile_interval, residuals_figure, variogram_figure
+from ooc_chol.apps.geostat.pictures.plots import MapLabels, save_figure
+from ooc_chol.apps.geostat.pictures.plots_checks import (
+    FigureWords,
+    profile_figure,
+    profile_interval,
+    residuals_figure,
+    variogram_figure,
+)
 from ooc_chol.cli import main
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")

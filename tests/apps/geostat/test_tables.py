@@ -13,10 +13,10 @@ import pytest
 from scipy.io import netcdf_file
 
 from ooc_chol.apps.geostat import MissingExtraError, chordal_coordinates
-from ooc_chol.apps.geostat.crs import Crs, is_geographic, length_unit
-from ooc_chol.apps.geostat.dataset import DataSpec, load_dataset, load_sites
-from ooc_chol.apps.geostat.netcdf import NetcdfVariable, read_netcdf, write_netcdf
-from ooc_chol.apps.geostat.tables import file_kind, load_table
+from ooc_chol.apps.geostat.data.crs import Crs, is_geographic, length_unit
+from ooc_chol.apps.geostat.data.dataset import DataSpec, load_dataset, load_sites
+from ooc_chol.apps.geostat.data.netcdf import NetcdfVariable, read_netcdf, write_netcdf
+from ooc_chol.apps.geostat.data.tables import file_kind, load_table
 from ooc_chol.cli import main
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")

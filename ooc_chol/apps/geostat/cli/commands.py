@@ -1,0 +1,293 @@
+"""``ooc-chol geostat``: fit, predict and demo. Errors that a user can mend are left to the caller, who shows them on one line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ooc_chol.apps.geostat.cli.command_options import SpellingParser, add_settings, column_names, factor_settings, grid_size, note
+from ooc_chol.apps.geostat.cli.commands_convert import add_convert
+from ooc_chol.apps.geostat.cli.commands_fit import (
+    add_fit_options,
+    details_text,
+    fit_from_options,
+    inference_content,
+    inference_from_options,
+    inference_text,
+    search_text,
+)
+from ooc_chol.apps.geostat.cli.commands_plot import add_plot, check_map, draw_prediction_map
+from ooc_chol.apps.geostat.cli.commands_validation import add_validation_commands
+from ooc_chol.apps.geostat.cli.demo import run_demo
+from ooc_chol.apps.geostat.cli.summary import fit_text, score_text
+from ooc_chol.apps.geostat.data.dataset import (
+    Dataset,
+    DataSpec,
+    dropped_note,
+    example_spec,
+    load_dataset,
+    load_sites,
+    regular_grid,
+)
+from ooc_chol.apps.geostat.data.io import Table, write_json
+from ooc_chol.apps.geostat.data.observations import Mean
+from ooc_chol.apps.geostat.data.outputs import Predicted, check_output, write_predictions
+from ooc_chol.apps.geostat.estimation.formula import parse_formula
+from ooc_chol.apps.geostat.estimation.search import Nugget
+from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.kriging.checks import score
+from ooc_chol.apps.geostat.kriging.prediction import Prediction, kriging
+from ooc_chol.apps.geostat.results import read_result, result_content
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``geostat`` with its own commands to a command line.
+
+    Parameters
+    ----------
+    commands : argparse's sub-parsers
+        Where to add it. Each command sets ``run``, a function of the parsed options that returns the exit status; it lets
+        ``OocCholError``, ``ValueError`` and ``OSError`` pass.
+    """
+    geostat = commands.add_parser("geostat", help="fit a Matérn model by exact maximum likelihood, and predict (kriging)")
+    actions: argparse._SubParsersAction[argparse.ArgumentParser] = geostat.add_subparsers(
+        dest="action", required=True, metavar="ACTION", parser_class=SpellingParser
+    )
+    _add_fit(actions)
+    _add_predict(actions)
+    _add_demo(actions)
+    add_validation_commands(actions)
+    add_convert(actions)
+    add_plot(actions)
+
+
+def _add_fit(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = actions.add_parser("fit", help="estimate range, variance, nugget and mean")
+    parser.add_argument("data", nargs="?", metavar="DATA.csv", help="CSV with names in its first line, .parquet, .nc or .gpkg")
+    parser.add_argument(
+        "--example", metavar="jacksboro[:N]", help="the built-in terrain, N of its heights at random, in place of DATA.csv"
+    )
+    parser.add_argument("--x", metavar="COLUMN", help="first coordinate; the longitude with --lonlat")
+    parser.add_argument("--y", metavar="COLUMN", help="second coordinate; the latitude with --lonlat")
+    parser.add_argument("--z", metavar="COLUMN", help="third coordinate, if there is one")
+    parser.add_argument("--value", metavar="COLUMN", help="the observed values")
+    parser.add_argument(
+        "--covariates", metavar="A,B", type=column_names, default=(), help="columns of the mean besides the intercept"
+    )
+    parser.add_argument("--lonlat", action="store_true", help="coordinates are degrees; distances are chords in kilometres")
+    parser.add_argument(
+        "--mean", choices=("constant", "zero"), default="constant", help="with or without intercept (default: constant)"
+    )
+    parser.add_argument(
+        "--smoothness",
+        metavar="NU|best|free",
+        type=_smoothness,
+        default="best",
+        help="nu, the best of 0.5, 1.5 and 2.5 (default), or estimated",
+    )
+    parser.add_argument(
+        "--nugget", metavar="free|zero|VALUE", type=_nugget, default="free", help="variance of the error of an observation"
+    )
+    parser.add_argument(
+        "--max-evaluations", type=int, default=200, metavar="N", help="factorizations per smoothness (default: 200)"
+    )
+    parser.add_argument("--output", type=Path, metavar="RESULT.json", help="write estimates here; predict reads them")
+    parser.add_argument("--plot", type=Path, metavar="MAP.png", help="draw observed, predicted and standard error")
+    add_fit_options(parser)
+    add_settings(parser)
+    parser.set_defaults(run=_fit)
+
+
+def _add_predict(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = actions.add_parser(
+        "predict",
+        help="kriging mean and standard error at new sites",
+        usage="ooc-chol geostat predict MODEL.json [DATA.csv] [SITES.csv] [options]",
+        description="A model of the built-in example needs no DATA.csv, a --grid no SITES.csv.",
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
+    parser.add_argument("first", nargs="?", metavar="DATA.csv", help="the observations, with the columns that fit used")
+    parser.add_argument(
+        "second", nargs="?", metavar="SITES.csv", help="where to predict; with a value column predictions are scored too"
+    )
+    parser.add_argument("--example", metavar="jacksboro[:N]", help="the built-in terrain in place of DATA.csv")
+    parser.add_argument(
+        "--grid", metavar="NX,NY", type=grid_size, help="predict on a grid over the observations, in place of SITES.csv"
+    )
+    parser.add_argument(
+        "--target",
+        choices=("observation", "field"),
+        default="observation",
+        help="a new observation with its nugget (default), or the smooth field",
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="OUT.csv", help="write sites, prediction and standard_error here; or OUT.nc"
+    )
+    add_settings(parser)
+    parser.set_defaults(run=_predict)
+
+
+def _add_demo(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = actions.add_parser("demo", help="fit real terrain out of core, predict held-out heights, draw and trace")
+    parser.add_argument(
+        "--output", type=Path, default=Path("demo-output"), metavar="DIR", help="folder for the files (default: demo-output)"
+    )
+    parser.add_argument("--n", type=int, default=4000, help="heights drawn from the terrain (default: 4000)")
+    parser.add_argument(
+        "--memory-budget", metavar="BYTES", help="memory of each device (default: 0.45 of the factor's bytes, shared)"
+    )
+    parser.set_defaults(run=_demo)
+
+
+def _fit(options: argparse.Namespace) -> int:
+    dataset = load_dataset(_fit_spec(options))
+    settings = factor_settings(options)
+    _check_outputs(options, dataset)
+    _say_beforehand(dataset, settings)
+    if options.dry_run:
+        print(search_text(dataset, options))
+        return 0
+    result = fit_from_options(dataset, options, settings)
+    print(fit_text(result, dataset.spec.unit))
+    print(details_text(result))
+    inference = inference_from_options(dataset, result, settings) if options.standard_errors else None
+    if inference is not None:
+        print(inference_text(inference))
+    if options.output is not None:
+        write_json(options.output, {**result_content(dataset.spec, result), **inference_content(inference)})
+        print(f"result in {options.output}")
+    if options.plot is not None:
+        draw_prediction_map(options.plot, dataset, result.model, settings)
+        print(f"map in {options.plot}")
+    return 0
+
+
+def _predict(options: argparse.Namespace) -> int:
+    saved = read_result(options.model)
+    spec, sites_path = _predict_inputs(saved.spec, options)
+    check_output(options.output)
+    dataset = load_dataset(spec)
+    sites = _sites(dataset, sites_path, options.grid)
+    settings = factor_settings(options)
+    _say_beforehand(dataset, settings)
+    if dataset.observations.n != saved.n:
+        note(f"the model was fitted to {saved.n} observations, and predicts from {dataset.observations.n} now")
+    positions = sites.stack(spec.coordinates)
+    with kriging(dataset.observations, saved.model, settings=settings) as kriged:
+        prediction = kriged.predict(spec.cartesian(positions), covariates=spec.design(sites), target=options.target)
+    write_predictions(
+        options.output, Predicted(dataset.spec, positions, prediction, options.grid if sites_path is None else None)
+    )
+    what = "a new observation" if options.target == "observation" else "the smooth field"
+    print(f"{len(positions)} predictions of {what} with their standard errors in {options.output}")
+    if options.target == "observation" and spec.value in sites.columns:
+        _print_scores(prediction, sites, dataset)
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    run_demo(options.output, options.n, memory_budget=options.memory_budget, out=sys.stdout, err=sys.stderr)
+    return 0
+
+
+def _fit_spec(options: argparse.Namespace) -> DataSpec:
+    """Which data the words of ``fit`` name."""
+    if (options.data is None) == (options.example is None):
+        raise ValueError("give either DATA.csv or --example jacksboro[:N]")
+    if options.example is not None:
+        columns = (options.x, options.y, options.z, options.value, options.formula, *options.covariates)
+        if any(columns) or options.lonlat:
+            raise ValueError(
+                "the example has columns of its own: leave out --x, --y, --z, --value, --formula, --covariates and --lonlat"
+            )
+        return example_spec(options.example)
+    if options.x is None or (options.value is None and options.formula is None):
+        raise ValueError("which columns? give --x, --y and --value (or --formula) with names of the header line")
+    coordinates = tuple(name for name in (options.x, options.y, options.z) if name is not None)
+    if options.formula is None:
+        return DataSpec("csv", options.data, coordinates, options.value, options.covariates, options.lonlat, options.mean)
+    if options.value is not None or options.covariates or options.mean != "constant":
+        raise ValueError("--formula says what --value, --covariates and --mean do: leave these out")
+    formula = parse_formula(options.formula)
+    mean: Mean = "constant" if formula.intercept else "zero"
+    columns = formula.value_column, formula.term_columns
+    return DataSpec("csv", options.data, coordinates, *columns, options.lonlat, mean, formula=options.formula)
+
+
+def _predict_inputs(spec: DataSpec, options: argparse.Namespace) -> tuple[DataSpec, str | None]:
+    """Observations and sites from the words of ``predict``: an example needs no DATA.csv, a grid no SITES.csv."""
+    words = [word for word in (options.first, options.second) if word is not None]
+    if options.example is not None:
+        spec = example_spec(options.example)
+    expected = [name for name, needed in (("DATA.csv", spec.kind != "example"), ("SITES.csv", options.grid is None)) if needed]
+    if len(words) != len(expected):
+        raise ValueError(
+            f"predict needs {' and '.join(expected) or 'no file'} after MODEL.json, but {len(words)} files are given"
+        )
+    if spec.kind != "example":
+        spec = DataSpec(**{**vars(spec), "source": words.pop(0)})
+    return spec, words[0] if words else None
+
+
+def _sites(dataset: Dataset, path: str | None, grid: tuple[int, int] | None) -> Table:
+    """Positions and covariates where predictions are wanted."""
+    spec = dataset.spec
+    if path is not None:
+        table = load_sites(spec, path)
+        for text in dropped_note(table):
+            note(text)
+        return table
+    assert grid is not None, "_predict_inputs asks for a file without --grid"
+    unknown = [name for name in spec.covariates if name not in spec.coordinates]
+    if unknown:
+        raise ValueError(
+            f"the mean needs {', '.join(unknown)} at every site, which a grid does not have; give SITES.csv with them"
+        )
+    points = regular_grid(dataset.positions, *grid)[2]
+    return Table("grid", dict(zip(spec.coordinates, points.T, strict=True)), 0)
+
+
+def _print_scores(prediction: Prediction, sites: Table, dataset: Dataset) -> None:
+    """Score where the sites file has a value."""
+    known = np.flatnonzero(np.isfinite(sites.columns[dataset.spec.value]))
+    if len(known):
+        values = dataset.spec.observed({name: column[known] for name, column in sites.columns.items()})
+        print(score_text(score(prediction.take(known), values, dataset.observations.values)))
+
+
+def _check_outputs(options: argparse.Namespace, dataset: Dataset) -> None:
+    """Find out before a long fit that its results could not be written."""
+    for path in (options.output, options.plot, options.log):
+        if path is not None and not path.parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
+    if options.plot is not None:
+        check_map(dataset)
+
+
+def _say_beforehand(dataset: Dataset, settings: FactorSettings) -> None:
+    """Notes on the data, and the plan of a factorization."""
+    for text in dataset.notes:
+        note(text)
+    print(f"{dataset.observations.n} observations of {dataset.spec.value_name} from {dataset.spec.source}")
+    print(settings.plan(dataset.observations.n), flush=True)
+
+
+def _smoothness(text: str) -> float | Literal["best", "free"]:
+    words: dict[str, Literal["best", "free"]] = {"best": "best", "free": "free"}
+    return words[text] if text in words else _real(text, "a number, best or free")
+
+
+def _nugget(text: str) -> Nugget:
+    words: dict[str, Nugget] = {"free": "free", "zero": "zero"}
+    return words[text] if text in words else _real(text, "free, zero or a variance")
+
+
+def _real(text: str, expected: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}") from None

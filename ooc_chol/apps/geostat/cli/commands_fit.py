@@ -1,0 +1,199 @@
+"""The options of ``ooc-chol geostat fit`` that say how to search and what to tell, and the fit that they ask for."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from ooc_chol.apps.geostat.covariances.covariance import Matern
+from ooc_chol.apps.geostat.data.dataset import Dataset
+from ooc_chol.apps.geostat.estimation.fitting import FitResult, default_method, fit
+from ooc_chol.apps.geostat.estimation.inference import Estimated, Inference, infer
+from ooc_chol.apps.geostat.estimation.optimizers import METHODS
+from ooc_chol.apps.geostat.estimation.progress import progress_for
+from ooc_chol.apps.geostat.estimation.search import search_space
+from ooc_chol.apps.geostat.factorization import FactorSettings
+
+
+def add_fit_options(parser: argparse.ArgumentParser) -> None:
+    """Add them to the parser of ``fit``.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+        Gets ``--formula``, ``--method``, ``--reml``, ``--standard-errors``, ``--log``, ``--resume``, ``--dry-run`` and
+        ``--precision-threshold``.
+    """
+    parser.add_argument(
+        "--formula",
+        metavar="'V ~ A + sqrt(B)'",
+        help="value and mean by column names, in place of --value, --covariates and --mean",
+    )
+    parser.add_argument(
+        "--method",
+        choices=METHODS,
+        help="without derivatives (default), by the gradient, or by Fisher scoring (default with --smoothness free)",
+    )
+    parser.add_argument("--reml", action="store_true", help="maximise the restricted likelihood")
+    parser.add_argument("--standard-errors", action="store_true", help="standard errors and 95 %% intervals of all parameters")
+    parser.add_argument("--log", type=Path, metavar="LOG.jsonl", help="write a line for every evaluation to this new file")
+    parser.add_argument("--resume", type=Path, metavar="LOG.jsonl", help="go on from such a file, and add to it")
+    parser.add_argument("--dry-run", action="store_true", help="read the data, print the plan of a factorization, and stop")
+    parser.add_argument(
+        "--precision-threshold", type=float, metavar="T", help="factor in mixed precision; the estimate is judged in FP64"
+    )
+
+
+def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> FitResult[Matern]:
+    """Fit as the options say, with progress on standard error.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The data.
+    options : argparse.Namespace
+        Parsed options of ``fit``.
+    settings : FactorSettings
+        How to factor.
+
+    Returns
+    -------
+    FitResult
+        The estimate.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        The user pressed Ctrl-C: with a log, it is said how to go on.
+    """
+    progress = progress_for(sys.stderr, dataset.spec.unit)
+    try:
+        return fit(
+            dataset.observations,
+            smoothness=options.smoothness,
+            nugget=options.nugget,
+            method=options.method,
+            reml=options.reml,
+            max_evaluations=options.max_evaluations,
+            settings=settings,
+            progress=progress,
+            log=options.log,
+            resume=options.resume,
+        )
+    except KeyboardInterrupt:
+        log = options.log or options.resume
+        if log is not None:
+            print(f"\nnote: all evaluations so far are in {log}; go on with --resume {log}", file=sys.stderr)
+        raise
+    finally:
+        progress.close()
+
+
+def search_text(dataset: Dataset, options: argparse.Namespace) -> str:
+    """What a dry run says of the search.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The data.
+    options : argparse.Namespace
+        Parsed options of ``fit``.
+
+    Returns
+    -------
+    str
+        One line.
+
+    Raises
+    ------
+    ValueError
+        The data cannot carry the fit that is asked for.
+    """
+    free = options.smoothness == "free"
+    space = search_space(
+        dataset.observations, options.nugget, None if free or options.smoothness == "best" else options.smoothness
+    )
+    names = [name for name in space.names if name != "smoothness" or free]
+    profiled = ", ".join(["variance", *(f"coefficient of {name}" for name in dataset.observations.mean_columns)])
+    method = default_method(options.method, options.smoothness)
+    searches = 3 if options.smoothness == "best" else 1
+    return (
+        f"dry run: {searches} search{'es' if searches > 1 else ''} by {method} over {', '.join(names)}; profiled out: "
+        f"{profiled}; at most {options.max_evaluations} evaluations each"
+    )
+
+
+def details_text(result: FitResult[Matern]) -> str:
+    """What :func:`~ooc_chol.apps.geostat.cli.summary.fit_text` leaves out: method, criteria, precision.
+
+    Parameters
+    ----------
+    result : FitResult
+        The fit.
+
+    Returns
+    -------
+    str
+        Lines for a terminal.
+    """
+    kind = "restricted likelihood" if result.reml else "likelihood"
+    reused = f", {result.reused} evaluations from the log" if result.reused else ""
+    lines = [f"  method       {kind} by {result.method}{reused}; AIC {result.aic:.3f}, BIC {result.bic:.3f}"]
+    if result.precision is not None:
+        check = result.precision
+        shifts = ", ".join(f"{name} {100 * shift:+.2g} %" for name, shift in check.shift.items())
+        lines.append(f"  precision    loglik in mixed precision less that in FP64: {check.loglik_error:+.3g}")
+        away = f"the estimate in FP64 is {check.shift_in_errors:.2g} standard errors away"
+        lines.append(f"               {away}: {shifts or 'nothing to shift'}")
+    return "\n".join(lines)
+
+
+def inference_from_options(dataset: Dataset, result: FitResult[Matern], settings: FactorSettings) -> Inference:
+    """Standard errors at the estimate of a fit.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The data.
+    result : FitResult
+        Their fit.
+    settings : FactorSettings
+        How to factor.
+
+    Returns
+    -------
+    Inference
+        Of the parameters that were estimated.
+    """
+    return infer(dataset.observations, result.model, estimated=result.estimated, reml=result.reml, settings=settings)
+
+
+def inference_text(found: Inference) -> str:
+    """Standard errors and intervals as a table.
+
+    Parameters
+    ----------
+    found : Inference
+        The uncertainty.
+
+    Returns
+    -------
+    str
+        Lines for a terminal.
+    """
+    more = {"effective range": found.effective_range, "variance / range**(2 nu)": found.microergodic}
+    rows: dict[str, Estimated] = {**found.parameters, **{name: value for name, value in more.items() if value is not None}}
+    how = f"{found.probes} probes, relative error {found.relative_error:.1g}" if found.probes else "exact"
+    lines = [f"standard errors and {100 * found.level:g} % intervals (expected information, {how})"]
+    for name, value in rows.items():
+        interval = f"{value.lower:.6g} to {value.upper:.6g}" if math.isfinite(value.upper) else "not determined"
+        lines.append(f"  {name:26s}{value.value:.6g} ± {value.standard_error:.2g}, {interval}")
+    return "\n".join([*lines, *(f"  warning: {text}" for text in found.warnings)])
+
+
+def inference_content(found: Inference | None) -> dict[str, Any]:
+    """The part of a result file with it; empty when it was not asked for."""
+    return {} if found is None else {"inference": found.to_dict()}

@@ -1,0 +1,174 @@
+"""The demonstration: real terrain fitted out of core, held-out heights predicted, everything left in a folder to look at."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.cli.summary import fit_text, score_text
+from ooc_chol.apps.geostat.covariances.covariance import Matern
+from ooc_chol.apps.geostat.data.dataset import DataSpec, example_spec, load_dataset, regular_grid
+from ooc_chol.apps.geostat.data.io import atomic_text, write_json
+from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
+from ooc_chol.apps.geostat.estimation.progress import progress_for
+from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, score
+from ooc_chol.apps.geostat.kriging.prediction import Kriging, kriging
+from ooc_chol.apps.geostat.pictures.plots import MapData, MapLabels, draw_maps
+
+#: Share of the heights that the fit does not see.
+HELD_OUT_SHARE = 0.1
+
+#: Memory budget as a share of the factor's stored bytes: below one half, so that the run is out of core.
+BUDGET_SHARE = 0.45
+
+_MAP_COLUMNS = 90
+
+
+@dataclass(frozen=True)
+class DemoPaths:
+    """What the demonstration leaves behind.
+
+    Parameters
+    ----------
+    folder : Path
+        Its folder, made if need be.
+    """
+
+    folder: Path
+
+    @property
+    def result(self) -> Path:
+        """Estimates and scores."""
+        return self.folder / "result.json"
+
+    @property
+    def maps(self) -> Path:
+        """The picture."""
+        return self.folder / "maps.png"
+
+    @property
+    def report(self) -> Path:
+        """Plan and executed bytes of the last factorization."""
+        return self.folder / "report.txt"
+
+    @property
+    def trace(self) -> Path:
+        """Its trace."""
+        return self.folder / "trace.pftrace"
+
+
+def run_demo(folder: Path, n: int, *, memory_budget: int | str | None, out: TextIO, err: TextIO) -> None:
+    """Fit, predict, score, draw and trace.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files go; made if need be.
+    n : int
+        Heights drawn from the terrain, a tenth of which is held out.
+    memory_budget : int, str or None
+        Budget of each device; None shares 0.45 of the factor's stored bytes among them.
+    out, err : text files
+        For results and for progress.
+
+    Raises
+    ------
+    ValueError
+        ``n`` is too small or larger than the terrain.
+    MissingExtraError
+        Matplotlib is not installed.
+    """
+    start = time.perf_counter()
+    paths = DemoPaths(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    dataset = load_dataset(example_spec(f"jacksboro:{n}"))
+    held, kept = np.split(np.arange(n), [round(n * HELD_OUT_SHARE)])
+    fitted = dataset.observations.take(kept)
+    settings = demo_settings(fitted.n, memory_budget)
+    print(
+        f"{n} heights of the Jacksboro terrain (Matplotlib's elevation model): {fitted.n} to fit, {len(held)} held out", file=out
+    )
+    print(settings.plan(fitted.n), file=out, flush=True)
+    progress = progress_for(err, dataset.spec.unit)
+    try:
+        result = fit(fitted, settings=settings, progress=progress)
+    finally:
+        progress.close()
+    print(fit_text(result, dataset.spec.unit), file=out, flush=True)
+    with kriging(fitted, result.model, settings=settings, trace=True) as kriged:
+        _save_run(kriged, paths)
+        scores = score(kriged.predict(dataset.observations.coordinates[held]), dataset.observations.values[held], fitted.values)
+        _draw(kriged, dataset.positions, held, kept, dataset.observations.values[kept], paths.maps)
+        factorization = kriged.factor.report.to_dict()
+    print(score_text(scores, "m"), file=out)
+    _save_result(paths.result, dataset.spec, result, scores, factorization)
+    _print_paths(paths, time.perf_counter() - start, out)
+
+
+def demo_settings(n: int, memory_budget: int | str | None) -> FactorSettings:
+    """One device, and a budget that runs out of core.
+
+    Parameters
+    ----------
+    n : int
+        Order of the matrix.
+    memory_budget : int, str or None
+        Budget of the device; None takes 0.45 of the bytes of the lower triangle.
+
+    Returns
+    -------
+    FactorSettings
+        The budget; on a host device a tile size that fits it.
+    """
+    return FactorSettings(memory_budget=int(BUDGET_SHARE * 8 * n * (n + 1) // 2) if memory_budget is None else memory_budget)
+
+
+def _save_run(kriged: Kriging, paths: DemoPaths) -> None:
+    """Plan beside executed bytes, and the trace."""
+    report = kriged.factor.report
+    with atomic_text(paths.report) as stream:
+        stream.write(f"{report.plan}\n\nExecuted\n{report}\n")
+    kriged.factor.trace.save(paths.trace)
+
+
+def _draw(
+    kriged: Kriging,
+    positions: NDArray[np.float64],
+    held: NDArray[np.intp],
+    kept: NDArray[np.intp],
+    values: NDArray[np.float64],
+    path: Path,
+) -> None:
+    """Observed, predicted and standard error on a grid of squares."""
+    extent = np.ptp(positions, axis=0)
+    rows = max(1, round(_MAP_COLUMNS * extent[1] / extent[0]))
+    x, y, points = regular_grid(positions, _MAP_COLUMNS, rows)
+    grid = kriged.predict(points, target="field")
+    mean, error = grid.mean.reshape(rows, -1), grid.standard_error.reshape(rows, -1)
+    labels = MapLabels(
+        "Jacksboro fault, Tennessee: heights, Matérn kriging and its standard error", "height (m)", "east (km)", "north (km)"
+    )
+    draw_maps(path, MapData(positions[kept], values, x, y, mean, error, positions[held]), labels)
+
+
+def _save_result(
+    path: Path, spec: DataSpec, result: FitResult[Matern], scores: HeldOutScores, factorization: dict[str, object]
+) -> None:
+    """Everything as one JSON file."""
+    content = {"format": "ooc-chol geostat demo", "version": 1, "data": spec.to_dict(), "fit": result.to_dict()}
+    write_json(path, {**content, "held_out": vars(scores), "factorization": factorization})
+
+
+def _print_paths(paths: DemoPaths, seconds: float, out: TextIO) -> None:
+    """Where everything is."""
+    print(f"maps      {paths.maps}", file=out)
+    print(f"result    {paths.result}", file=out)
+    print(f"report    {paths.report}: the last factorization's plan and what it did", file=out)
+    print(f"trace     {paths.trace}: open it at https://ui.perfetto.dev", file=out)
+    print(f"all in {seconds:.0f} s", file=out)

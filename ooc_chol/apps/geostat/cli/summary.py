@@ -1,0 +1,70 @@
+"""A fit in words: what the command line prints."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ooc_chol.apps.geostat.covariances.covariance import Matern
+from ooc_chol.apps.geostat.estimation.fitting import FitResult
+from ooc_chol.apps.geostat.kriging.checks import HeldOutScores
+
+
+def fit_text(result: FitResult[Matern], unit: str = "") -> str:
+    """The estimate on a few lines, with the translation into other packages' parameters.
+
+    Parameters
+    ----------
+    result : FitResult
+        The fit.
+    unit : str
+        Unit of distances; may be empty.
+
+    Returns
+    -------
+    str
+        Lines for a terminal.
+    """
+    model, suffix = result.model, f" {unit}" if unit else ""
+    pairs = zip(result.mean_columns, result.coefficients, np.sqrt(np.diag(result.coefficient_covariance)), strict=True)
+    mean = ", ".join(f"{name} {value:.6g} ± {error:.2g}" for name, value, error in pairs) or "zero"
+    tried = ", ".join(f"nu {trial.smoothness:g}: {trial.loglik:.3f}" for trial in result.trials)
+    per_evaluation = np.mean([evaluation.seconds for evaluation in result.evaluations])
+    return "\n".join(
+        [
+            f"Matérn covariance with smoothness nu = {model.smoothness:g}, fitted to {result.n} observations",
+            f"  range        {model.range:.6g}{suffix}; effective range (correlation 0.05) {model.effective_range:.6g}{suffix}",
+            f"  variance     {model.variance:.6g} (standard deviation {math.sqrt(model.variance):.4g})",
+            f"  nugget       {model.nugget:.6g} (standard deviation {math.sqrt(model.nugget):.4g})",
+            f"  mean         {mean}",
+            f"  loglik       {result.loglik:.6f} ({tried})",
+            f"  search       {len(result.evaluations)} evaluations of {per_evaluation:.2f} s each, {result.seconds:.1f} s in all",
+            f"  elsewhere    scikit-learn and GPyTorch length_scale {model.range * math.sqrt(2 * model.smoothness):.6g}, "
+            f"GSTools len_scale {model.range * math.sqrt(model.smoothness):.6g}; GpGp, geoR, fields: range as above",
+            *(f"  warning      {text}" for text in result.warnings),
+        ]
+    )
+
+
+def score_text(scores: HeldOutScores, unit: str = "") -> str:
+    """Held-out scores on two lines.
+
+    Parameters
+    ----------
+    scores : HeldOutScores
+        The scores.
+    unit : str
+        Unit of the values; may be empty.
+
+    Returns
+    -------
+    str
+        Lines for a terminal.
+    """
+    suffix = f" {unit}" if unit else ""
+    return (
+        f"held out     {scores.n} values\n"
+        f"  RMSE       {scores.rmse:.4g}{suffix} by kriging, {scores.rmse_of_mean:.4g}{suffix} by the mean of the fitted values\n"
+        f"  intervals  of {100 * scores.level:g} % hold {100 * scores.coverage:.1f} % of them; CRPS {scores.crps:.4g}{suffix}"
+    )

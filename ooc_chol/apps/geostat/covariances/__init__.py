@@ -1,0 +1,1 @@
+"""Covariance functions: what one must offer, the families, and matrices of them tile by tile."""

@@ -1,0 +1,253 @@
+"""What a covariance function must offer, and the checks of its parameters."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.covariances.scales import Scale
+
+
+class AbstractCovariance(ABC):
+    """A covariance function ``C(a, b)`` of a smooth field, and the variance of the error of one observation.
+
+    Subclasses are frozen dataclasses. Coordinates are given by axis: (d, n) and (d, m) arrays.
+    """
+
+    if TYPE_CHECKING:  # when running, a property here would be taken for the default of a subclass's field
+
+        @property
+        def variance(self) -> float:
+            """Factor of the covariance function; the variance of the field, in squared units of the values."""
+
+        @property
+        def nugget(self) -> float:
+            """Variance of the independent error of each observation, added by index."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters besides variance and nugget, in a fixed order."""
+
+    @property
+    @abstractmethod
+    def values(self) -> dict[str, float]:
+        """The values of :attr:`parameters`, by name and in their order."""
+
+    @abstractmethod
+    def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
+        """How a fit moves each of :attr:`parameters`, and between which bounds.
+
+        Parameters
+        ----------
+        coordinates : (n, d) array
+            The sites of the observations, which bound lengths.
+
+        Returns
+        -------
+        dict of str to Scale
+            By name. An angle is bounded about its value here.
+
+        Raises
+        ------
+        ValueError
+            The covariance function is not defined for this number of coordinates.
+        """
+
+    @abstractmethod
+    def canonical(self) -> Self:
+        """The same covariance function with parameters in their usual intervals, where several values mean the same."""
+
+    @abstractmethod
+    def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Variance of the smooth field at each site, ``C(x_i, x_i)``.
+
+        Parameters
+        ----------
+        coordinates : (n, d) array
+            Sites.
+
+        Returns
+        -------
+        (n,) array
+            The variances.
+
+        Raises
+        ------
+        ValueError
+            The covariance function is not defined at these sites.
+        """
+
+    @abstractmethod
+    def with_values(self, **values: float) -> Self:
+        """A copy with other values of some of :attr:`parameters`, ``variance`` or ``nugget``.
+
+        Parameters
+        ----------
+        **values : float
+            The new values by name.
+
+        Returns
+        -------
+        AbstractCovariance
+            Of the same class.
+
+        Raises
+        ------
+        ValueError
+            There is no such parameter, or a value is out of its bounds.
+        """
+
+    @abstractmethod
+    def fill(self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Write ``out[i, j] = C(a[:, i], b[:, j])``, without nugget.
+
+        Parameters
+        ----------
+        a, b : (d, n) and (d, m) arrays
+            Coordinates by axis.
+        out : (n, m) array
+            Overwritten.
+
+        Raises
+        ------
+        ValueError
+            The covariance function is not defined for this number of axes.
+        """
+
+    @abstractmethod
+    def _fill_parameter(self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """As :meth:`fill_derivative` for a name in :attr:`parameters`."""
+
+    @abstractmethod
+    def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
+        """What the kernel in ``matern.cu`` takes that computes the same covariances.
+
+        Parameters
+        ----------
+        coordinates : (n, d) array
+            Sites.
+
+        Returns
+        -------
+        DeviceForm
+            Kernel, transformed sites, and arguments.
+
+        Raises
+        ------
+        ValueError
+            The covariance function is not defined for this number of coordinates.
+        """
+
+    @property
+    def sill(self) -> float:
+        """Variance of one observation, ``variance + nugget``."""
+        return self.variance + self.nugget
+
+    def fill_derivative(self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Write the exact derivative ``out[i, j] = dC(a[:, i], b[:, j]) / d name``, without nugget.
+
+        Parameters
+        ----------
+        name : str
+            One of :attr:`parameters`, or ``"variance"``.
+        a, b : (d, n) and (d, m) arrays
+            Coordinates by axis.
+        out : (n, m) array
+            Overwritten.
+
+        Raises
+        ------
+        ValueError
+            There is no such parameter.
+        """
+        if name == "variance":
+            self.fill(a, b, out)
+            out /= self.variance
+        elif name in self.parameters:
+            self._fill_parameter(name, a, b, out)
+        else:
+            raise ValueError(f"there is no derivative in {name!r}; there are variance, {', '.join(self.parameters)}")
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceForm:
+    """A covariance function as a kernel of ``matern.cu``.
+
+    Parameters
+    ----------
+    kernel : str
+        Its name.
+    points : (n, d) array
+        Sites, transformed as the kernel wants them.
+    variances : (n,) array
+        Variance of the field at each site.
+    arguments : tuple
+        What the kernel takes after points and diagonal: numbers and arrays.
+    """
+
+    kernel: str
+    points: NDArray[np.float64]
+    variances: NDArray[np.float64]
+    arguments: tuple[Any, ...]
+
+
+def check_names(model: AbstractCovariance, values: dict[str, Any]) -> None:
+    """Raise ``ValueError`` when a name is no parameter of the model.
+
+    Parameters
+    ----------
+    model : AbstractCovariance
+        The covariance function.
+    values : dict
+        Values by name.
+
+    Raises
+    ------
+    ValueError
+        A name is unknown; the text lists those that there are.
+    """
+    known = ("variance", "nugget", *model.parameters)
+    unknown = [name for name in values if name not in known]
+    if unknown:
+        raise ValueError(f"{type(model).__name__} has no parameter {', '.join(unknown)}; it has {', '.join(known)}")
+
+
+def check_positive(**values: float) -> None:
+    """Raise ``ValueError`` when a value is not finite and positive.
+
+    Parameters
+    ----------
+    **values : float
+        Values by name.
+
+    Raises
+    ------
+    ValueError
+        Names the first that is not.
+    """
+    for name, value in values.items():
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name} is {value}, but it must be finite and positive")
+
+
+def check_nugget(nugget: float) -> None:
+    """Raise ``ValueError`` when a nugget is not finite or is negative.
+
+    Parameters
+    ----------
+    nugget : float
+        Variance of the error of an observation.
+
+    Raises
+    ------
+    ValueError
+        It is not finite, or negative.
+    """
+    if not (math.isfinite(nugget) and nugget >= 0):
+        raise ValueError(f"nugget is {nugget}, but it must be finite, and zero or positive")

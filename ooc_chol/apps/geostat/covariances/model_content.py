@@ -1,0 +1,97 @@
+"""Covariance functions as plain data, for result files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern
+from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
+from ooc_chol.apps.geostat.covariances.matern import Matern
+from ooc_chol.apps.geostat.covariances.model import AbstractCovariance
+from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
+from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
+
+_NAMES: dict[str, type[AbstractCovariance]] = {
+    "matern": Matern,
+    "power-exponential": PowerExponential,
+    "anisotropic": GeometricAnisotropy,
+    "axis-ranges": AxisRanges,
+    "great-circle": GreatCircle,
+    "separable": SeparableSpaceTime,
+    "gneiting": GneitingMatern,
+    "bivariate": BivariateMatern,
+}
+
+_KEY = "covariance"
+
+
+def model_content(model: AbstractCovariance) -> dict[str, Any]:
+    """A covariance function as plain data for JSON.
+
+    Parameters
+    ----------
+    model : AbstractCovariance
+        One of the classes of this package.
+
+    Returns
+    -------
+    dict
+        The name of the class as ``"covariance"``, and its fields; parts that are covariance functions themselves in the same
+        way. Of a Matérn model the effective range too.
+
+    Raises
+    ------
+    TypeError
+        It is of another class.
+
+    Examples
+    --------
+    >>> content = model_content(GreatCircle(Matern(2.0, 300.0, 0.5)))
+    >>> content["covariance"], content["base"]["range"]
+    ('great-circle', 300.0)
+    """
+    names = [name for name, kind in _NAMES.items() if type(model) is kind]
+    if not names:
+        raise TypeError(f"a {type(model).__name__} cannot be written to a result file: only the covariance functions here can")
+    content: dict[str, Any] = {_KEY: names[0]}
+    for field in fields(model):  # type: ignore[arg-type]  # every class above is a dataclass
+        value = getattr(model, field.name)
+        content[field.name] = model_content(value) if isinstance(value, AbstractCovariance) else value
+    return content | ({"effective_range": model.effective_range} if isinstance(model, Matern) else {})
+
+
+def model_from_content(content: Mapping[str, Any]) -> AbstractCovariance:
+    """The covariance function that :func:`model_content` wrote.
+
+    Parameters
+    ----------
+    content : mapping
+        Plain data.
+
+    Returns
+    -------
+    AbstractCovariance
+        Of the class that is named.
+
+    Raises
+    ------
+    ValueError
+        There is no such class, or a value is out of its bounds.
+    KeyError, TypeError
+        A field is missing, or is no number.
+    """
+    kind = _NAMES.get(content[_KEY])
+    if kind is None:
+        raise ValueError(f"there is no covariance function {content[_KEY]!r}; there are {', '.join(_NAMES)}")
+    return kind(**{field.name: _part(content[field.name], field.type) for field in fields(kind)})  # type: ignore[arg-type]
+
+
+def _part(value: Any, kind: Any) -> Any:
+    """A field: a part that is a covariance function, lengths by axis, a whole number or another one."""
+    if isinstance(value, Mapping):
+        return model_from_content(value)
+    if isinstance(value, list | tuple):
+        return tuple(float(number) for number in value)
+    return int(value) if kind == "int" else float(value)

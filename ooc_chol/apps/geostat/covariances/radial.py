@@ -1,0 +1,256 @@
+"""Covariance functions of one scaled distance, and how they fill a matrix chunk by chunk."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.covariances.model import AbstractCovariance, DeviceForm, check_names
+from ooc_chol.apps.geostat.covariances.radial_table import SCRATCH, RadialTable
+from ooc_chol.apps.geostat.covariances.scales import Scale, length_scale
+
+#: Entries filled at once (64 KiB), so that a chunk and its scratch stay in the second-level cache of a core.
+_CHUNK_ENTRIES = 8192
+
+
+class AbstractProfile(ABC):
+    """A correlation function ``rho(z)`` of the scaled distance z, with ``rho(0) = 1``; methods work in place.
+
+    ``scratch`` is a (3, ...) array of three arrays of the shape of ``z``, which may be overwritten.
+    """
+
+    @property
+    @abstractmethod
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters of the shape."""
+
+    @abstractmethod
+    def correlate(self, z: NDArray[np.float64], scratch: NDArray[np.float64]) -> None:
+        """Replace ``z`` by ``rho(z)``."""
+
+    @abstractmethod
+    def slope(self, z: NDArray[np.float64], scratch: NDArray[np.float64]) -> None:
+        """Replace ``z`` by ``z * drho/dz``, which is 0 at 0."""
+
+    @abstractmethod
+    def differentiate(self, name: str, z: NDArray[np.float64], scratch: NDArray[np.float64]) -> None:
+        """Replace ``z`` by ``drho/dname`` for one of :attr:`parameters`."""
+
+    @property
+    @abstractmethod
+    def table(self) -> RadialTable:
+        """``rho`` as a table."""
+
+    @property
+    @abstractmethod
+    def scales(self) -> dict[str, Scale]:
+        """How a fit moves each of :attr:`parameters`, for distances in any number of dimensions."""
+
+    @property
+    @abstractmethod
+    def sphere_scales(self) -> dict[str, Scale]:
+        """The same for the great-circle distance."""
+
+    @property
+    @abstractmethod
+    def sphere_obstacle(self) -> str | None:
+        """Why ``rho`` of the great-circle distance is not positive definite on the sphere, with the remedy; None where it is."""
+
+
+class AbstractRadialCovariance(AbstractCovariance):
+    """``C(a, b) = variance * rho(z(a, b))``: a correlation function of one scaled distance."""
+
+    @property
+    @abstractmethod
+    def profile(self) -> AbstractProfile:
+        """The correlation function ``rho``."""
+
+    @abstractmethod
+    def scaled_distance(
+        self, a: NDArray[np.float64], b: NDArray[np.float64], z: NDArray[np.float64], scratch: NDArray[np.float64]
+    ) -> None:
+        """Write the scaled distances ``z[i, j]`` of ``a[:, i]`` and ``b[:, j]``.
+
+        Parameters
+        ----------
+        a, b : (d, n) and (d, m) arrays
+            Coordinates by axis.
+        z : (n, m) array
+            Overwritten.
+        scratch : (3, n, m) array
+            May be overwritten.
+        """
+
+    @abstractmethod
+    def log_derivative(
+        self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], scratch: NDArray[np.float64]
+    ) -> NDArray[np.float64] | float:
+        """``dlog z / dname`` for a parameter of the distance: a number, or an array in ``scratch``; any finite value at z = 0.
+
+        Parameters
+        ----------
+        name : str
+            A parameter that is not one of the profile.
+        a, b : (d, n) and (d, m) arrays
+            Coordinates by axis.
+        scratch : (3, n, m) array
+            May be overwritten.
+
+        Returns
+        -------
+        (n, m) array or float
+            The derivative.
+        """
+
+    def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The variance, everywhere."""
+        return np.full(len(coordinates), self.variance)
+
+    def table_form(self, kernel: str, points: NDArray[np.float64], scale: float) -> DeviceForm:
+        """``C = table(distance of points * scale)``, the variance being in the table.
+
+        Parameters
+        ----------
+        kernel : str
+            ``"radial"`` for Euclidean distances, or ``"great_circle"``.
+        points : (n, d) array
+            Sites, transformed such that their distances count.
+        scale : float
+            What a distance is multiplied by.
+
+        Returns
+        -------
+        DeviceForm
+            The form.
+        """
+        variances = np.full(len(points), self.variance)
+        return DeviceForm(kernel, points, variances, (float(scale), *self.profile.table.arguments(self.variance)))
+
+    def fill(self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Write ``out[i, j] = C(a[:, i], b[:, j])``, without nugget, in chunks of rows."""
+        for rows, chunk, scratch in chunks(out):
+            self.scaled_distance(a[:, rows], b, chunk, scratch)
+            self.profile.correlate(chunk, scratch)
+            if self.variance != 1.0:
+                chunk *= self.variance
+
+    def _fill_parameter(self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Shape: ``variance * drho/dname``; distance: ``variance * z rho'(z) * dlog z/dname``."""
+        for rows, chunk, scratch in chunks(out):
+            self.scaled_distance(a[:, rows], b, chunk, scratch)
+            if name in self.profile.parameters:
+                self.profile.differentiate(name, chunk, scratch)
+            else:
+                self.profile.slope(chunk, scratch)
+                chunk *= self.log_derivative(name, a[:, rows], b, scratch)
+            chunk *= self.variance
+
+
+class AbstractIsotropicCovariance(AbstractRadialCovariance):
+    """``C(h) = variance * rho(h / range)`` of the Euclidean distance h in any number of dimensions."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def range(self) -> float:
+            """Length by which distances are divided, in the unit of the coordinates."""
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """``"range"`` and the parameters of the shape."""
+        return ("range", *self.profile.parameters)
+
+    @property
+    def values(self) -> dict[str, float]:
+        """By name."""
+        return {name: getattr(self, name) for name in self.parameters}
+
+    def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
+        """The range by the diameter of the sites."""
+        return {"range": length_scale(coordinates), **self.profile.scales}
+
+    def canonical(self) -> Self:
+        """Itself."""
+        return self
+
+    def with_values(self, **values: float) -> Self:
+        """A copy with other values of some parameters."""
+        check_names(self, values)
+        return replace(self, **values)  # type: ignore[type-var]  # subclasses are dataclasses
+
+    def scaled_distance(
+        self, a: NDArray[np.float64], b: NDArray[np.float64], z: NDArray[np.float64], scratch: NDArray[np.float64]
+    ) -> None:
+        """``z = |a - b| / range``."""
+        euclidean(a, b, z, scratch[0])
+        z *= 1.0 / self.range
+
+    def log_derivative(
+        self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], scratch: NDArray[np.float64]
+    ) -> NDArray[np.float64] | float:
+        """``dlog z / drange = -1 / range``."""
+        return -1.0 / self.range
+
+    def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
+        """The sites themselves, and the table of the correlation."""
+        return self.table_form("radial", coordinates, 1.0 / self.range)
+
+    def covariance(self, distance: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Covariance of the smooth field (without nugget) at each ``distance``, an array of any shape; a new array."""
+        scaled = np.array(distance, dtype=np.float64, ndmin=1) / self.range
+        self.profile.correlate(scaled, np.empty((SCRATCH, *scaled.shape)))
+        scaled *= self.variance
+        return scaled.reshape(np.shape(distance))
+
+
+def chunks(out: NDArray[np.float64], arrays: int = SCRATCH) -> Iterator[tuple[slice, NDArray[np.float64], NDArray[np.float64]]]:
+    """Cut a matrix into chunks of rows that stay in the cache.
+
+    Parameters
+    ----------
+    out : (n, m) array
+        The matrix.
+    arrays : int
+        How many arrays to calculate in; three are what a profile needs.
+
+    Yields
+    ------
+    rows : slice
+        The rows of the chunk.
+    chunk : (k, m) array
+        That part of ``out``.
+    scratch : (arrays, k, m) array
+        The arrays to calculate in, the same memory for every chunk.
+    """
+    step = max(1, _CHUNK_ENTRIES // max(1, out.shape[1]))
+    scratch = np.empty((arrays, min(step, out.shape[0]), out.shape[1]))
+    for start in range(0, out.shape[0], step):
+        chunk = out[start : start + step]
+        yield slice(start, start + len(chunk)), chunk, scratch[:, : len(chunk)]
+
+
+def euclidean(a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64], spare: NDArray[np.float64]) -> None:
+    """Write ``out[i, j] = |a[:, i] - b[:, j]|``.
+
+    Parameters
+    ----------
+    a, b : (d, n) and (d, m) arrays
+        Coordinates by axis.
+    out, spare : (n, m) arrays
+        Overwritten.
+    """
+    np.subtract.outer(a[0], b[0], out=out)
+    if len(a) == 1:
+        np.abs(out, out=out)
+        return
+    np.square(out, out=out)
+    for axis in range(1, len(a)):
+        np.subtract.outer(a[axis], b[axis], out=spare)
+        np.square(spare, out=spare)
+        out += spare
+    np.sqrt(out, out=out)

@@ -1,0 +1,1 @@
+"""Data in and out: files, reference systems, observations, synthetic data."""

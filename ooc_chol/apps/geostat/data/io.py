@@ -1,0 +1,383 @@
+"""Tables: reading CSV with named columns, writing CSV and JSON. What is wrong is named with file, line and column."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.data.crs import Crs
+
+#: Cells, in lower case, that mean "no value"; a row with one in a column that is used is dropped and counted.
+MISSING = frozenset({"", "na", "nan", "n/a", "null", "none"})
+
+#: Delimiters looked for in the header line; without any of them the columns are separated by blanks.
+_DELIMITERS = (",", ";", "\t", "|")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The columns that were asked for, without the rows in which one of them is missing.
+
+    Parameters
+    ----------
+    source : str
+        File name, for messages.
+    columns : mapping of str to (n,) array
+        Values by column name.
+    dropped : int
+        Rows left out because a value is missing.
+    units : mapping of str to str
+        Units of columns, where the file tells them.
+    crs : Crs or None
+        Coordinate reference system of the columns read, where the file tells it.
+    notes : tuple of str
+        What a user should hear about the file.
+    """
+
+    source: str
+    columns: Mapping[str, NDArray[np.float64]]
+    dropped: int
+    units: Mapping[str, str] = field(default_factory=dict)
+    crs: Crs | None = None
+    notes: tuple[str, ...] = ()
+
+    def stack(self, names: Sequence[str]) -> NDArray[np.float64]:
+        """The named columns side by side.
+
+        Parameters
+        ----------
+        names : sequence of str
+            ``k`` columns that were read.
+
+        Returns
+        -------
+        (n, k) array
+            A new array.
+        """
+        n = len(next(iter(self.columns.values())))
+        return np.column_stack([self.columns[name] for name in names]) if names else np.empty((n, 0))
+
+
+def read_table(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
+    """Read named columns of a text file with a header line.
+
+    Parameters
+    ----------
+    path : path
+        UTF-8 text; the header line tells the delimiter: comma, semicolon, tab, vertical bar or blanks.
+    names : sequence of str
+        Columns to read; the others may hold anything.
+    optional : sequence of str
+        Columns to read if they are there; a missing value in one of them is NaN and drops no row.
+
+    Returns
+    -------
+    Table
+        The columns as float64.
+
+    Raises
+    ------
+    ValueError
+        A column is not there, a cell is not a finite number, a row is short, or no complete row is left. The text names file,
+        line and column.
+    OSError
+        The file cannot be read.
+    """
+    file = Path(path)
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            return _read(stream, file.name, list(dict.fromkeys(names)), optional)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file.name} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    except csv.Error as error:
+        raise ValueError(f"{file.name} is not a CSV file: {error}") from error
+
+
+def complete_rows(
+    source: str,
+    columns: Mapping[str, NDArray[np.float64]],
+    names: Sequence[str],
+    *,
+    units: Mapping[str, str] | None = None,
+    crs: Crs | None = None,
+    notes: tuple[str, ...] = (),
+) -> Table:
+    """Drop and count the rows in which a column of ``names`` has no value; what binary files have in common.
+
+    Parameters
+    ----------
+    source : str
+        File name, for messages.
+    columns : mapping of str to (n,) array
+        All columns that were read; NaN means that there is no value.
+    names : sequence of str
+        Columns that every row must have.
+    units, crs, notes
+        Of the :class:`Table`.
+
+    Returns
+    -------
+    Table
+        Its complete rows.
+
+    Raises
+    ------
+    ValueError
+        A number is infinite, or no complete row is left.
+    """
+    for name, column in columns.items():
+        if np.isinf(column).any():
+            row = int(np.argmax(np.isinf(column)))
+            raise ValueError(f"{source} row {row + 1}, column {name!r}: {float(column[row])!r} is not finite")
+    complete = np.logical_and.reduce([np.isfinite(columns[name]) for name in names])
+    dropped = int(np.count_nonzero(~complete))
+    if not complete.any():
+        raise ValueError(_no_rows(source, names, dropped))
+    kept = {name: column[complete] for name, column in columns.items()}
+    return Table(source, kept, dropped, {k: unit for k, unit in (units or {}).items() if k in kept and unit}, crs, notes)
+
+
+def check_columns(source: str, wanted: Sequence[str], there: Sequence[str]) -> None:
+    """Raise ``ValueError`` unless every column is there.
+
+    Parameters
+    ----------
+    source : str
+        File name.
+    wanted : sequence of str
+        Columns that are needed.
+    there : sequence of str
+        Columns of the file.
+
+    Raises
+    ------
+    ValueError
+        The first that is not there, with those that are.
+    """
+    for name in wanted:
+        if name not in there:
+            raise ValueError(f"{source} has no column {name!r}; its columns are: {', '.join(there)}")
+
+
+def write_table(path: str | os.PathLike[str], columns: Mapping[str, NDArray[np.float64]]) -> None:
+    """Write columns as CSV, numbers in the shortest form that reads back exactly; the file appears complete or not at all.
+
+    Parameters
+    ----------
+    path : path
+        Replaced if it exists.
+    columns : mapping of str to (n,) array
+        Values by column name.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written.
+    """
+    with atomic_text(path) as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*(map(repr, column.tolist()) for column in columns.values()), strict=True))
+
+
+def write_json(path: str | os.PathLike[str], data: Mapping[str, Any]) -> None:
+    """Write plain data as JSON; the file appears complete or not at all.
+
+    Parameters
+    ----------
+    path : path
+        Replaced if it exists.
+    data : mapping
+        Plain data; no NaN or infinity, which JSON does not have.
+
+    Raises
+    ------
+    ValueError
+        A number is not finite.
+    OSError
+        The file cannot be written.
+    """
+    text = json.dumps(data, indent=2, allow_nan=False)
+    with atomic_text(path) as stream:
+        stream.write(text + "\n")
+
+
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Parameters
+    ----------
+    path : path
+        A file written by :func:`write_json`.
+
+    Returns
+    -------
+    dict
+        The object.
+
+    Raises
+    ------
+    ValueError
+        The file is no JSON object.
+    OSError
+        The file cannot be read.
+    """
+    file = Path(path)
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file.name} is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{file.name} holds a {type(data).__name__}, not an object")
+    return data
+
+
+@contextmanager
+def atomic_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+    """Open a text file that takes the place of ``path`` only when the block ends without an error.
+
+    Parameters
+    ----------
+    path : path
+        Replaced if it exists; its folder must exist.
+
+    Yields
+    ------
+    text file
+        To write to.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written.
+    """
+    with atomic_path(path) as part, part.open("w", encoding="utf-8", newline="") as stream:
+        yield stream
+
+
+@contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Name an empty file that takes the place of ``path`` only when the block ends without an error.
+
+    Parameters
+    ----------
+    path : path
+        Replaced if it exists; its folder must exist.
+
+    Yields
+    ------
+    Path
+        In the same folder; to be written by the block.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {target.parent} to write {target.name} into")
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    os.close(handle)
+    try:
+        yield Path(name)
+        # mkstemp makes files that only the owner may read
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _read(stream: TextIO, source: str, names: list[str], optional: Sequence[str]) -> Table:
+    """The table in an open file."""
+    head = stream.readline()
+    if not head.strip():
+        raise ValueError(f"{source} begins with an empty line; its first line must name the columns")
+    delimiter = max(_DELIMITERS, key=head.count) if any(d in head for d in _DELIMITERS) else " "
+    header = [name.strip() for name in next(csv.reader([head], delimiter=delimiter, skipinitialspace=True))]
+    wanted = names + [name for name in optional if name in header and name not in names]
+    places = [_place(name, header, source) for name in wanted]
+    reader = csv.reader(stream, delimiter=delimiter, skipinitialspace=True)
+    rows: list[list[float]] = []
+    dropped = 0
+    for cells in reader:
+        if any(cell.strip() for cell in cells):
+            row = _parse(cells, places, wanted, f"{source} line {reader.line_num + 1}")
+            complete = not any(math.isnan(number) for number in row[: len(names)])
+            rows += [row] * complete
+            dropped += not complete
+    if not rows:
+        raise ValueError(_no_rows(source, names, dropped))
+    values = np.array(rows, dtype=np.float64)
+    return Table(source, {name: values[:, k] for k, name in enumerate(wanted)}, dropped)
+
+
+def _no_rows(source: str, names: Sequence[str], dropped: int) -> str:
+    return f"{source} has no row with a value in every column used ({', '.join(names)}); {dropped} rows were dropped"
+
+
+def _place(name: str, header: list[str], source: str) -> int:
+    """Position of a column."""
+    if header.count(name) != 1:
+        problem = "has no column" if name not in header else "has more than one column"
+        raise ValueError(f"{source} {problem} {name!r}; its columns are: {', '.join(header)}")
+    return header.index(name)
+
+
+def _parse(cells: list[str], places: list[int], names: list[str], where: str) -> list[float]:
+    """Numbers of one row, NaN where one is missing."""
+    if max(places) >= len(cells):
+        raise ValueError(f"{where} has {len(cells)} cells, too few for column {names[places.index(max(places))]!r}")
+    texts = [cells[place].strip() for place in places]
+    return [parse_number(text, f"{where}, column {name!r}") for text, name in zip(texts, names, strict=True)]
+
+
+def parse_number(text: str, where: str) -> float:
+    """The number in a cell of text, NaN where it means that there is none.
+
+    Parameters
+    ----------
+    text : str
+        Without blanks around it.
+    where : str
+        File, row and column, for messages.
+
+    Returns
+    -------
+    float
+        Finite, or NaN.
+
+    Raises
+    ------
+    ValueError
+        It is neither a finite number nor one of :data:`MISSING`.
+    """
+    if text.lower() in MISSING:
+        return math.nan
+    try:
+        number = float(text)
+    except ValueError:
+        hint = " (decimals are written with a point here)" if "," in text else ""
+        raise ValueError(f"{where}: {text!r} is not a number{hint}") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{where}: {text!r} is not finite")
+    return number
+
+
+def _umask() -> int:
+    """The process's mask for new files."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

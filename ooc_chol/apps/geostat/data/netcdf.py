@@ -1,0 +1,202 @@
+"""NetCDF: version 3 by SciPy, without extras, in both directions; version 4, which is HDF5, read by netCDF4."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.io import netcdf_file
+
+from ooc_chol.apps.geostat.data.crs import Crs, is_geographic
+from ooc_chol.apps.geostat.data.io import Table, atomic_path, check_columns, complete_rows
+from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+
+#: First bytes of a file of version 3 (classic, 64-bit offset) and of one of version 4.
+_MAGIC_3 = (b"CDF\x01", b"CDF\x02")
+_MAGIC_4 = b"\x89HDF"
+
+
+@dataclass(frozen=True, eq=False)
+class NetcdfVariable:
+    """A variable to be written.
+
+    Parameters
+    ----------
+    dimensions : tuple of str
+        Names of its axes; none for a variable that only carries attributes.
+    values : array
+        As many axes.
+    attributes : mapping of str to str
+        Such as ``units``.
+    """
+
+    dimensions: tuple[str, ...]
+    values: NDArray[np.float64]
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_netcdf(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
+    """Read variables of a NetCDF file as columns: values along one dimension, or a grid with its axes.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    names : sequence of str
+        Variables; rows in which one is masked or NaN are dropped and counted. A grid ``t(time, lat, lon)`` with ``lat(lat)`` and
+        ``lon(lon)`` gives a row for each of its cells.
+    optional : sequence of str
+        Variables to read if they are there.
+
+    Returns
+    -------
+    Table
+        The columns as float64, scaled and masked by the attributes of the conventions (``scale_factor``, ``add_offset``,
+        ``_FillValue``, ``missing_value``), with their ``units`` and the reference system of a ``grid_mapping``.
+
+    Raises
+    ------
+    ValueError
+        It is no NetCDF file, a variable is not there or not of numbers, no variable spans all dimensions of the others, or no
+        complete row is left.
+    OSError
+        The file cannot be read.
+    MissingExtraError
+        The file is of version 4 and netCDF4 is not installed.
+    """
+    file = Path(path)
+    content = _open(file)
+    try:
+        variables = content.variables
+        check_columns(file.name, names, list(variables))
+        wanted = [*names, *(name for name in optional if name in variables and name not in names)]
+        columns = _columns(file.name, {name: variables[name] for name in wanted})
+        units = {name: _text(variables[name], "units") for name in wanted}
+        crs = _crs(variables, wanted)
+    finally:
+        content.close()
+    return complete_rows(file.name, columns, names, units=units, crs=crs)
+
+
+def write_netcdf(
+    path: str | os.PathLike[str], variables: Mapping[str, NetcdfVariable], *, attributes: Mapping[str, str] | None = None
+) -> None:
+    """Write a NetCDF file of version 3 (64-bit offset), which every program that knows NetCDF reads.
+
+    Parameters
+    ----------
+    path : path
+        Replaced if it exists; the file appears complete or not at all.
+    variables : mapping of str to NetcdfVariable
+        By name; sizes of dimensions are those of the arrays.
+    attributes : mapping of str to str
+        Of the file.
+
+    Raises
+    ------
+    ValueError
+        A name holds a slash, or two arrays disagree about a dimension.
+    OSError
+        The file cannot be written.
+    """
+    sizes: dict[str, int] = {}
+    for name, variable in variables.items():
+        for dimension, size in zip(variable.dimensions, variable.values.shape, strict=True):
+            if sizes.setdefault(dimension, size) != size:
+                raise ValueError(f"variable {name!r} has {size} values along {dimension!r}, but another has {sizes[dimension]}")
+    for name in (*variables, *sizes):
+        if "/" in name:
+            raise ValueError(f"a name in a NetCDF file cannot hold a slash, as {name!r} does; rename the column or write CSV")
+    with atomic_path(path) as part, netcdf_file(part, "w", version=2) as content:
+        for name, text in (attributes or {}).items():
+            setattr(content, name, text.encode())
+        for dimension, size in sizes.items():
+            content.createDimension(dimension, size)
+        for name, variable in variables.items():
+            made = content.createVariable(name, "d", variable.dimensions)
+            made[...] = variable.values
+            for key, text in variable.attributes.items():
+                setattr(made, key, text.encode())
+
+
+def _open(file: Path) -> Any:
+    """An open file with ``variables``, each with ``dimensions`` and scaled and masked values; SciPy's and netCDF4's are alike."""
+    with file.open("rb") as stream:
+        magic = stream.read(4)
+    if magic in _MAGIC_3:
+        return netcdf_file(file, "r", mmap=False, maskandscale=True)
+    if magic != _MAGIC_4:
+        raise ValueError(f"{file.name} is not a NetCDF file: it begins with {magic!r}")
+    try:
+        import netCDF4
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{file.name} is NetCDF of version 4, which netCDF4 reads; it is not installed: pip install 'ooc_chol[io]', or "
+            "convert the file (nccopy -k classic)"
+        ) from error
+    return netCDF4.Dataset(file)
+
+
+def _columns(source: str, variables: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
+    """Values of all variables over all their dimensions, flattened."""
+    widest = max(variables.values(), key=lambda variable: len(variable.dimensions))
+    axes = tuple(widest.dimensions)
+    for name, variable in variables.items():
+        other = set(variable.dimensions) - set(axes)
+        if other:
+            raise ValueError(
+                f"{source}: variable {name!r} is along {', '.join(sorted(other))}, another along "
+                f"{', '.join(axes) or 'nothing'}; one variable must span all dimensions"
+            )
+    arrays = {
+        name: _spread(_values(variable, f"{source}, variable {name!r}"), variable.dimensions, axes)
+        for name, variable in variables.items()
+    }
+    shape = np.broadcast_shapes(*(array.shape for array in arrays.values()))
+    return {name: np.broadcast_to(array, shape).ravel() for name, array in arrays.items()}
+
+
+def _values(variable: Any, where: str) -> NDArray[np.float64]:
+    """Values as float64 in the machine's byte order, NaN where they are masked."""
+    raw = variable[...]
+    if np.asarray(raw).dtype.kind not in "iuf":
+        raise ValueError(f"{where} holds {np.asarray(raw).dtype}, not numbers")
+    return np.ma.filled(np.ma.asarray(raw).astype(np.float64), np.nan)
+
+
+def _spread(array: NDArray[np.float64], dimensions: Sequence[str], axes: Sequence[str]) -> NDArray[np.float64]:
+    """The array with all axes, those that it has not of length one."""
+    ordered = np.transpose(array, [list(dimensions).index(axis) for axis in axes if axis in dimensions])
+    return ordered[tuple(slice(None) if axis in dimensions else np.newaxis for axis in axes)]
+
+
+def _crs(variables: Mapping[str, Any], wanted: Sequence[str]) -> Crs | None:
+    """The reference system that a grid mapping names."""
+    for name in wanted:
+        mapping = _text(variables[name], "grid_mapping")
+        if mapping in variables:
+            text = _text(variables[mapping], "spatial_ref") or _text(variables[mapping], "crs_wkt")
+            kind = _text(variables[mapping], "grid_mapping_name")
+            return Crs(text or kind, kind == "latitude_longitude" or is_geographic(text))
+    return None
+
+
+def is_east(unit: str) -> bool:
+    """Whether a unit is one of longitude in the conventions: ``degrees_east`` and its spellings."""
+    return unit.lower().replace("degrees", "degree").replace("_", "") in ("degreeeast", "degreee")
+
+
+def is_north(unit: str) -> bool:
+    """Whether a unit is one of latitude in the conventions: ``degrees_north`` and its spellings."""
+    return unit.lower().replace("degrees", "degree").replace("_", "") in ("degreenorth", "degreen")
+
+
+def _text(variable: Any, name: str) -> str:
+    """An attribute in words; SciPy has bytes, netCDF4 has text."""
+    value = getattr(variable, name, "")
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,235 @@
+"""Observations: sites, values and the columns of the mean, checked once so that the numerical modules need not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+#: Mean radius of the Earth in kilometres (IUGG R1).
+EARTH_RADIUS_KM = 6371.0088
+
+#: ``"constant"``: an unknown intercept; ``"zero"``: none. Covariates are added to either.
+Mean = Literal["constant", "zero"]
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """Values at sites, with the design matrix of their mean; made by :func:`make_observations`.
+
+    Parameters
+    ----------
+    coordinates : (n, d) array
+        Cartesian coordinates.
+    values : (n,) array
+        The observed values.
+    design : (n, p) array
+        Columns of the mean ``design @ coefficients``; ``p`` may be 0: then the mean is zero.
+    mean_columns : tuple of str
+        Names of the ``p`` columns.
+    mean : {"constant", "zero"}
+        Whether the first column is an intercept.
+    """
+
+    coordinates: NDArray[np.float64]
+    values: NDArray[np.float64]
+    design: NDArray[np.float64]
+    mean_columns: tuple[str, ...]
+    mean: Mean
+
+    @property
+    def n(self) -> int:
+        """Number of observations."""
+        return len(self.values)
+
+    @property
+    def diameter(self) -> float:
+        """Diagonal of the bounding box of the sites, in the unit of the coordinates."""
+        return float(np.linalg.norm(np.ptp(self.coordinates, axis=0)))
+
+    @property
+    def duplicates(self) -> int:
+        """Observations at a place where another, earlier one already is."""
+        return self.n - len(np.unique(self.coordinates, axis=0))
+
+    def take(self, indices: NDArray[np.intp]) -> Observations:
+        """The observations at ``indices``, in that order.
+
+        Parameters
+        ----------
+        indices : (m,) array
+            Indices into this set.
+
+        Returns
+        -------
+        Observations
+            A copy with ``m`` observations.
+        """
+        return Observations(self.coordinates[indices], self.values[indices], self.design[indices], self.mean_columns, self.mean)
+
+
+def make_observations(
+    coordinates: ArrayLike,
+    values: ArrayLike,
+    *,
+    covariates: ArrayLike | None = None,
+    covariate_names: Sequence[str] | None = None,
+    mean: Mean = "constant",
+) -> Observations:
+    """Check and bundle values, sites and covariates.
+
+    Parameters
+    ----------
+    coordinates : (n, d) or (n,) array
+        Cartesian coordinates of any dimension; for longitude and latitude see :func:`chordal_coordinates`.
+    values : (n,) array
+        The observed values.
+    covariates : (n, q) or (n,) array, optional
+        Further columns of the mean.
+    covariate_names : sequence of str, optional
+        Their names; ``covariate1, ...`` when not given.
+    mean : {"constant", "zero"}
+        Whether the mean has an unknown intercept.
+
+    Returns
+    -------
+    Observations
+        The checked set, all arrays float64.
+
+    Raises
+    ------
+    ValueError
+        Shapes disagree, an entry is not finite, or there are fewer observations than columns of the mean plus the covariance's
+        parameters.
+
+    Examples
+    --------
+    >>> make_observations([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [3.0, 1.0]], [1.0, 2.0, 0.5, 3.0]).mean_columns
+    ('intercept',)
+    """
+    sites = as_sites(coordinates)
+    numbers = np.array(values, dtype=np.float64)
+    if numbers.shape != (len(sites),):
+        raise ValueError(f"values have shape {numbers.shape}, but there are {len(sites)} sites: one value per site is needed")
+    _check_finite("values", numbers)
+    design = design_matrix(len(sites), covariates, mean)
+    names = _column_names(design.shape[1], covariate_names, mean)
+    if len(sites) < design.shape[1] + 3:
+        raise ValueError(
+            f"{len(sites)} observations are too few for {design.shape[1]} columns of the mean and 3 covariance parameters"
+        )
+    return Observations(sites, numbers, design, names, mean)
+
+
+def as_sites(coordinates: ArrayLike) -> NDArray[np.float64]:
+    """Check coordinates and return them as an ``(n, d)`` float64 array.
+
+    Parameters
+    ----------
+    coordinates : (n, d) or (n,) array
+        Cartesian coordinates; one axis means one dimension.
+
+    Returns
+    -------
+    (n, d) array
+        A copy.
+
+    Raises
+    ------
+    ValueError
+        There is no site, it has no coordinate, or one is not finite.
+    """
+    sites = np.array(coordinates, dtype=np.float64)
+    sites = sites[:, np.newaxis] if sites.ndim == 1 else sites
+    if sites.ndim != 2 or sites.size == 0:
+        raise ValueError(f"coordinates have shape {sites.shape}, but (n, d) with n >= 1 and d >= 1 is needed")
+    _check_finite("coordinates", sites)
+    return sites
+
+
+def design_matrix(n: int, covariates: ArrayLike | None, mean: Mean) -> NDArray[np.float64]:
+    """Columns of the mean at ``n`` sites: an intercept unless ``mean="zero"``, then the covariates.
+
+    Parameters
+    ----------
+    n : int
+        Number of sites.
+    covariates : (n, q) or (n,) array or None
+        Further columns.
+    mean : {"constant", "zero"}
+        Whether there is an intercept.
+
+    Returns
+    -------
+    (n, p) array
+        The design matrix, a new array.
+
+    Raises
+    ------
+    ValueError
+        ``mean`` is neither of the two, a covariate is not finite, or its length is not ``n``.
+    """
+    if mean not in ("constant", "zero"):
+        raise ValueError(f"mean is {mean!r}, but there are 'constant' and 'zero'")
+    columns = [np.ones((n, 1))] if mean == "constant" else []
+    if covariates is not None:
+        extra = np.array(covariates, dtype=np.float64)
+        extra = extra[:, np.newaxis] if extra.ndim == 1 else extra
+        if extra.ndim != 2 or len(extra) != n:
+            raise ValueError(f"covariates have shape {extra.shape}, but there are {n} sites")
+        _check_finite("covariates", extra)
+        columns.append(extra)
+    return np.hstack(columns) if columns else np.empty((n, 0))
+
+
+def chordal_coordinates(longitude: ArrayLike, latitude: ArrayLike) -> NDArray[np.float64]:
+    """Points on a sphere of the Earth's mean radius, in kilometres, so that Euclidean distance is the chord.
+
+    Parameters
+    ----------
+    longitude, latitude : (n,) array
+        Degrees; longitudes may be in -180..180 or 0..360.
+
+    Returns
+    -------
+    (n, 3) array
+        Cartesian coordinates in kilometres.
+
+    Raises
+    ------
+    ValueError
+        A latitude is outside -90..90 or a longitude outside -360..360 (metres, or the two columns exchanged).
+
+    Notes
+    -----
+    Of the chord a Matérn covariance is positive definite on the sphere at every smoothness, of the great-circle distance only up
+    to 1/2 (Gneiting 2013; :class:`~ooc_chol.apps.geostat.covariances.geometry.GreatCircle`). Chord and arc differ by 0.1 % at
+    1000 km.
+    """
+    lon, lat = np.array(longitude, dtype=np.float64), np.array(latitude, dtype=np.float64)
+    if np.any(np.abs(lat) > 90) or np.any(np.abs(lon) > 360):
+        raise ValueError(
+            "longitude and latitude must be degrees, with latitude in -90..90 (are the two columns exchanged, or in metres?)"
+        )
+    lam, phi = np.radians(lon), np.radians(lat)
+    return EARTH_RADIUS_KM * np.column_stack([np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)])
+
+
+def _column_names(p: int, covariate_names: Sequence[str] | None, mean: Mean) -> tuple[str, ...]:
+    """Names of all ``p`` columns of the mean."""
+    intercept = ("intercept",) if mean == "constant" else ()
+    q = p - len(intercept)
+    names = tuple(covariate_names) if covariate_names is not None else tuple(f"covariate{k + 1}" for k in range(q))
+    if len(names) != q:
+        raise ValueError(f"{len(names)} covariate names for {q} covariates")
+    return intercept + names
+
+
+def _check_finite(what: str, array: NDArray[np.float64]) -> None:
+    """Raise ``ValueError`` naming the first row that is not finite."""
+    if not np.isfinite(array).all():
+        row = int(np.argwhere(~np.isfinite(array))[0][0])
+        raise ValueError(f"{what} hold a NaN or an infinity, first in row {row} (counted from zero); drop or mend it")

@@ -1,0 +1,230 @@
+"""Predictions on the way out: CSV and NetCDF files, xarray datasets and GeoPandas frames."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.data.dataset import DataSpec
+from ooc_chol.apps.geostat.data.io import write_table
+from ooc_chol.apps.geostat.data.netcdf import NetcdfVariable, write_netcdf
+from ooc_chol.apps.geostat.data.tables import file_kind
+from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+from ooc_chol.apps.geostat.kriging.prediction import Prediction
+
+#: Name of the variable that carries the reference system, and of the dimension of sites that are no grid.
+_CRS_VARIABLE = "crs"
+_SITE_DIMENSION = "site"
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """Predictions with their places, ready to be written.
+
+    Parameters
+    ----------
+    spec : DataSpec
+        Names of the columns, their units, and the reference system.
+    positions : (m, d) array
+        Coordinates as in the file.
+    prediction : Prediction
+        In the same order.
+    grid : (int, int) or None
+        Columns and rows when ``positions`` are all points of a grid, row by row, as :func:`regular_grid` gives them.
+    """
+
+    spec: DataSpec
+    positions: NDArray[np.float64]
+    prediction: Prediction
+    grid: tuple[int, int] | None = None
+
+    @property
+    def columns(self) -> dict[str, NDArray[np.float64]]:
+        """Coordinates, ``prediction`` and ``standard_error``, each of shape ``(m,)``."""
+        places = dict(zip(self.spec.coordinates, self.positions.T, strict=True))
+        return {**places, "prediction": self.prediction.mean, "standard_error": self.prediction.standard_error}
+
+
+def write_predictions(path: str | os.PathLike[str], predicted: Predicted) -> None:
+    """Write predictions to a file of the kind that its name ends in; it appears complete or not at all.
+
+    Parameters
+    ----------
+    path : path
+        ``.nc`` for NetCDF of version 3, by the CF conventions: a grid has two dimensions, other sites one. ``.csv``, or any other
+        ending that is not of a format of its own, for CSV.
+    predicted : Predicted
+        The predictions.
+
+    Raises
+    ------
+    ValueError
+        Files with this ending are read, but not written.
+    OSError
+        The file cannot be written.
+    """
+    check_output(path)
+    if file_kind(path) == "csv":
+        write_table(path, predicted.columns)
+    else:
+        title = f"kriging of {predicted.spec.value_name}: {predicted.prediction.target}"
+        write_netcdf(path, netcdf_variables(predicted), attributes={"Conventions": "CF-1.8", "title": title})
+
+
+def check_output(path: str | os.PathLike[str]) -> None:
+    """Find out early whether predictions can be written to such a file.
+
+    Parameters
+    ----------
+    path : path
+        As for :func:`write_predictions`.
+
+    Raises
+    ------
+    ValueError
+        Files with this ending are read, but not written.
+    FileNotFoundError
+        There is no such folder.
+    """
+    if file_kind(path) not in ("csv", "netcdf"):
+        raise ValueError(f"{path}: predictions are written as .csv or .nc")
+    if not Path(path).parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {Path(path).parent} to write {Path(path).name} into")
+
+
+def netcdf_variables(predicted: Predicted) -> dict[str, NetcdfVariable]:
+    """Predictions by the CF conventions: coordinates, ``prediction`` and ``standard_error``, and a reference system if known.
+
+    Parameters
+    ----------
+    predicted : Predicted
+        The predictions.
+
+    Returns
+    -------
+    dict
+        By name, for :func:`write_netcdf`.
+    """
+    spec = predicted.spec
+    axes = _axes(predicted)
+    dimensions = tuple(reversed(spec.coordinates)) if predicted.grid else (_SITE_DIMENSION,)
+    shape = tuple(reversed(predicted.grid)) if predicted.grid else (len(predicted.positions),)
+    mapping = {"grid_mapping": _CRS_VARIABLE} if spec.crs or spec.lonlat else {}
+    if not predicted.grid:
+        mapping["coordinates"] = " ".join(reversed(spec.coordinates))
+    units = {"units": spec.value_unit} if spec.value_unit else {}
+    names = {"prediction": f"kriging mean of {spec.value_name}", "standard_error": f"kriging standard error of {spec.value_name}"}
+    columns = predicted.columns
+    variables = {
+        name: NetcdfVariable((name,) if predicted.grid else (_SITE_DIMENSION,), values, _axis_attributes(spec, k))
+        for k, (name, values) in enumerate(axes.items())
+    }
+    for name, text in names.items():
+        variables[name] = NetcdfVariable(dimensions, columns[name].reshape(shape), {"long_name": text, **units, **mapping})
+    if "grid_mapping" in mapping:
+        variables[_CRS_VARIABLE] = NetcdfVariable((), np.array(0.0), _crs_attributes(spec))
+    return variables
+
+
+def to_xarray(predicted: Predicted) -> Any:
+    """Predictions on a grid as an xarray dataset.
+
+    Parameters
+    ----------
+    predicted : Predicted
+        On a grid.
+
+    Returns
+    -------
+    xarray.Dataset
+        With the coordinates as axes, ``prediction`` and ``standard_error`` as variables, and the attributes of the conventions.
+
+    Raises
+    ------
+    ValueError
+        The predictions are not on a grid.
+    MissingExtraError
+        xarray is not installed.
+    """
+    if predicted.grid is None:
+        raise ValueError("these predictions are not on a grid; to_geodataframe takes any sites")
+    try:
+        import xarray
+    except ImportError as error:
+        raise MissingExtraError("datasets are made by xarray, which is not installed: pip install 'ooc_chol[io]'") from error
+    variables = netcdf_variables(predicted)
+    parts = {name: (v.dimensions, v.values, dict(v.attributes)) for name, v in variables.items()}
+    axes = {name: parts.pop(name) for name in predicted.spec.coordinates}
+    return xarray.Dataset(parts, coords=axes, attrs={"Conventions": "CF-1.8"})
+
+
+def to_geodataframe(predicted: Predicted) -> Any:
+    """Predictions as a GeoPandas frame of points.
+
+    Parameters
+    ----------
+    predicted : Predicted
+        In two or three dimensions.
+
+    Returns
+    -------
+    geopandas.GeoDataFrame
+        With columns ``prediction`` and ``standard_error``, and the reference system where it is known; degrees without a name
+        are EPSG:4326.
+
+    Raises
+    ------
+    ValueError
+        The sites have one coordinate.
+    MissingExtraError
+        GeoPandas is not installed.
+    """
+    if predicted.positions.shape[1] < 2:
+        raise ValueError("points need two coordinates or three")
+    try:
+        import geopandas
+    except ImportError as error:
+        raise MissingExtraError("frames are made by GeoPandas, which is not installed: pip install 'ooc_chol[io]'") from error
+    values = {name: predicted.columns[name] for name in ("prediction", "standard_error")}
+    points = geopandas.points_from_xy(*predicted.positions.T)
+    return geopandas.GeoDataFrame(values, geometry=points, crs=_crs_name(predicted.spec))
+
+
+def _axes(predicted: Predicted) -> dict[str, NDArray[np.float64]]:
+    """Coordinates: the two axes of a grid, else one value per site."""
+    x, y = predicted.spec.coordinates[0], predicted.spec.coordinates[-1]
+    if predicted.grid is None:
+        return dict(zip(predicted.spec.coordinates, predicted.positions.T, strict=True))
+    columns, _ = predicted.grid
+    return {x: predicted.positions[:columns, 0], y: predicted.positions[::columns, 1]}
+
+
+def _axis_attributes(spec: DataSpec, k: int) -> Mapping[str, str]:
+    """What the conventions want to know of coordinate ``k``."""
+    if spec.lonlat:
+        return ({"units": "degrees_east", "standard_name": "longitude"}, {"units": "degrees_north", "standard_name": "latitude"})[
+            k
+        ]
+    unit = spec.units.get(spec.coordinates[k], "") or spec.unit
+    units = {"units": unit} if unit else {}
+    if spec.crs is not None and k < 2:
+        return {**units, "standard_name": f"projection_{'xy'[k]}_coordinate"}
+    return units
+
+
+def _crs_name(spec: DataSpec) -> str | None:
+    """The reference system as GeoPandas takes it."""
+    named = spec.crs if spec.crs and ":" in spec.crs else None
+    return named or ("EPSG:4326" if spec.lonlat else None)
+
+
+def _crs_attributes(spec: DataSpec) -> Mapping[str, str]:
+    """Attributes of the variable that carries the reference system."""
+    name = {"spatial_ref": spec.crs} if spec.crs else {}
+    return {"grid_mapping_name": "latitude_longitude", **name} if spec.lonlat else name

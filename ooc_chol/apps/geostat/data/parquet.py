@@ -1,0 +1,70 @@
+"""Reading columns of Parquet files with pyarrow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows
+from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+
+
+def read_parquet(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
+    """Read named columns of a Parquet file.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    names : sequence of str
+        Columns to read; rows in which one is null or NaN are dropped and counted.
+    optional : sequence of str
+        Columns to read if they are there.
+
+    Returns
+    -------
+    Table
+        The columns as float64, with the ``units`` of their fields' metadata. There is no coordinate reference system: the
+        geometry of GeoParquet is not read.
+
+    Raises
+    ------
+    ValueError
+        It is no Parquet file, a column is not there or not of numbers, or no complete row is left.
+    OSError
+        The file cannot be read.
+    MissingExtraError
+        pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtraError("Parquet is read by pyarrow, which is not installed: pip install 'ooc_chol[io]'") from error
+    file = Path(path)
+    try:
+        with file.open("rb") as stream:
+            content = parquet.ParquetFile(stream)
+            schema = content.schema_arrow
+            check_columns(file.name, names, schema.names)
+            wanted = [*names, *(name for name in optional if name in schema.names and name not in names)]
+            table = content.read(columns=wanted)
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"{file.name} is not a Parquet file: {error}") from error
+    columns = {name: _numbers(table.column(name), f"{file.name}, column {name!r}", pyarrow) for name in wanted}
+    metadata = {name: schema.field(name).metadata or {} for name in wanted}
+    units = {name: (fields.get(b"units") or fields.get(b"unit") or b"").decode() for name, fields in metadata.items()}
+    return complete_rows(file.name, columns, names, units=units)
+
+
+def _numbers(column: Any, where: str, pyarrow: Any) -> NDArray[np.float64]:
+    """A column as float64, null as NaN."""
+    kind = column.type
+    if not (pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_decimal(kind)):
+        raise ValueError(f"{where} holds {kind}, not numbers")
+    return np.array(column.cast(pyarrow.float64(), safe=False).to_numpy(), dtype=np.float64)

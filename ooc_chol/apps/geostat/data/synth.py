@@ -1,0 +1,268 @@
+"""Synthetic data exactly as ExaGeoStat generates them, so that its users can compare figure by figure."""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.covariances.covariance import Matern
+from ooc_chol.apps.geostat.data.observations import Mean, Observations, make_observations
+from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
+
+#: Largest seed: LAPACK's ``iseed`` has 12 bits a word.
+LARGEST_SEED = 4095
+
+#: Each site is moved from the middle of its cell by less than this share of the cell's width.
+_JITTER = 0.4
+
+#: Coordinates are multiples of 1/65535.
+_LATTICE = 2**16 - 1
+
+#: Words of state of glibc's ``rand()``, the lag of its shorter tap, and the outputs that ``srand`` throws away.
+_RAND_WORDS, _RAND_TAP, _RAND_DISCARDED = 31, 3, 310
+
+#: Multiplier of LAPACK's ``dlaruv``, a multiplicative congruential generator modulo ``2**48``.
+_DLARUV_MULTIPLIER, _DLARUV_BITS = 33952834046453, 48
+
+
+@dataclass(frozen=True, eq=False)
+class Synthetic:
+    """A sample of a Gaussian field, made by :func:`synthesize`.
+
+    Parameters
+    ----------
+    coordinates : (n, d) array
+        Sites in the unit square or cube.
+    values : (n,) array
+        ``L @ e``: mean zero, covariance of ``model``.
+    model : Matern
+        The covariance function.
+    seed : int
+        The seed.
+    """
+
+    coordinates: NDArray[np.float64]
+    values: NDArray[np.float64]
+    model: Matern
+    seed: int
+
+    def observations(self, mean: Mean = "zero") -> Observations:
+        """The sample as observations, for likelihoods and fits.
+
+        Parameters
+        ----------
+        mean : {"zero", "constant"}
+            Whether the mean is known to be zero, as in ExaGeoStat, or has an unknown intercept.
+
+        Returns
+        -------
+        Observations
+            ``n`` observations in the order of the sample.
+        """
+        return make_observations(self.coordinates, self.values, mean=mean)
+
+
+def synthesize(
+    model: Matern,
+    n: int,
+    *,
+    seed: int = 0,
+    dimension: int = 2,
+    settings: FactorSettings | None = None,
+    progress: FactorProgress | None = None,
+) -> Synthetic:
+    """Generate ``z = L e`` at the sites and with the normals that ExaGeoStat takes for this seed.
+
+    Parameters
+    ----------
+    model : Matern
+        The covariance function; ``theta = (variance, range, smoothness[, nugget])`` there.
+    n : int
+        Number of observations.
+    seed : int
+        0 to 4095. Seeds 0 and 1 give one set of sites (``srand(0)`` is ``srand(1)``) with different values.
+    dimension : {2, 3}
+        Sites in the unit square or the unit cube.
+    settings : FactorSettings, optional
+        How to factor.
+    progress : callable, optional
+        Called with flops done, flops in all and seconds.
+
+    Returns
+    -------
+    Synthetic
+        Sites and values, in ExaGeoStat's order.
+
+    Raises
+    ------
+    ValueError
+        ``n``, ``seed`` or ``dimension`` is out of range.
+    NotPositiveDefiniteError
+        The covariance matrix is not positive definite in floating point.
+
+    Notes
+    -----
+    ``L`` is the Cholesky factor in FP64, so that the quadratic form at the generating model is ``e' e`` whatever the model is.
+    Values agree with ExaGeoStat's to rounding (some units of the last place times the condition), sites to the bit. One
+    factorization and ``n**2`` flops.
+
+    Examples
+    --------
+    >>> sample = synthesize(Matern(1.0, 0.1, 0.5), 16)
+    >>> [round(float(z), 6) for z in sample.values[:2]]
+    [-1.272336, -2.5907]
+    """
+    sites = synthetic_sites(n, seed=seed, dimension=dimension)
+    normals = lapack_normals(n, seed=seed)
+    with factored(model, sites, settings or FactorSettings(), progress=progress) as factor:
+        return Synthetic(sites, factor.matmul(normals), model, seed)
+
+
+def synthetic_sites(n: int, *, seed: int = 0, dimension: int = 2) -> NDArray[np.float64]:
+    """Sites of ExaGeoStat's generator: a grid, each point moved at random in its cell, along a Morton curve.
+
+    Parameters
+    ----------
+    n : int
+        Number of sites.
+    seed : int
+        0 to 4095.
+    dimension : {2, 3}
+        Unit square or unit cube.
+
+    Returns
+    -------
+    (n, dimension) array
+        Multiples of 1/65535, because the curve's keys are what is decoded to coordinates at the end.
+
+    Raises
+    ------
+    ValueError
+        ``n``, ``seed`` or ``dimension`` is out of range.
+
+    Notes
+    -----
+    As ExaGeoStatCPP's ``LocationGenerator``. The grid has ``ceil(n**(1/dimension))`` points an axis, with the exact root here.
+    There it is the C library's ``cbrt``, which in some versions is a little too large at cubes (27 gives 4 instead of 3): built
+    with one of these, its grid in three dimensions is finer than this one.
+
+    Examples
+    --------
+    >>> [round(float(x), 12) for x in synthetic_sites(16)[0]]
+    [0.193041886015, 0.103883421073]
+    """
+    n, seed = _check(n, seed)
+    if dimension not in (2, 3):
+        raise ValueError(f"dimension is {dimension}, but sites are made in 2 and 3 dimensions")
+    side = math.isqrt(n - 1) + 1 if dimension == 2 else _cube_side(n)
+    uniform = np.array(glibc_rand(dimension * n, seed=seed), dtype=np.float64).reshape(n, dimension) / 2.0**31
+    # the last index runs fastest
+    cell = np.stack(np.unravel_index(np.arange(n), (side,) * dimension), axis=1)
+    moved = ((cell + 1) - 0.5 + (uniform * (2 * _JITTER) - _JITTER)) / side
+    lattice = (moved * _LATTICE + 0.5).astype(np.uint64)
+    return np.asarray(lattice[np.argsort(_morton_keys(lattice), kind="stable")] / _LATTICE)
+
+
+def glibc_rand(count: int, *, seed: int) -> list[int]:
+    """The first ``count`` results of the GNU C library's ``rand()`` after ``srand(seed)``.
+
+    Parameters
+    ----------
+    count : int
+        How many.
+    seed : int
+        0 to ``2**31 - 1``; 0 is taken as 1.
+
+    Returns
+    -------
+    list of int
+        Each from 0 to ``2**31 - 1``.
+
+    Notes
+    -----
+    The additive feedback generator of 31 words (``TYPE_3``): ``r[i] = r[i-3] + r[i-31]`` modulo ``2**32``, lowest bit dropped.
+    Its first words come from the Lehmer generator ``16807 r`` modulo ``2**31 - 1``.
+
+    Examples
+    --------
+    >>> glibc_rand(2, seed=1)
+    [1804289383, 846930886]
+    """
+    words = [seed or 1]
+    for _ in range(_RAND_WORDS - 1):
+        words.append(16807 * words[-1] % (2**31 - 1))
+    words += words[:_RAND_TAP]
+    mask = 2**32 - 1
+    for i in range(len(words), len(words) + _RAND_DISCARDED + count):
+        words.append((words[i - _RAND_TAP] + words[i - _RAND_WORDS]) & mask)
+    return [word >> 1 for word in words[len(words) - count :]]
+
+
+def lapack_normals(n: int, *, seed: int) -> NDArray[np.float64]:
+    """Standard normals of LAPACK's ``dlarnv(3, iseed, n)`` with ``iseed = (seed, seed, seed, 1)``.
+
+    Parameters
+    ----------
+    n : int
+        How many.
+    seed : int
+        0 to 4095.
+
+    Returns
+    -------
+    (n,) array
+        The normals.
+
+    Raises
+    ------
+    ValueError
+        ``n`` or ``seed`` is out of range.
+
+    Notes
+    -----
+    Box and Muller's ``sqrt(-2 log u) cos(2 pi u')`` with two uniforms each from ``x <- 33952834046453 x`` modulo ``2**48``.
+    SciPy does not wrap this routine.
+
+    Examples
+    --------
+    >>> round(float(np.sum(lapack_normals(16, seed=0) ** 2)), 12)
+    18.99339708262
+    """
+    n, seed = _check(n, seed)
+    start = (((seed << 12 | seed) << 12 | seed) << 12) | 1
+    # products wrap modulo 2**64, which leaves the lower 48 bits right
+    powers = np.multiply.accumulate(np.full(2 * n, _DLARUV_MULTIPLIER, dtype=np.uint64))
+    state = (powers * np.uint64(start)) & np.uint64(2**_DLARUV_BITS - 1)
+    first, second = (state.astype(np.float64) / 2.0**_DLARUV_BITS).reshape(n, 2).T
+    return np.asarray(np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * math.pi * second))
+
+
+def _morton_keys(lattice: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Bits of all axes interleaved four apart, also in two dimensions; the last axis has the highest bit."""
+    keys = np.zeros(len(lattice), dtype=np.uint64)
+    for bit in range(16):
+        for axis in range(lattice.shape[1]):
+            keys |= ((lattice[:, axis] >> np.uint64(bit)) & np.uint64(1)) << np.uint64(4 * bit + axis)
+    return keys
+
+
+def _cube_side(n: int) -> int:
+    """The smallest ``m`` with ``m**3 >= n``."""
+    side = max(1, round(math.cbrt(n)) - 1)
+    while side**3 < n:
+        side += 1
+    return side
+
+
+def _check(n: int, seed: int) -> tuple[int, int]:
+    """Whole numbers in range."""
+    n, seed = operator.index(n), operator.index(seed)
+    if n < 1:
+        raise ValueError(f"{n} observations are asked for, but at least one is needed")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ValueError(f"seed is {seed}, but LAPACK's generator takes 0 to {LARGEST_SEED}")
+    return n, seed

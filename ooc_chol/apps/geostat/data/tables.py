@@ -1,0 +1,79 @@
+"""Tables from files of every kind, chosen by the ending of their names; columns and gaps mean the same in all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from ooc_chol.apps.geostat.data.geopackage import layer_of, read_geopackage
+from ooc_chol.apps.geostat.data.io import Table, read_table
+from ooc_chol.apps.geostat.data.netcdf import read_netcdf
+from ooc_chol.apps.geostat.data.parquet import read_parquet
+
+#: Kinds of files.
+FileKind = Literal["csv", "parquet", "netcdf", "geopackage"]
+
+_SUFFIXES: dict[str, FileKind] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".nc": "netcdf",
+    ".nc3": "netcdf",
+    ".nc4": "netcdf",
+    ".cdf": "netcdf",
+    ".gpkg": "geopackage",
+}
+
+
+def file_kind(path: str | os.PathLike[str]) -> FileKind:
+    """The kind of a file by the ending of its name.
+
+    Parameters
+    ----------
+    path : path
+        ``.parquet`` and ``.pq``; ``.nc``, ``.nc3``, ``.nc4`` and ``.cdf``; ``.gpkg``, with ``:LAYER`` behind it where there are
+        several; anything else is text.
+
+    Returns
+    -------
+    {"csv", "parquet", "netcdf", "geopackage"}
+        The kind.
+    """
+    file, _ = layer_of(path)
+    return _SUFFIXES.get(Path(file).suffix.lower(), "csv")
+
+
+def load_table(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
+    """Read named columns of a file of any kind.
+
+    Parameters
+    ----------
+    path : path
+        See :func:`file_kind`.
+    names : sequence of str
+        Columns to read; a row in which one of them has no value is dropped and counted.
+    optional : sequence of str
+        Columns to read if they are there; a missing value in one of them is NaN and drops no row.
+
+    Returns
+    -------
+    Table
+        The columns as float64, with units and coordinate reference system where the file tells them.
+
+    Raises
+    ------
+    ValueError
+        A column is not there, a value is not a finite number, or no complete row is left.
+    OSError
+        The file cannot be read.
+    MissingExtraError
+        The package that reads this kind of file is not installed.
+    """
+    readers: dict[FileKind, Callable[..., Table]] = {
+        "csv": read_table,
+        "parquet": read_parquet,
+        "netcdf": read_netcdf,
+        "geopackage": read_geopackage,
+    }
+    return readers[file_kind(path)](path, tuple(dict.fromkeys(names)), optional=optional)

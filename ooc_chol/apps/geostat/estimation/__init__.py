@@ -1,0 +1,1 @@
+"""Estimation: likelihoods with gradient and information, searches, uncertainty."""

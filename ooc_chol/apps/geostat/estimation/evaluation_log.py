@@ -1,0 +1,188 @@
+"""The log of a fit: a line of JSON for each evaluation, flushed at once, from which an interrupted fit goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
+from ooc_chol.apps.geostat.estimation.objective import AbstractEvaluationMemory, Known
+from ooc_chol.apps.geostat.estimation.search import SearchSpace
+
+_FORMAT = "ooc-chol geostat evaluations"
+_VERSION = 1
+
+
+@final
+class EvaluationLog(AbstractEvaluationMemory):
+    """Evaluations and starting points by line; those of an earlier run are found again.
+
+    Parameters
+    ----------
+    identity : mapping
+        What the values depend on besides the point, as plain data: data, likelihood, arithmetic.
+    log : path, optional
+        File to write; it must not exist unless it is ``resume`` too. Evaluations that are reused are written to it as well.
+    resume : path, optional
+        A log to go on from; when ``log`` is not given, what is new is added to it.
+
+    Raises
+    ------
+    FileExistsError
+        ``log`` exists and is not ``resume``.
+    FileNotFoundError
+        There is no file ``resume``.
+    ValueError
+        ``resume`` is no such log, or one of other data or other options; a line in it is damaged.
+
+    Notes
+    -----
+    A last line that is cut off, as a run that was killed leaves it, is ignored. Close the log at the end.
+    """
+
+    def __init__(self, identity: Mapping[str, Any], log: Path | None, resume: Path | None) -> None:
+        self._header = {"format": _FORMAT, "version": _VERSION, **identity}
+        self._lines: dict[str, dict[str, Any]] = {}
+        if log is not None and resume is not None and log.exists() and resume.exists() and log.samefile(resume):
+            log = None
+        path = resume if log is None else log
+        if log is not None and log.exists():
+            raise FileExistsError(f"the log {log} exists already; go on from it with resume, remove it, or name another")
+        if resume is not None:
+            self._read(resume, mend=log is None)
+        self._stream: TextIO | None = None if path is None else path.open("w" if log is not None else "a", encoding="utf-8")
+        if resume is None or log is not None:
+            self._write(self._header)
+            for line in self._lines.values():
+                self._write(line)
+
+    def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
+        """What the log knows at ``point``, or None."""
+        line = self._lines.get(_name("evaluation", space, point.tolist()))
+        return None if line is None else _known(line, space, point)
+
+    def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:
+        """Write an evaluation, and flush it."""
+        self._keep("evaluation", space, point.tolist(), {"seconds": seconds, **_content(known)})
+
+    def start(self, space: SearchSpace[Any], label: str) -> NDArray[np.float64] | None:
+        """Where the earlier run started this search, shape ``(k,)``, or None."""
+        line = self._lines.get(_name("start", space, label))
+        return None if line is None else np.array(line["start"], dtype=np.float64)
+
+    def keep_start(self, space: SearchSpace[Any], label: str, start: NDArray[np.float64]) -> None:
+        """Write where a search starts, so that going on asks for the same points even where roundings differ."""
+        self._keep("start", space, label, {"start": start.tolist()})
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _keep(self, kind: str, space: SearchSpace[Any], at: Any, content: dict[str, Any]) -> None:
+        line = {"kind": kind, **_place(space), "at": at, **content}
+        self._lines[_name(kind, space, at)] = line
+        self._write(line)
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        if self._stream is not None:
+            self._stream.write(json.dumps(line, allow_nan=False) + "\n")
+            self._stream.flush()
+
+    def _read(self, path: Path, *, mend: bool) -> None:
+        """Take over the lines of an earlier log; cut off its end where a line is not complete."""
+        text = path.read_text(encoding="utf-8")
+        complete = text[: text.rfind("\n") + 1]
+        if mend and len(complete) < len(text):
+            path.write_text(complete, encoding="utf-8")
+        lines = [_parsed(line, path, number + 1) for number, line in enumerate(complete.splitlines())]
+        if not lines or lines[0].get("format") != _FORMAT or lines[0].get("version") != _VERSION:
+            raise ValueError(f"{path} is not a log of evaluations of version {_VERSION}")
+        other = [key for key in self._header if lines[0].get(key) != self._header[key]]
+        if other:
+            raise ValueError(
+                f"{path} is the log of another fit: {', '.join(other)} differ; go on with the data and options of that one"
+            )
+        for number, line in enumerate(lines[1:], start=2):
+            try:
+                place = json.dumps({"kind": line["kind"], **{key: line[key] for key in ("names", "template")}, "at": line["at"]})
+            except KeyError as error:
+                raise ValueError(f"line {number} of {path} lacks {error}; remove it") from error
+            self._lines[place] = line
+
+
+def observations_digest(observations: Observations) -> str:
+    """A digest of sites, values and design, so that a log is not resumed with other data.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+
+    Returns
+    -------
+    str
+        32 hexadecimal digits.
+    """
+    digest = hashlib.sha256(json.dumps(observations.mean_columns).encode())
+    for array in (observations.coordinates, observations.values, observations.design):
+        digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _place(space: SearchSpace[Any]) -> dict[str, Any]:
+    """What a point means: the names of its coordinates and what is kept."""
+    return {"names": list(space.names), "template": {"covariance": repr(space.template), "fixed nugget": space.nugget}}
+
+
+def _name(kind: str, space: SearchSpace[Any], at: Any) -> str:
+    return json.dumps({"kind": kind, **_place(space), "at": at})
+
+
+def _content(known: Known) -> dict[str, Any]:
+    """Everything about an evaluation; ``loglik`` is null when the matrix was not positive definite."""
+    if known.likelihood is None:
+        return {"loglik": None}
+    content = {name: value for name, value in vars(known.likelihood).items() if name not in ("model", "seconds")}
+    content |= {"variance": known.likelihood.model.variance, "gradient": known.gradient}
+    content |= {"information": known.information, "gradient_error": known.gradient_error}
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in content.items()}
+
+
+def _known(line: Mapping[str, Any], space: SearchSpace[Any], point: NDArray[np.float64]) -> Known:
+    """The evaluation of a line."""
+    if line["loglik"] is None:
+        return Known(None)
+    correlation, p = space.correlation(point), len(line["coefficients"])
+    likelihood = Likelihood(
+        loglik=float(line["loglik"]),
+        model=correlation.with_values(variance=line["variance"], nugget=line["variance"] * correlation.nugget),
+        coefficients=np.array(line["coefficients"], dtype=np.float64),
+        coefficient_covariance=np.array(line["coefficient_covariance"], dtype=np.float64).reshape(p, p),
+        quadratic=float(line["quadratic"]),
+        logdet=float(line["logdet"]),
+        seconds=float(line["seconds"]),
+        reml=bool(line["reml"]),
+    )
+    names = ("gradient", "information", "gradient_error")
+    arrays = (None if line[name] is None else np.array(line[name], dtype=np.float64) for name in names)
+    return Known(likelihood, *arrays)
+
+
+def _parsed(text: str, path: Path, number: int) -> dict[str, Any]:
+    """One line as an object."""
+    try:
+        line = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {number} of {path} is not JSON: {error}; remove it") from error
+    if not isinstance(line, dict):
+        raise ValueError(f"line {number} of {path} is not an evaluation; remove it")
+    return line

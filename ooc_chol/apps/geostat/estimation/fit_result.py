@@ -1,0 +1,151 @@
+"""What a fit gives: the estimate, and everything needed to judge it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Generic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.covariances.model_content import model_content
+from ooc_chol.apps.geostat.estimation.optimizers import Method
+from ooc_chol.apps.geostat.estimation.precision import PrecisionCheck
+from ooc_chol.apps.geostat.estimation.progress import Evaluation
+from ooc_chol.apps.geostat.estimation.search import Model
+
+
+@dataclass(frozen=True)
+class SmoothnessTrial:
+    """The best that one search found.
+
+    Parameters
+    ----------
+    smoothness : float or None
+        ``nu``, which a Matérn model is tried at; None of a covariance function that has none.
+    loglik : float
+        Largest log-likelihood.
+    range : float or None
+        Where; None of a covariance function that has several.
+    nugget_ratio : float
+        Where.
+    evaluations, not_positive_definite : int
+        Likelihoods asked for, and how many of them were minus infinity because the matrix was not positive definite.
+    converged : bool
+        Whether the search ended by its tolerance, within the evaluations allowed.
+    message : str
+        Why it ended.
+    """
+
+    smoothness: float | None
+    loglik: float
+    range: float | None
+    nugget_ratio: float
+    evaluations: int
+    not_positive_definite: int
+    converged: bool
+    message: str
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult(Generic[Model]):
+    """Maximum-likelihood estimate of a covariance function with everything needed to judge it.
+
+    Parameters
+    ----------
+    model : AbstractCovariance
+        Covariance function, variance and nugget in squared units of the values.
+    loglik : float
+        Log-likelihood at the estimate.
+    n : int
+        Number of observations.
+    mean_columns : tuple of str
+        Names of the columns of the mean.
+    coefficients : (p,) array
+        Their coefficients.
+    coefficient_covariance : (p, p) array
+        Covariance of the coefficients, given the covariance function.
+    trials : tuple of SmoothnessTrial
+        One per search: per smoothness tried.
+    evaluations : tuple of Evaluation
+        Every likelihood evaluated on all observations, in order.
+    subset_evaluations : int
+        Likelihoods evaluated on a small subset to find the start.
+    seconds : float
+        Wall-clock time of the whole fit.
+    converged : bool
+        Whether the search at the chosen smoothness converged.
+    warnings : tuple of str
+        What a user should know: parameters at bounds, matrices not positive definite, evaluations used up.
+    method : {"cobyqa", "lbfgs", "fisher"}
+        How the maximum was searched for.
+    reml : bool
+        Whether the restricted likelihood was maximised; ``loglik`` is that one then.
+    estimated : tuple of str
+        The parameters of ``model`` that were estimated.
+    reused : int
+        Evaluations that came from the log of an earlier run.
+    precision : PrecisionCheck or None
+        What mixed precision changed; None for a fit in FP64.
+    """
+
+    model: Model
+    loglik: float
+    n: int
+    mean_columns: tuple[str, ...]
+    coefficients: NDArray[np.float64]
+    coefficient_covariance: NDArray[np.float64]
+    trials: tuple[SmoothnessTrial, ...]
+    evaluations: tuple[Evaluation, ...]
+    subset_evaluations: int
+    seconds: float
+    converged: bool
+    warnings: tuple[str, ...]
+    method: Method = "cobyqa"
+    reml: bool = False
+    estimated: tuple[str, ...] = ()
+    reused: int = 0
+    precision: PrecisionCheck | None = None
+
+    @property
+    def parameters(self) -> int:
+        """Parameters that the likelihood was maximised over: those of the covariance and, unless restricted, of the mean."""
+        return len(self.estimated) + (0 if self.reml else len(self.coefficients))
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, ``2 parameters - 2 loglik``; restricted ones compare covariances of one mean only."""
+        return 2.0 * self.parameters - 2.0 * self.loglik
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion, ``parameters log(n) - 2 loglik``, with ``n - p`` when restricted."""
+        n = self.n - (len(self.coefficients) if self.reml else 0)
+        return self.parameters * math.log(n) - 2.0 * self.loglik
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain data for JSON; the schema is in ``docs/geostat.md``."""
+        return {
+            "model": model_content(self.model),
+            "mean": {
+                "columns": list(self.mean_columns),
+                "coefficients": self.coefficients.tolist(),
+                "standard_errors": np.sqrt(np.diag(self.coefficient_covariance)).tolist(),
+            },
+            "loglik": self.loglik,
+            "aic": self.aic,
+            "bic": self.bic,
+            "n": self.n,
+            "method": self.method,
+            "reml": self.reml,
+            "estimated": list(self.estimated),
+            "reused": self.reused,
+            "precision": None if self.precision is None else self.precision.to_dict(),
+            "converged": self.converged,
+            "warnings": list(self.warnings),
+            "seconds": self.seconds,
+            "subset_evaluations": self.subset_evaluations,
+            "trials": [vars(trial) for trial in self.trials],
+            "evaluations": [evaluation.to_dict() for evaluation in self.evaluations],
+        }

@@ -1,0 +1,412 @@
+"""Maximum likelihood over range, smoothness and nugget ratio, one out-of-core Cholesky factorization per evaluation."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, AbstractCovariance, Matern
+from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog, observations_digest
+from ooc_chol.apps.geostat.estimation.fit_result import FitResult as FitResult
+from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial as SmoothnessTrial
+from ooc_chol.apps.geostat.estimation.gradient import Traces, check_traces
+from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, degrees_of_freedom
+from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
+from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, SearchLimits, search_from
+from ooc_chol.apps.geostat.estimation.precision import check_precision
+from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
+from ooc_chol.apps.geostat.estimation.search import (
+    NUGGET_RATIO,
+    Model,
+    Nugget,
+    SearchSpace,
+    family_space,
+    neighbourhoods,
+    search_space,
+)
+from ooc_chol.apps.geostat.factorization import FactorSettings
+
+#: Trust-region radius of the first steps on the subset and on all observations.
+_SUBSET_RADIUS = 1.0
+_RADIUS = 0.5
+
+#: Half of the 0.95 quantile of a chi-square variable of two degrees of freedom, range and nugget: less is no sign of correlation.
+_LEAST_GAIN = 3.0
+
+_BOUND_TEXTS = {
+    ("range", "lower"): "the range is at its lower bound, far below the distances between sites",
+    ("range", "upper"): "the range is at its upper bound, ten times the extent of the sites: of variance and range only "
+    "variance / range**(2 smoothness) is determined",
+    ("smoothness", "lower"): "the smoothness is at its lower bound: the field is hardly smoother than independent values",
+    ("smoothness", "upper"): "the smoothness is at its upper bound: the field is as good as analytic",
+    (
+        "nugget_ratio",
+        "lower",
+    ): "the nugget is at its floor, 1e-8 of the variance: the values show none, and the one reported is no estimate",
+    ("nugget_ratio", "upper"): "the nugget is at its upper bound, 1000 times the variance",
+}
+
+
+@overload
+def fit(
+    observations: Observations,
+    *,
+    covariance: None = None,
+    fixed: tuple[()] = ...,
+    smoothness: float | Literal["best", "free"] = ...,
+    nugget: Nugget = ...,
+    method: Method | None = ...,
+    reml: bool = ...,
+    traces: Traces = ...,
+    tolerance: float = ...,
+    max_evaluations: int = ...,
+    settings: FactorSettings | None = ...,
+    progress: AbstractFitProgress | None = ...,
+    log: str | os.PathLike[str] | None = ...,
+    resume: str | os.PathLike[str] | None = ...,
+) -> FitResult[Matern]: ...
+
+
+@overload
+def fit(
+    observations: Observations,
+    *,
+    covariance: Model,
+    fixed: Sequence[str] = ...,
+    nugget: Nugget = ...,
+    method: Method | None = ...,
+    reml: bool = ...,
+    traces: Traces = ...,
+    tolerance: float = ...,
+    max_evaluations: int = ...,
+    settings: FactorSettings | None = ...,
+    progress: AbstractFitProgress | None = ...,
+    log: str | os.PathLike[str] | None = ...,
+    resume: str | os.PathLike[str] | None = ...,
+) -> FitResult[Model]: ...
+
+
+def fit(
+    observations: Observations,
+    *,
+    covariance: AbstractCovariance | None = None,
+    fixed: Sequence[str] = (),
+    smoothness: float | Literal["best", "free"] = "best",
+    nugget: Nugget = "free",
+    method: Method | None = None,
+    reml: bool = False,
+    traces: Traces = "auto",
+    tolerance: float = 0.01,
+    max_evaluations: int = 200,
+    settings: FactorSettings | None = None,
+    progress: AbstractFitProgress | None = None,
+    log: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | None = None,
+) -> FitResult[Any]:
+    """Fit a covariance function by exact maximum likelihood, mean and variance profiled out: Matérn unless another is given.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data, in any order.
+    covariance : AbstractCovariance, optional
+        Any covariance function: its class is fitted, and the search starts from its values (of variance and nugget, only their
+        ratio). When not given, an isotropic Matérn model is, from a start that is searched for on a subset.
+    fixed : sequence of str
+        Parameters of ``covariance`` that keep their values, such as ``("smoothness",)``.
+    smoothness : float or {"best", "free"}
+        Without ``covariance``: ``nu``; the one of 0.5, 1.5 and 2.5 with the largest likelihood; or estimated.
+    nugget : {"free", "zero"} or float
+        Estimated (ratio at least 1e-8), none, or kept at this variance.
+    method : {"cobyqa", "lbfgs", "fisher"}, optional
+        Without derivatives; by the gradient; or by the gradient and the expected information. When not given, ``"fisher"`` for a
+        smoothness that is estimated, along whose ridge COBYQA may stop early, and for a ``covariance``; else ``"cobyqa"``.
+    reml : bool
+        Maximise the restricted likelihood.
+    traces : {"auto", "exact", "probes"}
+        Gradients exact, by random probes, or exact up to 20,000 observations. With probes the estimate is off by a share of its
+        standard errors: about ``1 / sqrt(probes)`` of them at most.
+    tolerance : float
+        With ``"cobyqa"`` a search ends when its trust region is smaller than this (in the logarithm of the range, and a quarter
+        of that of the nugget ratio), or when ten evaluations together raise the log-likelihood by less than five times this.
+        With the others, when the maximum is nearer than so many standard errors.
+    max_evaluations : int
+        Likelihoods per smoothness on all observations.
+    settings : FactorSettings, optional
+        How every factorization runs: tile size, devices, budgets, store, precision.
+    progress : AbstractFitProgress, optional
+        Told of every evaluation.
+    log : path, optional
+        Write a line of JSON for every evaluation to this new file, at once.
+    resume : path, optional
+        Go on from such a file: evaluations that are in it are not computed again. New ones are added to it, unless there is
+        another ``log``.
+
+    Returns
+    -------
+    FitResult
+        The estimate.
+
+    Raises
+    ------
+    ValueError
+        The smoothness, the nugget or the method is no such choice; the data cannot carry a fit (all at one place, all equal,
+        duplicates without nugget); ``fixed`` or the start does not fit ``covariance`` or the sites; or ``resume`` is no log, or
+        one of another fit.
+    FileExistsError, FileNotFoundError
+        ``log`` exists already, or ``resume`` does not.
+    NotPositiveDefiniteError
+        No starting point with a positive definite correlation matrix was found, even at short ranges.
+
+    Notes
+    -----
+    Each evaluation costs ``n**3 / 3`` flops, with an exact gradient three times that, with one by probes ``n**2`` more. COBYQA
+    (Ragonneau and Zhang; in SciPy) needed 16-24 of them on real terrain where Nelder-Mead took 14-37 and Powell's method 37-102,
+    at equal accuracy; L-BFGS-B and Fisher scoring need 4-10 at a fixed smoothness.
+
+    Each covariance function says itself on which scales its parameters are searched for (``AbstractCovariance.scales``). The
+    search is a local one: where several maxima are possible, as with many parameters, start from more than one place.
+
+    Examples
+    --------
+    >>> from ooc_chol.apps.geostat import GeometricAnisotropy, Matern, make_observations, simulate
+    >>> sites = np.random.default_rng(0).uniform(size=(150, 2))
+    >>> truth = GeometricAnisotropy(Matern(1.0, 0.3, 1.5, 0.01), angle=0.5, ratio=0.3)
+    >>> observations = make_observations(sites, simulate(truth, sites, seed=1, target="observation")[0])
+    >>> start = GeometricAnisotropy(Matern(1.0, 0.1, 1.5, 0.1), angle=0.0, ratio=1.0)
+    >>> result = fit(observations, covariance=start, fixed=("smoothness",))
+    >>> result.converged, result.estimated
+    (True, ('range', 'angle', 'ratio', 'variance', 'nugget'))
+    >>> abs(result.model.angle - 0.5) < 0.1
+    True
+    """
+    start = time.perf_counter()
+    check_traces(traces, 2)
+    _check_given(covariance, fixed, smoothness)
+    searched_by = default_method(method, "free" if covariance is not None else smoothness)
+    options = LikelihoodOptions(settings or FactorSettings(), reml=reml, traces=traces)
+    spaces: list[SearchSpace[Any]] = (
+        [search_space(observations, nugget, candidate) for candidate in _candidates(smoothness)]
+        if covariance is None
+        else [family_space(observations, covariance, nugget, fixed=fixed)]
+    )
+    given = None if covariance is None else spaces[0].start(covariance)
+    limits = SearchLimits(tolerance, max_evaluations, _RADIUS)
+    identity = _identity(observations, options)
+    with closing(EvaluationLog(identity, *(None if path is None else Path(path) for path in (log, resume)))) as memory:
+        search = _Search(observations, options, progress or SilentProgress(), searched_by, limits, memory)
+        outcomes = [search.maximise(space, given) for space in spaces]
+    best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
+    return _result(observations, search, outcomes, best, start)
+
+
+def _check_given(
+    covariance: AbstractCovariance | None, fixed: Sequence[str], smoothness: float | Literal["best", "free"]
+) -> None:
+    """Raise ``ValueError`` for options that do not go together."""
+    if covariance is None and fixed:
+        raise ValueError("fixed is about the parameters of covariance, which is not given; see smoothness and nugget")
+    if covariance is not None and smoothness != "best":
+        raise ValueError("smoothness is for fits without covariance: give its value in covariance, and keep it by fixed")
+
+
+def _candidates(smoothness: float | Literal["best", "free"]) -> tuple[float | None, ...]:
+    """Values of the smoothness to be tried; None for one that is estimated."""
+    if smoothness == "best":
+        return SMOOTHNESS
+    if smoothness == "free":
+        return (None,)
+    if isinstance(smoothness, str):
+        raise ValueError(f"smoothness is {smoothness!r}, but it must be a number, 'best' or 'free'")
+    Matern(1.0, 1.0, smoothness)
+    return (smoothness,)
+
+
+def default_method(method: Method | None, smoothness: float | Literal["best", "free"]) -> Method:
+    """How a fit searches.
+
+    Parameters
+    ----------
+    method : {"cobyqa", "lbfgs", "fisher"}, optional
+        What was asked for.
+    smoothness : float or {"best", "free"}
+        As :func:`fit`.
+
+    Returns
+    -------
+    str
+        What was asked for; else Fisher scoring for a smoothness that is estimated, and COBYQA for one that is not.
+
+    Raises
+    ------
+    ValueError
+        There is no such method.
+    """
+    if method is not None and method not in METHODS:
+        raise ValueError(f"method is {method!r}, but there are {', '.join(METHODS)}")
+    return method or ("fisher" if smoothness == "free" else "cobyqa")
+
+
+def _identity(observations: Observations, options: LikelihoodOptions) -> dict[str, Any]:
+    """What the values in a log depend on."""
+    identity = {name: value for name, value in vars(options).items() if name != "settings"}
+    threshold = options.settings.precision_threshold
+    return {"observations": observations_digest(observations), **identity, "precision_threshold": threshold}
+
+
+@dataclass(frozen=True, eq=False)
+class _Outcome(Generic[Model]):
+    """A trial with the likelihood and the point of its maximum."""
+
+    trial: SmoothnessTrial
+    likelihood: Likelihood
+    point: NDArray[np.float64]
+    space: SearchSpace[Model]
+
+
+@dataclass(eq=False)
+class _Search:
+    """Maximises over one space after the other."""
+
+    observations: Observations
+    options: LikelihoodOptions
+    progress: AbstractFitProgress
+    method: Method
+    limits: SearchLimits
+    memory: EvaluationLog
+    evaluations: list[Evaluation] = field(default_factory=list)
+    subset_evaluations: int = 0
+    reused: int = 0
+
+    def maximise(self, space: SearchSpace[Model], given: NDArray[np.float64] | None) -> _Outcome[Model]:
+        """Start from what is given or from the subset, then search with all observations."""
+        start = self.memory.start(space, "all") if given is None else given
+        if start is None:
+            start = space.raised(self._start(space))
+            self.memory.keep_start(space, "all", start)
+        objective = Objective(self.observations, space, self.options, self.progress, self.memory)
+        end = search_from(objective, start, self.method, self.limits)
+        self._try_floor(objective)
+        self.evaluations += objective.evaluations
+        self.reused += objective.reused
+        likelihood, point = objective.best, objective.best_point
+        assert likelihood is not None and point is not None, "search_from raises when no matrix is positive definite"
+        correlation = space.correlation(point)
+        trial = SmoothnessTrial(
+            smoothness=correlation.values.get("smoothness"),
+            loglik=likelihood.loglik,
+            range=correlation.values.get("range"),
+            nugget_ratio=correlation.nugget,
+            evaluations=len(objective.evaluations),
+            not_positive_definite=objective.not_positive_definite,
+            converged=end.converged,
+            message=end.message,
+        )
+        return _Outcome(trial, likelihood, point, space)
+
+    def _start(self, space: SearchSpace[Any]) -> NDArray[np.float64]:
+        """Best point of a coarse grid on the subset, improved there when the subset is not everything."""
+        subset = neighbourhoods(self.observations)
+        starts = space.starts(subset.diameter)
+        if np.ptp(subset.values) == 0.0:
+            return starts[len(starts) // 2]
+        settings = replace(
+            self.options.settings, tile_size=None, memory_budget=None, host_budget=None, store=None, precision_threshold=None
+        )
+        objective = Objective(subset, space, replace(self.options, settings=settings), SilentProgress())
+        point = min(starts, key=objective)
+        if subset.n < self.observations.n:
+            limits = replace(self.limits, tolerance=0.1, radius=_SUBSET_RADIUS)
+            search_from(objective, point, "cobyqa" if self.method == "cobyqa" else "fisher", limits)
+            point = point if objective.best_point is None else objective.best_point
+        self.subset_evaluations += len(objective.evaluations)
+        return point
+
+    def _try_floor(self, objective: Objective) -> None:
+        """Where the likelihood is flat in a small nugget, see whether it is largest without any."""
+        space, point = objective.space, objective.best_point
+        if space.nugget is None and point is not None and space.is_small_nugget(point):
+            objective(space.at_floor(point))
+
+
+def _result(
+    observations: Observations, search: _Search, outcomes: list[_Outcome[Any]], best: _Outcome[Any], start: float
+) -> FitResult[Any]:
+    """Put the result together, with its warnings; a fit in mixed precision is judged in FP64."""
+    likelihood, precision = best.likelihood, None
+    if search.options.settings.precision_threshold is not None:
+        likelihood, precision = check_precision(observations, best.space, best.point, search.options)
+        precision = replace(precision, loglik_mixed=best.likelihood.loglik)
+    nugget = () if best.space.nugget is not None else ("nugget",)
+    estimated = (*best.space.shape, "variance", *nugget)
+    return FitResult(
+        model=_canonical(best.space.model(best.point, likelihood.model.variance), estimated),
+        loglik=likelihood.loglik,
+        n=observations.n,
+        mean_columns=observations.mean_columns,
+        coefficients=likelihood.coefficients,
+        coefficient_covariance=likelihood.coefficient_covariance,
+        trials=tuple(outcome.trial for outcome in outcomes),
+        evaluations=tuple(search.evaluations),
+        subset_evaluations=search.subset_evaluations,
+        seconds=time.perf_counter() - start,
+        converged=best.trial.converged,
+        warnings=_warnings(observations, search.options, outcomes, best),
+        method=search.method,
+        reml=search.options.reml,
+        estimated=estimated,
+        reused=search.reused,
+        precision=precision,
+    )
+
+
+def _canonical(model: Model, estimated: Sequence[str]) -> Model:
+    """The model with its parameters in their usual intervals, unless one that was kept would change its value."""
+    other = model.canonical()
+    return other if all(other.values[name] == value for name, value in model.values.items() if name not in estimated) else model
+
+
+def _warnings(
+    observations: Observations, options: LikelihoodOptions, outcomes: list[_Outcome[Any]], best: _Outcome[Any]
+) -> tuple[str, ...]:
+    """What a user should know about the search."""
+    texts = [_bound_text(best.space, *found) for found in best.space.at_bounds(best.point)]
+    gain = best.likelihood.loglik - _independent_loglik(observations, options.reml)
+    if gain < _LEAST_GAIN:
+        texts.append(
+            f"the log-likelihood is only {gain:.2f} above that of independent values: there may be no spatial correlation"
+        )
+    if not best.trial.converged:
+        texts.append(f"the search did not converge in {best.trial.evaluations} evaluations: {best.trial.message}")
+    failed = sum(outcome.trial.not_positive_definite for outcome in outcomes)
+    if failed:
+        texts.append(
+            f"{failed} evaluations met a matrix that is not positive definite in floating point and counted as minus infinity"
+        )
+    return tuple(texts)
+
+
+def _bound_text(space: SearchSpace[Any], name: str, side: str, bound: float) -> str:
+    """Say that a parameter is at a bound, and of those of a Matérn model and of the nugget what that means."""
+    if name == NUGGET_RATIO or isinstance(space.template, Matern):
+        return _BOUND_TEXTS[name, side]
+    share = " of what the other parameters allow" if space.scales[space.names.index(name)].bound else ""
+    return f"{name} is at the {side} bound of the search, {bound:g}{share}"
+
+
+def _independent_loglik(observations: Observations, reml: bool) -> float:
+    """Largest log-likelihood of independent values of equal variance, ``-m/2 (log(2 pi s2) + 1)`` with m = n, or n - p."""
+    coefficients = np.linalg.lstsq(observations.design, observations.values, rcond=None)[0]
+    m = degrees_of_freedom(observations, reml)
+    variance = float(np.sum((observations.values - observations.design @ coefficients) ** 2)) / m
+    return -0.5 * m * (math.log(2 * math.pi * variance) + 1)

@@ -1,0 +1,245 @@
+"""Gradient of the log-likelihood in every parameter of the covariance, and its expected information."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.likelihood import Evaluated, Likelihood, correlation_of, evaluated, fixed_variance
+from ooc_chol.apps.geostat.estimation.scores import Sums, dense_traces, exact_traces, probed_traces
+from ooc_chol.apps.geostat.factorization import FactorSettings
+
+#: ``"exact"``: traces with all of the inverse; ``"probes"``: Hutchinson's estimates; ``"auto"``: exact up to a stated order.
+Traces = Literal["auto", "exact", "probes"]
+
+#: Order up to which ``"auto"`` takes the exact gradient (2/3 n**3 flops on the host, beside n**3 / 3 for the factorization), and
+#: order up to which it takes the exact information (3 n**3 flops for each shape parameter, and that many dense matrices).
+GRADIENT_LIMIT = 20_000
+INFORMATION_LIMIT = 3_000
+
+#: Probes of an estimate unless told otherwise.
+PROBES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class LikelihoodGradient:
+    """A log-likelihood with its gradient.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        The value.
+    names : tuple of str
+        The ``k`` parameters: those of the correlation function, then ``"variance"`` and ``"nugget"``; for a profile
+        ``"nugget_ratio"`` in place of both.
+    gradient : (k,) array
+        Derivative by each, in units of one over the parameter's.
+    standard_error : (k,) array
+        Monte-Carlo standard error of the gradient; zero when it is exact.
+    information : (k, k) array or None
+        Expected (Fisher) information, where it was asked for.
+    information_error : (k, k) array or None
+        Its Monte-Carlo standard error; zero when it is exact.
+    """
+
+    likelihood: Likelihood
+    names: tuple[str, ...]
+    gradient: NDArray[np.float64]
+    standard_error: NDArray[np.float64]
+    information: NDArray[np.float64] | None = None
+    information_error: NDArray[np.float64] | None = None
+
+
+def log_likelihood_gradient(
+    observations: Observations,
+    model: AbstractCovariance,
+    *,
+    reml: bool = False,
+    traces: Traces = "auto",
+    information: bool = False,
+    probes: int = PROBES,
+    seed: int = 0,
+    settings: FactorSettings | None = None,
+) -> LikelihoodGradient:
+    """Gradient of the log-likelihood in the parameters of ``model``, the mean's coefficients profiled out.
+
+    ``dLL = 1/2 (a' dS a - tr(P dS))`` with ``a = inv(S) (z - X b)``, and ``P = inv(S)`` unless restricted.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data, in any order.
+    model : AbstractCovariance
+        The covariance function.
+    reml : bool
+        The restricted log-likelihood.
+    traces : {"auto", "exact", "probes"}
+        Exact, by random probes with their standard error, or exact up to 20,000 observations.
+    information : bool
+        The expected information too: exact up to 3,000 observations unless ``traces="probes"``, else by probes.
+    probes, seed : int
+        How many, and the seed of their signs.
+    settings : FactorSettings, optional
+        How to factor.
+
+    Returns
+    -------
+    LikelihoodGradient
+        In the parameters' own units.
+
+    Raises
+    ------
+    ValueError
+        There is no such choice of traces, or fewer than two probes.
+    NotPositiveDefiniteError
+        The covariance matrix is not positive definite in floating point.
+
+    Notes
+    -----
+    Cost of the exact gradient: ``2/3 n**3`` flops besides the factorization's ``n**3 / 3``, for all parameters together.
+    """
+    check_traces(traces, probes)
+    with evaluated(observations, correlation_of(model), variance=model.variance, reml=reml, settings=settings) as found:
+        limit = INFORMATION_LIMIT if information else 0
+        return score(found, traces=traces, information=limit, probes=probes, seed=seed)
+
+
+def profile_log_likelihood_gradient(
+    observations: Observations,
+    correlation: AbstractCovariance,
+    *,
+    nugget: float | None = None,
+    reml: bool = False,
+    traces: Traces = "auto",
+    probes: int = PROBES,
+    seed: int = 0,
+    settings: FactorSettings | None = None,
+) -> LikelihoodGradient:
+    """Gradient of the profile log-likelihood by the shape parameters and the nugget ratio.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data, in any order.
+    correlation : AbstractCovariance
+        A model of variance 1, whose nugget is the ratio ``tau2 / sigma2``.
+    nugget : float, optional
+        Keep ``tau2`` at this value: then ``sigma2 = nugget / ratio`` moves with the ratio.
+    reml : bool
+        The restricted log-likelihood.
+    traces, probes, seed
+        As :func:`log_likelihood_gradient`.
+    settings : FactorSettings, optional
+        How to factor.
+
+    Returns
+    -------
+    LikelihoodGradient
+        Names are those of the shape parameters and ``"nugget_ratio"``.
+
+    Raises
+    ------
+    ValueError, NotPositiveDefiniteError
+        As :func:`~ooc_chol.apps.geostat.profile_log_likelihood` and :func:`log_likelihood_gradient`.
+    """
+    check_traces(traces, probes)
+    variance = fixed_variance(correlation, nugget)
+    with evaluated(observations, correlation, variance=variance, reml=reml, settings=settings) as found:
+        full = score(found, traces=traces, probes=probes, seed=seed)
+    jacobian = profile_jacobian(full, nugget is not None)
+    # at the profiled variance the derivative along it is zero, so that a step of it changes nothing
+    names = (*full.names[:-2], "nugget_ratio")
+    errors = np.abs(jacobian) @ full.standard_error
+    return LikelihoodGradient(full.likelihood, names, jacobian @ full.gradient, errors)
+
+
+def profile_jacobian(full: LikelihoodGradient, is_nugget_fixed: bool) -> NDArray[np.float64]:
+    """Derivatives of (shape, variance, nugget) by (shape, nugget ratio), shape ``(k - 1, k)``, at fixed variance or nugget."""
+    k, model = len(full.names), full.likelihood.model
+    jacobian = np.eye(k - 1, k)
+    ratio = model.nugget / model.variance
+    # nugget = ratio * variance, or variance = nugget / ratio
+    jacobian[-1, -2:] = (-model.variance / ratio, 0.0) if is_nugget_fixed else (0.0, model.variance)
+    return jacobian
+
+
+def check_traces(traces: str, probes: int) -> None:
+    """Raise ``ValueError`` unless ``traces`` is a choice and ``probes`` at least 2."""
+    if traces not in ("auto", "exact", "probes"):
+        raise ValueError(f"traces is {traces!r}, but there are 'auto', 'exact' and 'probes'")
+    if probes < 2:
+        raise ValueError(f"{probes} probes are asked for, but a standard error needs at least 2")
+
+
+def score(
+    found: Evaluated,
+    shape: tuple[str, ...] | None = None,
+    *,
+    traces: Traces = "auto",
+    information: int = 0,
+    probes: int = PROBES,
+    seed: int = 0,
+) -> LikelihoodGradient:
+    """Gradient, and information if asked for, from a factor that is there.
+
+    Parameters
+    ----------
+    found : Evaluated
+        A likelihood whose factor is open.
+    shape : tuple of str, optional
+        The shape parameters of interest; all when not given.
+    information : int
+        Order up to which the information is exact, unless ``traces="probes"``; above, by probes. 0: none is computed.
+    traces, probes, seed
+        As :func:`log_likelihood_gradient`.
+
+    Returns
+    -------
+    LikelihoodGradient
+        By the shape parameters, the variance and the nugget.
+    """
+    n = found.observations.n
+    shape = found.likelihood.model.parameters if shape is None else shape
+    is_exact = traces == "exact" or (traces == "auto" and n <= GRADIENT_LIMIT)
+    if is_exact and n <= information:
+        sums = dense_traces(found, shape)
+        return _assembled(found, shape, sums, sums)
+    probed = probed_traces(found, shape, probes, seed) if information or not is_exact else None
+    sums = exact_traces(found, shape) if is_exact or probed is None else probed
+    return _assembled(found, shape, sums, probed if information else None)
+
+
+def _assembled(found: Evaluated, shape: tuple[str, ...], sums: Sums, crossed: Sums | None) -> LikelihoodGradient:
+    """Go from the directions of the correlation matrix to the parameters of the covariance."""
+    model = found.likelihood.model
+    names = (*shape, "variance", "nugget")
+    a = _directions(model, len(names))
+    gradients = 0.5 * (a @ sums.squares / model.variance - sums.traces @ a.T)
+    result = LikelihoodGradient(found.likelihood, names, gradients.mean(axis=0), _error(gradients))
+    if crossed is None or crossed.crossed is None:
+        return result
+    informations = 0.5 * (a @ crossed.crossed @ a.T)
+    return LikelihoodGradient(
+        result.likelihood, names, result.gradient, result.standard_error, informations.mean(axis=0), _error(informations)
+    )
+
+
+def _directions(model: AbstractCovariance, k: int) -> NDArray[np.float64]:
+    """``inv(S) dS`` of each parameter in terms of ``inv(R)`` times shape derivatives, identity and ``R``."""
+    a = np.zeros((k, k))
+    a[: k - 2, : k - 2] = np.eye(k - 2)
+    # S = variance (R - ratio I) + nugget I
+    a[k - 2, k - 2 :] = -model.nugget / model.variance**2, 1.0 / model.variance
+    a[k - 1, k - 2] = 1.0 / model.variance
+    return a
+
+
+def _error(samples: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standard error of the mean over the first axis; zero of one exact sample."""
+    m = len(samples)
+    return np.zeros(samples.shape[1:]) if m == 1 else np.std(samples, axis=0, ddof=1) / np.sqrt(m)

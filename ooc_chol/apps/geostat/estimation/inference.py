@@ -1,0 +1,335 @@
+"""How well parameters are determined: standard errors and confidence intervals from the expected information."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.gradient import INFORMATION_LIMIT, PROBES, score
+from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, evaluated
+from ooc_chol.apps.geostat.factorization import FactorSettings
+
+#: Standard deviation of a combination of logarithms, of powers of length one, above which the likelihood counts as flat along it:
+#: a 95 % interval of a factor of 19 up and down.
+FLAT_DEVIATION = 1.5
+
+#: Step in the logarithm of a parameter for the derivative of a function of the model.
+_STEP = 1e-4
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """One quantity with its uncertainty.
+
+    Parameters
+    ----------
+    value : float
+        The estimate.
+    standard_error : float
+        In its own unit: of a positive quantity the estimate times the standard error of its logarithm (delta method).
+    lower, upper : float
+        Ends of the confidence interval, which is symmetric for the logarithm; of an angle, a correlation or an interaction, for
+        the quantity itself, and may then pass what it can be.
+    """
+
+    value: float
+    standard_error: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, eq=False)
+class Inference:
+    """Uncertainty of the covariance parameters at an estimate.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The ``k`` parameters that were estimated.
+    parameters : mapping of str to Estimated
+        Each of them.
+    effective_range : Estimated or None
+        Distance at which the correlation is 0.05; None unless the model is a Matérn model.
+    microergodic : Estimated or None
+        ``variance * range**(-2 nu)``, which data in a bounded region determine where variance and range alone they do not; None
+        unless the model is a Matérn model.
+    correlation : (k, k) array
+        Of the logarithms of the estimates (of an angle, a correlation or an interaction, of the estimate).
+    condition : float
+        Condition number of the information of these.
+    level : float
+        Of the intervals.
+    probes : int
+        Probes behind the information; 0 when it is exact.
+    relative_error : float
+        Largest Monte-Carlo standard error of an entry of the information, relative to the diagonal; 0 when exact.
+    warnings : tuple of str
+        Flat directions.
+    """
+
+    names: tuple[str, ...]
+    parameters: Mapping[str, Estimated]
+    effective_range: Estimated | None
+    microergodic: Estimated | None
+    correlation: NDArray[np.float64]
+    condition: float
+    level: float
+    probes: int
+    relative_error: float
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; quantities that the data do not determine are null."""
+        content: dict[str, Any] = {name: _plain(value) for name, value in self.parameters.items()}
+        more = {"effective_range": self.effective_range, "microergodic": self.microergodic}
+        content |= {name: _plain(value) for name, value in more.items() if value is not None}
+        is_finite = bool(np.isfinite(self.correlation).all())
+        return {
+            "estimates": content,
+            "correlation": self.correlation.tolist() if is_finite else None,
+            "condition": self.condition if math.isfinite(self.condition) else None,
+            "level": self.level,
+            "probes": self.probes,
+            "relative_error": self.relative_error,
+            "warnings": list(self.warnings),
+        }
+
+
+def infer(
+    observations: Observations,
+    model: AbstractCovariance,
+    *,
+    estimated: Sequence[str] = ("range", "variance", "nugget"),
+    reml: bool = False,
+    level: float = 0.95,
+    probes: int | None = None,
+    settings: FactorSettings | None = None,
+) -> Inference:
+    """Standard errors and confidence intervals from the expected information at an estimate.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data that ``model`` was fitted to.
+    model : AbstractCovariance
+        The estimate.
+    estimated : sequence of str
+        The parameters that were estimated, ``FitResult.estimated``: the others count as known.
+    reml : bool
+        Whether the restricted likelihood was maximised.
+    level : float
+        Probability that an interval holds its parameter, between 0 and 1.
+    probes : int, optional
+        Estimate the information with so many random probes; when not given, only above 3,000 observations, with 256.
+    settings : FactorSettings, optional
+        How to factor; always in FP64.
+
+    Returns
+    -------
+    Inference
+        Of each parameter and, for a Matérn model, of the effective range and of ``variance * range**(-2 nu)``.
+
+    Raises
+    ------
+    ValueError
+        ``level`` is not between 0 and 1, or a name is no parameter or that of one that is zero.
+
+    Notes
+    -----
+    One factorization, and ``(2 + 3 k) n**3`` flops or, with probes, ``(2 + 3 k) n**2`` for each. The intervals are those of
+    large samples; where the likelihood is not quadratic in the logarithms, see :func:`ooc_chol.apps.geostat.profile_likelihood`.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level}, but a probability between 0 and 1 is needed")
+    names = checked_names(model, estimated)
+    shape = tuple(name for name in names if name not in ("variance", "nugget"))
+    count = probes if probes is not None else (0 if observations.n <= INFORMATION_LIMIT else 4 * PROBES)
+    plain = replace(settings or FactorSettings(), precision_threshold=None)
+    with evaluated(observations, correlation_of(model), variance=model.variance, reml=reml, settings=plain) as found:
+        traces = score(
+            found,
+            shape,
+            traces="probes" if count else "exact",
+            information=max(1, observations.n),
+            probes=max(count, 2),
+        )
+    assert traces.information is not None and traces.information_error is not None
+    # by logarithms of those parameters that were estimated, or by themselves
+    kept = [traces.names.index(name) for name in names]
+    linear = _linear(model, observations)
+    values = np.array([1.0 if name in linear else _values(model)[name] for name in names])
+    scale = np.outer(values, values)
+    information = traces.information[np.ix_(kept, kept)] * scale
+    errors = traces.information_error[np.ix_(kept, kept)] * scale
+    return _inference(_Estimate(model, names, linear), information, level, count, _relative(errors, information))
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """A model, those of its parameters that were estimated, and which of these have intervals of their own, not by logarithms."""
+
+    model: AbstractCovariance
+    names: tuple[str, ...]
+    linear: frozenset[str]
+
+
+def _inference(
+    estimate: _Estimate, information: NDArray[np.float64], level: float, probes: int, relative_error: float
+) -> Inference:
+    """From the information of the logarithms to everything that follows."""
+    model, names = estimate.model, estimate.names
+    covariance = _inverse(information)
+    is_singular = not np.isfinite(covariance).all()
+    eigenvalues, vectors = np.linalg.eigh(information)
+    condition = math.inf if is_singular or eigenvalues[0] <= 0 else float(eigenvalues[-1] / eigenvalues[0])
+    deviations = np.sqrt(np.diag(covariance))
+    quantile = float(ndtri(0.5 + level / 2))
+
+    def estimated(value: float, slope: NDArray[np.float64]) -> Estimated:
+        deviation = math.inf if is_singular else math.sqrt(float(slope @ covariance @ slope))
+        with np.errstate(over="ignore"):
+            factor = float(np.exp(quantile * deviation))
+        return Estimated(value, value * deviation, value / factor, value * factor)
+
+    def parameter(k: int, name: str) -> Estimated:
+        value = _values(model)[name]
+        if name not in estimate.linear:
+            return estimated(value, np.eye(len(names))[k])
+        deviation = float(deviations[k])
+        return Estimated(value, deviation, value - quantile * deviation, value + quantile * deviation)
+
+    length = product = None
+    if isinstance(model, Matern):
+        length = estimated(model.effective_range, _log_slope(model, names, lambda other: other.effective_range))
+        product = estimated(microergodic(model), _log_slope(model, names, microergodic))
+    with np.errstate(invalid="ignore"):
+        correlation = covariance / np.outer(deviations, deviations)
+    return Inference(
+        names=names,
+        parameters={name: parameter(k, name) for k, name in enumerate(names)},
+        effective_range=length,
+        microergodic=product,
+        correlation=correlation,
+        condition=condition,
+        level=level,
+        probes=probes,
+        relative_error=relative_error,
+        warnings=_flat_direction(estimate, math.sqrt(condition / eigenvalues[-1]), vectors[:, 0]),
+    )
+
+
+def microergodic(model: Matern) -> float:
+    """``variance * range**(-2 nu)``: two models of one smoothness that agree in it cannot be told apart in a bounded region.
+
+    Parameters
+    ----------
+    model : Matern
+        The covariance function.
+
+    Returns
+    -------
+    float
+        In squared units of the values over the unit of the coordinates to the power ``2 nu`` (Zhang 2004).
+    """
+    return float(model.variance * model.range ** (-2.0 * model.smoothness))
+
+
+def checked_names(model: AbstractCovariance, estimated: Sequence[str]) -> tuple[str, ...]:
+    """The names in a fixed order.
+
+    Parameters
+    ----------
+    model : AbstractCovariance
+        The estimate.
+    estimated : sequence of str
+        Names of its parameters.
+
+    Returns
+    -------
+    tuple of str
+        Parameters of the model, variance, nugget, as far as they were estimated.
+
+    Raises
+    ------
+    ValueError
+        A name is no parameter, the variance is missing, or the nugget is named although it is zero.
+    """
+    known = tuple(_values(model))
+    unknown = [name for name in estimated if name not in known]
+    if unknown:
+        raise ValueError(f"there is no parameter {unknown[0]!r}; there are {', '.join(known)}")
+    names = tuple(name for name in known if name in estimated)
+    if "variance" not in names:
+        raise ValueError("the variance is always estimated: name it too")
+    if "nugget" in names and model.nugget == 0.0:
+        raise ValueError("the nugget is zero, which has no logarithm; leave it out of what was estimated")
+    return names
+
+
+def _log_slope(model: Matern, names: tuple[str, ...], quantity: Callable[[Matern], float]) -> NDArray[np.float64]:
+    """Derivatives of the logarithm of a quantity by the logarithms of the parameters, by central differences."""
+
+    def at(name: str, offset: float) -> float:
+        return math.log(quantity(replace(model, **{name: getattr(model, name) * math.exp(offset)})))
+
+    return np.array([(at(name, _STEP) - at(name, -_STEP)) / (2 * _STEP) for name in names])
+
+
+def _inverse(information: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The inverse, infinite where there is none.
+
+    Scaled to a diagonal of ones first: a nugget at its floor, of which the data say next to nothing, hides nothing of the others.
+    """
+    diagonal = np.diag(information)
+    if not np.all(diagonal > 0):
+        return np.full_like(information, np.inf)
+    units = 1.0 / np.sqrt(diagonal)
+    scale = np.outer(units, units)
+    eigenvalues, vectors = np.linalg.eigh(information * scale)
+    if eigenvalues[0] <= len(units) * np.finfo(np.float64).eps * eigenvalues[-1]:
+        return np.full_like(information, np.inf)
+    return np.asarray((vectors / eigenvalues) @ vectors.T * scale)
+
+
+def _values(model: AbstractCovariance) -> dict[str, float]:
+    """Every parameter by name."""
+    return {**model.values, "variance": model.variance, "nugget": model.nugget}
+
+
+def _linear(model: AbstractCovariance, observations: Observations) -> frozenset[str]:
+    """Parameters that have no logarithm."""
+    scales = model.scales(observations.coordinates)
+    return frozenset(name for name, scale in scales.items() if not scale.is_logarithmic)
+
+
+def _relative(errors: NDArray[np.float64], information: NDArray[np.float64]) -> float:
+    units = 1.0 / np.sqrt(np.diag(information))
+    return float(np.max(errors * np.outer(units, units)))
+
+
+def _flat_direction(estimate: _Estimate, deviation: float, direction: NDArray[np.float64]) -> tuple[str, ...]:
+    """Say in which combination the likelihood is flat, if in any."""
+    if deviation < FLAT_DEVIATION:
+        return ()
+    names, linear = estimate.names, estimate.linear
+    powers = direction / direction[np.argmax(np.abs(direction))]
+    moved = {name: power for name, power in zip(names, powers, strict=True) if abs(power) > 0.1}
+    text = " * ".join(f"exp({power:.2g} {name})" if name in linear else f"{name}**{power:.2g}" for name, power in moved.items())
+    is_matern = isinstance(estimate.model, Matern) and {"range", "variance"} <= set(moved)
+    advice = "; variance / range**(2 nu) may be, or fix one of them" if is_matern else ""
+    return (
+        f"the likelihood is nearly flat along {text} (standard deviation of its logarithm {deviation:.2g}), which the data "
+        f"therefore do not determine{advice}",
+    )
+
+
+def _plain(value: Estimated) -> dict[str, float | None]:
+    return {name: number if math.isfinite(number) else None for name, number in vars(value).items()}

@@ -1,0 +1,249 @@
+"""The function that a fit maximises: profile log-likelihood, its gradient and information, with a memory of all evaluations."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.gradient import PROBES, LikelihoodGradient, Traces, score
+from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, evaluated, fixed_variance
+from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation
+from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, SearchSpace
+from ooc_chol.apps.geostat.factorization import FactorSettings
+
+#: Order up to which a search takes the exact information, which costs ``n**3``: it only shapes the steps, for which probes do.
+_INFORMATION_LIMIT = 600
+
+
+@dataclass(frozen=True)
+class LikelihoodOptions:
+    """How likelihoods and their derivatives are computed in a fit.
+
+    Parameters
+    ----------
+    settings : FactorSettings
+        How every factorization runs.
+    reml : bool
+        The restricted likelihood.
+    traces : {"auto", "exact", "probes"}
+        Exact gradients, or estimates by random probes.
+    probes, seed : int
+        How many probes, and the seed of their signs: the same in every evaluation.
+    """
+
+    settings: FactorSettings = field(default_factory=FactorSettings)
+    reml: bool = False
+    traces: Traces = "auto"
+    probes: int = PROBES
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known at a point.
+
+    Parameters
+    ----------
+    likelihood : Likelihood or None
+        None where the matrix is not positive definite.
+    gradient : (k,) array or None
+        Of the profile log-likelihood by the coordinates of the point.
+    information : (k, k) array or None
+        Its expected information.
+    gradient_error : (k,) array or None
+        Monte-Carlo standard error of the gradient; zero when it is exact.
+    """
+
+    likelihood: Likelihood | None
+    gradient: NDArray[np.float64] | None = None
+    information: NDArray[np.float64] | None = None
+    gradient_error: NDArray[np.float64] | None = None
+
+    @property
+    def loglik(self) -> float:
+        """The value; minus infinity where the matrix is not positive definite."""
+        return -math.inf if self.likelihood is None else self.likelihood.loglik
+
+    def suffices(self, gradient: bool, information: bool) -> bool:
+        """Whether nothing that is wanted is missing."""
+        has_all = (self.gradient is not None or not gradient) and (self.information is not None or not information)
+        return self.likelihood is None or has_all
+
+
+class AbstractEvaluationMemory(ABC):
+    """What was evaluated before, by point."""
+
+    @abstractmethod
+    def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
+        """What an earlier run knew at ``point``, or None."""
+
+    @abstractmethod
+    def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:
+        """Hear of an evaluation that was made."""
+
+
+@final
+class NoMemory(AbstractEvaluationMemory):
+    """Knows nothing, and keeps nothing."""
+
+    def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
+        """Find nothing."""
+        return None
+
+    def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:
+        """Do nothing."""
+
+
+@dataclass(eq=False)
+class Objective:
+    """Minus the profile log-likelihood at a point of the search space; remembers all evaluations and the best one.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+    space : SearchSpace
+        What the coordinates of a point mean.
+    options : LikelihoodOptions
+        How to compute.
+    progress : AbstractFitProgress
+        Told of every evaluation.
+    memory : AbstractEvaluationMemory
+        Evaluations of an earlier run, and where these are kept.
+    """
+
+    observations: Observations
+    space: SearchSpace[Any]
+    options: LikelihoodOptions
+    progress: AbstractFitProgress
+    memory: AbstractEvaluationMemory = field(default_factory=NoMemory)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    reused: int = 0
+    best: Likelihood | None = None
+    best_point: NDArray[np.float64] | None = None
+    last_error: oc.NotPositiveDefiniteError | None = None
+    _known: dict[bytes, Known] = field(default_factory=dict)
+
+    def __call__(self, point: NDArray[np.float64]) -> float:
+        """Minus the value at ``point``, factored once even when it is asked for twice.
+
+        A matrix that is not positive definite counts as minus infinity, and as a step that looks bad.
+        """
+        known = self.at(point)
+        return -known.loglik if known.likelihood is not None else self._penalty()
+
+    def at(self, point: NDArray[np.float64], *, gradient: bool = False, information: bool = False) -> Known:
+        """What is asked for at ``point``: from memory, or by one factorization.
+
+        Parameters
+        ----------
+        point : (k,) array
+            A point of the space.
+        gradient, information : bool
+            Whether they are wanted.
+
+        Returns
+        -------
+        Known
+            The value, and what is wanted unless the matrix is not positive definite.
+        """
+        name = np.asarray(point, dtype=np.float64).tobytes()
+        known = self._known.get(name)
+        if known is None or not known.suffices(gradient, information):
+            known = self._known[name] = self._recall_or_evaluate(np.array(point, dtype=np.float64), gradient, information)
+        return known
+
+    @property
+    def not_positive_definite(self) -> int:
+        """Number of evaluations whose matrix was not positive definite."""
+        return sum(not math.isfinite(evaluation.loglik) for evaluation in self.evaluations)
+
+    def _recall_or_evaluate(self, point: NDArray[np.float64], gradient: bool, information: bool) -> Known:
+        correlation = self.space.correlation(point)
+        self.progress.evaluation_started(correlation)
+        start = time.perf_counter()
+        known = self.memory.find(self.space, point)
+        if known is not None and known.suffices(gradient, information):
+            self.reused += 1
+        else:
+            known = self._evaluate(correlation, gradient, information)
+            self.memory.keep(self.space, point, known, time.perf_counter() - start)
+        if known.likelihood is not None and (self.best is None or known.loglik > self.best.loglik):
+            self.best, self.best_point = known.likelihood, point
+        values = {**correlation.values, NUGGET_RATIO: correlation.nugget}
+        evaluation = Evaluation(values, known.loglik, time.perf_counter() - start)
+        self.evaluations.append(evaluation)
+        self.progress.evaluation_finished(evaluation)
+        return known
+
+    def _evaluate(self, correlation: AbstractCovariance, gradient: bool, information: bool) -> Known:
+        """One factorization, and what follows from it."""
+        options = self.options
+        variance = fixed_variance(correlation, self.space.fixed_nugget)
+        try:
+            with evaluated(
+                self.observations,
+                correlation,
+                variance=variance,
+                reml=options.reml,
+                settings=options.settings,
+                progress=self.progress.advanced,
+            ) as found:
+                if not (gradient or information):
+                    return Known(found.likelihood)
+                full = score(
+                    found,
+                    self.space.shape,
+                    traces=options.traces,
+                    information=_INFORMATION_LIMIT if information else 0,
+                    probes=options.probes,
+                    seed=options.seed,
+                )
+                slope, expected = profiled(self.space, full)
+                error = np.abs(self.space.jacobian(full.likelihood.model)[: len(slope)]) @ full.standard_error
+                return Known(found.likelihood, slope, expected, error)
+        except oc.NotPositiveDefiniteError as error:
+            self.last_error = error
+            return Known(None)
+
+    def _penalty(self) -> float:
+        """A finite value worse than all seen, not so large that it ruins the optimiser's quadratic model."""
+        values = [-evaluation.loglik for evaluation in self.evaluations if math.isfinite(evaluation.loglik)]
+        return max(values) + (max(values) - min(values)) + 1.0 if values else math.inf
+
+
+def profiled(space: SearchSpace[Any], full: LikelihoodGradient) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Gradient and information by the coordinates of the space, the variance profiled out unless the nugget fixes it.
+
+    Parameters
+    ----------
+    space : SearchSpace
+        Its names are those of the shape parameters in ``full`` and the nugget ratio.
+    full : LikelihoodGradient
+        By shape parameters, variance and nugget.
+
+    Returns
+    -------
+    gradient : (k,) array
+        Of the profile log-likelihood.
+    information : (k, k) array or None
+        The Schur complement of the information, as the variance is estimated too.
+    """
+    jacobian, k = space.jacobian(full.likelihood.model), len(space.names)
+    gradient = jacobian[:k] @ full.gradient
+    if full.information is None:
+        return gradient, None
+    information = jacobian @ full.information @ jacobian.T
+    if len(information) == k:
+        return gradient, information
+    mixed = information[:k, k:]
+    return gradient, information[:k, :k] - mixed @ mixed.T / information[k, k]

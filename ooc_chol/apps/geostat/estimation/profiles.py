@@ -1,0 +1,247 @@
+"""The likelihood as a function of one parameter, all others estimated anew, and likelihood-ratio tests of the smoothness."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import chi2
+
+import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.inference import checked_names
+from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
+from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
+from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, search_from
+from ooc_chol.apps.geostat.estimation.progress import SilentProgress
+from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, SearchSpace, search_space
+from ooc_chol.apps.geostat.factorization import FactorSettings
+
+_LIMITS = SearchLimits(tolerance=1e-3, max_evaluations=60)
+
+
+@dataclass(frozen=True, eq=False)
+class ProfileLikelihood:
+    """The largest log-likelihood at given values of one parameter.
+
+    Parameters
+    ----------
+    name : str
+        The parameter: ``"range"``, ``"smoothness"`` or ``"nugget_ratio"``.
+    values : (m,) array
+        Its values, ascending.
+    loglik : (m,) array
+        Largest log-likelihood over all other parameters; minus infinity where no matrix was positive definite.
+    models : tuple of Matern
+        Where.
+    """
+
+    name: str
+    values: NDArray[np.float64]
+    loglik: NDArray[np.float64]
+    models: tuple[Matern | None, ...]
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Values whose likelihood is not too far below the largest one on the grid, by linear interpolation in the logarithm.
+
+        Parameters
+        ----------
+        level : float
+            Probability that the interval holds the parameter.
+
+        Returns
+        -------
+        lower, upper : float
+            0 or infinity where the grid ends before the likelihood has fallen enough.
+
+        Raises
+        ------
+        ValueError
+            ``level`` is not between 0 and 1.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level is {level}, but a probability between 0 and 1 is needed")
+        excess = self.loglik - (np.max(self.loglik) - 0.5 * float(chi2.ppf(level, 1)))
+        inside = np.flatnonzero(excess >= 0)
+        first, last = int(inside[0]), int(inside[-1])
+        lower = 0.0 if first == 0 else self._crossing(first - 1, first, excess)
+        upper = math.inf if last == len(excess) - 1 else self._crossing(last + 1, last, excess)
+        return lower, upper
+
+    def _crossing(self, outside: int, inside: int, excess: NDArray[np.float64]) -> float:
+        """Where the excess is zero between two neighbours of the grid."""
+        if not math.isfinite(excess[outside]):
+            return float(self.values[inside])
+        share = excess[inside] / (excess[inside] - excess[outside])
+        return float(self.values[inside] * (self.values[outside] / self.values[inside]) ** share)
+
+
+def profile_likelihood(
+    observations: Observations,
+    model: Matern,
+    name: str,
+    values: ArrayLike,
+    *,
+    estimated: Sequence[str] = ("range", "variance", "nugget"),
+    reml: bool = False,
+    settings: FactorSettings | None = None,
+) -> ProfileLikelihood:
+    """Maximise the likelihood over all other parameters at each of some values of one, by Fisher scoring.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+    model : Matern
+        The estimate, from which the searches start, outwards from the value nearest to it.
+    name : {"range", "smoothness", "nugget_ratio"}
+        The parameter.
+    values : (m,) array_like
+        Its values, positive.
+    estimated : sequence of str
+        The parameters that were estimated, as :func:`infer`; ``name`` need not be one of them.
+    reml : bool
+        The restricted likelihood.
+    settings : FactorSettings, optional
+        How to factor.
+
+    Returns
+    -------
+    ProfileLikelihood
+        In ascending order of the values.
+
+    Raises
+    ------
+    ValueError
+        There is no such parameter, a value is not finite and positive, or the model is no isotropic Matérn model.
+    """
+    grid = np.unique(np.asarray(values, dtype=np.float64))
+    if grid.size == 0 or not (np.isfinite(grid).all() and grid[0] > 0):
+        raise ValueError(f"values of {name} must be finite and positive, and at least one")
+    _check_matern(model)
+    names = checked_names(model, estimated)
+    space = search_space(observations, "free" if "nugget" in names or name == NUGGET_RATIO else "zero", None)
+    space = replace(space, template=replace(correlation_of(model), nugget=0.0))
+    if "nugget" not in names and name != NUGGET_RATIO and model.nugget > 0:
+        raise ValueError("a profile with a nugget that is kept at a positive variance is not there; estimate it, or take it away")
+    for other in ("range", "smoothness"):
+        if other not in names and other != name:
+            space = space.fixed(other, getattr(model, other))
+    if name not in space.names:
+        raise ValueError(f"name is {name!r}, but there are 'range', 'smoothness' and 'nugget_ratio'")
+    options = LikelihoodOptions(settings or FactorSettings(), reml=reml)
+    found = _along(space, name, grid, correlation_of(model), _maximiser(observations, options))
+    return ProfileLikelihood(name, grid, np.array([loglik for loglik, _ in found]), tuple(best for _, best in found))
+
+
+def _check_matern(model: AbstractCovariance) -> None:
+    """Raise ``ValueError`` unless the model is an isotropic Matérn model."""
+    if not isinstance(model, Matern):
+        raise ValueError(
+            f"profiles are made of isotropic Matérn models, but this is a {type(model).__name__}; `fit(covariance=model, "
+            "fixed=...)` maximises over all its other parameters at one value"
+        )
+
+
+_Found = tuple[float, Matern | None]
+
+
+def _along(
+    space: SearchSpace[Matern],
+    name: str,
+    grid: NDArray[np.float64],
+    start: Matern,
+    maximise: Callable[[SearchSpace[Matern], Matern], _Found],
+) -> list[_Found]:
+    """Maximise at each value of the grid, each search from the end of the one before, outwards from the start."""
+    field = "nugget" if name == NUGGET_RATIO else name
+    middle = int(np.argmin(np.abs(np.log(grid) - math.log(max(getattr(start, field), 1e-300)))))
+    found: dict[int, _Found] = {}
+    for order in (range(middle, len(grid)), range(middle - 1, -1, -1)):
+        near = start if order.start == middle else (found[middle][1] or start)
+        for k in order:
+            found[k] = maximise(space.fixed(name, float(grid[k])), correlation_of(near))
+            near = found[k][1] or near
+    return [found[k] for k in range(len(grid))]
+
+
+def _maximiser(observations: Observations, options: LikelihoodOptions) -> Callable[[SearchSpace[Matern], Matern], _Found]:
+    """A function that maximises over a space from a model."""
+
+    def maximise(space: SearchSpace[Matern], near: Matern) -> _Found:
+        objective = Objective(observations, space, options, SilentProgress())
+        try:
+            search_from(objective, space.raised(space.point(near)), "fisher", _LIMITS)
+        except oc.NotPositiveDefiniteError:
+            return -math.inf, None
+        assert objective.best is not None and objective.best_point is not None
+        return objective.best.loglik, space.model(objective.best_point, objective.best.model.variance)
+
+    return maximise
+
+
+@dataclass(frozen=True)
+class LikelihoodRatio:
+    """A test of one smoothness against the one that was estimated.
+
+    Parameters
+    ----------
+    smoothness : float
+        The value tested.
+    loglik : float
+        Largest log-likelihood with it.
+    statistic : float
+        Twice the difference of the log-likelihoods, not negative.
+    p_value : float
+        Probability of a larger one if that smoothness is true, chi-square with one degree of freedom.
+    """
+
+    smoothness: float
+    loglik: float
+    statistic: float
+    p_value: float
+
+
+def likelihood_ratios(
+    observations: Observations,
+    model: Matern,
+    *,
+    against: Sequence[float] = (0.5, 1.5),
+    estimated: Sequence[str] = ("range", "smoothness", "variance", "nugget"),
+    reml: bool = False,
+    settings: FactorSettings | None = None,
+) -> tuple[LikelihoodRatio, ...]:
+    """Test values of the smoothness against the estimate.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+    model : Matern
+        The estimate with a free smoothness.
+    against : sequence of float
+        Values of nu.
+    estimated, reml, settings
+        As :func:`profile_likelihood`.
+
+    Returns
+    -------
+    tuple of LikelihoodRatio
+        In the order of ``against``.
+
+    Raises
+    ------
+    ValueError
+        A value is no smoothness, or the model is no isotropic Matérn model.
+    """
+    _check_matern(model)
+    values = [*against, model.smoothness]
+    profile = profile_likelihood(observations, model, "smoothness", values, estimated=estimated, reml=reml, settings=settings)
+    loglik = dict(zip(profile.values.tolist(), profile.loglik.tolist(), strict=True))
+    top = loglik[model.smoothness]
+    statistics = {nu: max(0.0, 2.0 * (top - loglik[nu])) for nu in against}
+    return tuple(LikelihoodRatio(nu, loglik[nu], statistics[nu], float(chi2.sf(statistics[nu], 1))) for nu in against)

@@ -1,0 +1,239 @@
+"""What a fit tells while it runs: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+
+_REFRESH_SECONDS = 0.1
+
+#: Names of parameters where they are not just those of the model.
+_WORDS = {"smoothness": "nu"}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluation of the profile log-likelihood on all observations.
+
+    Parameters
+    ----------
+    values : mapping of str to float
+        Where: all parameters of the correlation function, and ``"nugget_ratio"``.
+    loglik : float
+        The value; minus infinity when the correlation matrix was not positive definite.
+    seconds : float
+        Wall-clock time.
+    """
+
+    values: Mapping[str, float]
+    loglik: float
+    seconds: float
+
+    @property
+    def range(self) -> float:
+        """The range, of a covariance function that has one."""
+        return self.values["range"]
+
+    @property
+    def smoothness(self) -> float:
+        """The smoothness, of a covariance function that has one."""
+        return self.values["smoothness"]
+
+    @property
+    def nugget_ratio(self) -> float:
+        """``tau2 / sigma2``."""
+        return self.values["nugget_ratio"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; the value of a matrix that was not positive definite is null."""
+        return {**self.values, "loglik": self.loglik if math.isfinite(self.loglik) else None, "seconds": self.seconds}
+
+
+class AbstractFitProgress(ABC):
+    """Told of every evaluation of a fit."""
+
+    @abstractmethod
+    def evaluation_started(self, correlation: AbstractCovariance) -> None:
+        """Hear that an evaluation at this correlation model (variance 1, nugget ratio) begins."""
+
+    @abstractmethod
+    def advanced(self, done: int, total: int, seconds: float) -> None:
+        """Hear how far its factorization is; called from any thread."""
+
+    @abstractmethod
+    def evaluation_finished(self, evaluation: Evaluation) -> None:
+        """Hear the value."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the terminal tidy; a second call does nothing."""
+
+
+class SilentProgress(AbstractFitProgress):
+    """Says nothing."""
+
+    def evaluation_started(self, correlation: AbstractCovariance) -> None:
+        """Say nothing."""
+
+    def advanced(self, done: int, total: int, seconds: float) -> None:
+        """Say nothing."""
+
+    def evaluation_finished(self, evaluation: Evaluation) -> None:
+        """Say nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class LineProgress(AbstractFitProgress):
+    """One plain line per evaluation, for logs and pipes.
+
+    Parameters
+    ----------
+    stream : text file
+        Where the lines go.
+    unit : str
+        Unit of distances, such as ``"km"``; may be empty.
+    """
+
+    def __init__(self, stream: TextIO, unit: str = "") -> None:
+        self._stream = stream
+        self._unit = unit
+        self._count = 0
+        self._best = -math.inf
+
+    def evaluation_started(self, correlation: AbstractCovariance) -> None:
+        """Say nothing yet."""
+
+    def advanced(self, done: int, total: int, seconds: float) -> None:
+        """Say nothing: a log needs no motion."""
+
+    def evaluation_finished(self, evaluation: Evaluation) -> None:
+        """Write the line."""
+        self._count += 1
+        self._best = max(self._best, evaluation.loglik)
+        where = describe(evaluation.values, self._unit)
+        value = f"loglik {evaluation.loglik:.3f}" if math.isfinite(evaluation.loglik) else "not positive definite"
+        print(
+            f"evaluation {self._count}: {where}: {value}, best {self._best:.3f}, {evaluation.seconds:.2f} s",
+            file=self._stream,
+            flush=True,
+        )
+
+    def close(self) -> None:
+        """Do nothing: every line is complete."""
+
+
+class _Bar(tqdm):  # type: ignore[misc]
+    """A bar that starts no thread of its own: it is refreshed by what it shows."""
+
+    monitor_interval = 0
+
+
+class TerminalProgress(AbstractFitProgress):
+    """One live line: which evaluation, best log-likelihood so far, parameters now, how far and how long to go.
+
+    Parameters
+    ----------
+    stream : text file
+        The terminal.
+    unit : str
+        Unit of distances; may be empty.
+    """
+
+    def __init__(self, stream: TextIO, unit: str = "") -> None:
+        self._unit = unit
+        self._count = 0
+        self._best = -math.inf
+        self._spent = 0.0
+        self._shown = 0.0
+        size = shutil.get_terminal_size()  # tqdm's own guess shows nothing on a terminal that does not know its size
+        self._bar = _Bar(
+            total=1,
+            file=stream,
+            leave=False,
+            ncols=size.columns,
+            nrows=size.lines,
+            smoothing=0,
+            bar_format="{desc} {percentage:3.0f}% |{bar:8}| {remaining} left{postfix}",
+        )
+
+    def evaluation_started(self, correlation: AbstractCovariance) -> None:
+        """Begin the bar of this evaluation."""
+        self._count += 1
+        self._bar.reset(total=1)
+        where = describe({**correlation.values, "nugget_ratio": correlation.nugget}, self._unit)
+        best = f"best {self._best:.2f}, now " if math.isfinite(self._best) else ""
+        self._bar.set_description_str(f"evaluation {self._count}: {best}{where}", refresh=False)
+        self._bar.refresh()
+
+    def advanced(self, done: int, total: int, seconds: float) -> None:
+        """Move the bar, at most ten times a second."""
+        now = time.perf_counter()
+        if now - self._shown < _REFRESH_SECONDS:
+            return
+        self._shown = now
+        self._bar.total, self._bar.n = total, done
+        self._bar.refresh()
+
+    def evaluation_finished(self, evaluation: Evaluation) -> None:
+        """Remember the best value, and show the mean time."""
+        self._best = max(self._best, evaluation.loglik)
+        self._spent += evaluation.seconds
+        self._bar.set_postfix_str(f"{self._spent / self._count:.2f} s each", refresh=True)
+
+    def close(self) -> None:
+        """Clear the line."""
+        self._bar.close()
+
+
+def progress_for(stream: TextIO, unit: str = "") -> AbstractFitProgress:
+    """The live line on a terminal, plain lines otherwise.
+
+    Parameters
+    ----------
+    stream : text file
+        Usually ``sys.stderr``.
+    unit : str
+        Unit of distances; may be empty.
+
+    Returns
+    -------
+    AbstractFitProgress
+        To be closed at the end.
+    """
+    return TerminalProgress(stream, unit) if stream.isatty() else LineProgress(stream, unit)
+
+
+def describe(values: Mapping[str, float], unit: str = "") -> str:
+    """Parameters in a few words.
+
+    Parameters
+    ----------
+    values : mapping of str to float
+        Parameters of a correlation function, and its nugget ratio ``tau2 / sigma2``.
+    unit : str
+        Unit of the range; may be empty.
+
+    Returns
+    -------
+    str
+        Such as ``"nu 1.5, range 0.6 km, nugget ratio 0.0028"``.
+
+    Examples
+    --------
+    >>> describe({"range": 0.6, "smoothness": 1.5, "nugget_ratio": 0.0028}, "km")
+    'nu 1.5, range 0.6 km, nugget ratio 0.0028'
+    """
+    units = {"range": f" {unit}" if unit else ""}
+    ordered = sorted(values.items(), key=lambda item: item[0] != "smoothness")
+    return ", ".join(f"{_WORDS.get(name, name.replace('_', ' '))} {value:.4g}{units.get(name, '')}" for name, value in ordered)

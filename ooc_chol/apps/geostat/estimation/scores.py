@@ -1,0 +1,188 @@
+"""Traces and quadratic forms of which gradient and information of a log-likelihood are made, exact or by random probes.
+
+All are those of a correlation matrix ``R`` with directions ``D``: the derivatives of its correlation function by each shape
+parameter, the identity (the nugget), and ``R`` itself (the variance). ``P`` is ``inv(R)``; for the restricted likelihood
+``inv(R) - inv(R) X inv(X' inv(R) X) X' inv(R)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from ooc_chol.apps.geostat.covariances.covariance import TileFunction, derivative_tiles
+from ooc_chol.apps.geostat.estimation.likelihood import Evaluated, correlation_of, degrees_of_freedom
+from ooc_chol.apps.geostat.estimation.tile_sums import blocks_of, made, over_blocks, products
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What one pass over the derivatives gives; directions are the shape parameters, the identity and ``R``, ``d`` of them.
+
+    Parameters
+    ----------
+    squares : (d,) array
+        ``a' D a`` with ``a = inv(R) (z - X b)``.
+    traces : (m, d) array
+        ``tr(P D)``: one exact row, or the estimate of each of ``m`` probes.
+    crossed : (m, d, d) array or None
+        ``tr(P D P D')``, likewise.
+    """
+
+    squares: Array
+    traces: Array
+    crossed: Array | None
+
+
+def exact_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
+    """Exact traces in one pass of the panels of ``inv(R)``, every derivative tile made once and forgotten.
+
+    Parameters
+    ----------
+    found : Evaluated
+        A likelihood whose factor is open.
+    shape : sequence of str
+        Names of shape parameters.
+
+    Returns
+    -------
+    Sums
+        Without crossed traces.
+
+    Notes
+    -----
+    Cost ``2/3 n**3`` flops, whatever the number of parameters, and ``n**2 / 2`` entries of each derivative.
+    """
+    tiles, vectors = _derivatives(found, shape), _solved(found)
+    n, identity = found.observations.n, 0.0
+    totals = np.zeros((len(tiles), 1 + vectors.shape[1]))
+    for columns, panel in found.factor.inverse_panels():
+        identity += float(np.trace(panel[: len(columns)]))
+        right = vectors[columns.start : columns.stop]
+
+        def of_block(rows: range, columns: range = columns, panel: Array = panel, right: Array = right) -> Array:
+            part = panel[rows.start - columns.start : rows.stop - columns.start]
+            left = vectors[rows.start : rows.stop]
+            # the block on the diagonal is there whole, those below it stand for two
+            weight = 1.0 if rows.start < columns.stop else 2.0
+            return weight * np.array([_trace_and_forms(made(tile, rows, columns), part, left, right) for tile in tiles])
+
+        if tiles:
+            totals += sum(over_blocks(of_block, [*blocks_of(columns), *blocks_of(range(columns.stop, n))]))
+    mean = vectors[:, 1:]
+    traces = np.append(totals[:, 0] - totals[:, 2:].sum(axis=1), identity - np.sum(mean**2))
+    return Sums(_squares(found, totals[:, 1], vectors[:, 0]), np.append(traces, _freedom(found))[np.newaxis], None)
+
+
+def dense_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
+    """Exact traces and crossed traces: unit vectors in the place of probes.
+
+    Parameters
+    ----------
+    found : Evaluated
+        A likelihood whose factor is open.
+    shape : sequence of str
+        Names of shape parameters.
+
+    Returns
+    -------
+    Sums
+        With crossed traces, a Gram matrix up to rounding however ill-conditioned ``R`` is.
+
+    Notes
+    -----
+    Cost ``(2 + 3 k) n**3`` flops and ``8 n**2 (k + 2)`` bytes for ``k`` shape parameters.
+    """
+    squares, base, v = _images(found, shape, np.eye(found.observations.n))
+    traces = np.tensordot(v, base, axes=((1, 2), (0, 1)))
+    traces[-1] = _freedom(found)
+    return Sums(squares, traces[np.newaxis], np.tensordot(v, v, axes=((1, 2), (1, 2)))[np.newaxis])
+
+
+def probed_traces(found: Evaluated, shape: Sequence[str], probes: int, seed: int) -> Sums:
+    """Estimates by ``u' V`` and ``V' V'`` with ``V = inv(L) D inv(L)' u`` of random signs ``u`` (Hutchinson 1990).
+
+    Parameters
+    ----------
+    found : Evaluated
+        A likelihood whose factor is open.
+    shape : sequence of str
+        Names of shape parameters.
+    probes : int
+        Vectors of random signs, at least 2.
+    seed : int
+        Seed of the signs.
+
+    Returns
+    -------
+    Sums
+        One row for each probe.
+
+    Notes
+    -----
+    Cost ``(2 + 3 k) n**2`` flops for each probe and ``k`` shape parameters, and ``n**2`` entries of each derivative. Both
+    estimates are of the symmetric form, whose variance is least, and the crossed ones make a Gram matrix.
+    """
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(found.observations.n, probes))
+    squares, base, v = _images(found, shape, signs)
+    traces = np.einsum("nm,dnm->md", base, v)
+    traces[:, -1] = _freedom(found)
+    return Sums(squares, traces, np.einsum("dnm,enm->mde", v, v))
+
+
+def _images(found: Evaluated, shape: Sequence[str], vectors: Array) -> tuple[Array, Array, Array]:
+    """``a' D a``, the part ``u`` of ``vectors`` orthogonal to the mean, and ``inv(L) D inv(L)' u`` of each direction."""
+    alpha = found.factor.half_solve(found.whitened.residual, transposed=True)[:, np.newaxis]
+    base = _without_mean(found, vectors)
+    w = found.factor.half_solve(base, transposed=True)
+    images = [products(tile, np.hstack([alpha, w])) for tile in _derivatives(found, shape)]
+    forms = np.array([alpha[:, 0] @ image[:, 0] for image in images])
+    directions = [*(image[:, 1:] for image in images), w]
+    v = np.array([*(_without_mean(found, found.factor.half_solve(direction)) for direction in directions), base])
+    return _squares(found, forms, alpha[:, 0]), base, v
+
+
+def _derivatives(found: Evaluated, shape: Sequence[str]) -> list[TileFunction]:
+    """Tile functions of the derivatives of the correlation matrix by its shape parameters."""
+    correlation, places = correlation_of(found.likelihood.model), found.observations.coordinates
+    return [derivative_tiles(correlation, places, name) for name in shape]
+
+
+def _solved(found: Evaluated) -> Array:
+    """``a = inv(R) (z - X b)`` and, for the restricted likelihood, ``inv(R) X inv(root)``: ``P = inv(R)`` less its square."""
+    whitened = found.whitened
+    columns = [whitened.residual[:, np.newaxis], *([_orthonormal(found)] if found.likelihood.reml else [])]
+    return found.factor.half_solve(np.hstack(columns), transposed=True)
+
+
+def _orthonormal(found: Evaluated) -> Array:
+    """Orthonormal basis of the columns of ``inv(L) X``."""
+    whitened = found.whitened
+    return np.asarray(solve_triangular(whitened.root, whitened.design.T, trans="T").T)
+
+
+def _without_mean(found: Evaluated, vectors: Array) -> Array:
+    """For the restricted likelihood, the part of ``vectors`` that is orthogonal to ``inv(L) X``; else they themselves."""
+    if not found.likelihood.reml:
+        return vectors
+    q = _orthonormal(found)
+    return vectors - q @ (q.T @ vectors)
+
+
+def _squares(found: Evaluated, forms: Array, alpha: Array) -> Array:
+    return np.array([*forms, alpha @ alpha, found.likelihood.quadratic])
+
+
+def _freedom(found: Evaluated) -> int:
+    return degrees_of_freedom(found.observations, found.likelihood.reml)
+
+
+def _trace_and_forms(tile: Array, inverse: Array, left: Array, right: Array) -> Sequence[float]:
+    """``sum(inverse * tile)``, and ``v' tile v`` of each vector."""
+    return [float(np.vdot(inverse, tile)), *np.einsum("iq,iq->q", left, tile @ right)]

@@ -1,0 +1,408 @@
+"""Where a fit searches and where it starts: bounds in logarithms, and a small subset that is cheap to fit first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Generic, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.scales import SMOOTHNESS_BOUNDS as SMOOTHNESS_BOUNDS
+from ooc_chol.apps.geostat.covariances.scales import Scale
+from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.ordering import morton_order
+
+Model = TypeVar("Model", bound=AbstractCovariance)
+
+#: ``"free"``: estimated; ``"zero"``: none; a number: kept at that variance, in squared units of the values.
+Nugget = Literal["free", "zero"] | float
+
+#: Least nugget ratio of a fit with a free nugget. Smooth fields (nu = 5/2) have correlation matrices that are singular to working
+#: accuracy without a nugget; at 1e-8 their condition number stays below about n * 1e8, far from 1 / unit roundoff, and the
+#: likelihood loses nothing that data show.
+NUGGET_RATIO_FLOOR = 1e-8
+NUGGET_RATIO_CEILING = 1e3
+
+NUGGET_RATIO = "nugget_ratio"
+
+#: A coordinate is the logarithm of the nugget ratio over 4: factor for factor the nugget matters less than the range.
+_NUGGET_SCALE = Scale(NUGGET_RATIO_FLOOR, NUGGET_RATIO_CEILING, step=4.0)
+
+#: Starting ranges as multiples of the diameter of the sites, starting smoothnesses and nugget ratios.
+_START_RANGES = (0.01, 0.05, 0.2)
+_START_SMOOTHNESS = (0.5, 1.5)
+_START_RATIOS = (1e-3, 3e-2, 0.5)
+
+#: Below this nugget ratio the likelihood may be so flat in its logarithm that a search from there would end where it began.
+_FLAT_RATIO = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class SearchSpace(Generic[Model]):
+    """The box of a fit: a coordinate for each parameter that is searched for, most of them logarithms.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The ``k`` parameters searched for: some of the template's, and ``"nugget_ratio"`` unless the nugget is zero.
+    scales : tuple of Scale
+        What their coordinates mean, and their bounds.
+    template : AbstractCovariance
+        A model of variance 1 with the parameters that are not searched for.
+    nugget : float or None
+        A nugget that is kept at this variance (zero included); None when it is estimated.
+    """
+
+    names: tuple[str, ...]
+    scales: tuple[Scale, ...]
+    template: Model
+    nugget: float | None
+
+    @property
+    def lower(self) -> NDArray[np.float64]:
+        """Lower bounds of the coordinates, shape ``(k,)``."""
+        return np.array([scale.coordinate(scale.lower) for scale in self.scales])
+
+    @property
+    def upper(self) -> NDArray[np.float64]:
+        """Upper bounds of the coordinates, shape ``(k,)``."""
+        return np.array([scale.coordinate(scale.upper) for scale in self.scales])
+
+    @property
+    def fixed_nugget(self) -> float | None:
+        """The positive variance at which the nugget is kept, if any: then the variance is ``nugget / ratio`` and not profiled."""
+        return self.nugget or None
+
+    @property
+    def shape(self) -> tuple[str, ...]:
+        """The names without the nugget ratio: parameters of the correlation function."""
+        return tuple(name for name in self.names if name != NUGGET_RATIO)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Places of the lengths among the names: at shorter ones the matrix is better conditioned."""
+        return [k for k, scale in enumerate(self.scales) if scale.is_length]
+
+    def correlation(self, point: NDArray[np.float64]) -> Model:
+        """The model of variance 1 at a point of the box; its nugget is the ratio.
+
+        Parameters
+        ----------
+        point : (k,) array
+            Coordinates; those outside are taken to the bounds.
+
+        Returns
+        -------
+        AbstractCovariance
+            The correlation function, of the class of the template.
+        """
+        inside = np.clip(point, self.lower, self.upper)
+        found = {name: (scale, scale.value(x)) for name, scale, x in zip(self.names, self.scales, inside, strict=True)}
+        values = {name: 0.0 if scale.bound else value for name, (scale, value) in found.items() if name != NUGGET_RATIO}
+        ratio = found[NUGGET_RATIO][1] if NUGGET_RATIO in found else self.template.nugget
+        model = self.template.with_values(nugget=ratio, **values)
+        # what other parameters bound can be put in only once those are there
+        shares = {name: share * scale.bound(model)[0] for name, (scale, share) in found.items() if scale.bound}
+        return model.with_values(**shares) if shares else model
+
+    def model(self, point: NDArray[np.float64], variance: float) -> Model:
+        """The model of this variance at a point of the box, its nugget in squared units of the values."""
+        correlation = self.correlation(point)
+        return correlation.with_values(variance=variance, nugget=variance * correlation.nugget)
+
+    def point(self, correlation: AbstractCovariance) -> NDArray[np.float64]:
+        """The point of the box nearest to a model of variance 1, shape ``(k,)``."""
+        values = {**correlation.values, NUGGET_RATIO: correlation.nugget}
+        shares = (values[name] / _bound(scale, correlation) for name, scale in zip(self.names, self.scales, strict=True))
+        coordinates = [scale.coordinate(share) for scale, share in zip(self.scales, shares, strict=True)]
+        return np.clip(coordinates, self.lower, self.upper)
+
+    def start(self, template: AbstractCovariance) -> NDArray[np.float64]:
+        """The point of a model with which a search begins, its nugget ratio at least 0.001.
+
+        Parameters
+        ----------
+        template : AbstractCovariance
+            Of any variance.
+
+        Returns
+        -------
+        (k,) array
+            The point.
+
+        Raises
+        ------
+        ValueError
+            A parameter is out of the bounds of the search.
+        """
+        for name, scale in zip(self.names, self.scales, strict=True):
+            if name != NUGGET_RATIO:
+                share = template.values[name] / _bound(scale, template)
+                if not scale.lower <= share <= scale.upper:
+                    what = f"{name} as a share of its bound" if scale.bound else name
+                    raise ValueError(
+                        f"{what} is {share:g} at the start, but a search at these sites goes from {scale.lower:g} to "
+                        f"{scale.upper:g} (are sites and parameters in one unit?)"
+                    )
+        nugget = template.nugget if self.nugget is None else self.nugget
+        return self.raised(self.point(template.with_values(variance=1.0, nugget=nugget / template.variance)))
+
+    def jacobian(self, model: AbstractCovariance) -> NDArray[np.float64]:
+        """Derivatives of (shape, variance, nugget) by the coordinates and, where it is profiled, by ``log variance``.
+
+        Parameters
+        ----------
+        model : AbstractCovariance
+            Where.
+
+        Returns
+        -------
+        (k, m) or (k + 1, m) array
+            ``m`` is the number of shape parameters and 2; the nugget ratio moves the nugget, or the variance when that is fixed.
+        """
+        shape, values = self.shape, model.values
+        rows = np.zeros((len(self.names) + 1, len(shape) + 2))
+        for row, (name, scale) in enumerate(zip(self.names, self.scales, strict=True)):
+            if name != NUGGET_RATIO:
+                bound = _bound(scale, model)
+                rows[row, shape.index(name)] = bound * scale.slope(values[name] / bound)
+            elif self.fixed_nugget is None:
+                rows[row, -1] = scale.step * model.nugget
+            else:
+                rows[row, -2] = -scale.step * model.variance
+        self._add_bounds(rows, model)
+        rows[-1, -2:] = model.variance, model.nugget
+        return rows if self.fixed_nugget is None else rows[:-1]
+
+    def _add_bounds(self, rows: NDArray[np.float64], model: AbstractCovariance) -> None:
+        """Move each parameter that others bound along with its bound, as its share stays."""
+        shape = self.shape
+        for name, scale in zip(self.names, self.scales, strict=True):
+            if scale.bound:
+                for other, slope in scale.bound(model)[1].items():
+                    if other in shape:
+                        row, own = self.names.index(other), shape.index(name)
+                        rows[row, own] = model.values[name] * slope * rows[row, shape.index(other)]
+
+    def fixed(self, name: str, value: float) -> SearchSpace[Model]:
+        """The space in which one of the names is kept at a value.
+
+        Parameters
+        ----------
+        name : str
+            One of :attr:`names`.
+        value : float
+            Its value.
+
+        Returns
+        -------
+        SearchSpace
+            With one dimension less.
+
+        Raises
+        ------
+        ValueError
+            It is not searched for here.
+        """
+        if name not in self.names:
+            raise ValueError(f"{name!r} is not estimated here; there are {', '.join(self.names)}")
+        kept = [k for k, other in enumerate(self.names) if other != name]
+        template = self.template.with_values(**{"nugget" if name == NUGGET_RATIO else name: value})
+        return replace(
+            self, names=tuple(self.names[k] for k in kept), scales=tuple(self.scales[k] for k in kept), template=template
+        )
+
+    def at_bounds(self, point: NDArray[np.float64]) -> tuple[tuple[str, str, float], ...]:
+        """Bounds at which the point lies, nearly: the name, ``"lower"`` or ``"upper"``, and the bound."""
+        found: list[tuple[str, str, float]] = []
+        for side, ends in (("lower", self.lower), ("upper", self.upper)):
+            for name, scale, gap in zip(self.names, self.scales, np.abs(point - ends), strict=True):
+                if gap < scale.near:
+                    found.append((name, side, scale.lower if side == "lower" else scale.upper))
+        return tuple(found)
+
+    def shift(self, step: NDArray[np.float64]) -> dict[str, float]:
+        """What a step does to each parameter: relative to its value, or in its unit where the coordinate is no logarithm."""
+        return {name: scale.shift(float(part)) for name, scale, part in zip(self.names, self.scales, step, strict=True)}
+
+    def raised(self, point: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The point, with a nugget ratio of at least 0.001.
+
+        Parameters
+        ----------
+        point : (k,) array
+            A start that comes from a subset.
+
+        Returns
+        -------
+        (k,) array
+            From there the likelihood falls or rises clearly in both directions; seen from below it is flat in the logarithm.
+        """
+        least = self.lower.copy()
+        if NUGGET_RATIO in self.names:
+            least[self.names.index(NUGGET_RATIO)] = _NUGGET_SCALE.coordinate(_FLAT_RATIO)
+        return np.maximum(point, least)
+
+    def is_small_nugget(self, point: NDArray[np.float64]) -> bool:
+        """Whether the nugget ratio is below 0.001, where the likelihood may be flat."""
+        if NUGGET_RATIO not in self.names:
+            return False
+        return bool(point[self.names.index(NUGGET_RATIO)] < _NUGGET_SCALE.coordinate(_FLAT_RATIO))
+
+    def at_floor(self, point: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The point with the nugget ratio at its lower bound, in a new array."""
+        lowest = np.array(point)
+        k = self.names.index(NUGGET_RATIO)
+        lowest[k] = self.lower[k]
+        return lowest
+
+    def starts(self, diameter: float) -> list[NDArray[np.float64]]:
+        """A coarse grid of starting points for sites of the given diameter."""
+        values = {
+            "range": [share * diameter for share in _START_RANGES],
+            "smoothness": _START_SMOOTHNESS,
+            NUGGET_RATIO: _START_RATIOS,
+        }
+        axes = [[scale.coordinate(v) for v in values[name]] for name, scale in zip(self.names, self.scales, strict=True)]
+        return [np.array(point) for point in product(*axes)]
+
+
+def search_space(observations: Observations, nugget: Nugget, smoothness: float | None) -> SearchSpace[Matern]:
+    """The box in which a fit of a Matérn model of these observations searches.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data; their diameter sets the bounds of the range.
+    nugget : {"free", "zero"} or float
+        What is done about the nugget.
+    smoothness : float or None
+        ``nu``; None when it is estimated.
+
+    Returns
+    -------
+    SearchSpace
+        One dimension for the range, and one each for a smoothness that is estimated and a nugget that is not zero.
+
+    Raises
+    ------
+    ValueError
+        All sites are one place; the nugget is no such choice; or it is zero although two observations share a place, so that the
+        covariance matrix is singular.
+    """
+    template = Matern(1.0, observations.diameter or 1.0, smoothness or _START_SMOOTHNESS[0])
+    return family_space(observations, template, nugget, fixed=() if smoothness is None else ("smoothness",))
+
+
+def family_space(observations: Observations, template: Model, nugget: Nugget, *, fixed: Sequence[str] = ()) -> SearchSpace[Model]:
+    """The box in which a fit of any covariance function searches.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data; their sites set the bounds of lengths.
+    template : AbstractCovariance
+        Class, and values of the parameters that are kept.
+    nugget : {"free", "zero"} or float
+        What is done about the nugget.
+    fixed : sequence of str
+        Parameters that are kept.
+
+    Returns
+    -------
+    SearchSpace
+        One dimension for each parameter that is not kept, and one for a nugget that is not zero.
+
+    Raises
+    ------
+    ValueError
+        As :func:`search_space`; or there is no such parameter to keep, or one is kept that others bound while those are free.
+    """
+    if observations.diameter == 0.0:
+        raise ValueError("all observations are at one place, so no range can be estimated")
+    variance = _fixed_nugget(nugget)
+    if variance == 0.0 and observations.duplicates:
+        raise ValueError(
+            f"{observations.duplicates} observations share a place with another, so without nugget the matrix is singular; "
+            "estimate the nugget, give it a value, or average the duplicates"
+        )
+    _check_fixed(template, fixed)
+    everything = template.scales(observations.coordinates)
+    scales = {name: scale for name, scale in everything.items() if name not in fixed}
+    _check_scales(template, everything, scales)
+    if variance != 0.0:
+        scales[NUGGET_RATIO] = _NUGGET_SCALE
+    return SearchSpace(tuple(scales), tuple(scales.values()), template.with_values(variance=1.0, nugget=0.0), variance)
+
+
+def neighbourhoods(observations: Observations, *, runs: int = 5, size: int = 100) -> Observations:
+    """A small subset that shows short and long distances alike: ``runs`` compact neighbourhoods of ``size`` sites each.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+    runs, size : int
+        How many runs of the Morton order, evenly spread, and how many sites in each.
+
+    Returns
+    -------
+    Observations
+        At most ``runs * size`` observations; their values are residuals of an ordinary-least-squares mean of *all* observations,
+        and their mean is constant, so that a covariate that happens to be constant in the subset does no harm.
+
+    Notes
+    -----
+    A fit of a thinned sample tells nothing about distances below its spacing, where smoothness and nugget show.
+    """
+    order = morton_order(observations.coordinates)
+    if len(order) > runs * size:
+        order = np.concatenate([order[start : start + size] for start in np.linspace(0, len(order) - size, runs).astype(int)])
+    coefficients = np.linalg.lstsq(observations.design, observations.values, rcond=None)[0]
+    residuals = observations.values - observations.design @ coefficients
+    return Observations(observations.coordinates[order], residuals[order], np.ones((len(order), 1)), ("intercept",), "constant")
+
+
+def _fixed_nugget(nugget: Nugget) -> float | None:
+    """The variance at which the nugget is kept, or None when it is estimated."""
+    if nugget == "free":
+        return None
+    if nugget == "zero":
+        return 0.0
+    if isinstance(nugget, str) or not (math.isfinite(nugget) and nugget >= 0):
+        raise ValueError(f"nugget is {nugget!r}, but it must be 'free', 'zero' or a variance that is zero or positive")
+    return float(nugget)
+
+
+def _bound(scale: Scale, model: AbstractCovariance) -> float:
+    """What a share is one of."""
+    return scale.bound(model)[0] if scale.bound else 1.0
+
+
+def _check_fixed(template: AbstractCovariance, fixed: Sequence[str]) -> None:
+    """Raise ``ValueError`` unless each name is one that can be kept."""
+    for name in fixed:
+        if name == "nugget":
+            raise ValueError("fixed names the nugget; say nugget='zero', or nugget=VALUE, to keep it")
+        if name not in template.parameters:
+            raise ValueError(
+                f"fixed names {name!r}, but of {type(template).__name__} there are {', '.join(template.parameters)} to keep (the "
+                "variance is always estimated)"
+            )
+
+
+def _check_scales(template: AbstractCovariance, everything: dict[str, Scale], free: dict[str, Scale]) -> None:
+    """Raise ``ValueError`` where the sites do not show a parameter, or a kept one may get out of its bounds."""
+    for name, scale in free.items():
+        if not scale.lower < scale.upper:
+            raise ValueError(f"all sites agree in what {name} is about, so it cannot be estimated; keep it by fixed=({name!r},)")
+    for name, scale in everything.items():
+        if scale.bound and name not in free and template.values[name] != 0.0:
+            others = [other for other in scale.bound(template)[1] if other in free]
+            if others:
+                raise ValueError(f"{name} is kept, but its bounds depend on {', '.join(others)}: keep these too, or estimate all")

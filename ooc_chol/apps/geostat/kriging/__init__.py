@@ -1,0 +1,1 @@
+"""Prediction: kriging and its kinds, grids, cross-validation, scores, simulation."""

@@ -1,0 +1,344 @@
+"""Simple, ordinary and universal kriging by half-solves with the out-of-core factor, in batches of bounded memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve_triangular
+
+import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cross_covariance
+from ooc_chol.apps.geostat.data.observations import Observations, as_sites, design_matrix
+from ooc_chol.apps.geostat.estimation.likelihood import Whitened, whiten
+from ooc_chol.apps.geostat.kriging.predicted import Prediction, Target, check_target
+
+#: Mean known; constant, estimated; of other columns, estimated.
+KrigingKind = Literal["simple", "ordinary", "universal"]
+
+#: Bytes that one batch of new sites may take: cross-covariances and the two copies that a half-solve needs.
+BATCH_BYTES = 96 * 2**20
+
+
+class Kriging:
+    """A factored data set, ready to predict; made by :func:`~ooc_chol.apps.geostat.kriging.prediction.kriging`.
+
+    Parameters
+    ----------
+    factor : ooc_chol.CholeskyFactor
+        Factor of the correlation matrix, open.
+    observations : Observations
+        The data, in the order of the factor's rows.
+    model : AbstractCovariance
+        The covariance function.
+    coefficients : (p,) array, optional
+        Known coefficients of the mean; they are estimated when not given.
+    order : (n,) array, optional
+        Indices of the rows' observations in the caller's order; as they are when not given.
+
+    Raises
+    ------
+    ValueError
+        There is not one coefficient per column of the mean, one is not finite, or the columns are linearly dependent.
+    """
+
+    def __init__(
+        self,
+        factor: oc.CholeskyFactor,
+        observations: Observations,
+        model: AbstractCovariance,
+        *,
+        coefficients: ArrayLike | None = None,
+        order: NDArray[np.intp] | None = None,
+    ) -> None:
+        self.factor = factor
+        self.model = model
+        self.observations = observations
+        self.order = np.arange(observations.n) if order is None else order
+        #: The data multiplied by ``inv(L)``; with a known mean no column of the design is left to estimate.
+        self.whitened: Whitened = (
+            whiten(factor, observations) if coefficients is None else _whiten_known(factor, observations, coefficients)
+        )
+
+    @property
+    def coefficients(self) -> NDArray[np.float64]:
+        """Coefficients of the mean, known or by generalised least squares, shape ``(p,)``."""
+        return self.whitened.coefficients
+
+    @property
+    def kind(self) -> KrigingKind:
+        """Simple with a known mean, ordinary with an unknown constant, universal with other unknown columns."""
+        if self.whitened.design.shape[1] == 0:
+            return "simple"
+        return "ordinary" if self.observations.mean_columns == ("intercept",) else "universal"
+
+    def predict(
+        self,
+        sites: ArrayLike,
+        *,
+        covariates: ArrayLike | None = None,
+        target: Target = "observation",
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Prediction:
+        """Predict at new sites.
+
+        Parameters
+        ----------
+        sites : (m, d) array
+            Coordinates, in the unit and dimension of the observations.
+        covariates : (m, q) array, optional
+            The covariates of the mean there.
+        target : {"observation", "field"}
+            A new observation, which has a nugget of its own (the default, right for checks against held-out values), or the
+            smooth field.
+        batch_bytes : int
+            Memory for one batch of sites.
+
+        Returns
+        -------
+        Prediction
+            In the order of ``sites``.
+
+        Raises
+        ------
+        ValueError
+            Dimension or covariates do not match the observations, or there is no such target.
+
+        Notes
+        -----
+        Cost ``n**2`` flops per site, and one reading of the factor per batch.
+        """
+        check_target(target)
+        places, design = self.check(sites, covariates)
+        mean, variance = np.empty(len(places)), np.empty(len(places))
+        for batch in self.batches(len(places), batch_bytes):
+            mean[batch], variance[batch] = self._predict_batch(places[batch], design[batch])
+        if target == "observation":
+            variance += self.model.nugget
+        return Prediction(mean, variance, target)
+
+    def predict_blocks(
+        self,
+        blocks: Iterable[ArrayLike],
+        *,
+        covariates: Iterable[ArrayLike] | None = None,
+        target: Target = "observation",
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[Prediction]:
+        """Predict block after block, so that neither sites nor predictions need to be in memory together.
+
+        Parameters
+        ----------
+        blocks : iterable of (m_k, d) arrays
+            Sites, such as ``Grid.blocks()`` gives.
+        covariates : iterable of (m_k, q) arrays, optional
+            The covariates of the mean there, block by block.
+        target : {"observation", "field"}
+            What to predict.
+        batch_bytes : int
+            Memory for one batch of sites within a block.
+
+        Returns
+        -------
+        iterator of Prediction
+            One per block, in their order.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`predict`; or ``covariates`` has not as many blocks. Faults of a block are found when it is its turn.
+
+        Notes
+        -----
+        Cost ``n**2`` flops per site. The factor is read once per batch, so blocks far smaller than a batch
+        (``batch_bytes / (24 n)`` sites) read it more often.
+        """
+        check_target(target)
+        pairs = zip(blocks, itertools.repeat(None)) if covariates is None else zip(blocks, covariates, strict=True)
+        return (self.predict(sites, covariates=columns, target=target, batch_bytes=batch_bytes) for sites, columns in pairs)
+
+    def predict_mean(
+        self, sites: ArrayLike, *, covariates: ArrayLike | None = None, batch_bytes: int = BATCH_BYTES
+    ) -> NDArray[np.float64]:
+        """The kriging mean alone: two solves with the factor in all, and none per site.
+
+        Parameters
+        ----------
+        sites : (m, d) array
+            Coordinates.
+        covariates : (m, q) array, optional
+            The covariates of the mean there.
+        batch_bytes : int
+            Memory for one batch of sites.
+
+        Returns
+        -------
+        (m,) array
+            The mean of :meth:`predict`, to rounding.
+
+        Raises
+        ------
+        ValueError
+            Dimension or covariates do not match the observations.
+
+        Notes
+        -----
+        ``x0' b + c' inv(S) (z - X b)``, where ``inv(S) (z - X b)`` is solved for once and kept; ``2 n`` flops per site beside
+        its ``n`` covariances.
+        """
+        places, design = self.check(sites, covariates)
+        mean = design @ self.coefficients
+        for batch in self.batches(len(places), batch_bytes):
+            mean[batch] += self.correlations(places[batch]).T @ self.dual
+        return np.asarray(mean)
+
+    def weights(
+        self, sites: ArrayLike, *, covariates: ArrayLike | None = None, batch_bytes: int = BATCH_BYTES
+    ) -> NDArray[np.float64]:
+        """The weights of the observations in each prediction: ``mean = weights.T @ z``.
+
+        Parameters
+        ----------
+        sites : (m, d) array
+            Coordinates.
+        covariates : (m, q) array, optional
+            The covariates of the mean there.
+        batch_bytes : int
+            Memory for one batch of sites.
+
+        Returns
+        -------
+        (n, m) array
+            Rows in the caller's order. With a known mean ``b`` they multiply ``z - X b``; else ``X.T @ weights`` is the design
+            at the sites, which makes the prediction unbiased.
+
+        Raises
+        ------
+        ValueError
+            Dimension or covariates do not match the observations.
+
+        Notes
+        -----
+        ``inv(S) (c + X inv(X' inv(S) X) (x0 - X' inv(S) c))``: ``3 n**2`` flops per site.
+        """
+        places, design = self.check(sites, covariates)
+        weights = np.empty((self.observations.n, len(places)))
+        for batch in self.batches(len(places), batch_bytes):
+            weights[self.order, batch] = self.factor.solve(self.with_multipliers(places[batch], design[batch]))
+        return weights
+
+    def with_multipliers(self, sites: NDArray[np.float64], design: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What ``inv(R)`` turns into kriging weights: correlations with the sites, and the multipliers of unbiasedness.
+
+        Parameters
+        ----------
+        sites : (m, d) array
+            Coordinates, checked.
+        design : (m, p) array
+            Columns of the mean there.
+
+        Returns
+        -------
+        (n, m) array
+            ``r + X inv(X' inv(R) X) (x0 - X' inv(R) r)``, rows in the order of the factor.
+        """
+        white, right = self.whitened, self.correlations(sites)
+        k = white.design.shape[1]
+        if k:
+            gap = design - self.factor.half_solve(right).T @ white.design
+            right += self.observations.design @ solve_triangular(white.root, solve_triangular(white.root, gap.T, trans="T"))
+        return right
+
+    @cached_property
+    def dual(self) -> NDArray[np.float64]:
+        """``inv(R) (z - X b)``, rows in the order of the factor, shape ``(n,)``; solved for once."""
+        return self.factor.solve(self.observations.values - self.observations.design @ self.coefficients)
+
+    def correlations(self, sites: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Correlations of the smooth field at the observations with that at ``sites``, shape ``(n, m)``."""
+        return cross_covariance(self.model.with_values(variance=1.0, nugget=0.0), self.observations.coordinates, sites)
+
+    def batches(self, m: int, batch_bytes: int = BATCH_BYTES) -> Iterator[slice]:
+        """Slices of ``m`` sites whose cross-covariances, with the copies that a half-solve needs, take ``batch_bytes``."""
+        # a batch holds n entries per site three times: cross-covariance, right-hand side and result of the half-solve
+        step = max(1, batch_bytes // (3 * 8 * self.observations.n))
+        return (slice(start, start + step) for start in range(0, m, step))
+
+    def _predict_batch(
+        self, sites: NDArray[np.float64], design: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of the smooth field at a few sites."""
+        white = self.whitened
+        # v = inv(L) r(sites)
+        v = self.factor.half_solve(self.correlations(sites))
+        # x0' b + r' inv(R) (z - X b)
+        mean = design @ white.coefficients + v.T @ white.residual
+        # x0 - X' inv(R) r for the estimated columns, and its length in the metric of inv(X' inv(R) X)
+        gap = design[:, : white.design.shape[1]] - v.T @ white.design
+        trend = solve_triangular(white.root, gap.T, trans="T")
+        explained = np.einsum("ij,ij->j", v, v)
+        own = self.model.site_variances(sites) / self.model.variance
+        unexplained = np.maximum(own - explained, 0.0)
+        return mean, self.model.variance * (unexplained + np.einsum("ij,ij->j", trend, trend))
+
+    def check(self, sites: ArrayLike, covariates: ArrayLike | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Sites and their design matrix, matched with the observations by :func:`match_sites`."""
+        return match_sites(self.observations, sites, covariates)
+
+
+def match_sites(
+    observations: Observations, sites: ArrayLike, covariates: ArrayLike | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Check new sites against the observations: :meth:`Kriging.check` without a factorization.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+    sites : (m, d) array
+        Coordinates.
+    covariates : (m, q) array or None
+        The covariates of the mean there.
+
+    Returns
+    -------
+    sites : (m, d) array
+        A copy.
+    design : (m, p) array
+        Columns of the mean there.
+
+    Raises
+    ------
+    ValueError
+        Dimension or covariates do not match the observations.
+    """
+    places = as_sites(sites)
+    d = observations.coordinates.shape[1]
+    if places.shape[1] != d:
+        raise ValueError(f"sites have {places.shape[1]} coordinates, but the observations have {d}")
+    design = design_matrix(len(places), covariates, observations.mean)
+    p = observations.design.shape[1]
+    if design.shape[1] != p:
+        raise ValueError(
+            f"the mean has {p} columns ({', '.join(observations.mean_columns)}), but the sites give {design.shape[1]}: "
+            "pass the same covariates as for the observations"
+        )
+    return places, design
+
+
+def _whiten_known(factor: oc.CholeskyFactor, observations: Observations, coefficients: ArrayLike) -> Whitened:
+    """The data about a known mean, multiplied by ``inv(L)``."""
+    known, names = np.array(coefficients, dtype=np.float64), observations.mean_columns
+    if known.shape != (len(names),):
+        raise ValueError(
+            f"coefficients have shape {known.shape}, but the mean has {len(names)} columns ({', '.join(names) or 'none'}): "
+            "a known mean needs one each"
+        )
+    if not np.isfinite(known).all():
+        raise ValueError(f"coefficients hold a NaN or an infinity: {known.tolist()}")
+    residual = factor.half_solve(observations.values - observations.design @ known)
+    return Whitened(np.empty((observations.n, 0)), residual, known, np.empty((0, 0)))

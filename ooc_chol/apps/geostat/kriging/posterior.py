@@ -1,0 +1,120 @@
+"""Kriging in forms that outlive a factor: weights of the observations, and the covariance of errors at all sites together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cross_covariance
+from ooc_chol.apps.geostat.data.observations import Observations, design_matrix
+from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, whiten
+from ooc_chol.apps.geostat.factorization import FactorSettings, factored
+from ooc_chol.apps.geostat.kriging.prediction import Target
+
+
+@dataclass(frozen=True, eq=False)
+class KrigingWeights:
+    """What the prediction of a mean needs of a factorization, and the log-likelihood that comes with it.
+
+    Parameters
+    ----------
+    alpha : (n,) array
+        ``inv(R) (z - X b)`` with ``R`` the correlation matrix.
+    coefficients : (p,) array
+        Generalised-least-squares coefficients ``b`` of the mean.
+    loglik : float
+        Log-likelihood, ``-n/2 log(2 pi)`` included.
+    """
+
+    alpha: NDArray[np.float64]
+    coefficients: NDArray[np.float64]
+    loglik: float
+
+
+def kriging_weights(observations: Observations, model: AbstractCovariance, *, settings: FactorSettings) -> KrigingWeights:
+    """Factor once for the weights ``inv(R) (z - X b)`` and the value of the likelihood.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data; the rows of the matrix have their order.
+    model : AbstractCovariance
+        The covariance function.
+    settings : FactorSettings
+        How to factor.
+
+    Returns
+    -------
+    KrigingWeights
+        In the order of the observations.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        The correlation matrix is not positive definite in floating point.
+    """
+    with factored(correlation_of(model), observations.coordinates, settings) as factor:
+        white = whiten(factor, observations)
+        alpha = factor.solve(observations.values - observations.design @ white.coefficients)
+        logdet = float(factor.logdet())
+    # log N(z; X b, variance R)
+    loglik = -0.5 * (observations.n * math.log(2 * math.pi * model.variance) + logdet + white.quadratic / model.variance)
+    return KrigingWeights(np.asarray(alpha), white.coefficients, loglik)
+
+
+def prediction_covariance(
+    observations: Observations,
+    model: AbstractCovariance,
+    sites: NDArray[np.float64],
+    covariates: NDArray[np.float64],
+    *,
+    target: Target,
+    settings: FactorSettings,
+) -> NDArray[np.float64]:
+    """Covariance matrix of the errors of universal kriging at all sites together.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data; the rows of the matrix have their order.
+    model : AbstractCovariance
+        The covariance function.
+    sites : (m, d) array
+        Where.
+    covariates : (m, q) array
+        Of the mean there.
+    target : {"observation", "field"}
+        Whether the diagonal has the nugget of a new observation.
+    settings : FactorSettings
+        How to factor.
+
+    Returns
+    -------
+    (m, m) array
+        Symmetric; its diagonal is the variance of :meth:`Kriging.predict`.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        The correlation matrix is not positive definite in floating point.
+
+    Notes
+    -----
+    Cost one factorization, ``n**2 m + n m**2`` flops, and memory for ``n m`` and ``m**2`` numbers.
+    """
+    correlation = correlation_of(model)
+    with factored(correlation, observations.coordinates, settings) as factor:
+        white = whiten(factor, observations)
+        # v = inv(L) r(sites)
+        v = factor.half_solve(cross_covariance(correlation, observations.coordinates, sites))
+    # x0 - X' inv(R) r, and its products in the metric of inv(X' inv(R) X)
+    gap = design_matrix(len(sites), covariates, observations.mean) - v.T @ white.design
+    trend = solve_triangular(white.root, gap.T, trans="T")
+    covariance = model.variance * (cross_covariance(correlation, sites, sites) - v.T @ v + trend.T @ trend)
+    own = covariance.diagonal().clip(min=0.0) + (model.nugget if target == "observation" else 0.0)
+    np.fill_diagonal(covariance, own)
+    return np.asarray(covariance)

@@ -1,0 +1,110 @@
+"""Kriging of a data set: factored once for many predictions, or for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from numpy.typing import ArrayLike
+
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.ordering import morton_order
+from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
+from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
+from ooc_chol.apps.geostat.kriging.kriged import BATCH_BYTES as BATCH_BYTES
+from ooc_chol.apps.geostat.kriging.kriged import Kriging as Kriging
+from ooc_chol.apps.geostat.kriging.predicted import Prediction as Prediction
+from ooc_chol.apps.geostat.kriging.predicted import Target as Target
+
+
+@contextmanager
+def kriging(
+    observations: Observations,
+    model: AbstractCovariance,
+    *,
+    coefficients: ArrayLike | None = None,
+    settings: FactorSettings | None = None,
+    progress: FactorProgress | None = None,
+    trace: bool = False,
+) -> Iterator[Kriging]:
+    """Factor once, predict often: the factor is open inside the ``with`` block.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data, in any order.
+    model : AbstractCovariance
+        The covariance function, usually of a fit.
+    coefficients : (p,) array, optional
+        Known coefficients of the columns of the mean: simple kriging. When not given they are estimated: ordinary kriging with
+        ``mean="constant"`` and no covariates, universal kriging with covariates. (``mean="zero"`` alone is simple, too.)
+    settings : FactorSettings, optional
+        How to factor.
+    progress : callable, optional
+        Called with flops done, flops in all and seconds.
+    trace : bool
+        Record a trace of the factorization (``kriging.factor.trace``).
+
+    Yields
+    ------
+    Kriging
+        Ready to predict.
+
+    Raises
+    ------
+    ValueError
+        There is not one coefficient per column of the mean, one is not finite, or the columns are linearly dependent.
+    NotPositiveDefiniteError
+        The correlation matrix is not positive definite in floating point.
+    """
+    order = morton_order(observations.coordinates)
+    ordered = observations.take(order)
+    correlation = correlation_of(model)
+    with factored(correlation, ordered.coordinates, settings or FactorSettings(), progress=progress, trace=trace) as factor:
+        yield Kriging(factor, ordered, model, coefficients=coefficients, order=order)
+
+
+def predict(
+    observations: Observations,
+    model: AbstractCovariance,
+    sites: ArrayLike,
+    *,
+    covariates: ArrayLike | None = None,
+    target: Target = "observation",
+    coefficients: ArrayLike | None = None,
+    settings: FactorSettings | None = None,
+) -> Prediction:
+    """Kriging mean and variance at new sites, in one call.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data, in any order.
+    model : AbstractCovariance
+        The covariance function, usually ``fit(observations).model``.
+    sites : (m, d) array
+        Where to predict.
+    covariates : (m, q) array, optional
+        The covariates of the mean there.
+    target : {"observation", "field"}
+        What to predict.
+    coefficients : (p,) array, optional
+        Known coefficients of the mean, see :func:`kriging`.
+    settings : FactorSettings, optional
+        How to factor.
+
+    Returns
+    -------
+    Prediction
+        In the order of ``sites``.
+
+    Raises
+    ------
+    ValueError
+        Dimension or covariates do not match the observations, or there is no such target.
+    NotPositiveDefiniteError
+        The correlation matrix is not positive definite in floating point.
+    """
+    with kriging(observations, model, coefficients=coefficients, settings=settings) as kriged:
+        return kriged.predict(sites, covariates=covariates, target=target)

@@ -1,0 +1,53 @@
+"""Standardised residuals of a model: independent standard normals if the model is true."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.ordering import inverse_permutation, morton_order
+from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, whiten
+from ooc_chol.apps.geostat.factorization import FactorSettings, factored
+
+
+def standardised_residuals(
+    observations: Observations, model: AbstractCovariance, *, settings: FactorSettings | None = None
+) -> NDArray[np.float64]:
+    """Errors of predicting each observation from those before it, over their standard errors: ``inv(L) (z - X b)``.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data, in any order.
+    model : AbstractCovariance
+        The covariance function, usually of a fit.
+    settings : FactorSettings, optional
+        How to factor.
+
+    Returns
+    -------
+    (n,) array
+        Without unit, in the order of the observations.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        The covariance matrix is not positive definite in floating point.
+
+    Notes
+    -----
+    ``L`` is the Cholesky factor of the covariance matrix in Morton order, so "before" means in that order. Where model and mean
+    are true these are independent with mean 0 and variance 1, which leave-one-out errors are not; the ``p`` estimated
+    coefficients of the mean take ``p`` of the ``n`` degrees of freedom. Their squares sum to the quadratic form of the
+    likelihood, so after a fit that profiles the variance their mean square is 1. Cost one factorization.
+    """
+    order = morton_order(observations.coordinates)
+    ordered = observations.take(order)
+    correlation = correlation_of(model)
+    with factored(correlation, ordered.coordinates, settings or FactorSettings()) as factor:
+        residual = whiten(factor, ordered).residual / math.sqrt(model.variance)
+    return np.asarray(residual[inverse_permutation(order)])

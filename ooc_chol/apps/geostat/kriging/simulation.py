@@ -1,0 +1,234 @@
+"""Draws of a Gaussian field: unconditional by one product with the factor, conditional on data by kriging what they leave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve_triangular
+
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.data.observations import Observations, as_sites
+from ooc_chol.apps.geostat.data.ordering import inverse_permutation, morton_order
+from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
+from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
+from ooc_chol.apps.geostat.kriging.kriged import BATCH_BYTES, Kriging, match_sites
+from ooc_chol.apps.geostat.kriging.predicted import Target, check_target
+from ooc_chol.apps.geostat.kriging.prediction import kriging
+
+#: Least variance of the error of each simulated value, as a share of the model's variance: 1e-4 standard deviations.
+JITTER = 1e-8
+
+#: Gives the next ``(draws, n)`` standard normals, those of a draw in one row.
+Normals = Callable[[int, int], NDArray[np.float64]]
+
+
+def simulate(
+    model: AbstractCovariance,
+    sites: ArrayLike,
+    *,
+    draws: int = 1,
+    seed: int = 0,
+    target: Target = "field",
+    mean: ArrayLike = 0.0,
+    jitter: float = JITTER,
+    settings: FactorSettings | None = None,
+    progress: FactorProgress | None = None,
+) -> NDArray[np.float64]:
+    """Draw from the field of a model: ``mean + L e`` with independent standard normals ``e``.
+
+    Parameters
+    ----------
+    model : AbstractCovariance
+        The covariance function.
+    sites : (m, d) array
+        Where.
+    draws : int
+        How many, all of one factorization.
+    seed : int
+        Seed of NumPy's default generator. A draw does not depend on how many follow it.
+    target : {"field", "observation"}
+        The smooth field, or observations of it, each with an error whose variance is the nugget.
+    mean : float or (m,) array
+        The mean at the sites.
+    jitter : float
+        Least variance, as a share of the model's, of an independent error of each value. Without any, the matrix of a smooth
+        field at many sites, or at one site twice, is not positive definite in floating point.
+    settings : FactorSettings, optional
+        How to factor.
+    progress : callable, optional
+        Called with flops done, flops in all and seconds.
+
+    Returns
+    -------
+    (draws, m) array
+        One draw a row, sites in the order given.
+
+    Raises
+    ------
+    ValueError
+        A number is out of range, or the mean has another shape.
+    NotPositiveDefiniteError
+        The covariance matrix is not positive definite in floating point: ask for more ``jitter``.
+
+    Notes
+    -----
+    One factorization, ``m**2`` flops a draw, and one reading of the factor for as many draws as 96 MiB hold.
+
+    Examples
+    --------
+    >>> from ooc_chol.apps.geostat import Matern
+    >>> simulate(Matern(1.0, 0.2, 1.5), [[0.0, 0.0], [0.1, 0.0]], draws=3).shape
+    (3, 2)
+    """
+    check_target(target)
+    _check_numbers(draws, jitter)
+    places, level = as_sites(sites), np.array(mean, dtype=np.float64)
+    if level.shape not in ((), (len(places),)) or not np.isfinite(level).all():
+        raise ValueError(
+            f"mean has shape {level.shape}, but one finite number, or one for each of the {len(places)} sites, is needed"
+        )
+    return level + _draw(
+        _with_error(model, target, jitter), places, draws, _normals(seed, 0), settings=settings, progress=progress
+    )
+
+
+def simulate_conditional(
+    observations: Observations,
+    model: AbstractCovariance,
+    sites: ArrayLike,
+    *,
+    covariates: ArrayLike | None = None,
+    draws: int = 1,
+    seed: int = 0,
+    target: Target = "field",
+    coefficients: ArrayLike | None = None,
+    jitter: float = JITTER,
+    settings: FactorSettings | None = None,
+    progress: FactorProgress | None = None,
+) -> NDArray[np.float64]:
+    """Draw from the field of a model given observations: mean and covariance over all draws are those of kriging.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+    model : AbstractCovariance
+        The covariance function.
+    sites : (m, d) array
+        Where.
+    covariates : (m, q) array, optional
+        The covariates of the mean there.
+    draws : int
+        How many, all of the same two factorizations.
+    seed : int
+        Seed of NumPy's default generator. A draw does not depend on how many follow it.
+    target : {"field", "observation"}
+        The smooth field, or new observations of it.
+    coefficients : (p,) array, optional
+        Known coefficients of the mean; when they are estimated, draws vary with their uncertainty, too.
+    jitter : float
+        Least variance, as a share of the model's, of an independent error of each value; see :func:`simulate`.
+    settings : FactorSettings, optional
+        How to factor.
+    progress : callable, optional
+        Called with flops done, flops in all and seconds, for each of the two factorizations.
+
+    Returns
+    -------
+    (draws, m) array
+        One draw a row, sites in the order given.
+
+    Raises
+    ------
+    ValueError
+        A number is out of range, or dimension or covariates do not match the observations.
+    NotPositiveDefiniteError
+        A covariance matrix is not positive definite in floating point.
+
+    Notes
+    -----
+    Conditioning by kriging (Journel and Huijbregts 1978): a draw without data at observations and sites together has kriging
+    errors of the right covariance, which are added to the kriging mean of the data. ``t + K z - K z*``, where ``t`` and ``z*``
+    are that draw at sites and observations and ``K`` the kriging weights. One factorization of order ``n + m``, one of order
+    ``n``, and ``8 (n + m)`` bytes a draw.
+    """
+    check_target(target)
+    _check_numbers(draws, jitter)
+    places, design = match_sites(observations, sites, covariates)
+    together = np.vstack([observations.coordinates, places])
+    simulated = _draw(
+        _with_error(model, target, jitter), together, draws, _normals(seed, 0), settings=settings, progress=progress
+    )
+    data, field = simulated[:, : observations.n], simulated[:, observations.n :]
+    if target == "field" and model.nugget > 0:
+        data += math.sqrt(model.nugget) * _normals(seed, 1)(draws, observations.n)
+    with kriging(observations, model, coefficients=coefficients, settings=settings, progress=progress) as kriged:
+        field += kriged.predict_mean(places, covariates=covariates)
+        # in blocks of draws: the draws at the observations, what is solved for them, and two copies on the way
+        step = max(1, BATCH_BYTES // (4 * 8 * observations.n))
+        for start in range(0, draws, step):
+            field[start : start + step] -= _krige(kriged, places, design, data[start : start + step])
+    return field
+
+
+def _draw(
+    model: AbstractCovariance,
+    sites: NDArray[np.float64],
+    draws: int,
+    normals: Normals,
+    *,
+    settings: FactorSettings | None,
+    progress: FactorProgress | None,
+) -> NDArray[np.float64]:
+    """``(draws, m)`` products ``L e`` for the covariance matrix of ``model``, nugget included, sites in the order given."""
+    order = morton_order(sites)
+    back = inverse_permutation(order)
+    correlation = correlation_of(model)
+    field = np.empty((draws, len(sites)))
+    # normals, their row-major copy and the product
+    step = max(1, BATCH_BYTES // (3 * 8 * len(sites)))
+    with factored(correlation, sites[order], settings or FactorSettings(), progress=progress) as factor:
+        for start in range(0, draws, step):
+            block = field[start : start + step]
+            block[...] = factor.matmul(normals(len(block), len(sites)).T)[back].T
+    field *= math.sqrt(model.variance)
+    return field
+
+
+def _krige(
+    kriged: Kriging, sites: NDArray[np.float64], design: NDArray[np.float64], data: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """``(draws, m)`` kriging means of other data, ``(draws, n)`` in the caller's order; a known mean counts as zero."""
+    white, values = kriged.whitened, data[:, kriged.order].T
+    k = white.design.shape[1]
+    # inv(X' inv(R) X) X' inv(R) z for each draw
+    score = white.design.T @ kriged.factor.half_solve(values)
+    coefficients = solve_triangular(white.root, solve_triangular(white.root, score, trans="T"))
+    dual = kriged.factor.solve(values - kriged.observations.design[:, :k] @ coefficients)
+    mean = design[:, :k] @ coefficients
+    for batch in kriged.batches(len(sites)):
+        mean[batch] += kriged.correlations(sites[batch]).T @ dual
+    return np.asarray(mean.T)
+
+
+def _with_error(model: AbstractCovariance, target: Target, jitter: float) -> AbstractCovariance:
+    """The model whose nugget is the error of what is simulated."""
+    least = jitter * model.variance
+    return model.with_values(nugget=max(model.nugget, least) if target == "observation" else least)
+
+
+def _normals(seed: int, stream: int) -> Normals:
+    """Standard normals, ``draws`` rows of ``n`` at a time; each stream of a seed has its own."""
+    generator = np.random.default_rng([seed, stream])
+    return lambda draws, n: generator.standard_normal((draws, n))
+
+
+def _check_numbers(draws: int, jitter: float) -> None:
+    """Raise ``ValueError`` for numbers out of range."""
+    if draws < 1:
+        raise ValueError(f"{draws} draws are asked for, but at least one is needed")
+    if not (math.isfinite(jitter) and jitter >= 0):
+        raise ValueError(f"jitter is {jitter}, but it must be finite, and zero or positive")

@@ -1,0 +1,202 @@
+"""Maps side by side: observed, predicted, standard error."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+
+
+@dataclass(frozen=True, eq=False)
+class MapLabels:
+    """Words of a map.
+
+    Parameters
+    ----------
+    title : str
+        Above all.
+    value : str
+        Name and unit of the values, such as ``"height (m)"``.
+    x, y : str
+        Names and units of the axes.
+    aspect : float
+        Length of a unit of ``y`` over that of a unit of ``x``.
+    """
+
+    title: str
+    value: str
+    x: str
+    y: str
+    aspect: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class MapData:
+    """What is drawn, in map coordinates (kilometres or degrees).
+
+    Parameters
+    ----------
+    sites : (n, 2) array
+        Places of the fitted observations.
+    values : (n,) array
+        Their values.
+    x, y : (columns,), (rows,) arrays
+        Axes of the grid, ascending.
+    mean, standard_error : (rows, columns) arrays
+        Predictions on the grid.
+    held_out : (m, 2) array or None
+        Places that were left out of the fit.
+    """
+
+    sites: NDArray[np.float64]
+    values: NDArray[np.float64]
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    standard_error: NDArray[np.float64]
+    held_out: NDArray[np.float64] | None = None
+
+
+def draw_maps(path: str | os.PathLike[str], data: MapData, labels: MapLabels) -> None:
+    """Draw observed values, kriging mean and standard error side by side; the first two share their colours.
+
+    Parameters
+    ----------
+    path : path
+        A PNG, or another format that Matplotlib tells from the ending.
+    data : MapData
+        Observations and predictions.
+    labels : MapLabels
+        Titles and units.
+
+    Raises
+    ------
+    MissingExtraError
+        Matplotlib is not installed.
+    OSError
+        The file cannot be written.
+    """
+    save_figure(maps_figure(data, labels), path)
+
+
+def maps_figure(data: MapData, labels: MapLabels) -> Any:
+    """The picture that :func:`draw_maps` saves.
+
+    Parameters
+    ----------
+    data : MapData
+        Observations and predictions.
+    labels : MapLabels
+        Titles and units.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Not known to pyplot.
+
+    Raises
+    ------
+    MissingExtraError
+        Matplotlib is not installed.
+    """
+    figure = new_figure((15, _height(data, labels)))
+    axes = figure.subplots(1, 3, sharex=True, sharey=True)
+    low, high = float(data.values.min()), float(data.values.max())
+    points = axes[0].scatter(
+        *data.sites.T, c=data.values, s=_marker_area(len(data.values)), vmin=low, vmax=high, cmap="viridis", linewidths=0
+    )
+    axes[1].pcolormesh(data.x, data.y, data.mean, vmin=low, vmax=high, cmap="viridis", shading="nearest", rasterized=True)
+    errors = axes[2].pcolormesh(data.x, data.y, data.standard_error, cmap="magma", shading="nearest", rasterized=True)
+    figure.colorbar(points, ax=axes[:2], label=labels.value, fraction=0.04)
+    figure.colorbar(errors, ax=axes[2], label=f"standard error, {labels.value}", fraction=0.06)
+    axes[0].set_title(f"observed: {len(data.values)} values")
+    axes[1].set_title("predicted")
+    axes[2].set_title("standard error")
+    _finish_axes(axes, data, labels)
+    figure.suptitle(labels.title)
+    return figure
+
+
+def new_figure(size: tuple[float, float]) -> Any:
+    """An empty figure that pyplot does not know, so that the user's own figures and backend are left alone.
+
+    Parameters
+    ----------
+    size : (float, float)
+        Width and height in inches.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        With constrained layout.
+
+    Raises
+    ------
+    MissingExtraError
+        Matplotlib is not installed.
+    """
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout="constrained")
+
+
+def save_figure(figure: Any, path: str | os.PathLike[str]) -> None:
+    """Write a figure to a file.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        The figure.
+    path : path
+        A PNG, or another format that Matplotlib tells from the ending.
+
+    Raises
+    ------
+    ValueError
+        Matplotlib has no such format.
+    OSError
+        The file cannot be written.
+    """
+    figure.savefig(path, dpi=120)
+
+
+def require_matplotlib() -> None:
+    """Find out early whether pictures can be drawn.
+
+    Raises
+    ------
+    MissingExtraError
+        Matplotlib is not installed.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingExtraError("pictures are drawn by Matplotlib, which is not installed: pip install 'ooc_chol[plots]'")
+
+
+def _finish_axes(axes: Any, data: MapData, labels: MapLabels) -> None:
+    """Equal scales, names, and the held-out places where predictions can be judged."""
+    for axis in axes:
+        axis.set_aspect(labels.aspect)
+        axis.set_xlabel(labels.x)
+    axes[0].set_ylabel(labels.y)
+    if data.held_out is not None and len(data.held_out):
+        for axis, colour in ((axes[0], "black"), (axes[2], "white")):
+            axis.scatter(*data.held_out.T, s=5, marker="x", c=colour, linewidths=0.5, label=f"{len(data.held_out)} held out")
+            axis.legend(loc="lower left", markerscale=2, handletextpad=0.1, facecolor="white" if colour == "black" else "grey")
+
+
+def _height(data: MapData, labels: MapLabels) -> float:
+    """Inches that three maps side by side on 15 inches need, within reason."""
+    width, height = float(np.ptp(data.x)), labels.aspect * float(np.ptp(data.y))
+    return float(np.clip(4.0 * height / width + 1.0, 3.0, 12.0)) if width > 0 else 12.0
+
+
+def _marker_area(n: int) -> float:
+    """Markers that fill the map about evenly whatever their number."""
+    return float(np.clip(30_000 / n, 2.0, 60.0))

@@ -208,8 +208,7 @@ def _factor_mixed(call: _Call) -> CholeskyFactor:
         return execution
 
     def measure(grid: TileGrid, samples: bool) -> MatrixNorms:
-        with running.one_thread_per_call(names):
-            return running.measure(call.source, grid, names, threads=threads, samples=samples)
+        return running.measure(call.source, grid, names, threads=threads, samples=samples)
 
     request = MixedRequest(Problem.of(call.source), call.options, call.rates_at, measure, make_store, run)
     result = factor_mixed(request)

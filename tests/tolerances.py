@@ -173,3 +173,9 @@ FLOAT64_RESIDUAL_N = 100.0
 
 #: Largest error of a log-likelihood of order 2048 at a threshold of 1e-8 and weak correlation.
 LIKELIHOOD_ERROR = 1e-3
+
+#: Relative difference of norms of a tile, whose squares are added in any order: far below what decides on a format.
+NORM_RTOL = 1e-12
+
+#: Relative difference of what a sample of a matrix tells, where host and device make its entries by functions of their own.
+SAMPLE_RTOL = 1e-8

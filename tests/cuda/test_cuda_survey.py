@@ -15,11 +15,9 @@ from ooc_chol.planning.norms import FactorNorms, sample_step
 from ooc_chol.runtime.matrix_norms import measure_matrix
 from ooc_chol.tiling import TileGrid
 from tests.host.matrices import upper_poisoned
+from tests.tolerances import NORM_RTOL, SAMPLE_RTOL
 
 pytestmark = pytest.mark.cuda
-
-#: Relative error of sums of squares, added in any order.
-NORM_RTOL = 1e-12
 
 
 def symmetric(n, scale=1.0):
@@ -57,8 +55,8 @@ def test_a_sample_of_a_function_tells_what_to_expect_of_the_factor(n, nb):
     rows = np.concatenate([np.arange(n)[span.start : span.stop : step] for span in map(grid.span, range(grid.nt))])
     expected = FactorNorms.expected(grid, problem.block(slice(0, n), slice(0, n))[np.ix_(rows, rows)], step)
     assert expected is not None and found.expected is not None
-    np.testing.assert_allclose(found.expected.tiles, expected.tiles, rtol=1e-8)
-    np.testing.assert_allclose(found.expected.columns, expected.columns, rtol=1e-8)
+    np.testing.assert_allclose(found.expected.tiles, expected.tiles, rtol=SAMPLE_RTOL)
+    np.testing.assert_allclose(found.expected.columns, expected.columns, rtol=SAMPLE_RTOL)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

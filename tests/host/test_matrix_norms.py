@@ -17,11 +17,9 @@ from ooc_chol.planning.norms import FactorNorms, sample_step
 from ooc_chol.runtime.matrix_norms import measure_matrix
 from ooc_chol.tiling import TileGrid
 from tests.host.matrices import upper_poisoned
+from tests.tolerances import NORM_RTOL
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
-
-#: Relative error that sums of squares of a tile may have, far below what decides on a format.
-NORM_RTOL = 1e-12
 
 
 def symmetric(n, scale=1.0, seed=0):

@@ -33,6 +33,8 @@ from ooc_chol.apps.geostat.data.dataset import Dataset as Dataset
 from ooc_chol.apps.geostat.data.dataset import DataSpec as DataSpec
 from ooc_chol.apps.geostat.data.dataset import load_dataset as load_dataset
 from ooc_chol.apps.geostat.data.dataset import regular_grid as regular_grid
+from ooc_chol.apps.geostat.data.grids import Grid as Grid
+from ooc_chol.apps.geostat.data.grids import grid_over as grid_over
 from ooc_chol.apps.geostat.data.io import read_table as read_table
 from ooc_chol.apps.geostat.data.observations import Observations as Observations
 from ooc_chol.apps.geostat.data.observations import chordal_coordinates as chordal_coordinates
@@ -82,8 +84,6 @@ from ooc_chol.apps.geostat.kriging.checks import interval_score as interval_scor
 from ooc_chol.apps.geostat.kriging.checks import score as score
 from ooc_chol.apps.geostat.kriging.efficiency import Efficiency as Efficiency
 from ooc_chol.apps.geostat.kriging.efficiency import prediction_efficiency as prediction_efficiency
-from ooc_chol.apps.geostat.kriging.grids import Grid as Grid
-from ooc_chol.apps.geostat.kriging.grids import grid_over as grid_over
 from ooc_chol.apps.geostat.kriging.grids import write_grid_prediction as write_grid_prediction
 from ooc_chol.apps.geostat.kriging.prediction import Kriging as Kriging
 from ooc_chol.apps.geostat.kriging.prediction import Prediction as Prediction

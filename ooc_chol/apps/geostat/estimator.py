@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import Matern, cross_covariance
 from ooc_chol.apps.geostat.data.observations import Mean, Observations, chordal_coordinates, design_matrix, make_observations
-from ooc_chol.apps.geostat.data.ordering import morton_order
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
 from ooc_chol.apps.geostat.estimation.search import Nugget
 from ooc_chol.apps.geostat.estimator_base import (
@@ -189,10 +188,10 @@ class MaternGP(AbstractEstimator):
             )
             model = self.result_.model
         self.model_ = model
-        self.observations_ = observations.take(morton_order(observations.coordinates))
         self.mean_columns_ = observations.mean_columns
-        weights = kriging_weights(self.observations_, model, settings=settings)
-        self.alpha_, self.coef_, self.log_marginal_likelihood_value_ = weights.alpha, weights.coefficients, weights.loglik
+        weights = kriging_weights(observations, model, settings=settings)
+        self.observations_, self.alpha_, self.coef_ = weights.observations, weights.alpha, weights.coefficients
+        self.log_marginal_likelihood_value_ = weights.loglik
         return self
 
     @overload

@@ -6,6 +6,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.model_content import model_from_content
 from ooc_chol.apps.geostat.data.dataset import DataSpec
@@ -16,7 +19,7 @@ _FORMAT = "ooc-chol geostat fit"
 _VERSION = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SavedFit:
     """What prediction needs of a fit.
 
@@ -28,11 +31,14 @@ class SavedFit:
         The covariance function.
     n : int
         Number of observations that it was fitted to.
+    coefficients : (p,) array
+        Coefficients of the mean.
     """
 
     spec: DataSpec
     model: AbstractCovariance
     n: int
+    coefficients: NDArray[np.float64]
 
 
 def result_content(spec: DataSpec, result: FitResult[Any]) -> dict[str, Any]:
@@ -78,6 +84,16 @@ def read_result(path: str | os.PathLike[str]) -> SavedFit:
         raise ValueError(f"{path} is not a result of `ooc-chol geostat fit` of version {_VERSION}")
     try:
         model = model_from_content(content["fit"]["model"])
-        return SavedFit(DataSpec.from_dict(content["data"]), model, int(content["fit"]["n"]))
+        spec, mean = DataSpec.from_dict(content["data"]), content["fit"]["mean"]
+        return SavedFit(spec, model, int(content["fit"]["n"]), _coefficients(mean, len(spec.terms) + (spec.mean == "constant")))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} lacks a part of a result, or has a wrong one: {error}") from error
+
+
+def _coefficients(mean: dict[str, Any], count: int) -> NDArray[np.float64]:
+    """The coefficients of the mean, one finite number for each of its columns."""
+    coefficients = mean["coefficients"]
+    numbers = [value for value in coefficients if isinstance(value, int | float) and np.isfinite(value)]
+    if len(coefficients) != count or len(numbers) != count:
+        raise TypeError(f"the mean has {count} columns, and needs a finite coefficient for each, not {coefficients}")
+    return np.array(numbers, dtype=np.float64)

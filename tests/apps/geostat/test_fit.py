@@ -15,17 +15,10 @@ from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import FactorSettings, Matern, fit, log_likelihood, make_observations, profile_log_likelihood
 from ooc_chol.apps.geostat.estimation.progress import LineProgress, TerminalProgress, progress_for
 from ooc_chol.rates import measure_rates
+from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import printed
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
-
-
-def simulate(model, n, seed, mean=0.0):
-    """Values at random sites of the unit square with covariance ``model``, by the package's own factor."""
-    rng = np.random.default_rng(seed)
-    sites = rng.uniform(size=(n, 2))
-    with oc.cholesky(oc.from_function(n, geostat.covariance_tiles(model, sites))) as factor:
-        return make_observations(sites, mean + factor.matmul(rng.normal(size=n)))
 
 
 @pytest.fixture(scope="module")

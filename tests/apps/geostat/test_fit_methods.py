@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import FactorSettings, Matern, fit, log_likelihood, log_likelihood_gradient, make_observations
 from ooc_chol.apps.geostat.estimation.gradient import score
@@ -18,6 +17,7 @@ from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Object
 from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, search_from
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import search_space
+from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, TWO_ROUTES, printed
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -26,13 +26,6 @@ METHODS = ["cobyqa", "lbfgs", "fisher"]
 
 #: What a fit from automatic starts may take.
 MOST_EVALUATIONS = 15
-
-
-def simulate(model, n, seed, mean=0.0):
-    rng = np.random.default_rng(seed)
-    sites = rng.uniform(size=(n, 2))
-    with oc.cholesky(oc.from_function(n, geostat.covariance_tiles(model, sites))) as factor:
-        return make_observations(sites, mean + factor.matmul(rng.normal(size=n)))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import pytest
 from scipy.special import ndtri
 from scipy.stats import chi2
 
-import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import (
     Matern,
@@ -22,18 +21,12 @@ from ooc_chol.apps.geostat import (
     microergodic,
     profile_likelihood,
 )
+from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import MONTE_CARLO_ERRORS, TWO_ROUTES
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
 ALL = ("range", "smoothness", "variance", "nugget")
-
-
-def simulate(model, n, seed, mean=0.0):
-    rng = np.random.default_rng(seed)
-    sites = rng.uniform(size=(n, 2))
-    with oc.cholesky(oc.from_function(n, geostat.covariance_tiles(model, sites))) as factor:
-        return make_observations(sites, mean + factor.matmul(rng.normal(size=n)))
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ class SpellingParser(argparse.ArgumentParser):
         action = super().add_argument(*args, **kwargs)
         for option in action.option_strings:
             if option.startswith("--"):
-                self._spellings.setdefault(_bare(option), option)
+                self._spellings.setdefault(bare(option), option)
         return action
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
@@ -40,7 +40,7 @@ class SpellingParser(argparse.ArgumentParser):
     def _respelled(self, word: str) -> str:
         """A long option in its own spelling; any other word as it is."""
         name, equals, value = word.partition("=")
-        return f"{self._spellings.get(_bare(name), name)}{equals}{value}" if name.startswith("--") else word
+        return f"{self._spellings.get(bare(name), name)}{equals}{value}" if name.startswith("--") else word
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -224,6 +224,17 @@ def _joined(words: Iterable[str]) -> list[str]:
     return joined
 
 
-def _bare(option: str) -> str:
-    """An option without case, dashes and underscores."""
-    return re.sub("[-_]", "", option.lower())
+def bare(text: str) -> str:
+    """A name without case, dashes and underscores.
+
+    Parameters
+    ----------
+    text : str
+        What was typed: ExaGeoStat does not mind how its options and covariance functions are spelled.
+
+    Returns
+    -------
+    str
+        Its letters and digits.
+    """
+    return re.sub("[-_]", "", text.lower())

@@ -29,6 +29,7 @@ from ooc_chol.apps.geostat.data.dataset import (
     DataSpec,
     dropped_note,
     example_spec,
+    grid_table,
     load_dataset,
     load_sites,
     regular_grid,
@@ -242,13 +243,7 @@ def _sites(dataset: Dataset, path: str | None, grid: tuple[int, int] | None) -> 
             note(text)
         return table
     assert grid is not None, "_predict_inputs asks for a file without --grid"
-    unknown = [name for name in spec.covariates if name not in spec.coordinates]
-    if unknown:
-        raise ValueError(
-            f"the mean needs {', '.join(unknown)} at every site, which a grid does not have; give SITES.csv with them"
-        )
-    points = regular_grid(dataset.positions, *grid)[2]
-    return Table("grid", dict(zip(spec.coordinates, points.T, strict=True)), 0)
+    return grid_table(spec, regular_grid(dataset.positions, *grid)[2])
 
 
 def _print_scores(prediction: Prediction, sites: Table, dataset: Dataset) -> None:

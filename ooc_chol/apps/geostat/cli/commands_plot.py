@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.cli.command_options import note
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
-from ooc_chol.apps.geostat.data.dataset import Dataset, load_dataset, regular_grid
-from ooc_chol.apps.geostat.data.io import Table
+from ooc_chol.apps.geostat.data.dataset import Dataset, grid_table, load_dataset, regular_grid
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.prediction import kriging
 from ooc_chol.apps.geostat.kriging.residuals import standardised_residuals
@@ -82,7 +81,7 @@ def draw_prediction_map(path: Path, dataset: Dataset, model: AbstractCovariance,
     spec, positions = dataset.spec, dataset.positions
     x, y, points = regular_grid(positions, *_map_size(positions))
     with kriging(dataset.observations, model, settings=settings) as kriged:
-        covariates = spec.design(Table("grid", dict(zip(spec.coordinates, points.T, strict=True)), 0))
+        covariates = spec.design(grid_table(spec, points))
         grid = kriged.predict(spec.cartesian(points), covariates=covariates, target="field")
     shape = (len(y), len(x))
     drawn = MapData(positions, dataset.observations.values, x, y, grid.mean.reshape(shape), grid.standard_error.reshape(shape))
@@ -108,7 +107,7 @@ def check_map(dataset: Dataset) -> None:
         Matplotlib is not installed.
     """
     require_matplotlib()
-    if dataset.positions.shape[1] != 2 or set(dataset.spec.covariates) - set(dataset.spec.coordinates):
+    if dataset.positions.shape[1] != 2 or dataset.spec.columns_off_grid:
         raise ValueError("a map needs two coordinates, and covariates are not known between the observations; leave out the map")
 
 
@@ -120,9 +119,9 @@ def _run(options: argparse.Namespace) -> int:
     spec = saved.spec if options.data is None else replace(saved.spec, source=options.data)
     dataset = load_dataset(spec)
     for text in dataset.notes:
-        _note(text)
+        note(text)
     if dataset.observations.n != saved.n:
-        _note(f"the model was fitted to {saved.n} observations, and {dataset.observations.n} are drawn now")
+        note(f"the model was fitted to {saved.n} observations, and {dataset.observations.n} are drawn now")
     settings = FactorSettings(memory_budget=options.memory_budget)
     if options.what == "variogram":
         _variogram(dataset, saved.model, options, settings)
@@ -147,7 +146,7 @@ def _variogram(dataset: Dataset, model: AbstractCovariance, options: argparse.Na
         seed=options.seed,
     )
     for text in variogram.notes:
-        _note(text)
+        note(text)
     envelope = None
     if options.simulations:
         envelope = variogram_envelope(
@@ -180,7 +179,3 @@ def _map_size(positions: NDArray[np.float64]) -> tuple[int, int]:
     extent = np.maximum(np.ptp(positions, axis=0), 1e-3 * np.ptp(positions, axis=0).max())
     columns = int(np.clip(round(math.sqrt(_MAP_POINTS * extent[0] / extent[1])), 2, _MAP_POINTS // 2))
     return columns, max(2, _MAP_POINTS // columns)
-
-
-def _note(text: str) -> None:
-    print(f"note: {text}", file=sys.stderr)

@@ -9,18 +9,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.cli.command_options import add_settings, column_names, factor_settings, grid_size, note, numbers, theta
+from ooc_chol.apps.geostat.cli.command_options import (
+    add_settings,
+    bare,
+    column_names,
+    factor_settings,
+    grid_size,
+    note,
+    numbers,
+    theta,
+)
 from ooc_chol.apps.geostat.cli.summary import score_text
 from ooc_chol.apps.geostat.covariances.covariance import Matern
-from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, dropped_note, load_dataset, load_sites
-from ooc_chol.apps.geostat.data.io import Table, read_json, write_table
+from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, dropped_note, grid_table, load_dataset, load_sites
+from ooc_chol.apps.geostat.data.grids import grid_over
+from ooc_chol.apps.geostat.data.io import Table, write_table
 from ooc_chol.apps.geostat.data.observations import design_matrix
 from ooc_chol.apps.geostat.data.synth import synthesize
 from ooc_chol.apps.geostat.estimation.likelihood import log_likelihood
-from ooc_chol.apps.geostat.kriging.grids import grid_over
 from ooc_chol.apps.geostat.kriging.simulation import JITTER, simulate, simulate_conditional
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation, cross_validate, leave_one_out
-from ooc_chol.apps.geostat.results import SavedFit, read_result
+from ooc_chol.apps.geostat.results import read_result
 
 #: ExaGeoStat's names of the covariance functions that are here, without case and underscores, and their parameters.
 KERNELS = {"univariatematernstationary": 3, "univariatematernnuggetsstationary": 4}
@@ -169,7 +178,7 @@ def _simulate(options: argparse.Namespace) -> int:
     places = saved.spec.cartesian(positions)
     same = {"draws": options.draws, "seed": options.seed, "target": options.target, "jitter": options.jitter}
     if dataset is None:
-        mean = _fitted_mean(options.model, saved, covariates)
+        mean = design_matrix(len(places), covariates, saved.spec.mean) @ saved.coefficients
         draws = simulate(saved.model, places, mean=mean, settings=factor_settings(options), **same)
     else:
         draws = simulate_conditional(
@@ -245,8 +254,6 @@ def _sites(spec: DataSpec, dataset: Dataset | None, options: argparse.Namespace)
         for text in dropped_note(table):
             note(text)
         return table
-    if missing := [name for name in spec.covariates if name not in spec.coordinates]:
-        raise ValueError(f"the mean needs {', '.join(missing)} at every site: give --sites with these columns")
     if len(spec.coordinates) != 2:
         raise ValueError(f"--grid has two axes, but the model has {len(spec.coordinates)} coordinates: give --sites")
     if options.box is not None:
@@ -259,16 +266,7 @@ def _sites(spec: DataSpec, dataset: Dataset | None, options: argparse.Namespace)
     else:
         raise ValueError("where is the grid? give --box X0,Y0,X1,Y1, or --conditional DATA.csv for a grid over the observations")
     grid = grid_over(*corners, options.grid)
-    return Table("grid", dict(zip(spec.coordinates, grid.points(0, grid.size).T, strict=True)), 0)
-
-
-def _fitted_mean(path: Path, saved: SavedFit, covariates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The fitted mean at the sites."""
-    try:
-        coefficients = np.array(read_json(path)["fit"]["mean"]["coefficients"], dtype=np.float64)
-        return np.asarray(design_matrix(len(covariates), covariates, saved.spec.mean) @ coefficients)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} lacks the coefficients of its mean, or has wrong ones: {error}") from error
+    return grid_table(spec, grid.points(0, grid.size))
 
 
 def _validation_text(found: CrossValidation, options: argparse.Namespace) -> str:
@@ -296,7 +294,7 @@ def _dimension(text: str) -> int:
 
 
 def _kernel(text: str) -> str:
-    name = text.lower().replace("_", "").replace("-", "")
+    name = bare(text)
     if name not in KERNELS:
         raise argparse.ArgumentTypeError(
             f"{text!r} is none of ExaGeoStat's covariance functions that are here: univariate_matern_stationary and "

@@ -15,7 +15,7 @@ from ooc_chol.apps.geostat.covariances.matern import Matern, MaternProfile
 from ooc_chol.apps.geostat.covariances.matern_exact import check_smoothness_bounds
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance, DeviceForm, check_names, check_nugget, check_positive
 from ooc_chol.apps.geostat.covariances.radial import chunks
-from ooc_chol.apps.geostat.covariances.scales import NEAR_HARD_BOUND, SMOOTHNESS_BOUNDS, Bound, Scale, length_scale
+from ooc_chol.apps.geostat.covariances.scales import NEAR_HARD_BOUND, SEARCHED_SMOOTHNESS, Bound, Scale, length_scale
 
 #: Factor of a correlation function, and the parameter in which that is differentiated, if any.
 _Term = tuple[float, str | None]
@@ -124,8 +124,8 @@ class BivariateMatern(AbstractCovariance):
         )
         return {
             "range": length_scale(coordinates[:, :-1]),
-            "smoothness_1": Scale(*SMOOTHNESS_BOUNDS),
-            "smoothness_2": Scale(*SMOOTHNESS_BOUNDS),
+            "smoothness_1": Scale(*SEARCHED_SMOOTHNESS),
+            "smoothness_2": Scale(*SEARCHED_SMOOTHNESS),
             "variance_ratio": Scale(*_RATIO_BOUNDS),
             "correlation": share,
         }

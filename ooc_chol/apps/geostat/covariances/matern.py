@@ -14,7 +14,7 @@ from ooc_chol.apps.geostat.covariances.matern_exact import check_smoothness_boun
 from ooc_chol.apps.geostat.covariances.model import check_nugget, check_positive
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance, AbstractProfile
 from ooc_chol.apps.geostat.covariances.radial_table import RadialTable, tabulate
-from ooc_chol.apps.geostat.covariances.scales import NEAR_HARD_BOUND, SMOOTHNESS_BOUNDS, Scale
+from ooc_chol.apps.geostat.covariances.scales import NEAR_HARD_BOUND, SEARCHED_SMOOTHNESS, Scale
 
 #: The values of the smoothness nu that have a closed form here.
 SMOOTHNESS = (0.5, 1.5, 2.5)
@@ -128,12 +128,12 @@ class MaternProfile(AbstractProfile):
     @property
     def scales(self) -> dict[str, Scale]:
         """The logarithm of the smoothness."""
-        return {"smoothness": Scale(*SMOOTHNESS_BOUNDS)}
+        return {"smoothness": Scale(*SEARCHED_SMOOTHNESS)}
 
     @property
     def sphere_scales(self) -> dict[str, Scale]:
         """The logarithm of the smoothness, up to 1/2."""
-        return {"smoothness": Scale(SMOOTHNESS_BOUNDS[0], _SMOOTHEST_ON_SPHERE, near=NEAR_HARD_BOUND)}
+        return {"smoothness": Scale(SEARCHED_SMOOTHNESS[0], _SMOOTHEST_ON_SPHERE, near=NEAR_HARD_BOUND)}
 
     @property
     def sphere_obstacle(self) -> str | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 LENGTH_FACTORS = (1e-4, 10.0)
 
 #: Bounds of a smoothness that is estimated: beyond them fields differ by less than data show.
-SMOOTHNESS_BOUNDS = (0.05, 10.0)
+SEARCHED_SMOOTHNESS = (0.05, 10.0)
 
 #: Coordinates nearer to a bound than this count as being at it: far out, and where the bound is one of the parameter itself.
 NEAR_BOUND = 0.25

@@ -13,7 +13,7 @@ from ooc_chol.apps.geostat.covariances.matern_exact import check_smoothness_boun
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance, DeviceForm, check_names, check_nugget, check_positive
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance, AbstractRadialCovariance, chunks, euclidean
 from ooc_chol.apps.geostat.covariances.radial_table import SCRATCH
-from ooc_chol.apps.geostat.covariances.scales import NEAR_HARD_BOUND, SMOOTHNESS_BOUNDS, Scale, length_scale
+from ooc_chol.apps.geostat.covariances.scales import NEAR_HARD_BOUND, SEARCHED_SMOOTHNESS, Scale, length_scale
 
 #: Before the names of the parameters of the time part.
 _TIME = "time_"
@@ -198,7 +198,7 @@ class GneitingMatern(AbstractCovariance):
         _check_time(coordinates.T)
         return {
             "range": length_scale(coordinates[:, :-1]),
-            "smoothness": Scale(*SMOOTHNESS_BOUNDS),
+            "smoothness": Scale(*SEARCHED_SMOOTHNESS),
             "time_range": length_scale(coordinates[:, -1:]),
             "time_power": Scale(_LEAST_TIME_POWER, 1.0, near=NEAR_HARD_BOUND),
             "time_decay": Scale(*_TIME_DECAY_BOUNDS),

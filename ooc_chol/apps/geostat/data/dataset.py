@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.data.crs import Crs
+from ooc_chol.apps.geostat.data.grids import grid_over
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.netcdf import is_east, is_north
 from ooc_chol.apps.geostat.data.observations import Mean, Observations, chordal_coordinates, make_observations
@@ -79,6 +80,11 @@ class DataSpec:
     def names(self) -> tuple[str, ...]:
         """All columns that are used."""
         return tuple(dict.fromkeys((*self.coordinates, self.value, *self.covariates)))
+
+    @property
+    def columns_off_grid(self) -> tuple[str, ...]:
+        """Columns of the mean that are no coordinates, and so are not known between the observations."""
+        return tuple(name for name in self.covariates if name not in self.coordinates)
 
     @property
     def unit(self) -> str:
@@ -374,11 +380,37 @@ def regular_grid(
     """
     if positions.shape[1] != 2:
         raise ValueError(f"a grid needs two coordinates, but there are {positions.shape[1]}")
-    if columns < 1 or rows < 1:
-        raise ValueError(f"a grid of {columns} x {rows} points has none")
-    lowest, highest = positions.min(axis=0), positions.max(axis=0)
-    x, y = np.linspace(lowest[0], highest[0], columns), np.linspace(lowest[1], highest[1], rows)
-    return x, y, np.column_stack([axis.ravel() for axis in np.meshgrid(x, y)])
+    grid = grid_over(positions.min(axis=0), positions.max(axis=0), (columns, rows))
+    x, y = grid.axes
+    return x, y, grid.points(0, grid.size)
+
+
+def grid_table(spec: DataSpec, points: NDArray[np.float64]) -> Table:
+    """Points of a grid as a table of sites, where the mean is known between the observations.
+
+    Parameters
+    ----------
+    spec : DataSpec
+        Names of the columns.
+    points : (m, d) array
+        Coordinates as in the file.
+
+    Returns
+    -------
+    Table
+        With the coordinate columns.
+
+    Raises
+    ------
+    ValueError
+        The mean has columns that are no coordinates, which a grid does not have.
+    """
+    if unknown := spec.columns_off_grid:
+        raise ValueError(
+            f"the mean needs {', '.join(unknown)} at every site, which a grid does not have; give a file of sites with these "
+            "columns"
+        )
+    return Table("grid", dict(zip(spec.coordinates, points.T, strict=True)), 0)
 
 
 def _example(text: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -218,6 +218,24 @@ def chordal_coordinates(longitude: ArrayLike, latitude: ArrayLike) -> NDArray[np
     return EARTH_RADIUS_KM * np.column_stack([np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)])
 
 
+def least_squares_residuals(design: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What ordinary least squares on the columns of a mean leaves of values.
+
+    Parameters
+    ----------
+    design : (n, p) array
+        The columns.
+    values : (n,) or (n, m) array
+        The values, or several sets of them as columns.
+
+    Returns
+    -------
+    (n,) or (n, m) array
+        ``values - design @ coefficients``.
+    """
+    return np.asarray(values - design @ np.linalg.lstsq(design, values, rcond=None)[0])
+
+
 def _column_names(p: int, covariate_names: Sequence[str] | None, mean: Mean) -> tuple[str, ...]:
     """Names of all ``p`` columns of the mean."""
     intercept = ("intercept",) if mean == "constant" else ()

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, AbstractCovariance, Matern
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog, observations_digest
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult as FitResult
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial as SmoothnessTrial
@@ -345,8 +345,8 @@ def _result(
     """Put the result together, with its warnings; a fit in mixed precision is judged in FP64."""
     likelihood, precision = best.likelihood, None
     if search.options.settings.precision_threshold is not None:
-        likelihood, precision = check_precision(observations, best.space, best.point, search.options)
-        precision = replace(precision, loglik_mixed=best.likelihood.loglik)
+        mixed = best.likelihood.loglik
+        likelihood, precision = check_precision(observations, best.space, best.point, search.options, loglik_mixed=mixed)
     nugget = () if best.space.nugget is not None else ("nugget",)
     estimated = (*best.space.shape, "variance", *nugget)
     return FitResult(
@@ -406,7 +406,6 @@ def _bound_text(space: SearchSpace[Any], name: str, side: str, bound: float) -> 
 
 def _independent_loglik(observations: Observations, reml: bool) -> float:
     """Largest log-likelihood of independent values of equal variance, ``-m/2 (log(2 pi s2) + 1)`` with m = n, or n - p."""
-    coefficients = np.linalg.lstsq(observations.design, observations.values, rcond=None)[0]
     m = degrees_of_freedom(observations, reml)
-    variance = float(np.sum((observations.values - observations.design @ coefficients) ** 2)) / m
+    variance = float(np.sum(least_squares_residuals(observations.design, observations.values) ** 2)) / m
     return -0.5 * m * (math.log(2 * math.pi * variance) + 1)

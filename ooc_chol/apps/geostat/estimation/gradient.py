@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -151,14 +151,14 @@ def profile_log_likelihood_gradient(
     variance = fixed_variance(correlation, nugget)
     with evaluated(observations, correlation, variance=variance, reml=reml, settings=settings) as found:
         full = score(found, traces=traces, probes=probes, seed=seed)
-    jacobian = profile_jacobian(full, nugget is not None)
+    jacobian = _profile_jacobian(full, nugget is not None)
     # at the profiled variance the derivative along it is zero, so that a step of it changes nothing
     names = (*full.names[:-2], "nugget_ratio")
     errors = np.abs(jacobian) @ full.standard_error
     return LikelihoodGradient(full.likelihood, names, jacobian @ full.gradient, errors)
 
 
-def profile_jacobian(full: LikelihoodGradient, is_nugget_fixed: bool) -> NDArray[np.float64]:
+def _profile_jacobian(full: LikelihoodGradient, is_nugget_fixed: bool) -> NDArray[np.float64]:
     """Derivatives of (shape, variance, nugget) by (shape, nugget ratio), shape ``(k - 1, k)``, at fixed variance or nugget."""
     k, model = len(full.names), full.likelihood.model
     jacobian = np.eye(k - 1, k)
@@ -224,9 +224,7 @@ def _assembled(found: Evaluated, shape: tuple[str, ...], sums: Sums, crossed: Su
     if crossed is None or crossed.crossed is None:
         return result
     informations = 0.5 * (a @ crossed.crossed @ a.T)
-    return LikelihoodGradient(
-        result.likelihood, names, result.gradient, result.standard_error, informations.mean(axis=0), _error(informations)
-    )
+    return replace(result, information=informations.mean(axis=0), information_error=_error(informations))
 
 
 def _directions(model: AbstractCovariance, k: int) -> NDArray[np.float64]:

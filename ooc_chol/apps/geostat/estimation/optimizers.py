@@ -272,16 +272,19 @@ def fisher_step(
     diagonal = np.diag(information)
     units = 1.0 / np.sqrt(np.maximum(diagonal, _FLAT * np.max(diagonal) + np.finfo(np.float64).tiny))
     scaled = information * np.outer(units, units)
-    values, vectors = np.linalg.eigh(scaled)
-    # a direction that the data do not show gets no longer steps than one that they show a little
-    full = units * (vectors @ (vectors.T @ (units * gradient) / np.maximum(values, _FLAT)))
+    full = units * _solved(scaled, units * gradient)
     promise = float(gradient @ full)
     if last is not None:
         seen = (last[0][free] / units, last[1][free] * units)
-        values, vectors = np.linalg.eigh(_corrected(scaled, *seen))
-        full = units * (vectors @ (vectors.T @ (units * gradient) / np.maximum(values, _FLAT)))
+        full = units * _solved(_corrected(scaled, *seen), units * gradient)
     step[free] = full * min(1.0, _LONGEST_STEP / float(np.max(np.abs(full))))
     return step, promise
+
+
+def _solved(information: NDArray[np.float64], gradient: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``inv(information) gradient``; where the data show nothing, no longer steps than where they show a little."""
+    values, vectors = np.linalg.eigh(information)
+    return np.asarray(vectors @ (vectors.T @ gradient / np.maximum(values, _FLAT)))
 
 
 def _corrected(information: NDArray[np.float64], step: NDArray[np.float64], taken: NDArray[np.float64]) -> NDArray[np.float64]:

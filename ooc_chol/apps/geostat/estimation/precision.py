@@ -55,7 +55,12 @@ class PrecisionCheck:
 
 
 def check_precision(
-    observations: Observations, space: SearchSpace[Any], point: NDArray[np.float64], options: LikelihoodOptions
+    observations: Observations,
+    space: SearchSpace[Any],
+    point: NDArray[np.float64],
+    options: LikelihoodOptions,
+    *,
+    loglik_mixed: float,
 ) -> tuple[Likelihood, PrecisionCheck]:
     """Evaluate value, gradient and information in FP64 at an estimate.
 
@@ -69,13 +74,15 @@ def check_precision(
         Its end.
     options : LikelihoodOptions
         With a precision threshold.
+    loglik_mixed : float
+        Log-likelihood at the estimate in mixed precision.
 
     Returns
     -------
     Likelihood
         In FP64.
     PrecisionCheck
-        With ``loglik_mixed`` still NaN.
+        What differs.
 
     Raises
     ------
@@ -91,4 +98,4 @@ def check_precision(
         assert isinstance(objective.last_error, oc.NotPositiveDefiniteError)
         raise objective.last_error
     step, promise = fisher_step(objective, point, known)
-    return known.likelihood, PrecisionCheck(threshold, known.loglik, math.nan, space.shift(step), math.sqrt(promise))
+    return known.likelihood, PrecisionCheck(threshold, known.loglik, loglik_mixed, space.shift(step), math.sqrt(promise))

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
-from ooc_chol.apps.geostat.covariances.scales import SMOOTHNESS_BOUNDS as SMOOTHNESS_BOUNDS
 from ooc_chol.apps.geostat.covariances.scales import Scale
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.data.ordering import morton_order
 
 Model = TypeVar("Model", bound=AbstractCovariance)
@@ -363,8 +362,7 @@ def neighbourhoods(observations: Observations, *, runs: int = 5, size: int = 100
     order = morton_order(observations.coordinates)
     if len(order) > runs * size:
         order = np.concatenate([order[start : start + size] for start in np.linspace(0, len(order) - size, runs).astype(int)])
-    coefficients = np.linalg.lstsq(observations.design, observations.values, rcond=None)[0]
-    residuals = observations.values - observations.design @ coefficients
+    residuals = least_squares_residuals(observations.design, observations.values)
     return Observations(observations.coordinates[order], residuals[order], np.ones((len(order), 1)), ("intercept",), "constant")
 
 

@@ -256,7 +256,7 @@ class Kriging:
     @cached_property
     def dual(self) -> NDArray[np.float64]:
         """``inv(R) (z - X b)``, rows in the order of the factor, shape ``(n,)``; solved for once."""
-        return self.factor.solve(self.observations.values - self.observations.design @ self.coefficients)
+        return self.factor.half_solve(self.whitened.residual, transposed=True)
 
     def correlations(self, sites: NDArray[np.float64]) -> NDArray[np.float64]:
         """Correlations of the smooth field at the observations with that at ``sites``, shape ``(n, m)``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +10,9 @@ from scipy.linalg import solve_triangular
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cross_covariance
 from ooc_chol.apps.geostat.data.observations import Observations, design_matrix
-from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, whiten
-from ooc_chol.apps.geostat.factorization import FactorSettings, factored
-from ooc_chol.apps.geostat.kriging.prediction import Target
+from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, evaluated
+from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.kriging.prediction import Target, kriging
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +21,8 @@ class KrigingWeights:
 
     Parameters
     ----------
+    observations : Observations
+        The data in the order of the weights.
     alpha : (n,) array
         ``inv(R) (z - X b)`` with ``R`` the correlation matrix.
     coefficients : (p,) array
@@ -30,6 +31,7 @@ class KrigingWeights:
         Log-likelihood, ``-n/2 log(2 pi)`` included.
     """
 
+    observations: Observations
     alpha: NDArray[np.float64]
     coefficients: NDArray[np.float64]
     loglik: float
@@ -41,7 +43,7 @@ def kriging_weights(observations: Observations, model: AbstractCovariance, *, se
     Parameters
     ----------
     observations : Observations
-        The data; the rows of the matrix have their order.
+        The data, in any order.
     model : AbstractCovariance
         The covariance function.
     settings : FactorSettings
@@ -50,20 +52,16 @@ def kriging_weights(observations: Observations, model: AbstractCovariance, *, se
     Returns
     -------
     KrigingWeights
-        In the order of the observations.
+        With the data in the order of the matrix.
 
     Raises
     ------
     NotPositiveDefiniteError
         The correlation matrix is not positive definite in floating point.
     """
-    with factored(correlation_of(model), observations.coordinates, settings) as factor:
-        white = whiten(factor, observations)
-        alpha = factor.solve(observations.values - observations.design @ white.coefficients)
-        logdet = float(factor.logdet())
-    # log N(z; X b, variance R)
-    loglik = -0.5 * (observations.n * math.log(2 * math.pi * model.variance) + logdet + white.quadratic / model.variance)
-    return KrigingWeights(np.asarray(alpha), white.coefficients, loglik)
+    with evaluated(observations, correlation_of(model), variance=model.variance, settings=settings) as found:
+        alpha = found.factor.half_solve(found.whitened.residual, transposed=True)
+        return KrigingWeights(found.observations, alpha, found.whitened.coefficients, found.likelihood.loglik)
 
 
 def prediction_covariance(
@@ -80,7 +78,7 @@ def prediction_covariance(
     Parameters
     ----------
     observations : Observations
-        The data; the rows of the matrix have their order.
+        The data, in any order.
     model : AbstractCovariance
         The covariance function.
     sites : (m, d) array
@@ -106,15 +104,14 @@ def prediction_covariance(
     -----
     Cost one factorization, ``n**2 m + n m**2`` flops, and memory for ``n m`` and ``m**2`` numbers.
     """
-    correlation = correlation_of(model)
-    with factored(correlation, observations.coordinates, settings) as factor:
-        white = whiten(factor, observations)
+    with kriging(observations, model, settings=settings) as kriged:
+        white = kriged.whitened
         # v = inv(L) r(sites)
-        v = factor.half_solve(cross_covariance(correlation, observations.coordinates, sites))
+        v = kriged.factor.half_solve(kriged.correlations(sites))
     # x0 - X' inv(R) r, and its products in the metric of inv(X' inv(R) X)
     gap = design_matrix(len(sites), covariates, observations.mean) - v.T @ white.design
     trend = solve_triangular(white.root, gap.T, trans="T")
-    covariance = model.variance * (cross_covariance(correlation, sites, sites) - v.T @ v + trend.T @ trend)
+    covariance = model.variance * (cross_covariance(correlation_of(model), sites, sites) - v.T @ v + trend.T @ trend)
     own = covariance.diagonal().clip(min=0.0) + (model.nugget if target == "observation" else 0.0)
     np.fill_diagonal(covariance, own)
     return np.asarray(covariance)

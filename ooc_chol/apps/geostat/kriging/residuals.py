@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
-from ooc_chol.apps.geostat.data.ordering import inverse_permutation, morton_order
-from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, whiten
-from ooc_chol.apps.geostat.factorization import FactorSettings, factored
+from ooc_chol.apps.geostat.data.ordering import inverse_permutation
+from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.kriging.prediction import kriging
 
 
 def standardised_residuals(
@@ -45,9 +45,6 @@ def standardised_residuals(
     coefficients of the mean take ``p`` of the ``n`` degrees of freedom. Their squares sum to the quadratic form of the
     likelihood, so after a fit that profiles the variance their mean square is 1. Cost one factorization.
     """
-    order = morton_order(observations.coordinates)
-    ordered = observations.take(order)
-    correlation = correlation_of(model)
-    with factored(correlation, ordered.coordinates, settings or FactorSettings()) as factor:
-        residual = whiten(factor, ordered).residual / math.sqrt(model.variance)
-    return np.asarray(residual[inverse_permutation(order)])
+    with kriging(observations, model, settings=settings) as kriged:
+        residual = kriged.whitened.residual / math.sqrt(model.variance)
+        return np.asarray(residual[inverse_permutation(kriged.order)])

@@ -204,10 +204,10 @@ def _krige(
     """``(draws, m)`` kriging means of other data, ``(draws, n)`` in the caller's order; a known mean counts as zero."""
     white, values = kriged.whitened, data[:, kriged.order].T
     k = white.design.shape[1]
+    whitened = kriged.factor.half_solve(values)
     # inv(X' inv(R) X) X' inv(R) z for each draw
-    score = white.design.T @ kriged.factor.half_solve(values)
-    coefficients = solve_triangular(white.root, solve_triangular(white.root, score, trans="T"))
-    dual = kriged.factor.solve(values - kriged.observations.design[:, :k] @ coefficients)
+    coefficients = solve_triangular(white.root, solve_triangular(white.root, white.design.T @ whitened, trans="T"))
+    dual = kriged.factor.half_solve(whitened - white.design @ coefficients, transposed=True)
     mean = design[:, :k] @ coefficients
     for batch in kriged.batches(len(sites)):
         mean[batch] += kriged.correlations(sites[batch]).T @ dual

@@ -283,7 +283,7 @@ def _check_determined(kriged: Kriging, folds: list[NDArray[np.intp]]) -> None:
 def _trend(kriged: Kriging) -> NDArray[np.float64]:
     """``T`` with ``T' T = inv(R) X inv(X' inv(R) X) X' inv(R)``, shape ``(p, n)``; no rows when the mean is known."""
     white = kriged.whitened
-    solved = kriged.factor.solve(kriged.observations.design[:, : white.design.shape[1]])
+    solved = kriged.factor.half_solve(white.design, transposed=True)
     return np.asarray(solve_triangular(white.root, solved.T, trans="T"))
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.factorization import FactorSettings, factored
 
@@ -183,7 +183,7 @@ def empirical_variogram(
     if total == 0:
         raise ValueError(f"no two of {len(sites)} sites are within {reach:g} of each other; give a larger distance")
     edges = np.linspace(0.0, reach, (bins or min(_BINS, max(1, total // _PAIRS_PER_BIN))) + 1)
-    residuals = _residuals(observations.design, observations.values[:, np.newaxis])[sites]
+    residuals = least_squares_residuals(observations.design, observations.values[:, np.newaxis])[sites]
     sums = _sum_bins(coordinates, residuals, edges, estimator=estimator, direction=direction)
     some = sums.pairs > 0
     return Variogram(
@@ -285,7 +285,7 @@ def variogram_envelope(
         simulated = math.sqrt(model.variance) * np.asarray(factor.matmul(normal))
     sums = _sum_bins(
         coordinates,
-        _residuals(design, simulated),
+        least_squares_residuals(design, simulated),
         variogram.edges,
         estimator=variogram.estimator,
         direction=variogram.direction,
@@ -322,11 +322,6 @@ def _subsample(n: int, most: int, seed: int) -> tuple[NDArray[np.intp], tuple[st
         return np.arange(n), ()
     chosen = np.sort(np.random.default_rng(seed).choice(n, size=most, replace=False))
     return chosen, (f"the variogram is of a random subsample of {most} of {n} sites (seed {seed})",)
-
-
-def _residuals(design: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What ordinary least squares leaves of each column."""
-    return np.asarray(values - design @ np.linalg.lstsq(design, values, rcond=None)[0])
 
 
 def _near_pairs(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -49,6 +50,7 @@ def cholesky(
     store: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    plan: Plan | None = None,
     progress: Progress = None,
     trace: bool = False,
 ) -> CholeskyFactor:
@@ -93,6 +95,9 @@ def cholesky(
         Not there yet.
     overwrite : bool
         Keep L in the lower triangle of ``a``, a writable float64 array; ``a`` is lost then, also when the factorization fails.
+    plan : Plan or None
+        A plan in FP64 for a matrix of this order from the same kind of source, from :func:`plan` or ``L.report.plan``, in place of
+        the options of planning: of many factorizations of one shape only the first is then planned.
     progress : bool or callable
         True shows a bar on the standard error stream; a callable receives ``(flops_done, flops_total, seconds)``.
     trace : bool
@@ -115,7 +120,8 @@ def cholesky(
     TierError
         A file cannot be read or written.
     ValueError, TypeError
-        The matrix is not square, of another dtype, or an option is wrong.
+        The matrix is not square, of another dtype, or an option is wrong; or ``plan`` is for another matrix, or comes beside
+        options of planning.
     NotImplementedError
         ``checkpoint``, which this version does not have.
 
@@ -154,8 +160,10 @@ def cholesky(
     began = time.perf_counter()
     source = source_of(a)
     try:
+        if plan is not None:
+            _check_plan(plan, source, options)
         rates_at = _rates_finder(options, source, store)
-        call = _Call(a, source, options, rates_at, progress, store, overwrite, trace, began)
+        call = _Call(a, source, options, rates_at, plan, progress, store, overwrite, trace, began)
         return _factor(call) if precision_threshold is None else _factor_mixed(call)
     finally:
         source.close()
@@ -168,6 +176,7 @@ class _Call(NamedTuple):
     source: AbstractSource
     options: FactorOptions
     rates_at: RatesAt
+    plan: Plan | None
     progress: Progress
     store: str | os.PathLike[str] | None
     overwrite: bool
@@ -177,7 +186,7 @@ class _Call(NamedTuple):
 
 def _factor(call: _Call) -> CholeskyFactor:
     """Plan and run in FP64."""
-    the_plan = make_plan(Problem.of(call.source), call.options, call.rates_at)
+    the_plan = call.plan or make_plan(Problem.of(call.source), call.options, call.rates_at)
     threads = host_threads(len(the_plan.devices))
     with progress_reporter(call.progress) as reporter, running.one_thread_per_call(the_plan.devices):
         store = running.create_store(call.a, the_plan, call.store, call.options, overwrite=call.overwrite)
@@ -303,6 +312,22 @@ def plan(
         return make_plan(Problem.of(source), options, rates_at)
     finally:
         source.close()
+
+
+def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions) -> None:
+    """Raise ``ValueError`` unless ``plan`` is of such a matrix, here, and no option asks for another one."""
+    if plan.precision is not None or options.precision_threshold is not None:
+        raise ValueError("a plan in mixed precision is made for the norms of one matrix: leave plan out, and give the options")
+    others = replace(options, host_budget=None)
+    given = [field.name for field in fields(others) if getattr(others, field.name) != field.default]
+    if given:
+        raise ValueError(f"plan is given, and beside it {', '.join(given)}, which it decides: leave them out, or plan with them")
+    if plan.grid.n != source.n or plan.source != source.name:
+        raise ValueError(
+            f"the plan is of order {plan.grid.n} from a source of kind {plan.source!r}, but the matrix has order {source.n} and "
+            f"comes from one of kind {source.name!r}: plan it with oc.plan(A)"
+        )
+    resolve_devices(plan.devices)
 
 
 def _device_option(devices: str | Sequence[str] | int | None) -> str | tuple[str, ...] | int | None:

@@ -67,6 +67,28 @@ def test_a_plan_touches_nothing():
     assert threading.active_count() == 1
 
 
+def test_a_plan_serves_many_factorizations():
+    options = {"tile_size": NB, "devices": 2, "memory_budget": 8 * 8 * NB * NB}
+    with oc.cholesky(A, **options) as first:
+        plan, expected = first.report.plan, np.asarray(first)
+    with oc.cholesky(A, plan=plan) as second, oc.cholesky(4.0 * A, plan=plan, host_budget="1 GiB") as scaled:
+        assert second.report.plan is plan
+        np.testing.assert_array_equal(np.asarray(second), expected)
+        np.testing.assert_array_equal(np.asarray(scaled), 2.0 * expected)
+
+
+def test_a_plan_of_another_matrix_or_beside_options_is_refused():
+    plan = oc.plan(A, tile_size=NB)
+    with pytest.raises(ValueError, match=r"order 300 .* order 299"):
+        oc.cholesky(A[1:, 1:], plan=plan)
+    with pytest.raises(ValueError, match=r"kind 'array'.*kind 'function'"):
+        oc.cholesky(oc.from_function(N, never), plan=plan)
+    with pytest.raises(ValueError, match="tile_size, policy"):
+        oc.cholesky(A, plan=plan, tile_size=NB, policy="v3")
+    with pytest.raises(ValueError, match="norms of one matrix"):
+        oc.cholesky(A, 1e-5, plan=plan)
+
+
 def test_sizes_may_be_numpy_integers():
     assert oc.plan(np.int64(100), tile_size=50).to_dict() == oc.plan(100, tile_size=50).to_dict()
 

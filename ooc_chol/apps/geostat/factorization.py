@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ class FactorSettings:
     precision_threshold : float, optional
         Factor in mixed precision: the share of the matrix's norm by which rounding its tiles may change it. A fit then judges
         its estimate in FP64.
+    planned : ooc_chol.Plan, optional
+        The plan of an earlier factorization of this order with these settings, see :meth:`reusing`.
     """
 
     tile_size: int | None = None
@@ -46,6 +48,22 @@ class FactorSettings:
     policy: str = "planned"
     store: Path | None = None
     precision_threshold: float | None = None
+    planned: oc.Plan | None = None
+
+    def reusing(self, plan: oc.Plan) -> FactorSettings:
+        """These settings with a plan that they gave, so that factorizations of the same order are not planned again.
+
+        Parameters
+        ----------
+        plan : ooc_chol.Plan
+            The plan of a factor made with these settings.
+
+        Returns
+        -------
+        FactorSettings
+            With the plan; these themselves in mixed precision, where each matrix needs a plan of its own.
+        """
+        return self if plan.precision is not None else replace(self, planned=plan)
 
     def plan(self, n: int) -> oc.Plan:
         """Plan the factorizations of order ``n`` that these settings give.
@@ -72,7 +90,8 @@ class FactorSettings:
 
     def factor(self, source: Any, progress: FactorProgress | None, trace: bool) -> oc.CholeskyFactor:
         """``ooc_chol.cholesky`` of ``source`` with these settings."""
-        return oc.cholesky(source, host_budget=self.host_budget, progress=progress, trace=trace, **self._plan_options())
+        how = self._plan_options() if self.planned is None else {"plan": self.planned, "store": self.store}
+        return oc.cholesky(source, host_budget=self.host_budget, progress=progress, trace=trace, **how)
 
     def _plan_options(self) -> dict[str, Any]:
         """The keyword arguments that ``ooc_chol.cholesky`` and ``ooc_chol.plan`` share."""

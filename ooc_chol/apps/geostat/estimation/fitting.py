@@ -297,6 +297,7 @@ class _Search:
         objective = Objective(self.observations, space, self.options, self.progress, self.memory)
         end = search_from(objective, start, self.method, self.limits)
         self._try_floor(objective)
+        self.options = objective.options
         self.evaluations += objective.evaluations
         self.reused += objective.reused
         likelihood, point = objective.best, objective.best_point

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -198,6 +198,8 @@ class Objective:
                 settings=options.settings,
                 progress=self.progress.advanced,
             ) as found:
+                # all evaluations factor matrices of one order: the first plan serves them all
+                self.options = replace(options, settings=options.settings.reusing(found.factor.report.plan))
                 if not (gradient or information):
                     return Known(found.likelihood)
                 full = score(

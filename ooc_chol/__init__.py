@@ -18,12 +18,14 @@ from ooc_chol.errors import RefinementError as RefinementError
 from ooc_chol.errors import ScheduleError as ScheduleError
 from ooc_chol.errors import TierError as TierError
 from ooc_chol.factor import CholeskyFactor as CholeskyFactor
+from ooc_chol.factor import InverseTraces as InverseTraces
 from ooc_chol.factor import load as load
 from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
 from ooc_chol.listing import devices as devices
 from ooc_chol.memory.sources import from_function as from_function
 from ooc_chol.planning.plan import Plan as Plan
 from ooc_chol.runtime.report import FactorReport as FactorReport
+from ooc_chol.symmetric import symm as symm
 from ooc_chol.tracing.records import Trace as Trace
 
 __version__ = "0.1.0.dev0"

@@ -96,7 +96,7 @@ def cholesky(
     overwrite : bool
         Keep L in the lower triangle of ``a``, a writable float64 array; ``a`` is lost then, also when the factorization fails.
     plan : Plan or None
-        A plan in FP64 for a matrix of this order from the same kind of source, from :func:`plan` or ``L.report.plan``, in place of
+        A plan in FP64 for such a matrix of this order and kind of source, from :func:`plan` or ``L.report.plan``, in place of
         the options of planning: of many factorizations of one shape only the first is then planned.
     progress : bool or callable
         True shows a bar on the standard error stream; a callable receives ``(flops_done, flops_total, seconds)``.
@@ -232,7 +232,7 @@ def _factor_of(call: _Call, store: AbstractStore, report: FactorReport) -> Chole
     """What the user gets."""
     key = running.arithmetic_key(report.plan).to_dict()
     trace, kept = _trace_of(report) if call.trace else None, None if call.overwrite else call.a
-    return CholeskyFactor(report.plan.grid, store, key, report, trace, kept)
+    return CholeskyFactor(report.plan.grid, store, key, report, trace, kept, running.device_solver(report.plan))
 
 
 def plan(

@@ -255,7 +255,7 @@ def open_device(name: str, threads: int = 1, moduli: int | None = None) -> Abstr
 
 
 def page_locked(
-    names: Sequence[str], *, fresh: NDArray[Any] | None = None, filled: NDArray[Any] | None = None
+    names: Sequence[str], *, fresh: NDArray[Any] | None = None, filled: Sequence[NDArray[Any] | None] = ()
 ) -> AbstractContextManager[None]:
     """Page-lock host memory for a run on GPUs; nothing for host devices.
 
@@ -263,14 +263,16 @@ def page_locked(
     ----------
     names : sequence of str
         The devices.
-    fresh, filled : array or None
-        Memory of a new store, which holds nothing yet; the user's memory, which is only read.
+    fresh : array or None
+        Memory of a new store, which holds nothing yet.
+    filled : sequence of array or None
+        Memory that holds something, which is kept.
     """
     if kind_of(names[0]) is HOST:
         return nullcontext()
     from ooc_chol.devices import cuda
 
-    return cuda.page_locked([] if fresh is None else [fresh], [] if filled is None else [filled])
+    return cuda.page_locked([] if fresh is None else [fresh], [memory for memory in filled if memory is not None])
 
 
 @dataclass(frozen=True)

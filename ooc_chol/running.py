@@ -12,6 +12,7 @@ import numpy as np
 from ooc_chol.config import FactorOptions, format_bytes, parse_bytes
 from ooc_chol.devices.host import free_host_bytes
 from ooc_chol.errors import BudgetError
+from ooc_chol.factor import DeviceSolver
 from ooc_chol.formats import FP64
 from ooc_chol.kernels.blas import blas_threads
 from ooc_chol.machine import HOST, device_facts, kind_of, open_device, page_locked
@@ -113,6 +114,19 @@ def one_thread_per_call(names: Sequence[str]) -> AbstractContextManager[None]:
     return blas_threads(1) if kind_of(names[0]) is HOST else nullcontext()
 
 
+def device_solver(the_plan: Plan) -> DeviceSolver | None:
+    """Solves with the factor on the first GPU of its plan, within the plan's budget; None where the host factors.
+
+    There a factor's own solves read its tiles in place.
+    """
+    name = the_plan.devices[0]
+    if kind_of(name) is HOST:
+        return None
+    return DeviceSolver(
+        lambda: open_device(name), lambda arrays: page_locked([name], filled=arrays), the_plan.budgets[0].budget_bytes
+    )
+
+
 def run(
     the_plan: Plan,
     source: AbstractSource,
@@ -124,6 +138,6 @@ def run(
 ) -> Execution:
     """Open the devices and execute the plan."""
     tier = SourceTier(source, the_plan.grid)
-    with page_locked(the_plan.devices, fresh=store.host_memory(), filled=tier.host_memory()):
+    with page_locked(the_plan.devices, fresh=store.host_memory(), filled=[tier.host_memory()]):
         devices = [open_device(name, threads, the_plan.moduli) for name in the_plan.devices]
         return execute(the_plan, devices, tier, store, report=report, salvage=salvage)

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from types import TracebackType
 from typing import Any, final
@@ -15,12 +15,15 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ooc_chol.errors import RefinementError, TierError
+from ooc_chol.factor.device_solver import LEAST_COLUMNS, DeviceSolver
 from ooc_chol.factor.inverse import inverse_diagonal, inverse_panels
 from ooc_chol.factor.refinement import refined_solve
 from ooc_chol.factor.residual import ResidualSample, sample_residual, source_blocks
 from ooc_chol.factor.solves import backward_solve, forward_solve, multiply, right_hand_side, stream_tiles
+from ooc_chol.factor.traces import InverseTraces, check_matrices, inverse_traces
 from ooc_chol.formats import FORMATS, FP64
 from ooc_chol.memory.sources import AbstractSource, as_source
+from ooc_chol.memory.sources_function import FunctionSource
 from ooc_chol.memory.store import AbstractStore, FileStore
 from ooc_chol.tiling import TileGrid, TileIndex
 
@@ -41,6 +44,8 @@ class CholeskyFactor:
         What the run that made L has to say; None for a loaded factor.
     a : object, optional
         The matrix that was factored, as ``cholesky`` took it, for refined solves.
+    solver : DeviceSolver, optional
+        A device for solves with 32 right-hand sides or more and for sums over the inverse; all is done on the host without.
 
     Raises
     ------
@@ -61,6 +66,7 @@ class CholeskyFactor:
         report: Any = None,
         trace: Any = None,
         a: Any = None,
+        solver: DeviceSolver | None = None,
     ) -> None:
         self.grid = grid
         self.report = report
@@ -71,6 +77,7 @@ class CholeskyFactor:
         self.formats: dict[str, int] = _tiles_by_format(store)
         self._store: AbstractStore | None = store
         self._a = a
+        self._solver = solver
         self._diagonal: NDArray[np.float64] | None = None
 
     @property
@@ -133,10 +140,16 @@ class CholeskyFactor:
         if refine:
             return self._refined(b, self._a if a is None else a)
         store, x, shape = self._opened(), *right_hand_side(b, self.n, copy=True)
-        if x.size:
-            forward_solve(store, x)
-            backward_solve(store, x)
+        self._solve(store, x, (False, True))
         return x.reshape(shape)
+
+    def _solve(self, store: AbstractStore, x: NDArray[np.float64], transposed: Sequence[bool]) -> None:
+        """Solve ``L y = x``, or ``L.T y = x``, one after the other, in place of ``x``."""
+        if self._solver is not None and x.size and x.shape[1] >= LEAST_COLUMNS:
+            self._solver.solve(store, x, transposed)
+        elif x.size:
+            for system in transposed:
+                (backward_solve if system else forward_solve)(store, x)
 
     def _refined(self, b: ArrayLike, a: Any) -> NDArray[np.float64]:
         """:meth:`solve` to the accuracy of FP64."""
@@ -180,8 +193,7 @@ class CholeskyFactor:
         Cost ``n**2 m`` flops and one reading of L.
         """
         store, x, shape = self._opened(), *right_hand_side(b, self.n, copy=True)
-        if x.size:
-            (backward_solve if transposed else forward_solve)(store, x)
+        self._solve(store, x, (transposed,))
         return x.reshape(shape)
 
     def inverse_panels(self, width: int | None = None) -> Generator[tuple[range, NDArray[np.float64]], None, None]:
@@ -245,7 +257,53 @@ class CholeskyFactor:
         -----
         Cost ``n**3 / 3`` flops: squares of the columns of ``inv(L)``, so that nothing cancels.
         """
-        return inverse_diagonal(self._opened(), width)
+        store = self._opened()
+        return inverse_diagonal(store, width) if self._solver is None else self._solver.inverse_diagonal(store, width)
+
+    def inverse_traces(self, matrices: Sequence[FunctionSource], vectors: ArrayLike | None = None) -> InverseTraces:
+        """Traces ``tr(inv(A) @ D)`` of symmetric matrices that tile functions make: derivatives of a log-determinant.
+
+        Parameters
+        ----------
+        matrices : sequence of FunctionSource
+            From :func:`ooc_chol.from_function`. Unlike for ``cholesky`` any rectangle is asked for, above the diagonal too, and
+            every entry counts.
+        vectors : (n, q) array_like, optional
+            Vectors ``v`` by columns, for ``v' @ D @ v`` from the same tiles.
+
+        Returns
+        -------
+        InverseTraces
+            ``inverse``, the trace of ``inv(A)``; ``products``, ``(k,)``; and ``forms``, ``(k, q)``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A matrix is no tile function, or of another order, or the vectors have another number of rows.
+        TierError
+            L cannot be read, or the factor is closed.
+
+        Notes
+        -----
+        Cost ``2/3 n**3`` flops whatever the number of matrices, ``n**2 / 2`` entries of each made and forgotten. On the GPU that
+        factored where every matrix has a function for it (``cuda=``), else on the host as :meth:`inverse_panels`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ooc_chol as oc
+        >>> factor = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
+        >>> def ones(rows, cols, out, stream):
+        ...     out[...] = 1.0
+        >>> factor.inverse_traces([oc.from_function(2, ones)]).products
+        array([0.3125])
+        """
+        store = self._opened()
+        columns = np.empty((self.n, 0)) if vectors is None else right_hand_side(vectors, self.n, copy=False)[0]
+        check_matrices(matrices, columns, self.n)
+        if self._solver is not None and all(matrix.is_made_on_cuda for matrix in matrices):
+            return self._solver.inverse_traces(store, matrices, columns)
+        return inverse_traces(store, matrices, columns)
 
     def matmul(self, z: ArrayLike) -> NDArray[np.float64]:
         """Multiply ``L @ z``: turns independent unit normals into a sample with covariance A.

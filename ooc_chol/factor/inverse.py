@@ -17,7 +17,7 @@ PANEL_BYTES = 256 * 2**20
 _LARGEST_SHARE = 16
 
 
-def panel_width(grid: TileGrid, width: int | None) -> int:
+def panel_width(grid: TileGrid, width: int | None, fitting: int | None = None) -> int:
     """Columns of a panel.
 
     Parameters
@@ -25,8 +25,10 @@ def panel_width(grid: TileGrid, width: int | None) -> int:
     grid : TileGrid
         Tiles of L.
     width : int or None
-        What was asked for; None takes whole tiles, as many as fit :data:`PANEL_BYTES` and a sixteenth of all columns, at least
-        one; or as many columns as fit where not one tile does.
+        What was asked for; None takes whole tiles, as many as fit and a sixteenth of all columns, at least one; or as many
+        columns as fit where not one tile does.
+    fitting : int, optional
+        Columns that fit; those of :data:`PANEL_BYTES` when not given, whatever was asked for.
 
     Returns
     -------
@@ -46,10 +48,10 @@ def panel_width(grid: TileGrid, width: int | None) -> int:
     if width is not None:
         if width < 1:
             raise ValueError(f"width is {width}, but a panel of the inverse has at least 1 column")
-        return min(width, grid.n)
-    fitting = max(1, PANEL_BYTES // (8 * grid.n))
-    whole = min(fitting, max(grid.nb, grid.n // _LARGEST_SHARE)) // grid.nb * grid.nb
-    return min(whole or fitting, grid.n)
+        return min(width, grid.n, fitting or grid.n)
+    most = fitting or max(1, PANEL_BYTES // (8 * grid.n))
+    whole = min(most, max(grid.nb, grid.n // _LARGEST_SHARE)) // grid.nb * grid.nb
+    return min(whole or most, grid.n)
 
 
 def inverse_panels(store: AbstractStore, width: int | None) -> Generator[tuple[range, NDArray[np.float64]], None, None]:

@@ -15,6 +15,7 @@ from ooc_chol.interfaces.kernels import (
     FinalTile,
 )
 from ooc_chol.interfaces.residues import NOTHING_NARROW, AbstractResidueKernels, NarrowParts
+from ooc_chol.interfaces.solves import AbstractSolveKernels
 from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction
 from ooc_chol.interfaces.tiers import AbstractEvictionPolicy, AbstractTier, BlockKey
 
@@ -29,6 +30,7 @@ __all__ = [
     "AbstractFlags",
     "AbstractKernelSet",
     "AbstractResidueKernels",
+    "AbstractSolveKernels",
     "AbstractStream",
     "AbstractSurvey",
     "AbstractTier",

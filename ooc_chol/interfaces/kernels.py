@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import PrecisionFormat
+from ooc_chol.interfaces.solves import AbstractSolveKernels
 from ooc_chol.interfaces.streams import AbstractStream, Tile
 from ooc_chol.tiling import TileGrid
 
@@ -106,6 +107,10 @@ class AbstractKernelSet(ABC):
     @abstractmethod
     def create_survey(self, grid: TileGrid, step: int | None) -> AbstractSurvey:
         """A survey of the tiles of a grid, with every ``step``-th row and column of each as a sample, or none."""
+
+    @abstractmethod
+    def create_solves(self) -> AbstractSolveKernels:
+        """The kernels of solves with a stored factor, on the device that is current, after it has allocated its arena."""
 
     @abstractmethod
     def finish(

@@ -20,6 +20,7 @@ from ooc_chol.interfaces import (
     Tile,
 )
 from ooc_chol.kernels import blas
+from ooc_chol.kernels.solves import HostSolveKernels
 from ooc_chol.kernels.streams import enqueue
 from ooc_chol.kernels.survey import HostSurvey
 from ooc_chol.kernels.team import ThreadTeam
@@ -178,6 +179,10 @@ class HostKernels(AbstractKernelSet):
     def create_survey(self, grid: TileGrid, step: int | None) -> HostSurvey:
         """A survey of the tiles of a grid."""
         return HostSurvey(self, grid, step)
+
+    def create_solves(self) -> HostSolveKernels:
+        """The kernels of solves with a stored factor."""
+        return HostSolveKernels()
 
     def finish(
         self, stream: AbstractStream, l_ij: Tile, fmt: PrecisionFormat, norms: AbstractTileNorms, index: FinalTile

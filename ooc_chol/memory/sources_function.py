@@ -38,6 +38,11 @@ class FunctionSource(AbstractSource):
         if prepare is not None:
             prepare()
 
+    @property
+    def is_made_on_cuda(self) -> bool:
+        """Whether there is a function for CUDA devices of its own."""
+        return self._cuda is not None
+
     def tile_function(self, *, on_host: bool) -> TileFunction:
         """The function that fills tiles in the host's memory, or in that of CUDA devices."""
         return self._tile_fn if self._cuda is None or on_host else self._cuda

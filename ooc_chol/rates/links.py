@@ -64,7 +64,7 @@ def link_tiers(names: Sequence[str], nb: int) -> Iterator[LinkTiers]:
     memory, array = MemoryStore(grid), SourceTier(as_source(a), grid)
     with (
         tempfile.TemporaryDirectory(prefix="ooc_chol_rates_") as folder,
-        page_locked(names, fresh=memory.host_memory(), filled=array.host_memory()),
+        page_locked(names, fresh=memory.host_memory(), filled=[array.host_memory()]),
     ):
         np.save(f"{folder}/a.npy", a)
         file, store = SourceTier(as_source(f"{folder}/a.npy"), grid), FileStore.create(f"{folder}/l.ooc", grid)

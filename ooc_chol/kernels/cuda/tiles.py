@@ -16,6 +16,7 @@ from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda.formats import CudaNorms, FormatKernels
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.inverses import InvertedBlocks
+from ooc_chol.kernels.cuda.solves import CudaSolveKernels
 from ooc_chol.kernels.cuda.survey import CudaSurvey
 from ooc_chol.kernels.cuda.triangular import TriangularKernels
 from ooc_chol.tiling import TileGrid
@@ -199,6 +200,10 @@ class CudaKernels(AbstractKernelSet):
     def create_survey(self, grid: TileGrid, step: int | None) -> CudaSurvey:
         """A survey of the tiles of a grid on the current device."""
         return CudaSurvey(self._bound_formats(), grid, step)
+
+    def create_solves(self) -> CudaSolveKernels:
+        """The kernels of solves with a stored factor, on the current device."""
+        return CudaSolveKernels(self._blas)
 
     def finish(
         self, stream: AbstractStream, l_ij: Tile, fmt: PrecisionFormat, norms: AbstractTileNorms, index: FinalTile

@@ -97,15 +97,6 @@ def test_gradient_does_not_depend_on_order_tiles_or_store(tmp_path):
         np.testing.assert_allclose(found.gradient, expected, rtol=TWO_ROUTES)
 
 
-def test_many_blocks_of_rows_and_columns_add_up(monkeypatch):
-    observations, model = example(n=300), Matern(1.3, 0.25, 0.5, 0.05)
-    settings = FactorSettings(tile_size=64)
-    expected = log_likelihood_gradient(observations, model, reml=True, settings=settings)
-    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.tile_sums.blocks_of.__defaults__", (37,))
-    ours = log_likelihood_gradient(observations, model, reml=True, settings=settings)
-    np.testing.assert_allclose(ours.gradient, expected.gradient, rtol=TWO_ROUTES)
-
-
 @pytest.mark.parametrize("mean", ["constant", "zero"])
 def test_restricted_likelihood_is_the_density_of_contrasts(mean):
     observations, model = example(mean=mean), Matern(1.3, 0.25, 1.5, 0.05)

@@ -152,6 +152,10 @@ class BivariateMatern(AbstractCovariance):
         """The derivative, pair by pair."""
         self._fill_terms(self._derivative_terms(name), a, b, out)
 
+    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm | None:
+        """None: derivatives are made on the host."""
+        return None
+
     def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """The sites themselves, and a table for each pair of variables."""
         smoothness = {(0, 0): self.smoothness_1, (0, 1): self._mean_smoothness, (1, 1): self.smoothness_2}

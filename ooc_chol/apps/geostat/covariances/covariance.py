@@ -14,6 +14,7 @@ from ooc_chol.apps.geostat.covariances.matern import EFFECTIVE_CORRELATION as EF
 from ooc_chol.apps.geostat.covariances.matern import SMOOTHNESS as SMOOTHNESS
 from ooc_chol.apps.geostat.covariances.matern import Matern as Matern
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance as AbstractCovariance
+from ooc_chol.apps.geostat.covariances.model import DeviceForm
 
 TileFunction = Callable[[range, range, NDArray[np.float64], Any], None]
 
@@ -128,6 +129,38 @@ def covariance_source(model: AbstractCovariance, coordinates: ArrayLike, noise: 
     return oc.from_function(len(sites), host, cuda=_device_tiles(model, sites, noise))
 
 
+def derivative_source(model: AbstractCovariance, coordinates: ArrayLike, name: str) -> Any:
+    """Make the source of ``dSigma / dname`` for the traces of a factor: on the host, and where there is such a kernel on a GPU.
+
+    Parameters
+    ----------
+    model : AbstractCovariance
+        The covariance function.
+    coordinates : (n, d) array
+        As for :func:`covariance_tiles`.
+    name : str
+        One of ``model.parameters``.
+
+    Returns
+    -------
+    source
+        What ``ooc_chol.from_function`` returns.
+
+    Raises
+    ------
+    ValueError
+        As :func:`derivative_tiles`.
+
+    Notes
+    -----
+    Kernels for CUDA devices have the derivatives by the shape and by the range of Matérn and power exponential covariances, of
+    any distance; those by angles, ratios and ranges of axes, in space-time and of two variables are made on the host.
+    """
+    sites = np.ascontiguousarray(coordinates, dtype=np.float64)
+    host, form = derivative_tiles(model, sites, name), model.derivative_form(name, sites)
+    return oc.from_function(len(sites), host, cuda=None if form is None else _cuda_tiles(form, form.variances))
+
+
 def cross_covariance(model: AbstractCovariance, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     """Covariance of the smooth field between two sets of sites, ``C(a_i, b_j)``, never with a nugget.
 
@@ -190,7 +223,11 @@ def _shared(rows: range, cols: range) -> NDArray[np.intp]:
 def _device_tiles(model: AbstractCovariance, sites: NDArray[np.float64], noise: ArrayLike | None) -> Any:
     """The tile function in CUDA C; the diagonal is given, as it has the errors of the observations."""
     form = model.device_form(sites)
+    return _cuda_tiles(form, form.variances + model.nugget + (0.0 if noise is None else np.asarray(noise, dtype=np.float64)))
+
+
+def _cuda_tiles(form: DeviceForm, diagonal: NDArray[np.float64]) -> Any:
+    """A kernel of ``matern.cu`` for sites of so many coordinates."""
     code = files(__package__).joinpath("matern.cu").read_text(encoding="utf-8")
-    diagonal = form.variances + model.nugget + (0.0 if noise is None else np.asarray(noise, dtype=np.float64))
     define = f"#define DIMENSIONS {form.points.shape[1]}\n"
     return oc.cuda_source(define + code, form.kernel, np.ascontiguousarray(form.points), diagonal, *form.arguments)

@@ -148,6 +148,10 @@ class GeometricAnisotropy(AbstractWrappedCovariance):
         numerator *= -1.0 / self.ratio if name == "ratio" else self.ratio - 1.0 / self.ratio
         return numerator
 
+    def constant_log_derivative(self, name: str) -> float | None:
+        """``-1 / range``; angle and ratio depend on the direction."""
+        return -1.0 / self.base.range if name == "range" else None
+
     def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """Sites about their mean, turned to the main axis and stretched across it."""
         _check_axes(coordinates.shape[1], 2, "GeometricAnisotropy")
@@ -253,6 +257,10 @@ class AxisRanges(AbstractWrappedCovariance):
         share *= -1.0 / self.ranges[axis]
         return share
 
+    def constant_log_derivative(self, name: str) -> float | None:
+        """None: each range depends on the direction."""
+        return None
+
     def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """Sites about their mean, each axis in units of its range."""
         _check_axes(coordinates.shape[1], len(self.ranges), "AxisRanges")
@@ -348,6 +356,10 @@ class GreatCircle(AbstractWrappedCovariance):
     def log_derivative(
         self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], scratch: NDArray[np.float64]
     ) -> NDArray[np.float64] | float:
+        """``-1 / range``."""
+        return -1.0 / self.base.range
+
+    def constant_log_derivative(self, name: str) -> float | None:
         """``-1 / range``."""
         return -1.0 / self.base.range
 

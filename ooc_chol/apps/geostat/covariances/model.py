@@ -144,6 +144,23 @@ class AbstractCovariance(ABC):
             The covariance function is not defined for this number of coordinates.
         """
 
+    @abstractmethod
+    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm | None:
+        """What the kernel in ``matern.cu`` takes that computes the derivatives of :meth:`fill_derivative`.
+
+        Parameters
+        ----------
+        name : str
+            One of :attr:`parameters`.
+        coordinates : (n, d) array
+            Sites.
+
+        Returns
+        -------
+        DeviceForm or None
+            Its variances are the derivatives of :meth:`site_variances`. None where only the host has this derivative.
+        """
+
     @property
     def sill(self) -> float:
         """Variance of one observation, ``variance + nugget``."""

@@ -123,7 +123,11 @@ class PowerExponentialProfile(AbstractProfile):
     @property
     def table(self) -> RadialTable:
         """The correlation as a table."""
-        return _table(self.power)
+        return _tables(self.power)[0]
+
+    def derivative_table(self, name: str | None) -> RadialTable:
+        """``drho/dpower``, or ``z drho/dz``, as a table."""
+        return _tables(self.power)[1 if name is None else 2]
 
     @property
     def scales(self) -> dict[str, Scale]:
@@ -147,9 +151,15 @@ class PowerExponentialProfile(AbstractProfile):
 
 
 @lru_cache(maxsize=16)
-def _table(power: float) -> RadialTable:
-    """The table of ``exp(-z**power)``, kept for the last few powers."""
+def _tables(power: float) -> tuple[RadialTable, RadialTable, RadialTable]:
+    """Tables of ``rho = exp(-q)``, ``z drho/dz`` and ``drho/dpower`` with ``q = z**power``, kept for the last few powers."""
     begin = -math.ceil(_BEGIN_BITS / power)
     end = min(math.ceil(math.log2(_END_EXPONENT) / power), _LAST_BINADE)
-    (table,) = tabulate(lambda z: np.exp(-(z**power))[None], (begin, end), (np.ones(1), np.zeros(1)))
-    return table
+
+    def values(z: NDArray[np.float64]) -> NDArray[np.float64]:
+        q = z**power
+        rho = np.exp(-q)
+        return np.stack([rho, -power * q * rho, -q * rho * np.log(z)])
+
+    rho, slope, by_power = tabulate(values, (begin, end), (np.array([1.0, 0.0, 0.0]), np.zeros(3)))
+    return rho, slope, by_power

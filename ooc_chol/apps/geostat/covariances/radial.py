@@ -46,6 +46,10 @@ class AbstractProfile(ABC):
     def table(self) -> RadialTable:
         """``rho`` as a table."""
 
+    @abstractmethod
+    def derivative_table(self, name: str | None) -> RadialTable:
+        """``drho/dname`` as a table, for one of :attr:`parameters`; ``z * drho/dz`` for None."""
+
     @property
     @abstractmethod
     def scales(self) -> dict[str, Scale]:
@@ -107,6 +111,10 @@ class AbstractRadialCovariance(AbstractCovariance):
             The derivative.
         """
 
+    @abstractmethod
+    def constant_log_derivative(self, name: str) -> float | None:
+        """What :meth:`log_derivative` is where it is the same for all distances; None where it is not."""
+
     def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
         """The variance, everywhere."""
         return np.full(len(coordinates), self.variance)
@@ -130,6 +138,16 @@ class AbstractRadialCovariance(AbstractCovariance):
         """
         variances = np.full(len(points), self.variance)
         return DeviceForm(kernel, points, variances, (float(scale), *self.profile.table.arguments(self.variance)))
+
+    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm | None:
+        """Tables of derivatives by the shape, and by a length that scales all distances alike; None for others."""
+        form, is_shape = self.device_form(coordinates), name in self.profile.parameters
+        factor = 1.0 if is_shape else self.constant_log_derivative(name)
+        if factor is None:
+            return None
+        table = self.profile.derivative_table(name if is_shape else None)
+        arguments = (form.arguments[0], *table.arguments(self.variance * factor))
+        return replace(form, variances=np.zeros(len(coordinates)), arguments=arguments)
 
     def fill(self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """Write ``out[i, j] = C(a[:, i], b[:, j])``, without nugget, in chunks of rows."""
@@ -194,6 +212,10 @@ class AbstractIsotropicCovariance(AbstractRadialCovariance):
         self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], scratch: NDArray[np.float64]
     ) -> NDArray[np.float64] | float:
         """``dlog z / drange = -1 / range``."""
+        return -1.0 / self.range
+
+    def constant_log_derivative(self, name: str) -> float | None:
+        """``-1 / range``."""
         return -1.0 / self.range
 
     def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:

@@ -122,6 +122,10 @@ class SeparableSpaceTime(AbstractCovariance):
                 self.time.fill_derivative(name.removeprefix(_TIME), a[-1:, rows], b[-1:], scratch[0])
             chunk *= scratch[0]
 
+    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm | None:
+        """None: derivatives are made on the host."""
+        return None
+
     def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """Points of the space part and times, and both tables."""
         _check_time(coordinates.T)
@@ -244,6 +248,10 @@ class GneitingMatern(AbstractCovariance):
                 if name == "time_power":
                     z *= self._log_lag(a[:, rows], b, scratch[0])
             self._weigh(z, log_w, len(a) - 1)
+
+    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm | None:
+        """None: derivatives are made on the host."""
+        return None
 
     def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """The sites themselves, the table of the Matérn function, and the constants of time."""

@@ -103,12 +103,15 @@ class Evaluated:
         The data in the order of the factor's rows.
     whitened : Whitened
         The data multiplied by ``inv(L)``.
+    settings : FactorSettings
+        How it was factored.
     """
 
     likelihood: Likelihood
     factor: oc.CholeskyFactor
     observations: Observations
     whitened: Whitened
+    settings: FactorSettings
 
 
 def log_likelihood(
@@ -284,7 +287,8 @@ def evaluated(
     """
     start = time.perf_counter()
     ordered = observations.take(morton_order(observations.coordinates))
-    with factored(correlation, ordered.coordinates, settings or FactorSettings(), progress=progress) as factor:
+    how = settings or FactorSettings()
+    with factored(correlation, ordered.coordinates, how, progress=progress) as factor:
         whitened = whiten(factor, ordered)
         logdet = float(factor.logdet())
         freedom = degrees_of_freedom(ordered, reml)
@@ -301,7 +305,7 @@ def evaluated(
             seconds=time.perf_counter() - start,
             reml=reml,
         )
-        yield Evaluated(likelihood, factor, ordered, whitened)
+        yield Evaluated(likelihood, factor, ordered, whitened, how)
 
 
 def degrees_of_freedom(observations: Observations, reml: bool) -> int:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from ooc_chol.apps.geostat.covariances.covariance import TileFunction, derivative_tiles
+import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.covariance import derivative_source
 from ooc_chol.apps.geostat.estimation.likelihood import Evaluated, correlation_of, degrees_of_freedom
-from ooc_chol.apps.geostat.estimation.tile_sums import blocks_of, made, over_blocks, products
 
 Array = NDArray[np.float64]
 
@@ -59,25 +60,11 @@ def exact_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
     -----
     Cost ``2/3 n**3`` flops, whatever the number of parameters, and ``n**2 / 2`` entries of each derivative.
     """
-    tiles, vectors = _derivatives(found, shape), _solved(found)
-    n, identity = found.observations.n, 0.0
-    totals = np.zeros((len(tiles), 1 + vectors.shape[1]))
-    for columns, panel in found.factor.inverse_panels():
-        identity += float(np.trace(panel[: len(columns)]))
-        right = vectors[columns.start : columns.stop]
-
-        def of_block(rows: range, columns: range = columns, panel: Array = panel, right: Array = right) -> Array:
-            part = panel[rows.start - columns.start : rows.stop - columns.start]
-            left = vectors[rows.start : rows.stop]
-            # the block on the diagonal is there whole, those below it stand for two
-            weight = 1.0 if rows.start < columns.stop else 2.0
-            return weight * np.array([_trace_and_forms(made(tile, rows, columns), part, left, right) for tile in tiles])
-
-        if tiles:
-            totals += sum(over_blocks(of_block, [*blocks_of(columns), *blocks_of(range(columns.stop, n))]))
+    vectors = _solved(found)
+    sums = found.factor.inverse_traces(_derivatives(found, shape), vectors)
     mean = vectors[:, 1:]
-    traces = np.append(totals[:, 0] - totals[:, 2:].sum(axis=1), identity - np.sum(mean**2))
-    return Sums(_squares(found, totals[:, 1], vectors[:, 0]), np.append(traces, _freedom(found))[np.newaxis], None)
+    traces = np.append(sums.products - sums.forms[:, 1:].sum(axis=1), sums.inverse - np.sum(mean**2))
+    return Sums(_squares(found, sums.forms[:, 0], vectors[:, 0]), np.append(traces, _freedom(found))[np.newaxis], None)
 
 
 def dense_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
@@ -141,17 +128,23 @@ def _images(found: Evaluated, shape: Sequence[str], vectors: Array) -> tuple[Arr
     alpha = found.factor.half_solve(found.whitened.residual, transposed=True)[:, np.newaxis]
     base = _without_mean(found, vectors)
     w = found.factor.half_solve(base, transposed=True)
-    images = [products(tile, np.hstack([alpha, w])) for tile in _derivatives(found, shape)]
+    both = np.hstack([alpha, w])
+    how = found.settings
+    images = [
+        oc.symm(derivative, both, devices=how.devices, memory_budget=how.memory_budget)
+        for derivative in _derivatives(found, shape)
+    ]
     forms = np.array([alpha[:, 0] @ image[:, 0] for image in images])
-    directions = [*(image[:, 1:] for image in images), w]
-    v = np.array([*(_without_mean(found, found.factor.half_solve(direction)) for direction in directions), base])
+    # all directions by one reading of L
+    solved = found.factor.half_solve(np.hstack([*(image[:, 1:] for image in images), w]))
+    v = np.array([*(_without_mean(found, each) for each in np.hsplit(solved, len(images) + 1)), base])
     return _squares(found, forms, alpha[:, 0]), base, v
 
 
-def _derivatives(found: Evaluated, shape: Sequence[str]) -> list[TileFunction]:
-    """Tile functions of the derivatives of the correlation matrix by its shape parameters."""
+def _derivatives(found: Evaluated, shape: Sequence[str]) -> list[Any]:
+    """The derivatives of the correlation matrix by its shape parameters, as sources."""
     correlation, places = correlation_of(found.likelihood.model), found.observations.coordinates
-    return [derivative_tiles(correlation, places, name) for name in shape]
+    return [derivative_source(correlation, places, name) for name in shape]
 
 
 def _solved(found: Evaluated) -> Array:
@@ -181,8 +174,3 @@ def _squares(found: Evaluated, forms: Array, alpha: Array) -> Array:
 
 def _freedom(found: Evaluated) -> int:
     return degrees_of_freedom(found.observations, found.likelihood.reml)
-
-
-def _trace_and_forms(tile: Array, inverse: Array, left: Array, right: Array) -> Sequence[float]:
-    """``sum(inverse * tile)``, and ``v' tile v`` of each vector."""
-    return [float(np.vdot(inverse, tile)), *np.einsum("iq,iq->q", left, tile @ right)]

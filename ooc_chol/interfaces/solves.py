@@ -1,0 +1,43 @@
+"""The kernels with which a device solves with a stored factor, and sums over tiles."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from ooc_chol.interfaces.streams import AbstractStream, Tile
+
+
+class AbstractSolveKernels(ABC):
+    """Kernels on row-major FP64 arrays of one device. Every call enqueues on ``stream`` and returns at once.
+
+    Right-hand sides ``x`` have a row for each row of L, so that the rows of a tile row are a contiguous ``(mb, m)`` array.
+    Numbers go to ``out``, an array of the device; sums are taken in an order that depends on shapes alone.
+    """
+
+    @abstractmethod
+    def substitute(self, stream: AbstractStream, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
+        """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``, by substitution."""
+
+    @abstractmethod
+    def subtract(self, stream: AbstractStream, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
+        """``target -= L[i, j] @ x``, or ``L[i, j].T @ x``."""
+
+    @abstractmethod
+    def add_product(self, stream: AbstractStream, target: Tile, d: Tile, x: Tile) -> None:
+        """``target += d @ x``."""
+
+    @abstractmethod
+    def inner(self, stream: AbstractStream, a: Tile, b: Tile, out: Tile) -> None:
+        """``out[0] = sum(a * b)`` of two contiguous arrays of one shape."""
+
+    @abstractmethod
+    def form(self, stream: AbstractStream, vectors: tuple[Tile, Tile], d: Tile, scratch: Tile, out: Tile) -> None:
+        """``out[0] = left @ d @ right`` of vectors ``(left, right)`` of any stride; ``scratch`` has a place for each row of d."""
+
+    @abstractmethod
+    def add_trace(self, stream: AbstractStream, square: Tile, out: Tile) -> None:
+        """``out[0] += trace(square)``."""
+
+    @abstractmethod
+    def add_column_squares(self, stream: AbstractStream, x: Tile, out: Tile) -> None:
+        """``out[j] += sum_i x[i, j]**2``."""

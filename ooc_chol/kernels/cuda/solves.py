@@ -1,0 +1,106 @@
+"""Kernels of solves on the current CUDA device: cuBLAS, and two sums of our own."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any, final
+
+import cupy as cp
+import numpy as np
+from nvmath.bindings import cublas
+
+from ooc_chol.interfaces import AbstractSolveKernels, AbstractStream, Tile
+from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
+
+_NO_TRANSPOSE, _TRANSPOSE = 0, 1
+_RIGHT, _UPPER, _NON_UNIT = 1, 1, 0
+_ON_HOST, _ON_DEVICE = 0, 1
+_SCALARS = np.array([1.0, -1.0, 0.0])
+#: Addresses of cuBLAS's scalars on the host.
+_ONE, _MINUS_ONE, _ZERO = (_SCALARS.ctypes.data + 8 * at for at in range(3))
+_THREADS = 256
+
+
+@final
+class CudaSolveKernels(AbstractSolveKernels):
+    """Kernels that take CuPy arrays.
+
+    Parameters
+    ----------
+    blas : BlasHandle
+        The device's cuBLAS.
+
+    Notes
+    -----
+    cuBLAS sees the transpose of a row-major array: ``x`` becomes ``x.T``, and a lower triangle the upper one.
+    """
+
+    def __init__(self, blas: BlasHandle) -> None:
+        code = files("ooc_chol.kernels.cuda").joinpath("solves.cu").read_text(encoding="utf-8")
+        module = cp.RawModule(code=code, options=("--std=c++17",))
+        self._blas = blas
+        self._add_column_squares: Any = module.get_function("add_column_squares")
+        self._add_trace: Any = module.get_function("add_trace")
+
+    def substitute(self, stream: AbstractStream, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
+        """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``: ``x.T @ inv(L.T)``, or ``x.T @ inv(L)``."""
+        rows, columns = x_k.shape
+        cublas.dtrsm(
+            self._blas.of(stream), _RIGHT, _UPPER, _TRANSPOSE if transposed else _NO_TRANSPOSE, _NON_UNIT, columns, rows,
+            _ONE, l_kk.data.ptr, rows, x_k.data.ptr, columns,
+        )  # fmt: skip
+
+    def subtract(self, stream: AbstractStream, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
+        """``target -= L[i, j] @ x``, or ``L[i, j].T @ x``."""
+        self._product(stream, target, l_ij, x, scalars=(_MINUS_ONE, _TRANSPOSE if transposed else _NO_TRANSPOSE))
+
+    def add_product(self, stream: AbstractStream, target: Tile, d: Tile, x: Tile) -> None:
+        """``target += d @ x``."""
+        self._product(stream, target, d, x, scalars=(_ONE, _NO_TRANSPOSE))
+
+    def _product(self, stream: AbstractStream, target: Tile, left: Tile, x: Tile, *, scalars: tuple[int, int]) -> None:
+        """``target.T += scale x.T @ op(left).T``."""
+        scale, operation = scalars
+        rows, columns = target.shape
+        cublas.dgemm(
+            self._blas.of(stream), _NO_TRANSPOSE, operation, columns, rows, x.shape[0], scale, x.data.ptr, columns,
+            left.data.ptr, left.shape[1], _ONE, target.data.ptr, columns,
+        )  # fmt: skip
+
+    def inner(self, stream: AbstractStream, a: Tile, b: Tile, out: Tile) -> None:
+        """``out[0] = sum(a * b)``."""
+        self._dot(stream, a.reshape(-1), b.reshape(-1), out)
+
+    def form(self, stream: AbstractStream, vectors: tuple[Tile, Tile], d: Tile, scratch: Tile, out: Tile) -> None:
+        """``out[0] = left @ d @ right``."""
+        left, right = vectors
+        rows, columns = d.shape
+        cublas.dgemv(
+            self._blas.of(stream), _TRANSPOSE, columns, rows, _ONE, d.data.ptr, columns, right.data.ptr, _step(right), _ZERO,
+            scratch.data.ptr, 1,
+        )  # fmt: skip
+        self._dot(stream, left, scratch[:rows], out)
+
+    def _dot(self, stream: AbstractStream, a: Tile, b: Tile, out: Tile) -> None:
+        """Leave the sum on the device: a number for the host would make the host wait."""
+        handle = self._blas.of(stream)
+        cublas.set_pointer_mode(handle, _ON_DEVICE)
+        cublas.ddot(handle, a.size, a.data.ptr, _step(a), b.data.ptr, _step(b), out.data.ptr)
+        cublas.set_pointer_mode(handle, _ON_HOST)
+
+    def add_trace(self, stream: AbstractStream, square: Tile, out: Tile) -> None:
+        """``out[0] += trace(square)``."""
+        arguments = (square.data.ptr, np.int32(square.shape[0]), out.data.ptr)
+        self._add_trace((1,), (_THREADS,), arguments, stream=cupy_stream(stream))
+
+    def add_column_squares(self, stream: AbstractStream, x: Tile, out: Tile) -> None:
+        """``out[j] += sum_i x[i, j]**2``."""
+        rows, columns = x.shape
+        arguments = (x.data.ptr, np.int32(rows), np.int32(columns), out.data.ptr)
+        blocks = -(-columns // _THREADS)
+        self._add_column_squares((blocks,), (_THREADS,), arguments, stream=cupy_stream(stream))
+
+
+def _step(vector: Tile) -> int:
+    """Entries from one of a vector to the next."""
+    return int(vector.strides[0] // vector.itemsize)

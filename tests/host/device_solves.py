@@ -1,0 +1,135 @@
+"""What solves, sums over the inverse and products promise on any device: checks that host and GPU share."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+import ooc_chol as oc
+from ooc_chol.factor import DeviceSolver
+from ooc_chol.factor.device_solver import columns_that_fit
+from ooc_chol.machine import kind_of, open_device, page_locked
+from ooc_chol.memory.sources_function import FunctionSource
+from ooc_chol.memory.store import AbstractStore
+from ooc_chol.symmetric import multiply_on
+from ooc_chol.tiling import TileGrid
+from tests.host.stored_factors import STORES, lapack_factor, random_spd, write_factor
+from tests.tolerances import gamma, product_bound, solve_bound, trsm_bound
+
+#: Orders, tile orders and columns that fit beside the tiles in transit; ragged last tiles and one tile among them.
+SHAPES = [(300, 32, 300), (300, 32, 7), (45, 64, 45), (1, 8, 1), (130, 64, 50), (200, 16, 20)]
+
+
+def solver(device: str, budget_bytes: int) -> DeviceSolver:
+    """A solver on the named device."""
+    return DeviceSolver(lambda: open_device(device), lambda arrays: page_locked([device], filled=arrays), budget_bytes)
+
+
+def budget_for(device: str, store: AbstractStore, columns: int) -> int:
+    """Bytes that hold so many columns for every kind of pass, and no tile of L beyond those in transit."""
+    n, nb = store.grid.n, store.grid.size(0)
+    # what a pass over the inverse needs beside columns: two vectors, a tile's rows of them, and results
+    others = 8 * (3 * n + nb + 8 * (-(-n // nb) + 2))
+    with closing(open_device(device)) as opened:
+        low, high = 0, 1 << 40
+        while high - low > 1:  # the least budget that holds them
+            middle = (low + high) // 2
+            try:
+                fits = columns_that_fit(opened, store, middle, column_bytes=8 * (n + nb), others=others) >= columns
+            except oc.BudgetError:
+                fits = False
+            low, high = (low, middle) if fits else (middle, high)
+    return high
+
+
+def stored(kind: str, n: int, nb: int, folder: Path) -> tuple[NDArray[np.float64], AbstractStore]:
+    """An ill-conditioned matrix, and its factor in a store."""
+    a = random_spd(n, seed=n, condition=1e9)
+    store = STORES[kind](TileGrid(n, nb), folder)
+    write_factor(lapack_factor(a), store)
+    return a, store
+
+
+def symmetric_source(d: NDArray[np.float64]) -> FunctionSource:
+    """A matrix as a tile function, for the host and for CUDA devices."""
+
+    def host(rows: range, cols: range, out: NDArray[np.float64], stream: object) -> None:
+        out[...] = d[rows.start : rows.stop, cols.start : cols.stop]
+
+    code = """extern "C" __global__ void entries(double* out, int rows, int cols, long long row0, long long col0, const double* d,
+                                               long long n) {
+        const int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
+        if (r < rows && c < cols) out[(long long)r * cols + c] = d[(row0 + r) * n + col0 + c];
+    }"""
+    return oc.from_function(len(d), host, cuda=oc.cuda_source(code, "entries", np.ascontiguousarray(d), np.int64(len(d))))
+
+
+def symmetric(n: int, seed: int) -> NDArray[np.float64]:
+    """A symmetric matrix of normal entries."""
+    entries = np.random.default_rng(seed).standard_normal((n, n))
+    return entries + entries.T
+
+
+def check_solves(device: str, kind: str, shape: tuple[int, int, int], folder: Path) -> None:
+    """Both systems are solved row-wise backward stably, all in place, also when the columns come in groups."""
+    n, nb, columns = shape
+    a, store = stored(kind, n, nb, folder)
+    b = np.random.default_rng(1).standard_normal((n, columns + columns // 2 + 1))
+    with closing(store):
+        ours = solver(device, budget_for(device, store, columns))
+        forward, both = b.copy(), b.copy()
+        ours.solve(store, forward, (False,))
+        ours.solve(store, both, (False, True))
+    l_dense = lapack_factor(a)
+    residual = np.abs(forward.T.astype(np.longdouble) @ l_dense.T.astype(np.longdouble) - b.T)
+    assert (residual <= trsm_bound(forward.T, l_dense)).all()
+    left = b - (a.astype(np.longdouble) @ both.astype(np.longdouble)).astype(float)
+    norm = float(np.linalg.norm(a, 2))
+    for r, x in zip(left.T, both.T, strict=True):
+        assert np.linalg.norm(r) <= solve_bound(n, norm, float(np.linalg.norm(x)))
+
+
+def check_inverse_sums(device: str, kind: str, shape: tuple[int, int, int], folder: Path) -> None:
+    """Diagonal and traces are those of the inverse, and forms those of the vectors, however many columns fit."""
+    n, nb, columns = shape
+    a, store = stored(kind, n, nb, folder)
+    matrices = [symmetric(n, seed) for seed in (2, 3)]
+    vectors = np.random.default_rng(4).standard_normal((n, 2))
+    with closing(store):
+        ours = solver(device, budget_for(device, store, columns))
+        diagonal = ours.inverse_diagonal(store, None)
+        narrow = ours.inverse_diagonal(store, 5)
+        found = ours.inverse_traces(store, [symmetric_source(d) for d in matrices], vectors)
+        alone = ours.inverse_traces(store, [], np.empty((n, 0)))
+    inverse = np.linalg.inv(a)
+    # a residual within a solve's bound is an error of ||inv(A)|| times that in each column; twice, for both inverses
+    norms = np.linalg.norm(inverse, axis=0)
+    errors = 2 * np.linalg.norm(inverse, 2) * np.array([solve_bound(n, float(np.linalg.norm(a, 2)), x) for x in norms])
+    for each in (diagonal, narrow):
+        assert (np.abs(each - inverse.diagonal()) <= errors).all()
+    for trace in (found.inverse, alone.inverse):
+        assert abs(trace - np.trace(inverse)) <= errors.sum() + gamma(n) * np.abs(inverse.diagonal()).sum()
+    assert alone.products.shape == (0,) and alone.forms.shape == (0, 0)
+    for number, d in enumerate(matrices):
+        rounding = gamma(n * n) * np.sum(np.abs(inverse) * np.abs(d))
+        assert abs(found.products[number] - np.sum(inverse * d)) <= errors @ np.linalg.norm(d, axis=0) + rounding
+        sizes = np.einsum("iq,ij,jq->q", np.abs(vectors), np.abs(d), np.abs(vectors))
+        expected = np.einsum("iq,ij,jq->q", vectors, d, vectors)
+        assert (np.abs(found.forms[number] - expected) <= 2 * gamma(2 * n) * sizes).all()
+
+
+def check_product(device: str, n: int, m: int) -> None:
+    """The product is accurate entry by entry, also when the columns come in groups."""
+    d, x = symmetric(n, seed=5), np.random.default_rng(6).standard_normal((n, m))
+    with closing(open_device(device)) as opened:
+        tile = min(n, 2048)
+        least = opened.kernels.workspace_bytes(tile) + 8 * tile**2 + 16384
+    for budget in (least + 8 * (n + tile), least + 8 * (n + tile) * (m // 2 + 1)):
+        y = np.full_like(x, np.nan)
+        with page_locked([device], filled=[x, y]), closing(open_device(device)) as opened, opened.current():
+            multiply_on(opened, symmetric_source(d), (x, y), budget)
+        assert (np.abs(y - (d.astype(np.longdouble) @ x)) <= product_bound(d, x)).all()
+    assert kind_of(device).name in device

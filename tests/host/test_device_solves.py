@@ -1,0 +1,129 @@
+"""Solves, sums over the inverse and products, by the code that runs on devices and by that of the host."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.errors import TierError
+from ooc_chol.factor import CholeskyFactor
+from ooc_chol.machine import open_device
+from ooc_chol.memory.store import FileStore
+from tests.host.device_solves import (
+    SHAPES,
+    budget_for,
+    check_inverse_sums,
+    check_product,
+    check_solves,
+    solver,
+    stored,
+    symmetric,
+    symmetric_source,
+)
+from tests.host.stored_factors import KEY, STORES
+from tests.tolerances import gamma, product_bound
+
+pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
+DEVICE = "host:0"
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_solves_on_a_device(kind, shape, tmp_path):
+    check_solves(DEVICE, kind, shape, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_sums_over_the_inverse_on_a_device(kind, shape, tmp_path):
+    check_inverse_sums(DEVICE, kind, shape, tmp_path)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (300, 9), (2500, 4)])
+def test_products_on_a_device(n, m):
+    check_product(DEVICE, n, m)
+
+
+def test_the_factor_gives_the_device_what_is_wide_and_the_host_what_is_narrow(tmp_path):
+    a, store = stored("memory", 200, 32, tmp_path)
+    opened = []
+
+    def open_counted(name=DEVICE):
+        opened.append(name)
+        return open_device(name)
+
+    ours = solver(DEVICE, 1 << 22)
+    with CholeskyFactor(store.grid, store, KEY, solver=type(ours)(open_counted, ours.page_locked, 1 << 22)) as factor:
+        b = np.random.default_rng(0).standard_normal((200, 40))
+        narrow, wide = factor.solve(b[:, :31]), factor.solve(b)
+        assert opened == [DEVICE]
+        # one system, two routes: each is a solution of A within a solve's bound of the other
+        np.testing.assert_allclose(a @ wide[:, :31], a @ narrow, atol=1e3 * gamma(200) * np.abs(narrow).max())
+        factor.half_solve(b, transposed=True)
+        factor.inverse_diagonal()
+        assert len(opened) == 3
+        factor.inverse_traces([symmetric_source(symmetric(200, 1))])
+        assert len(opened) == 4
+        factor.inverse_traces([oc.from_function(200, symmetric_source(symmetric(200, 1)).function)])
+        assert len(opened) == 4
+
+
+def test_traces_on_the_host_are_those_of_the_device(tmp_path):
+    _, store = stored("memory", 700, 100, tmp_path)
+    matrices, vectors = [symmetric_source(symmetric(700, seed)) for seed in (1, 2)], np.arange(1400.0).reshape(700, 2)
+    device = solver(DEVICE, 1 << 24).inverse_traces(store, matrices, vectors)
+    with CholeskyFactor(store.grid, store, KEY) as factor:
+        host = factor.inverse_traces(matrices, vectors)
+    # sums of 490,000 terms in two orders, whose magnitudes are far above the sums
+    for ours, theirs in ((device.products, host.products), (device.forms, host.forms), (device.inverse, host.inverse)):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-8)
+
+
+def test_a_product_on_the_host():
+    d, x = symmetric(1100, 7), np.random.default_rng(8).standard_normal((1100, 3))
+    y = oc.symm(symmetric_source(d), x, devices=DEVICE)
+    assert (np.abs(y - d.astype(np.longdouble) @ x) <= product_bound(d, x)).all()
+    np.testing.assert_allclose(oc.symm(symmetric_source(d), x[:, 1], devices=DEVICE), y[:, 1], rtol=1e-9)
+    assert oc.symm(symmetric_source(d), np.empty((1100, 0)), devices=DEVICE).shape == (1100, 0)
+
+
+def test_budgets_that_hold_no_column_say_what_would_do(tmp_path):
+    _, store = stored("memory", 100, 16, tmp_path)
+    least = budget_for(DEVICE, store, 1)
+    b = np.ones((100, 1))
+    solver(DEVICE, least).solve(store, b, (False,))
+    with pytest.raises(oc.BudgetError, match="right-hand side") as refused:
+        solver(DEVICE, 5000).solve(store, b, (False,))
+    solver(DEVICE, refused.value.needed_bytes).solve(store, b, (False,))
+    with pytest.raises(oc.BudgetError, match="no column beside a tile"), closing(open_device(DEVICE)) as opened:
+        oc.symmetric.multiply_on(opened, symmetric_source(symmetric(50, 1)), (np.ones((50, 1)), np.ones((50, 1))), 1000)
+
+
+@pytest.mark.parametrize("method", ["solve", "inverse_diagonal", "inverse_traces"])
+def test_a_file_cut_during_a_sweep_is_an_error(method, tmp_path):
+    _, store = stored("file", 100, 16, tmp_path)
+    ours, path = solver(DEVICE, budget_for(DEVICE, store, 10)), tmp_path / "L.ooc"
+    assert isinstance(store, FileStore)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    arguments = {"solve": (np.ones((100, 3)), (False,)), "inverse_diagonal": (None,), "inverse_traces": ([], np.empty((100, 0)))}
+    with closing(store), pytest.raises(TierError):
+        getattr(ours, method)(store, *arguments[method])
+
+
+def test_what_is_no_matrix_or_no_vector_is_refused(tmp_path: Path):
+    with oc.cholesky(np.eye(5)) as factor:
+        with pytest.raises(TypeError, match="from_function"):
+            factor.inverse_traces([np.eye(5)])
+        with pytest.raises(ValueError, match="order 4"):
+            factor.inverse_traces([symmetric_source(np.eye(4))])
+        with pytest.raises(ValueError, match="right-hand side"):
+            factor.inverse_traces([symmetric_source(np.eye(5))], np.ones((4, 1)))
+    with pytest.raises(TypeError, match="from_function"):
+        oc.symm(np.eye(5), np.ones(5))
+    with pytest.raises(ValueError, match="right-hand side"):
+        oc.symm(symmetric_source(np.eye(5)), np.ones(4), devices=DEVICE)

@@ -22,6 +22,7 @@ from ooc_chol.factor import InverseTraces as InverseTraces
 from ooc_chol.factor import load as load
 from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
 from ooc_chol.listing import devices as devices
+from ooc_chol.memory.host_memory import HostMemory as HostMemory
 from ooc_chol.memory.sources import from_function as from_function
 from ooc_chol.planning.plan import Plan as Plan
 from ooc_chol.runtime.report import FactorReport as FactorReport

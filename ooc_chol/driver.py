@@ -15,6 +15,7 @@ from ooc_chol.config import FactorOptions
 from ooc_chol.factor import CholeskyFactor
 from ooc_chol.formats import FP64
 from ooc_chol.machine import HOST, host_threads, kind_of, resolve_devices, source_of
+from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources_base import AbstractSource
 from ooc_chol.memory.store_base import AbstractStore
 from ooc_chol.mixed import MixedRequest, factor_mixed, plan_mixed
@@ -47,7 +48,7 @@ def cholesky(
     moduli: int | None = None,
     precision_rule: str = "unit-roundoff",
     half_products: bool | str | None = None,
-    store: str | os.PathLike[str] | None = None,
+    store: str | os.PathLike[str] | HostMemory | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     plan: Plan | None = None,
@@ -89,8 +90,9 @@ def cholesky(
     moduli : int or None
         Moduli of products through residues, from 4 to 16. None takes 14 (54 bits of each row's norm) up to order 32768 and 13
         (50 bits) above, which is as accurate as native FP64; fewer are faster and less accurate.
-    store : path or None
-        File for L; replaced only once the factor is complete. None keeps L in memory.
+    store : path, HostMemory or None
+        File for L; replaced only once the factor is complete. None keeps L in memory, a :class:`HostMemory` in memory that one
+        factorization after the other uses.
     checkpoint : None
         Not there yet.
     overwrite : bool
@@ -178,7 +180,7 @@ class _Call(NamedTuple):
     rates_at: RatesAt
     plan: Plan | None
     progress: Progress
-    store: str | os.PathLike[str] | None
+    store: str | os.PathLike[str] | HostMemory | None
     overwrite: bool
     trace: bool
     began: float
@@ -248,7 +250,7 @@ def plan(
     precision_threshold: float | None = None,
     precision_rule: str = "unit-roundoff",
     half_products: bool | str | None = None,
-    store: str | os.PathLike[str] | None = None,
+    store: str | os.PathLike[str] | HostMemory | None = None,
 ) -> Plan:
     """Plan a factorization without running it; ``print(plan)`` is a page that a person understands.
 
@@ -355,7 +357,7 @@ def _rates_finder(options: FactorOptions, source: AbstractSource, store: object)
 
 def _store_kind(store: object) -> str:
     """Kind of the store, for its rates; L over A's own triangle moves as in memory."""
-    return "memory" if store is None else "file"
+    return "memory" if store is None or isinstance(store, HostMemory) else "file"
 
 
 def _trace_of(report: FactorReport) -> Trace:

@@ -16,6 +16,7 @@ from ooc_chol.factor import DeviceSolver
 from ooc_chol.formats import FP64
 from ooc_chol.kernels.blas import blas_threads
 from ooc_chol.machine import HOST, device_facts, kind_of, open_device, page_locked
+from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources_base import AbstractSource, SourceTier
 from ooc_chol.memory.store import FileStore
 from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
@@ -76,9 +77,9 @@ def measure(source: AbstractSource, grid: TileGrid, names: Sequence[str], *, thr
 
 
 def create_store(
-    a: Any, the_plan: Plan, path: str | os.PathLike[str] | None, options: FactorOptions, *, overwrite: bool = False
+    a: Any, the_plan: Plan, place: str | os.PathLike[str] | HostMemory | None, options: FactorOptions, *, overwrite: bool = False
 ) -> AbstractStore:
-    """Where L goes: over ``a``, into the file ``path``, or into memory."""
+    """Where L goes: over ``a``, into the file ``place``, or into memory, page-locked as long as L is there when a GPU factors."""
     if overwrite:
         if not isinstance(a, np.ndarray):
             raise TypeError(
@@ -86,17 +87,23 @@ def create_store(
             )
         return OverwriteStore(a, the_plan.grid)
     formats = None if the_plan.precision is None else the_plan.precision.formats
-    if path is not None:
-        return FileStore.create(path, the_plan.grid, arithmetic_key(the_plan).to_dict(), formats)
-    needed = TileLayout(the_plan.grid, formats=formats).end
+    if place is not None and not isinstance(place, HostMemory):
+        return FileStore.create(place, the_plan.grid, arithmetic_key(the_plan).to_dict(), formats)
+    _check_host_memory(the_plan, TileLayout(the_plan.grid, formats=formats).end, place, options)
+    store = MemoryStore(the_plan.grid, formats, place)
+    store.memory.lock(lambda memory: page_locked(the_plan.devices, fresh=memory))
+    return store
+
+
+def _check_host_memory(the_plan: Plan, needed: int, place: HostMemory | None, options: FactorOptions) -> None:
+    """Raise ``BudgetError`` unless the host has so many bytes for L, or ``place`` has them already."""
     on_host = kind_of(the_plan.devices[0]) is HOST
     arenas = _arena_bytes(the_plan) if on_host else 0
-    free = free_host_bytes() - arenas
+    free = free_host_bytes() - arenas + (0 if place is None else place.nbytes)
     allowed = free if options.host_budget is None else min(free, parse_bytes(options.host_budget, "host_budget"))
     if needed > allowed:
         advice = f"keep L in a file (store=) or over A (overwrite=True), or lower memory_budget ({format_bytes(arenas)} in use)"
         raise BudgetError("host memory for L", needed, max(0, allowed), advice)
-    return MemoryStore(the_plan.grid, formats)
 
 
 def _arena_bytes(the_plan: Plan) -> int:

@@ -19,8 +19,9 @@ from ooc_chol.memory.store_base import AbstractStore
 from ooc_chol.runtime.collector import collector_off
 from ooc_chol.runtime.sweeps import TriangularSweeps, needed_bytes
 
-#: Right-hand sides from which on a device is worth its opening and a journey of L; fewer are solved for on the host.
-LEAST_COLUMNS = 32
+#: Right-hand sides from which on a device is worth its opening and a journey of L, and bytes of L in memory from which on even
+#: one is: an H200's host reads L at 15 GB/s for a narrow solve, the link at 55.
+LEAST_COLUMNS, LEAST_BYTES = 32, 4 << 30
 _DOUBLE = np.dtype(np.float64)
 #: Arrays of a pass.
 _MOST_ARRAYS = 5
@@ -48,6 +49,11 @@ class DeviceSolver:
     open_device: Callable[[], AbstractDevice]
     page_locked: Callable[[Sequence[NDArray[Any]]], AbstractContextManager[None]]
     budget_bytes: int
+
+    def takes(self, store: AbstractStore, columns: int) -> bool:
+        """Whether so many right-hand sides are for the device rather than the host."""
+        is_long_way = 4 * store.grid.n**2 >= LEAST_BYTES and store.host_memory() is not None
+        return columns >= LEAST_COLUMNS or (columns > 0 and is_long_way)
 
     def solve(self, store: AbstractStore, x: NDArray[np.float64], transposed: Sequence[bool]) -> None:
         """Solve ``L y = x``, or ``L.T y = x``, one after the other, in place of ``x``.

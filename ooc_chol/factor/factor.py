@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ooc_chol.errors import RefinementError, TierError
-from ooc_chol.factor.device_solver import LEAST_COLUMNS, DeviceSolver
+from ooc_chol.factor.device_solver import DeviceSolver
 from ooc_chol.factor.inverse import inverse_diagonal, inverse_panels
 from ooc_chol.factor.refinement import refined_solve
 from ooc_chol.factor.residual import ResidualSample, sample_residual, source_blocks
@@ -45,7 +45,7 @@ class CholeskyFactor:
     a : object, optional
         The matrix that was factored, as ``cholesky`` took it, for refined solves.
     solver : DeviceSolver, optional
-        A device for solves with 32 right-hand sides or more and for sums over the inverse; all is done on the host without.
+        A device for solves with many right-hand sides or large factors, and for sums over the inverse; else the host does all.
 
     Raises
     ------
@@ -145,7 +145,7 @@ class CholeskyFactor:
 
     def _solve(self, store: AbstractStore, x: NDArray[np.float64], transposed: Sequence[bool]) -> None:
         """Solve ``L y = x``, or ``L.T y = x``, one after the other, in place of ``x``."""
-        if self._solver is not None and x.size and x.shape[1] >= LEAST_COLUMNS:
+        if self._solver is not None and self._solver.takes(store, x.shape[1]):
             self._solver.solve(store, x, transposed)
         elif x.size:
             for system in transposed:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64, Floats, PrecisionFormat, decode, encode
+from ooc_chol.memory.host_memory import HostMemory, allocate_aligned
 from ooc_chol.memory.store_base import AbstractStore, check_stored, check_tile, closed_error
-from ooc_chol.memory.store_layout import TILE_ALIGNMENT, TileLayout
+from ooc_chol.memory.store_layout import TileLayout
 from ooc_chol.tiling import TileGrid
 
 #: Order of the sub-blocks of a diagonal tile that are copied through a mask; all others are copied whole.
@@ -30,13 +29,15 @@ class MemoryStore(AbstractStore):
         Tiles of L.
     formats : sequence of PrecisionFormat, optional
         Format of every tile in packed order; all are FP64 without it.
+    memory : HostMemory, optional
+        Where L goes, given back at the end; else memory of the store's own.
 
     Raises
     ------
     BudgetError
         The system does not grant that much memory.
     ValueError
-        There is not one format for each tile.
+        There is not one format for each tile; or another store has the memory.
 
     Notes
     -----
@@ -47,10 +48,13 @@ class MemoryStore(AbstractStore):
     name = "memory"
     ordered_by_events = True
 
-    def __init__(self, grid: TileGrid, formats: Sequence[PrecisionFormat] | None = None) -> None:
+    def __init__(
+        self, grid: TileGrid, formats: Sequence[PrecisionFormat] | None = None, memory: HostMemory | None = None
+    ) -> None:
         self.grid = grid
         self.layout = TileLayout(grid, formats=None if formats is None else tuple(formats))
-        self._bytes: NDArray[np.uint8] | None = _allocate_aligned(self.layout.end)
+        self.memory, self._is_own = memory or HostMemory(), memory is None
+        self._bytes: NDArray[np.uint8] | None = self.memory.take(self, self.layout.end)
         #: Widened tiles, outside the first allocation.
         self._widened: dict[tuple[int, int], NDArray[np.uint8]] = {}
 
@@ -144,7 +148,7 @@ class MemoryStore(AbstractStore):
         if self._bytes is None:
             raise closed_error(self.name)
         layout = self.layout.with_wider(tiles)
-        memory = _allocate_aligned(layout.end - self.layout.end)
+        memory = allocate_aligned(layout.end - self.layout.end)
         for i, j in layout.widened[len(self.layout.widened) :]:
             start = layout.offset(i, j) - self.layout.end
             self._widened[i, j] = memory[start : start + layout.nbytes(i, j)]
@@ -158,21 +162,13 @@ class MemoryStore(AbstractStore):
         self.close()
 
     def close(self) -> None:
-        """Free the memory once no view is left; a second call does nothing."""
+        """Free the memory once no view is left, or give it back; a second call does nothing."""
+        if self._bytes is not None:
+            self.memory.give_back()
+            if self._is_own:
+                self.memory.close()
         self._bytes = None
         self._widened = {}
-
-
-def _allocate_aligned(nbytes: int) -> NDArray[np.uint8]:
-    """``nbytes`` uninitialised bytes that start at a page."""
-    try:
-        raw = np.empty(nbytes + TILE_ALIGNMENT, dtype=np.uint8)
-    except MemoryError as error:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        advice = "keep L in a file (store=) or over A (overwrite=True)"
-        raise BudgetError("host memory for L", nbytes, free, advice) from error
-    skip = -raw.ctypes.data % TILE_ALIGNMENT
-    return raw[skip : skip + nbytes]
 
 
 @final

@@ -428,3 +428,39 @@ def test_the_garbage_collector_rests_during_a_run_and_only_then(fails, threshold
         assert not gc.isenabled()  # who switched it off keeps it off
     finally:
         gc.enable()
+
+
+# memory that is used again
+
+
+def test_one_memory_serves_one_factor_after_the_other():
+    with oc.HostMemory() as memory:
+        with oc.cholesky(A, tile_size=NB, store=memory) as factor:
+            first, size = np.asarray(factor), memory.nbytes
+            with pytest.raises(ValueError, match="factor that is open"):
+                oc.cholesky(A, tile_size=NB, store=memory)
+        with oc.cholesky(4.0 * A[:200, :200], tile_size=NB, store=memory) as factor:
+            np.testing.assert_array_equal(np.asarray(factor), 2.0 * first[:200, :200])
+        assert memory.nbytes == size
+    assert memory.nbytes == 0
+
+
+def test_a_memory_is_free_again_when_its_factor_is_forgotten_or_failed():
+    memory = oc.HostMemory()
+    with pytest.raises(oc.NotPositiveDefiniteError):
+        oc.cholesky(-np.eye(50), store=memory)
+    factor = oc.cholesky(np.eye(50), store=memory)
+    assert factor.logdet() == 0.0
+    del factor
+    gc.collect()
+    with oc.cholesky(np.eye(60), store=memory) as factor:
+        assert factor.logdet() == 0.0
+
+
+def test_memory_that_is_there_counts_as_free(monkeypatch):
+    with oc.HostMemory() as memory:
+        oc.cholesky(A, tile_size=NB, store=memory).close()
+        monkeypatch.setattr("ooc_chol.running.free_host_bytes", lambda: 5 * 8 * NB * NB)
+        with pytest.raises(oc.BudgetError, match="host memory for L"):
+            oc.cholesky(A, tile_size=NB, memory_budget=3 * 8 * NB * NB + 3 * 4096)
+        oc.cholesky(A, tile_size=NB, memory_budget=3 * 8 * NB * NB + 3 * 4096, store=memory).close()

@@ -37,6 +37,8 @@ class FactorSettings:
     precision_threshold : float, optional
         Factor in mixed precision: the share of the matrix's norm by which rounding its tiles may change it. A fit then judges
         its estimate in FP64.
+    memory : ooc_chol.HostMemory, optional
+        Memory that holds one factor after the other, where there is no ``store``.
     planned : ooc_chol.Plan, optional
         The plan of an earlier factorization of this order with these settings, see :meth:`reusing`.
     """
@@ -48,6 +50,7 @@ class FactorSettings:
     policy: str = "planned"
     store: Path | None = None
     precision_threshold: float | None = None
+    memory: oc.HostMemory | None = None
     planned: oc.Plan | None = None
 
     def reusing(self, plan: oc.Plan) -> FactorSettings:
@@ -88,9 +91,14 @@ class FactorSettings:
         places = np.random.default_rng(0).uniform(size=(n, 2))
         return oc.plan(covariance_source(Matern(1.0, 0.1, 0.5, 0.0), places), **self._plan_options())
 
+    @property
+    def place(self) -> Path | oc.HostMemory | None:
+        """Where factors go, as ``ooc_chol.cholesky`` takes it."""
+        return self.memory if self.store is None else self.store
+
     def factor(self, source: Any, progress: FactorProgress | None, trace: bool) -> oc.CholeskyFactor:
         """``ooc_chol.cholesky`` of ``source`` with these settings."""
-        how = self._plan_options() if self.planned is None else {"plan": self.planned, "store": self.store}
+        how = self._plan_options() if self.planned is None else {"plan": self.planned, "store": self.place}
         return oc.cholesky(source, host_budget=self.host_budget, progress=progress, trace=trace, **how)
 
     def _plan_options(self) -> dict[str, Any]:
@@ -100,7 +108,7 @@ class FactorSettings:
             "devices": self.devices,
             "memory_budget": self.memory_budget,
             "policy": self.policy,
-            "store": self.store,
+            "store": self.place,
             "precision_threshold": self.precision_threshold,
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from typing import Any
 
@@ -15,6 +16,9 @@ from ooc_chol.apps.geostat.covariances.matern import SMOOTHNESS as SMOOTHNESS
 from ooc_chol.apps.geostat.covariances.matern import Matern as Matern
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance as AbstractCovariance
 from ooc_chol.apps.geostat.covariances.model import DeviceForm
+
+#: Rows of a matrix between two sets of sites that one thread fills at once.
+_ROWS = 512
 
 TileFunction = Callable[[range, range, NDArray[np.float64], Any], None]
 
@@ -187,7 +191,9 @@ def cross_covariance(model: AbstractCovariance, a: NDArray[np.float64], b: NDArr
     if len(by_axis) != len(other):
         raise ValueError(f"sites of {len(by_axis)} and of {len(other)} coordinates have no covariance")
     out = np.empty((by_axis.shape[1], other.shape[1]))
-    model.fill(by_axis, other, out)
+    rows = [slice(start, start + _ROWS) for start in range(0, len(out), _ROWS)]
+    with ThreadPoolExecutor(thread_name_prefix="covariances") as pool:
+        list(pool.map(lambda part: model.fill(by_axis[:, part], other, out[part]), rows))
     return out
 
 

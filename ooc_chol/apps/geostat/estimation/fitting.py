@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, AbstractCovariance, Matern
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog, observations_digest
@@ -194,7 +195,8 @@ def fit(
     check_traces(traces, 2)
     _check_given(covariance, fixed, smoothness)
     searched_by = default_method(method, "free" if covariance is not None else smoothness)
-    options = LikelihoodOptions(settings or FactorSettings(), reml=reml, traces=traces)
+    memory = oc.HostMemory()
+    options = LikelihoodOptions(replace(settings or FactorSettings(), memory=memory), reml=reml, traces=traces)
     spaces: list[SearchSpace[Any]] = (
         [search_space(observations, nugget, candidate) for candidate in _candidates(smoothness)]
         if covariance is None
@@ -203,11 +205,12 @@ def fit(
     given = None if covariance is None else spaces[0].start(covariance)
     limits = SearchLimits(tolerance, max_evaluations, _RADIUS)
     identity = _identity(observations, options)
-    with closing(EvaluationLog(identity, *(None if path is None else Path(path) for path in (log, resume)))) as memory:
-        search = _Search(observations, options, progress or SilentProgress(), searched_by, limits, memory)
+    logged = closing(EvaluationLog(identity, *(None if path is None else Path(path) for path in (log, resume))))
+    with memory, logged as known:
+        search = _Search(observations, options, progress or SilentProgress(), searched_by, limits, known)
         outcomes = [search.maximise(space, given) for space in spaces]
-    best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
-    return _result(observations, search, outcomes, best, start)
+        best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
+        return _result(observations, search, outcomes, best, start)
 
 
 def _check_given(

@@ -1,0 +1,163 @@
+"""Whole data sets fitted exactly, with standard errors and held-out values: a JSON file for each.
+
+    python benchmarks/geostat_fits.py jason3|kaust|jacksboro --data FOLDER [--n N] [--held-out 0.1] [--method fisher]
+        [--devices D] [--memory-budget "16 GiB"] [--store FILE] [--suffix NAME] [--output benchmarks/results/geostat]
+
+`jason3`: wind speed along satellite tracks, chordal distances. `kaust`: a simulated set whose truth is known. Both are files of
+the shared data. `jacksboro`: the elevation model that comes with Matplotlib, any number of its 138,632 heights. The file has
+every evaluation, the estimates with their errors, what the last factorization moved, and the resident memory's peak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import resource
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ooc_chol as oc
+from ooc_chol.apps import geostat
+from ooc_chol.apps.geostat.data.dataset import example_spec, load_dataset
+from ooc_chol.apps.geostat.estimation.progress import progress_for
+from ooc_chol.bench.ceilings import dgemm_tflops
+from ooc_chol.bench.results import commit, machine, write_json
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Data, and what is known about them."""
+
+    observations: geostat.Observations
+    unit: str
+    nugget: str = "free"
+    truth: dict[str, float] | None = None
+
+
+def jason3(folder: Path | None, n: int | None) -> Case:
+    """Wind speeds in m/s along the tracks of Jason-3."""
+    table = _table(folder, "jason3.csv")
+    sites = geostat.chordal_coordinates(table["lon"], table["lat"])
+    return Case(_thinned(geostat.make_observations(sites, table["windspeed"]), n), "km")
+
+
+def kaust(folder: Path | None, n: int | None) -> Case:
+    """The simulated set of the 2021 KAUST competition; its truth is in the README of the shared data."""
+    table = _table(folder, "XYZ_10K_15_0017526_23_1.csv")
+    observations = geostat.make_observations(np.column_stack([table["x"], table["y"]]), table["Measure"], mean="zero")
+    return Case(_thinned(observations, n), "", "zero", {"variance": 1.5, "range": 0.017526, "smoothness": 2.3})
+
+
+def jacksboro(folder: Path | None, n: int | None) -> Case:
+    """Heights in metres."""
+    del folder
+    return Case(load_dataset(example_spec(f"jacksboro:{n or 138_632}")).observations, "km")
+
+
+CASES: dict[str, Callable[[Path | None, int | None], Case]] = {"jason3": jason3, "kaust": kaust, "jacksboro": jacksboro}
+
+
+def _table(folder: Path | None, name: str) -> Any:
+    if folder is None:
+        raise SystemExit(f"--data FOLDER is needed: the folder that holds {name}")
+    return np.genfromtxt(folder / name, delimiter=",", names=[each.strip('"') for each in _header(folder / name)], skip_header=1)
+
+
+def _header(path: Path) -> list[str]:
+    with path.open(encoding="utf-8") as lines:
+        return lines.readline().strip().split(",")
+
+
+def _thinned(observations: geostat.Observations, n: int | None) -> geostat.Observations:
+    """``n`` observations at random, or all."""
+    if n is None:
+        return observations
+    return observations.take(np.sort(np.random.default_rng(0).permutation(observations.n)[:n]))
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Fit, infer, predict."""
+    case = CASES[options.case](options.data, options.n)
+    total, rng = case.observations.n, np.random.default_rng(0)
+    held, kept = np.split(rng.permutation(total), [round(options.held_out * total)])
+    observations = case.observations.take(np.sort(kept))
+    settings = geostat.FactorSettings(devices=options.devices, memory_budget=options.memory_budget, store=options.store)
+    began = time.perf_counter()
+    with closing(progress_for(sys.stdout, case.unit)) as progress:
+        result = geostat.fit(
+            observations,
+            smoothness=options.smoothness,
+            nugget=case.nugget,
+            method=options.method,
+            settings=settings,
+            progress=progress,
+        )
+    fitted = time.perf_counter()
+    found = geostat.infer(observations, result.model, estimated=result.estimated, settings=settings)
+    inferred = time.perf_counter()
+    content: dict[str, Any] = {
+        "n": observations.n,
+        "unit_of_range": case.unit,
+        "fit": result.to_dict(),
+        "inference": found.to_dict(),
+        "seconds": {"fit": fitted - began, "standard_errors": inferred - fitted},
+    }
+    if case.truth is not None:
+        estimates = {name: found.parameters[name] for name in case.truth}
+        distance = {name: (each.value - case.truth[name]) / each.standard_error for name, each in estimates.items()}
+        content |= {"truth": case.truth, "standard_errors_from_truth": distance}
+    # one more factorization, for its report, DGEMM on its data, and the held-out values
+    with geostat.kriging(observations, result.model, settings=settings) as kriged:
+        content["factorization"] = kriged.factor.report.to_dict()
+        content["dgemm_tflops"] = dgemm_tflops(kriged.factor, kriged.factor.report.plan.devices, 1.0)
+        if len(held):
+            sites, values = case.observations.coordinates[held], case.observations.values[held]
+            scores = geostat.score(kriged.predict(sites), values, observations.values)
+            content["held_out"] = vars(scores)
+    content["seconds"]["kriging"] = time.perf_counter() - inferred
+    content["peak_resident_bytes"] = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return content
+
+
+def main() -> None:
+    """Run one case and write its file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", choices=CASES)
+    parser.add_argument("--data", type=Path, metavar="FOLDER")
+    parser.add_argument("--n", type=int)
+    parser.add_argument("--held-out", type=float, default=0.0, metavar="SHARE")
+    parser.add_argument("--smoothness", default="free", type=lambda text: text if text in ("free", "best") else float(text))
+    parser.add_argument("--method")
+    parser.add_argument("--devices")
+    parser.add_argument("--memory-budget")
+    parser.add_argument("--store", type=Path)
+    parser.add_argument("--suffix", default="")
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/geostat"))
+    options = parser.parse_args()
+    on_gpu = str(oc.devices()).find("cuda:") >= 0 if options.devices is None else options.devices.startswith("cuda")
+    content = {
+        "case": options.case,
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(on_gpu),
+        "memory_budget": options.memory_budget,
+        "method": options.method,
+        **run(options),
+    }
+    path = write_json(content, options.output / f"{options.case}{options.suffix}.json")
+    seconds, parameters = content["seconds"], content["inference"]["estimates"]
+    for name, each in parameters.items():
+        print(f"{name}: {each['value']:.6g} +- {each['standard_error']:.2g}")
+    print({name: content[name] for name in ("standard_errors_from_truth", "held_out") if name in content})
+    print(f"{path}: {', '.join(f'{name} {value:.1f} s' for name, value in seconds.items())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,12 +1,11 @@
-"""From a file or the built-in example to observations, and what a result file must remember to do it again for prediction."""
+"""From a file or the built-in example to observations."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,196 +14,11 @@ from ooc_chol.apps.geostat.data.crs import Crs
 from ooc_chol.apps.geostat.data.grids import grid_over
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.netcdf import is_east, is_north
-from ooc_chol.apps.geostat.data.observations import Mean, Observations, chordal_coordinates, make_observations
-from ooc_chol.apps.geostat.data.tables import FileKind, file_kind, load_table
+from ooc_chol.apps.geostat.data.observations import Observations, make_observations
+from ooc_chol.apps.geostat.data.spec import DataSpec as DataSpec
+from ooc_chol.apps.geostat.data.spec import example_spec as example_spec
+from ooc_chol.apps.geostat.data.tables import file_kind, load_table
 from ooc_chol.apps.geostat.data.terrain import jacksboro
-from ooc_chol.apps.geostat.estimation.formula import parse_formula
-
-_DEFAULT_EXAMPLE_SIZE = 2000
-
-
-@dataclass(frozen=True)
-class DataSpec:
-    """Which columns of which data play which part.
-
-    Parameters
-    ----------
-    kind : {"csv", "parquet", "netcdf", "geopackage", "example"}
-        Where the data come from; the ending of a file's name decides when it is read.
-    source : str
-        Path of the file (``FILE.gpkg:LAYER`` where there are several layers), or the example as ``jacksboro:N`` or
-        ``jacksboro:N:regular``.
-    coordinates : tuple of str
-        One to three column names; with ``lonlat`` longitude, then latitude.
-    value : str
-        Column of the values.
-    covariates : tuple of str
-        Columns of the mean besides the intercept.
-    lonlat : bool
-        Whether the coordinates are degrees; distances are then chords in kilometres.
-    mean : {"constant", "zero"}
-        Whether the mean has an intercept.
-    units : mapping of str to str
-        Units of columns, where the file tells them.
-    crs : str or None
-        Name of the coordinate reference system, such as ``"EPSG:28992"``, where the file tells it.
-    formula : str or None
-        How values and mean are computed from the columns ``value`` and ``covariates``, which may be coordinates then.
-    """
-
-    kind: FileKind | Literal["example"]
-    source: str
-    coordinates: tuple[str, ...]
-    value: str
-    covariates: tuple[str, ...] = ()
-    lonlat: bool = False
-    mean: Mean = "constant"
-    units: Mapping[str, str] = field(default_factory=dict)
-    crs: str | None = None
-    formula: str | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= len(self.coordinates) <= 3:
-            raise ValueError(f"{len(self.coordinates)} coordinate columns are given, but 1 to 3 are possible")
-        if self.lonlat and len(self.coordinates) != 2:
-            raise ValueError("longitude and latitude are two coordinate columns (x and y)")
-        if len(set(self._parts)) < len(self._parts):
-            raise ValueError(f"a column plays two parts: {', '.join(self._parts)}")
-
-    @property
-    def _parts(self) -> tuple[str, ...]:
-        """Columns that must be different ones: a formula may use coordinates."""
-        return (*self.coordinates, self.value, *(self.covariates if self.formula is None else ()))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All columns that are used."""
-        return tuple(dict.fromkeys((*self.coordinates, self.value, *self.covariates)))
-
-    @property
-    def columns_off_grid(self) -> tuple[str, ...]:
-        """Columns of the mean that are no coordinates, and so are not known between the observations."""
-        return tuple(name for name in self.covariates if name not in self.coordinates)
-
-    @property
-    def unit(self) -> str:
-        """Unit of distances; empty when only the user knows."""
-        if self.lonlat or self.kind == "example":
-            return "km"
-        units = {self.units.get(name, "") for name in self.coordinates}
-        return units.pop() if len(units) == 1 else ""
-
-    @property
-    def value_unit(self) -> str:
-        """Unit of the values; empty when only the user knows, and of what a formula makes of a column."""
-        if self.value_name != self.value:
-            return ""
-        return "m" if self.kind == "example" else self.units.get(self.value, "")
-
-    @property
-    def value_label(self) -> str:
-        """Name of the values, with the unit where it is known."""
-        return f"{self.value_name} ({self.value_unit})" if self.value_unit else self.value_name
-
-    @property
-    def value_name(self) -> str:
-        """Name of the values: the column, or the left side of the formula."""
-        return self.value if self.formula is None else parse_formula(self.formula).value
-
-    @property
-    def axis_labels(self) -> tuple[str, ...]:
-        """Names of the coordinates, with the unit where it is known."""
-        unit = "degrees" if self.lonlat else self.unit
-        return tuple(f"{name} ({unit})" if unit else name for name in self.coordinates)
-
-    @property
-    def terms(self) -> tuple[str, ...]:
-        """Names of the columns of the mean besides the intercept."""
-        return self.covariates if self.formula is None else parse_formula(self.formula).terms
-
-    def design(self, table: Table) -> NDArray[np.float64]:
-        """Columns of the mean besides the intercept.
-
-        Parameters
-        ----------
-        table : Table
-            With the columns :attr:`covariates`.
-
-        Returns
-        -------
-        (n, q) array
-            One column for each of :attr:`terms`.
-
-        Raises
-        ------
-        ValueError
-            A term of the formula is not finite in some row.
-        """
-        return table.stack(self.covariates) if self.formula is None else parse_formula(self.formula).covariates(table.columns)
-
-    def observed(self, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        """The observed values, or what the formula makes of them.
-
-        Parameters
-        ----------
-        columns : mapping of str to (n,) array
-            With the column :attr:`value`.
-
-        Returns
-        -------
-        (n,) array
-            The values.
-
-        Raises
-        ------
-        ValueError
-            The left side of the formula is not finite in some row.
-        """
-        return columns[self.value] if self.formula is None else parse_formula(self.formula).values(columns)
-
-    def cartesian(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Coordinates whose Euclidean distance is used.
-
-        Parameters
-        ----------
-        positions : (n, d) array
-            Coordinates as in the file.
-
-        Returns
-        -------
-        (n, d) or (n, 3) array
-            Unchanged, or points of the sphere in kilometres.
-        """
-        return chordal_coordinates(positions[:, 0], positions[:, 1]) if self.lonlat else positions
-
-    def to_dict(self) -> dict[str, Any]:
-        """The specification as plain data for JSON."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> DataSpec:
-        """The specification in a result file.
-
-        Parameters
-        ----------
-        data : mapping
-            What :meth:`to_dict` returned.
-
-        Returns
-        -------
-        DataSpec
-            The specification.
-
-        Raises
-        ------
-        ValueError
-            A key is missing or unknown, or holds something else.
-        """
-        try:
-            values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-            return cls(**values)
-        except TypeError as error:
-            raise ValueError(f"the data section of the result file is not understood: {error}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,38 +132,6 @@ def dropped_note(table: Table) -> tuple[str, ...]:
         if table.dropped
         else ()
     )
-
-
-def example_spec(text: str) -> DataSpec:
-    """The specification of a built-in example.
-
-    Parameters
-    ----------
-    text : str
-        ``jacksboro``, ``jacksboro:N`` or ``jacksboro:N:regular``.
-
-    Returns
-    -------
-    DataSpec
-        The terrain's columns are ``east``, ``north`` and ``height``.
-
-    Raises
-    ------
-    ValueError
-        There is no such example.
-    """
-    name, *options = text.split(":")
-    if (
-        name != "jacksboro"
-        or len(options) > 2
-        or options[1:] not in ([], ["regular"])
-        or not all(o.isdecimal() for o in options[:1])
-    ):
-        raise ValueError(
-            f"there is no example {text!r}; there is jacksboro, jacksboro:N (N heights at random) and jacksboro:N:regular"
-        )
-    size = options[0] if options else str(_DEFAULT_EXAMPLE_SIZE)
-    return DataSpec("example", ":".join([name, size, *options[1:]]), ("east", "north"), "height")
 
 
 def regular_grid(

@@ -1,4 +1,4 @@
-"""Where a fit searches and where it starts: bounds in logarithms, and a small subset that is cheap to fit first."""
+"""Where a fit searches and where it starts: a coordinate for each parameter, most of them logarithms, and its bounds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.scales import Scale
-from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
-from ooc_chol.apps.geostat.data.ordering import morton_order
+from ooc_chol.apps.geostat.data.observations import Observations
 
 Model = TypeVar("Model", bound=AbstractCovariance)
 
@@ -337,33 +336,6 @@ def family_space(observations: Observations, template: Model, nugget: Nugget, *,
     if variance != 0.0:
         scales[NUGGET_RATIO] = _NUGGET_SCALE
     return SearchSpace(tuple(scales), tuple(scales.values()), template.with_values(variance=1.0, nugget=0.0), variance)
-
-
-def neighbourhoods(observations: Observations, *, runs: int = 5, size: int = 100) -> Observations:
-    """A small subset that shows short and long distances alike: ``runs`` compact neighbourhoods of ``size`` sites each.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data.
-    runs, size : int
-        How many runs of the Morton order, evenly spread, and how many sites in each.
-
-    Returns
-    -------
-    Observations
-        At most ``runs * size`` observations; their values are residuals of an ordinary-least-squares mean of *all* observations,
-        and their mean is constant, so that a covariate that happens to be constant in the subset does no harm.
-
-    Notes
-    -----
-    A fit of a thinned sample tells nothing about distances below its spacing, where smoothness and nugget show.
-    """
-    order = morton_order(observations.coordinates)
-    if len(order) > runs * size:
-        order = np.concatenate([order[start : start + size] for start in np.linspace(0, len(order) - size, runs).astype(int)])
-    residuals = least_squares_residuals(observations.design, observations.values)
-    return Observations(observations.coordinates[order], residuals[order], np.ones((len(order), 1)), ("intercept",), "constant")
 
 
 def _fixed_nugget(nugget: Nugget) -> float | None:

@@ -98,7 +98,8 @@ def fit(
     Parameters
     ----------
     observations : Observations
-        The data, in any order.
+        The data, in any order. Where they have known error variances, the variance is not profiled out but searched for, unless
+        a positive nugget is kept.
     covariance : AbstractCovariance, optional
         Any covariance function: its class is fitted, and the search starts from its values (of variance and nugget, only their
         ratio). When not given, an isotropic Matérn model is, from a start that is searched for on a subset.
@@ -110,7 +111,8 @@ def fit(
         Estimated (ratio at least 1e-8), none, or kept at this variance.
     method : {"cobyqa", "lbfgs", "fisher"}, optional
         Without derivatives; by the gradient; or by the gradient and the expected information. When not given, ``"fisher"`` for a
-        smoothness that is estimated, along whose ridge COBYQA may stop early, and for a ``covariance``; else ``"cobyqa"``.
+        smoothness that is estimated, along whose ridge COBYQA may stop early, for a ``covariance``, and for a variance that is
+        searched for because error variances are known; else ``"cobyqa"``.
     reml : bool
         Maximise the restricted likelihood.
     traces : {"auto", "exact", "probes"}
@@ -173,7 +175,8 @@ def fit(
     start = time.perf_counter()
     check_traces(traces, 2)
     _check_given(covariance, fixed, smoothness)
-    searched_by = default_method(method, "free" if covariance is not None else smoothness)
+    is_harder = covariance is not None or observations.error_variances is not None
+    searched_by = default_method(method, "free" if is_harder else smoothness)
     options = LikelihoodOptions(settings or FactorSettings(), reml=reml, traces=traces)
     spaces: list[SearchSpace[Any]] = (
         [search_space(observations, nugget, candidate) for candidate in _candidates(smoothness)]

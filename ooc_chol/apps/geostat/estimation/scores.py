@@ -1,7 +1,8 @@
 """Traces and quadratic forms of which gradient and information of a log-likelihood are made, exact or by random probes.
 
 All are those of a correlation matrix ``R`` with directions ``D``: the derivatives of its correlation function by each shape
-parameter, the identity (the nugget), and ``R`` itself (the variance). ``P`` is ``inv(R)``; for the restricted likelihood
+parameter, the diagonal ``N`` of known error variances over the variance where there are any, the identity (the nugget), and ``R``
+itself (the variance). ``P`` is ``inv(R)``; for the restricted likelihood
 ``inv(R) - inv(R) X inv(X' inv(R) X) X' inv(R)``.
 """
 
@@ -23,7 +24,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What one pass over the derivatives gives; directions are the shape parameters, the identity and ``R``, ``d`` of them.
+    """What one pass over the derivatives gives; directions are the shape parameters, ``N``, the identity and ``R``, ``d`` in all.
 
     Parameters
     ----------
@@ -60,10 +61,10 @@ def exact_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
     Cost ``2/3 n**3`` flops, whatever the number of parameters, and ``n**2 / 2`` entries of each derivative.
     """
     tiles, vectors = _derivatives(found, shape), _solved(found)
-    n, identity = found.observations.n, 0.0
+    n, diagonal = found.observations.n, np.empty(found.observations.n)
     totals = np.zeros((len(tiles), 1 + vectors.shape[1]))
     for columns, panel in found.factor.inverse_panels():
-        identity += float(np.trace(panel[: len(columns)]))
+        diagonal[columns.start : columns.stop] = np.diagonal(panel[: len(columns)])
         right = vectors[columns.start : columns.stop]
 
         def of_block(rows: range, columns: range = columns, panel: Array = panel, right: Array = right) -> Array:
@@ -75,8 +76,9 @@ def exact_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
 
         if tiles:
             totals += sum(over_blocks(of_block, [*blocks_of(columns), *blocks_of(range(columns.stop, n))]))
-    mean = vectors[:, 1:]
-    traces = np.append(totals[:, 0] - totals[:, 2:].sum(axis=1), identity - np.sum(mean**2))
+    # the diagonal of P
+    diagonal -= np.sum(vectors[:, 1:] ** 2, axis=1)
+    traces = [*(totals[:, 0] - totals[:, 2:].sum(axis=1)), *(noise @ diagonal for noise in _errors(found)), diagonal.sum()]
     return Sums(_squares(found, totals[:, 1], vectors[:, 0]), np.append(traces, _freedom(found))[np.newaxis], None)
 
 
@@ -143,7 +145,7 @@ def _images(found: Evaluated, shape: Sequence[str], vectors: Array) -> tuple[Arr
     w = found.factor.half_solve(base, transposed=True)
     images = [products(tile, np.hstack([alpha, w])) for tile in _derivatives(found, shape)]
     forms = np.array([alpha[:, 0] @ image[:, 0] for image in images])
-    directions = [*(image[:, 1:] for image in images), w]
+    directions = [*(image[:, 1:] for image in images), *(noise[:, np.newaxis] * w for noise in _errors(found)), w]
     v = np.array([*(_without_mean(found, found.factor.half_solve(direction)) for direction in directions), base])
     return _squares(found, forms, alpha[:, 0]), base, v
 
@@ -176,7 +178,13 @@ def _without_mean(found: Evaluated, vectors: Array) -> Array:
 
 
 def _squares(found: Evaluated, forms: Array, alpha: Array) -> Array:
-    return np.array([*forms, alpha @ alpha, found.likelihood.quadratic])
+    return np.array([*forms, *(noise @ alpha**2 for noise in _errors(found)), alpha @ alpha, found.likelihood.quadratic])
+
+
+def _errors(found: Evaluated) -> list[Array]:
+    """The diagonal ``N``, or nothing where no error variances are known."""
+    noise = found.observations.scaled_errors(found.likelihood.model.variance)
+    return [] if noise is None else [noise]
 
 
 def _freedom(found: Evaluated) -> int:

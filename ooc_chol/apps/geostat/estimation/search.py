@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.scales import Scale
-from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.estimation.likelihood import fixed_variance
 
 Model = TypeVar("Model", bound=AbstractCovariance)
 
@@ -27,9 +28,16 @@ NUGGET_RATIO_FLOOR = 1e-8
 NUGGET_RATIO_CEILING = 1e3
 
 NUGGET_RATIO = "nugget_ratio"
+VARIANCE = "variance"
 
 #: A coordinate is the logarithm of the nugget ratio over 4: factor for factor the nugget matters less than the range.
 _NUGGET_SCALE = Scale(NUGGET_RATIO_FLOOR, NUGGET_RATIO_CEILING, step=4.0)
+
+#: Bounds of a variance that is searched for, as multiples of the one that the values show: that of a long range is far above.
+_VARIANCE_FACTOR = 1e6
+
+#: The variance that the values show is at least this share of that of the residuals, whatever their known errors.
+_LEAST_VARIANCE_SHARE = 0.01
 
 #: Starting ranges as multiples of the diameter of the sites, starting smoothnesses and nugget ratios.
 _START_RANGES = (0.01, 0.05, 0.2)
@@ -47,7 +55,8 @@ class SearchSpace(Generic[Model]):
     Parameters
     ----------
     names : tuple of str
-        The ``k`` parameters searched for: some of the template's, and ``"nugget_ratio"`` unless the nugget is zero.
+        The ``k`` parameters searched for: some of the template's, ``"nugget_ratio"`` unless the nugget is zero, and
+        ``"variance"`` where known error variances forbid to profile it out and no positive nugget is kept.
     scales : tuple of Scale
         What their coordinates mean, and their bounds.
     template : AbstractCovariance
@@ -77,9 +86,14 @@ class SearchSpace(Generic[Model]):
         return self.nugget or None
 
     @property
+    def is_profiled(self) -> bool:
+        """Whether the variance is profiled out: neither searched for nor tied to a nugget that is kept."""
+        return self.fixed_nugget is None and VARIANCE not in self.names
+
+    @property
     def shape(self) -> tuple[str, ...]:
-        """The names without the nugget ratio: parameters of the correlation function."""
-        return tuple(name for name in self.names if name != NUGGET_RATIO)
+        """The names without variance and nugget ratio: parameters of the correlation function."""
+        return tuple(name for name in self.names if name not in (NUGGET_RATIO, VARIANCE))
 
     @property
     def lengths(self) -> list[int]:
@@ -101,22 +115,40 @@ class SearchSpace(Generic[Model]):
         """
         inside = np.clip(point, self.lower, self.upper)
         found = {name: (scale, scale.value(x)) for name, scale, x in zip(self.names, self.scales, inside, strict=True)}
-        values = {name: 0.0 if scale.bound else value for name, (scale, value) in found.items() if name != NUGGET_RATIO}
+        values = {name: 0.0 if found[name][0].bound else found[name][1] for name in self.shape}
         ratio = found[NUGGET_RATIO][1] if NUGGET_RATIO in found else self.template.nugget
         model = self.template.with_values(nugget=ratio, **values)
         # what other parameters bound can be put in only once those are there
         shares = {name: share * scale.bound(model)[0] for name, (scale, share) in found.items() if scale.bound}
         return model.with_values(**shares) if shares else model
 
+    def variance(self, point: NDArray[np.float64]) -> float | None:
+        """The variance at a point of the box: searched for, or ``nugget / ratio`` of a nugget that is kept; None if profiled.
+
+        Parameters
+        ----------
+        point : (k,) array
+            Coordinates.
+
+        Returns
+        -------
+        float or None
+            In squared units of the values.
+        """
+        if VARIANCE in self.names:
+            k = self.names.index(VARIANCE)
+            return self.scales[k].value(float(np.clip(point, self.lower, self.upper)[k]))
+        return fixed_variance(self.correlation(point), self.fixed_nugget)
+
     def model(self, point: NDArray[np.float64], variance: float) -> Model:
         """The model of this variance at a point of the box, its nugget in squared units of the values."""
         correlation = self.correlation(point)
         return correlation.with_values(variance=variance, nugget=variance * correlation.nugget)
 
-    def point(self, correlation: AbstractCovariance) -> NDArray[np.float64]:
-        """The point of the box nearest to a model of variance 1, shape ``(k,)``."""
-        values = {**correlation.values, NUGGET_RATIO: correlation.nugget}
-        shares = (values[name] / _bound(scale, correlation) for name, scale in zip(self.names, self.scales, strict=True))
+    def point(self, model: AbstractCovariance) -> NDArray[np.float64]:
+        """The point of the box nearest to a model, shape ``(k,)``; its variance matters only where that is searched for."""
+        values = {**model.values, NUGGET_RATIO: model.nugget / model.variance, VARIANCE: model.variance}
+        shares = (values[name] / _bound(scale, model) for name, scale in zip(self.names, self.scales, strict=True))
         coordinates = [scale.coordinate(share) for scale, share in zip(self.scales, shares, strict=True)]
         return np.clip(coordinates, self.lower, self.upper)
 
@@ -126,7 +158,7 @@ class SearchSpace(Generic[Model]):
         Parameters
         ----------
         template : AbstractCovariance
-            Of any variance.
+            Of any variance: one that is searched for starts from what the values show.
 
         Returns
         -------
@@ -139,7 +171,7 @@ class SearchSpace(Generic[Model]):
             A parameter is out of the bounds of the search.
         """
         for name, scale in zip(self.names, self.scales, strict=True):
-            if name != NUGGET_RATIO:
+            if name in self.shape:
                 share = template.values[name] / _bound(scale, template)
                 if not scale.lower <= share <= scale.upper:
                     what = f"{name} as a share of its bound" if scale.bound else name
@@ -147,8 +179,14 @@ class SearchSpace(Generic[Model]):
                         f"{what} is {share:g} at the start, but a search at these sites goes from {scale.lower:g} to "
                         f"{scale.upper:g} (are sites and parameters in one unit?)"
                     )
-        nugget = template.nugget if self.nugget is None else self.nugget
-        return self.raised(self.point(template.with_values(variance=1.0, nugget=nugget / template.variance)))
+        ratio = (template.nugget if self.nugget is None else self.nugget) / template.variance
+        variance = self._middle(VARIANCE) if VARIANCE in self.names else 1.0
+        return self.raised(self.point(template.with_values(variance=variance, nugget=variance * ratio)))
+
+    def _middle(self, name: str) -> float:
+        """The value in the middle of the bounds of a name."""
+        scale = self.scales[self.names.index(name)]
+        return scale.value(0.5 * (scale.coordinate(scale.lower) + scale.coordinate(scale.upper)))
 
     def jacobian(self, model: AbstractCovariance) -> NDArray[np.float64]:
         """Derivatives of (shape, variance, nugget) by the coordinates and, where it is profiled, by ``log variance``.
@@ -161,21 +199,24 @@ class SearchSpace(Generic[Model]):
         Returns
         -------
         (k, m) or (k + 1, m) array
-            ``m`` is the number of shape parameters and 2; the nugget ratio moves the nugget, or the variance when that is fixed.
+            ``m`` is the number of shape parameters and 2; the nugget ratio moves the nugget, or the variance when that is fixed;
+            the variance, searched for or profiled, moves the nugget too.
         """
         shape, values = self.shape, model.values
         rows = np.zeros((len(self.names) + 1, len(shape) + 2))
         for row, (name, scale) in enumerate(zip(self.names, self.scales, strict=True)):
-            if name != NUGGET_RATIO:
+            if name in shape:
                 bound = _bound(scale, model)
                 rows[row, shape.index(name)] = bound * scale.slope(values[name] / bound)
+            elif name == VARIANCE:
+                rows[row, -2:] = scale.step * model.variance, scale.step * model.nugget
             elif self.fixed_nugget is None:
                 rows[row, -1] = scale.step * model.nugget
             else:
                 rows[row, -2] = -scale.step * model.variance
         self._add_bounds(rows, model)
         rows[-1, -2:] = model.variance, model.nugget
-        return rows if self.fixed_nugget is None else rows[:-1]
+        return rows if self.is_profiled else rows[:-1]
 
     def _add_bounds(self, rows: NDArray[np.float64], model: AbstractCovariance) -> None:
         """Move each parameter that others bound along with its bound, as its share stays."""
@@ -265,6 +306,7 @@ class SearchSpace(Generic[Model]):
             "range": [share * diameter for share in _START_RANGES],
             "smoothness": _START_SMOOTHNESS,
             NUGGET_RATIO: _START_RATIOS,
+            VARIANCE: [self._middle(VARIANCE)] if VARIANCE in self.names else [],
         }
         axes = [[scale.coordinate(v) for v in values[name]] for name, scale in zip(self.names, self.scales, strict=True)]
         return [np.array(point) for point in product(*axes)]
@@ -285,7 +327,8 @@ def search_space(observations: Observations, nugget: Nugget, smoothness: float |
     Returns
     -------
     SearchSpace
-        One dimension for the range, and one each for a smoothness that is estimated and a nugget that is not zero.
+        One dimension for the range, and one each for a smoothness that is estimated, a nugget that is not zero, and a variance
+        that cannot be profiled out.
 
     Raises
     ------
@@ -314,7 +357,8 @@ def family_space(observations: Observations, template: Model, nugget: Nugget, *,
     Returns
     -------
     SearchSpace
-        One dimension for each parameter that is not kept, and one for a nugget that is not zero.
+        One dimension for each parameter that is not kept, one for a nugget that is not zero, and one for a variance that cannot
+        be profiled out.
 
     Raises
     ------
@@ -324,9 +368,9 @@ def family_space(observations: Observations, template: Model, nugget: Nugget, *,
     if observations.diameter == 0.0:
         raise ValueError("all observations are at one place, so no range can be estimated")
     variance = _fixed_nugget(nugget)
-    if variance == 0.0 and observations.duplicates:
+    if variance == 0.0 and observations.exact_duplicates:
         raise ValueError(
-            f"{observations.duplicates} observations share a place with another, so without nugget the matrix is singular; "
+            f"{observations.exact_duplicates} observations share a place with another, so without nugget the matrix is singular; "
             "estimate the nugget, give it a value, or average the duplicates"
         )
     _check_fixed(template, fixed)
@@ -335,6 +379,8 @@ def family_space(observations: Observations, template: Model, nugget: Nugget, *,
     _check_scales(template, everything, scales)
     if variance != 0.0:
         scales[NUGGET_RATIO] = _NUGGET_SCALE
+    if observations.error_variances is not None and not variance:
+        scales[VARIANCE] = _variance_scale(observations, observations.error_variances)
     return SearchSpace(tuple(scales), tuple(scales.values()), template.with_values(variance=1.0, nugget=0.0), variance)
 
 
@@ -347,6 +393,15 @@ def _fixed_nugget(nugget: Nugget) -> float | None:
     if isinstance(nugget, str) or not (math.isfinite(nugget) and nugget >= 0):
         raise ValueError(f"nugget is {nugget!r}, but it must be 'free', 'zero' or a variance that is zero or positive")
     return float(nugget)
+
+
+def _variance_scale(observations: Observations, error_variances: NDArray[np.float64]) -> Scale:
+    """The scale of a variance: a factor either way of what known errors leave of the mean square of the residuals."""
+    spread = float(np.mean(least_squares_residuals(observations.design, observations.values) ** 2))
+    if spread == 0.0:
+        raise ValueError("the mean fits all values exactly, so there is nothing left for a covariance (are all values equal?)")
+    shown = max(spread - float(np.mean(error_variances)), _LEAST_VARIANCE_SHARE * spread)
+    return Scale(shown / _VARIANCE_FACTOR, shown * _VARIANCE_FACTOR)
 
 
 def _bound(scale: Scale, model: AbstractCovariance) -> float:

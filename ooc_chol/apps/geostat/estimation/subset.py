@@ -32,4 +32,6 @@ def neighbourhoods(observations: Observations, *, runs: int = 5, size: int = 100
     if len(order) > runs * size:
         order = np.concatenate([order[start : start + size] for start in np.linspace(0, len(order) - size, runs).astype(int)])
     residuals = least_squares_residuals(observations.design, observations.values)
-    return Observations(observations.coordinates[order], residuals[order], np.ones((len(order), 1)), ("intercept",), "constant")
+    errors = None if observations.error_variances is None else observations.error_variances[order]
+    ones = np.ones((len(order), 1))
+    return Observations(observations.coordinates[order], residuals[order], ones, ("intercept",), "constant", errors)

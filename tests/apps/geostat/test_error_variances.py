@@ -35,7 +35,7 @@ from ooc_chol.apps.geostat import (
 from ooc_chol.apps.geostat.estimation.fit_warnings import independent_loglik
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
-from ooc_chol.apps.geostat.estimation.search import search_space
+from ooc_chol.apps.geostat.estimation.spaces import search_space
 from tests.apps.geostat.geostat_tolerances import (
     ESTIMATE_ERRORS,
     FIVE_POINTS,

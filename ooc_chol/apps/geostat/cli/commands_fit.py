@@ -14,7 +14,7 @@ from ooc_chol.apps.geostat.estimation.fitting import FitResult, default_method, 
 from ooc_chol.apps.geostat.estimation.inference import Estimated, Inference, infer
 from ooc_chol.apps.geostat.estimation.optimizers import METHODS
 from ooc_chol.apps.geostat.estimation.progress import progress_for
-from ooc_chol.apps.geostat.estimation.search import search_space
+from ooc_chol.apps.geostat.estimation.spaces import search_space
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 

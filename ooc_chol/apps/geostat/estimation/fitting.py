@@ -25,7 +25,8 @@ from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Object
 from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, SearchLimits, search_from
 from ooc_chol.apps.geostat.estimation.precision import check_precision
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
-from ooc_chol.apps.geostat.estimation.search import Model, Nugget, SearchSpace, family_space, search_space
+from ooc_chol.apps.geostat.estimation.search import Model, Nugget, SearchSpace
+from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
 from ooc_chol.apps.geostat.estimation.subset import neighbourhoods
 from ooc_chol.apps.geostat.factorization import FactorSettings
 

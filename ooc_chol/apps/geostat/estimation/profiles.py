@@ -18,7 +18,8 @@ from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, search_from
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
-from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace, search_space
+from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace
+from ooc_chol.apps.geostat.estimation.spaces import search_space
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 _LIMITS = SearchLimits(tolerance=1e-3, max_evaluations=60)

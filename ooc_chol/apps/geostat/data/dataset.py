@@ -32,7 +32,7 @@ class Dataset:
     observations : Observations
         The data; coordinates Cartesian.
     positions : (n, d) array
-        Coordinates as in the file.
+        Coordinates as in the file; after them time or number of the variable, where there is one.
     notes : tuple of str
         Rows dropped, duplicates.
     """
@@ -41,6 +41,11 @@ class Dataset:
     observations: Observations
     positions: NDArray[np.float64]
     notes: tuple[str, ...]
+
+    @property
+    def places(self) -> NDArray[np.float64]:
+        """Coordinates of space as in the file, shape ``(n, d)``."""
+        return self.positions[:, : len(self.spec.coordinates)]
 
     @property
     def aspect(self) -> float:
@@ -77,15 +82,23 @@ def load_dataset(spec: DataSpec) -> Dataset:
     """
     if spec.kind == "example":
         positions, values = _example(spec.source)
-        return _dataset(spec, positions, values, np.empty((len(values), 0)), ())
+        return _dataset(spec, make_observations(positions, values, mean=spec.mean), positions, ())
     table = load_table(spec.source, spec.names)
     told, notes = _told_by_file(replace(spec, kind=file_kind(spec.source)), table)
-    positions, covariates = table.stack(spec.coordinates), spec.design(table)
-    return _dataset(told, positions, spec.observed(table.columns), covariates, (*table.notes, *notes, *dropped_note(table)))
+    positions = table.stack(spec.axes)
+    observations = make_observations(
+        told.cartesian(positions),
+        spec.observed(table.columns),
+        covariates=spec.design(table),
+        covariate_names=spec.terms,
+        mean=spec.mean,
+        error_variances=spec.errors(table.columns),
+    )
+    return _dataset(told, observations, positions, (*table.notes, *notes, *dropped_note(table)))
 
 
 def load_sites(spec: DataSpec, path: str | Path) -> Table:
-    """Read places to predict at, with the coordinate and covariate columns of ``spec``.
+    """Read places to predict at, with the columns of ``spec`` for coordinates, time or variable, and covariates.
 
     Parameters
     ----------
@@ -97,8 +110,8 @@ def load_sites(spec: DataSpec, path: str | Path) -> Table:
     Returns
     -------
     Table
-        Its rows with all coordinates and covariates; where the file has the column of the values, that too, NaN where it is
-        missing.
+        Its rows with all of these; where the file has the columns of the values and of their errors, those too, NaN where one
+        is missing.
 
     Raises
     ------
@@ -109,7 +122,7 @@ def load_sites(spec: DataSpec, path: str | Path) -> Table:
     MissingExtraError
         The package that reads this kind of file is not installed.
     """
-    table = load_table(path, (*spec.coordinates, *spec.covariates), optional=(spec.value,))
+    table = load_table(path, (*spec.axes, *spec.covariates), optional=spec.optional)
     _told_by_file(spec, table)
     return table
 
@@ -167,7 +180,7 @@ def regular_grid(
     return x, y, grid.points(0, grid.size)
 
 
-def grid_table(spec: DataSpec, points: NDArray[np.float64]) -> Table:
+def grid_table(spec: DataSpec, points: NDArray[np.float64], at: float | None = None) -> Table:
     """Points of a grid as a table of sites, where the mean is known between the observations.
 
     Parameters
@@ -176,23 +189,32 @@ def grid_table(spec: DataSpec, points: NDArray[np.float64]) -> Table:
         Names of the columns.
     points : (m, d) array
         Coordinates as in the file.
+    at : float, optional
+        Time or number of the variable, where the data have one.
 
     Returns
     -------
     Table
-        With the coordinate columns.
+        With the columns of coordinates, and of time or variable.
 
     Raises
     ------
     ValueError
-        The mean has columns that are no coordinates, which a grid does not have.
+        The mean has columns that are no coordinates, which a grid does not have; ``at`` is missing, or means nothing.
     """
+    last = spec.axes[len(spec.coordinates) :]
+    if last and at is None:
+        raise ValueError(f"a grid has no {last[0]!r}: say at which one it is meant (--at)")
+    if not last and at is not None:
+        raise ValueError("the model has neither time nor variables: leave out --at")
+
     if unknown := spec.columns_off_grid:
         raise ValueError(
             f"the mean needs {', '.join(unknown)} at every site, which a grid does not have; give a file of sites with these "
             "columns"
         )
-    return Table("grid", dict(zip(spec.coordinates, points.T, strict=True)), 0)
+    columns = dict(zip(spec.coordinates, points.T, strict=True))
+    return Table("grid", {**columns, **{name: np.full(len(points), at) for name in last}}, 0)
 
 
 def _example(text: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -228,17 +250,8 @@ def _crs_by_units(spec: DataSpec) -> Crs | None:
     return Crs("degrees east and north", True) if len(units) == 2 and is_east(units[0]) and is_north(units[1]) else None
 
 
-def _dataset(
-    spec: DataSpec,
-    positions: NDArray[np.float64],
-    values: NDArray[np.float64],
-    covariates: NDArray[np.float64],
-    notes: tuple[str, ...],
-) -> Dataset:
-    """Observations with notes about duplicates."""
-    observations = make_observations(
-        spec.cartesian(positions), values, covariates=covariates, covariate_names=spec.terms, mean=spec.mean
-    )
+def _dataset(spec: DataSpec, observations: Observations, positions: NDArray[np.float64], notes: tuple[str, ...]) -> Dataset:
+    """The data with a note about duplicates."""
     if observations.duplicates:
         notes += (
             f"{observations.duplicates} observations are at a place where another one is; each counts, with a nugget of its own",

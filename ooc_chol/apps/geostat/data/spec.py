@@ -16,6 +16,9 @@ from ooc_chol.apps.geostat.estimation.formula import parse_formula
 
 _DEFAULT_EXAMPLE_SIZE = 2000
 
+#: ``"euclidean"``: in the coordinates, or of longitude and latitude the chord; ``"great-circle"``: the arc.
+Distance = Literal["euclidean", "great-circle"]
+
 
 @dataclass(frozen=True)
 class DataSpec:
@@ -44,6 +47,15 @@ class DataSpec:
         Name of the coordinate reference system, such as ``"EPSG:28992"``, where the file tells it.
     formula : str or None
         How values and mean are computed from the columns ``value`` and ``covariates``, which may be coordinates then.
+    time : str or None
+        Column of the time, the last coordinate of space-time covariance functions.
+    variable : str or None
+        Column of the number of the variable, 0 or 1, the last coordinate of bivariate covariance functions. Each variable has a
+        mean of its own then, unless there is a formula.
+    distance : {"euclidean", "great-circle"}
+        Of longitude and latitude: the chord, or the arc, for which degrees are handed on.
+    error_variance, error_sd : str or None
+        Column of the known error of each observation: its variance, in squared units of the values, or its standard deviation.
     """
 
     kind: FileKind | Literal["example"]
@@ -56,29 +68,57 @@ class DataSpec:
     units: Mapping[str, str] = field(default_factory=dict)
     crs: str | None = None
     formula: str | None = None
+    time: str | None = None
+    variable: str | None = None
+    distance: Distance = "euclidean"
+    error_variance: str | None = None
+    error_sd: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.coordinates) <= 3:
             raise ValueError(f"{len(self.coordinates)} coordinate columns are given, but 1 to 3 are possible")
         if self.lonlat and len(self.coordinates) != 2:
             raise ValueError("longitude and latitude are two coordinate columns (x and y)")
+        if self.distance not in ("euclidean", "great-circle"):
+            raise ValueError(f"distance is {self.distance!r}, but there are 'euclidean' and 'great-circle'")
+        if self.distance == "great-circle" and not self.lonlat:
+            raise ValueError("the great-circle distance is one of longitude and latitude: say that the coordinates are (lonlat)")
+        if self.time is not None and self.variable is not None:
+            raise ValueError("there is no covariance function of both time and two variables here: leave one out")
+        if self.error_variance is not None and self.error_sd is not None:
+            raise ValueError("known errors are given by their variances or by their standard deviations, not by both")
         if len(set(self._parts)) < len(self._parts):
             raise ValueError(f"a column plays two parts: {', '.join(self._parts)}")
 
     @property
     def _parts(self) -> tuple[str, ...]:
         """Columns that must be different ones: a formula may use coordinates."""
-        return (*self.coordinates, self.value, *(self.covariates if self.formula is None else ()))
+        return (*self.axes, self.value, *self._errors, *(self.covariates if self.formula is None else ()))
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The coordinates, and after them the time or the number of the variable where there is one."""
+        return (*self.coordinates, *(name for name in (self.time, self.variable) if name is not None))
+
+    @property
+    def _errors(self) -> tuple[str, ...]:
+        """The column of known errors, if any."""
+        return tuple(name for name in (self.error_variance, self.error_sd) if name is not None)
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Columns that new sites may have: values, with which predictions are scored, and the errors of these."""
+        return (self.value, *self._errors)
 
     @property
     def names(self) -> tuple[str, ...]:
         """All columns that are used."""
-        return tuple(dict.fromkeys((*self.coordinates, self.value, *self.covariates)))
+        return tuple(dict.fromkeys((*self.axes, *self.optional, *self.covariates)))
 
     @property
     def columns_off_grid(self) -> tuple[str, ...]:
         """Columns of the mean that are no coordinates, and so are not known between the observations."""
-        return tuple(name for name in self.covariates if name not in self.coordinates)
+        return tuple(name for name in self.covariates if name not in self.axes)
 
     @property
     def unit(self) -> str:
@@ -114,7 +154,13 @@ class DataSpec:
     @property
     def terms(self) -> tuple[str, ...]:
         """Names of the columns of the mean besides the intercept."""
-        return self.covariates if self.formula is None else parse_formula(self.formula).terms
+        return self._columns if self.formula is None else parse_formula(self.formula).terms
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        """Columns of a mean without formula: where each variable has its own, that of the second less that of the first too."""
+        own = () if self.variable is None or self.mean == "zero" else (self.variable,)
+        return (*own, *self.covariates)
 
     def design(self, table: Table) -> NDArray[np.float64]:
         """Columns of the mean besides the intercept.
@@ -122,7 +168,7 @@ class DataSpec:
         Parameters
         ----------
         table : Table
-            With the columns :attr:`covariates`.
+            With the columns :attr:`covariates` and :attr:`axes`.
 
         Returns
         -------
@@ -134,7 +180,7 @@ class DataSpec:
         ValueError
             A term of the formula is not finite in some row.
         """
-        return table.stack(self.covariates) if self.formula is None else parse_formula(self.formula).covariates(table.columns)
+        return table.stack(self._columns) if self.formula is None else parse_formula(self.formula).covariates(table.columns)
 
     def observed(self, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         """The observed values, or what the formula makes of them.
@@ -156,20 +202,52 @@ class DataSpec:
         """
         return columns[self.value] if self.formula is None else parse_formula(self.formula).values(columns)
 
+    def errors(self, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64] | None:
+        """Known error variances of observations.
+
+        Parameters
+        ----------
+        columns : mapping of str to (n,) array
+            With the column of known errors, where there is one.
+
+        Returns
+        -------
+        (n,) array or None
+            In squared units of the values; None where the columns have none.
+
+        Raises
+        ------
+        ValueError
+            One is negative, or missing.
+        """
+        found = [columns[name] for name in self._errors if name in columns]
+        if not found:
+            return None
+        wrong = ~(found[0] >= 0)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ValueError(
+                f"the known error {self._errors[0]!r} of row {row} (counted from zero) is {found[0][row]}, but it "
+                "must be zero or positive"
+            )
+        return found[0] if self.error_variance is not None else found[0] ** 2
+
     def cartesian(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Coordinates whose Euclidean distance is used.
+        """Coordinates as covariance functions want them.
 
         Parameters
         ----------
         positions : (n, d) array
-            Coordinates as in the file.
+            Columns :attr:`axes` as in the file.
 
         Returns
         -------
-        (n, d) or (n, 3) array
-            Unchanged, or points of the sphere in kilometres.
+        (n, d) or (n, d + 1) array
+            Unchanged, or with points of the sphere in kilometres in the place of longitude and latitude.
         """
-        return chordal_coordinates(positions[:, 0], positions[:, 1]) if self.lonlat else positions
+        if not self.lonlat or self.distance == "great-circle":
+            return positions
+        return np.column_stack([chordal_coordinates(positions[:, 0], positions[:, 1]), positions[:, 2:]])
 
     def to_dict(self) -> dict[str, Any]:
         """The specification as plain data for JSON."""

@@ -99,6 +99,35 @@ def starting_model(
     >>> type(start).__name__, start.values["smoothness"]
     ('GeometricAnisotropy', 1.5)
     """
+    distinct = candidate_models(name, observations, base=base, great_circle=great_circle, values=values)
+    return distinct[0] if len(distinct) == 1 else _best(distinct, observations, nugget, fixed)
+
+
+def candidate_models(
+    name: str,
+    observations: Observations,
+    *,
+    base: str = "matern",
+    great_circle: bool = False,
+    values: Mapping[str, float] | None = None,
+) -> list[AbstractCovariance]:
+    """The models of which :func:`starting_model` takes the best, at least one.
+
+    Parameters
+    ----------
+    name, observations, base, great_circle, values
+        As :func:`starting_model`.
+
+    Returns
+    -------
+    list of AbstractCovariance
+        All different.
+
+    Raises
+    ------
+    ValueError
+        As :func:`starting_model`.
+    """
     if name not in FAMILIES:
         raise ValueError(f"there is no covariance function {name!r}; there are {', '.join(FAMILIES)}")
     if base not in BASES:
@@ -109,8 +138,7 @@ def starting_model(
         )
     given = dict(values or {})
     candidates = [_with(model, given) for model in FAMILIES[name](observations, base, great_circle)]
-    distinct = list(dict.fromkeys(candidates))
-    return distinct[0] if len(distinct) == 1 else _best(distinct, observations, nugget, fixed)
+    return list(dict.fromkeys(candidates))
 
 
 def _with(model: AbstractCovariance, given: Mapping[str, float]) -> AbstractCovariance:

@@ -92,10 +92,11 @@ def read_result(path: str | os.PathLike[str]) -> SavedFit:
     if content.get("format") != _FORMAT or content.get("version") != _VERSION:
         raise ValueError(f"{path} is not a result of `ooc-chol geostat fit` of version {_VERSION}")
     try:
-        fit, spec = content["fit"], DataSpec.from_dict(content["data"])
+        fit, model = content["fit"], model_from_content(content["fit"]["model"])
+        spec = DataSpec.from_dict(content["data"])
         return SavedFit(
             spec,
-            model_from_content(fit["model"]),
+            model,
             int(fit["n"]),
             _coefficients(fit["mean"], len(spec.terms) + (spec.mean == "constant")),
             float(fit["loglik"]),

@@ -139,12 +139,11 @@ def test_search_has_gradients_by_its_own_coordinates(nugget):
     assert np.all(np.linalg.eigvalsh(known.information) > 0)
 
 
-@pytest.mark.parametrize("reml", [False, True])
-def test_equal_error_variances_are_a_nugget(reml):
-    errors = np.full(80, 0.05)
-    known = example(80, 3, errors=errors)
+def test_equal_error_variances_are_a_nugget():
+    errors = np.full(50, 0.05)
+    known = example(50, 3, errors=errors)
     plain = replace(known, error_variances=None)
-    options = {"smoothness": 1.5, "method": "fisher", "tolerance": 1e-4, "reml": reml}
+    options = {"smoothness": 1.5, "method": "fisher", "tolerance": 1e-4, "reml": True}
     with_errors, kept = fit(known, nugget="zero", **options), fit(plain, nugget=0.05, **options)
     assert with_errors.loglik == pytest.approx(kept.loglik, abs=1e-6)
     assert with_errors.model.range == pytest.approx(kept.model.range, rel=1e-3)
@@ -155,7 +154,7 @@ def test_equal_error_variances_are_a_nugget(reml):
 def test_fits_by_every_method_agree_and_find_the_truth():
     truth = Matern(2.0, 0.12, 1.5, 0.0)
     rng = np.random.default_rng(7)
-    sites, errors = rng.uniform(size=(200, 2)), rng.uniform(0.05, 1.5, size=200)
+    sites, errors = rng.uniform(size=(110, 2)), rng.uniform(0.05, 3.0, size=110)
     values = simulate(truth, sites, seed=3, target="observation", error_variances=errors)[0]
     observations = make_observations(sites, values, error_variances=errors)
     results = [fit(observations, smoothness=1.5, nugget="zero", method=method) for method in (None, "cobyqa", "lbfgs")]
@@ -168,7 +167,7 @@ def test_fits_by_every_method_agree_and_find_the_truth():
         deviation = math.log(getattr(first.model, name) / getattr(truth, name))
         assert abs(deviation) < ESTIMATE_ERRORS * found.parameters[name].standard_error / getattr(first.model, name)
     # who takes the errors for equal ones fits worse, and a family from a start of another size ends at the same place
-    assert fit(make_observations(sites, values), smoothness=1.5).loglik < first.loglik - 5
+    assert fit(make_observations(sites, values), smoothness=1.5).loglik < first.loglik - 2
     start = GeometricAnisotropy(Matern(1e-3, 0.3, 1.5), angle=0.0, ratio=1.0)
     family = fit(observations, covariance=start, fixed=("smoothness", "angle", "ratio"), nugget="zero")
     assert family.loglik == pytest.approx(first.loglik, abs=0.01)
@@ -186,8 +185,8 @@ def test_log_and_resume_know_the_errors(tmp_path):
 
 
 def test_profile_is_the_maximum_at_each_value():
-    observations = example()
-    result = fit(observations, smoothness=1.5, nugget="zero", tolerance=1e-4)
+    observations = example(40)
+    result = fit(observations, smoothness=1.5, nugget="zero", tolerance=1e-3)
     profile = profile_likelihood(observations, result.model, "range", [0.2, 0.4], estimated=result.estimated)
     for value, loglik in zip(profile.values, profile.loglik, strict=True):
 
@@ -242,12 +241,12 @@ def test_kriging_and_what_an_observation_is():
 
 
 def test_cross_validation_is_kriging_of_an_observation_with_its_error():
-    observations = example(40)
-    labels = np.arange(40) % 4
+    observations = example(24)
+    labels = np.arange(24) % 4
     alone, folds = leave_one_out(observations, MODEL), cross_validate(observations, MODEL, folds=labels)
-    for found, groups in ((alone, [np.array([k]) for k in range(40)]), (folds, [np.flatnonzero(labels == k) for k in range(4)])):
+    for found, groups in ((alone, [np.array([k]) for k in range(24)]), (folds, [np.flatnonzero(labels == k) for k in range(4)])):
         for group in groups:
-            rest = observations.take(np.setdiff1d(np.arange(40), group))
+            rest = observations.take(np.setdiff1d(np.arange(24), group))
             places, columns = observations.coordinates[group], observations.design[group, 1]
             errors = observations.error_variances[group]
             expected = predict(rest, MODEL, places, covariates=columns, error_variances=errors)

@@ -26,6 +26,9 @@ PARAMETERS = ("range", "smoothness", "nugget_ratio")
 _ERRORS = 3.0
 _FACTORS = (1.5, 20.0)
 
+#: Relative difference from the estimate below which a value is the estimate.
+_SAME_VALUE = 1e-6
+
 #: A nugget that is next to nothing may be larger in truth: values of its ratio go at least from here to there.
 _NUGGET_RATIOS = (1e-6, 0.1)
 
@@ -137,7 +140,10 @@ def _grid(dataset: Dataset, saved: SavedFit, options: argparse.Namespace, settin
     if not (0 < lowest < highest and math.isfinite(highest)):
         raise ValueError(f"values from {lowest} to {highest} are asked for, but they must be positive, finite and ascending")
     grid = np.geomspace(lowest, highest, options.points)
-    return np.union1d(grid, [estimate]) if estimate > 0 else grid
+    if not estimate > 0:
+        return grid
+    # the middle of the values is the estimate but for rounding
+    return np.sort([*grid[~np.isclose(grid, estimate, rtol=_SAME_VALUE, atol=0.0)], estimate])
 
 
 def _ends(dataset: Dataset, saved: SavedFit, name: str, settings: FactorSettings) -> tuple[float, float]:

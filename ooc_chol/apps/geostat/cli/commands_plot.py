@@ -169,11 +169,11 @@ def check_variogram(model: AbstractCovariance) -> None:
     Raises
     ------
     ValueError
-        It is none of Euclidean distance alone.
+        It is none of distance alone; that of the great circle has none here, as data are binned by chords or in the plane.
     """
     if not isinstance(model, AbstractIsotropicCovariance):
         raise ValueError(
-            f"a {type(model).__name__} is no function of Euclidean distance alone, so it has no one semivariogram to draw; "
+            f"a {type(model).__name__} is no function of distance alone, so it has no one semivariogram to draw; "
             "`plot residuals` and `cv` check any model, and `plot variogram --azimuth` of an isotropic fit shows directions"
         )
 

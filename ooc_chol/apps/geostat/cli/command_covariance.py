@@ -14,6 +14,9 @@ from ooc_chol.apps.geostat.estimation.templates import BASES, FAMILIES, candidat
 #: Families made of any radial function.
 _WITH_BASE = ("anisotropic", "axis-ranges", "great-circle", "separable")
 
+#: Families whose axes are those of the coordinates.
+_IN_PLANE = ("anisotropic", "axis-ranges")
+
 #: Families of space and time (per-axis ranges take the time as one more axis), and of two variables.
 _WITH_TIME = ("separable", "gneiting", "axis-ranges")
 _NEED_TIME = ("separable", "gneiting")
@@ -95,15 +98,23 @@ def check_columns(options: argparse.Namespace, spec: DataSpec) -> None:
     Raises
     ------
     ValueError
-        A time or variable is missing, or means nothing to this covariance function; or ``--base`` does.
+        A time or variable is missing, or means nothing to this covariance function, as may ``--lonlat`` and ``--base``; or the
+        nugget is to be kept by ``--fix``.
     """
     name = options.covariance
+    if "nugget" in options.fix:
+        raise ValueError("the nugget is kept by --nugget zero or --nugget VALUE, not by --fix")
     if name in _NEED_TIME and spec.time is None:
         raise ValueError(f"--covariance {name} is one of space and time: say which column has the time (--time COLUMN)")
     if spec.time is not None and name not in _WITH_TIME:
         raise ValueError(f"--time is for --covariance {', '.join(_WITH_TIME)}; {name} would take the time for one more distance")
     if (spec.variable is not None) != (name in _WITH_VARIABLE):
         raise ValueError("--covariance bivariate and --variable COLUMN go together")
+    if spec.lonlat and name in _IN_PLANE:
+        raise ValueError(
+            f"--covariance {name} has directions in the plane, which --lonlat does not: project the coordinates first, or take "
+            "degrees for lengths and leave out --lonlat"
+        )
     if options.base is not None and name not in _WITH_BASE:
         raise ValueError(f"--base is for --covariance {', '.join(_WITH_BASE)}, not for {name}")
 

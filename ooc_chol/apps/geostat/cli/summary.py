@@ -61,12 +61,11 @@ def _matern_lines(result: FitResult[Matern], unit: str) -> list[str]:
 def _family_lines(result: FitResult[Any]) -> list[str]:
     """What it is, and its parameters; those that were kept are marked."""
     values = result.model.values.items()
-    width = max(12, *(len(name) for name, _ in values))
     kept = {name: "" if name in result.estimated else " (kept)" for name, _ in values}
     name = f"{model_content(result.model)['covariance']} covariance ({type(result.model).__name__})"
     return [
         f"{name}, fitted to {result.n} observations",
-        *(f"  {name:{width}s} {value:.6g}{kept[name]}" for name, value in values),
+        *(f"  {name:12s} {value:.6g}{kept[name]}" for name, value in values),
     ]
 
 

@@ -82,7 +82,9 @@ class DataSpec:
         if self.distance not in ("euclidean", "great-circle"):
             raise ValueError(f"distance is {self.distance!r}, but there are 'euclidean' and 'great-circle'")
         if self.distance == "great-circle" and not self.lonlat:
-            raise ValueError("the great-circle distance is one of longitude and latitude: say that the coordinates are (lonlat)")
+            raise ValueError(
+                "the great-circle distance is one of longitude and latitude: say that the coordinates are (--lonlat)"
+            )
         if self.time is not None and self.variable is not None:
             raise ValueError("there is no covariance function of both time and two variables here: leave one out")
         if self.error_variance is not None and self.error_sd is not None:

@@ -134,7 +134,7 @@ def candidate_models(
         raise ValueError(f"base is {base!r}, but there are {', '.join(BASES)}")
     if great_circle and name not in _ON_SPHERE:
         raise ValueError(
-            f"{name} is not there for the great-circle distance, but {', '.join(_ON_SPHERE)} are; leave it the chord"
+            f"{name} is not there for the great-circle distance, but {', '.join(_ON_SPHERE)} are; the chord is for all"
         )
     given = dict(values or {})
     candidates = [_with(model, given) for model in FAMILIES[name](observations, base, great_circle)]

@@ -4,7 +4,7 @@
         [--suffix NAME] [--output benchmarks/results/geostat]
 
 Rates are of tiles of 4096 beside the diagonal and far from it, sites in Morton order, the device otherwise idle. The share is
-that of all generated tiles, alone, in the seconds of a whole log-likelihood whose plan is there: factorization, solves, determinant.
+that of all generated tiles, alone, in the seconds of a log-likelihood whose plan is there: factorization, solves, determinant.
 """
 
 from __future__ import annotations

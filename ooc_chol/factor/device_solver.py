@@ -24,7 +24,7 @@ from ooc_chol.runtime.sweeps import TriangularSweeps, needed_bytes
 LEAST_COLUMNS, LEAST_BYTES = 32, 4 << 30
 _DOUBLE = np.dtype(np.float64)
 #: Arrays of a pass.
-_MOST_ARRAYS = 5
+_MOST_ARRAYS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,13 +202,13 @@ class _TracePass:
         self._device, self._grid, self._matrices = device, store.grid, matrices
         n, nb, (_, q) = store.grid.n, store.grid.size(0), vectors.shape
         # blocks of a panel: two parts, each cut by tiles
-        shape = -(-n // nb) + 2, max(1, len(matrices)) * (1 + q) + 1
-        others = 8 * (max(1, q) * n + nb + shape[0] * shape[1])
+        shape = -(-n // nb) + 2, max(1, len(matrices)) * (1 + q)
+        others = 8 * ((1 + max(1, q)) * n + nb + shape[0] * shape[1])
         fitting = columns_that_fit(device, store, budget_bytes, column_bytes=8 * (n + nb), others=others)
         self._width = panel_width(store.grid, None, fitting)
-        arrays = [ArraySpec(_DOUBLE, each) for each in ((nb * self._width,), (n, max(1, q)), (nb,), shape)]
+        arrays = [ArraySpec(_DOUBLE, each) for each in ((nb * self._width,), (n, max(1, q)), (nb,), shape, (n, 1))]
         self._sweeps = TriangularSweeps(device, store, budget_bytes=budget_bytes, entries=n * self._width, arrays=arrays)
-        self._made, self._vectors, self._scratch, self._results = self._sweeps.others
+        self._made, self._vectors, self._scratch, self._results, self._diagonal = self._sweeps.others
         self._found = np.zeros(shape)
         self._q = q
         if q:
@@ -216,12 +216,12 @@ class _TracePass:
 
     def close(self) -> None:
         """Let go of the device's arrays, which would outlive it in the traceback of an error."""
-        del self._sweeps, self._made, self._vectors, self._scratch, self._results
+        del self._sweeps, self._made, self._vectors, self._scratch, self._results, self._diagonal
 
     def run(self) -> InverseTraces:
         """Panel after panel."""
         n, k = self._grid.n, len(self._matrices)
-        trace, sums = 0.0, np.zeros((k, 1 + self._q))
+        diagonal, sums = np.empty((n, 1)), np.zeros((k, 1 + self._q))
         for columns, top, x in _unit_solves(self._sweeps, self._width):
             # inv(A)[:, j] = inv(L).T @ inv(L)[:, j]
             self._sweeps.solve(x, first=top // self._grid.nb, transposed=True)
@@ -229,15 +229,20 @@ class _TracePass:
             blocks = row_blocks(columns, n, self._grid.size(0))
             self._sum(panel, columns, [rows for rows, _ in blocks])
             weights = np.array([weight for _, weight in blocks])
-            trace += float(self._found[0, -1])
             sums += np.tensordot(weights, self._found[: len(blocks), : k * (1 + self._q)], 1).reshape(k, 1 + self._q)
-        return InverseTraces(trace, sums[:, 0], sums[:, 1:])
+        self._sweeps.copy_out(self._diagonal, diagonal, slice(0, 1))
+        self._sweeps.finish()
+        return InverseTraces(diagonal[:, 0], sums[:, 0], sums[:, 1:])
 
     def _sum(self, panel: Tile, columns: range, blocks: Sequence[range]) -> None:
-        """Fill ``_found``: a row for each block, and the panel's trace at the end of the first one."""
-        kernels, stream = self._sweeps.kernels, self._sweeps.stream
-        self._device.generate(stream, _zeros, range(1), range(1), self._results[0, -1:])
-        kernels.add_trace(stream, panel[: len(columns)], self._results[0, -1:])
+        """Fill ``_found``, a row for each block, and the panel's part of the diagonal."""
+        kernels, stream, width = self._sweeps.kernels, self._sweeps.stream, len(columns)
+        on_diagonal = panel.reshape(-1)[:: width + 1][:width]
+
+        def take(rows: range, cols: range, out: Tile, stream: Any) -> None:
+            out[:, 0] = on_diagonal
+
+        self._device.generate(stream, take, columns, range(1), self._diagonal[columns.start : columns.stop])
         for rows, results in zip(blocks, self._results, strict=False):
             part = panel[rows.start - columns.start : rows.stop - columns.start]
             made = self._made[: part.size].reshape(part.shape)
@@ -263,10 +268,6 @@ def _unit_solves(sweeps: TriangularSweeps, width: int) -> Iterator[tuple[range, 
         sweeps.device.generate(sweeps.stream, _unit_columns, range(top, grid.n), columns, x)
         sweeps.solve(x, first=first)
         yield columns, top, x
-
-
-def _zeros(rows: range, cols: range, out: Tile, stream: Any) -> None:
-    out[...] = 0.0
 
 
 def _unit_columns(rows: range, cols: range, out: Tile, stream: Any) -> None:

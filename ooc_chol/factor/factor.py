@@ -274,7 +274,7 @@ class CholeskyFactor:
         Returns
         -------
         InverseTraces
-            ``inverse``, the trace of ``inv(A)``; ``products``, ``(k,)``; and ``forms``, ``(k, q)``.
+            ``diagonal``, of ``inv(A)``; ``products``, the traces, ``(k,)``; and ``forms``, ``(k, q)``.
 
         Raises
         ------

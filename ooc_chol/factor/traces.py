@@ -22,15 +22,15 @@ class InverseTraces(NamedTuple):
 
     Parameters
     ----------
-    inverse : float
-        ``tr(inv(A))``.
+    diagonal : (n,) array
+        The diagonal of ``inv(A)``.
     products : (k,) array
         ``tr(inv(A) @ D)`` of each matrix.
     forms : (k, q) array
         ``v' @ D @ v`` of each matrix and vector.
     """
 
-    inverse: float
+    diagonal: NDArray[np.float64]
     products: NDArray[np.float64]
     forms: NDArray[np.float64]
 
@@ -103,14 +103,14 @@ def inverse_traces(store: AbstractStore, matrices: Sequence[FunctionSource], vec
     InverseTraces
         Pieces of the matrices are made by several threads and added in order.
     """
-    trace, sums = 0.0, np.zeros((len(matrices), 1 + vectors.shape[1]))
+    diagonal, sums = np.empty(store.grid.n), np.zeros((len(matrices), 1 + vectors.shape[1]))
     with ThreadPoolExecutor(thread_name_prefix="traces") as pool:
         for columns, panel in inverse_panels(store, None):
-            trace += float(np.trace(panel[: len(columns)]))
+            diagonal[columns.start : columns.stop] = np.diagonal(panel[: len(columns)])
             right = vectors[columns.start : columns.stop]
             for part in _pieces(pool, matrices, (columns, panel), (vectors, right)):
                 sums += part
-    return InverseTraces(trace, sums[:, 0], sums[:, 1:])
+    return InverseTraces(diagonal, sums[:, 0], sums[:, 1:])
 
 
 def _pieces(

@@ -35,9 +35,5 @@ class AbstractSolveKernels(ABC):
         """``out[0] = left @ d @ right`` of vectors ``(left, right)`` of any stride; ``scratch`` has a place for each row of d."""
 
     @abstractmethod
-    def add_trace(self, stream: AbstractStream, square: Tile, out: Tile) -> None:
-        """``out[0] += trace(square)``."""
-
-    @abstractmethod
     def add_column_squares(self, stream: AbstractStream, x: Tile, out: Tile) -> None:
         """``out[j] += sum_i x[i, j]**2``."""

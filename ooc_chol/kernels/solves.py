@@ -56,14 +56,6 @@ class HostSolveKernels(AbstractSolveKernels):
 
         enqueue(stream, run)
 
-    def add_trace(self, stream: AbstractStream, square: Tile, out: Tile) -> None:
-        """``out[0] += trace(square)``."""
-
-        def run() -> None:
-            out[0] += np.trace(square)
-
-        enqueue(stream, run)
-
     def add_column_squares(self, stream: AbstractStream, x: Tile, out: Tile) -> None:
         """``out[j] += sum_i x[i, j]**2``."""
 

@@ -32,7 +32,7 @@ def budget_for(device: str, store: AbstractStore, columns: int) -> int:
     """Bytes that hold so many columns for every kind of pass, and no tile of L beyond those in transit."""
     n, nb = store.grid.n, store.grid.size(0)
     # what a pass over the inverse needs beside columns: two vectors, a tile's rows of them, and results
-    others = 8 * (3 * n + nb + 8 * (-(-n // nb) + 2))
+    others = 8 * (4 * n + nb + 8 * (-(-n // nb) + 2))
     with closing(open_device(device)) as opened:
         low, high = 0, 1 << 40
         while high - low > 1:  # the least budget that holds them
@@ -110,8 +110,8 @@ def check_inverse_sums(device: str, kind: str, shape: tuple[int, int, int], fold
     errors = 2 * np.linalg.norm(inverse, 2) * np.array([solve_bound(n, float(np.linalg.norm(a, 2)), x) for x in norms])
     for each in (diagonal, narrow):
         assert (np.abs(each - inverse.diagonal()) <= errors).all()
-    for trace in (found.inverse, alone.inverse):
-        assert abs(trace - np.trace(inverse)) <= errors.sum() + gamma(n) * np.abs(inverse.diagonal()).sum()
+    for each in (found.diagonal, alone.diagonal):
+        assert (np.abs(each - inverse.diagonal()) <= errors).all()
     assert alone.products.shape == (0,) and alone.forms.shape == (0, 0)
     for number, d in enumerate(matrices):
         rounding = gamma(n * n) * np.sum(np.abs(inverse) * np.abs(d))

@@ -119,6 +119,7 @@ def factored(
     coordinates: NDArray[np.float64],
     settings: FactorSettings,
     *,
+    noise: NDArray[np.float64] | None = None,
     progress: FactorProgress | None = None,
     trace: bool = False,
 ) -> Iterator[oc.CholeskyFactor]:
@@ -132,6 +133,8 @@ def factored(
         Sites in matrix order.
     settings : FactorSettings
         How to run.
+    noise : (n,) array, optional
+        Known variance of the error of each observation, in the unit of ``model.nugget``, added to the diagonal.
     progress : callable, optional
         Called with flops done, flops in all and seconds.
     trace : bool
@@ -152,7 +155,7 @@ def factored(
     """
     if settings.store is not None and settings.store.exists():
         raise FileExistsError(f"store file {settings.store} exists already; remove it or name another")
-    source = covariance_source(model, coordinates)
+    source = covariance_source(model, coordinates, noise)
     try:
         with settings.factor(source, progress, trace) as factor:
             yield factor

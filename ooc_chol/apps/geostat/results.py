@@ -33,12 +33,21 @@ class SavedFit:
         Number of observations that it was fitted to.
     coefficients : (p,) array
         Coefficients of the mean.
+    loglik : float
+        Its log-likelihood.
+    estimated : tuple of str
+        The parameters of ``model`` that were estimated.
+    reml : bool
+        Whether the restricted likelihood was maximised.
     """
 
     spec: DataSpec
     model: AbstractCovariance
     n: int
     coefficients: NDArray[np.float64]
+    loglik: float
+    estimated: tuple[str, ...]
+    reml: bool
 
 
 def result_content(spec: DataSpec, result: FitResult[Any]) -> dict[str, Any]:
@@ -83,9 +92,17 @@ def read_result(path: str | os.PathLike[str]) -> SavedFit:
     if content.get("format") != _FORMAT or content.get("version") != _VERSION:
         raise ValueError(f"{path} is not a result of `ooc-chol geostat fit` of version {_VERSION}")
     try:
-        model = model_from_content(content["fit"]["model"])
-        spec, mean = DataSpec.from_dict(content["data"]), content["fit"]["mean"]
-        return SavedFit(spec, model, int(content["fit"]["n"]), _coefficients(mean, len(spec.terms) + (spec.mean == "constant")))
+        fit, model = content["fit"], model_from_content(content["fit"]["model"])
+        spec = DataSpec.from_dict(content["data"])
+        return SavedFit(
+            spec,
+            model,
+            int(fit["n"]),
+            _coefficients(fit["mean"], len(spec.terms) + (spec.mean == "constant")),
+            float(fit["loglik"]),
+            tuple(fit["estimated"]),
+            bool(fit["reml"]),
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} lacks a part of a result, or has a wrong one: {error}") from error
 

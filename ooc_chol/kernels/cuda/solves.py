@@ -1,4 +1,4 @@
-"""Kernels of solves on the current CUDA device: cuBLAS, and two sums of our own."""
+"""Kernels of solves on the current CUDA device: cuBLAS, and a sum of our own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ class CudaSolveKernels(AbstractSolveKernels):
         module = cp.RawModule(code=code, options=("--std=c++17",))
         self._blas = blas
         self._add_column_squares: Any = module.get_function("add_column_squares")
-        self._add_trace: Any = module.get_function("add_trace")
 
     def substitute(self, stream: AbstractStream, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
         """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``: ``x.T @ inv(L.T)``, or ``x.T @ inv(L)``."""
@@ -87,11 +86,6 @@ class CudaSolveKernels(AbstractSolveKernels):
         cublas.set_pointer_mode(handle, _ON_DEVICE)
         cublas.ddot(handle, a.size, a.data.ptr, _step(a), b.data.ptr, _step(b), out.data.ptr)
         cublas.set_pointer_mode(handle, _ON_HOST)
-
-    def add_trace(self, stream: AbstractStream, square: Tile, out: Tile) -> None:
-        """``out[0] += trace(square)``."""
-        arguments = (square.data.ptr, np.int32(square.shape[0]), out.data.ptr)
-        self._add_trace((1,), (_THREADS,), arguments, stream=cupy_stream(stream))
 
     def add_column_squares(self, stream: AbstractStream, x: Tile, out: Tile) -> None:
         """``out[j] += sum_i x[i, j]**2``."""

@@ -107,7 +107,7 @@ def test_the_guide_runs_and_prints_what_it_shows(one_blas_thread, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     run_blocks(read(GUIDE), GUIDE, capsys)
     pictures = {path.name for path in tmp_path.glob("*.png")}
-    assert pictures == {"map.png", "variogram.png", "north-east.png", "residuals.png"}
+    assert pictures == {"map.png", "variogram.png", "north-east.png", "residuals.png", "profile.png"}
 
 
 def test_a_line_that_was_not_printed_is_found_out():

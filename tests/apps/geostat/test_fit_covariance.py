@@ -34,7 +34,7 @@ from ooc_chol.apps.geostat.covariances.model_content import model_content, model
 from ooc_chol.apps.geostat.data import io
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
-from ooc_chol.apps.geostat.estimation.search import family_space
+from ooc_chol.apps.geostat.estimation.spaces import family_space
 from ooc_chol.apps.geostat.results import read_result, result_content
 from ooc_chol.cli import main
 from tests.apps.geostat.geostat_tolerances import ESTIMATE_ERRORS, FIVE_POINTS, MONTE_CARLO_DEVIATIONS, TWO_ROUTES

@@ -16,7 +16,7 @@ from ooc_chol.apps.geostat.estimation.likelihood import evaluated
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective, profiled
 from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, search_from
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
-from ooc_chol.apps.geostat.estimation.search import search_space
+from ooc_chol.apps.geostat.estimation.spaces import search_space
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, TWO_ROUTES, printed
 

@@ -70,6 +70,17 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_at(parser: argparse.ArgumentParser) -> None:
+    """Add ``--at``, the time or variable that a grid is for.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+        Where to add it.
+    """
+    parser.add_argument("--at", type=float, metavar="VALUE", help="time, or number of the variable, that the grid is for")
+
+
 def factor_settings(options: argparse.Namespace) -> FactorSettings:
     """How to factor; a folder given as store gets a file of its own.
 

@@ -9,7 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from ooc_chol.apps.geostat.cli.command_options import SpellingParser, add_settings, column_names, factor_settings, grid_size, note
+from ooc_chol.apps.geostat.cli.command_covariance import add_covariance_options, check_columns
+from ooc_chol.apps.geostat.cli.command_data import add_data_options, errors_at, fit_spec, say_data
+from ooc_chol.apps.geostat.cli.command_options import SpellingParser, add_at, add_settings, factor_settings, grid_size, note
 from ooc_chol.apps.geostat.cli.commands_convert import add_convert
 from ooc_chol.apps.geostat.cli.commands_fit import (
     add_fit_options,
@@ -35,9 +37,7 @@ from ooc_chol.apps.geostat.data.dataset import (
     regular_grid,
 )
 from ooc_chol.apps.geostat.data.io import Table, write_json
-from ooc_chol.apps.geostat.data.observations import Mean
 from ooc_chol.apps.geostat.data.outputs import Predicted, check_output, write_predictions
-from ooc_chol.apps.geostat.estimation.formula import parse_formula
 from ooc_chol.apps.geostat.estimation.search import Nugget
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.checks import score
@@ -54,7 +54,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         Where to add it. Each command sets ``run``, a function of the parsed options that returns the exit status; it lets
         ``OocCholError``, ``ValueError`` and ``OSError`` pass.
     """
-    geostat = commands.add_parser("geostat", help="fit a Matérn model by exact maximum likelihood, and predict (kriging)")
+    geostat = commands.add_parser("geostat", help="fit a covariance by exact maximum likelihood, and predict (kriging)")
     actions: argparse._SubParsersAction[argparse.ArgumentParser] = geostat.add_subparsers(
         dest="action", required=True, metavar="ACTION", parser_class=SpellingParser
     )
@@ -67,7 +67,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _add_fit(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = actions.add_parser("fit", help="estimate range, variance, nugget and mean")
+    parser = actions.add_parser("fit", help="estimate covariance and mean")
     parser.add_argument("data", nargs="?", metavar="DATA.csv", help="CSV with names in its first line, .parquet, .nc or .gpkg")
     parser.add_argument(
         "--example", metavar="jacksboro[:N]", help="the built-in terrain, N of its heights at random, in place of DATA.csv"
@@ -76,19 +76,14 @@ def _add_fit(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--y", metavar="COLUMN", help="second coordinate; the latitude with --lonlat")
     parser.add_argument("--z", metavar="COLUMN", help="third coordinate, if there is one")
     parser.add_argument("--value", metavar="COLUMN", help="the observed values")
-    parser.add_argument(
-        "--covariates", metavar="A,B", type=column_names, default=(), help="columns of the mean besides the intercept"
-    )
-    parser.add_argument("--lonlat", action="store_true", help="coordinates are degrees; distances are chords in kilometres")
-    parser.add_argument(
-        "--mean", choices=("constant", "zero"), default="constant", help="with or without intercept (default: constant)"
-    )
+    add_data_options(parser)
+    add_covariance_options(parser)
     parser.add_argument(
         "--smoothness",
         metavar="NU|best|free",
         type=_smoothness,
         default="best",
-        help="nu, the best of 0.5, 1.5 and 2.5 (default), or estimated",
+        help="nu, the best of 0.5, 1.5 and 2.5 (default), or estimated, as with every other --covariance, --start or --fix",
     )
     parser.add_argument(
         "--nugget", metavar="free|zero|VALUE", type=_nugget, default="free", help="variance of the error of an observation"
@@ -119,11 +114,12 @@ def _add_predict(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument(
         "--grid", metavar="NX,NY", type=grid_size, help="predict on a grid over the observations, in place of SITES.csv"
     )
+    add_at(parser)
     parser.add_argument(
         "--target",
         choices=("observation", "field"),
         default="observation",
-        help="a new observation with its nugget (default), or the smooth field",
+        help="a new observation with its nugget, and its known error where the sites have that column (default), or the field",
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="OUT.csv", help="write sites, prediction and standard_error here; or OUT.nc"
@@ -145,7 +141,11 @@ def _add_demo(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def _fit(options: argparse.Namespace) -> int:
-    dataset = load_dataset(_fit_spec(options))
+    if options.covariance == "great-circle":
+        options.distance = "great-circle"
+    spec = fit_spec(options)
+    check_columns(options, spec)
+    dataset = load_dataset(spec)
     settings = factor_settings(options)
     _check_outputs(options, dataset)
     _say_beforehand(dataset, settings)
@@ -172,14 +172,17 @@ def _predict(options: argparse.Namespace) -> int:
     spec, sites_path = _predict_inputs(saved.spec, options)
     check_output(options.output)
     dataset = load_dataset(spec)
-    sites = _sites(dataset, sites_path, options.grid)
+    sites = _sites(dataset, sites_path, options)
     settings = factor_settings(options)
     _say_beforehand(dataset, settings)
     if dataset.observations.n != saved.n:
         note(f"the model was fitted to {saved.n} observations, and predicts from {dataset.observations.n} now")
-    positions = sites.stack(spec.coordinates)
+    positions = sites.stack(spec.axes)
+    errors = errors_at(spec, sites, options.target)
     with kriging(dataset.observations, saved.model, settings=settings) as kriged:
-        prediction = kriged.predict(spec.cartesian(positions), covariates=spec.design(sites), target=options.target)
+        prediction = kriged.predict(
+            spec.cartesian(positions), covariates=spec.design(sites), target=options.target, error_variances=errors
+        )
     write_predictions(
         options.output, Predicted(dataset.spec, positions, prediction, options.grid if sites_path is None else None)
     )
@@ -193,30 +196,6 @@ def _predict(options: argparse.Namespace) -> int:
 def _demo(options: argparse.Namespace) -> int:
     run_demo(options.output, options.n, memory_budget=options.memory_budget, out=sys.stdout, err=sys.stderr)
     return 0
-
-
-def _fit_spec(options: argparse.Namespace) -> DataSpec:
-    """Which data the words of ``fit`` name."""
-    if (options.data is None) == (options.example is None):
-        raise ValueError("give either DATA.csv or --example jacksboro[:N]")
-    if options.example is not None:
-        columns = (options.x, options.y, options.z, options.value, options.formula, *options.covariates)
-        if any(columns) or options.lonlat:
-            raise ValueError(
-                "the example has columns of its own: leave out --x, --y, --z, --value, --formula, --covariates and --lonlat"
-            )
-        return example_spec(options.example)
-    if options.x is None or (options.value is None and options.formula is None):
-        raise ValueError("which columns? give --x, --y and --value (or --formula) with names of the header line")
-    coordinates = tuple(name for name in (options.x, options.y, options.z) if name is not None)
-    if options.formula is None:
-        return DataSpec("csv", options.data, coordinates, options.value, options.covariates, options.lonlat, options.mean)
-    if options.value is not None or options.covariates or options.mean != "constant":
-        raise ValueError("--formula says what --value, --covariates and --mean do: leave these out")
-    formula = parse_formula(options.formula)
-    mean: Mean = "constant" if formula.intercept else "zero"
-    columns = formula.value_column, formula.term_columns
-    return DataSpec("csv", options.data, coordinates, *columns, options.lonlat, mean, formula=options.formula)
 
 
 def _predict_inputs(spec: DataSpec, options: argparse.Namespace) -> tuple[DataSpec, str | None]:
@@ -234,16 +213,18 @@ def _predict_inputs(spec: DataSpec, options: argparse.Namespace) -> tuple[DataSp
     return spec, words[0] if words else None
 
 
-def _sites(dataset: Dataset, path: str | None, grid: tuple[int, int] | None) -> Table:
+def _sites(dataset: Dataset, path: str | None, options: argparse.Namespace) -> Table:
     """Positions and covariates where predictions are wanted."""
     spec = dataset.spec
     if path is not None:
+        if options.at is not None:
+            raise ValueError("--at is for a --grid: a file of sites has a column of its own")
         table = load_sites(spec, path)
         for text in dropped_note(table):
             note(text)
         return table
-    assert grid is not None, "_predict_inputs asks for a file without --grid"
-    return grid_table(spec, regular_grid(dataset.positions, *grid)[2])
+    assert options.grid is not None, "_predict_inputs asks for a file without --grid"
+    return grid_table(spec, regular_grid(dataset.places, *options.grid)[2], options.at)
 
 
 def _print_scores(prediction: Prediction, sites: Table, dataset: Dataset) -> None:
@@ -260,14 +241,16 @@ def _check_outputs(options: argparse.Namespace, dataset: Dataset) -> None:
         if path is not None and not path.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
     if options.plot is not None:
+        if dataset.spec.axes != dataset.spec.coordinates:
+            raise ValueError(
+                f"a map needs to know at which {dataset.spec.axes[-1]}: draw it with `plot map MODEL.json --at VALUE`"
+            )
         check_map(dataset)
 
 
 def _say_beforehand(dataset: Dataset, settings: FactorSettings) -> None:
-    """Notes on the data, and the plan of a factorization."""
-    for text in dataset.notes:
-        note(text)
-    print(f"{dataset.observations.n} observations of {dataset.spec.value_name} from {dataset.spec.source}")
+    """What was read, and the plan of a factorization."""
+    say_data(dataset)
     print(settings.plan(dataset.observations.n), flush=True)
 
 

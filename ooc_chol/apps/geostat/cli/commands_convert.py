@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ooc_chol.apps.geostat.cli.command_options import note
 from ooc_chol.apps.geostat.convert import PACKAGES, convert_parameters
 from ooc_chol.apps.geostat.results import read_result
 
@@ -27,6 +28,9 @@ def _convert(options: argparse.Namespace) -> int:
     saved = read_result(options.model)
     # chords of longitude and latitude are distances in space
     dimensions = 3 if saved.spec.lonlat else len(saved.spec.coordinates)
+    name = saved.spec.error_variance or saved.spec.error_sd
+    if name is not None:
+        note(f"the known errors of column {name!r} are part of the data, not of these parameters: give them to that package, too")
     for package in PACKAGES if options.convert_to is None else (options.convert_to,):
         print(convert_parameters(saved.model, package, dimensions=dimensions))
     return 0

@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ooc_chol.apps.geostat.covariances.covariance import Matern
+from ooc_chol.apps.geostat.cli.command_covariance import chosen_family, is_family
 from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, default_method, fit
 from ooc_chol.apps.geostat.estimation.inference import Estimated, Inference, infer
 from ooc_chol.apps.geostat.estimation.optimizers import METHODS
 from ooc_chol.apps.geostat.estimation.progress import progress_for
-from ooc_chol.apps.geostat.estimation.search import search_space
+from ooc_chol.apps.geostat.estimation.search import SearchSpace
+from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 
@@ -35,7 +36,7 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         choices=METHODS,
-        help="without derivatives (default), by the gradient, or by Fisher scoring (default with --smoothness free)",
+        help="without derivatives (default), by the gradient, or by Fisher scoring (default beyond range and nugget)",
     )
     parser.add_argument("--reml", action="store_true", help="maximise the restricted likelihood")
     parser.add_argument("--standard-errors", action="store_true", help="standard errors and 95 %% intervals of all parameters")
@@ -47,7 +48,7 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> FitResult[Matern]:
+def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> FitResult[Any]:
     """Fit as the options say, with progress on standard error.
 
     Parameters
@@ -69,20 +70,17 @@ def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: Fa
     KeyboardInterrupt
         The user pressed Ctrl-C: with a log, it is said how to go on.
     """
+    family = chosen_family(dataset, options)
     progress = progress_for(sys.stderr, dataset.spec.unit)
+    same: dict[str, Any] = {
+        **{name: getattr(options, name) for name in ("nugget", "method", "reml", "max_evaluations", "log", "resume")},
+        "settings": settings,
+        "progress": progress,
+    }
     try:
-        return fit(
-            dataset.observations,
-            smoothness=options.smoothness,
-            nugget=options.nugget,
-            method=options.method,
-            reml=options.reml,
-            max_evaluations=options.max_evaluations,
-            settings=settings,
-            progress=progress,
-            log=options.log,
-            resume=options.resume,
-        )
+        if family is None:
+            return fit(dataset.observations, smoothness=options.smoothness, **same)
+        return fit(dataset.observations, covariance=family.start, fixed=family.fixed, **same)
     except KeyboardInterrupt:
         log = options.log or options.resume
         if log is not None:
@@ -112,21 +110,29 @@ def search_text(dataset: Dataset, options: argparse.Namespace) -> str:
     ValueError
         The data cannot carry the fit that is asked for.
     """
-    free = options.smoothness == "free"
-    space = search_space(
-        dataset.observations, options.nugget, None if free or options.smoothness == "best" else options.smoothness
-    )
-    names = [name for name in space.names if name != "smoothness" or free]
-    profiled = ", ".join(["variance", *(f"coefficient of {name}" for name in dataset.observations.mean_columns)])
-    method = default_method(options.method, options.smoothness)
-    searches = 3 if options.smoothness == "best" else 1
+    space, searches = _searched(dataset, options)
+    names = [name for name in space.names if name != "smoothness" or searches == 1]
+    variance = ["variance"] if space.is_profiled else []
+    profiled = ", ".join([*variance, *(f"coefficient of {name}" for name in dataset.observations.mean_columns)]) or "nothing"
+    is_harder = is_family(options) or dataset.observations.error_variances is not None
+    method = default_method(options.method, "free" if is_harder else options.smoothness)
     return (
         f"dry run: {searches} search{'es' if searches > 1 else ''} by {method} over {', '.join(names)}; profiled out: "
         f"{profiled}; at most {options.max_evaluations} evaluations each"
     )
 
 
-def details_text(result: FitResult[Matern]) -> str:
+def _searched(dataset: Dataset, options: argparse.Namespace) -> tuple[SearchSpace[Any], int]:
+    """The space of a fit, and how many searches there are in such spaces."""
+    family = chosen_family(dataset, options, search=False)
+    if family is not None:
+        return family_space(dataset.observations, family.start, options.nugget, fixed=family.fixed), 1
+    is_kept = isinstance(options.smoothness, float)
+    space = search_space(dataset.observations, options.nugget, options.smoothness if is_kept else None)
+    return space, 3 if options.smoothness == "best" else 1
+
+
+def details_text(result: FitResult[Any]) -> str:
     """What :func:`~ooc_chol.apps.geostat.cli.summary.fit_text` leaves out: method, criteria, precision.
 
     Parameters
@@ -151,7 +157,7 @@ def details_text(result: FitResult[Matern]) -> str:
     return "\n".join(lines)
 
 
-def inference_from_options(dataset: Dataset, result: FitResult[Matern], settings: FactorSettings) -> Inference:
+def inference_from_options(dataset: Dataset, result: FitResult[Any], settings: FactorSettings) -> Inference:
     """Standard errors at the estimate of a fit.
 
     Parameters

@@ -1,4 +1,4 @@
-"""``ooc-chol geostat plot``: variogram, map and residuals of a fitted model."""
+"""``ooc-chol geostat plot``: variogram, map, residuals and profile likelihood of a fitted model."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.cli.command_options import note
+from ooc_chol.apps.geostat.cli.command_options import add_at, note
+from ooc_chol.apps.geostat.cli.command_profile import add_profile_options, draw_profile
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.data.dataset import Dataset, grid_table, load_dataset, regular_grid
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.prediction import kriging
@@ -33,8 +35,8 @@ def add_plot(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     actions : argparse's sub-parsers
         Where to add it.
     """
-    parser = actions.add_parser("plot", help="draw a fitted model: variogram, map or residuals")
-    parser.add_argument("what", choices=("variogram", "map", "residuals"), help="the picture")
+    parser = actions.add_parser("plot", help="draw a fitted model: variogram, map, residuals or profile likelihood")
+    parser.add_argument("what", choices=("variogram", "map", "residuals", "profile"), help="the picture")
     parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
     parser.add_argument("data", nargs="?", metavar="DATA", help="the observations (default: the file or example that was fitted)")
     parser.add_argument(
@@ -53,11 +55,15 @@ def add_plot(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help=f"variogram of a subsample above this (default: {MAX_SITES})",
     )
     parser.add_argument("--seed", type=int, default=0, help="of subsample and simulations (default: 0)")
+    add_at(parser)
+    add_profile_options(parser)
     parser.add_argument("--memory-budget", metavar="BYTES", help="memory per device, such as '256 MiB'")
     parser.set_defaults(run=_run)
 
 
-def draw_prediction_map(path: Path, dataset: Dataset, model: AbstractCovariance, settings: FactorSettings) -> None:
+def draw_prediction_map(
+    path: Path, dataset: Dataset, model: AbstractCovariance, settings: FactorSettings, *, at: float | None = None
+) -> None:
     """Draw observed, predicted and standard error over the bounding box of the observations.
 
     Parameters
@@ -70,24 +76,30 @@ def draw_prediction_map(path: Path, dataset: Dataset, model: AbstractCovariance,
         The covariance function.
     settings : FactorSettings
         How to factor.
+    at : float, optional
+        Time or number of the variable that is drawn, where the data have one; observed values are those of the nearest.
 
     Raises
     ------
+    ValueError
+        ``at`` is missing, or means nothing.
     MissingExtraError
         Matplotlib is not installed.
     NotPositiveDefiniteError
         The correlation matrix is not positive definite in floating point.
     """
-    spec, positions = dataset.spec, dataset.positions
+    spec, positions = dataset.spec, dataset.places
     x, y, points = regular_grid(positions, *_map_size(positions))
+    sites = grid_table(spec, points, at)
     with kriging(dataset.observations, model, settings=settings) as kriged:
-        covariates = spec.design(grid_table(spec, points))
-        grid = kriged.predict(spec.cartesian(points), covariates=covariates, target="field")
-    shape = (len(y), len(x))
-    drawn = MapData(positions, dataset.observations.values, x, y, grid.mean.reshape(shape), grid.standard_error.reshape(shape))
+        grid = kriged.predict(spec.cartesian(sites.stack(spec.axes)), covariates=spec.design(sites), target="field")
+    shown, shape = _shown(dataset, at), (len(y), len(x))
+    values = dataset.observations.values[shown]
+    drawn = MapData(positions[shown], values, x, y, grid.mean.reshape(shape), grid.standard_error.reshape(shape))
     x_label, y_label = spec.axis_labels
     name = f"a Matérn covariance, smoothness {model.smoothness:g}" if isinstance(model, Matern) else type(model).__name__
-    title = f"{spec.value_name}: kriging with {name}"
+    when = "" if at is None else f" at {spec.axes[-1]} {at:g}"
+    title = f"{spec.value_name}{when}: kriging with {name}"
     draw_maps(path, drawn, MapLabels(title, spec.value_label, x_label, y_label, dataset.aspect))
 
 
@@ -107,8 +119,16 @@ def check_map(dataset: Dataset) -> None:
         Matplotlib is not installed.
     """
     require_matplotlib()
-    if dataset.positions.shape[1] != 2 or dataset.spec.columns_off_grid:
+    if dataset.places.shape[1] != 2 or dataset.spec.columns_off_grid:
         raise ValueError("a map needs two coordinates, and covariates are not known between the observations; leave out the map")
+
+
+def _shown(dataset: Dataset, at: float | None) -> NDArray[np.bool_]:
+    """Observations on a map: all, or those of the time or variable nearest to the one that is drawn."""
+    if at is None:
+        return np.ones(dataset.observations.n, dtype=np.bool_)
+    away = np.abs(dataset.positions[:, -1] - at)
+    return np.asarray(away == away.min())
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -116,6 +136,8 @@ def _run(options: argparse.Namespace) -> int:
     if not options.output.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {options.output.parent} to write {options.output.name} into")
     saved = read_result(options.model)
+    if options.what == "variogram":
+        check_variogram(saved.model)
     spec = saved.spec if options.data is None else replace(saved.spec, source=options.data)
     dataset = load_dataset(spec)
     for text in dataset.notes:
@@ -127,11 +149,33 @@ def _run(options: argparse.Namespace) -> int:
         _variogram(dataset, saved.model, options, settings)
     elif options.what == "map":
         check_map(dataset)
-        draw_prediction_map(options.output, dataset, saved.model, settings)
+        draw_prediction_map(options.output, dataset, saved.model, settings, at=options.at)
+    elif options.what == "profile":
+        draw_profile(dataset, saved, options, settings)
     else:
         _residuals(dataset, saved.model, options.output, settings)
     print(f"{options.what} in {options.output}")
     return 0
+
+
+def check_variogram(model: AbstractCovariance) -> None:
+    """Find out early whether a model has a semivariogram.
+
+    Parameters
+    ----------
+    model : AbstractCovariance
+        The covariance function.
+
+    Raises
+    ------
+    ValueError
+        It is none of distance alone; that of the great circle has none here, as data are binned by chords or in the plane.
+    """
+    if not isinstance(model, AbstractIsotropicCovariance):
+        raise ValueError(
+            f"a {type(model).__name__} is no function of distance alone, so it has no one semivariogram to draw; "
+            "`plot residuals` and `cv` check any model, and `plot variogram --azimuth` of an isotropic fit shows directions"
+        )
 
 
 def _variogram(dataset: Dataset, model: AbstractCovariance, options: argparse.Namespace, settings: FactorSettings) -> None:
@@ -147,6 +191,8 @@ def _variogram(dataset: Dataset, model: AbstractCovariance, options: argparse.Na
     )
     for text in variogram.notes:
         note(text)
+    if dataset.observations.error_variances is not None:
+        note("the line of the model leaves out the known errors of the observations; the points and the envelope have them")
     envelope = None
     if options.simulations:
         envelope = variogram_envelope(
@@ -167,9 +213,7 @@ def _residuals(dataset: Dataset, model: AbstractCovariance, path: Path, settings
     x_label, y_label, *_ = (*dataset.spec.axis_labels, "")
     title = f"{dataset.spec.value_name}: each value predicted from those before it in Morton order"
     save_figure(
-        residuals_figure(
-            residuals, dataset.positions, MapLabels(title, dataset.spec.value_label, x_label, y_label, dataset.aspect)
-        ),
+        residuals_figure(residuals, dataset.places, MapLabels(title, dataset.spec.value_label, x_label, y_label, dataset.aspect)),
         path,
     )
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.cli.command_data import add_data_options, errors_at, named_spec
 from ooc_chol.apps.geostat.cli.command_options import (
+    add_at,
     add_settings,
     bare,
-    column_names,
     factor_settings,
     grid_size,
     note,
@@ -20,7 +21,8 @@ from ooc_chol.apps.geostat.cli.command_options import (
     theta,
 )
 from ooc_chol.apps.geostat.cli.summary import score_text
-from ooc_chol.apps.geostat.covariances.covariance import Matern
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.geometry import GreatCircle
 from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, dropped_note, grid_table, load_dataset, load_sites
 from ooc_chol.apps.geostat.data.grids import grid_over
 from ooc_chol.apps.geostat.data.io import Table, write_table
@@ -76,6 +78,7 @@ def _add_simulate(actions: argparse._SubParsersAction[argparse.ArgumentParser]) 
     places = parser.add_mutually_exclusive_group(required=True)
     places.add_argument("--sites", type=Path, metavar="SITES.csv", help="where, with the coordinate columns that fit used")
     places.add_argument("--grid", type=grid_size, metavar="NX,NY", help="on a grid over the observations, or over --box")
+    add_at(parser)
     parser.add_argument("--box", type=numbers, metavar="X0,Y0,X1,Y1", help="two corners of the grid")
     parser.add_argument(
         "--conditional",
@@ -90,7 +93,7 @@ def _add_simulate(actions: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--target",
         choices=("field", "observation"),
         default="field",
-        help="the smooth field (default), or observations with the nugget's error",
+        help="the smooth field (default), or observations with the nugget's error, and known ones where the sites have them",
     )
     parser.add_argument(
         "--jitter", type=float, default=JITTER, help=f"least error of a value, as a share of the variance (default: {JITTER:g})"
@@ -130,21 +133,18 @@ def _add_cv(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def _add_loglik(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = actions.add_parser("loglik", help="log-likelihood of given parameters")
+    parser = actions.add_parser("loglik", help="log-likelihood of given parameters, or of a fitted model")
     parser.add_argument("data", metavar="DATA.csv", help="text file whose first line names the columns")
-    parser.add_argument("--theta", "--ttheta", "--itheta", "--initial-theta", type=theta, required=True, help=_THETA_HELP)
-    parser.add_argument("--x", metavar="COLUMN", default="x", help="first coordinate; the longitude with --lonlat (default: x)")
-    parser.add_argument("--y", metavar="COLUMN", default="y", help="second coordinate (default: y)")
-    parser.add_argument("--z", metavar="COLUMN", help="third coordinate, if there is one")
-    parser.add_argument("--value", metavar="COLUMN", default="value", help="the observed values (default: value)")
-    parser.add_argument("--covariates", metavar="A,B", type=column_names, default=(), help="columns of the mean")
-    parser.add_argument("--lonlat", action="store_true", help="coordinates are degrees; distances are chords in kilometres")
-    parser.add_argument(
-        "--mean",
-        choices=("constant", "zero"),
-        default="constant",
-        help="with an intercept, profiled out (default), or without, as in ExaGeoStat",
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--theta", "--ttheta", "--itheta", "--initial-theta", type=theta, help=_THETA_HELP)
+    what.add_argument(
+        "--model", type=Path, metavar="MODEL.json", help="what fit wrote, of any covariance; it names the columns, too"
     )
+    parser.add_argument("--x", metavar="COLUMN", help="first coordinate; the longitude with --lonlat (default: x)")
+    parser.add_argument("--y", metavar="COLUMN", help="second coordinate (default: y)")
+    parser.add_argument("--z", metavar="COLUMN", help="third coordinate, if there is one")
+    parser.add_argument("--value", metavar="COLUMN", help="the observed values (default: value)")
+    add_data_options(parser)
     _add_kernel(parser)
     add_settings(parser)
     parser.set_defaults(run=_loglik)
@@ -174,9 +174,10 @@ def _simulate(options: argparse.Namespace) -> int:
     saved = read_result(options.model)
     dataset = None if options.conditional is None else _load(saved.spec, options.conditional or None)
     sites = _sites(saved.spec, dataset, options)
-    positions, covariates = sites.stack(saved.spec.coordinates), saved.spec.design(sites)
+    positions, covariates = sites.stack(saved.spec.axes), saved.spec.design(sites)
     places = saved.spec.cartesian(positions)
     same = {"draws": options.draws, "seed": options.seed, "target": options.target, "jitter": options.jitter}
+    same["error_variances"] = errors_at(saved.spec, sites, options.target)
     if dataset is None:
         mean = design_matrix(len(places), covariates, saved.spec.mean) @ saved.coefficients
         draws = simulate(saved.model, places, mean=mean, settings=factor_settings(options), **same)
@@ -184,7 +185,7 @@ def _simulate(options: argparse.Namespace) -> int:
         draws = simulate_conditional(
             dataset.observations, saved.model, places, covariates=covariates, settings=factor_settings(options), **same
         )
-    columns = dict(zip(saved.spec.coordinates, positions.T, strict=True))
+    columns = dict(zip(saved.spec.axes, positions.T, strict=True))
     write_table(options.output, {**columns, **{f"draw{k + 1}": draw for k, draw in enumerate(draws)}})
     given = "without data" if dataset is None else f"given {dataset.observations.n} observations"
     print(f"{options.draws} draws at {len(places)} sites, {given}, in {options.output}, of seed {options.seed}")
@@ -203,7 +204,7 @@ def _cv(options: argparse.Namespace) -> int:
         )
     print(_validation_text(found, options))
     if options.output is not None:
-        columns: dict[str, NDArray[Any]] = dict(zip(saved.spec.coordinates, dataset.positions.T, strict=True))
+        columns: dict[str, NDArray[Any]] = dict(zip(saved.spec.axes, dataset.positions.T, strict=True))
         columns |= {saved.spec.value_name: found.values, "prediction": found.prediction.mean}
         columns |= {"standard_error": found.prediction.standard_error, "fold": found.folds}
         write_table(options.output, columns)
@@ -212,15 +213,25 @@ def _cv(options: argparse.Namespace) -> int:
 
 
 def _loglik(options: argparse.Namespace) -> int:
-    _check_kernel(options.kernel, options.theta)
-    coordinates = tuple(name for name in (options.x, options.y, options.z) if name)
-    spec = DataSpec("csv", options.data, coordinates, options.value, options.covariates, options.lonlat, options.mean)
+    if options.model is not None:
+        _check_no_columns(options)
+        saved = read_result(options.model)
+        spec, model = saved.spec, saved.model
+    else:
+        _check_kernel(options.kernel, options.theta)
+        defaults = {"x": options.x or "x", "y": options.y or "y", "value": options.value or "value"}
+        spec = named_spec(argparse.Namespace(**{**vars(options), **defaults}))
+        if spec.time is not None or spec.variable is not None:
+            raise ValueError(
+                "--theta is of a Matérn covariance, which knows no --time and no --variable; give --model MODEL.json"
+            )
+        model = GreatCircle(options.theta) if spec.distance == "great-circle" else options.theta
     dataset = _load(spec, options.data)
-    found = log_likelihood(dataset.observations, options.theta, settings=factor_settings(options))
+    found = log_likelihood(dataset.observations, model, settings=factor_settings(options))
     pairs = zip(dataset.observations.mean_columns, found.coefficients, strict=True)
-    n, variance = dataset.observations.n, options.theta.variance
+    n, variance = dataset.observations.n, model.variance
     print(
-        f"{n} observations of {options.value}, {_model_text(options.theta)}\n"
+        f"{n} observations of {spec.value_name}, {_model_text(model)}\n"
         f"  loglik       {found.loglik:.15g}\n"
         f"  quadratic    {found.quadratic / variance:.15g}\n"
         f"  logdet       {found.logdet + n * float(np.log(variance)):.15g}\n"
@@ -228,6 +239,13 @@ def _loglik(options: argparse.Namespace) -> int:
         f"  seconds      {found.seconds:.2f}"
     )
     return 0
+
+
+def _check_no_columns(options: argparse.Namespace) -> None:
+    """Raise ``ValueError`` where columns are named although the model's file does that."""
+    names = ("x", "y", "z", "value", "covariates", "lonlat", "time", "variable", "error_variance", "error_sd", "kernel")
+    if any(getattr(options, name) for name in names) or options.mean != "constant" or options.distance != "euclidean":
+        raise ValueError("MODEL.json says which columns are what, and which covariance it is: leave out the options of columns")
 
 
 def _load(spec: DataSpec, path: str | None) -> Dataset:
@@ -250,6 +268,8 @@ def _sites(spec: DataSpec, dataset: Dataset | None, options: argparse.Namespace)
     if options.sites is not None:
         if options.box is not None:
             raise ValueError("--box is the box of a --grid: leave it out with --sites")
+        if options.at is not None:
+            raise ValueError("--at is for a --grid: a file of sites has a column of its own")
         table = load_sites(spec, options.sites)
         for text in dropped_note(table):
             note(text)
@@ -261,12 +281,12 @@ def _sites(spec: DataSpec, dataset: Dataset | None, options: argparse.Namespace)
             raise ValueError(f"--box has {len(options.box)} numbers, but X0,Y0,X1,Y1 are four")
         corners = options.box[:2], options.box[2:]
     elif dataset is not None or spec.kind == "example":
-        positions = (dataset or load_dataset(spec)).positions
+        positions = (dataset or load_dataset(spec)).places
         corners = positions.min(axis=0), positions.max(axis=0)
     else:
         raise ValueError("where is the grid? give --box X0,Y0,X1,Y1, or --conditional DATA.csv for a grid over the observations")
     grid = grid_over(*corners, options.grid)
-    return grid_table(spec, grid.points(0, grid.size))
+    return grid_table(spec, grid.points(0, grid.size), options.at)
 
 
 def _validation_text(found: CrossValidation, options: argparse.Namespace) -> str:
@@ -282,8 +302,9 @@ def _validation_text(found: CrossValidation, options: argparse.Namespace) -> str
     )
 
 
-def _model_text(model: Matern) -> str:
-    return f"variance {model.variance:g}, range {model.range:g}, smoothness {model.smoothness:g}, nugget {model.nugget:g}"
+def _model_text(model: AbstractCovariance) -> str:
+    values = {"variance": model.variance, **model.values, "nugget": model.nugget}
+    return ", ".join(f"{name} {value:g}" for name, value in values.items())
 
 
 def _dimension(text: str) -> int:

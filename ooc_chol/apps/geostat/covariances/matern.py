@@ -146,7 +146,7 @@ class MaternProfile(AbstractProfile):
             return None
         return (
             "a Matérn covariance of the great-circle distance is positive definite on the sphere only for smoothness up to 1/2 "
-            f"(Gneiting 2013), but it is {self.smoothness}; use chordal_coordinates, with which every smoothness is valid"
+            f"(Gneiting 2013), but it is {self.smoothness}; use the chord (chordal_coordinates), valid for every one"
         )
 
 

@@ -146,7 +146,7 @@ class PowerExponentialProfile(AbstractProfile):
             return None
         return (
             "a power exponential covariance of the great-circle distance is positive definite on the sphere only for powers up "
-            f"to 1 (Gneiting 2013), but it is {self.power}; use chordal_coordinates, with which every power is valid"
+            f"to 1 (Gneiting 2013), but it is {self.power}; use the chord (chordal_coordinates), with which every power is valid"
         )
 
 

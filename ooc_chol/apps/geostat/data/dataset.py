@@ -1,12 +1,11 @@
-"""From a file or the built-in example to observations, and what a result file must remember to do it again for prediction."""
+"""From a file or the built-in example to observations."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,196 +14,11 @@ from ooc_chol.apps.geostat.data.crs import Crs
 from ooc_chol.apps.geostat.data.grids import grid_over
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.netcdf import is_east, is_north
-from ooc_chol.apps.geostat.data.observations import Mean, Observations, chordal_coordinates, make_observations
-from ooc_chol.apps.geostat.data.tables import FileKind, file_kind, load_table
+from ooc_chol.apps.geostat.data.observations import Observations, make_observations
+from ooc_chol.apps.geostat.data.spec import DataSpec as DataSpec
+from ooc_chol.apps.geostat.data.spec import example_spec as example_spec
+from ooc_chol.apps.geostat.data.tables import file_kind, load_table
 from ooc_chol.apps.geostat.data.terrain import jacksboro
-from ooc_chol.apps.geostat.estimation.formula import parse_formula
-
-_DEFAULT_EXAMPLE_SIZE = 2000
-
-
-@dataclass(frozen=True)
-class DataSpec:
-    """Which columns of which data play which part.
-
-    Parameters
-    ----------
-    kind : {"csv", "parquet", "netcdf", "geopackage", "example"}
-        Where the data come from; the ending of a file's name decides when it is read.
-    source : str
-        Path of the file (``FILE.gpkg:LAYER`` where there are several layers), or the example as ``jacksboro:N`` or
-        ``jacksboro:N:regular``.
-    coordinates : tuple of str
-        One to three column names; with ``lonlat`` longitude, then latitude.
-    value : str
-        Column of the values.
-    covariates : tuple of str
-        Columns of the mean besides the intercept.
-    lonlat : bool
-        Whether the coordinates are degrees; distances are then chords in kilometres.
-    mean : {"constant", "zero"}
-        Whether the mean has an intercept.
-    units : mapping of str to str
-        Units of columns, where the file tells them.
-    crs : str or None
-        Name of the coordinate reference system, such as ``"EPSG:28992"``, where the file tells it.
-    formula : str or None
-        How values and mean are computed from the columns ``value`` and ``covariates``, which may be coordinates then.
-    """
-
-    kind: FileKind | Literal["example"]
-    source: str
-    coordinates: tuple[str, ...]
-    value: str
-    covariates: tuple[str, ...] = ()
-    lonlat: bool = False
-    mean: Mean = "constant"
-    units: Mapping[str, str] = field(default_factory=dict)
-    crs: str | None = None
-    formula: str | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= len(self.coordinates) <= 3:
-            raise ValueError(f"{len(self.coordinates)} coordinate columns are given, but 1 to 3 are possible")
-        if self.lonlat and len(self.coordinates) != 2:
-            raise ValueError("longitude and latitude are two coordinate columns (x and y)")
-        if len(set(self._parts)) < len(self._parts):
-            raise ValueError(f"a column plays two parts: {', '.join(self._parts)}")
-
-    @property
-    def _parts(self) -> tuple[str, ...]:
-        """Columns that must be different ones: a formula may use coordinates."""
-        return (*self.coordinates, self.value, *(self.covariates if self.formula is None else ()))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All columns that are used."""
-        return tuple(dict.fromkeys((*self.coordinates, self.value, *self.covariates)))
-
-    @property
-    def columns_off_grid(self) -> tuple[str, ...]:
-        """Columns of the mean that are no coordinates, and so are not known between the observations."""
-        return tuple(name for name in self.covariates if name not in self.coordinates)
-
-    @property
-    def unit(self) -> str:
-        """Unit of distances; empty when only the user knows."""
-        if self.lonlat or self.kind == "example":
-            return "km"
-        units = {self.units.get(name, "") for name in self.coordinates}
-        return units.pop() if len(units) == 1 else ""
-
-    @property
-    def value_unit(self) -> str:
-        """Unit of the values; empty when only the user knows, and of what a formula makes of a column."""
-        if self.value_name != self.value:
-            return ""
-        return "m" if self.kind == "example" else self.units.get(self.value, "")
-
-    @property
-    def value_label(self) -> str:
-        """Name of the values, with the unit where it is known."""
-        return f"{self.value_name} ({self.value_unit})" if self.value_unit else self.value_name
-
-    @property
-    def value_name(self) -> str:
-        """Name of the values: the column, or the left side of the formula."""
-        return self.value if self.formula is None else parse_formula(self.formula).value
-
-    @property
-    def axis_labels(self) -> tuple[str, ...]:
-        """Names of the coordinates, with the unit where it is known."""
-        unit = "degrees" if self.lonlat else self.unit
-        return tuple(f"{name} ({unit})" if unit else name for name in self.coordinates)
-
-    @property
-    def terms(self) -> tuple[str, ...]:
-        """Names of the columns of the mean besides the intercept."""
-        return self.covariates if self.formula is None else parse_formula(self.formula).terms
-
-    def design(self, table: Table) -> NDArray[np.float64]:
-        """Columns of the mean besides the intercept.
-
-        Parameters
-        ----------
-        table : Table
-            With the columns :attr:`covariates`.
-
-        Returns
-        -------
-        (n, q) array
-            One column for each of :attr:`terms`.
-
-        Raises
-        ------
-        ValueError
-            A term of the formula is not finite in some row.
-        """
-        return table.stack(self.covariates) if self.formula is None else parse_formula(self.formula).covariates(table.columns)
-
-    def observed(self, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-        """The observed values, or what the formula makes of them.
-
-        Parameters
-        ----------
-        columns : mapping of str to (n,) array
-            With the column :attr:`value`.
-
-        Returns
-        -------
-        (n,) array
-            The values.
-
-        Raises
-        ------
-        ValueError
-            The left side of the formula is not finite in some row.
-        """
-        return columns[self.value] if self.formula is None else parse_formula(self.formula).values(columns)
-
-    def cartesian(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Coordinates whose Euclidean distance is used.
-
-        Parameters
-        ----------
-        positions : (n, d) array
-            Coordinates as in the file.
-
-        Returns
-        -------
-        (n, d) or (n, 3) array
-            Unchanged, or points of the sphere in kilometres.
-        """
-        return chordal_coordinates(positions[:, 0], positions[:, 1]) if self.lonlat else positions
-
-    def to_dict(self) -> dict[str, Any]:
-        """The specification as plain data for JSON."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> DataSpec:
-        """The specification in a result file.
-
-        Parameters
-        ----------
-        data : mapping
-            What :meth:`to_dict` returned.
-
-        Returns
-        -------
-        DataSpec
-            The specification.
-
-        Raises
-        ------
-        ValueError
-            A key is missing or unknown, or holds something else.
-        """
-        try:
-            values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-            return cls(**values)
-        except TypeError as error:
-            raise ValueError(f"the data section of the result file is not understood: {error}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +32,7 @@ class Dataset:
     observations : Observations
         The data; coordinates Cartesian.
     positions : (n, d) array
-        Coordinates as in the file.
+        Coordinates as in the file; after them time or number of the variable, where there is one.
     notes : tuple of str
         Rows dropped, duplicates.
     """
@@ -227,6 +41,11 @@ class Dataset:
     observations: Observations
     positions: NDArray[np.float64]
     notes: tuple[str, ...]
+
+    @property
+    def places(self) -> NDArray[np.float64]:
+        """Coordinates of space as in the file, shape ``(n, d)``."""
+        return self.positions[:, : len(self.spec.coordinates)]
 
     @property
     def aspect(self) -> float:
@@ -263,15 +82,23 @@ def load_dataset(spec: DataSpec) -> Dataset:
     """
     if spec.kind == "example":
         positions, values = _example(spec.source)
-        return _dataset(spec, positions, values, np.empty((len(values), 0)), ())
+        return _dataset(spec, make_observations(positions, values, mean=spec.mean), positions, ())
     table = load_table(spec.source, spec.names)
     told, notes = _told_by_file(replace(spec, kind=file_kind(spec.source)), table)
-    positions, covariates = table.stack(spec.coordinates), spec.design(table)
-    return _dataset(told, positions, spec.observed(table.columns), covariates, (*table.notes, *notes, *dropped_note(table)))
+    positions = table.stack(spec.axes)
+    observations = make_observations(
+        told.cartesian(positions),
+        spec.observed(table.columns),
+        covariates=spec.design(table),
+        covariate_names=spec.terms,
+        mean=spec.mean,
+        error_variances=spec.errors(table.columns),
+    )
+    return _dataset(told, observations, positions, (*table.notes, *notes, *dropped_note(table)))
 
 
 def load_sites(spec: DataSpec, path: str | Path) -> Table:
-    """Read places to predict at, with the coordinate and covariate columns of ``spec``.
+    """Read places to predict at, with the columns of ``spec`` for coordinates, time or variable, and covariates.
 
     Parameters
     ----------
@@ -283,8 +110,8 @@ def load_sites(spec: DataSpec, path: str | Path) -> Table:
     Returns
     -------
     Table
-        Its rows with all coordinates and covariates; where the file has the column of the values, that too, NaN where it is
-        missing.
+        Its rows with all of these; where the file has the columns of the values and of their errors, those too, NaN where one
+        is missing.
 
     Raises
     ------
@@ -295,7 +122,7 @@ def load_sites(spec: DataSpec, path: str | Path) -> Table:
     MissingExtraError
         The package that reads this kind of file is not installed.
     """
-    table = load_table(path, (*spec.coordinates, *spec.covariates), optional=(spec.value,))
+    table = load_table(path, (*spec.axes, *spec.covariates), optional=spec.optional)
     _told_by_file(spec, table)
     return table
 
@@ -318,38 +145,6 @@ def dropped_note(table: Table) -> tuple[str, ...]:
         if table.dropped
         else ()
     )
-
-
-def example_spec(text: str) -> DataSpec:
-    """The specification of a built-in example.
-
-    Parameters
-    ----------
-    text : str
-        ``jacksboro``, ``jacksboro:N`` or ``jacksboro:N:regular``.
-
-    Returns
-    -------
-    DataSpec
-        The terrain's columns are ``east``, ``north`` and ``height``.
-
-    Raises
-    ------
-    ValueError
-        There is no such example.
-    """
-    name, *options = text.split(":")
-    if (
-        name != "jacksboro"
-        or len(options) > 2
-        or options[1:] not in ([], ["regular"])
-        or not all(o.isdecimal() for o in options[:1])
-    ):
-        raise ValueError(
-            f"there is no example {text!r}; there is jacksboro, jacksboro:N (N heights at random) and jacksboro:N:regular"
-        )
-    size = options[0] if options else str(_DEFAULT_EXAMPLE_SIZE)
-    return DataSpec("example", ":".join([name, size, *options[1:]]), ("east", "north"), "height")
 
 
 def regular_grid(
@@ -385,7 +180,7 @@ def regular_grid(
     return x, y, grid.points(0, grid.size)
 
 
-def grid_table(spec: DataSpec, points: NDArray[np.float64]) -> Table:
+def grid_table(spec: DataSpec, points: NDArray[np.float64], at: float | None = None) -> Table:
     """Points of a grid as a table of sites, where the mean is known between the observations.
 
     Parameters
@@ -394,23 +189,32 @@ def grid_table(spec: DataSpec, points: NDArray[np.float64]) -> Table:
         Names of the columns.
     points : (m, d) array
         Coordinates as in the file.
+    at : float, optional
+        Time or number of the variable, where the data have one.
 
     Returns
     -------
     Table
-        With the coordinate columns.
+        With the columns of coordinates, and of time or variable.
 
     Raises
     ------
     ValueError
-        The mean has columns that are no coordinates, which a grid does not have.
+        The mean has columns that are no coordinates, which a grid does not have; ``at`` is missing, or means nothing.
     """
+    last = spec.axes[len(spec.coordinates) :]
+    if last and at is None:
+        raise ValueError(f"a grid has no {last[0]!r}: say at which one it is meant (--at)")
+    if not last and at is not None:
+        raise ValueError("the model has neither time nor variables: leave out --at")
+
     if unknown := spec.columns_off_grid:
         raise ValueError(
             f"the mean needs {', '.join(unknown)} at every site, which a grid does not have; give a file of sites with these "
             "columns"
         )
-    return Table("grid", dict(zip(spec.coordinates, points.T, strict=True)), 0)
+    columns = dict(zip(spec.coordinates, points.T, strict=True))
+    return Table("grid", {**columns, **{name: np.full(len(points), at) for name in last}}, 0)
 
 
 def _example(text: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -446,17 +250,8 @@ def _crs_by_units(spec: DataSpec) -> Crs | None:
     return Crs("degrees east and north", True) if len(units) == 2 and is_east(units[0]) and is_north(units[1]) else None
 
 
-def _dataset(
-    spec: DataSpec,
-    positions: NDArray[np.float64],
-    values: NDArray[np.float64],
-    covariates: NDArray[np.float64],
-    notes: tuple[str, ...],
-) -> Dataset:
-    """Observations with notes about duplicates."""
-    observations = make_observations(
-        spec.cartesian(positions), values, covariates=covariates, covariate_names=spec.terms, mean=spec.mean
-    )
+def _dataset(spec: DataSpec, observations: Observations, positions: NDArray[np.float64], notes: tuple[str, ...]) -> Dataset:
+    """The data with a note about duplicates."""
     if observations.duplicates:
         notes += (
             f"{observations.duplicates} observations are at a place where another one is; each counts, with a nugget of its own",

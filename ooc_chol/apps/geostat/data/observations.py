@@ -32,6 +32,8 @@ class Observations:
         Names of the ``p`` columns.
     mean : {"constant", "zero"}
         Whether the first column is an intercept.
+    error_variances : (n,) array or None
+        Known variance of the error of each observation, in squared units of the values, besides the nugget.
     """
 
     coordinates: NDArray[np.float64]
@@ -39,6 +41,7 @@ class Observations:
     design: NDArray[np.float64]
     mean_columns: tuple[str, ...]
     mean: Mean
+    error_variances: NDArray[np.float64] | None = None
 
     @property
     def n(self) -> int:
@@ -55,6 +58,14 @@ class Observations:
         """Observations at a place where another, earlier one already is."""
         return self.n - len(np.unique(self.coordinates, axis=0))
 
+    @property
+    def exact_duplicates(self) -> int:
+        """Those of :attr:`duplicates` among the observations without a known error: without a nugget they make ``S`` singular."""
+        if self.error_variances is None:
+            return self.duplicates
+        exact = self.coordinates[self.error_variances == 0.0]
+        return len(exact) - len(np.unique(exact, axis=0))
+
     def take(self, indices: NDArray[np.intp]) -> Observations:
         """The observations at ``indices``, in that order.
 
@@ -68,7 +79,14 @@ class Observations:
         Observations
             A copy with ``m`` observations.
         """
-        return Observations(self.coordinates[indices], self.values[indices], self.design[indices], self.mean_columns, self.mean)
+        errors = None if self.error_variances is None else self.error_variances[indices]
+        return Observations(
+            self.coordinates[indices], self.values[indices], self.design[indices], self.mean_columns, self.mean, errors
+        )
+
+    def scaled_errors(self, variance: float) -> NDArray[np.float64] | None:
+        """:attr:`error_variances` over ``variance``: what the diagonal of a correlation matrix has of them, shape ``(n,)``."""
+        return None if self.error_variances is None else self.error_variances / variance
 
 
 def make_observations(
@@ -78,6 +96,7 @@ def make_observations(
     covariates: ArrayLike | None = None,
     covariate_names: Sequence[str] | None = None,
     mean: Mean = "constant",
+    error_variances: ArrayLike | None = None,
 ) -> Observations:
     """Check and bundle values, sites and covariates.
 
@@ -93,6 +112,9 @@ def make_observations(
         Their names; ``covariate1, ...`` when not given.
     mean : {"constant", "zero"}
         Whether the mean has an unknown intercept.
+    error_variances : (n,) array, optional
+        Known variance of the error of each observation, such as the squared standard error that a laboratory states; zero or
+        positive. The nugget comes on top: variation at short distances, and errors that nobody states.
 
     Returns
     -------
@@ -121,7 +143,41 @@ def make_observations(
         raise ValueError(
             f"{len(sites)} observations are too few for {design.shape[1]} columns of the mean and 3 covariance parameters"
         )
-    return Observations(sites, numbers, design, names, mean)
+    errors = None if error_variances is None else as_error_variances(error_variances, len(sites))
+    return Observations(sites, numbers, design, names, mean, errors)
+
+
+def as_error_variances(error_variances: ArrayLike, n: int) -> NDArray[np.float64]:
+    """Check known variances of errors.
+
+    Parameters
+    ----------
+    error_variances : (n,) array
+        Variances, in squared units of the values.
+    n : int
+        Number of observations.
+
+    Returns
+    -------
+    (n,) array
+        A copy, float64.
+
+    Raises
+    ------
+    ValueError
+        There is not one for each observation, or one is negative or not finite.
+    """
+    errors = np.array(error_variances, dtype=np.float64)
+    if errors.shape != (n,):
+        raise ValueError(f"error variances have shape {errors.shape}, but there are {n} observations, and each needs one")
+    wrong = ~(np.isfinite(errors) & (errors >= 0))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"the error variance of observation {row} (counted from zero) is {errors[row]}, but it must be finite, and zero or "
+            "positive"
+        )
+    return errors
 
 
 def as_sites(coordinates: ArrayLike) -> NDArray[np.float64]:

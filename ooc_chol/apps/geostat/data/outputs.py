@@ -32,7 +32,7 @@ class Predicted:
     spec : DataSpec
         Names of the columns, their units, and the reference system.
     positions : (m, d) array
-        Coordinates as in the file.
+        Coordinates as in the file; after them time or number of the variable, where there is one.
     prediction : Prediction
         In the same order.
     grid : (int, int) or None
@@ -46,8 +46,8 @@ class Predicted:
 
     @property
     def columns(self) -> dict[str, NDArray[np.float64]]:
-        """Coordinates, ``prediction`` and ``standard_error``, each of shape ``(m,)``."""
-        places = dict(zip(self.spec.coordinates, self.positions.T, strict=True))
+        """Coordinates (and time or variable), ``prediction`` and ``standard_error``, each of shape ``(m,)``."""
+        places = dict(zip(self.spec.axes, self.positions.T, strict=True))
         return {**places, "prediction": self.prediction.mean, "standard_error": self.prediction.standard_error}
 
 
@@ -117,12 +117,14 @@ def netcdf_variables(predicted: Predicted) -> dict[str, NetcdfVariable]:
     shape = tuple(reversed(predicted.grid)) if predicted.grid else (len(predicted.positions),)
     mapping = {"grid_mapping": _CRS_VARIABLE} if spec.crs or spec.lonlat else {}
     if not predicted.grid:
-        mapping["coordinates"] = " ".join(reversed(spec.coordinates))
+        mapping["coordinates"] = " ".join(reversed(spec.axes))
+    elif len(spec.axes) > 2:
+        mapping["coordinates"] = spec.axes[2]
     units = {"units": spec.value_unit} if spec.value_unit else {}
     names = {"prediction": f"kriging mean of {spec.value_name}", "standard_error": f"kriging standard error of {spec.value_name}"}
     columns = predicted.columns
     variables = {
-        name: NetcdfVariable((name,) if predicted.grid else (_SITE_DIMENSION,), values, _axis_attributes(spec, k))
+        name: NetcdfVariable(_axis_dimensions(predicted, name), values, _axis_attributes(spec, k))
         for k, (name, values) in enumerate(axes.items())
     }
     for name, text in names.items():
@@ -160,7 +162,7 @@ def to_xarray(predicted: Predicted) -> Any:
         raise MissingExtraError("datasets are made by xarray, which is not installed: pip install 'ooc_chol[io]'") from error
     variables = netcdf_variables(predicted)
     parts = {name: (v.dimensions, v.values, dict(v.attributes)) for name, v in variables.items()}
-    axes = {name: parts.pop(name) for name in predicted.spec.coordinates}
+    axes = {name: parts.pop(name) for name in predicted.spec.axes}
     return xarray.Dataset(parts, coords=axes, attrs={"Conventions": "CF-1.8"})
 
 
@@ -175,8 +177,8 @@ def to_geodataframe(predicted: Predicted) -> Any:
     Returns
     -------
     geopandas.GeoDataFrame
-        With columns ``prediction`` and ``standard_error``, and the reference system where it is known; degrees without a name
-        are EPSG:4326.
+        With columns ``prediction`` and ``standard_error``, and time or variable where there is one, and the reference system
+        where it is known; degrees without a name are EPSG:4326.
 
     Raises
     ------
@@ -185,28 +187,39 @@ def to_geodataframe(predicted: Predicted) -> Any:
     MissingExtraError
         GeoPandas is not installed.
     """
-    if predicted.positions.shape[1] < 2:
+    spec, d = predicted.spec, len(predicted.spec.coordinates)
+    if d < 2:
         raise ValueError("points need two coordinates or three")
     try:
         import geopandas
     except ImportError as error:
         raise MissingExtraError("frames are made by GeoPandas, which is not installed: pip install 'ooc_chol[io]'") from error
-    values = {name: predicted.columns[name] for name in ("prediction", "standard_error")}
-    points = geopandas.points_from_xy(*predicted.positions.T)
-    return geopandas.GeoDataFrame(values, geometry=points, crs=_crs_name(predicted.spec))
+    values = {name: predicted.columns[name] for name in (*spec.axes[d:], "prediction", "standard_error")}
+    points = geopandas.points_from_xy(*predicted.positions[:, :d].T)
+    return geopandas.GeoDataFrame(values, geometry=points, crs=_crs_name(spec))
 
 
 def _axes(predicted: Predicted) -> dict[str, NDArray[np.float64]]:
-    """Coordinates: the two axes of a grid, else one value per site."""
-    x, y = predicted.spec.coordinates[0], predicted.spec.coordinates[-1]
+    """Coordinates: the two axes of a grid and the one time or variable that it is for, else one value per site."""
+    axes, positions = predicted.spec.axes, predicted.positions
     if predicted.grid is None:
-        return dict(zip(predicted.spec.coordinates, predicted.positions.T, strict=True))
+        return dict(zip(axes, positions.T, strict=True))
     columns, _ = predicted.grid
-    return {x: predicted.positions[:columns, 0], y: predicted.positions[::columns, 1]}
+    return dict(zip(axes, (positions[:columns, 0], positions[::columns, 1], *map(np.array, positions[0, 2:])), strict=True))
+
+
+def _axis_dimensions(predicted: Predicted, name: str) -> tuple[str, ...]:
+    """Dimensions of the variable of a coordinate."""
+    if predicted.grid is None:
+        return (_SITE_DIMENSION,)
+    return (name,) if name in predicted.spec.coordinates else ()
 
 
 def _axis_attributes(spec: DataSpec, k: int) -> Mapping[str, str]:
     """What the conventions want to know of coordinate ``k``."""
+    if k >= len(spec.coordinates):
+        name = spec.axes[k]
+        return {"long_name": name} | ({"units": spec.units[name]} if spec.units.get(name) else {})
     if spec.lonlat:
         return ({"units": "degrees_east", "standard_name": "longitude"}, {"units": "degrees_north", "standard_name": "latitude"})[
             k

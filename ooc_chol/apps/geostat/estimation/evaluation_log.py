@@ -133,7 +133,8 @@ def observations_digest(observations: Observations) -> str:
         32 hexadecimal digits.
     """
     digest = hashlib.sha256(json.dumps(observations.mean_columns).encode())
-    for array in (observations.coordinates, observations.values, observations.design):
+    errors = () if observations.error_variances is None else (observations.error_variances,)
+    for array in (observations.coordinates, observations.values, observations.design, *errors):
         digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:32]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Sequence
@@ -16,25 +15,20 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, AbstractCovariance, Matern
-from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog, observations_digest
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult as FitResult
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial as SmoothnessTrial
+from ooc_chol.apps.geostat.estimation.fit_warnings import bound_text, independent_loglik
 from ooc_chol.apps.geostat.estimation.gradient import Traces, check_traces
-from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, degrees_of_freedom
+from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, SearchLimits, search_from
 from ooc_chol.apps.geostat.estimation.precision import check_precision
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
-from ooc_chol.apps.geostat.estimation.search import (
-    NUGGET_RATIO,
-    Model,
-    Nugget,
-    SearchSpace,
-    family_space,
-    neighbourhoods,
-    search_space,
-)
+from ooc_chol.apps.geostat.estimation.search import Model, Nugget, SearchSpace
+from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
+from ooc_chol.apps.geostat.estimation.subset import neighbourhoods
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 #: Trust-region radius of the first steps on the subset and on all observations.
@@ -43,19 +37,6 @@ _RADIUS = 0.5
 
 #: Half of the 0.95 quantile of a chi-square variable of two degrees of freedom, range and nugget: less is no sign of correlation.
 _LEAST_GAIN = 3.0
-
-_BOUND_TEXTS = {
-    ("range", "lower"): "the range is at its lower bound, far below the distances between sites",
-    ("range", "upper"): "the range is at its upper bound, ten times the extent of the sites: of variance and range only "
-    "variance / range**(2 smoothness) is determined",
-    ("smoothness", "lower"): "the smoothness is at its lower bound: the field is hardly smoother than independent values",
-    ("smoothness", "upper"): "the smoothness is at its upper bound: the field is as good as analytic",
-    (
-        "nugget_ratio",
-        "lower",
-    ): "the nugget is at its floor, 1e-8 of the variance: the values show none, and the one reported is no estimate",
-    ("nugget_ratio", "upper"): "the nugget is at its upper bound, 1000 times the variance",
-}
 
 
 @overload
@@ -119,7 +100,8 @@ def fit(
     Parameters
     ----------
     observations : Observations
-        The data, in any order.
+        The data, in any order. Where they have known error variances, the variance is not profiled out but searched for, unless
+        a positive nugget is kept.
     covariance : AbstractCovariance, optional
         Any covariance function: its class is fitted, and the search starts from its values (of variance and nugget, only their
         ratio). When not given, an isotropic Matérn model is, from a start that is searched for on a subset.
@@ -131,7 +113,8 @@ def fit(
         Estimated (ratio at least 1e-8), none, or kept at this variance.
     method : {"cobyqa", "lbfgs", "fisher"}, optional
         Without derivatives; by the gradient; or by the gradient and the expected information. When not given, ``"fisher"`` for a
-        smoothness that is estimated, along whose ridge COBYQA may stop early, and for a ``covariance``; else ``"cobyqa"``.
+        smoothness that is estimated, along whose ridge COBYQA may stop early, for a ``covariance``, and for a variance that is
+        searched for because error variances are known; else ``"cobyqa"``.
     reml : bool
         Maximise the restricted likelihood.
     traces : {"auto", "exact", "probes"}
@@ -194,7 +177,8 @@ def fit(
     start = time.perf_counter()
     check_traces(traces, 2)
     _check_given(covariance, fixed, smoothness)
-    searched_by = default_method(method, "free" if covariance is not None else smoothness)
+    is_harder = covariance is not None or observations.error_variances is not None
+    searched_by = default_method(method, "free" if is_harder else smoothness)
     memory = oc.HostMemory()
     options = LikelihoodOptions(replace(settings or FactorSettings(), memory=memory), reml=reml, traces=traces)
     spaces: list[SearchSpace[Any]] = (
@@ -384,8 +368,8 @@ def _warnings(
     observations: Observations, options: LikelihoodOptions, outcomes: list[_Outcome[Any]], best: _Outcome[Any]
 ) -> tuple[str, ...]:
     """What a user should know about the search."""
-    texts = [_bound_text(best.space, *found) for found in best.space.at_bounds(best.point)]
-    gain = best.likelihood.loglik - _independent_loglik(observations, options.reml)
+    texts = [bound_text(best.space, *found) for found in best.space.at_bounds(best.point)]
+    gain = best.likelihood.loglik - independent_loglik(observations, options.reml)
     if gain < _LEAST_GAIN:
         texts.append(
             f"the log-likelihood is only {gain:.2f} above that of independent values: there may be no spatial correlation"
@@ -398,18 +382,3 @@ def _warnings(
             f"{failed} evaluations met a matrix that is not positive definite in floating point and counted as minus infinity"
         )
     return tuple(texts)
-
-
-def _bound_text(space: SearchSpace[Any], name: str, side: str, bound: float) -> str:
-    """Say that a parameter is at a bound, and of those of a Matérn model and of the nugget what that means."""
-    if name == NUGGET_RATIO or isinstance(space.template, Matern):
-        return _BOUND_TEXTS[name, side]
-    share = " of what the other parameters allow" if space.scales[space.names.index(name)].bound else ""
-    return f"{name} is at the {side} bound of the search, {bound:g}{share}"
-
-
-def _independent_loglik(observations: Observations, reml: bool) -> float:
-    """Largest log-likelihood of independent values of equal variance, ``-m/2 (log(2 pi s2) + 1)`` with m = n, or n - p."""
-    m = degrees_of_freedom(observations, reml)
-    variance = float(np.sum(least_squares_residuals(observations.design, observations.values) ** 2)) / m
-    return -0.5 * m * (math.log(2 * math.pi * variance) + 1)

@@ -218,7 +218,7 @@ def _assembled(found: Evaluated, shape: tuple[str, ...], sums: Sums, crossed: Su
     """Go from the directions of the correlation matrix to the parameters of the covariance."""
     model = found.likelihood.model
     names = (*shape, "variance", "nugget")
-    a = _directions(model, len(names))
+    a = _directions(model, len(names), has_errors=found.observations.error_variances is not None)
     gradients = 0.5 * (a @ sums.squares / model.variance - sums.traces @ a.T)
     result = LikelihoodGradient(found.likelihood, names, gradients.mean(axis=0), _error(gradients))
     if crossed is None or crossed.crossed is None:
@@ -227,13 +227,14 @@ def _assembled(found: Evaluated, shape: tuple[str, ...], sums: Sums, crossed: Su
     return replace(result, information=informations.mean(axis=0), information_error=_error(informations))
 
 
-def _directions(model: AbstractCovariance, k: int) -> NDArray[np.float64]:
-    """``inv(S) dS`` of each parameter in terms of ``inv(R)`` times shape derivatives, identity and ``R``."""
-    a = np.zeros((k, k))
+def _directions(model: AbstractCovariance, k: int, *, has_errors: bool) -> NDArray[np.float64]:
+    """``inv(S) dS`` of each parameter in terms of ``inv(R)`` times shape derivatives, known errors ``N``, identity and ``R``."""
+    a = np.zeros((k, k + has_errors))
     a[: k - 2, : k - 2] = np.eye(k - 2)
-    # S = variance (R - ratio I) + nugget I
-    a[k - 2, k - 2 :] = -model.nugget / model.variance**2, 1.0 / model.variance
-    a[k - 1, k - 2] = 1.0 / model.variance
+    # S = variance (R - ratio I - N) + nugget I + variance N, where variance N does not depend on the variance
+    a[k - 2, k - 2 : -2] = -1.0 / model.variance
+    a[k - 2, -2:] = -model.nugget / model.variance**2, 1.0 / model.variance
+    a[k - 1, -2] = 1.0 / model.variance
     return a
 
 

@@ -70,7 +70,8 @@ class Likelihood:
     coefficient_covariance : (p, p) array
         Their covariance, given the covariance function.
     quadratic : float
-        ``(z - X b)' inv(R) (z - X b)`` of the correlation matrix ``R`` (unit variance, nugget ratio on the diagonal).
+        ``(z - X b)' inv(R) (z - X b)`` of the correlation matrix ``R`` (unit variance; nugget and known error variances, over the
+        variance, on the diagonal).
     logdet : float
         Log-determinant of ``R``.
     seconds : float
@@ -193,7 +194,8 @@ def profile_log_likelihood(
     Raises
     ------
     ValueError
-        ``correlation`` has not variance 1, or the mean fits the values exactly, so that no variance is left.
+        ``correlation`` has not variance 1; the mean fits the values exactly, so that no variance is left; or the observations
+        have known error variances and no nugget is kept: then ``R`` depends on the variance, which has no closed form.
     NotPositiveDefiniteError
         The correlation matrix is not positive definite in floating point.
     """
@@ -272,7 +274,7 @@ def evaluated(
     correlation : AbstractCovariance
         A model of variance 1.
     variance : float or None
-        ``sigma2``; None profiles it.
+        ``sigma2``; None profiles it, which observations with known error variances do not allow.
     reml : bool
         The restricted log-likelihood.
     settings : FactorSettings, optional
@@ -285,10 +287,15 @@ def evaluated(
     Evaluated
         The value with its factor.
     """
+    if variance is None and observations.error_variances is not None:
+        raise ValueError(
+            "with known error variances the matrix is no multiple of the variance, which is therefore not profiled out: use "
+            "log_likelihood at a given variance, or fit, which searches for it"
+        )
     start = time.perf_counter()
     ordered = observations.take(morton_order(observations.coordinates))
-    how = settings or FactorSettings()
-    with factored(correlation, ordered.coordinates, how, progress=progress) as factor:
+    how, noise = settings or FactorSettings(), None if variance is None else ordered.scaled_errors(variance)
+    with factored(correlation, ordered.coordinates, how, noise=noise, progress=progress) as factor:
         whitened = whiten(factor, ordered)
         logdet = float(factor.logdet())
         freedom = degrees_of_freedom(ordered, reml)

@@ -15,9 +15,9 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.gradient import PROBES, LikelihoodGradient, Traces, score
-from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, evaluated, fixed_variance
+from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, evaluated
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation
-from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, SearchSpace
+from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 #: Order up to which a search takes the exact information, which costs ``n**3``: it only shapes the steps, for which probes do.
@@ -175,20 +175,21 @@ class Objective:
         if known is not None and known.suffices(gradient, information):
             self.reused += 1
         else:
-            known = self._evaluate(correlation, gradient, information)
+            known = self._evaluate(correlation, self.space.variance(point), gradient, information)
             self.memory.keep(self.space, point, known, time.perf_counter() - start)
         if known.likelihood is not None and (self.best is None or known.loglik > self.best.loglik):
             self.best, self.best_point = known.likelihood, point
         values = {**correlation.values, NUGGET_RATIO: correlation.nugget}
+        if VARIANCE in self.space.names:
+            values[VARIANCE] = self.space.variance(point)
         evaluation = Evaluation(values, known.loglik, time.perf_counter() - start)
         self.evaluations.append(evaluation)
         self.progress.evaluation_finished(evaluation)
         return known
 
-    def _evaluate(self, correlation: AbstractCovariance, gradient: bool, information: bool) -> Known:
+    def _evaluate(self, correlation: AbstractCovariance, variance: float | None, gradient: bool, information: bool) -> Known:
         """One factorization, and what follows from it."""
         options = self.options
-        variance = fixed_variance(correlation, self.space.fixed_nugget)
         try:
             with evaluated(
                 self.observations,
@@ -224,7 +225,7 @@ class Objective:
 
 
 def profiled(space: SearchSpace[Any], full: LikelihoodGradient) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Gradient and information by the coordinates of the space, the variance profiled out unless the nugget fixes it.
+    """Gradient and information by the coordinates of the space; a variance that is free and none of them is profiled out.
 
     Parameters
     ----------

@@ -18,7 +18,8 @@ from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, search_from
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
-from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, SearchSpace, search_space
+from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace
+from ooc_chol.apps.geostat.estimation.spaces import search_space
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 _LIMITS = SearchLimits(tolerance=1e-3, max_evaluations=60)
@@ -131,10 +132,10 @@ def profile_likelihood(
     for other in ("range", "smoothness"):
         if other not in names and other != name:
             space = space.fixed(other, getattr(model, other))
-    if name not in space.names:
+    if name not in space.names or name == VARIANCE:
         raise ValueError(f"name is {name!r}, but there are 'range', 'smoothness' and 'nugget_ratio'")
     options = LikelihoodOptions(settings or FactorSettings(), reml=reml)
-    found = _along(space, name, grid, correlation_of(model), _maximiser(observations, options))
+    found = _along(space, name, grid, model, _maximiser(observations, options))
     return ProfileLikelihood(name, grid, np.array([loglik for loglik, _ in found]), tuple(best for _, best in found))
 
 
@@ -158,13 +159,13 @@ def _along(
     maximise: Callable[[SearchSpace[Matern], Matern], _Found],
 ) -> list[_Found]:
     """Maximise at each value of the grid, each search from the end of the one before, outwards from the start."""
-    field = "nugget" if name == NUGGET_RATIO else name
-    middle = int(np.argmin(np.abs(np.log(grid) - math.log(max(getattr(start, field), 1e-300)))))
+    value = start.nugget / start.variance if name == NUGGET_RATIO else getattr(start, name)
+    middle = int(np.argmin(np.abs(np.log(grid) - math.log(max(value, 1e-300)))))
     found: dict[int, _Found] = {}
     for order in (range(middle, len(grid)), range(middle - 1, -1, -1)):
         near = start if order.start == middle else (found[middle][1] or start)
         for k in order:
-            found[k] = maximise(space.fixed(name, float(grid[k])), correlation_of(near))
+            found[k] = maximise(space.fixed(name, float(grid[k])), near)
             near = found[k][1] or near
     return [found[k] for k in range(len(grid))]
 

@@ -1,7 +1,8 @@
 """Traces and quadratic forms of which gradient and information of a log-likelihood are made, exact or by random probes.
 
 All are those of a correlation matrix ``R`` with directions ``D``: the derivatives of its correlation function by each shape
-parameter, the identity (the nugget), and ``R`` itself (the variance). ``P`` is ``inv(R)``; for the restricted likelihood
+parameter, the diagonal ``N`` of known error variances over the variance where there are any, the identity (the nugget), and ``R``
+itself (the variance). ``P`` is ``inv(R)``; for the restricted likelihood
 ``inv(R) - inv(R) X inv(X' inv(R) X) X' inv(R)``.
 """
 
@@ -24,7 +25,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What one pass over the derivatives gives; directions are the shape parameters, the identity and ``R``, ``d`` of them.
+    """What one pass over the derivatives gives; directions are the shape parameters, ``N``, the identity and ``R``, ``d`` in all.
 
     Parameters
     ----------
@@ -62,8 +63,10 @@ def exact_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
     """
     vectors = _solved(found)
     sums = found.factor.inverse_traces(_derivatives(found, shape), vectors)
-    mean = vectors[:, 1:]
-    traces = np.append(sums.products - sums.forms[:, 1:].sum(axis=1), sums.inverse - np.sum(mean**2))
+    # the diagonal of P
+    diagonal = sums.diagonal - np.sum(vectors[:, 1:] ** 2, axis=1)
+    products = sums.products - sums.forms[:, 1:].sum(axis=1)
+    traces = [*products, *(noise @ diagonal for noise in _errors(found)), diagonal.sum()]
     return Sums(_squares(found, sums.forms[:, 0], vectors[:, 0]), np.append(traces, _freedom(found))[np.newaxis], None)
 
 
@@ -135,9 +138,10 @@ def _images(found: Evaluated, shape: Sequence[str], vectors: Array) -> tuple[Arr
         for derivative in _derivatives(found, shape)
     ]
     forms = np.array([alpha[:, 0] @ image[:, 0] for image in images])
-    # all directions by one reading of L
-    solved = found.factor.half_solve(np.hstack([*(image[:, 1:] for image in images), w]))
-    v = np.array([*(_without_mean(found, each) for each in np.hsplit(solved, len(images) + 1)), base])
+    directions = [*(image[:, 1:] for image in images), *(noise[:, np.newaxis] * w for noise in _errors(found)), w]
+    # all of them by one reading of L
+    solved = np.hsplit(found.factor.half_solve(np.hstack(directions)), len(directions))
+    v = np.array([*(_without_mean(found, each) for each in solved), base])
     return _squares(found, forms, alpha[:, 0]), base, v
 
 
@@ -169,7 +173,13 @@ def _without_mean(found: Evaluated, vectors: Array) -> Array:
 
 
 def _squares(found: Evaluated, forms: Array, alpha: Array) -> Array:
-    return np.array([*forms, alpha @ alpha, found.likelihood.quadratic])
+    return np.array([*forms, *(noise @ alpha**2 for noise in _errors(found)), alpha @ alpha, found.likelihood.quadratic])
+
+
+def _errors(found: Evaluated) -> list[Array]:
+    """The diagonal ``N``, or nothing where no error variances are known."""
+    noise = found.observations.scaled_errors(found.likelihood.model.variance)
+    return [] if noise is None else [noise]
 
 
 def _freedom(found: Evaluated) -> int:

@@ -1,9 +1,7 @@
-"""Where a fit searches and where it starts: bounds in logarithms, and a small subset that is cheap to fit first."""
+"""Where a fit searches and where it starts: a coordinate for each parameter, most of them logarithms, and its bounds."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Generic, Literal, TypeVar
@@ -11,10 +9,9 @@ from typing import Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.scales import Scale
-from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
-from ooc_chol.apps.geostat.data.ordering import morton_order
+from ooc_chol.apps.geostat.estimation.likelihood import fixed_variance
 
 Model = TypeVar("Model", bound=AbstractCovariance)
 
@@ -28,13 +25,14 @@ NUGGET_RATIO_FLOOR = 1e-8
 NUGGET_RATIO_CEILING = 1e3
 
 NUGGET_RATIO = "nugget_ratio"
+VARIANCE = "variance"
 
 #: A coordinate is the logarithm of the nugget ratio over 4: factor for factor the nugget matters less than the range.
-_NUGGET_SCALE = Scale(NUGGET_RATIO_FLOOR, NUGGET_RATIO_CEILING, step=4.0)
+NUGGET_SCALE = Scale(NUGGET_RATIO_FLOOR, NUGGET_RATIO_CEILING, step=4.0)
 
 #: Starting ranges as multiples of the diameter of the sites, starting smoothnesses and nugget ratios.
 _START_RANGES = (0.01, 0.05, 0.2)
-_START_SMOOTHNESS = (0.5, 1.5)
+START_SMOOTHNESS = (0.5, 1.5)
 _START_RATIOS = (1e-3, 3e-2, 0.5)
 
 #: Below this nugget ratio the likelihood may be so flat in its logarithm that a search from there would end where it began.
@@ -48,7 +46,8 @@ class SearchSpace(Generic[Model]):
     Parameters
     ----------
     names : tuple of str
-        The ``k`` parameters searched for: some of the template's, and ``"nugget_ratio"`` unless the nugget is zero.
+        The ``k`` parameters searched for: some of the template's, ``"nugget_ratio"`` unless the nugget is zero, and
+        ``"variance"`` where known error variances forbid to profile it out and no positive nugget is kept.
     scales : tuple of Scale
         What their coordinates mean, and their bounds.
     template : AbstractCovariance
@@ -78,9 +77,14 @@ class SearchSpace(Generic[Model]):
         return self.nugget or None
 
     @property
+    def is_profiled(self) -> bool:
+        """Whether the variance is profiled out: neither searched for nor tied to a nugget that is kept."""
+        return self.fixed_nugget is None and VARIANCE not in self.names
+
+    @property
     def shape(self) -> tuple[str, ...]:
-        """The names without the nugget ratio: parameters of the correlation function."""
-        return tuple(name for name in self.names if name != NUGGET_RATIO)
+        """The names without variance and nugget ratio: parameters of the correlation function."""
+        return tuple(name for name in self.names if name not in (NUGGET_RATIO, VARIANCE))
 
     @property
     def lengths(self) -> list[int]:
@@ -102,22 +106,40 @@ class SearchSpace(Generic[Model]):
         """
         inside = np.clip(point, self.lower, self.upper)
         found = {name: (scale, scale.value(x)) for name, scale, x in zip(self.names, self.scales, inside, strict=True)}
-        values = {name: 0.0 if scale.bound else value for name, (scale, value) in found.items() if name != NUGGET_RATIO}
+        values = {name: 0.0 if found[name][0].bound else found[name][1] for name in self.shape}
         ratio = found[NUGGET_RATIO][1] if NUGGET_RATIO in found else self.template.nugget
         model = self.template.with_values(nugget=ratio, **values)
         # what other parameters bound can be put in only once those are there
         shares = {name: share * scale.bound(model)[0] for name, (scale, share) in found.items() if scale.bound}
         return model.with_values(**shares) if shares else model
 
+    def variance(self, point: NDArray[np.float64]) -> float | None:
+        """The variance at a point of the box: searched for, or ``nugget / ratio`` of a nugget that is kept; None if profiled.
+
+        Parameters
+        ----------
+        point : (k,) array
+            Coordinates.
+
+        Returns
+        -------
+        float or None
+            In squared units of the values.
+        """
+        if VARIANCE in self.names:
+            k = self.names.index(VARIANCE)
+            return self.scales[k].value(float(np.clip(point, self.lower, self.upper)[k]))
+        return fixed_variance(self.correlation(point), self.fixed_nugget)
+
     def model(self, point: NDArray[np.float64], variance: float) -> Model:
         """The model of this variance at a point of the box, its nugget in squared units of the values."""
         correlation = self.correlation(point)
         return correlation.with_values(variance=variance, nugget=variance * correlation.nugget)
 
-    def point(self, correlation: AbstractCovariance) -> NDArray[np.float64]:
-        """The point of the box nearest to a model of variance 1, shape ``(k,)``."""
-        values = {**correlation.values, NUGGET_RATIO: correlation.nugget}
-        shares = (values[name] / _bound(scale, correlation) for name, scale in zip(self.names, self.scales, strict=True))
+    def point(self, model: AbstractCovariance) -> NDArray[np.float64]:
+        """The point of the box nearest to a model, shape ``(k,)``; its variance matters only where that is searched for."""
+        values = {**model.values, NUGGET_RATIO: model.nugget / model.variance, VARIANCE: model.variance}
+        shares = (values[name] / _bound(scale, model) for name, scale in zip(self.names, self.scales, strict=True))
         coordinates = [scale.coordinate(share) for scale, share in zip(self.scales, shares, strict=True)]
         return np.clip(coordinates, self.lower, self.upper)
 
@@ -127,7 +149,7 @@ class SearchSpace(Generic[Model]):
         Parameters
         ----------
         template : AbstractCovariance
-            Of any variance.
+            Of any variance: one that is searched for starts from what the values show.
 
         Returns
         -------
@@ -140,7 +162,7 @@ class SearchSpace(Generic[Model]):
             A parameter is out of the bounds of the search.
         """
         for name, scale in zip(self.names, self.scales, strict=True):
-            if name != NUGGET_RATIO:
+            if name in self.shape:
                 share = template.values[name] / _bound(scale, template)
                 if not scale.lower <= share <= scale.upper:
                     what = f"{name} as a share of its bound" if scale.bound else name
@@ -148,8 +170,14 @@ class SearchSpace(Generic[Model]):
                         f"{what} is {share:g} at the start, but a search at these sites goes from {scale.lower:g} to "
                         f"{scale.upper:g} (are sites and parameters in one unit?)"
                     )
-        nugget = template.nugget if self.nugget is None else self.nugget
-        return self.raised(self.point(template.with_values(variance=1.0, nugget=nugget / template.variance)))
+        ratio = (template.nugget if self.nugget is None else self.nugget) / template.variance
+        variance = self._middle(VARIANCE) if VARIANCE in self.names else 1.0
+        return self.raised(self.point(template.with_values(variance=variance, nugget=variance * ratio)))
+
+    def _middle(self, name: str) -> float:
+        """The value in the middle of the bounds of a name."""
+        scale = self.scales[self.names.index(name)]
+        return scale.value(0.5 * (scale.coordinate(scale.lower) + scale.coordinate(scale.upper)))
 
     def jacobian(self, model: AbstractCovariance) -> NDArray[np.float64]:
         """Derivatives of (shape, variance, nugget) by the coordinates and, where it is profiled, by ``log variance``.
@@ -162,21 +190,24 @@ class SearchSpace(Generic[Model]):
         Returns
         -------
         (k, m) or (k + 1, m) array
-            ``m`` is the number of shape parameters and 2; the nugget ratio moves the nugget, or the variance when that is fixed.
+            ``m`` is the number of shape parameters and 2; the nugget ratio moves the nugget, or the variance when that is fixed;
+            the variance, searched for or profiled, moves the nugget too.
         """
         shape, values = self.shape, model.values
         rows = np.zeros((len(self.names) + 1, len(shape) + 2))
         for row, (name, scale) in enumerate(zip(self.names, self.scales, strict=True)):
-            if name != NUGGET_RATIO:
+            if name in shape:
                 bound = _bound(scale, model)
                 rows[row, shape.index(name)] = bound * scale.slope(values[name] / bound)
+            elif name == VARIANCE:
+                rows[row, -2:] = scale.step * model.variance, scale.step * model.nugget
             elif self.fixed_nugget is None:
                 rows[row, -1] = scale.step * model.nugget
             else:
                 rows[row, -2] = -scale.step * model.variance
         self._add_bounds(rows, model)
         rows[-1, -2:] = model.variance, model.nugget
-        return rows if self.fixed_nugget is None else rows[:-1]
+        return rows if self.is_profiled else rows[:-1]
 
     def _add_bounds(self, rows: NDArray[np.float64], model: AbstractCovariance) -> None:
         """Move each parameter that others bound along with its bound, as its share stays."""
@@ -244,14 +275,14 @@ class SearchSpace(Generic[Model]):
         """
         least = self.lower.copy()
         if NUGGET_RATIO in self.names:
-            least[self.names.index(NUGGET_RATIO)] = _NUGGET_SCALE.coordinate(_FLAT_RATIO)
+            least[self.names.index(NUGGET_RATIO)] = NUGGET_SCALE.coordinate(_FLAT_RATIO)
         return np.maximum(point, least)
 
     def is_small_nugget(self, point: NDArray[np.float64]) -> bool:
         """Whether the nugget ratio is below 0.001, where the likelihood may be flat."""
         if NUGGET_RATIO not in self.names:
             return False
-        return bool(point[self.names.index(NUGGET_RATIO)] < _NUGGET_SCALE.coordinate(_FLAT_RATIO))
+        return bool(point[self.names.index(NUGGET_RATIO)] < NUGGET_SCALE.coordinate(_FLAT_RATIO))
 
     def at_floor(self, point: NDArray[np.float64]) -> NDArray[np.float64]:
         """The point with the nugget ratio at its lower bound, in a new array."""
@@ -264,143 +295,14 @@ class SearchSpace(Generic[Model]):
         """A coarse grid of starting points for sites of the given diameter."""
         values = {
             "range": [share * diameter for share in _START_RANGES],
-            "smoothness": _START_SMOOTHNESS,
+            "smoothness": START_SMOOTHNESS,
             NUGGET_RATIO: _START_RATIOS,
+            VARIANCE: [self._middle(VARIANCE)] if VARIANCE in self.names else [],
         }
         axes = [[scale.coordinate(v) for v in values[name]] for name, scale in zip(self.names, self.scales, strict=True)]
         return [np.array(point) for point in product(*axes)]
 
 
-def search_space(observations: Observations, nugget: Nugget, smoothness: float | None) -> SearchSpace[Matern]:
-    """The box in which a fit of a Matérn model of these observations searches.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data; their diameter sets the bounds of the range.
-    nugget : {"free", "zero"} or float
-        What is done about the nugget.
-    smoothness : float or None
-        ``nu``; None when it is estimated.
-
-    Returns
-    -------
-    SearchSpace
-        One dimension for the range, and one each for a smoothness that is estimated and a nugget that is not zero.
-
-    Raises
-    ------
-    ValueError
-        All sites are one place; the nugget is no such choice; or it is zero although two observations share a place, so that the
-        covariance matrix is singular.
-    """
-    template = Matern(1.0, observations.diameter or 1.0, smoothness or _START_SMOOTHNESS[0])
-    return family_space(observations, template, nugget, fixed=() if smoothness is None else ("smoothness",))
-
-
-def family_space(observations: Observations, template: Model, nugget: Nugget, *, fixed: Sequence[str] = ()) -> SearchSpace[Model]:
-    """The box in which a fit of any covariance function searches.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data; their sites set the bounds of lengths.
-    template : AbstractCovariance
-        Class, and values of the parameters that are kept.
-    nugget : {"free", "zero"} or float
-        What is done about the nugget.
-    fixed : sequence of str
-        Parameters that are kept.
-
-    Returns
-    -------
-    SearchSpace
-        One dimension for each parameter that is not kept, and one for a nugget that is not zero.
-
-    Raises
-    ------
-    ValueError
-        As :func:`search_space`; or there is no such parameter to keep, or one is kept that others bound while those are free.
-    """
-    if observations.diameter == 0.0:
-        raise ValueError("all observations are at one place, so no range can be estimated")
-    variance = _fixed_nugget(nugget)
-    if variance == 0.0 and observations.duplicates:
-        raise ValueError(
-            f"{observations.duplicates} observations share a place with another, so without nugget the matrix is singular; "
-            "estimate the nugget, give it a value, or average the duplicates"
-        )
-    _check_fixed(template, fixed)
-    everything = template.scales(observations.coordinates)
-    scales = {name: scale for name, scale in everything.items() if name not in fixed}
-    _check_scales(template, everything, scales)
-    if variance != 0.0:
-        scales[NUGGET_RATIO] = _NUGGET_SCALE
-    return SearchSpace(tuple(scales), tuple(scales.values()), template.with_values(variance=1.0, nugget=0.0), variance)
-
-
-def neighbourhoods(observations: Observations, *, runs: int = 5, size: int = 100) -> Observations:
-    """A small subset that shows short and long distances alike: ``runs`` compact neighbourhoods of ``size`` sites each.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data.
-    runs, size : int
-        How many runs of the Morton order, evenly spread, and how many sites in each.
-
-    Returns
-    -------
-    Observations
-        At most ``runs * size`` observations; their values are residuals of an ordinary-least-squares mean of *all* observations,
-        and their mean is constant, so that a covariate that happens to be constant in the subset does no harm.
-
-    Notes
-    -----
-    A fit of a thinned sample tells nothing about distances below its spacing, where smoothness and nugget show.
-    """
-    order = morton_order(observations.coordinates)
-    if len(order) > runs * size:
-        order = np.concatenate([order[start : start + size] for start in np.linspace(0, len(order) - size, runs).astype(int)])
-    residuals = least_squares_residuals(observations.design, observations.values)
-    return Observations(observations.coordinates[order], residuals[order], np.ones((len(order), 1)), ("intercept",), "constant")
-
-
-def _fixed_nugget(nugget: Nugget) -> float | None:
-    """The variance at which the nugget is kept, or None when it is estimated."""
-    if nugget == "free":
-        return None
-    if nugget == "zero":
-        return 0.0
-    if isinstance(nugget, str) or not (math.isfinite(nugget) and nugget >= 0):
-        raise ValueError(f"nugget is {nugget!r}, but it must be 'free', 'zero' or a variance that is zero or positive")
-    return float(nugget)
-
-
 def _bound(scale: Scale, model: AbstractCovariance) -> float:
     """What a share is one of."""
     return scale.bound(model)[0] if scale.bound else 1.0
-
-
-def _check_fixed(template: AbstractCovariance, fixed: Sequence[str]) -> None:
-    """Raise ``ValueError`` unless each name is one that can be kept."""
-    for name in fixed:
-        if name == "nugget":
-            raise ValueError("fixed names the nugget; say nugget='zero', or nugget=VALUE, to keep it")
-        if name not in template.parameters:
-            raise ValueError(
-                f"fixed names {name!r}, but of {type(template).__name__} there are {', '.join(template.parameters)} to keep (the "
-                "variance is always estimated)"
-            )
-
-
-def _check_scales(template: AbstractCovariance, everything: dict[str, Scale], free: dict[str, Scale]) -> None:
-    """Raise ``ValueError`` where the sites do not show a parameter, or a kept one may get out of its bounds."""
-    for name, scale in free.items():
-        if not scale.lower < scale.upper:
-            raise ValueError(f"all sites agree in what {name} is about, so it cannot be estimated; keep it by fixed=({name!r},)")
-    for name, scale in everything.items():
-        if scale.bound and name not in free and template.values[name] != 0.0:
-            others = [other for other in scale.bound(template)[1] if other in free]
-            if others:
-                raise ValueError(f"{name} is kept, but its bounds depend on {', '.join(others)}: keep these too, or estimate all")

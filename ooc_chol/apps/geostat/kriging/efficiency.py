@@ -127,15 +127,18 @@ def prediction_efficiency(
         for batch in kriged.batches(len(places)):
             mine = weights[kriged.order, batch]
             # R_t (w_t - w_a), to be measured in the metric of inv(R_t)
-            gap = kriged.with_multipliers(places[batch], design[batch]) - _multiply(truth, kriged.observations.coordinates, mine)
+            gap = kriged.with_multipliers(places[batch], design[batch]) - _multiply(truth, kriged.observations, mine)
             lost[batch] = np.sum(kriged.factor.half_solve(gap) ** 2, axis=0)
     return Efficiency(best, best + truth.variance * lost, claimed)
 
 
-def _multiply(model: AbstractCovariance, sites: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``R @ weights`` for the correlation matrix with its nugget ratio, a chunk of rows at a time."""
-    correlation = model.with_values(variance=1.0, nugget=0.0)
+def _multiply(model: AbstractCovariance, observations: Observations, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``R @ weights`` for the correlation matrix with its nugget ratio and known errors, a chunk of rows at a time."""
+    correlation, sites = model.with_values(variance=1.0, nugget=0.0), observations.coordinates
     product = (model.nugget / model.variance) * weights
+    noise = observations.scaled_errors(model.variance)
+    if noise is not None:
+        product += noise[:, np.newaxis] * weights
     step = max(1, _CHUNK_BYTES // (8 * len(sites)))
     for start in range(0, len(sites), step):
         product[start : start + step] += cross_covariance(correlation, sites[start : start + step], sites) @ weights

@@ -15,7 +15,7 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cross_covariance
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites, design_matrix
 from ooc_chol.apps.geostat.estimation.likelihood import Whitened, whiten
-from ooc_chol.apps.geostat.kriging.predicted import Prediction, Target, check_target
+from ooc_chol.apps.geostat.kriging.predicted import Prediction, Target, check_target, new_errors
 
 #: Mean known; constant, estimated; of other columns, estimated.
 KrigingKind = Literal["simple", "ordinary", "universal"]
@@ -82,6 +82,7 @@ class Kriging:
         *,
         covariates: ArrayLike | None = None,
         target: Target = "observation",
+        error_variances: ArrayLike | None = None,
         batch_bytes: int = BATCH_BYTES,
     ) -> Prediction:
         """Predict at new sites.
@@ -95,6 +96,9 @@ class Kriging:
         target : {"observation", "field"}
             A new observation, which has a nugget of its own (the default, right for checks against held-out values), or the
             smooth field.
+        error_variances : (m,) array, optional
+            Of new observations: known variances of their errors, which come on top of the nugget. Without them a new observation
+            has the nugget alone, even where the observations have known errors: those say nothing of another measurement.
         batch_bytes : int
             Memory for one batch of sites.
 
@@ -106,7 +110,8 @@ class Kriging:
         Raises
         ------
         ValueError
-            Dimension or covariates do not match the observations, or there is no such target.
+            Dimension or covariates do not match the observations, there is no such target, or there are error variances that are
+            none or of a field, which has no errors.
 
         Notes
         -----
@@ -114,11 +119,12 @@ class Kriging:
         """
         check_target(target)
         places, design = self.check(sites, covariates)
+        errors = new_errors(error_variances, len(places), target)
         mean, variance = np.empty(len(places)), np.empty(len(places))
         for batch in self.batches(len(places), batch_bytes):
             mean[batch], variance[batch] = self._predict_batch(places[batch], design[batch])
         if target == "observation":
-            variance += self.model.nugget
+            variance += self.model.nugget + errors
         return Prediction(mean, variance, target)
 
     def predict_blocks(

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-#: What is predicted: a new observation (its own nugget included) or the smooth field underneath.
+from ooc_chol.apps.geostat.data.observations import as_error_variances
+
+#: What is predicted: a new observation (its own error included) or the smooth field underneath.
 Target = Literal["observation", "field"]
 
 
@@ -24,7 +26,7 @@ class Prediction:
     variance : (m,) array
         Its error variance, the uncertainty of the estimated mean included; range, variance and nugget are taken as known.
     target : {"observation", "field"}
-        What it predicts; the two have one mean, and variances that differ by the nugget.
+        What it predicts; the two have one mean, and variances that differ by that of the error of an observation.
     """
 
     mean: NDArray[np.float64]
@@ -79,3 +81,32 @@ def check_target(target: str) -> None:
     """
     if target not in ("observation", "field"):
         raise ValueError(f"target is {target!r}, but there are 'observation' and 'field'")
+
+
+def new_errors(error_variances: ArrayLike | None, m: int, target: str) -> NDArray[np.float64] | float:
+    """Check known variances of the errors of new observations.
+
+    Parameters
+    ----------
+    error_variances : (m,) array or None
+        The variances, if any are known.
+    m : int
+        Number of sites.
+    target : {"observation", "field"}
+        What is predicted or simulated.
+
+    Returns
+    -------
+    (m,) array or float
+        The variances, or zero.
+
+    Raises
+    ------
+    ValueError
+        There is not one for each site, one is negative or not finite, or the target is the field, which has no errors.
+    """
+    if error_variances is None:
+        return 0.0
+    if target == "field":
+        raise ValueError("error variances are those of observations: leave them out, or take target='observation'")
+    return as_error_variances(error_variances, m)

@@ -61,7 +61,10 @@ def kriging(
     order = morton_order(observations.coordinates)
     ordered = observations.take(order)
     correlation = correlation_of(model)
-    with factored(correlation, ordered.coordinates, settings or FactorSettings(), progress=progress, trace=trace) as factor:
+    noise = ordered.scaled_errors(model.variance)
+    with factored(
+        correlation, ordered.coordinates, settings or FactorSettings(), noise=noise, progress=progress, trace=trace
+    ) as factor:
         yield Kriging(factor, ordered, model, coefficients=coefficients, order=order)
 
 
@@ -72,6 +75,7 @@ def predict(
     *,
     covariates: ArrayLike | None = None,
     target: Target = "observation",
+    error_variances: ArrayLike | None = None,
     coefficients: ArrayLike | None = None,
     settings: FactorSettings | None = None,
 ) -> Prediction:
@@ -89,6 +93,8 @@ def predict(
         The covariates of the mean there.
     target : {"observation", "field"}
         What to predict.
+    error_variances : (m,) array, optional
+        Known variances of the errors of new observations; see :meth:`Kriging.predict`.
     coefficients : (p,) array, optional
         Known coefficients of the mean, see :func:`kriging`.
     settings : FactorSettings, optional
@@ -107,4 +113,4 @@ def predict(
         The correlation matrix is not positive definite in floating point.
     """
     with kriging(observations, model, coefficients=coefficients, settings=settings) as kriged:
-        return kriged.predict(sites, covariates=covariates, target=target)
+        return kriged.predict(sites, covariates=covariates, target=target, error_variances=error_variances)

@@ -15,7 +15,7 @@ from ooc_chol.apps.geostat.data.ordering import inverse_permutation, morton_orde
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
 from ooc_chol.apps.geostat.kriging.kriged import BATCH_BYTES, Kriging, match_sites
-from ooc_chol.apps.geostat.kriging.predicted import Target, check_target
+from ooc_chol.apps.geostat.kriging.predicted import Target, check_target, new_errors
 from ooc_chol.apps.geostat.kriging.prediction import kriging
 
 #: Least variance of the error of each simulated value, as a share of the model's variance: 1e-4 standard deviations.
@@ -33,6 +33,7 @@ def simulate(
     seed: int = 0,
     target: Target = "field",
     mean: ArrayLike = 0.0,
+    error_variances: ArrayLike | None = None,
     jitter: float = JITTER,
     settings: FactorSettings | None = None,
     progress: FactorProgress | None = None,
@@ -53,6 +54,8 @@ def simulate(
         The smooth field, or observations of it, each with an error whose variance is the nugget.
     mean : float or (m,) array
         The mean at the sites.
+    error_variances : (m,) array, optional
+        Of observations: known variances of their errors, on top of the nugget.
     jitter : float
         Least variance, as a share of the model's, of an independent error of each value. Without any, the matrix of a smooth
         field at many sites, or at one site twice, is not positive definite in floating point.
@@ -90,9 +93,11 @@ def simulate(
         raise ValueError(
             f"mean has shape {level.shape}, but one finite number, or one for each of the {len(places)} sites, is needed"
         )
-    return level + _draw(
+    errors = new_errors(error_variances, len(places), target)
+    field = level + _draw(
         _with_error(model, target, jitter), places, draws, _normals(seed, 0), settings=settings, progress=progress
     )
+    return _add_errors(field, errors, seed)
 
 
 def simulate_conditional(
@@ -104,6 +109,7 @@ def simulate_conditional(
     draws: int = 1,
     seed: int = 0,
     target: Target = "field",
+    error_variances: ArrayLike | None = None,
     coefficients: ArrayLike | None = None,
     jitter: float = JITTER,
     settings: FactorSettings | None = None,
@@ -127,6 +133,8 @@ def simulate_conditional(
         Seed of NumPy's default generator. A draw does not depend on how many follow it.
     target : {"field", "observation"}
         The smooth field, or new observations of it.
+    error_variances : (m,) array, optional
+        Of new observations: known variances of their errors, on top of the nugget. Those of ``observations`` count anyhow.
     coefficients : (p,) array, optional
         Known coefficients of the mean; when they are estimated, draws vary with their uncertainty, too.
     jitter : float
@@ -158,6 +166,7 @@ def simulate_conditional(
     check_target(target)
     _check_numbers(draws, jitter)
     places, design = match_sites(observations, sites, covariates)
+    errors = new_errors(error_variances, len(places), target)
     together = np.vstack([observations.coordinates, places])
     simulated = _draw(
         _with_error(model, target, jitter), together, draws, _normals(seed, 0), settings=settings, progress=progress
@@ -165,13 +174,15 @@ def simulate_conditional(
     data, field = simulated[:, : observations.n], simulated[:, observations.n :]
     if target == "field" and model.nugget > 0:
         data += math.sqrt(model.nugget) * _normals(seed, 1)(draws, observations.n)
+    if observations.error_variances is not None:
+        data += np.sqrt(observations.error_variances) * _normals(seed, 2)(draws, observations.n)
     with kriging(observations, model, coefficients=coefficients, settings=settings, progress=progress) as kriged:
         field += kriged.predict_mean(places, covariates=covariates)
         # in blocks of draws: the draws at the observations, what is solved for them, and two copies on the way
         step = max(1, BATCH_BYTES // (4 * 8 * observations.n))
         for start in range(0, draws, step):
             field[start : start + step] -= _krige(kriged, places, design, data[start : start + step])
-    return field
+    return _add_errors(field, errors, seed)
 
 
 def _draw(
@@ -212,6 +223,11 @@ def _krige(
     for batch in kriged.batches(len(sites)):
         mean[batch] += kriged.correlations(sites[batch]).T @ dual
     return np.asarray(mean.T)
+
+
+def _add_errors(field: NDArray[np.float64], errors: NDArray[np.float64] | float, seed: int) -> NDArray[np.float64]:
+    """Draws with the known errors of new observations."""
+    return field + np.sqrt(errors) * _normals(seed, 3)(*field.shape) if np.any(errors) else field
 
 
 def _with_error(model: AbstractCovariance, target: Target, jitter: float) -> AbstractCovariance:

@@ -135,8 +135,8 @@ def profile_figure(parameter: ArrayLike, loglik: ArrayLike, words: FigureWords, 
 
     Notes
     -----
-    The interval is where the curve is above ``-chi2(1, level) / 2``, by linear interpolation between the points given; where the
-    curve does not fall below, it is drawn to the edge.
+    The interval is where the curve is above ``-chi2(1, level) / 2``, by linear interpolation between the points as they are
+    drawn; where the curve does not fall below, it is drawn to the edge.
     """
     values, heights = np.asarray(parameter, dtype=np.float64), np.asarray(loglik, dtype=np.float64)
     if values.shape != heights.shape or values.ndim != 1 or len(values) < 3 or not np.all(np.diff(values) > 0):
@@ -179,7 +179,8 @@ def profile_interval(values: NDArray[np.float64], relative: NDArray[np.float64],
     Returns
     -------
     low, high : float
-        Ends by linear interpolation, or the first or last value where the profile stays above.
+        Ends by linear interpolation, in the logarithm where all values are positive, or the first or last value where the
+        profile stays above.
     """
     best = int(np.argmax(relative))
     ends = []
@@ -191,7 +192,9 @@ def profile_interval(values: NDArray[np.float64], relative: NDArray[np.float64],
             ends.append(float(values[k]))
         else:
             share = (relative[k] - drop) / (relative[k] - relative[k + step])
-            ends.append(float(values[k] + share * (values[k + step] - values[k])))
+            near, far = float(values[k]), float(values[k + step])
+            # where the axis is logarithmic, so is the line between two points
+            ends.append(near * (far / near) ** share if values[0] > 0 else near + share * (far - near))
     return ends[0], ends[1]
 
 

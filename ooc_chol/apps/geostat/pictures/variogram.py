@@ -278,10 +278,11 @@ def variogram_envelope(
         raise ValueError(f"{simulations} simulations say nothing about quantiles; ask for 19 or more")
     if not 0 < level < 1:
         raise ValueError(f"level is {level}, but a probability between 0 and 1 is needed")
-    coordinates, design = observations.coordinates[variogram.sites], observations.design[variogram.sites]
+    used = observations.take(variogram.sites)
+    coordinates, design = used.coordinates, used.design
     normal = np.random.default_rng(seed).normal(size=(len(coordinates), simulations))
     correlation = correlation_of(model)
-    with factored(correlation, coordinates, settings or FactorSettings()) as factor:
+    with factored(correlation, coordinates, settings or FactorSettings(), noise=used.scaled_errors(model.variance)) as factor:
         simulated = math.sqrt(model.variance) * np.asarray(factor.matmul(normal))
     sums = _sum_bins(
         coordinates,

@@ -1,0 +1,181 @@
+"""Options of ``fit`` that choose a covariance function, where its search starts, and what it keeps."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Any
+
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.data.dataset import Dataset
+from ooc_chol.apps.geostat.data.spec import DataSpec
+from ooc_chol.apps.geostat.estimation.templates import BASES, FAMILIES, candidate_models, starting_model
+
+#: Families made of any radial function.
+_WITH_BASE = ("anisotropic", "axis-ranges", "great-circle", "separable")
+
+#: Families whose axes are those of the coordinates.
+_IN_PLANE = ("anisotropic", "axis-ranges")
+
+#: Families of space and time (per-axis ranges take the time as one more axis), and of two variables.
+_WITH_TIME = ("separable", "gneiting", "axis-ranges")
+_NEED_TIME = ("separable", "gneiting")
+_WITH_VARIABLE = ("bivariate",)
+
+
+@dataclass(frozen=True)
+class Family:
+    """What is fitted besides a Matérn covariance with a start of its own.
+
+    Parameters
+    ----------
+    start : AbstractCovariance
+        Class and values to start from.
+    fixed : tuple of str
+        Parameters that are kept.
+    """
+
+    start: AbstractCovariance
+    fixed: tuple[str, ...]
+
+
+def add_covariance_options(parser: argparse.ArgumentParser) -> None:
+    """Add them to the parser of ``fit``.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+        Gets ``--covariance``, ``--base``, ``--start`` and ``--fix``.
+    """
+    parser.add_argument(
+        "--covariance", choices=tuple(FAMILIES), default="matern", help="the covariance function (default: matern, isotropic)"
+    )
+    parser.add_argument(
+        "--base", choices=BASES, help=f"radial function of {', '.join(_WITH_BASE)}, for time too (default: matern)"
+    )
+    parser.add_argument(
+        "--start",
+        metavar="range=0.1,angle=0.5",
+        type=_values,
+        default={},
+        help="where the search starts (default: lengths from the extent of the sites)",
+    )
+    parser.add_argument(
+        "--fix",
+        metavar="smoothness=1.5,...",
+        type=_kept,
+        default={},
+        help="parameters that are kept, at a value or at their start",
+    )
+
+
+def is_family(options: argparse.Namespace) -> bool:
+    """Whether the options ask for more than a Matérn covariance of Euclidean distance with a start of its own.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        Parsed options of ``fit``.
+
+    Returns
+    -------
+    bool
+        Then :func:`chosen_family` says what.
+    """
+    return options.covariance != "matern" or bool(options.start or options.fix) or options.distance == "great-circle"
+
+
+def check_columns(options: argparse.Namespace, spec: DataSpec) -> None:
+    """Raise ``ValueError`` unless the columns are those that the covariance function needs.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        Parsed options of ``fit``.
+    spec : DataSpec
+        The columns.
+
+    Raises
+    ------
+    ValueError
+        A time or variable is missing, or means nothing to this covariance function, as may ``--lonlat`` and ``--base``; or the
+        nugget is to be kept by ``--fix``.
+    """
+    name = options.covariance
+    if "nugget" in options.fix:
+        raise ValueError("the nugget is kept by --nugget zero or --nugget VALUE, not by --fix")
+    if name in _NEED_TIME and spec.time is None:
+        raise ValueError(f"--covariance {name} is one of space and time: say which column has the time (--time COLUMN)")
+    if spec.time is not None and name not in _WITH_TIME:
+        raise ValueError(f"--time is for --covariance {', '.join(_WITH_TIME)}; {name} would take the time for one more distance")
+    if (spec.variable is not None) != (name in _WITH_VARIABLE):
+        raise ValueError("--covariance bivariate and --variable COLUMN go together")
+    if spec.lonlat and name in _IN_PLANE:
+        raise ValueError(
+            f"--covariance {name} has directions in the plane, which --lonlat does not: project the coordinates first, or take "
+            "degrees for lengths and leave out --lonlat"
+        )
+    if options.base is not None and name not in _WITH_BASE:
+        raise ValueError(f"--base is for --covariance {', '.join(_WITH_BASE)}, not for {name}")
+
+
+def chosen_family(dataset: Dataset, options: argparse.Namespace, *, search: bool = True) -> Family | None:
+    """The covariance function that the options ask for, with its start.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The data.
+    options : argparse.Namespace
+        Parsed options of ``fit``.
+    search : bool
+        Whether to take the best of several starts, which costs some likelihoods of a subset; else the first.
+
+    Returns
+    -------
+    Family or None
+        None for a Matérn covariance with a start of its own.
+
+    Raises
+    ------
+    ValueError
+        A parameter is not one of the covariance function, or a value is out of its bounds.
+    """
+    if not is_family(options):
+        return None
+    fixed = dict(options.fix)
+    if isinstance(options.smoothness, float):
+        fixed["smoothness"] = options.smoothness
+    given = {name: value for name, value in fixed.items() if value is not None}
+    make: dict[str, Any] = {
+        "base": options.base or "matern",
+        "great_circle": dataset.spec.distance == "great-circle",
+        "values": {**options.start, **given},
+    }
+    if not search:
+        return Family(candidate_models(options.covariance, dataset.observations, **make)[0], tuple(fixed))
+    start = starting_model(options.covariance, dataset.observations, nugget=options.nugget, fixed=tuple(fixed), **make)
+    return Family(start, tuple(fixed))
+
+
+def _values(text: str) -> dict[str, float]:
+    """``NAME=NUMBER`` with commas between."""
+    found = _kept(text)
+    without = [name for name, value in found.items() if value is None]
+    if without:
+        raise argparse.ArgumentTypeError(f"{without[0]!r} has no value; write {without[0]}=NUMBER")
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _kept(text: str) -> dict[str, float | None]:
+    """``NAME=NUMBER`` or ``NAME`` with commas between."""
+    found: dict[str, float | None] = {}
+    for part in text.split(","):
+        name, equals, number = (word.strip() for word in part.partition("="))
+        try:
+            found[name] = float(number) if equals else None
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{part!r} is not of the form NAME=NUMBER") from None
+        if not name:
+            raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=NUMBER,NAME=NUMBER")
+    return found

@@ -1,0 +1,193 @@
+"""Options that say which columns of which file are what, for the commands that read observations by name."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.cli.command_options import column_names, note
+from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, example_spec
+from ooc_chol.apps.geostat.data.io import Table
+from ooc_chol.apps.geostat.data.observations import Mean
+from ooc_chol.apps.geostat.data.spec import Distance
+from ooc_chol.apps.geostat.estimation.formula import parse_formula
+
+#: ExaGeoStat's words for distances, too.
+_DISTANCES: dict[str, Distance] = {
+    "euclidean": "euclidean",
+    "ed": "euclidean",
+    "great-circle": "great-circle",
+    "gcd": "great-circle",
+}
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of columns other than coordinates and values.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+        Gets ``--covariates``, ``--lonlat``, ``--distance``, ``--time``, ``--variable``, ``--error-variance``, ``--error-sd`` and
+        ``--mean``.
+    """
+    parser.add_argument(
+        "--covariates", metavar="A,B", type=column_names, default=(), help="columns of the mean besides the intercept"
+    )
+    parser.add_argument("--lonlat", action="store_true", help="coordinates are degrees; distances are chords in kilometres")
+    parser.add_argument(
+        "--distance",
+        "--dm",
+        metavar="euclidean|great-circle",
+        type=_distance,
+        default="euclidean",
+        help="with --lonlat: the chord (default), or the arc, for smoothness up to 1/2; --dm ed|gcd in ExaGeoStat",
+    )
+    parser.add_argument("--time", metavar="COLUMN", help="the time, of a space-time covariance")
+    parser.add_argument("--variable", metavar="COLUMN", help="which variable was observed, 0 or 1, of a bivariate covariance")
+    errors = parser.add_mutually_exclusive_group()
+    errors.add_argument(
+        "--error-variance", metavar="COLUMN", help="known variance of the error of each observation, besides the nugget"
+    )
+    errors.add_argument("--error-sd", metavar="COLUMN", help="the same as a standard deviation, in the unit of the values")
+    parser.add_argument(
+        "--mean", choices=("constant", "zero"), default="constant", help="with or without intercept (default: constant)"
+    )
+
+
+def named_spec(options: argparse.Namespace) -> DataSpec:
+    """Which data the options name.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        With ``data``, ``x``, ``y``, ``z``, ``value``, and the options of :func:`add_data_options`.
+
+    Returns
+    -------
+    DataSpec
+        The specification.
+
+    Raises
+    ------
+    ValueError
+        They contradict each other.
+    """
+    return DataSpec(
+        "csv",
+        options.data,
+        tuple(name for name in (options.x, options.y, options.z) if name),
+        options.value,
+        options.covariates,
+        options.lonlat,
+        options.mean,
+        time=options.time,
+        variable=options.variable,
+        distance=options.distance,
+        error_variance=options.error_variance,
+        error_sd=options.error_sd,
+    )
+
+
+def fit_spec(options: argparse.Namespace) -> DataSpec:
+    """Which data the words of ``fit`` name: a file with columns or a formula, or the built-in example.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        As :func:`named_spec`, with ``example`` and ``formula``.
+
+    Returns
+    -------
+    DataSpec
+        The specification.
+
+    Raises
+    ------
+    ValueError
+        There is no such example or formula, something is missing, or options contradict each other.
+    """
+    if (options.data is None) == (options.example is None):
+        raise ValueError("give either DATA.csv or --example jacksboro[:N]")
+    if options.example is not None:
+        return _example(options)
+    if options.x is None or (options.value is None and options.formula is None):
+        raise ValueError("which columns? give --x, --y and --value (or --formula) with names of the header line")
+    if options.formula is None:
+        return named_spec(options)
+    if options.value is not None or options.covariates or options.mean != "constant":
+        raise ValueError("--formula says what --value, --covariates and --mean do: leave these out")
+    formula = parse_formula(options.formula)
+    mean: Mean = "constant" if formula.intercept else "zero"
+    spec = named_spec(argparse.Namespace(**{**vars(options), "value": formula.value_column, "mean": mean}))
+    return replace(spec, covariates=formula.term_columns, formula=options.formula)
+
+
+def say_data(dataset: Dataset) -> None:
+    """Notes on the data, and what they are.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        What was read.
+    """
+    for text in dataset.notes:
+        note(text)
+    spec, errors = dataset.spec, dataset.observations.error_variances
+    print(f"{dataset.observations.n} observations of {spec.value_name} from {spec.source}")
+    if errors is not None:
+        name = spec.error_variance or spec.error_sd
+        print(f"known errors of column {name}, of variances {errors.min():.4g} to {errors.max():.4g}, besides the nugget")
+
+
+def errors_at(spec: DataSpec, sites: Table, target: str) -> NDArray[np.float64] | None:
+    """Known error variances of new observations; a note where the sites lack those that the data have.
+
+    Parameters
+    ----------
+    spec : DataSpec
+        Which column has them.
+    sites : Table
+        New sites.
+    target : {"observation", "field"}
+        What is wanted there.
+
+    Returns
+    -------
+    (m,) array or None
+        In squared units of the values.
+
+    Raises
+    ------
+    ValueError
+        One is negative or missing.
+    """
+    name = spec.error_variance or spec.error_sd
+    if target == "field" or name is None:
+        return None
+    errors = spec.errors(sites.columns)
+    if errors is None:
+        note(
+            f"the sites have no column {name!r}: a new observation there is one whose error has the variance of the nugget alone"
+        )
+    return errors
+
+
+def _example(options: argparse.Namespace) -> DataSpec:
+    """The built-in terrain, which has columns of its own."""
+    names = ("x", "y", "z", "value", "formula", "time", "variable", "error_variance", "error_sd")
+    columns = (*(getattr(options, name) for name in names), *options.covariates)
+    if any(columns) or options.lonlat or options.distance != "euclidean":
+        raise ValueError(
+            "the example has columns of its own: leave out --x, --y, --z, --value, --formula, --covariates, --time, --variable, "
+            "--error-variance, --error-sd, --lonlat and --distance"
+        )
+    return example_spec(options.example)
+
+
+def _distance(text: str) -> Distance:
+    if text not in _DISTANCES:
+        raise argparse.ArgumentTypeError(f"{text!r} is not euclidean or great-circle (ed or gcd)")
+    return _DISTANCES[text]

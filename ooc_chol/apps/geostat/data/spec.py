@@ -1,0 +1,313 @@
+"""Which columns of which data play which part: what a result file must remember to read them again for prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.data.io import Table
+from ooc_chol.apps.geostat.data.observations import Mean, chordal_coordinates
+from ooc_chol.apps.geostat.data.tables import FileKind
+from ooc_chol.apps.geostat.estimation.formula import parse_formula
+
+_DEFAULT_EXAMPLE_SIZE = 2000
+
+#: ``"euclidean"``: in the coordinates, or of longitude and latitude the chord; ``"great-circle"``: the arc.
+Distance = Literal["euclidean", "great-circle"]
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Which columns of which data play which part.
+
+    Parameters
+    ----------
+    kind : {"csv", "parquet", "netcdf", "geopackage", "example"}
+        Where the data come from; the ending of a file's name decides when it is read.
+    source : str
+        Path of the file (``FILE.gpkg:LAYER`` where there are several layers), or the example as ``jacksboro:N`` or
+        ``jacksboro:N:regular``.
+    coordinates : tuple of str
+        One to three column names; with ``lonlat`` longitude, then latitude.
+    value : str
+        Column of the values.
+    covariates : tuple of str
+        Columns of the mean besides the intercept.
+    lonlat : bool
+        Whether the coordinates are degrees; distances are then chords in kilometres.
+    mean : {"constant", "zero"}
+        Whether the mean has an intercept.
+    units : mapping of str to str
+        Units of columns, where the file tells them.
+    crs : str or None
+        Name of the coordinate reference system, such as ``"EPSG:28992"``, where the file tells it.
+    formula : str or None
+        How values and mean are computed from the columns ``value`` and ``covariates``, which may be coordinates then.
+    time : str or None
+        Column of the time, the last coordinate of space-time covariance functions.
+    variable : str or None
+        Column of the number of the variable, 0 or 1, the last coordinate of bivariate covariance functions. Each variable has a
+        mean of its own then, unless there is a formula.
+    distance : {"euclidean", "great-circle"}
+        Of longitude and latitude: the chord, or the arc, for which degrees are handed on.
+    error_variance, error_sd : str or None
+        Column of the known error of each observation: its variance, in squared units of the values, or its standard deviation.
+    """
+
+    kind: FileKind | Literal["example"]
+    source: str
+    coordinates: tuple[str, ...]
+    value: str
+    covariates: tuple[str, ...] = ()
+    lonlat: bool = False
+    mean: Mean = "constant"
+    units: Mapping[str, str] = field(default_factory=dict)
+    crs: str | None = None
+    formula: str | None = None
+    time: str | None = None
+    variable: str | None = None
+    distance: Distance = "euclidean"
+    error_variance: str | None = None
+    error_sd: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.coordinates) <= 3:
+            raise ValueError(f"{len(self.coordinates)} coordinate columns are given, but 1 to 3 are possible")
+        if self.lonlat and len(self.coordinates) != 2:
+            raise ValueError("longitude and latitude are two coordinate columns (x and y)")
+        if self.distance not in ("euclidean", "great-circle"):
+            raise ValueError(f"distance is {self.distance!r}, but there are 'euclidean' and 'great-circle'")
+        if self.distance == "great-circle" and not self.lonlat:
+            raise ValueError(
+                "the great-circle distance is one of longitude and latitude: say that the coordinates are (--lonlat)"
+            )
+        if self.time is not None and self.variable is not None:
+            raise ValueError("there is no covariance function of both time and two variables here: leave one out")
+        if self.error_variance is not None and self.error_sd is not None:
+            raise ValueError("known errors are given by their variances or by their standard deviations, not by both")
+        if len(set(self._parts)) < len(self._parts):
+            raise ValueError(f"a column plays two parts: {', '.join(self._parts)}")
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        """Columns that must be different ones: a formula may use coordinates."""
+        return (*self.axes, self.value, *self._errors, *(self.covariates if self.formula is None else ()))
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The coordinates, and after them the time or the number of the variable where there is one."""
+        return (*self.coordinates, *(name for name in (self.time, self.variable) if name is not None))
+
+    @property
+    def _errors(self) -> tuple[str, ...]:
+        """The column of known errors, if any."""
+        return tuple(name for name in (self.error_variance, self.error_sd) if name is not None)
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Columns that new sites may have: values, with which predictions are scored, and the errors of these."""
+        return (self.value, *self._errors)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns that are used."""
+        return tuple(dict.fromkeys((*self.axes, *self.optional, *self.covariates)))
+
+    @property
+    def columns_off_grid(self) -> tuple[str, ...]:
+        """Columns of the mean that are no coordinates, and so are not known between the observations."""
+        return tuple(name for name in self.covariates if name not in self.axes)
+
+    @property
+    def unit(self) -> str:
+        """Unit of distances; empty when only the user knows."""
+        if self.lonlat or self.kind == "example":
+            return "km"
+        units = {self.units.get(name, "") for name in self.coordinates}
+        return units.pop() if len(units) == 1 else ""
+
+    @property
+    def value_unit(self) -> str:
+        """Unit of the values; empty when only the user knows, and of what a formula makes of a column."""
+        if self.value_name != self.value:
+            return ""
+        return "m" if self.kind == "example" else self.units.get(self.value, "")
+
+    @property
+    def value_label(self) -> str:
+        """Name of the values, with the unit where it is known."""
+        return f"{self.value_name} ({self.value_unit})" if self.value_unit else self.value_name
+
+    @property
+    def value_name(self) -> str:
+        """Name of the values: the column, or the left side of the formula."""
+        return self.value if self.formula is None else parse_formula(self.formula).value
+
+    @property
+    def axis_labels(self) -> tuple[str, ...]:
+        """Names of the coordinates, with the unit where it is known."""
+        unit = "degrees" if self.lonlat else self.unit
+        return tuple(f"{name} ({unit})" if unit else name for name in self.coordinates)
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Names of the columns of the mean besides the intercept."""
+        return self._columns if self.formula is None else parse_formula(self.formula).terms
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        """Columns of a mean without formula: where each variable has its own, that of the second less that of the first too."""
+        own = () if self.variable is None or self.mean == "zero" else (self.variable,)
+        return (*own, *self.covariates)
+
+    def design(self, table: Table) -> NDArray[np.float64]:
+        """Columns of the mean besides the intercept.
+
+        Parameters
+        ----------
+        table : Table
+            With the columns :attr:`covariates` and :attr:`axes`.
+
+        Returns
+        -------
+        (n, q) array
+            One column for each of :attr:`terms`.
+
+        Raises
+        ------
+        ValueError
+            A term of the formula is not finite in some row.
+        """
+        return table.stack(self._columns) if self.formula is None else parse_formula(self.formula).covariates(table.columns)
+
+    def observed(self, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        """The observed values, or what the formula makes of them.
+
+        Parameters
+        ----------
+        columns : mapping of str to (n,) array
+            With the column :attr:`value`.
+
+        Returns
+        -------
+        (n,) array
+            The values.
+
+        Raises
+        ------
+        ValueError
+            The left side of the formula is not finite in some row.
+        """
+        return columns[self.value] if self.formula is None else parse_formula(self.formula).values(columns)
+
+    def errors(self, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64] | None:
+        """Known error variances of observations.
+
+        Parameters
+        ----------
+        columns : mapping of str to (n,) array
+            With the column of known errors, where there is one.
+
+        Returns
+        -------
+        (n,) array or None
+            In squared units of the values; None where the columns have none.
+
+        Raises
+        ------
+        ValueError
+            One is negative, or missing.
+        """
+        found = [columns[name] for name in self._errors if name in columns]
+        if not found:
+            return None
+        wrong = ~(found[0] >= 0)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ValueError(
+                f"the known error {self._errors[0]!r} of row {row} (counted from zero) is {found[0][row]}, but it "
+                "must be zero or positive"
+            )
+        return found[0] if self.error_variance is not None else found[0] ** 2
+
+    def cartesian(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Coordinates as covariance functions want them.
+
+        Parameters
+        ----------
+        positions : (n, d) array
+            Columns :attr:`axes` as in the file.
+
+        Returns
+        -------
+        (n, d) or (n, d + 1) array
+            Unchanged, or with points of the sphere in kilometres in the place of longitude and latitude.
+        """
+        if not self.lonlat or self.distance == "great-circle":
+            return positions
+        return np.column_stack([chordal_coordinates(positions[:, 0], positions[:, 1]), positions[:, 2:]])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The specification as plain data for JSON."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> DataSpec:
+        """The specification in a result file.
+
+        Parameters
+        ----------
+        data : mapping
+            What :meth:`to_dict` returned.
+
+        Returns
+        -------
+        DataSpec
+            The specification.
+
+        Raises
+        ------
+        ValueError
+            A key is missing or unknown, or holds something else.
+        """
+        try:
+            values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+            return cls(**values)
+        except TypeError as error:
+            raise ValueError(f"the data section of the result file is not understood: {error}") from error
+
+
+def example_spec(text: str) -> DataSpec:
+    """The specification of a built-in example.
+
+    Parameters
+    ----------
+    text : str
+        ``jacksboro``, ``jacksboro:N`` or ``jacksboro:N:regular``.
+
+    Returns
+    -------
+    DataSpec
+        The terrain's columns are ``east``, ``north`` and ``height``.
+
+    Raises
+    ------
+    ValueError
+        There is no such example.
+    """
+    name, *options = text.split(":")
+    if (
+        name != "jacksboro"
+        or len(options) > 2
+        or options[1:] not in ([], ["regular"])
+        or not all(o.isdecimal() for o in options[:1])
+    ):
+        raise ValueError(
+            f"there is no example {text!r}; there is jacksboro, jacksboro:N (N heights at random) and jacksboro:N:regular"
+        )
+    size = options[0] if options else str(_DEFAULT_EXAMPLE_SIZE)
+    return DataSpec("example", ":".join([name, size, *options[1:]]), ("east", "north"), "height")

@@ -1,0 +1,104 @@
+"""What a fit warns of: parameters at the bounds of the search, and a likelihood hardly above that of independent values."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from ooc_chol.apps.geostat.covariances.covariance import Matern
+from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.estimation.likelihood import degrees_of_freedom
+from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace
+
+#: Variances of independent values that are searched, in logarithms of shares of the mean square of their residuals.
+_LOG_SHARES = (-30.0, 1.0)
+
+_BOUND_TEXTS = {
+    ("range", "lower"): "the range is at its lower bound, far below the distances between sites",
+    ("range", "upper"): "the range is at its upper bound, ten times the extent of the sites: of variance and range only "
+    "variance / range**(2 smoothness) is determined",
+    ("smoothness", "lower"): "the smoothness is at its lower bound: the field is hardly smoother than independent values",
+    ("smoothness", "upper"): "the smoothness is at its upper bound: the field is as good as analytic",
+    (
+        "nugget_ratio",
+        "lower",
+    ): "the nugget is at its floor, 1e-8 of the variance: the values show none, and the one reported is no estimate",
+    (
+        "variance",
+        "lower",
+    ): "the variance is at its lower bound, a millionth of what the known errors leave: they explain the values",
+    ("variance", "upper"): "the variance is at its upper bound, a million times what the values show: of variance and range only "
+    "variance / range**(2 smoothness) is determined",
+    ("nugget_ratio", "upper"): "the nugget is at its upper bound, 1000 times the variance",
+}
+
+
+def bound_text(space: SearchSpace[Any], name: str, side: str, bound: float) -> str:
+    """Say that a parameter is at a bound, and of those of a Matérn model and of the nugget what that means.
+
+    Parameters
+    ----------
+    space : SearchSpace
+        Where the search was.
+    name : str
+        One of its names.
+    side : {"lower", "upper"}
+        Which bound.
+    bound : float
+        Its value.
+
+    Returns
+    -------
+    str
+        A warning.
+    """
+    if name in (NUGGET_RATIO, VARIANCE) or isinstance(space.template, Matern):
+        return _BOUND_TEXTS[name, side]
+    share = " of what the other parameters allow" if space.scales[space.names.index(name)].bound else ""
+    return f"{name} is at the {side} bound of the search, {bound:g}{share}"
+
+
+def independent_loglik(observations: Observations, reml: bool) -> float:
+    """Largest log-likelihood of independent values of equal variance, besides that of their known errors.
+
+    ``-m/2 (log(2 pi s2) + 1)`` with m = n, or n - p; with known errors there is no such form, and ``s2`` is searched for.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+    reml : bool
+        The restricted likelihood.
+
+    Returns
+    -------
+    float
+        The value.
+    """
+    m = degrees_of_freedom(observations, reml)
+    variance = float(np.sum(least_squares_residuals(observations.design, observations.values) ** 2)) / m
+    if observations.error_variances is None:
+        return -0.5 * m * (math.log(2 * math.pi * variance) + 1)
+
+    def value(log_share: float) -> float:
+        return _heteroscedastic_loglik(observations, variance * math.exp(log_share), reml)
+
+    return max(value(_LOG_SHARES[0]), -float(minimize_scalar(lambda t: -value(t), bounds=_LOG_SHARES, method="bounded").fun))
+
+
+def _heteroscedastic_loglik(observations: Observations, variance: float, reml: bool) -> float:
+    """Log-likelihood of independent values with this variance and their known errors, the mean by weighted least squares."""
+    assert observations.error_variances is not None
+    variances = variance + observations.error_variances
+    weights = 1.0 / np.sqrt(variances)
+    design = weights[:, np.newaxis] * observations.design
+    residual = least_squares_residuals(design, weights * observations.values)
+    m = degrees_of_freedom(observations, reml)
+    loglik = -0.5 * (m * math.log(2 * math.pi) + float(np.sum(np.log(variances)) + residual @ residual))
+    if not reml:
+        return loglik
+    plain, weighted = (np.linalg.qr(columns, mode="r") for columns in (observations.design, design))
+    return loglik + float(np.sum(np.log(np.abs(np.diag(plain)))) - np.sum(np.log(np.abs(np.diag(weighted)))))

@@ -1,0 +1,144 @@
+"""The box in which a fit of given observations searches: which parameters, and between which bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.scales import Scale
+from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.estimation.search import (
+    NUGGET_RATIO,
+    NUGGET_SCALE,
+    START_SMOOTHNESS,
+    VARIANCE,
+    Model,
+    Nugget,
+    SearchSpace,
+)
+
+#: Bounds of a variance that is searched for, as multiples of the one that the values show: that of a long range is far above.
+_VARIANCE_FACTOR = 1e6
+
+#: The variance that the values show is at least this share of that of the residuals, whatever their known errors.
+_LEAST_VARIANCE_SHARE = 0.01
+
+
+def search_space(observations: Observations, nugget: Nugget, smoothness: float | None) -> SearchSpace[Matern]:
+    """The box in which a fit of a Matérn model of these observations searches.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data; their diameter sets the bounds of the range.
+    nugget : {"free", "zero"} or float
+        What is done about the nugget.
+    smoothness : float or None
+        ``nu``; None when it is estimated.
+
+    Returns
+    -------
+    SearchSpace
+        One dimension for the range, and one each for a smoothness that is estimated, a nugget that is not zero, and a variance
+        that cannot be profiled out.
+
+    Raises
+    ------
+    ValueError
+        All sites are one place; the nugget is no such choice; or it is zero although two observations share a place, so that the
+        covariance matrix is singular.
+    """
+    template = Matern(1.0, observations.diameter or 1.0, smoothness or START_SMOOTHNESS[0])
+    return family_space(observations, template, nugget, fixed=() if smoothness is None else ("smoothness",))
+
+
+def family_space(observations: Observations, template: Model, nugget: Nugget, *, fixed: Sequence[str] = ()) -> SearchSpace[Model]:
+    """The box in which a fit of any covariance function searches.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data; their sites set the bounds of lengths.
+    template : AbstractCovariance
+        Class, and values of the parameters that are kept.
+    nugget : {"free", "zero"} or float
+        What is done about the nugget.
+    fixed : sequence of str
+        Parameters that are kept.
+
+    Returns
+    -------
+    SearchSpace
+        One dimension for each parameter that is not kept, one for a nugget that is not zero, and one for a variance that cannot
+        be profiled out.
+
+    Raises
+    ------
+    ValueError
+        As :func:`search_space`; or there is no such parameter to keep, or one is kept that others bound while those are free.
+    """
+    if observations.diameter == 0.0:
+        raise ValueError("all observations are at one place, so no range can be estimated")
+    variance = _fixed_nugget(nugget)
+    if variance == 0.0 and observations.exact_duplicates:
+        raise ValueError(
+            f"{observations.exact_duplicates} observations share a place with another, so without nugget the matrix is singular; "
+            "estimate the nugget, give it a value, or average the duplicates"
+        )
+    _check_fixed(template, fixed)
+    everything = template.scales(observations.coordinates)
+    scales = {name: scale for name, scale in everything.items() if name not in fixed}
+    _check_scales(template, everything, scales)
+    if variance != 0.0:
+        scales[NUGGET_RATIO] = NUGGET_SCALE
+    if observations.error_variances is not None and not variance:
+        scales[VARIANCE] = _variance_scale(observations, observations.error_variances)
+    return SearchSpace(tuple(scales), tuple(scales.values()), template.with_values(variance=1.0, nugget=0.0), variance)
+
+
+def _fixed_nugget(nugget: Nugget) -> float | None:
+    """The variance at which the nugget is kept, or None when it is estimated."""
+    if nugget == "free":
+        return None
+    if nugget == "zero":
+        return 0.0
+    if isinstance(nugget, str) or not (math.isfinite(nugget) and nugget >= 0):
+        raise ValueError(f"nugget is {nugget!r}, but it must be 'free', 'zero' or a variance that is zero or positive")
+    return float(nugget)
+
+
+def _variance_scale(observations: Observations, error_variances: NDArray[np.float64]) -> Scale:
+    """The scale of a variance: a factor either way of what known errors leave of the mean square of the residuals."""
+    spread = float(np.mean(least_squares_residuals(observations.design, observations.values) ** 2))
+    if spread == 0.0:
+        raise ValueError("the mean fits all values exactly, so there is nothing left for a covariance (are all values equal?)")
+    shown = max(spread - float(np.mean(error_variances)), _LEAST_VARIANCE_SHARE * spread)
+    return Scale(shown / _VARIANCE_FACTOR, shown * _VARIANCE_FACTOR)
+
+
+def _check_fixed(template: AbstractCovariance, fixed: Sequence[str]) -> None:
+    """Raise ``ValueError`` unless each name is one that can be kept."""
+    for name in fixed:
+        if name == "nugget":
+            raise ValueError("fixed names the nugget; say nugget='zero', or nugget=VALUE, to keep it")
+        if name not in template.parameters:
+            raise ValueError(
+                f"fixed names {name!r}, but of {type(template).__name__} there are {', '.join(template.parameters)} to keep (the "
+                "variance is always estimated)"
+            )
+
+
+def _check_scales(template: AbstractCovariance, everything: dict[str, Scale], free: dict[str, Scale]) -> None:
+    """Raise ``ValueError`` where the sites do not show a parameter, or a kept one may get out of its bounds."""
+    for name, scale in free.items():
+        if not scale.lower < scale.upper:
+            raise ValueError(f"all sites agree in what {name} is about, so it cannot be estimated; keep it by fixed=({name!r},)")
+    for name, scale in everything.items():
+        if scale.bound and name not in free and template.values[name] != 0.0:
+            others = [other for other in scale.bound(template)[1] if other in free]
+            if others:
+                raise ValueError(f"{name} is kept, but its bounds depend on {', '.join(others)}: keep these too, or estimate all")

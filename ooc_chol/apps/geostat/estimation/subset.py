@@ -1,0 +1,37 @@
+"""A small subset of observations that is cheap to fit first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.data.ordering import morton_order
+
+
+def neighbourhoods(observations: Observations, *, runs: int = 5, size: int = 100) -> Observations:
+    """A small subset that shows short and long distances alike: ``runs`` compact neighbourhoods of ``size`` sites each.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+    runs, size : int
+        How many runs of the Morton order, evenly spread, and how many sites in each.
+
+    Returns
+    -------
+    Observations
+        At most ``runs * size`` observations; their values are residuals of an ordinary-least-squares mean of *all* observations,
+        and their mean is constant, so that a covariate that happens to be constant in the subset does no harm.
+
+    Notes
+    -----
+    A fit of a thinned sample tells nothing about distances below its spacing, where smoothness and nugget show.
+    """
+    order = morton_order(observations.coordinates)
+    if len(order) > runs * size:
+        order = np.concatenate([order[start : start + size] for start in np.linspace(0, len(order) - size, runs).astype(int)])
+    residuals = least_squares_residuals(observations.design, observations.values)
+    errors = None if observations.error_variances is None else observations.error_variances[order]
+    ones = np.ones((len(order), 1))
+    return Observations(observations.coordinates[order], residuals[order], ones, ("intercept",), "constant", errors)

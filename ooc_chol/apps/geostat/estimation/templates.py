@@ -1,0 +1,257 @@
+"""Covariance functions from which a fit starts when only their name is given: the best of a few on a subset."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
+from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
+from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
+from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
+from ooc_chol.apps.geostat.data.observations import Observations, chordal_coordinates
+from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
+from ooc_chol.apps.geostat.estimation.progress import SilentProgress
+from ooc_chol.apps.geostat.estimation.search import Nugget
+from ooc_chol.apps.geostat.estimation.spaces import family_space
+from ooc_chol.apps.geostat.estimation.subset import neighbourhoods
+
+#: Lengths that are tried, as shares of the extent of the sites.
+_SHARES = (0.03, 0.1, 0.3)
+
+#: Directions that are tried, in radians, with a ratio of ranges at which they differ.
+_ANGLES = tuple(k * math.pi / 4 for k in range(4))
+_RATIO = 0.5
+
+_NUGGET_RATIO = 0.1
+_SMOOTHNESS = 1.0
+_POWER = 1.0
+
+#: Where a covariance function of the great-circle distance is valid, away from the bounds.
+_SMOOTHNESS_ON_SPHERE = 0.3
+_POWER_ON_SPHERE = 0.7
+
+#: Ratios of the variances of two variables farther from 1 count as so much: the search has bounds there.
+_LEAST_VARIANCE_RATIO = 1e-3
+
+#: Radial functions of which the others are made.
+BASES = ("matern", "power-exponential")
+
+_Array = NDArray[np.float64]
+
+
+def starting_model(
+    name: str,
+    observations: Observations,
+    *,
+    base: str = "matern",
+    great_circle: bool = False,
+    values: Mapping[str, float] | None = None,
+    nugget: Nugget = "free",
+    fixed: Sequence[str] = (),
+) -> AbstractCovariance:
+    """A covariance function of a family with values from which :func:`~ooc_chol.apps.geostat.fit` can start.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`FAMILIES`.
+    observations : Observations
+        The data.
+    base : {"matern", "power-exponential"}
+        Of what families that take any radial function are made.
+    great_circle : bool
+        Whether the coordinates are longitude and latitude in degrees, and distances arcs.
+    values : mapping of str to float, optional
+        Values of parameters that are to be these; the others are found.
+    nugget : {"free", "zero"} or float
+        What the fit is to do about the nugget.
+    fixed : sequence of str
+        Parameters that the fit is to keep.
+
+    Returns
+    -------
+    AbstractCovariance
+        Of a few combinations of lengths (3, 10 and 30 % of the extent of the sites) and directions the one with the largest
+        likelihood on the subset :func:`~ooc_chol.apps.geostat.estimation.subset.neighbourhoods`.
+
+    Raises
+    ------
+    ValueError
+        There is no such family or base, a value is out of its bounds, or the family is not one for these sites or distances.
+
+    Notes
+    -----
+    Three to twelve likelihoods of at most 500 observations. The search that follows is a local one.
+
+    Examples
+    --------
+    >>> from ooc_chol.apps.geostat import make_observations
+    >>> sites = np.random.default_rng(0).uniform(size=(30, 2))
+    >>> start = starting_model("anisotropic", make_observations(sites, sites[:, 0]), values={"smoothness": 1.5})
+    >>> type(start).__name__, start.values["smoothness"]
+    ('GeometricAnisotropy', 1.5)
+    """
+    distinct = candidate_models(name, observations, base=base, great_circle=great_circle, values=values)
+    return distinct[0] if len(distinct) == 1 else _best(distinct, observations, nugget, fixed)
+
+
+def candidate_models(
+    name: str,
+    observations: Observations,
+    *,
+    base: str = "matern",
+    great_circle: bool = False,
+    values: Mapping[str, float] | None = None,
+) -> list[AbstractCovariance]:
+    """The models of which :func:`starting_model` takes the best, at least one.
+
+    Parameters
+    ----------
+    name, observations, base, great_circle, values
+        As :func:`starting_model`.
+
+    Returns
+    -------
+    list of AbstractCovariance
+        All different.
+
+    Raises
+    ------
+    ValueError
+        As :func:`starting_model`.
+    """
+    if name not in FAMILIES:
+        raise ValueError(f"there is no covariance function {name!r}; there are {', '.join(FAMILIES)}")
+    if base not in BASES:
+        raise ValueError(f"base is {base!r}, but there are {', '.join(BASES)}")
+    if great_circle and name not in _ON_SPHERE:
+        raise ValueError(
+            f"{name} is not there for the great-circle distance, but {', '.join(_ON_SPHERE)} are; the chord is for all"
+        )
+    given = dict(values or {})
+    candidates = [_with(model, given) for model in FAMILIES[name](observations, base, great_circle)]
+    return list(dict.fromkeys(candidates))
+
+
+def _with(model: AbstractCovariance, given: Mapping[str, float]) -> AbstractCovariance:
+    """The candidate with the values that are given; where the nugget is not, its ratio stays."""
+    if "variance" in given and "nugget" not in given:
+        given = {**given, "nugget": _NUGGET_RATIO * given["variance"]}
+    return model.with_values(**given)
+
+
+def _best(
+    candidates: Sequence[AbstractCovariance], observations: Observations, nugget: Nugget, fixed: Sequence[str]
+) -> AbstractCovariance:
+    """The candidate with the largest profile likelihood on a subset, the first where there is none."""
+    subset = neighbourhoods(observations)
+    if np.ptp(subset.values) == 0.0:
+        return candidates[0]
+
+    def minus_loglik(model: AbstractCovariance) -> float:
+        space = family_space(observations, model, nugget, fixed=fixed)
+        return Objective(subset, space, LikelihoodOptions(), SilentProgress())(space.start(model))
+
+    return min(candidates, key=minus_loglik)
+
+
+def _radial(base: str, length: float, great_circle: bool, nugget: float = _NUGGET_RATIO) -> AbstractIsotropicCovariance:
+    """A Matérn or power exponential function, valid for the distance."""
+    if base == "matern":
+        return Matern(1.0, length, _SMOOTHNESS_ON_SPHERE if great_circle else _SMOOTHNESS, nugget)
+    return PowerExponential(1.0, length, _POWER_ON_SPHERE if great_circle else _POWER, nugget)
+
+
+def _extent(sites: _Array) -> float:
+    """Diagonal of the bounding box; 1 where all sites are one place, as a length must be positive."""
+    return float(np.linalg.norm(np.ptp(sites, axis=0))) or 1.0
+
+
+def _lengths(sites: _Array, great_circle: bool) -> list[float]:
+    """Lengths to try in space; in kilometres on the sphere."""
+    places = chordal_coordinates(sites[:, 0], sites[:, 1]) if great_circle else sites
+    return [share * _extent(places) for share in _SHARES]
+
+
+def _time_length(sites: _Array) -> float:
+    """A length in time: a tenth of the extent, or the usual time between two observations where that is longer."""
+    times = np.unique(sites[:, -1])
+    return max(0.1 * _extent(sites[:, -1:]), float(np.median(np.diff(times))) if len(times) > 1 else 0.0)
+
+
+def _isotropic(kind: str) -> Callable[[Observations, str, bool], list[AbstractCovariance]]:
+    """Candidates of one radial function."""
+
+    def candidates(observations: Observations, base: str, great_circle: bool) -> list[AbstractCovariance]:
+        radial = [_radial(kind, length, great_circle) for length in _lengths(observations.coordinates, great_circle)]
+        return [GreatCircle(model) for model in radial] if great_circle else list(radial)
+
+    return candidates
+
+
+def _anisotropic(observations: Observations, base: str, great_circle: bool) -> list[AbstractCovariance]:
+    return [
+        GeometricAnisotropy(_radial(base, length, False), angle, _RATIO)
+        for length, angle in product(_lengths(observations.coordinates, False), _ANGLES)
+    ]
+
+
+def _axis_ranges(observations: Observations, base: str, great_circle: bool) -> list[AbstractCovariance]:
+    sites = observations.coordinates
+    extents = [_extent(sites[:, [axis]]) for axis in range(sites.shape[1])]
+    return [AxisRanges(_radial(base, 1.0, False), tuple(share * extent for extent in extents)) for share in _SHARES]
+
+
+def _great_circle(observations: Observations, base: str, great_circle: bool) -> list[AbstractCovariance]:
+    if not great_circle:
+        raise ValueError("a great-circle covariance needs the great-circle distance, of longitude and latitude in degrees")
+    return _isotropic(base)(observations, base, True)
+
+
+def _separable(observations: Observations, base: str, great_circle: bool) -> list[AbstractCovariance]:
+    sites = observations.coordinates
+    time = _radial(base, _time_length(sites), False, nugget=0.0)
+    spaces = (_radial(base, length, great_circle) for length in _lengths(sites[:, :-1], great_circle))
+    return [SeparableSpaceTime(GreatCircle(space) if great_circle else space, time) for space in spaces]
+
+
+def _gneiting(observations: Observations, base: str, great_circle: bool) -> list[AbstractCovariance]:
+    sites = observations.coordinates
+    time = _time_length(sites)
+    return [
+        GneitingMatern(1.0, length, _SMOOTHNESS, time, 0.5, 1.0, 0.5, _NUGGET_RATIO) for length in _lengths(sites[:, :-1], False)
+    ]
+
+
+def _bivariate(observations: Observations, base: str, great_circle: bool) -> list[AbstractCovariance]:
+    sites, second = observations.coordinates, observations.coordinates[:, -1] == 1.0
+    spreads = [float(np.var(observations.values[rows])) if rows.any() else 0.0 for rows in (~second, second)]
+    ratio = spreads[1] / spreads[0] if min(spreads) > 0.0 else 1.0
+    ratio, d = min(max(ratio, _LEAST_VARIANCE_RATIO), 1.0 / _LEAST_VARIANCE_RATIO), sites.shape[1] - 1
+    return [
+        BivariateMatern(1.0, length, _SMOOTHNESS, _SMOOTHNESS, ratio, 0.0, _NUGGET_RATIO, d)
+        for length in _lengths(sites[:, :-1], False)
+    ]
+
+
+#: Names of families, and functions that make candidates from the data, the base, and whether distances are great circles.
+FAMILIES: dict[str, Callable[[Observations, str, bool], list[Any]]] = {
+    "matern": _isotropic("matern"),
+    "power-exponential": _isotropic("power-exponential"),
+    "anisotropic": _anisotropic,
+    "axis-ranges": _axis_ranges,
+    "great-circle": _great_circle,
+    "separable": _separable,
+    "gneiting": _gneiting,
+    "bivariate": _bivariate,
+}
+
+_ON_SPHERE = ("matern", "power-exponential", "great-circle", "separable")

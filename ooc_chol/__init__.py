@@ -18,6 +18,7 @@ from ooc_chol.errors import RefinementError as RefinementError
 from ooc_chol.errors import ScheduleError as ScheduleError
 from ooc_chol.errors import TierError as TierError
 from ooc_chol.factor import CholeskyFactor as CholeskyFactor
+from ooc_chol.factor import HalfSolveSums as HalfSolveSums
 from ooc_chol.factor import InverseTraces as InverseTraces
 from ooc_chol.factor import load as load
 from ooc_chol.kernels.cuda.source import cuda_source as cuda_source

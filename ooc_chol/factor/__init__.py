@@ -5,6 +5,6 @@ from __future__ import annotations
 from ooc_chol.factor.device_solver import DeviceSolver
 from ooc_chol.factor.factor import CholeskyFactor, load
 from ooc_chol.factor.residual import ResidualSample, sample_residual
-from ooc_chol.factor.traces import InverseTraces
+from ooc_chol.factor.traces import HalfSolveSums, InverseTraces
 
-__all__ = ["CholeskyFactor", "DeviceSolver", "InverseTraces", "ResidualSample", "load", "sample_residual"]
+__all__ = ["CholeskyFactor", "DeviceSolver", "HalfSolveSums", "InverseTraces", "ResidualSample", "load", "sample_residual"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import BudgetError
 from ooc_chol.factor.inverse import panel_width
-from ooc_chol.factor.traces import InverseTraces, row_blocks
+from ooc_chol.factor.traces import HalfSolveSums, InverseTraces, row_blocks
 from ooc_chol.interfaces import AbstractDevice, ArraySpec, Tile
 from ooc_chol.memory.sources_function import FunctionSource
 from ooc_chol.memory.store_base import AbstractStore
@@ -140,6 +140,51 @@ class DeviceSolver:
             with closing(_TracePass(device, store, self.budget_bytes, matrices, vectors)) as the_pass:
                 return the_pass.run()
 
+    def half_solve_sums(
+        self, store: AbstractStore, matrix: FunctionSource, columns: range, vectors: NDArray[np.float64], width: int | None
+    ) -> HalfSolveSums:
+        """Sums over ``Y = inv(L) @ B``, where the device makes B.
+
+        Parameters
+        ----------
+        store : AbstractStore
+            Holds L, complete.
+        matrix : FunctionSource
+            Makes B, with a function for this kind of device.
+        columns : range
+            Columns of B.
+        vectors : (n, q) array
+            V.
+        width : int or None
+            Most columns of B at a time; None for as many as fit.
+
+        Returns
+        -------
+        HalfSolveSums
+            The sums. Each group of columns reads L once.
+        """
+        n, m, q = store.grid.n, len(columns), vectors.shape[1]
+        squares, products = np.zeros((m, 1)), np.zeros((m, q))
+        with self._device(store, vectors, squares, products) as device:
+            device.prepare(matrix.prepare)
+            fitting = self._columns_that_fit(device, store, 8 * n, others=8 * (max(1, q) * (n + m) + m))
+            step = min(m, fitting, width or m)
+            arrays = [ArraySpec(_DOUBLE, shape) for shape in ((n, max(1, q)), (m, 1), (m, max(1, q)))]
+            sweeps = TriangularSweeps(device, store, budget_bytes=self.budget_bytes, entries=n * step, arrays=arrays)
+            on_device = _Sums(*sweeps.others)
+            sweeps.copy_in(on_device.squares, squares, slice(0, 1))
+            if q:
+                sweeps.copy_in(on_device.vectors, vectors, slice(0, q))
+                sweeps.copy_in(on_device.products, products, slice(0, q))
+            for start in range(0, m, step):
+                _sum_columns(sweeps, matrix, columns[start : start + step], (on_device, start, q))
+            sweeps.copy_out(on_device.squares, squares, slice(0, 1))
+            if q:
+                sweeps.copy_out(on_device.products, products, slice(0, q))
+            sweeps.finish()
+        # the device subtracts products
+        return HalfSolveSums(squares[:, 0], -products)
+
     @contextmanager
     def _device(self, store: AbstractStore, *arrays: NDArray[Any]) -> Iterator[AbstractDevice]:
         """The device, current; copies reach L and the arrays in place where they can."""
@@ -186,6 +231,28 @@ def columns_that_fit(
         advice = "it holds no right-hand side beside the tiles in transit; give a larger memory_budget, or smaller tiles"
         raise BudgetError(f"solves on {device.name}", fixed + column_bytes, budget_bytes, advice)
     return fitting
+
+
+class _Sums(NamedTuple):
+    """Arrays of the device."""
+
+    vectors: Tile
+    squares: Tile
+    products: Tile
+
+
+def _sum_columns(sweeps: TriangularSweeps, matrix: FunctionSource, columns: range, sums: tuple[_Sums, int, int]) -> None:
+    """Enqueue: make some columns of B, solve for them, and add what they give to the sums from ``start`` on."""
+    (on_device, start, q), grid, stream = sums, sweeps.grid, sweeps.stream
+    y = sweeps.array(grid.n, len(columns))
+    for i in range(grid.nt):
+        sweeps.device.generate(stream, matrix.function, grid.span(i), columns, sweeps.rows(y, i, 0))
+    sweeps.solve(y)
+    places = slice(start, start + len(columns))
+    sweeps.kernels.add_column_squares(stream, y, on_device.squares[places, 0])
+    for i in range(grid.nt if q else 0):  # products -= y[i].T @ v[i]
+        beside = sweeps.rows(on_device.vectors, i, 0)
+        sweeps.kernels.subtract(stream, on_device.products[places], sweeps.rows(y, i, 0), beside, transposed=True)
 
 
 class _TracePass:

@@ -20,7 +20,14 @@ from ooc_chol.factor.inverse import inverse_diagonal, inverse_panels
 from ooc_chol.factor.refinement import refined_solve
 from ooc_chol.factor.residual import ResidualSample, sample_residual, source_blocks
 from ooc_chol.factor.solves import backward_solve, forward_solve, multiply, right_hand_side, stream_tiles
-from ooc_chol.factor.traces import InverseTraces, check_matrices, inverse_traces
+from ooc_chol.factor.traces import (
+    HalfSolveSums,
+    InverseTraces,
+    check_border,
+    check_matrices,
+    half_solve_sums,
+    inverse_traces,
+)
 from ooc_chol.formats import FORMATS, FP64
 from ooc_chol.memory.sources import AbstractSource, as_source
 from ooc_chol.memory.sources_function import FunctionSource
@@ -304,6 +311,59 @@ class CholeskyFactor:
         if self._solver is not None and all(matrix.is_made_on_cuda for matrix in matrices):
             return self._solver.inverse_traces(store, matrices, columns)
         return inverse_traces(store, matrices, columns)
+
+    def half_solve_sums(
+        self, matrix: FunctionSource, columns: range, vectors: ArrayLike | None = None, *, width: int | None = None
+    ) -> HalfSolveSums:
+        """Sums over ``Y = inv(L) @ B`` for a ``B`` that a tile function makes, so that neither is ever stored: kriging variances.
+
+        Parameters
+        ----------
+        matrix : FunctionSource
+            From :func:`ooc_chol.from_function`, of order ``columns.stop`` or more: a matrix of which A is the leading block, say.
+            Rows ``0:n`` of ``columns`` are B, in rectangles that may lie above the diagonal.
+        columns : range
+            Its columns, step 1, ``m`` of them.
+        vectors : (n, q) array_like, optional
+            ``V``, for ``Y' @ V``.
+        width : int, optional
+            Most columns of B in memory. When not given, 256 MiB of them, or on a GPU as many as its budget holds.
+
+        Returns
+        -------
+        HalfSolveSums
+            ``squares``, ``(m,)``, the diagonal of ``B' @ inv(A) @ B``; and ``products``, ``(m, q)``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            ``matrix`` is no tile function or too small, the columns are not such a range, or the vectors have other rows.
+        TierError
+            L cannot be read, or the factor is closed.
+
+        Notes
+        -----
+        Cost ``n**2 m`` flops, and one reading of L for each ``width`` columns. On the GPU that factored where the matrix has a
+        function for it (``cuda=``).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ooc_chol as oc
+        >>> factor = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
+        >>> def ones(rows, cols, out, stream):
+        ...     out[...] = 1.0
+        >>> factor.half_solve_sums(oc.from_function(3, ones), range(2, 3)).squares
+        array([0.3125])
+        """
+        store = self._opened()
+        beside = np.empty((self.n, 0)) if vectors is None else right_hand_side(vectors, self.n, copy=False)[0]
+        check_border(matrix, columns, self.n, width)
+        if not len(columns):
+            return HalfSolveSums(np.empty(0), np.empty((0, beside.shape[1])))
+        if self._solver is not None and matrix.is_made_on_cuda:
+            return self._solver.half_solve_sums(store, matrix, columns, beside, width)
+        return half_solve_sums(store, matrix, columns, beside, width)
 
     def matmul(self, z: ArrayLike) -> NDArray[np.float64]:
         """Multiply ``L @ z``: turns independent unit normals into a sample with covariance A.

@@ -1,4 +1,4 @@
-"""Traces of ``inv(A) @ D`` for matrices D that are made tile by tile and never stored."""
+"""Sums over ``inv(A)`` and over ``inv(L) @ B`` for matrices that are made piece by piece and never stored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.factor.inverse import inverse_panels
+from ooc_chol.factor.inverse import PANEL_BYTES, inverse_panels
+from ooc_chol.factor.solves import forward_solve
 from ooc_chol.memory.sources_function import FunctionSource
 from ooc_chol.memory.store import AbstractStore
 
@@ -35,6 +36,21 @@ class InverseTraces(NamedTuple):
     forms: NDArray[np.float64]
 
 
+class HalfSolveSums(NamedTuple):
+    """Sums over ``Y = inv(L) @ B``.
+
+    Parameters
+    ----------
+    squares : (m,) array
+        Column sums of ``Y**2``, the diagonal of ``B' @ inv(A) @ B``.
+    products : (m, q) array
+        ``Y' @ V``.
+    """
+
+    squares: NDArray[np.float64]
+    products: NDArray[np.float64]
+
+
 def check_matrices(matrices: Sequence[FunctionSource], vectors: NDArray[np.float64], n: int) -> None:
     """Raise ``TypeError`` or ``ValueError`` unless all are tile functions of order ``n``, and the vectors have ``n`` rows.
 
@@ -54,6 +70,28 @@ def check_matrices(matrices: Sequence[FunctionSource], vectors: NDArray[np.float
             raise ValueError(f"matrix {number} has order {matrix.n}, but the factor has order {n}")
     if vectors.ndim != 2 or len(vectors) != n:
         raise ValueError(f"vectors have shape {vectors.shape}, but must have {n} rows")
+
+
+def check_border(matrix: FunctionSource, columns: range, n: int, width: int | None) -> None:
+    """Raise ``TypeError`` or ``ValueError`` unless a tile function has ``n`` rows of these columns.
+
+    Parameters
+    ----------
+    matrix : FunctionSource
+        From ``from_function``.
+    columns : range
+        Which columns.
+    n : int
+        Order of the factor.
+    width : int or None
+        Columns at a time.
+    """
+    if not isinstance(matrix, FunctionSource):
+        raise TypeError(f"matrix is a {type(matrix).__name__}; give what from_function makes of a tile function")
+    if columns.step != 1 or columns.start < 0 or max(columns.stop, n) > matrix.n:
+        raise ValueError(f"columns {columns} of {n} rows are not inside a matrix of order {matrix.n}")
+    if width is not None and width < 1:
+        raise ValueError(f"width is {width}, but at least 1 column is solved for at a time")
 
 
 def row_blocks(columns: range, n: int, height: int) -> list[tuple[range, float]]:
@@ -147,3 +185,42 @@ def _sums(
         total[0] += np.vdot(inverse[:, part], piece)
         total[1:] += np.einsum("iq,iq->q", left, piece @ right[part])
     return list(total)
+
+
+def half_solve_sums(
+    store: AbstractStore, matrix: FunctionSource, columns: range, vectors: NDArray[np.float64], width: int | None
+) -> HalfSolveSums:
+    """Compute the sums on the host, as :meth:`ooc_chol.CholeskyFactor.half_solve_sums`.
+
+    Parameters
+    ----------
+    store : AbstractStore
+        Holds L.
+    matrix : FunctionSource
+        Makes B.
+    columns : range
+        Its columns.
+    vectors : (n, q) array
+        V.
+    width : int or None
+        Columns of B at a time; None takes 256 MiB of them.
+
+    Returns
+    -------
+    HalfSolveSums
+        Pieces of B are made by several threads.
+    """
+    n = store.grid.n
+    step = min(len(columns), width or max(1, PANEL_BYTES // (8 * n)))
+    squares, products = np.empty(len(columns)), np.empty((len(columns), vectors.shape[1]))
+    buffer = np.empty(n * step)
+    with ThreadPoolExecutor(thread_name_prefix="half-solve sums") as pool:
+        for start in range(0, len(columns), step):
+            part = columns[start : start + step]
+            y = buffer[: n * len(part)].reshape(n, len(part))
+            rows = [range(first, min(first + _PIECE, n)) for first in range(0, n, _PIECE)]
+            list(pool.map(lambda span, part=part, y=y: matrix.read_block(span, part, y[span.start : span.stop]), rows))
+            forward_solve(store, y)
+            squares[start : start + step] = np.einsum("ij,ij->j", y, y)
+            products[start : start + step] = y.T @ vectors
+    return HalfSolveSums(squares, products)

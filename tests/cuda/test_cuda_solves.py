@@ -12,7 +12,7 @@ from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.factor import CholeskyFactor
 from ooc_chol.formats import FORMATS
 from ooc_chol.tiling import TileGrid
-from tests.host.device_solves import SHAPES, check_inverse_sums, check_product, check_solves, solver
+from tests.host.device_solves import SHAPES, check_half_solve_sums, check_inverse_sums, check_product, check_solves, solver
 from tests.host.stored_factors import KEY, MIXED_STORES, STORES, lapack_factor, random_spd, write_factor
 from tests.tolerances import gamma
 
@@ -30,6 +30,12 @@ def test_solves(kind, shape, tmp_path):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_sums_over_the_inverse(kind, shape, tmp_path):
     check_inverse_sums(DEVICE, kind, shape, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_sums_over_half_solves(kind, shape, tmp_path):
+    check_half_solve_sums(DEVICE, kind, shape, tmp_path)
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (300, 9), (5000, 40)])

@@ -121,6 +121,33 @@ def check_inverse_sums(device: str, kind: str, shape: tuple[int, int, int], fold
         assert (np.abs(found.forms[number] - expected) <= 2 * gamma(2 * n) * sizes).all()
 
 
+def check_half_solve_sums(device: str, kind: str, shape: tuple[int, int, int], folder: Path) -> None:
+    """Squares and products are those of the half solve, however many columns fit or are asked for at a time."""
+    n, nb, columns = shape
+    a, store = stored(kind, n, nb, folder)
+    m = columns + columns // 2 + 1
+    joint, vectors = symmetric(n + m, seed=7), np.random.default_rng(8).standard_normal((n, 2))
+    with closing(store):
+        ours = solver(device, budget_for(device, store, columns) + 8 * 3 * (n + m))
+        found = [
+            ours.half_solve_sums(store, symmetric_source(joint), range(n, n + m), vectors, width) for width in (None, 3, 10**6)
+        ]
+        alone = ours.half_solve_sums(store, symmetric_source(joint), range(n, n + m), np.empty((n, 0)), None)
+    l_dense = lapack_factor(a)
+    y = np.linalg.solve(l_dense.astype(float), joint[:n, n:])
+    # row-wise backward stable: an error of inv(|L|) times the bound of each row, for both solutions
+    inverse = np.linalg.inv(l_dense)
+    errors = 2 * np.abs(inverse) @ trsm_bound(y.T, l_dense).T.astype(float)
+    squares = np.sum(y**2, axis=0)
+    bounds = 2 * np.sum(np.abs(y) * errors, axis=0) + np.sum(errors**2, axis=0) + gamma(n) * squares
+    products = np.abs(vectors).T @ errors + gamma(n) * (np.abs(vectors).T @ np.abs(y))
+    assert alone.products.shape == (m, 0)
+    for each in (*found, alone):
+        assert (np.abs(each.squares - squares) <= bounds).all()
+    for each in found:
+        assert (np.abs(each.products - y.T @ vectors) <= products.T).all()
+
+
 def check_product(device: str, n: int, m: int) -> None:
     """The product is accurate entry by entry, also when the columns come in groups."""
     d, x = symmetric(n, seed=5), np.random.default_rng(6).standard_normal((n, m))

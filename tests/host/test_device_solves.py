@@ -16,6 +16,7 @@ from ooc_chol.memory.store import FileStore
 from tests.host.device_solves import (
     SHAPES,
     budget_for,
+    check_half_solve_sums,
     check_inverse_sums,
     check_product,
     check_solves,
@@ -41,6 +42,12 @@ def test_solves_on_a_device(kind, shape, tmp_path):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_sums_over_the_inverse_on_a_device(kind, shape, tmp_path):
     check_inverse_sums(DEVICE, kind, shape, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_sums_over_half_solves_on_a_device(kind, shape, tmp_path):
+    check_half_solve_sums(DEVICE, kind, shape, tmp_path)
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (300, 9), (2500, 4)])
@@ -83,6 +90,20 @@ def test_traces_on_the_host_are_those_of_the_device(tmp_path):
         np.testing.assert_allclose(ours, theirs, rtol=1e-8)
 
 
+@pytest.mark.parametrize("width", [None, 1, 7, 1000])
+def test_sums_over_half_solves_on_the_host_are_those_of_the_device(width, tmp_path):
+    _, store = stored("memory", 600, 100, tmp_path)
+    joint, vectors = symmetric_source(symmetric(640, 1)), np.arange(1200.0).reshape(600, 2)
+    device = solver(DEVICE, 1 << 24).half_solve_sums(store, joint, range(600, 640), vectors, None)
+    with CholeskyFactor(store.grid, store, KEY) as factor:
+        host = factor.half_solve_sums(joint, range(600, 640), vectors, width=width)
+        assert factor.half_solve_sums(joint, range(600, 600), vectors).products.shape == (0, 2)
+        y = factor.half_solve(symmetric(640, 1)[:600, 600:])
+    np.testing.assert_allclose(host.squares, np.sum(y**2, axis=0), rtol=1e-8)
+    for ours, theirs in ((device.squares, host.squares), (device.products, host.products)):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8 * np.abs(theirs).max())
+
+
 def test_a_product_on_the_host():
     d, x = symmetric(1100, 7), np.random.default_rng(8).standard_normal((1100, 3))
     y = oc.symm(symmetric_source(d), x, devices=DEVICE)
@@ -123,6 +144,12 @@ def test_what_is_no_matrix_or_no_vector_is_refused(tmp_path: Path):
             factor.inverse_traces([symmetric_source(np.eye(4))])
         with pytest.raises(ValueError, match="right-hand side"):
             factor.inverse_traces([symmetric_source(np.eye(5))], np.ones((4, 1)))
+        with pytest.raises(TypeError, match="from_function"):
+            factor.half_solve_sums(np.eye(7), range(5, 7))
+        with pytest.raises(ValueError, match="not inside a matrix of order 6"):
+            factor.half_solve_sums(symmetric_source(np.eye(6)), range(5, 7))
+        with pytest.raises(ValueError, match="at least 1 column"):
+            factor.half_solve_sums(symmetric_source(np.eye(7)), range(5, 7), width=0)
     with pytest.raises(TypeError, match="from_function"):
         oc.symm(np.eye(5), np.ones(5))
     with pytest.raises(ValueError, match="right-hand side"):

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cross_covariance
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source, cross_covariance
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites, design_matrix
 from ooc_chol.apps.geostat.estimation.likelihood import Whitened, whiten
 from ooc_chol.apps.geostat.kriging.predicted import Prediction, Target, check_target, new_errors
@@ -83,7 +83,7 @@ class Kriging:
         covariates: ArrayLike | None = None,
         target: Target = "observation",
         error_variances: ArrayLike | None = None,
-        batch_bytes: int = BATCH_BYTES,
+        batch_bytes: int | None = None,
     ) -> Prediction:
         """Predict at new sites.
 
@@ -99,8 +99,8 @@ class Kriging:
         error_variances : (m,) array, optional
             Of new observations: known variances of their errors, which come on top of the nugget. Without them a new observation
             has the nugget alone, even where the observations have known errors: those say nothing of another measurement.
-        batch_bytes : int
-            Memory for one batch of sites.
+        batch_bytes : int, optional
+            Memory for the covariances of one batch of sites; when not given 256 MiB, or on a GPU its memory budget.
 
         Returns
         -------
@@ -120,9 +120,7 @@ class Kriging:
         check_target(target)
         places, design = self.check(sites, covariates)
         errors = new_errors(error_variances, len(places), target)
-        mean, variance = np.empty(len(places)), np.empty(len(places))
-        for batch in self.batches(len(places), batch_bytes):
-            mean[batch], variance[batch] = self._predict_batch(places[batch], design[batch])
+        mean, variance = self._predicted(places, design, batch_bytes)
         if target == "observation":
             variance += self.model.nugget + errors
         return Prediction(mean, variance, target)
@@ -133,7 +131,7 @@ class Kriging:
         *,
         covariates: Iterable[ArrayLike] | None = None,
         target: Target = "observation",
-        batch_bytes: int = BATCH_BYTES,
+        batch_bytes: int | None = None,
     ) -> Iterator[Prediction]:
         """Predict block after block, so that neither sites nor predictions need to be in memory together.
 
@@ -145,8 +143,8 @@ class Kriging:
             The covariates of the mean there, block by block.
         target : {"observation", "field"}
             What to predict.
-        batch_bytes : int
-            Memory for one batch of sites within a block.
+        batch_bytes : int, optional
+            As :meth:`predict`.
 
         Returns
         -------
@@ -161,7 +159,7 @@ class Kriging:
         Notes
         -----
         Cost ``n**2`` flops per site. The factor is read once per batch, so blocks far smaller than a batch
-        (``batch_bytes / (24 n)`` sites) read it more often.
+        (``batch_bytes / (8 n)`` sites) read it more often.
         """
         check_target(target)
         pairs = zip(blocks, itertools.repeat(None)) if covariates is None else zip(blocks, covariates, strict=True)
@@ -274,21 +272,28 @@ class Kriging:
         step = max(1, batch_bytes // (3 * 8 * self.observations.n))
         return (slice(start, start + step) for start in range(0, m, step))
 
-    def _predict_batch(
-        self, sites: NDArray[np.float64], design: NDArray[np.float64]
+    def _predicted(
+        self, sites: NDArray[np.float64], design: NDArray[np.float64], batch_bytes: int | None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of the smooth field at a few sites."""
-        white = self.whitened
-        # v = inv(L) r(sites)
-        v = self.factor.half_solve(self.correlations(sites))
+        """Mean and variance of the smooth field."""
+        white, n = self.whitened, self.observations.n
+        # R with a border: correlations of the field at the observations with that at the sites, without nugget
+        places = np.concatenate([self.observations.coordinates, sites])
+        joint = covariance_source(self.model.with_values(variance=1.0, nugget=0.0), places)
+        # sums over v = inv(L) r(sites)
+        sums = self.factor.half_solve_sums(
+            joint,
+            range(n, n + len(sites)),
+            np.column_stack([white.residual, white.design]),
+            width=None if batch_bytes is None else max(1, batch_bytes // (8 * n)),
+        )
         # x0' b + r' inv(R) (z - X b)
-        mean = design @ white.coefficients + v.T @ white.residual
+        mean = design @ white.coefficients + sums.products[:, 0]
         # x0 - X' inv(R) r for the estimated columns, and its length in the metric of inv(X' inv(R) X)
-        gap = design[:, : white.design.shape[1]] - v.T @ white.design
+        gap = design[:, : white.design.shape[1]] - sums.products[:, 1:]
         trend = solve_triangular(white.root, gap.T, trans="T")
-        explained = np.einsum("ij,ij->j", v, v)
         own = self.model.site_variances(sites) / self.model.variance
-        unexplained = np.maximum(own - explained, 0.0)
+        unexplained = np.maximum(own - sums.squares, 0.0)
         return mean, self.model.variance * (unexplained + np.einsum("ij,ij->j", trend, trend))
 
     def check(self, sites: ArrayLike, covariates: ArrayLike | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

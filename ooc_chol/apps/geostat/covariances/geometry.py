@@ -10,7 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.model import DeviceForm, check_names, check_positive
-from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance, AbstractProfile, AbstractRadialCovariance, differences
+from ooc_chol.apps.geostat.covariances.radial import (
+    AbstractIsotropicCovariance,
+    AbstractProfile,
+    AbstractRadialCovariance,
+    differences,
+)
 from ooc_chol.apps.geostat.covariances.scales import Scale, length_scale
 from ooc_chol.apps.geostat.data.observations import EARTH_RADIUS_KM, chordal_coordinates
 
@@ -237,7 +242,7 @@ class AxisRanges(AbstractWrappedCovariance):
     def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
         """Each axis in units of its range."""
         _check_axes(coordinates.shape[1], len(self.ranges), "AxisRanges")
-        return coordinates / np.array(self.ranges)
+        return np.asarray(coordinates / np.array(self.ranges))
 
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""

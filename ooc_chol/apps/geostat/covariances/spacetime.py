@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from ooc_chol.apps.geostat.covariances.matern import MaternProfile
 from ooc_chol.apps.geostat.covariances.matern_exact import check_smoothness_bounds
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance, DeviceForm, check_names, check_nugget, check_positive
-from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance, AbstractRadialCovariance, chunks, differences, euclidean, of_rows
+from ooc_chol.apps.geostat.covariances.radial import (
+    AbstractIsotropicCovariance,
+    AbstractRadialCovariance,
+    chunks,
+    differences,
+    euclidean,
+    of_rows,
+)
 from ooc_chol.apps.geostat.covariances.radial_table import SCRATCH
 from ooc_chol.apps.geostat.covariances.scales import NEAR_HARD_BOUND, SEARCHED_SMOOTHNESS, Scale, length_scale
 

@@ -14,17 +14,18 @@ from ooc_chol.apps.geostat.covariances.covariance import TileFunction
 #: Rows and columns of the tiles that are made.
 TILE = 512
 
+_Block = TypeVar("_Block")
 _Result = TypeVar("_Result")
 
 
-def over_blocks(work: Callable[[range], _Result], blocks: Sequence[range]) -> Iterator[_Result]:
+def over_blocks(work: Callable[[_Block], _Result], blocks: Sequence[_Block]) -> Iterator[_Result]:
     """Results of ``work`` on each block in order, computed by several threads: NumPy's functions release the interpreter lock.
 
     Parameters
     ----------
     work : callable
-        A pure function of a range of rows.
-    blocks : sequence of range
+        A pure function of a block, such as a range of rows.
+    blocks : sequence
         What to call it with.
 
     Yields

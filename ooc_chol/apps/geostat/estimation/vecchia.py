@@ -209,7 +209,7 @@ class _BlockWork:
 def _factored(matrix: _Array) -> _Array:
     """Cholesky factors of a stack; the first that has none is named by its leading minor."""
     try:
-        return np.linalg.cholesky(matrix)
+        return np.asarray(np.linalg.cholesky(matrix))
     except np.linalg.LinAlgError:
         order = next(k for k in range(1, matrix.shape[1] + 1) if not _is_positive(matrix[:, :k, :k]))
         raise oc.NotPositiveDefiniteError(order, (0, 0)) from None

@@ -1,4 +1,4 @@
-"""On which earlier observations each is conditioned in a Vecchia approximation: an order from coarse to fine, nearest neighbours."""
+"""What each observation is conditioned on in Vecchia's approximation: its nearest neighbours before it, from coarse to fine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Conditioning:
     @property
     def m(self) -> int:
         """Neighbours of an observation that has enough before it."""
-        return self.neighbours.shape[1]
+        return int(self.neighbours.shape[1])
 
     def sampled(self, count: int) -> Conditioning:
         """The same neighbours, but only so many of the conditional densities, evenly over the order from coarse to fine.

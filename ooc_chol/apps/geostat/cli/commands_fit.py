@@ -35,7 +35,8 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         choices=METHODS,
-        help="without derivatives (default), by the gradient, or by Fisher scoring (default with --smoothness free)",
+        help="without derivatives (cobyqa, the default, or NLopt's bobyqa), by the gradient (lbfgs), or by Fisher scoring "
+        "(default with --smoothness free)",
     )
     parser.add_argument("--reml", action="store_true", help="maximise the restricted likelihood")
     parser.add_argument("--standard-errors", action="store_true", help="standard errors and 95 %% intervals of all parameters")

@@ -78,7 +78,7 @@ class FitResult(Generic[Model]):
         Whether the search at the chosen smoothness converged.
     warnings : tuple of str
         What a user should know: parameters at bounds, matrices not positive definite, evaluations used up.
-    method : {"cobyqa", "lbfgs", "fisher"}
+    method : {"cobyqa", "bobyqa", "lbfgs", "fisher"}
         How the maximum was searched for.
     reml : bool
         Whether the restricted likelihood was maximised; ``loglik`` is that one then.

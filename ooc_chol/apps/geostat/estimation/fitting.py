@@ -22,7 +22,7 @@ from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial as Smoot
 from ooc_chol.apps.geostat.estimation.gradient import Traces, check_traces
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, SearchLimits, search_from
+from ooc_chol.apps.geostat.estimation.optimizers import DERIVATIVE_FREE, METHODS, Method, SearchLimits, nlopt_module, search_from
 from ooc_chol.apps.geostat.estimation.precision import check_precision
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import (
@@ -128,18 +128,19 @@ def fit(
         Without ``covariance``: ``nu``; the one of 0.5, 1.5 and 2.5 with the largest likelihood; or estimated.
     nugget : {"free", "zero"} or float
         Estimated (ratio at least 1e-8), none, or kept at this variance.
-    method : {"cobyqa", "lbfgs", "fisher"}, optional
-        Without derivatives; by the gradient; or by the gradient and the expected information. When not given, ``"fisher"`` for a
-        smoothness that is estimated, along whose ridge COBYQA may stop early, and for a ``covariance``; else ``"cobyqa"``.
+    method : {"cobyqa", "bobyqa", "lbfgs", "fisher"}, optional
+        Without derivatives, by SciPy's COBYQA or NLopt's BOBYQA; by the gradient; or by the gradient and the expected
+        information. When not given, ``"fisher"`` for a smoothness that is estimated, along whose ridge COBYQA may stop early, and
+        for a ``covariance``; else ``"cobyqa"``.
     reml : bool
         Maximise the restricted likelihood.
     traces : {"auto", "exact", "probes"}
         Gradients exact, by random probes, or exact up to 20,000 observations. With probes the estimate is off by a share of its
         standard errors: about ``1 / sqrt(probes)`` of them at most.
     tolerance : float
-        With ``"cobyqa"`` a search ends when its trust region is smaller than this (in the logarithm of the range, and a quarter
-        of that of the nugget ratio), or when ten evaluations together raise the log-likelihood by less than five times this.
-        With the others, when the maximum is nearer than so many standard errors.
+        With ``"cobyqa"`` and ``"bobyqa"`` a search ends when its trust region is smaller than this (in the logarithm of the
+        range, and a quarter of that of the nugget ratio), or when ten evaluations together raise the log-likelihood by less than
+        five times this. With the others, when the maximum is nearer than so many standard errors.
     max_evaluations : int
         Likelihoods per smoothness on all observations.
     settings : FactorSettings, optional
@@ -167,6 +168,8 @@ def fit(
         ``log`` exists already, or ``resume`` does not.
     NotPositiveDefiniteError
         No starting point with a positive definite correlation matrix was found, even at short ranges.
+    MissingExtraError
+        BOBYQA is asked for, but NLopt is not installed.
 
     Notes
     -----
@@ -237,7 +240,7 @@ def default_method(method: Method | None, smoothness: float | Literal["best", "f
 
     Parameters
     ----------
-    method : {"cobyqa", "lbfgs", "fisher"}, optional
+    method : {"cobyqa", "bobyqa", "lbfgs", "fisher"}, optional
         What was asked for.
     smoothness : float or {"best", "free"}
         As :func:`fit`.
@@ -251,9 +254,13 @@ def default_method(method: Method | None, smoothness: float | Literal["best", "f
     ------
     ValueError
         There is no such method.
+    MissingExtraError
+        The package that it needs is not installed.
     """
     if method is not None and method not in METHODS:
         raise ValueError(f"method is {method!r}, but there are {', '.join(METHODS)}")
+    if method == "bobyqa":
+        nlopt_module()
     return method or ("fisher" if smoothness == "free" else "cobyqa")
 
 
@@ -327,7 +334,7 @@ class _Search:
         point = min(starts, key=objective)
         if subset.n < self.observations.n:
             limits = replace(self.limits, tolerance=0.1, radius=_SUBSET_RADIUS)
-            search_from(objective, point, "cobyqa" if self.method == "cobyqa" else "fisher", limits)
+            search_from(objective, point, self.method if self.method in DERIVATIVE_FREE else "fisher", limits)
             point = point if objective.best_point is None else objective.best_point
         self.subset_evaluations += len(objective.evaluations)
         return point

@@ -1,19 +1,23 @@
-"""The search for the maximum of a likelihood from one starting point: COBYQA without derivatives, L-BFGS-B, Fisher scoring."""
+"""The search for the maximum of a likelihood from one starting point: COBYQA, L-BFGS-B, Fisher scoring, or NLopt's BOBYQA."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
+from ooc_chol.apps.geostat.data.terrain import MissingExtraError
 from ooc_chol.apps.geostat.estimation.objective import Known, Objective
 
-Method = Literal["cobyqa", "lbfgs", "fisher"]
-METHODS: tuple[Method, ...] = ("cobyqa", "lbfgs", "fisher")
+Method = Literal["cobyqa", "bobyqa", "lbfgs", "fisher"]
+METHODS: tuple[Method, ...] = ("cobyqa", "bobyqa", "lbfgs", "fisher")
+
+#: Those without derivatives.
+DERIVATIVE_FREE: tuple[Method, ...] = ("cobyqa", "bobyqa")
 
 #: Shorter ranges tried when the correlation matrix at the start is not positive definite, each a third of the one before.
 _RETREATS = 10
@@ -69,12 +73,12 @@ class SearchLimits:
     Parameters
     ----------
     tolerance : float
-        Last trust-region radius of COBYQA; for the others the largest gradient in units of one over a standard error, which is
-        the distance to the maximum in standard errors.
+        Last trust-region radius of COBYQA and BOBYQA; for the others the largest gradient in units of one over a standard error,
+        which is the distance to the maximum in standard errors.
     max_evaluations : int
         Evaluations allowed.
     radius : float
-        First trust-region radius of COBYQA.
+        First trust-region radius of COBYQA and BOBYQA.
     """
 
     tolerance: float
@@ -91,7 +95,7 @@ def search_from(objective: Objective, start: NDArray[np.float64], method: Method
         The function; holds the best point afterwards.
     start : (k,) array
         A point of its space.
-    method : {"cobyqa", "lbfgs", "fisher"}
+    method : {"cobyqa", "bobyqa", "lbfgs", "fisher"}
         How.
     limits : SearchLimits
         When to end.
@@ -107,8 +111,10 @@ def search_from(objective: Objective, start: NDArray[np.float64], method: Method
         There is no such method.
     NotPositiveDefiniteError
         The matrix is not positive definite at any of the ranges tried.
+    MissingExtraError
+        BOBYQA is asked for, but NLopt is not installed.
     """
-    searches = {"cobyqa": _cobyqa, "lbfgs": _lbfgs, "fisher": _fisher}
+    searches = {"cobyqa": _cobyqa, "bobyqa": _bobyqa, "lbfgs": _lbfgs, "fisher": _fisher}
     if method not in searches:
         raise ValueError(f"method is {method!r}, but there are {', '.join(METHODS)}")
     point = _first_feasible(objective, np.clip(start, objective.space.lower, objective.space.upper), method)
@@ -119,7 +125,7 @@ def search_from(objective: Objective, start: NDArray[np.float64], method: Method
 
 def _first_feasible(objective: Objective, point: NDArray[np.float64], method: Method) -> NDArray[np.float64]:
     """The start, or a shorter range, at which the matrix is positive definite."""
-    derived = method != "cobyqa" and len(point) > 0
+    derived = method not in DERIVATIVE_FREE and len(point) > 0
     for _ in range(_RETREATS):
         if objective.at(point, gradient=derived, information=derived).likelihood is not None:
             return point
@@ -157,6 +163,66 @@ def _cobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimi
     if _has_settled(objective, gain, since):
         return SearchEnd(True, f"{_PATIENCE} evaluations raised the log-likelihood by less than {gain:g}")
     return SearchEnd(bool(solution.success), str(solution.message))
+
+
+def nlopt_module() -> Any:
+    """NLopt, for BOBYQA.
+
+    Returns
+    -------
+    module
+        ``nlopt``.
+
+    Raises
+    ------
+    MissingExtraError
+        It is not installed.
+    """
+    try:
+        import nlopt
+    except ImportError as error:
+        raise MissingExtraError(
+            "BOBYQA is NLopt's, which is not installed: pip install 'ooc_chol[nlopt]', or search by cobyqa, its successor"
+        ) from error
+    return nlopt
+
+
+def _bobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimits) -> SearchEnd:
+    """NLopt's BOBYQA; ends too, as COBYQA, when ten evaluations gain less than five tolerances."""
+    nlopt, space, gain = nlopt_module(), objective.space, _LEAST_GAIN_IN_TOLERANCES * limits.tolerance
+    # the first 2 k + 1 evaluations, of which the start was one, only make its model
+    since = len(objective.evaluations) + 2 * len(point)
+    start = len(objective.evaluations) - 1
+
+    raised: list[BaseException] = []
+    search = nlopt.opt(nlopt.LN_BOBYQA, len(point))
+
+    def value(where: NDArray[np.float64], _: NDArray[np.float64]) -> float:
+        # an exception does not get through every version of NLopt: stop there, and raise it here
+        try:
+            if len(objective.evaluations) - start < limits.max_evaluations and not _has_settled(objective, gain, since):
+                return objective(where)
+        except BaseException as error:
+            raised.append(error)
+        search.force_stop()
+        return math.inf
+
+    search.set_min_objective(value)
+    search.set_lower_bounds(space.lower)
+    search.set_upper_bounds(space.upper)
+    search.set_initial_step(max(limits.radius, limits.tolerance))
+    search.set_xtol_abs(limits.tolerance)
+    try:
+        search.optimize(point)
+    except nlopt.ForcedStop:
+        if raised:
+            raise raised[0] from None
+        if _has_settled(objective, gain, since):
+            return SearchEnd(True, f"{_PATIENCE} evaluations raised the log-likelihood by less than {gain:g}")
+        return SearchEnd(False, "the evaluations allowed are used up")
+    except nlopt.RoundoffLimited:
+        return SearchEnd(True, "rounding of the likelihood limits further progress")
+    return SearchEnd(True, f"the trust region is smaller than {limits.tolerance:g}")
 
 
 def _has_settled(objective: Objective, gain: float, since: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Sequence
@@ -15,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, AbstractCovariance, Matern
-from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog, observations_digest
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult as FitResult
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial as SmoothnessTrial
+from ooc_chol.apps.geostat.estimation.fit_warnings import warnings_of
 from ooc_chol.apps.geostat.estimation.gradient import Traces, check_traces
-from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, degrees_of_freedom
+from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.optimizers import DERIVATIVE_FREE, METHODS, Method, SearchLimits, nlopt_module, search_from
 from ooc_chol.apps.geostat.estimation.precision import check_precision
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import (
-    NUGGET_RATIO,
     Model,
     Nugget,
     SearchSpace,
@@ -39,22 +38,6 @@ from ooc_chol.apps.geostat.factorization import FactorSettings
 #: Trust-region radius of the first steps on the subset and on all observations.
 _SUBSET_RADIUS = 1.0
 _RADIUS = 0.5
-
-#: Half of the 0.95 quantile of a chi-square variable of two degrees of freedom, range and nugget: less is no sign of correlation.
-_LEAST_GAIN = 3.0
-
-_BOUND_TEXTS = {
-    ("range", "lower"): "the range is at its lower bound, far below the distances between sites",
-    ("range", "upper"): "the range is at its upper bound, ten times the extent of the sites: of variance and range only "
-    "variance / range**(2 smoothness) is determined",
-    ("smoothness", "lower"): "the smoothness is at its lower bound: the field is hardly smoother than independent values",
-    ("smoothness", "upper"): "the smoothness is at its upper bound: the field is as good as analytic",
-    (
-        "nugget_ratio",
-        "lower",
-    ): "the nugget is at its floor, 1e-8 of the variance: the values show none, and the one reported is no estimate",
-    ("nugget_ratio", "upper"): "the nugget is at its upper bound, 1000 times the variance",
-}
 
 
 @overload
@@ -356,6 +339,8 @@ def _result(
         likelihood, precision = check_precision(observations, best.space, best.point, search.options, loglik_mixed=mixed)
     nugget = () if best.space.nugget is not None else ("nugget",)
     estimated = (*best.space.shape, "variance", *nugget)
+    trials = tuple(outcome.trial for outcome in outcomes)
+    warnings = warnings_of(observations, trials, best.trial, space=best.space, point=best.point, reml=search.options.reml)
     return FitResult(
         model=_canonical(best.space.model(best.point, likelihood.model.variance), estimated),
         loglik=likelihood.loglik,
@@ -363,12 +348,12 @@ def _result(
         mean_columns=observations.mean_columns,
         coefficients=likelihood.coefficients,
         coefficient_covariance=likelihood.coefficient_covariance,
-        trials=tuple(outcome.trial for outcome in outcomes),
+        trials=trials,
         evaluations=tuple(search.evaluations),
         subset_evaluations=search.subset_evaluations,
         seconds=time.perf_counter() - start,
         converged=best.trial.converged,
-        warnings=_warnings(observations, search.options, outcomes, best),
+        warnings=warnings,
         method=search.method,
         reml=search.options.reml,
         estimated=estimated,
@@ -381,38 +366,3 @@ def _canonical(model: Model, estimated: Sequence[str]) -> Model:
     """The model with its parameters in their usual intervals, unless one that was kept would change its value."""
     other = model.canonical()
     return other if all(other.values[name] == value for name, value in model.values.items() if name not in estimated) else model
-
-
-def _warnings(
-    observations: Observations, options: LikelihoodOptions, outcomes: list[_Outcome[Any]], best: _Outcome[Any]
-) -> tuple[str, ...]:
-    """What a user should know about the search."""
-    texts = [_bound_text(best.space, *found) for found in best.space.at_bounds(best.point)]
-    gain = best.likelihood.loglik - _independent_loglik(observations, options.reml)
-    if gain < _LEAST_GAIN:
-        texts.append(
-            f"the log-likelihood is only {gain:.2f} above that of independent values: there may be no spatial correlation"
-        )
-    if not best.trial.converged:
-        texts.append(f"the search did not converge in {best.trial.evaluations} evaluations: {best.trial.message}")
-    failed = sum(outcome.trial.not_positive_definite for outcome in outcomes)
-    if failed:
-        texts.append(
-            f"{failed} evaluations met a matrix that is not positive definite in floating point and counted as minus infinity"
-        )
-    return tuple(texts)
-
-
-def _bound_text(space: SearchSpace[Any], name: str, side: str, bound: float) -> str:
-    """Say that a parameter is at a bound, and of those of a Matérn model and of the nugget what that means."""
-    if name == NUGGET_RATIO or isinstance(space.template, Matern):
-        return _BOUND_TEXTS[name, side]
-    share = " of what the other parameters allow" if space.scales[space.names.index(name)].bound else ""
-    return f"{name} is at the {side} bound of the search, {bound:g}{share}"
-
-
-def _independent_loglik(observations: Observations, reml: bool) -> float:
-    """Largest log-likelihood of independent values of equal variance, ``-m/2 (log(2 pi s2) + 1)`` with m = n, or n - p."""
-    m = degrees_of_freedom(observations, reml)
-    variance = float(np.sum(least_squares_residuals(observations.design, observations.values) ** 2)) / m
-    return -0.5 * m * (math.log(2 * math.pi * variance) + 1)

@@ -1,0 +1,94 @@
+"""What a user should know about a fit: parameters at bounds, no sign of correlation, searches that did not converge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.covariances.covariance import Matern
+from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial
+from ooc_chol.apps.geostat.estimation.likelihood import degrees_of_freedom
+from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, SearchSpace
+
+#: Half of the 0.95 quantile of a chi-square variable of two degrees of freedom, range and nugget: less is no sign of correlation.
+_LEAST_GAIN = 3.0
+
+_BOUND_TEXTS = {
+    ("range", "lower"): "the range is at its lower bound, far below the distances between sites",
+    ("range", "upper"): "the range is at its upper bound, ten times the extent of the sites: of variance and range only "
+    "variance / range**(2 smoothness) is determined",
+    ("smoothness", "lower"): "the smoothness is at its lower bound: the field is hardly smoother than independent values",
+    ("smoothness", "upper"): "the smoothness is at its upper bound: the field is as good as analytic",
+    (
+        "nugget_ratio",
+        "lower",
+    ): "the nugget is at its floor, 1e-8 of the variance: the values show none, and the one reported is no estimate",
+    ("nugget_ratio", "upper"): "the nugget is at its upper bound, 1000 times the variance",
+}
+
+
+def warnings_of(
+    observations: Observations,
+    trials: Sequence[SmoothnessTrial],
+    best: SmoothnessTrial,
+    *,
+    space: SearchSpace[Any],
+    point: NDArray[np.float64],
+    reml: bool,
+) -> tuple[str, ...]:
+    """What a user should know about the searches of a fit.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+    trials : sequence of SmoothnessTrial
+        All searches.
+    best : SmoothnessTrial
+        The one whose end is the estimate.
+    space : SearchSpace
+        Where it searched.
+    point : (k,) array
+        Its end.
+    reml : bool
+        Whether the likelihood is restricted.
+
+    Returns
+    -------
+    tuple of str
+        Sentences.
+    """
+    texts = [_bound_text(space, *found) for found in space.at_bounds(point)]
+    gain = best.loglik - _independent_loglik(observations, reml)
+    if gain < _LEAST_GAIN:
+        texts.append(
+            f"the log-likelihood is only {gain:.2f} above that of independent values: there may be no spatial correlation"
+        )
+    if not best.converged:
+        texts.append(f"the search did not converge in {best.evaluations} evaluations: {best.message}")
+    failed = sum(trial.not_positive_definite for trial in trials)
+    if failed:
+        texts.append(
+            f"{failed} evaluations met a matrix that is not positive definite in floating point and counted as minus infinity"
+        )
+    return tuple(texts)
+
+
+def _bound_text(space: SearchSpace[Any], name: str, side: str, bound: float) -> str:
+    """Say that a parameter is at a bound, and of those of a Matérn model and of the nugget what that means."""
+    if name == NUGGET_RATIO or isinstance(space.template, Matern):
+        return _BOUND_TEXTS[name, side]
+    share = " of what the other parameters allow" if space.scales[space.names.index(name)].bound else ""
+    return f"{name} is at the {side} bound of the search, {bound:g}{share}"
+
+
+def _independent_loglik(observations: Observations, reml: bool) -> float:
+    """Largest log-likelihood of independent values of equal variance, ``-m/2 (log(2 pi s2) + 1)`` with m = n, or n - p."""
+    m = degrees_of_freedom(observations, reml)
+    variance = float(np.sum(least_squares_residuals(observations.design, observations.values) ** 2)) / m
+    return -0.5 * m * (math.log(2 * math.pi * variance) + 1)

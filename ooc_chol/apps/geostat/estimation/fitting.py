@@ -33,6 +33,15 @@ from ooc_chol.apps.geostat.estimation.search import (
     neighbourhoods,
     search_space,
 )
+from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck, check_vecchia, check_warning
+from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
+from ooc_chol.apps.geostat.estimation.vecchia_search import (
+    ExactCheck,
+    Starts,
+    VecchiaOptions,
+    approximate_maximum,
+    approximate_start,
+)
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 #: Trust-region radius of the first steps on the subset and on all observations.
@@ -53,6 +62,9 @@ def fit(
     traces: Traces = ...,
     tolerance: float = ...,
     max_evaluations: int = ...,
+    neighbours: int = ...,
+    starts: Starts = ...,
+    exact_check: ExactCheck = ...,
     settings: FactorSettings | None = ...,
     progress: AbstractFitProgress | None = ...,
     log: str | os.PathLike[str] | None = ...,
@@ -72,6 +84,9 @@ def fit(
     traces: Traces = ...,
     tolerance: float = ...,
     max_evaluations: int = ...,
+    neighbours: int = ...,
+    starts: Starts = ...,
+    exact_check: ExactCheck = ...,
     settings: FactorSettings | None = ...,
     progress: AbstractFitProgress | None = ...,
     log: str | os.PathLike[str] | None = ...,
@@ -91,12 +106,15 @@ def fit(
     traces: Traces = "auto",
     tolerance: float = 0.01,
     max_evaluations: int = 200,
+    neighbours: int = NEIGHBOURS,
+    starts: Starts = "auto",
+    exact_check: ExactCheck = "value",
     settings: FactorSettings | None = None,
     progress: AbstractFitProgress | None = None,
     log: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
 ) -> FitResult[Any]:
-    """Fit a covariance function by exact maximum likelihood, mean and variance profiled out: Matérn unless another is given.
+    """Fit a covariance function by maximum likelihood, mean and variance profiled out: Matérn, exactly, unless told otherwise.
 
     Parameters
     ----------
@@ -104,17 +122,18 @@ def fit(
         The data, in any order.
     covariance : AbstractCovariance, optional
         Any covariance function: its class is fitted, and the search starts from its values (of variance and nugget, only their
-        ratio). When not given, an isotropic Matérn model is, from a start that is searched for on a subset.
+        ratio), or near them (``starts``). When not given, an isotropic Matérn model is.
     fixed : sequence of str
         Parameters of ``covariance`` that keep their values, such as ``("smoothness",)``.
     smoothness : float or {"best", "free"}
         Without ``covariance``: ``nu``; the one of 0.5, 1.5 and 2.5 with the largest likelihood; or estimated.
     nugget : {"free", "zero"} or float
         Estimated (ratio at least 1e-8), none, or kept at this variance.
-    method : {"cobyqa", "bobyqa", "lbfgs", "fisher"}, optional
-        Without derivatives, by SciPy's COBYQA or NLopt's BOBYQA; by the gradient; or by the gradient and the expected
-        information. When not given, ``"fisher"`` for a smoothness that is estimated, along whose ridge COBYQA may stop early, and
-        for a ``covariance``; else ``"cobyqa"``.
+    method : {"cobyqa", "bobyqa", "lbfgs", "fisher", "vecchia"}, optional
+        Without derivatives, by SciPy's COBYQA or NLopt's BOBYQA; by the gradient; by the gradient and the expected information;
+        or so on Vecchia's approximation in place of the likelihood, whose distance from exact is told. When not given,
+        ``"fisher"`` for a smoothness that is estimated, along whose ridge COBYQA may stop early, and for a ``covariance``; else
+        ``"cobyqa"``.
     reml : bool
         Maximise the restricted likelihood.
     traces : {"auto", "exact", "probes"}
@@ -126,6 +145,15 @@ def fit(
         five times this. With the others, when the maximum is nearer than so many standard errors.
     max_evaluations : int
         Likelihoods per smoothness on all observations.
+    neighbours : int
+        Earlier neighbours of each observation in Vecchia's approximation.
+    starts : {"auto", "template", "subset", "vecchia"}
+        Where searches start: at the values of ``covariance`` (``"template"``) or at the best point on five neighbourhoods of 100
+        sites (``"subset"``); where Vecchia's approximation is largest (``"vecchia"``), to a tenth of a standard error and on up
+        to 20,000 of the conditional densities; or that for 5,000 observations or more, else one of the former.
+    exact_check : {"value", "score", "skip"}
+        With ``method="vecchia"``: one exact log-likelihood at the estimate; with its gradient too, so that it is told how many
+        standard errors away the exact estimate is; or nothing exact.
     settings : FactorSettings, optional
         How every factorization runs: tile size, devices, budgets, store, precision.
     progress : AbstractFitProgress, optional
@@ -144,9 +172,9 @@ def fit(
     Raises
     ------
     ValueError
-        The smoothness, the nugget or the method is no such choice; the data cannot carry a fit (all at one place, all equal,
-        duplicates without nugget); ``fixed`` or the start does not fit ``covariance`` or the sites; or ``resume`` is no log, or
-        one of another fit.
+        The smoothness, the nugget, the method or another option is no such choice, or two do not go together; the data cannot
+        carry a fit (all at one place, all equal, duplicates without nugget); ``fixed`` or the start does not fit ``covariance``
+        or the sites; or ``resume`` is no log, or one of another fit.
     FileExistsError, FileNotFoundError
         ``log`` exists already, or ``resume`` does not.
     NotPositiveDefiniteError
@@ -181,6 +209,8 @@ def fit(
     _check_given(covariance, fixed, smoothness)
     searched_by = default_method(method, "free" if covariance is not None else smoothness)
     options = LikelihoodOptions(settings or FactorSettings(), reml=reml, traces=traces)
+    vecchia = VecchiaOptions(neighbours, starts, exact_check)
+    _check_vecchia(covariance, searched_by, options, vecchia)
     spaces: list[SearchSpace[Any]] = (
         [search_space(observations, nugget, candidate) for candidate in _candidates(smoothness)]
         if covariance is None
@@ -190,10 +220,10 @@ def fit(
     limits = SearchLimits(tolerance, max_evaluations, _RADIUS)
     identity = _identity(observations, options)
     with closing(EvaluationLog(identity, *(None if path is None else Path(path) for path in (log, resume)))) as memory:
-        search = _Search(observations, options, progress or SilentProgress(), searched_by, limits, memory)
+        search = _Search(observations, options, progress or SilentProgress(), searched_by, limits, memory, vecchia)
         outcomes = [search.maximise(space, given) for space in spaces]
-    best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
-    return _result(observations, search, outcomes, best, start)
+        best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
+        return _result(observations, search, outcomes, best, start)
 
 
 def _check_given(
@@ -204,6 +234,20 @@ def _check_given(
         raise ValueError("fixed is about the parameters of covariance, which is not given; see smoothness and nugget")
     if covariance is not None and smoothness != "best":
         raise ValueError("smoothness is for fits without covariance: give its value in covariance, and keep it by fixed")
+
+
+def _check_vecchia(
+    covariance: AbstractCovariance | None, method: Method, options: LikelihoodOptions, vecchia: VecchiaOptions
+) -> None:
+    """Raise ``ValueError`` for choices of starts and of the check that do not go with the others."""
+    if vecchia.starts == "template" and covariance is None:
+        raise ValueError("starts is 'template', but no covariance is given to start from")
+    if vecchia.starts == "subset" and covariance is not None:
+        raise ValueError("starts is 'subset', which is for fits without covariance; there are 'auto', 'template' and 'vecchia'")
+    if method != "vecchia" and vecchia.exact_check != "value":
+        raise ValueError(f"exact_check is {vecchia.exact_check!r}, but {method} is exact; it is for method 'vecchia'")
+    if method == "vecchia" and options.settings.precision_threshold is not None:
+        raise ValueError("Vecchia's approximation runs in FP64, and its exact check must: leave precision_threshold out")
 
 
 def _candidates(smoothness: float | Literal["best", "free"]) -> tuple[float | None, ...]:
@@ -223,7 +267,7 @@ def default_method(method: Method | None, smoothness: float | Literal["best", "f
 
     Parameters
     ----------
-    method : {"cobyqa", "bobyqa", "lbfgs", "fisher"}, optional
+    method : {"cobyqa", "bobyqa", "lbfgs", "fisher", "vecchia"}, optional
         What was asked for.
     smoothness : float or {"best", "free"}
         As :func:`fit`.
@@ -274,18 +318,29 @@ class _Search:
     method: Method
     limits: SearchLimits
     memory: EvaluationLog
+    vecchia: VecchiaOptions
     evaluations: list[Evaluation] = field(default_factory=list)
     subset_evaluations: int = 0
     reused: int = 0
+    start: str = "subset"
 
     def maximise(self, space: SearchSpace[Model], given: NDArray[np.float64] | None) -> _Outcome[Model]:
-        """Start from what is given or from the subset, then search with all observations."""
-        start = self.memory.start(space, "all") if given is None else given
-        if start is None:
-            start = space.raised(self._start(space))
-            self.memory.keep_start(space, "all", start)
-        objective = Objective(self.observations, space, self.options, self.progress, self.memory)
-        end = search_from(objective, start, self.method, self.limits)
+        """Find a start, then search with all observations."""
+        start = self._begin(space, given)
+        if self.method == "vecchia":
+            objective, end = approximate_maximum(
+                self.observations,
+                space,
+                start,
+                self.options,
+                neighbours=self.vecchia.neighbours,
+                limits=self.limits,
+                progress=self.progress,
+                memory=self.memory,
+            )
+        else:
+            objective = Objective(self.observations, space, self.options, self.progress, self.memory)
+            end = search_from(objective, start, self.method, self.limits)
         self._try_floor(objective)
         self.evaluations += objective.evaluations
         self.reused += objective.reused
@@ -304,6 +359,29 @@ class _Search:
         )
         return _Outcome(trial, likelihood, point, space)
 
+    def _begin(self, space: SearchSpace[Any], given: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """Where the search starts: as the log of an earlier run says, by the approximation, as given, or by the subset."""
+        improved = self.vecchia.improve(self.observations)
+        if given is not None and not improved:
+            self.start = "template"
+            return given
+        # a rough start for the approximation is none for an exact search
+        is_rough = self.method == "vecchia"
+        how = ["vecchia", self.vecchia.neighbours, is_rough, None if given is None else given.tolist()]
+        label = how if improved else "all"
+        if (known := self.memory.start(space, label)) is not None:
+            self.start = "log"
+            return known
+        if improved:
+            start, count = approximate_start(
+                self.observations, space, given, self.options, neighbours=self.vecchia.neighbours, is_rough=is_rough
+            )
+            self.start, self.subset_evaluations = "vecchia", self.subset_evaluations + count
+        else:
+            self.start, start = "subset", space.raised(self._start(space))
+        self.memory.keep_start(space, label, start)
+        return start
+
     def _start(self, space: SearchSpace[Any]) -> NDArray[np.float64]:
         """Best point of a coarse grid on the subset, improved there when the subset is not everything."""
         subset = neighbourhoods(self.observations)
@@ -317,7 +395,7 @@ class _Search:
         point = min(starts, key=objective)
         if subset.n < self.observations.n:
             limits = replace(self.limits, tolerance=0.1, radius=_SUBSET_RADIUS)
-            search_from(objective, point, self.method if self.method in DERIVATIVE_FREE else "fisher", limits)
+            search_from(objective, point, next((m for m in DERIVATIVE_FREE if m == self.method), "fisher"), limits)
             point = point if objective.best_point is None else objective.best_point
         self.subset_evaluations += len(objective.evaluations)
         return point
@@ -332,18 +410,22 @@ class _Search:
 def _result(
     observations: Observations, search: _Search, outcomes: list[_Outcome[Any]], best: _Outcome[Any], start: float
 ) -> FitResult[Any]:
-    """Put the result together, with its warnings; a fit in mixed precision is judged in FP64."""
+    """Put the result together, with its warnings; a fit in mixed precision or by the approximation is judged exactly."""
     likelihood, precision = best.likelihood, None
     if search.options.settings.precision_threshold is not None:
         mixed = best.likelihood.loglik
         likelihood, precision = check_precision(observations, best.space, best.point, search.options, loglik_mixed=mixed)
     nugget = () if best.space.nugget is not None else ("nugget",)
     estimated = (*best.space.shape, "variance", *nugget)
+    model = _canonical(best.space.model(best.point, likelihood.model.variance), estimated)
     trials = tuple(outcome.trial for outcome in outcomes)
     warnings = warnings_of(observations, trials, best.trial, space=best.space, point=best.point, reml=search.options.reml)
+    loglik, vecchia = likelihood.loglik, None
+    if search.method == "vecchia":
+        vecchia, loglik, warnings = _checked(search, best, model, warnings)
     return FitResult(
-        model=_canonical(best.space.model(best.point, likelihood.model.variance), estimated),
-        loglik=likelihood.loglik,
+        model=model,
+        loglik=loglik,
         n=observations.n,
         mean_columns=observations.mean_columns,
         coefficients=likelihood.coefficients,
@@ -359,7 +441,27 @@ def _result(
         estimated=estimated,
         reused=search.reused,
         precision=precision,
+        vecchia=vecchia,
+        start=search.start,
     )
+
+
+def _checked(
+    search: _Search, best: _Outcome[Any], model: AbstractCovariance, warnings: tuple[str, ...]
+) -> tuple[VecchiaCheck, float, tuple[str, ...]]:
+    """The check of an approximate estimate, its log-likelihood, exact where that is known, and the warnings with what is not."""
+    check = check_vecchia(
+        search.observations,
+        model,
+        (best.space, best.point),
+        search.options,
+        vecchia=search.vecchia,
+        progress=search.progress,
+        memory=search.memory,
+    )
+    text = check_warning(check, search.vecchia)
+    loglik = check.loglik if check.loglik_exact is None else check.loglik_exact
+    return check, loglik, warnings if text is None else (*warnings, text)
 
 
 def _canonical(model: Model, estimated: Sequence[str]) -> Model:

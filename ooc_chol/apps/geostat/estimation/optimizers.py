@@ -13,11 +13,15 @@ from scipy.optimize import OptimizeResult, minimize
 from ooc_chol.apps.geostat.data.terrain import MissingExtraError
 from ooc_chol.apps.geostat.estimation.objective import Known, Objective
 
-Method = Literal["cobyqa", "bobyqa", "lbfgs", "fisher"]
-METHODS: tuple[Method, ...] = ("cobyqa", "bobyqa", "lbfgs", "fisher")
+Search = Literal["cobyqa", "bobyqa", "lbfgs", "fisher"]
+SEARCHES: tuple[Search, ...] = ("cobyqa", "bobyqa", "lbfgs", "fisher")
 
-#: Those without derivatives.
-DERIVATIVE_FREE: tuple[Method, ...] = ("cobyqa", "bobyqa")
+#: Methods of a fit: a search on the exact likelihood, or Fisher scoring on Vecchia's approximation.
+Method = Search | Literal["vecchia"]
+METHODS: tuple[Method, ...] = (*SEARCHES, "vecchia")
+
+#: Searches without derivatives.
+DERIVATIVE_FREE: tuple[Search, ...] = ("cobyqa", "bobyqa")
 
 #: Shorter ranges tried when the correlation matrix at the start is not positive definite, each a third of the one before.
 _RETREATS = 10
@@ -86,7 +90,7 @@ class SearchLimits:
     radius: float = 0.5
 
 
-def search_from(objective: Objective, start: NDArray[np.float64], method: Method, limits: SearchLimits) -> SearchEnd:
+def search_from(objective: Objective, start: NDArray[np.float64], method: Search, limits: SearchLimits) -> SearchEnd:
     """Look for the maximum from ``start``, or from the first shorter range at which the matrix is positive definite.
 
     Parameters
@@ -116,14 +120,14 @@ def search_from(objective: Objective, start: NDArray[np.float64], method: Method
     """
     searches = {"cobyqa": _cobyqa, "bobyqa": _bobyqa, "lbfgs": _lbfgs, "fisher": _fisher}
     if method not in searches:
-        raise ValueError(f"method is {method!r}, but there are {', '.join(METHODS)}")
+        raise ValueError(f"method is {method!r}, but there are {', '.join(SEARCHES)}")
     point = _first_feasible(objective, np.clip(start, objective.space.lower, objective.space.upper), method)
     if not len(point):
         return SearchEnd(True, "nothing is searched for")
     return searches[method](objective, point, limits)
 
 
-def _first_feasible(objective: Objective, point: NDArray[np.float64], method: Method) -> NDArray[np.float64]:
+def _first_feasible(objective: Objective, point: NDArray[np.float64], method: Search) -> NDArray[np.float64]:
     """The start, or a shorter range, at which the matrix is positive definite."""
     derived = method not in DERIVATIVE_FREE and len(point) > 0
     for _ in range(_RETREATS):

@@ -18,6 +18,10 @@ _LEVELS = 20
 _GROWTH = 1.25
 _SPARE = 8
 
+#: Pairs whose distances are compared, and the spread of their ratios from which neighbours are looked for anew.
+_PAIRS = 2000
+_OTHERWISE = 1.25
+
 _Indices = NDArray[np.intp]
 
 
@@ -202,3 +206,28 @@ def _search(tree: cKDTree, sites: NDArray[np.float64], own: _Indices, found: _In
         done = is_taken.sum(axis=1) == m
         found[own[done]] = near[done][is_taken[done]].reshape(-1, m)
         own, asked = own[~done], min(tree.n, 2 * asked)
+
+
+def compare_otherwise(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
+    """Whether distances compare so differently in two sets of coordinates that other neighbours are nearest.
+
+    Parameters
+    ----------
+    before, after : (n, q) arrays
+        The same sites in both.
+
+    Returns
+    -------
+    bool
+        Whether ratios of distances, of pairs taken evenly, spread by more than a quarter; turning and scaling change nothing.
+    """
+    n = len(before)
+    first = np.linspace(0, n - 1, min(n, _PAIRS)).astype(np.intp)
+    ratios = []
+    for step in (1, n // 3 + 1):
+        lengths = [np.linalg.norm(sites[first] - sites[(first + step) % n], axis=1) for sites in (before, after)]
+        is_apart = (lengths[0] > 0.0) & (lengths[1] > 0.0)
+        ratios.append(lengths[1][is_apart] / lengths[0][is_apart])
+    together = np.concatenate(ratios)
+    low, high = np.quantile(together, (0.1, 0.9)) if len(together) else (1.0, 1.0)
+    return bool(high > _OTHERWISE * low)

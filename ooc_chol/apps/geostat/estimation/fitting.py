@@ -6,47 +6,26 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, Literal, overload
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Literal, overload
 
 from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, AbstractCovariance, Matern
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog, observations_digest
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult as FitResult
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial as SmoothnessTrial
+from ooc_chol.apps.geostat.estimation.fit_search import RADIUS, Outcome, Search
 from ooc_chol.apps.geostat.estimation.fit_warnings import warnings_of
 from ooc_chol.apps.geostat.estimation.gradient import Traces, check_traces
-from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
-from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.optimizers import DERIVATIVE_FREE, METHODS, Method, SearchLimits, nlopt_module, search_from
+from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions
+from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, SearchLimits, nlopt_module
 from ooc_chol.apps.geostat.estimation.precision import check_precision
-from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
-from ooc_chol.apps.geostat.estimation.search import (
-    Model,
-    Nugget,
-    SearchSpace,
-    family_space,
-    neighbourhoods,
-    search_space,
-)
+from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
+from ooc_chol.apps.geostat.estimation.search import Model, Nugget, SearchSpace, family_space, search_space
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck, check_vecchia, check_warning
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
-from ooc_chol.apps.geostat.estimation.vecchia_search import (
-    ExactCheck,
-    Starts,
-    VecchiaOptions,
-    approximate_maximum,
-    approximate_start,
-)
+from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts, VecchiaOptions
 from ooc_chol.apps.geostat.factorization import FactorSettings
-
-#: Trust-region radius of the first steps on the subset and on all observations.
-_SUBSET_RADIUS = 1.0
-_RADIUS = 0.5
 
 
 @overload
@@ -217,10 +196,10 @@ def fit(
         else [family_space(observations, covariance, nugget, fixed=fixed)]
     )
     given = None if covariance is None else spaces[0].start(covariance)
-    limits = SearchLimits(tolerance, max_evaluations, _RADIUS)
+    limits = SearchLimits(tolerance, max_evaluations, RADIUS)
     identity = _identity(observations, options)
     with closing(EvaluationLog(identity, *(None if path is None else Path(path) for path in (log, resume)))) as memory:
-        search = _Search(observations, options, progress or SilentProgress(), searched_by, limits, memory, vecchia)
+        search = Search(observations, options, progress or SilentProgress(), searched_by, limits, memory, vecchia)
         outcomes = [search.maximise(space, given) for space in spaces]
         best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
         return _result(observations, search, outcomes, best, start)
@@ -298,117 +277,8 @@ def _identity(observations: Observations, options: LikelihoodOptions) -> dict[st
     return {"observations": observations_digest(observations), **identity, "precision_threshold": threshold}
 
 
-@dataclass(frozen=True, eq=False)
-class _Outcome(Generic[Model]):
-    """A trial with the likelihood and the point of its maximum."""
-
-    trial: SmoothnessTrial
-    likelihood: Likelihood
-    point: NDArray[np.float64]
-    space: SearchSpace[Model]
-
-
-@dataclass(eq=False)
-class _Search:
-    """Maximises over one space after the other."""
-
-    observations: Observations
-    options: LikelihoodOptions
-    progress: AbstractFitProgress
-    method: Method
-    limits: SearchLimits
-    memory: EvaluationLog
-    vecchia: VecchiaOptions
-    evaluations: list[Evaluation] = field(default_factory=list)
-    subset_evaluations: int = 0
-    reused: int = 0
-    start: str = "subset"
-
-    def maximise(self, space: SearchSpace[Model], given: NDArray[np.float64] | None) -> _Outcome[Model]:
-        """Find a start, then search with all observations."""
-        start = self._begin(space, given)
-        if self.method == "vecchia":
-            objective, end = approximate_maximum(
-                self.observations,
-                space,
-                start,
-                self.options,
-                neighbours=self.vecchia.neighbours,
-                limits=self.limits,
-                progress=self.progress,
-                memory=self.memory,
-            )
-        else:
-            objective = Objective(self.observations, space, self.options, self.progress, self.memory)
-            end = search_from(objective, start, self.method, self.limits)
-        self._try_floor(objective)
-        self.evaluations += objective.evaluations
-        self.reused += objective.reused
-        likelihood, point = objective.best, objective.best_point
-        assert likelihood is not None and point is not None, "search_from raises when no matrix is positive definite"
-        correlation = space.correlation(point)
-        trial = SmoothnessTrial(
-            smoothness=correlation.values.get("smoothness"),
-            loglik=likelihood.loglik,
-            range=correlation.values.get("range"),
-            nugget_ratio=correlation.nugget,
-            evaluations=len(objective.evaluations),
-            not_positive_definite=objective.not_positive_definite,
-            converged=end.converged,
-            message=end.message,
-        )
-        return _Outcome(trial, likelihood, point, space)
-
-    def _begin(self, space: SearchSpace[Any], given: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        """Where the search starts: as the log of an earlier run says, by the approximation, as given, or by the subset."""
-        improved = self.vecchia.improve(self.observations)
-        if given is not None and not improved:
-            self.start = "template"
-            return given
-        # a rough start for the approximation is none for an exact search
-        is_rough = self.method == "vecchia"
-        how = ["vecchia", self.vecchia.neighbours, is_rough, None if given is None else given.tolist()]
-        label = how if improved else "all"
-        if (known := self.memory.start(space, label)) is not None:
-            self.start = "log"
-            return known
-        if improved:
-            start, count = approximate_start(
-                self.observations, space, given, self.options, neighbours=self.vecchia.neighbours, is_rough=is_rough
-            )
-            self.start, self.subset_evaluations = "vecchia", self.subset_evaluations + count
-        else:
-            self.start, start = "subset", space.raised(self._start(space))
-        self.memory.keep_start(space, label, start)
-        return start
-
-    def _start(self, space: SearchSpace[Any]) -> NDArray[np.float64]:
-        """Best point of a coarse grid on the subset, improved there when the subset is not everything."""
-        subset = neighbourhoods(self.observations)
-        starts = space.starts(subset.diameter)
-        if np.ptp(subset.values) == 0.0:
-            return starts[len(starts) // 2]
-        settings = replace(
-            self.options.settings, tile_size=None, memory_budget=None, host_budget=None, store=None, precision_threshold=None
-        )
-        objective = Objective(subset, space, replace(self.options, settings=settings), SilentProgress())
-        point = min(starts, key=objective)
-        if subset.n < self.observations.n:
-            limits = replace(self.limits, tolerance=0.1, radius=_SUBSET_RADIUS)
-            search_from(objective, point, next((m for m in DERIVATIVE_FREE if m == self.method), "fisher"), limits)
-            point = point if objective.best_point is None else objective.best_point
-        self.subset_evaluations += len(objective.evaluations)
-        return point
-
-    def _try_floor(self, objective: Objective) -> None:
-        """Where the likelihood is flat in a small nugget, see whether it is largest without any."""
-        space, point = objective.space, objective.best_point
-        if space.nugget is None and point is not None and space.is_small_nugget(point):
-            objective(space.at_floor(point))
-
-
 def _result(
-    observations: Observations, search: _Search, outcomes: list[_Outcome[Any]], best: _Outcome[Any], start: float
+    observations: Observations, search: Search, outcomes: list[Outcome[Any]], best: Outcome[Any], start: float
 ) -> FitResult[Any]:
     """Put the result together, with its warnings; a fit in mixed precision or by the approximation is judged exactly."""
     likelihood, precision = best.likelihood, None
@@ -447,7 +317,7 @@ def _result(
 
 
 def _checked(
-    search: _Search, best: _Outcome[Any], model: AbstractCovariance, warnings: tuple[str, ...]
+    search: Search, best: Outcome[Any], model: AbstractCovariance, warnings: tuple[str, ...]
 ) -> tuple[VecchiaCheck, float, tuple[str, ...]]:
     """The check of an approximate estimate, its log-likelihood, exact where that is known, and the warnings with what is not."""
     check = check_vecchia(

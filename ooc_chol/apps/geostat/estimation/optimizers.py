@@ -13,15 +13,15 @@ from scipy.optimize import OptimizeResult, minimize
 from ooc_chol.apps.geostat.data.terrain import MissingExtraError
 from ooc_chol.apps.geostat.estimation.objective import Known, Objective
 
-Search = Literal["cobyqa", "bobyqa", "lbfgs", "fisher"]
-SEARCHES: tuple[Search, ...] = ("cobyqa", "bobyqa", "lbfgs", "fisher")
+SearchMethod = Literal["cobyqa", "bobyqa", "lbfgs", "fisher"]
+SEARCHES: tuple[SearchMethod, ...] = ("cobyqa", "bobyqa", "lbfgs", "fisher")
 
 #: Methods of a fit: a search on the exact likelihood, or Fisher scoring on Vecchia's approximation.
-Method = Search | Literal["vecchia"]
+Method = SearchMethod | Literal["vecchia"]
 METHODS: tuple[Method, ...] = (*SEARCHES, "vecchia")
 
 #: Searches without derivatives.
-DERIVATIVE_FREE: tuple[Search, ...] = ("cobyqa", "bobyqa")
+DERIVATIVE_FREE: tuple[SearchMethod, ...] = ("cobyqa", "bobyqa")
 
 #: Shorter ranges tried when the correlation matrix at the start is not positive definite, each a third of the one before.
 _RETREATS = 10
@@ -90,7 +90,7 @@ class SearchLimits:
     radius: float = 0.5
 
 
-def search_from(objective: Objective, start: NDArray[np.float64], method: Search, limits: SearchLimits) -> SearchEnd:
+def search_from(objective: Objective, start: NDArray[np.float64], method: SearchMethod, limits: SearchLimits) -> SearchEnd:
     """Look for the maximum from ``start``, or from the first shorter range at which the matrix is positive definite.
 
     Parameters
@@ -127,7 +127,7 @@ def search_from(objective: Objective, start: NDArray[np.float64], method: Search
     return searches[method](objective, point, limits)
 
 
-def _first_feasible(objective: Objective, point: NDArray[np.float64], method: Search) -> NDArray[np.float64]:
+def _first_feasible(objective: Objective, point: NDArray[np.float64], method: SearchMethod) -> NDArray[np.float64]:
     """The start, or a shorter range, at which the matrix is positive definite."""
     derived = method not in DERIVATIVE_FREE and len(point) > 0
     for _ in range(_RETREATS):

@@ -144,6 +144,9 @@ class Search:
         how = ["vecchia", self.vecchia.neighbours, is_rough, None if given is None else given.tolist()]
         label = how if improved else "all"
         known = self.memory.start(space, label)
+        if known is None and self.vecchia.starts == "auto":
+            # a log may be of a version that knew no other start
+            known = self.memory.start(space, "all")
         if known is not None:
             self.start = "log"
             return known

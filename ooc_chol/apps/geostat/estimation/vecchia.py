@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
@@ -26,6 +27,9 @@ from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS, Cond
 
 #: Entries of the matrices of a stack, 1 MiB: with the arrays beside them they stay in a core's share of the cache.
 _STACK_ENTRIES = 1 << 17
+
+#: Up to so many stacks, starting threads takes longer than they save.
+_FEW = 4
 
 _Array = NDArray[np.float64]
 
@@ -145,7 +149,8 @@ def approximated(
     offset = np.linalg.lstsq(observations.design, observations.values - residuals, rcond=None)[0]
     table = np.column_stack([residuals, observations.design])
     work = _BlockWork(correlation, np.ascontiguousarray(observations.coordinates.T), table, shape)
-    parts = list(over_blocks(work, graph.blocks(_STACK_ENTRIES)))
+    stacks = graph.blocks(_STACK_ENTRIES)
+    parts = [work.leading(*graph.leading), *(over_blocks(work, stacks) if len(stacks) > _FEW else map(work, stacks))]
     whitened = estimate_mean(np.concatenate([part.whitened for part in parts]), targets)
     shifted = replace(whitened, coefficients=whitened.coefficients + offset)
     logdet = float(sum(part.logdet for part in parts))
@@ -199,6 +204,35 @@ class _BlockWork:
         g = np.einsum("skj,skq->sjq", f, w) - 0.5 * last_f[:, :, None] * last_w[:, None]
         crossed = 2.0 * np.einsum("skj,skl->jl", f, f) - last_f.T @ last_f
         return _Part(last_w, logdet, last_f.sum(axis=0), crossed, np.einsum("sjq,sr->jqr", g, last_w))
+
+    def leading(self, index: NDArray[np.intp], rows: NDArray[np.intp]) -> _Part:
+        """Work on the first observations, all conditioned on all before them: one factor has all their densities."""
+        matrices = self._with_derivatives(index)
+        factor, right = _factored(matrices[:1])[0], self.table[index]
+        w = solve_triangular(factor, right, lower=True)
+        logdet = 2.0 * float(np.sum(np.log(np.diag(factor)[rows])))
+        if self.shape is None:
+            nothing = np.empty(0)
+            return _Part(w[rows], logdet, nothing, nothing, nothing)
+        # M = inv(L) D inv(L).T of each direction; row i up to its diagonal entry is the f of target i
+        half = np.stack([solve_triangular(factor, d, lower=True).T for d in matrices[1:]])
+        m = np.stack([solve_triangular(factor, d, lower=True) for d in half])[:, rows]
+        below, diagonal = m * (np.arange(len(index)) < rows[:, None]), m[:, np.arange(len(rows)), rows]
+        g = below @ w + 0.5 * diagonal[:, :, None] * w[rows]
+        crossed = 2.0 * np.einsum("jrk,lrk->jl", below, below) + diagonal @ diagonal.T
+        return _Part(w[rows], logdet, diagonal.sum(axis=1), crossed, np.einsum("jrq,rs->jqs", g, w[rows]))
+
+    def _with_derivatives(self, index: NDArray[np.intp]) -> _Array:
+        """The correlation matrix of some observations, its derivatives if asked for, and the identity."""
+        places, k = np.ascontiguousarray(self.axes[:, index]), len(index)
+        shape = self.shape or ()
+        matrices = np.empty((len(shape) + 2, k, k))
+        matrices[-1] = np.eye(k)
+        self.correlation.fill(places, places, matrices[0])
+        matrices[0] += self.correlation.nugget * matrices[-1]
+        for name, out in zip(shape, matrices[1:], strict=False):
+            self.correlation.fill_derivative(name, places, places, out)
+        return matrices
 
     def _image(self, name: str, places: _Array, u: _Array, out: _Array) -> _Array:
         """A derivative of the matrices times ``u``."""

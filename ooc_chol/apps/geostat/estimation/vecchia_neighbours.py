@@ -65,8 +65,14 @@ class Conditioning:
             return self
         return replace(self, targets=self.targets[np.linspace(0, len(self.targets) - 1, count).astype(np.intp)])
 
+    @property
+    def leading(self) -> tuple[_Indices, _Indices]:
+        """The observations that have all before them as neighbours, as far as the last target among them; and these targets."""
+        rows = self.targets[self.targets < self.m]
+        return self.order[: int(rows[-1]) + 1 if len(rows) else 0], rows
+
     def blocks(self, entries: int) -> list[_Indices]:
-        """The targets with their neighbours, in stacks of one shape.
+        """The other targets with their neighbours, in stacks.
 
         Parameters
         ----------
@@ -75,14 +81,13 @@ class Conditioning:
 
         Returns
         -------
-        list of (s, k) array
+        list of (s, m + 1) array
             Indices into the observations; the target is the last of each row.
         """
-        cut = int(np.searchsorted(self.targets, self.m))
-        few = [self.order[np.append(self.neighbours[place, :place], place)][np.newaxis] for place in self.targets[:cut]]
+        places = self.targets[self.targets >= self.m]
         size = max(1, entries // (self.m + 1) ** 2)
-        places = (self.targets[start : start + size] for start in range(cut, len(self.targets), size))
-        return [*few, *(self.order[np.column_stack([self.neighbours[some], some])] for some in places)]
+        parts = (places[start : start + size] for start in range(0, len(places), size))
+        return [self.order[np.column_stack([self.neighbours[some], some])] for some in parts]
 
 
 def conditioning(sites: NDArray[np.float64], neighbours: int = NEIGHBOURS) -> Conditioning:

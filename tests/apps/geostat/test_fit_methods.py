@@ -185,6 +185,18 @@ def test_fisher_scoring_raises_the_likelihood_at_every_step_it_takes(field):
     assert taken[-1] - taken[0] > 10
 
 
+@pytest.mark.parametrize("seed", [5, 8])
+def test_a_nugget_near_its_floor_does_not_stop_the_others(seed):
+    """There the likelihood says nothing of its logarithm, and scoring would move it without end."""
+    observations = simulate(Matern(2.0, 0.1, 0.2), 150, seed=seed)
+    space = search_space(observations, "free", None)
+    objective = Objective(observations, space, LikelihoodOptions(), SilentProgress())
+    above_floor = space.at_floor(space.point(Matern(1.0, 0.3, 0.4, 0.1))) + np.array([0.0, 0.0, 0.1])
+    end = search_from(objective, above_floor, "fisher", SearchLimits(1e-2, 25))
+    assert end.converged
+    assert objective.best.loglik >= fit(observations, smoothness="free", method="lbfgs").loglik - 0.01
+
+
 def test_wrong_choices_are_named_before_a_log_is_made(field, tmp_path):
     with pytest.raises(ValueError, match="cobyqa, bobyqa, lbfgs, fisher"):
         fit(field, smoothness=0.5, method="newton", log=tmp_path / "log")

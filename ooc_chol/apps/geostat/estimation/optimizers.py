@@ -36,6 +36,9 @@ _LONGEST_STEP = 1.5
 _HALVINGS = 8
 _LEAST_SHARE = 1e-4
 
+#: A longest step of fewer standard errors is of a coordinate that the data say nothing of, such as a nugget near its floor.
+_UNSEEN = 0.1
+
 #: Information below this share of the largest, by coordinate or by direction of scaled coordinates, counts as so much.
 _FLAT = 1e-6
 
@@ -329,7 +332,7 @@ def fisher_step(
     Returns
     -------
     step : (k,) array
-        Zero in coordinates held at a bound, and at most 1.5 in the others.
+        Zero in coordinates held at a bound; at most 1.5, and up to the bounds, in the others.
     promise : float
         ``gradient' inv(information) gradient``, the squared length of the unshortened step in standard errors.
     """
@@ -345,10 +348,31 @@ def fisher_step(
     full = units * _solved(scaled, units * gradient)
     promise = float(gradient @ full)
     if last is not None:
-        seen = (last[0][free] / units, last[1][free] * units)
-        full = units * _solved(_corrected(scaled, *seen), units * gradient)
-    step[free] = full * min(1.0, _LONGEST_STEP / float(np.max(np.abs(full))))
+        scaled = _corrected(scaled, last[0][free] / units, last[1][free] * units)
+    # one that the data say nothing of must not shorten the step of the others: it stops by itself
+    longest = np.where(_UNSEEN * units > _LONGEST_STEP, _LONGEST_STEP, np.inf)
+    down = np.maximum((objective.space.lower - point)[free], -longest)
+    up = np.minimum((objective.space.upper - point)[free], longest)
+    full = units * _boxed(scaled, units * gradient, down / units, up / units)
+    step[free] = full * min(1.0, _LONGEST_STEP / max(float(np.max(np.abs(full))), _LONGEST_STEP))
     return step, promise
+
+
+def _boxed(
+    information: NDArray[np.float64], gradient: NDArray[np.float64], down: NDArray[np.float64], up: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The step between bounds: coordinates that would go beyond stop there, and the others are solved for given these."""
+    step, free = np.zeros_like(gradient), np.ones(len(gradient), dtype=bool)
+    while free.any():
+        left = gradient[free] - information[np.ix_(free, ~free)] @ step[~free]
+        step[free] = _solved(information[np.ix_(free, free)], left)
+        inside = np.clip(step, down, up)
+        beyond = np.abs(step - inside)
+        if not beyond.any():
+            break
+        worst = int(np.argmax(beyond / (up - down)))
+        step[worst], free[worst] = inside[worst], False
+    return step
 
 
 def _solved(information: NDArray[np.float64], gradient: NDArray[np.float64]) -> NDArray[np.float64]:

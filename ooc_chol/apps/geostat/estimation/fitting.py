@@ -172,6 +172,7 @@ def fit(
 
     Examples
     --------
+    >>> import numpy as np
     >>> from ooc_chol.apps.geostat import GeometricAnisotropy, Matern, make_observations, simulate
     >>> sites = np.random.default_rng(0).uniform(size=(150, 2))
     >>> truth = GeometricAnisotropy(Matern(1.0, 0.3, 1.5, 0.01), angle=0.5, ratio=0.3)

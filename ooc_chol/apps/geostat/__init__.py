@@ -75,6 +75,8 @@ from ooc_chol.apps.geostat.estimation.profiles import profile_likelihood as prof
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress as AbstractFitProgress
 from ooc_chol.apps.geostat.estimation.progress import Evaluation as Evaluation
 from ooc_chol.apps.geostat.estimation.templates import starting_model as starting_model
+from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood as vecchia_log_likelihood
+from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck as VecchiaCheck
 from ooc_chol.apps.geostat.estimator import MaternGP as MaternGP
 from ooc_chol.apps.geostat.factorization import FactorSettings as FactorSettings
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores as HeldOutScores

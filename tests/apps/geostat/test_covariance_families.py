@@ -248,3 +248,18 @@ def test_noise_of_each_observation_is_added_by_index():
 def test_what_is_wrong_is_named(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_stack_is_its_matrices(name):
+    """To the bit, values and derivatives, over several chunks."""
+    model, sites = MODELS[name]
+    places = sites(60, 5).T
+    rng = np.random.default_rng(6)
+    a, b = places[:, rng.integers(0, 60, (30, 23))], places[:, rng.integers(0, 60, (30, 17))]
+    for parameter in ("variance", *model.parameters):
+        stack, single = np.empty((30, 23, 17)), np.empty((23, 17))
+        model.fill_derivative(parameter, a, b, stack)
+        for k in range(30):
+            model.fill_derivative(parameter, a[:, k], b[:, k], single)
+            np.testing.assert_array_equal(stack[k], single)

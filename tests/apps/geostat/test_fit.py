@@ -145,7 +145,8 @@ def test_result_goes_through_json():
     assert content["mean"]["columns"] == ["intercept"]
     assert len(content["evaluations"]) == content["trials"][0]["evaluations"] == len(result.evaluations)
     assert set(content) == {
-        "model", "mean", "loglik", "aic", "bic", "n", "method", "reml", "estimated", "reused", "precision", "converged",
+        "model", "mean", "loglik", "aic", "bic", "n", "method", "reml", "estimated", "reused", "precision", "vecchia",
+        "start", "converged",
         "warnings", "seconds", "subset_evaluations", "trials", "evaluations",
     }  # fmt: skip
 

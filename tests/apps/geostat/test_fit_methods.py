@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, TWO_ROUTES, print
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
-METHODS = ["cobyqa", "lbfgs", "fisher"]
+METHODS = ["cobyqa", "bobyqa", "lbfgs", "fisher"]
 
 #: What a fit from automatic starts may take.
 MOST_EVALUATIONS = 15
@@ -63,7 +64,7 @@ def test_meuse_estimates_by_derivatives(meuse, method, nugget, with_distance, ex
 
 def test_derivatives_take_few_evaluations_from_automatic_starts():
     observations = simulate(Matern(2.0, 0.1, 0.5, 0.2), 520, seed=12)
-    results = {method: fit(observations, smoothness=0.5, method=method) for method in METHODS}
+    results = {method: fit(observations, smoothness=0.5, method=method) for method in ("cobyqa", "lbfgs", "fisher")}
     best = max(result.loglik for result in results.values())
     for method, result in results.items():
         assert result.loglik > best - 0.05 and result.converged
@@ -79,6 +80,32 @@ def test_every_method_finds_the_maximum_of_the_restricted_likelihood(field, meth
     estimated = [0, 2, 3]
     assert np.all(np.abs(found.gradient) < 0.05 * np.sqrt(np.diag(found.information)), where=np.isin(range(4), estimated))
     assert result.parameters == 3 and result.aic == 6 - 2 * result.loglik
+
+
+@pytest.mark.parametrize("nugget", ["free", "zero"])
+def test_bobyqa_finds_the_optimum_of_cobyqa(field, nugget):
+    bobyqa, cobyqa = (fit(field, smoothness=1.5, method=m, nugget=nugget, tolerance=1e-3) for m in ("bobyqa", "cobyqa"))
+    assert bobyqa.converged and bobyqa.method == "bobyqa"
+    assert bobyqa.loglik == pytest.approx(cobyqa.loglik, abs=1e-3)
+    assert bobyqa.model.range == pytest.approx(cobyqa.model.range, rel=1e-2)
+
+
+def test_bobyqa_stops_when_it_is_told_to(field):
+    result = fit(field, smoothness=1.5, method="bobyqa", max_evaluations=4)
+    assert len(result.evaluations) <= 4 and not result.converged
+
+    class Interrupted(SilentProgress):
+        def evaluation_finished(self, evaluation):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(field, smoothness=1.5, method="bobyqa", progress=Interrupted())
+
+
+def test_bobyqa_without_nlopt_is_refused_before_anything_is_computed(field, monkeypatch):
+    monkeypatch.setitem(sys.modules, "nlopt", None)
+    with pytest.raises(geostat.MissingExtraError, match=r"pip install 'ooc_chol\[nlopt\]'"):
+        fit(field, method="bobyqa", progress=None)
 
 
 @pytest.mark.parametrize("method", ["lbfgs", "fisher"])
@@ -158,8 +185,20 @@ def test_fisher_scoring_raises_the_likelihood_at_every_step_it_takes(field):
     assert taken[-1] - taken[0] > 10
 
 
+@pytest.mark.parametrize("seed", [5, 8])
+def test_a_nugget_near_its_floor_does_not_stop_the_others(seed):
+    """There the likelihood says nothing of its logarithm, and scoring would move it without end."""
+    observations = simulate(Matern(2.0, 0.1, 0.2), 150, seed=seed)
+    space = search_space(observations, "free", None)
+    objective = Objective(observations, space, LikelihoodOptions(), SilentProgress())
+    above_floor = space.at_floor(space.point(Matern(1.0, 0.3, 0.4, 0.1))) + np.array([0.0, 0.0, 0.1])
+    end = search_from(objective, above_floor, "fisher", SearchLimits(1e-2, 25))
+    assert end.converged
+    assert objective.best.loglik >= fit(observations, smoothness="free", method="lbfgs").loglik - 0.01
+
+
 def test_wrong_choices_are_named_before_a_log_is_made(field, tmp_path):
-    with pytest.raises(ValueError, match="cobyqa, lbfgs, fisher"):
+    with pytest.raises(ValueError, match="cobyqa, bobyqa, lbfgs, fisher"):
         fit(field, smoothness=0.5, method="newton", log=tmp_path / "log")
     assert not (tmp_path / "log").exists()
     with pytest.raises(ValueError, match="'exact' and 'probes'"):

@@ -16,7 +16,23 @@ from ooc_chol.apps.geostat.estimation.optimizers import METHODS
 from ooc_chol.apps.geostat.estimation.progress import progress_for
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
 from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
+from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck
+from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
+from ooc_chol.apps.geostat.estimation.vecchia_search import LARGE
 from ooc_chol.apps.geostat.factorization import FactorSettings
+
+#: Options that :func:`~ooc_chol.apps.geostat.fit` takes by the same names.
+_FIT_OPTIONS = (
+    "nugget",
+    "method",
+    "reml",
+    "max_evaluations",
+    "neighbours",
+    "starts",
+    "exact_check",
+    "log",
+    "resume",
+)
 
 
 def add_fit_options(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +41,8 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     Parameters
     ----------
     parser : argparse.ArgumentParser
-        Gets ``--formula``, ``--method``, ``--reml``, ``--standard-errors``, ``--log``, ``--resume``, ``--dry-run`` and
-        ``--precision-threshold``.
+        Gets ``--formula``, ``--method`` and the options of :func:`add_vecchia_options`, ``--reml``, ``--standard-errors``,
+        ``--log``, ``--resume``, ``--dry-run`` and ``--precision-threshold``.
     """
     parser.add_argument(
         "--formula",
@@ -36,8 +52,10 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         choices=METHODS,
-        help="without derivatives (default), by the gradient, or by Fisher scoring (default beyond range and nugget)",
+        help="without derivatives (cobyqa, the default, or NLopt's bobyqa), by the gradient (lbfgs), by Fisher scoring "
+        "(default beyond range and nugget), or so on Vecchia's approximation",
     )
+    add_vecchia_options(parser)
     parser.add_argument("--reml", action="store_true", help="maximise the restricted likelihood")
     parser.add_argument("--standard-errors", action="store_true", help="standard errors and 95 %% intervals of all parameters")
     parser.add_argument("--log", type=Path, metavar="LOG.jsonl", help="write a line for every evaluation to this new file")
@@ -45,6 +63,36 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="read the data, print the plan of a factorization, and stop")
     parser.add_argument(
         "--precision-threshold", type=float, metavar="T", help="factor in mixed precision; the estimate is judged in FP64"
+    )
+
+
+def add_vecchia_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of Vecchia's approximation to the parser of ``fit``.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+        Gets ``--neighbours``, ``--starts`` and ``--exact-check``.
+    """
+    parser.add_argument(
+        "--neighbours",
+        type=int,
+        default=NEIGHBOURS,
+        metavar="M",
+        help="earlier neighbours of each value in Vecchia's approximation (%(default)s)",
+    )
+    parser.add_argument(
+        "--starts",
+        choices=("auto", "template", "subset", "vecchia"),
+        default="auto",
+        help=f"start from the template of --covariance, a subset, Vecchia's approximation, or that for {LARGE} values or more "
+        "(default)",
+    )
+    parser.add_argument(
+        "--exact-check",
+        choices=("value", "score", "skip"),
+        default="value",
+        help="with --method vecchia: one exact log-likelihood at the estimate (default), with its gradient, or none",
     )
 
 
@@ -73,7 +121,7 @@ def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: Fa
     family = chosen_family(dataset, options)
     progress = progress_for(sys.stderr, dataset.spec.unit)
     same: dict[str, Any] = {
-        **{name: getattr(options, name) for name in ("nugget", "method", "reml", "max_evaluations", "log", "resume")},
+        **{name: getattr(options, name) for name in _FIT_OPTIONS},
         "settings": settings,
         "progress": progress,
     }
@@ -154,7 +202,32 @@ def details_text(result: FitResult[Any]) -> str:
         lines.append(f"  precision    loglik in mixed precision less that in FP64: {check.loglik_error:+.3g}")
         away = f"the estimate in FP64 is {check.shift_in_errors:.2g} standard errors away"
         lines.append(f"               {away}: {shifts or 'nothing to shift'}")
+    if result.vecchia is not None:
+        lines += vecchia_lines(result.vecchia)
     return "\n".join(lines)
+
+
+def vecchia_lines(check: VecchiaCheck) -> list[str]:
+    """How far an estimate by Vecchia's approximation is from exact.
+
+    Parameters
+    ----------
+    check : VecchiaCheck
+        The check.
+
+    Returns
+    -------
+    list of str
+        Lines for a terminal.
+    """
+    approximate = f"  vecchia      loglik {check.loglik:.6f} with {check.neighbours} neighbours"
+    if check.gap is None:
+        return [f"{approximate}; not compared with the exact one"]
+    lines = [f"{approximate}, less the exact one: {check.gap:+.4f} ({check.seconds:.1f} s)"]
+    if check.shift is not None and check.shift_in_errors is not None:
+        shifts = ", ".join(f"{name} {shift:+.2g}" for name, shift in check.shift.items())
+        lines.append(f"               the exact estimate is about {check.shift_in_errors:.2g} standard errors away: {shifts}")
+    return lines
 
 
 def inference_from_options(dataset: Dataset, result: FitResult[Any], settings: FactorSettings) -> Inference:

@@ -139,6 +139,11 @@ class BivariateMatern(AbstractCovariance):
         self._sites_by_variable(coordinates.T)
         return np.where(coordinates[:, -1] == 0.0, self._factor(0, 0), self._factor(1, 1))
 
+    def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The places in units of the range, whichever the variable."""
+        self._sites_by_variable(coordinates.T)
+        return coordinates[:, :-1] / self.range
+
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""
         check_names(self, values)
@@ -211,6 +216,9 @@ class BivariateMatern(AbstractCovariance):
         out: NDArray[np.float64],
     ) -> None:
         """Write the term of the pair of variables of each entry, zero where there is none."""
+        if out.ndim > 2:
+            self._fill_stack(terms, a, b, out)
+            return
         rows_of, columns_of = self._sites_by_variable(a), self._sites_by_variable(b)
         for rows, chunk, _ in chunks(out, 0):
             chunk[...] = 0.0
@@ -222,6 +230,23 @@ class BivariateMatern(AbstractCovariance):
                 part = np.empty((own.size, columns_of[q].size))
                 self._fill_term(term, (p, q), (a[:-1, own], b[:-1, columns_of[q]]), part)
                 chunk[np.ix_(own - rows.start, columns_of[q])] = part
+
+    def _fill_stack(
+        self,
+        terms: Mapping[tuple[int, int], _Term],
+        a: NDArray[np.float64],
+        b: NDArray[np.float64],
+        out: NDArray[np.float64],
+    ) -> None:
+        """The same for a stack of small matrices: every term for all entries, and of each what its pair is."""
+        self._sites_by_variable(a.reshape(len(a), -1))
+        self._sites_by_variable(b.reshape(len(b), -1))
+        for part, chunk, scratch in chunks(out, 1):
+            chunk[...] = 0.0
+            pair = a[-1, part][..., :, None] + b[-1, part][..., None, :]
+            for (p, q), term in terms.items():
+                self._fill_term(term, (p, q), (a[:-1, part], b[:-1, part]), scratch[0])
+                np.copyto(chunk, scratch[0], where=pair == p + q)
 
     def _fill_term(
         self, term: _Term, pair: tuple[int, int], sites: tuple[NDArray[np.float64], NDArray[np.float64]], out: NDArray[np.float64]

@@ -10,7 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.model import DeviceForm, check_names, check_positive
-from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance, AbstractProfile, AbstractRadialCovariance
+from ooc_chol.apps.geostat.covariances.radial import (
+    AbstractIsotropicCovariance,
+    AbstractProfile,
+    AbstractRadialCovariance,
+    differences,
+)
 from ooc_chol.apps.geostat.covariances.scales import Scale, length_scale
 from ooc_chol.apps.geostat.data.observations import EARTH_RADIUS_KM, chordal_coordinates
 
@@ -113,6 +118,10 @@ class GeometricAnisotropy(AbstractWrappedCovariance):
         base = self.base.with_values(range=self.base.range * self.ratio)
         return replace(self, base=base, angle=(self.angle + 0.5 * math.pi) % math.pi, ratio=1.0 / self.ratio)
 
+    def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The sites, turned to the main axis and stretched across it, in units of the range."""
+        return self._turned(coordinates) / self.base.range
+
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""
         check_names(self, values)
@@ -154,25 +163,28 @@ class GeometricAnisotropy(AbstractWrappedCovariance):
 
     def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """Sites about their mean, turned to the main axis and stretched across it."""
+        return self.table_form("radial", self._turned(coordinates), 1.0 / self.base.range)
+
+    def _turned(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The sites about their mean in coordinates along the main axis and, over ``ratio``, across it."""
         _check_axes(coordinates.shape[1], 2, "GeometricAnisotropy")
         cosine, sine = math.cos(self.angle), math.sin(self.angle)
         centred = coordinates - coordinates.mean(axis=0)
-        points = centred @ np.array([[cosine, -sine / self.ratio], [sine, cosine / self.ratio]])
-        return self.table_form("radial", points, 1.0 / self.base.range)
+        return np.asarray(centred @ np.array([[cosine, -sine / self.ratio], [sine, cosine / self.ratio]]))
 
     def _components(self, a: NDArray[np.float64], b: NDArray[np.float64], scratch: NDArray[np.float64]) -> None:
         """``scratch[0] = u``, ``scratch[1] = v / ratio``, from differences of the coordinates."""
         _check_axes(len(a), 2, "GeometricAnisotropy")
         u, w, spare = scratch
         cosine, sine = math.cos(self.angle), math.sin(self.angle)
-        np.subtract.outer(a[0], b[0], out=u)
-        np.subtract.outer(a[1], b[1], out=spare)
+        differences(a[0], b[0], u)
+        differences(a[1], b[1], spare)
         np.multiply(u, -sine / self.ratio, out=w)
         u *= cosine
         # w += cos * dy / ratio, then u += sin * dy
         spare *= cosine / self.ratio
         w += spare
-        np.subtract.outer(a[1], b[1], out=spare)
+        differences(a[1], b[1], spare)
         spare *= sine
         u += spare
 
@@ -231,6 +243,11 @@ class AxisRanges(AbstractWrappedCovariance):
         """Itself."""
         return self
 
+    def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Each axis in units of its range."""
+        _check_axes(coordinates.shape[1], len(self.ranges), "AxisRanges")
+        return np.asarray(coordinates / np.array(self.ranges))
+
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""
         check_names(self, values)
@@ -278,7 +295,7 @@ class AxisRanges(AbstractWrappedCovariance):
 
     def _term(self, axis: int, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """``out = ((a_k - b_k) / range_k)**2``."""
-        np.subtract.outer(a[axis], b[axis], out=out)
+        differences(a[axis], b[axis], out)
         out *= 1.0 / self.ranges[axis]
         np.square(out, out=out)
 
@@ -329,6 +346,11 @@ class GreatCircle(AbstractWrappedCovariance):
         """Itself."""
         return self
 
+    def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Points of the sphere, whose chords grow with the arcs, in units of the range."""
+        _check_sphere(coordinates.T)
+        return chordal_coordinates(coordinates[:, 0], coordinates[:, 1]) / self.base.range
+
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""
         return replace(self, base=self.base.with_values(**values))
@@ -341,12 +363,12 @@ class GreatCircle(AbstractWrappedCovariance):
         _check_sphere(b)
         across = scratch[0]
         for axis, out in ((1, z), (0, across)):
-            np.subtract.outer(a[axis], b[axis], out=out)
+            differences(a[axis], b[axis], out)
             out *= math.pi / 360.0
             np.sin(out, out=out)
             np.square(out, out=out)
-        across *= np.cos(np.radians(a[1]))[:, None]
-        across *= np.cos(np.radians(b[1]))
+        across *= np.cos(np.radians(a[1]))[..., :, None]
+        across *= np.cos(np.radians(b[1]))[..., None, :]
         z += across
         np.sqrt(z, out=z)
         np.minimum(z, 1.0, out=z)

@@ -84,6 +84,26 @@ class AbstractCovariance(ABC):
         """
 
     @abstractmethod
+    def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sites in coordinates whose Euclidean distances say, the larger the less, how much two observations tell of each other.
+
+        Parameters
+        ----------
+        coordinates : (n, d) array
+            Sites.
+
+        Returns
+        -------
+        (n, q) array
+            In units of the ranges; only the order of the distances counts, and that only nearly.
+
+        Raises
+        ------
+        ValueError
+            The covariance function is not defined at these sites.
+        """
+
+    @abstractmethod
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some of :attr:`parameters`, ``variance`` or ``nugget``.
 
@@ -110,8 +130,8 @@ class AbstractCovariance(ABC):
         Parameters
         ----------
         a, b : (d, n) and (d, m) arrays
-            Coordinates by axis.
-        out : (n, m) array
+            Coordinates by axis; (d, s, n) and (d, s, m) arrays for a stack of s matrices, each of sites of its own.
+        out : (n, m) or (s, n, m) array
             Overwritten.
 
         Raises
@@ -174,8 +194,8 @@ class AbstractCovariance(ABC):
         name : str
             One of :attr:`parameters`, or ``"variance"``.
         a, b : (d, n) and (d, m) arrays
-            Coordinates by axis.
-        out : (n, m) array
+            Coordinates by axis; (d, s, n) and (d, s, m) arrays for a stack of s matrices.
+        out : (n, m) or (s, n, m) array
             Overwritten.
 
         Raises

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
@@ -150,9 +151,9 @@ class AbstractRadialCovariance(AbstractCovariance):
         return replace(form, variances=np.zeros(len(coordinates)), arguments=arguments)
 
     def fill(self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        """Write ``out[i, j] = C(a[:, i], b[:, j])``, without nugget, in chunks of rows."""
+        """Write ``out[i, j] = C(a[:, i], b[:, j])``, without nugget, in chunks."""
         for rows, chunk, scratch in chunks(out):
-            self.scaled_distance(a[:, rows], b, chunk, scratch)
+            self.scaled_distance(a[:, rows], of_rows(b, rows), chunk, scratch)
             self.profile.correlate(chunk, scratch)
             if self.variance != 1.0:
                 chunk *= self.variance
@@ -160,12 +161,12 @@ class AbstractRadialCovariance(AbstractCovariance):
     def _fill_parameter(self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """Shape: ``variance * drho/dname``; distance: ``variance * z rho'(z) * dlog z/dname``."""
         for rows, chunk, scratch in chunks(out):
-            self.scaled_distance(a[:, rows], b, chunk, scratch)
+            self.scaled_distance(a[:, rows], of_rows(b, rows), chunk, scratch)
             if name in self.profile.parameters:
                 self.profile.differentiate(name, chunk, scratch)
             else:
                 self.profile.slope(chunk, scratch)
-                chunk *= self.log_derivative(name, a[:, rows], b, scratch)
+                chunk *= self.log_derivative(name, a[:, rows], of_rows(b, rows), scratch)
             chunk *= self.variance
 
 
@@ -201,6 +202,10 @@ class AbstractIsotropicCovariance(AbstractRadialCovariance):
         check_names(self, values)
         return replace(self, **values)  # type: ignore[type-var]  # subclasses are dataclasses
 
+    def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The coordinates in units of the range."""
+        return coordinates / self.range
+
     def scaled_distance(
         self, a: NDArray[np.float64], b: NDArray[np.float64], z: NDArray[np.float64], scratch: NDArray[np.float64]
     ) -> None:
@@ -231,48 +236,79 @@ class AbstractIsotropicCovariance(AbstractRadialCovariance):
 
 
 def chunks(out: NDArray[np.float64], arrays: int = SCRATCH) -> Iterator[tuple[slice, NDArray[np.float64], NDArray[np.float64]]]:
-    """Cut a matrix into chunks of rows that stay in the cache.
+    """Cut a matrix into chunks of rows, or a stack of matrices into chunks of these, that stay in the cache.
 
     Parameters
     ----------
-    out : (n, m) array
-        The matrix.
+    out : (n, m) or (s, n, m) array
+        The matrix, or the stack.
     arrays : int
         How many arrays to calculate in; three are what a profile needs.
 
     Yields
     ------
     rows : slice
-        The rows of the chunk.
-    chunk : (k, m) array
+        The part of the first axis of ``out``.
+    chunk : (k, m) or (k, n, m) array
         That part of ``out``.
-    scratch : (arrays, k, m) array
+    scratch : (arrays, k, m) or (arrays, k, n, m) array
         The arrays to calculate in, the same memory for every chunk.
     """
-    step = max(1, _CHUNK_ENTRIES // max(1, out.shape[1]))
-    scratch = np.empty((arrays, min(step, out.shape[0]), out.shape[1]))
+    step = max(1, _CHUNK_ENTRIES // max(1, math.prod(out.shape[1:])))
+    scratch = np.empty((arrays, min(step, out.shape[0]), *out.shape[1:]))
     for start in range(0, out.shape[0], step):
         chunk = out[start : start + step]
         yield slice(start, start + len(chunk)), chunk, scratch[:, : len(chunk)]
 
 
-def euclidean(a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64], spare: NDArray[np.float64]) -> None:
-    """Write ``out[i, j] = |a[:, i] - b[:, j]|``.
+def of_rows(b: NDArray[np.float64], rows: slice) -> NDArray[np.float64]:
+    """The column sites of a chunk of :func:`chunks`: all of them, or those of the matrices of a stack.
 
     Parameters
     ----------
-    a, b : (d, n) and (d, m) arrays
+    b : (d, m) or (d, s, m) array
         Coordinates by axis.
-    out, spare : (n, m) arrays
+    rows : slice
+        Rows, or matrices.
+
+    Returns
+    -------
+    (d, m) or (d, k, m) array
+        A view.
+    """
+    return b if b.ndim == 2 else b[:, rows]
+
+
+def differences(x: NDArray[np.float64], y: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+    """Write ``out[..., i, j] = x[..., i] - y[..., j]``.
+
+    Parameters
+    ----------
+    x, y : (..., n) and (..., m) arrays
+        One coordinate of the sites.
+    out : (..., n, m) array
         Overwritten.
     """
-    np.subtract.outer(a[0], b[0], out=out)
+    np.subtract(x[..., :, None], y[..., None, :], out=out)
+
+
+def euclidean(a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64], spare: NDArray[np.float64]) -> None:
+    """Write ``out[i, j] = |a[:, i] - b[:, j]|``, or so for each matrix of a stack.
+
+    Parameters
+    ----------
+    a, b : (d, ..., n) and (d, ..., m) arrays
+        Coordinates by axis.
+    out, spare : (..., n, m) arrays
+        Overwritten.
+    """
+    differences(a[0], b[0], out)
     if len(a) == 1:
         np.abs(out, out=out)
         return
     np.square(out, out=out)
     for axis in range(1, len(a)):
-        np.subtract.outer(a[axis], b[axis], out=spare)
+        differences(a[axis], b[axis], spare)
         np.square(spare, out=spare)
         out += spare
     np.sqrt(out, out=out)

@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from ooc_chol.apps.geostat.covariances.matern import MaternProfile
 from ooc_chol.apps.geostat.covariances.matern_exact import check_smoothness_bounds
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance, DeviceForm, check_names, check_nugget, check_positive
-from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance, AbstractRadialCovariance, chunks, euclidean
+from ooc_chol.apps.geostat.covariances.radial import (
+    AbstractIsotropicCovariance,
+    AbstractRadialCovariance,
+    chunks,
+    differences,
+    euclidean,
+    of_rows,
+)
 from ooc_chol.apps.geostat.covariances.radial_table import SCRATCH
 from ooc_chol.apps.geostat.covariances.scales import NEAR_HARD_BOUND, SEARCHED_SMOOTHNESS, Scale, length_scale
 
@@ -96,6 +103,12 @@ class SeparableSpaceTime(AbstractCovariance):
         """The variance, everywhere."""
         return np.full(len(coordinates), self.variance)
 
+    def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Those of both parts side by side."""
+        _check_time(coordinates.T)
+        space, time = self.space.comparable_sites(coordinates[:, :-1]), self.time.comparable_sites(coordinates[:, -1:])
+        return np.column_stack([space, time])
+
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""
         check_names(self, values)
@@ -103,23 +116,25 @@ class SeparableSpaceTime(AbstractCovariance):
         return replace(self, space=self.space.with_values(**values), time=self.time.with_values(**of_time))
 
     def fill(self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        """Write the product, in chunks of rows."""
+        """Write the product, in chunks."""
         _check_time(a)
         for rows, chunk, scratch in chunks(out, 1):
-            self.space.fill(a[:-1, rows], b[:-1], chunk)
-            self.time.fill(a[-1:, rows], b[-1:], scratch[0])
+            own = of_rows(b, rows)
+            self.space.fill(a[:-1, rows], own[:-1], chunk)
+            self.time.fill(a[-1:, rows], own[-1:], scratch[0])
             chunk *= scratch[0]
 
     def _fill_parameter(self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """The derivative of one factor times the other."""
         _check_time(a)
         for rows, chunk, scratch in chunks(out, 1):
+            own = of_rows(b, rows)
             if name in self.space.parameters:
-                self.space.fill_derivative(name, a[:-1, rows], b[:-1], chunk)
-                self.time.fill(a[-1:, rows], b[-1:], scratch[0])
+                self.space.fill_derivative(name, a[:-1, rows], own[:-1], chunk)
+                self.time.fill(a[-1:, rows], own[-1:], scratch[0])
             else:
-                self.space.fill(a[:-1, rows], b[:-1], chunk)
-                self.time.fill_derivative(name.removeprefix(_TIME), a[-1:, rows], b[-1:], scratch[0])
+                self.space.fill(a[:-1, rows], own[:-1], chunk)
+                self.time.fill_derivative(name.removeprefix(_TIME), a[-1:, rows], own[-1:], scratch[0])
             chunk *= scratch[0]
 
     def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm | None:
@@ -217,17 +232,22 @@ class GneitingMatern(AbstractCovariance):
         """The variance, everywhere."""
         return np.full(len(coordinates), self.variance)
 
+    def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Places and times, each in units of its range."""
+        _check_time(coordinates.T)
+        return np.column_stack([coordinates[:, :-1] / self.range, coordinates[:, -1] / self.time_range])
+
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""
         check_names(self, values)
         return replace(self, **values)
 
     def fill(self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        """Write the covariances, in chunks of rows."""
+        """Write the covariances, in chunks."""
         _check_time(a)
         for rows, z, scratch in chunks(out, SCRATCH + 1):
-            log_w = scratch[-1]
-            self._distances(a[:, rows], b, z, scratch)
+            log_w, own = scratch[-1], of_rows(b, rows)
+            self._distances(a[:, rows], own, z, scratch)
             MaternProfile(self.smoothness).correlate(z, scratch[:SCRATCH])
             self._weigh(z, log_w, len(a) - 1)
 
@@ -236,8 +256,8 @@ class GneitingMatern(AbstractCovariance):
         _check_time(a)
         profile = MaternProfile(self.smoothness)
         for rows, z, scratch in chunks(out, SCRATCH + 2):
-            log_w = scratch[-1]
-            self._distances(a[:, rows], b, z, scratch)
+            log_w, own = scratch[-1], of_rows(b, rows)
+            self._distances(a[:, rows], own, z, scratch)
             if name == "smoothness":
                 profile.differentiate(name, z, scratch[:SCRATCH])
             elif name == "range":
@@ -246,7 +266,7 @@ class GneitingMatern(AbstractCovariance):
             else:
                 self._time_derivative(name, z, scratch, len(a) - 1)
                 if name == "time_power":
-                    z *= self._log_lag(a[:, rows], b, scratch[0])
+                    z *= self._log_lag(a[:, rows], own, scratch[0])
             self._weigh(z, log_w, len(a) - 1)
 
     def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm | None:
@@ -294,7 +314,7 @@ class GneitingMatern(AbstractCovariance):
     ) -> None:
         """``scratch[-1] = log(w)`` and ``z = h / (range w**(beta/2))``."""
         log_w, spare = scratch[-1], scratch[0]
-        np.subtract.outer(a[-1], b[-1], out=log_w)
+        differences(a[-1], b[-1], log_w)
         np.abs(log_w, out=log_w)
         log_w *= 1.0 / self.time_range
         np.power(log_w, 2.0 * self.time_power, out=log_w)
@@ -307,7 +327,7 @@ class GneitingMatern(AbstractCovariance):
 
     def _log_lag(self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> NDArray[np.float64]:
         """``log(|u| / time_range)``, finite where u is 0."""
-        np.subtract.outer(a[-1], b[-1], out=out)
+        differences(a[-1], b[-1], out)
         np.abs(out, out=out)
         out *= 1.0 / self.time_range
         np.maximum(out, _TINY, out=out)

@@ -65,19 +65,42 @@ class EvaluationLog(AbstractEvaluationMemory):
 
     def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
         """What the log knows at ``point``, or None."""
-        line = self._lines.get(_name("evaluation", space, point.tolist()))
-        return None if line is None else _known(line, space, point)
+        return self.found("evaluation", space, point)
 
     def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:
         """Write an evaluation, and flush it."""
-        self._keep("evaluation", space, point.tolist(), {"seconds": seconds, **_content(known)})
+        self.kept("evaluation", space, point, known, seconds=seconds)
 
-    def start(self, space: SearchSpace[Any], label: str) -> NDArray[np.float64] | None:
-        """Where the earlier run started this search, shape ``(k,)``, or None."""
+    def section(self, kind: str) -> AbstractEvaluationMemory:
+        """The part of the log with evaluations of another function, such as an approximation.
+
+        Parameters
+        ----------
+        kind : str
+            Everything that its values depend on besides the log's identity and the point.
+
+        Returns
+        -------
+        AbstractEvaluationMemory
+            In the same file.
+        """
+        return _Section(self, kind)
+
+    def found(self, kind: str, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
+        """As :meth:`find`, of a kind of evaluation."""
+        line = self._lines.get(_name(kind, space, point.tolist()))
+        return None if line is None else _known(line, space, point)
+
+    def kept(self, kind: str, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, *, seconds: float) -> None:
+        """As :meth:`keep`, of a kind of evaluation."""
+        self._keep(kind, space, point.tolist(), {"seconds": seconds, **_content(known)})
+
+    def start(self, space: SearchSpace[Any], label: Any) -> NDArray[np.float64] | None:
+        """Where the earlier run started this search, shape ``(k,)``, or None; the label is plain data."""
         line = self._lines.get(_name("start", space, label))
         return None if line is None else np.array(line["start"], dtype=np.float64)
 
-    def keep_start(self, space: SearchSpace[Any], label: str, start: NDArray[np.float64]) -> None:
+    def keep_start(self, space: SearchSpace[Any], label: Any, start: NDArray[np.float64]) -> None:
         """Write where a search starts, so that going on asks for the same points even where roundings differ."""
         self._keep("start", space, label, {"start": start.tolist()})
 
@@ -117,6 +140,22 @@ class EvaluationLog(AbstractEvaluationMemory):
             except KeyError as error:
                 raise ValueError(f"line {number} of {path} lacks {error}; remove it") from error
             self._lines[place] = line
+
+
+@final
+class _Section(AbstractEvaluationMemory):
+    """One kind of evaluations in a log."""
+
+    def __init__(self, log: EvaluationLog, kind: str) -> None:
+        self._log, self._kind = log, kind
+
+    def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
+        """What the log knows of this kind at ``point``, or None."""
+        return self._log.found(self._kind, space, point)
+
+    def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:
+        """Write an evaluation, and flush it."""
+        self._log.kept(self._kind, space, point, known, seconds=seconds)
 
 
 def observations_digest(observations: Observations) -> str:

@@ -14,6 +14,7 @@ from ooc_chol.apps.geostat.estimation.optimizers import Method
 from ooc_chol.apps.geostat.estimation.precision import PrecisionCheck
 from ooc_chol.apps.geostat.estimation.progress import Evaluation
 from ooc_chol.apps.geostat.estimation.search import Model
+from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class FitResult(Generic[Model]):
     model : AbstractCovariance
         Covariance function, variance and nugget in squared units of the values.
     loglik : float
-        Log-likelihood at the estimate.
+        Log-likelihood at the estimate: with ``method="vecchia"`` the exact one, unless that was not computed (``vecchia``).
     n : int
         Number of observations.
     mean_columns : tuple of str
@@ -69,16 +70,16 @@ class FitResult(Generic[Model]):
     trials : tuple of SmoothnessTrial
         One per search: per smoothness tried.
     evaluations : tuple of Evaluation
-        Every likelihood evaluated on all observations, in order.
+        Every likelihood evaluated on all observations, in order; with ``method="vecchia"`` approximate ones, as in ``trials``.
     subset_evaluations : int
-        Likelihoods evaluated on a small subset to find the start.
+        Likelihoods evaluated to find the start: on a small subset, or approximate.
     seconds : float
         Wall-clock time of the whole fit.
     converged : bool
         Whether the search at the chosen smoothness converged.
     warnings : tuple of str
         What a user should know: parameters at bounds, matrices not positive definite, evaluations used up.
-    method : {"cobyqa", "lbfgs", "fisher"}
+    method : {"cobyqa", "bobyqa", "lbfgs", "fisher", "vecchia"}
         How the maximum was searched for.
     reml : bool
         Whether the restricted likelihood was maximised; ``loglik`` is that one then.
@@ -88,6 +89,10 @@ class FitResult(Generic[Model]):
         Evaluations that came from the log of an earlier run.
     precision : PrecisionCheck or None
         What mixed precision changed; None for a fit in FP64.
+    vecchia : VecchiaCheck or None
+        How far Vecchia's approximation is from exact; None for an exact fit.
+    start : {"template", "subset", "vecchia", "log"}
+        Where the search came from: the values given, a fit of a subset, one of the approximation, or the log of an earlier run.
     """
 
     model: Model
@@ -107,6 +112,8 @@ class FitResult(Generic[Model]):
     estimated: tuple[str, ...] = ()
     reused: int = 0
     precision: PrecisionCheck | None = None
+    vecchia: VecchiaCheck | None = None
+    start: str = "subset"
 
     @property
     def parameters(self) -> int:
@@ -142,6 +149,8 @@ class FitResult(Generic[Model]):
             "estimated": list(self.estimated),
             "reused": self.reused,
             "precision": None if self.precision is None else self.precision.to_dict(),
+            "vecchia": None if self.vecchia is None else self.vecchia.to_dict(),
+            "start": self.start,
             "converged": self.converged,
             "warnings": list(self.warnings),
             "seconds": self.seconds,

@@ -1,17 +1,23 @@
-"""What a fit warns of: parameters at the bounds of the search, and a likelihood hardly above that of independent values."""
+"""What a user should know about a fit: parameters at bounds, no sign of correlation, searches that did not converge."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial
 from ooc_chol.apps.geostat.estimation.likelihood import degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace
+
+#: Half of the 0.95 quantile of a chi-square variable of two degrees of freedom, range and nugget: less is no sign of correlation.
+_LEAST_GAIN = 3.0
 
 #: Variances of independent values that are searched, in logarithms of shares of the mean square of their residuals.
 _LOG_SHARES = (-30.0, 1.0)
@@ -34,6 +40,53 @@ _BOUND_TEXTS = {
     "variance / range**(2 smoothness) is determined",
     ("nugget_ratio", "upper"): "the nugget is at its upper bound, 1000 times the variance",
 }
+
+
+def warnings_of(
+    observations: Observations,
+    trials: Sequence[SmoothnessTrial],
+    best: SmoothnessTrial,
+    *,
+    space: SearchSpace[Any],
+    point: NDArray[np.float64],
+    reml: bool,
+) -> tuple[str, ...]:
+    """What a user should know about the searches of a fit.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+    trials : sequence of SmoothnessTrial
+        All searches.
+    best : SmoothnessTrial
+        The one whose end is the estimate.
+    space : SearchSpace
+        Where it searched.
+    point : (k,) array
+        Its end.
+    reml : bool
+        Whether the likelihood is restricted.
+
+    Returns
+    -------
+    tuple of str
+        Sentences.
+    """
+    texts = [bound_text(space, *found) for found in space.at_bounds(point)]
+    gain = best.loglik - independent_loglik(observations, reml)
+    if gain < _LEAST_GAIN:
+        texts.append(
+            f"the log-likelihood is only {gain:.2f} above that of independent values: there may be no spatial correlation"
+        )
+    if not best.converged:
+        texts.append(f"the search did not converge in {best.evaluations} evaluations: {best.message}")
+    failed = sum(trial.not_positive_definite for trial in trials)
+    if failed:
+        texts.append(
+            f"{failed} evaluations met a matrix that is not positive definite in floating point and counted as minus infinity"
+        )
+    return tuple(texts)
 
 
 def bound_text(space: SearchSpace[Any], name: str, side: str, bound: float) -> str:

@@ -6,12 +6,9 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Literal, overload
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Literal, overload
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, AbstractCovariance, Matern
@@ -19,24 +16,20 @@ from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog, observations_digest
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult as FitResult
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial as SmoothnessTrial
-from ooc_chol.apps.geostat.estimation.fit_warnings import bound_text, independent_loglik
+from ooc_chol.apps.geostat.estimation.fit_search import RADIUS, Outcome, Search
+from ooc_chol.apps.geostat.estimation.fit_warnings import warnings_of
 from ooc_chol.apps.geostat.estimation.gradient import Traces, check_traces
-from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
-from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, SearchLimits, search_from
+from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions
+from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, SearchLimits, nlopt_module
 from ooc_chol.apps.geostat.estimation.precision import check_precision
-from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
+from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Model, Nugget, SearchSpace
 from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
-from ooc_chol.apps.geostat.estimation.subset import neighbourhoods
+from ooc_chol.apps.geostat.estimation.vecchia import NO_KNOWN_ERRORS
+from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck, check_vecchia, check_warning
+from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
+from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts, VecchiaOptions
 from ooc_chol.apps.geostat.factorization import FactorSettings
-
-#: Trust-region radius of the first steps on the subset and on all observations.
-_SUBSET_RADIUS = 1.0
-_RADIUS = 0.5
-
-#: Half of the 0.95 quantile of a chi-square variable of two degrees of freedom, range and nugget: less is no sign of correlation.
-_LEAST_GAIN = 3.0
 
 
 @overload
@@ -52,6 +45,9 @@ def fit(
     traces: Traces = ...,
     tolerance: float = ...,
     max_evaluations: int = ...,
+    neighbours: int = ...,
+    starts: Starts = ...,
+    exact_check: ExactCheck = ...,
     settings: FactorSettings | None = ...,
     progress: AbstractFitProgress | None = ...,
     log: str | os.PathLike[str] | None = ...,
@@ -71,6 +67,9 @@ def fit(
     traces: Traces = ...,
     tolerance: float = ...,
     max_evaluations: int = ...,
+    neighbours: int = ...,
+    starts: Starts = ...,
+    exact_check: ExactCheck = ...,
     settings: FactorSettings | None = ...,
     progress: AbstractFitProgress | None = ...,
     log: str | os.PathLike[str] | None = ...,
@@ -90,12 +89,15 @@ def fit(
     traces: Traces = "auto",
     tolerance: float = 0.01,
     max_evaluations: int = 200,
+    neighbours: int = NEIGHBOURS,
+    starts: Starts = "auto",
+    exact_check: ExactCheck = "value",
     settings: FactorSettings | None = None,
     progress: AbstractFitProgress | None = None,
     log: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
 ) -> FitResult[Any]:
-    """Fit a covariance function by exact maximum likelihood, mean and variance profiled out: Matérn unless another is given.
+    """Fit a covariance function by maximum likelihood, mean and variance profiled out: Matérn, exactly, unless told otherwise.
 
     Parameters
     ----------
@@ -104,28 +106,38 @@ def fit(
         a positive nugget is kept.
     covariance : AbstractCovariance, optional
         Any covariance function: its class is fitted, and the search starts from its values (of variance and nugget, only their
-        ratio). When not given, an isotropic Matérn model is, from a start that is searched for on a subset.
+        ratio), or near them (``starts``). When not given, an isotropic Matérn model is.
     fixed : sequence of str
         Parameters of ``covariance`` that keep their values, such as ``("smoothness",)``.
     smoothness : float or {"best", "free"}
         Without ``covariance``: ``nu``; the one of 0.5, 1.5 and 2.5 with the largest likelihood; or estimated.
     nugget : {"free", "zero"} or float
         Estimated (ratio at least 1e-8), none, or kept at this variance.
-    method : {"cobyqa", "lbfgs", "fisher"}, optional
-        Without derivatives; by the gradient; or by the gradient and the expected information. When not given, ``"fisher"`` for a
-        smoothness that is estimated, along whose ridge COBYQA may stop early, for a ``covariance``, and for a variance that is
-        searched for because error variances are known; else ``"cobyqa"``.
+    method : {"cobyqa", "bobyqa", "lbfgs", "fisher", "vecchia"}, optional
+        Without derivatives, by SciPy's COBYQA or NLopt's BOBYQA; by the gradient; by the gradient and the expected information;
+        or so on Vecchia's approximation in place of the likelihood, whose distance from exact is told. When not given,
+        ``"fisher"`` for a smoothness that is estimated, along whose ridge COBYQA may stop early, for a ``covariance``, and for a
+        variance that is searched for because error variances are known; else ``"cobyqa"``.
     reml : bool
         Maximise the restricted likelihood.
     traces : {"auto", "exact", "probes"}
         Gradients exact, by random probes, or exact up to 20,000 observations. With probes the estimate is off by a share of its
         standard errors: about ``1 / sqrt(probes)`` of them at most.
     tolerance : float
-        With ``"cobyqa"`` a search ends when its trust region is smaller than this (in the logarithm of the range, and a quarter
-        of that of the nugget ratio), or when ten evaluations together raise the log-likelihood by less than five times this.
-        With the others, when the maximum is nearer than so many standard errors.
+        With ``"cobyqa"`` and ``"bobyqa"`` a search ends when its trust region is smaller than this (in the logarithm of the
+        range, and a quarter of that of the nugget ratio), or when ten evaluations together raise the log-likelihood by less than
+        five times this. With the others, when the maximum is nearer than so many standard errors.
     max_evaluations : int
         Likelihoods per smoothness on all observations.
+    neighbours : int
+        Earlier neighbours of each observation in Vecchia's approximation.
+    starts : {"auto", "template", "subset", "vecchia"}
+        Where searches start: at the values of ``covariance`` (``"template"``) or at the best point on five neighbourhoods of 100
+        sites (``"subset"``); where Vecchia's approximation is largest (``"vecchia"``), to a tenth of a standard error and on up
+        to 20,000 of the conditional densities; or that for 5,000 observations or more, else one of the former.
+    exact_check : {"value", "score", "skip"}
+        With ``method="vecchia"``: one exact log-likelihood at the estimate; with its gradient too, so that it is told how many
+        standard errors away the exact estimate is; or nothing exact.
     settings : FactorSettings, optional
         How every factorization runs: tile size, devices, budgets, store, precision.
     progress : AbstractFitProgress, optional
@@ -144,13 +156,15 @@ def fit(
     Raises
     ------
     ValueError
-        The smoothness, the nugget or the method is no such choice; the data cannot carry a fit (all at one place, all equal,
-        duplicates without nugget); ``fixed`` or the start does not fit ``covariance`` or the sites; or ``resume`` is no log, or
-        one of another fit.
+        The smoothness, the nugget, the method or another option is no such choice, or two do not go together; the data cannot
+        carry a fit (all at one place, all equal, duplicates without nugget); ``fixed`` or the start does not fit ``covariance``
+        or the sites; or ``resume`` is no log, or one of another fit.
     FileExistsError, FileNotFoundError
         ``log`` exists already, or ``resume`` does not.
     NotPositiveDefiniteError
         No starting point with a positive definite correlation matrix was found, even at short ranges.
+    MissingExtraError
+        BOBYQA is asked for, but NLopt is not installed.
 
     Notes
     -----
@@ -163,6 +177,7 @@ def fit(
 
     Examples
     --------
+    >>> import numpy as np
     >>> from ooc_chol.apps.geostat import GeometricAnisotropy, Matern, make_observations, simulate
     >>> sites = np.random.default_rng(0).uniform(size=(150, 2))
     >>> truth = GeometricAnisotropy(Matern(1.0, 0.3, 1.5, 0.01), angle=0.5, ratio=0.3)
@@ -181,17 +196,21 @@ def fit(
     searched_by = default_method(method, "free" if is_harder else smoothness)
     memory = oc.HostMemory()
     options = LikelihoodOptions(replace(settings or FactorSettings(), memory=memory), reml=reml, traces=traces)
+    vecchia = VecchiaOptions(neighbours, starts, exact_check)
+    _check_vecchia(covariance, searched_by, options, vecchia)
+    if observations.error_variances is not None and "vecchia" in (searched_by, starts):
+        raise ValueError(NO_KNOWN_ERRORS)
     spaces: list[SearchSpace[Any]] = (
         [search_space(observations, nugget, candidate) for candidate in _candidates(smoothness)]
         if covariance is None
         else [family_space(observations, covariance, nugget, fixed=fixed)]
     )
     given = None if covariance is None else spaces[0].start(covariance)
-    limits = SearchLimits(tolerance, max_evaluations, _RADIUS)
+    limits = SearchLimits(tolerance, max_evaluations, RADIUS)
     identity = _identity(observations, options)
     logged = closing(EvaluationLog(identity, *(None if path is None else Path(path) for path in (log, resume))))
     with memory, logged as known:
-        search = _Search(observations, options, progress or SilentProgress(), searched_by, limits, known)
+        search = Search(observations, options, progress or SilentProgress(), searched_by, limits, known, vecchia)
         outcomes = [search.maximise(space, given) for space in spaces]
         best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
         return _result(observations, search, outcomes, best, start)
@@ -205,6 +224,20 @@ def _check_given(
         raise ValueError("fixed is about the parameters of covariance, which is not given; see smoothness and nugget")
     if covariance is not None and smoothness != "best":
         raise ValueError("smoothness is for fits without covariance: give its value in covariance, and keep it by fixed")
+
+
+def _check_vecchia(
+    covariance: AbstractCovariance | None, method: Method, options: LikelihoodOptions, vecchia: VecchiaOptions
+) -> None:
+    """Raise ``ValueError`` for choices of starts and of the check that do not go with the others."""
+    if vecchia.starts == "template" and covariance is None:
+        raise ValueError("starts is 'template', but no covariance is given to start from")
+    if vecchia.starts == "subset" and covariance is not None:
+        raise ValueError("starts is 'subset', which is for fits without covariance; there are 'auto', 'template' and 'vecchia'")
+    if method != "vecchia" and vecchia.exact_check != "value":
+        raise ValueError(f"exact_check is {vecchia.exact_check!r}, but {method} is exact; it is for method 'vecchia'")
+    if method == "vecchia" and options.settings.precision_threshold is not None:
+        raise ValueError("Vecchia's approximation runs in FP64, and its exact check must: leave precision_threshold out")
 
 
 def _candidates(smoothness: float | Literal["best", "free"]) -> tuple[float | None, ...]:
@@ -224,7 +257,7 @@ def default_method(method: Method | None, smoothness: float | Literal["best", "f
 
     Parameters
     ----------
-    method : {"cobyqa", "lbfgs", "fisher"}, optional
+    method : {"cobyqa", "bobyqa", "lbfgs", "fisher", "vecchia"}, optional
         What was asked for.
     smoothness : float or {"best", "free"}
         As :func:`fit`.
@@ -238,9 +271,13 @@ def default_method(method: Method | None, smoothness: float | Literal["best", "f
     ------
     ValueError
         There is no such method.
+    MissingExtraError
+        The package that it needs is not installed.
     """
     if method is not None and method not in METHODS:
         raise ValueError(f"method is {method!r}, but there are {', '.join(METHODS)}")
+    if method == "bobyqa":
+        nlopt_module()
     return method or ("fisher" if smoothness == "free" else "cobyqa")
 
 
@@ -251,134 +288,64 @@ def _identity(observations: Observations, options: LikelihoodOptions) -> dict[st
     return {"observations": observations_digest(observations), **identity, "precision_threshold": threshold}
 
 
-@dataclass(frozen=True, eq=False)
-class _Outcome(Generic[Model]):
-    """A trial with the likelihood and the point of its maximum."""
-
-    trial: SmoothnessTrial
-    likelihood: Likelihood
-    point: NDArray[np.float64]
-    space: SearchSpace[Model]
-
-
-@dataclass(eq=False)
-class _Search:
-    """Maximises over one space after the other."""
-
-    observations: Observations
-    options: LikelihoodOptions
-    progress: AbstractFitProgress
-    method: Method
-    limits: SearchLimits
-    memory: EvaluationLog
-    evaluations: list[Evaluation] = field(default_factory=list)
-    subset_evaluations: int = 0
-    reused: int = 0
-
-    def maximise(self, space: SearchSpace[Model], given: NDArray[np.float64] | None) -> _Outcome[Model]:
-        """Start from what is given or from the subset, then search with all observations."""
-        start = self.memory.start(space, "all") if given is None else given
-        if start is None:
-            start = space.raised(self._start(space))
-            self.memory.keep_start(space, "all", start)
-        objective = Objective(self.observations, space, self.options, self.progress, self.memory)
-        end = search_from(objective, start, self.method, self.limits)
-        self._try_floor(objective)
-        self.options = objective.options
-        self.evaluations += objective.evaluations
-        self.reused += objective.reused
-        likelihood, point = objective.best, objective.best_point
-        assert likelihood is not None and point is not None, "search_from raises when no matrix is positive definite"
-        correlation = space.correlation(point)
-        trial = SmoothnessTrial(
-            smoothness=correlation.values.get("smoothness"),
-            loglik=likelihood.loglik,
-            range=correlation.values.get("range"),
-            nugget_ratio=correlation.nugget,
-            evaluations=len(objective.evaluations),
-            not_positive_definite=objective.not_positive_definite,
-            converged=end.converged,
-            message=end.message,
-        )
-        return _Outcome(trial, likelihood, point, space)
-
-    def _start(self, space: SearchSpace[Any]) -> NDArray[np.float64]:
-        """Best point of a coarse grid on the subset, improved there when the subset is not everything."""
-        subset = neighbourhoods(self.observations)
-        starts = space.starts(subset.diameter)
-        if np.ptp(subset.values) == 0.0:
-            return starts[len(starts) // 2]
-        settings = replace(
-            self.options.settings, tile_size=None, memory_budget=None, host_budget=None, store=None, precision_threshold=None
-        )
-        objective = Objective(subset, space, replace(self.options, settings=settings), SilentProgress())
-        point = min(starts, key=objective)
-        if subset.n < self.observations.n:
-            limits = replace(self.limits, tolerance=0.1, radius=_SUBSET_RADIUS)
-            search_from(objective, point, "cobyqa" if self.method == "cobyqa" else "fisher", limits)
-            point = point if objective.best_point is None else objective.best_point
-        self.subset_evaluations += len(objective.evaluations)
-        return point
-
-    def _try_floor(self, objective: Objective) -> None:
-        """Where the likelihood is flat in a small nugget, see whether it is largest without any."""
-        space, point = objective.space, objective.best_point
-        if space.nugget is None and point is not None and space.is_small_nugget(point):
-            objective(space.at_floor(point))
-
-
 def _result(
-    observations: Observations, search: _Search, outcomes: list[_Outcome[Any]], best: _Outcome[Any], start: float
+    observations: Observations, search: Search, outcomes: list[Outcome[Any]], best: Outcome[Any], start: float
 ) -> FitResult[Any]:
-    """Put the result together, with its warnings; a fit in mixed precision is judged in FP64."""
+    """Put the result together, with its warnings; a fit in mixed precision or by the approximation is judged exactly."""
     likelihood, precision = best.likelihood, None
     if search.options.settings.precision_threshold is not None:
         mixed = best.likelihood.loglik
         likelihood, precision = check_precision(observations, best.space, best.point, search.options, loglik_mixed=mixed)
     nugget = () if best.space.nugget is not None else ("nugget",)
     estimated = (*best.space.shape, "variance", *nugget)
+    model = _canonical(best.space.model(best.point, likelihood.model.variance), estimated)
+    trials = tuple(outcome.trial for outcome in outcomes)
+    warnings = warnings_of(observations, trials, best.trial, space=best.space, point=best.point, reml=search.options.reml)
+    loglik, vecchia = likelihood.loglik, None
+    if search.method == "vecchia":
+        vecchia, loglik, warnings = _checked(search, best, model, warnings)
     return FitResult(
-        model=_canonical(best.space.model(best.point, likelihood.model.variance), estimated),
-        loglik=likelihood.loglik,
+        model=model,
+        loglik=loglik,
         n=observations.n,
         mean_columns=observations.mean_columns,
         coefficients=likelihood.coefficients,
         coefficient_covariance=likelihood.coefficient_covariance,
-        trials=tuple(outcome.trial for outcome in outcomes),
+        trials=trials,
         evaluations=tuple(search.evaluations),
         subset_evaluations=search.subset_evaluations,
         seconds=time.perf_counter() - start,
         converged=best.trial.converged,
-        warnings=_warnings(observations, search.options, outcomes, best),
+        warnings=warnings,
         method=search.method,
         reml=search.options.reml,
         estimated=estimated,
         reused=search.reused,
         precision=precision,
+        vecchia=vecchia,
+        start=search.start,
     )
+
+
+def _checked(
+    search: Search, best: Outcome[Any], model: AbstractCovariance, warnings: tuple[str, ...]
+) -> tuple[VecchiaCheck, float, tuple[str, ...]]:
+    """The check of an approximate estimate, its log-likelihood, exact where that is known, and the warnings with what is not."""
+    check = check_vecchia(
+        search.observations,
+        model,
+        (best.space, best.point),
+        search.options,
+        vecchia=search.vecchia,
+        progress=search.progress,
+        memory=search.memory,
+    )
+    text = check_warning(check, search.vecchia)
+    loglik = check.loglik if check.loglik_exact is None else check.loglik_exact
+    return check, loglik, warnings if text is None else (*warnings, text)
 
 
 def _canonical(model: Model, estimated: Sequence[str]) -> Model:
     """The model with its parameters in their usual intervals, unless one that was kept would change its value."""
     other = model.canonical()
     return other if all(other.values[name] == value for name, value in model.values.items() if name not in estimated) else model
-
-
-def _warnings(
-    observations: Observations, options: LikelihoodOptions, outcomes: list[_Outcome[Any]], best: _Outcome[Any]
-) -> tuple[str, ...]:
-    """What a user should know about the search."""
-    texts = [bound_text(best.space, *found) for found in best.space.at_bounds(best.point)]
-    gain = best.likelihood.loglik - independent_loglik(observations, options.reml)
-    if gain < _LEAST_GAIN:
-        texts.append(
-            f"the log-likelihood is only {gain:.2f} above that of independent values: there may be no spatial correlation"
-        )
-    if not best.trial.converged:
-        texts.append(f"the search did not converge in {best.trial.evaluations} evaluations: {best.trial.message}")
-    failed = sum(outcome.trial.not_positive_definite for outcome in outcomes)
-    if failed:
-        texts.append(
-            f"{failed} evaluations met a matrix that is not positive definite in floating point and counted as minus infinity"
-        )
-    return tuple(texts)

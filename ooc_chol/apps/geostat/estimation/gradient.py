@@ -208,19 +208,36 @@ def score(
     is_exact = traces == "exact" or (traces == "auto" and n <= GRADIENT_LIMIT)
     if is_exact and n <= information:
         sums = dense_traces(found, shape)
-        return _assembled(found, shape, sums, sums)
+        return assembled(found.likelihood, shape, sums, sums)
     probed = probed_traces(found, shape, probes, seed) if information or not is_exact else None
     sums = exact_traces(found, shape) if is_exact or probed is None else probed
-    return _assembled(found, shape, sums, probed if information else None)
+    return assembled(found.likelihood, shape, sums, probed if information else None)
 
 
-def _assembled(found: Evaluated, shape: tuple[str, ...], sums: Sums, crossed: Sums | None) -> LikelihoodGradient:
-    """Go from the directions of the correlation matrix to the parameters of the covariance."""
-    model = found.likelihood.model
+def assembled(likelihood: Likelihood, shape: tuple[str, ...], sums: Sums, crossed: Sums | None) -> LikelihoodGradient:
+    """Go from the directions of the correlation matrix to the parameters of the covariance.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Where the sums were taken.
+    shape : tuple of str
+        Shape parameters, the first directions.
+    sums : Sums
+        Of which the gradient is made.
+    crossed : Sums or None
+        Of whose crossed traces the information is made.
+
+    Returns
+    -------
+    LikelihoodGradient
+        By the shape parameters, the variance and the nugget.
+    """
+    model = likelihood.model
     names = (*shape, "variance", "nugget")
-    a = _directions(model, len(names), has_errors=found.observations.error_variances is not None)
+    a = _directions(model, len(names), has_errors=len(sums.squares) > len(names))
     gradients = 0.5 * (a @ sums.squares / model.variance - sums.traces @ a.T)
-    result = LikelihoodGradient(found.likelihood, names, gradients.mean(axis=0), _error(gradients))
+    result = LikelihoodGradient(likelihood, names, gradients.mean(axis=0), _error(gradients))
     if crossed is None or crossed.crossed is None:
         return result
     informations = 0.5 * (a @ crossed.crossed @ a.T)

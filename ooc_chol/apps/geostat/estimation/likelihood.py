@@ -246,7 +246,29 @@ def whiten(factor: oc.CholeskyFactor, observations: Observations) -> Whitened:
     ValueError
         The columns of the mean are linearly dependent.
     """
-    both = factor.half_solve(np.column_stack([observations.values, observations.design]))
+    return estimate_mean(factor.half_solve(np.column_stack([observations.values, observations.design])), observations)
+
+
+def estimate_mean(both: NDArray[np.float64], observations: Observations) -> Whitened:
+    """Estimate the mean from values and design multiplied by ``inv(L)``.
+
+    Parameters
+    ----------
+    both : (n, 1 + p) array
+        ``inv(L) @ [z, X]``.
+    observations : Observations
+        The data.
+
+    Returns
+    -------
+    Whitened
+        The transformed data.
+
+    Raises
+    ------
+    ValueError
+        The columns of the mean are linearly dependent.
+    """
     values, design = both[:, 0], both[:, 1:]
     # inv(L) X = Q root: least squares there is generalised least squares for X
     q, root = np.linalg.qr(design)
@@ -297,22 +319,65 @@ def evaluated(
     how, noise = settings or FactorSettings(), None if variance is None else ordered.scaled_errors(variance)
     with factored(correlation, ordered.coordinates, how, noise=noise, progress=progress) as factor:
         whitened = whiten(factor, ordered)
-        logdet = float(factor.logdet())
-        freedom = degrees_of_freedom(ordered, reml)
-        sigma2 = _profiled_variance(whitened, ordered, freedom) if variance is None else variance
-        # log N(z; X b, sigma2 R)
-        loglik = -0.5 * (freedom * math.log(2 * math.pi * sigma2) + logdet + whitened.quadratic / sigma2)
-        likelihood = Likelihood(
-            loglik=loglik + (_restriction(whitened, ordered) if reml else 0.0),
-            model=correlation.with_values(variance=sigma2, nugget=sigma2 * correlation.nugget),
-            coefficients=whitened.coefficients,
-            coefficient_covariance=sigma2 * whitened.inverse_information,
-            quadratic=whitened.quadratic,
-            logdet=logdet,
-            seconds=time.perf_counter() - start,
-            reml=reml,
+        likelihood = put_together(
+            whitened, float(factor.logdet()), ordered, correlation, variance=variance, reml=reml, start=start
         )
         yield Evaluated(likelihood, factor, ordered, whitened, how)
+
+
+def put_together(
+    whitened: Whitened,
+    logdet: float,
+    observations: Observations,
+    correlation: AbstractCovariance,
+    *,
+    variance: float | None,
+    reml: bool,
+    start: float,
+) -> Likelihood:
+    """The log-likelihood of data whose covariance is taken off already.
+
+    Parameters
+    ----------
+    whitened : Whitened
+        The data multiplied by ``inv(L)``.
+    logdet : float
+        Log-determinant of the correlation matrix.
+    observations : Observations
+        The data, in the order of ``whitened``.
+    correlation : AbstractCovariance
+        A model of variance 1.
+    variance : float or None
+        ``sigma2``; None profiles it.
+    reml : bool
+        The restricted log-likelihood.
+    start : float
+        ``time.perf_counter()`` when the evaluation began.
+
+    Returns
+    -------
+    Likelihood
+        The value, and what was estimated on the way.
+
+    Raises
+    ------
+    ValueError
+        The variance is to be profiled, but the mean fits the values exactly.
+    """
+    freedom = degrees_of_freedom(observations, reml)
+    sigma2 = _profiled_variance(whitened, observations, freedom) if variance is None else variance
+    # log N(z; X b, sigma2 R)
+    loglik = -0.5 * (freedom * math.log(2 * math.pi * sigma2) + logdet + whitened.quadratic / sigma2)
+    return Likelihood(
+        loglik=loglik + (_restriction(whitened, observations) if reml else 0.0),
+        model=correlation.with_values(variance=sigma2, nugget=sigma2 * correlation.nugget),
+        coefficients=whitened.coefficients,
+        coefficient_covariance=sigma2 * whitened.inverse_information,
+        quadratic=whitened.quadratic,
+        logdet=logdet,
+        seconds=time.perf_counter() - start,
+        reml=reml,
+    )
 
 
 def degrees_of_freedom(observations: Observations, reml: bool) -> int:

@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
-from ooc_chol.apps.geostat.estimation.gradient import PROBES, LikelihoodGradient, Traces, score
+from ooc_chol.apps.geostat.estimation.gradient import PROBES, LikelihoodGradient, Traces, assembled, score
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, evaluated
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace
+from ooc_chol.apps.geostat.estimation.vecchia import approximated
+from ooc_chol.apps.geostat.estimation.vecchia_neighbours import Conditioning
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 #: Order up to which a search takes the exact information, which costs ``n**3``: it only shapes the steps, for which probes do.
@@ -119,6 +121,8 @@ class Objective:
         Told of every evaluation.
     memory : AbstractEvaluationMemory
         Evaluations of an earlier run, and where these are kept.
+    graph : Conditioning, optional
+        Neighbours with which Vecchia's approximation takes the place of the exact value.
     """
 
     observations: Observations
@@ -126,6 +130,7 @@ class Objective:
     options: LikelihoodOptions
     progress: AbstractFitProgress
     memory: AbstractEvaluationMemory = field(default_factory=NoMemory)
+    graph: Conditioning | None = None
     evaluations: list[Evaluation] = field(default_factory=list)
     reused: int = 0
     best: Likelihood | None = None
@@ -191,6 +196,8 @@ class Objective:
         """One factorization, and what follows from it."""
         options = self.options
         try:
+            if self.graph is not None:
+                return self._approximate(self.graph, correlation, variance, gradient or information)
             with evaluated(
                 self.observations,
                 correlation,
@@ -217,6 +224,24 @@ class Objective:
         except oc.NotPositiveDefiniteError as error:
             self.last_error = error
             return Known(None)
+
+    def _approximate(
+        self, graph: Conditioning, correlation: AbstractCovariance, variance: float | None, is_derived: bool
+    ) -> Known:
+        """The approximation; its gradient and information come together, both exact."""
+        shape = self.space.shape
+        found = approximated(
+            self.observations,
+            correlation,
+            graph,
+            variance=variance,
+            reml=self.options.reml,
+            shape=shape if is_derived else None,
+        )
+        if found.sums is None:
+            return Known(found.likelihood)
+        slope, expected = profiled(self.space, assembled(found.likelihood, shape, found.sums, found.sums))
+        return Known(found.likelihood, slope, expected, np.zeros_like(slope))
 
     def _penalty(self) -> float:
         """A finite value worse than all seen, not so large that it ruins the optimiser's quadratic model."""

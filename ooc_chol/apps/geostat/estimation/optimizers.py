@@ -1,19 +1,27 @@
-"""The search for the maximum of a likelihood from one starting point: COBYQA without derivatives, L-BFGS-B, Fisher scoring."""
+"""The search for the maximum of a likelihood from one starting point: COBYQA, L-BFGS-B, Fisher scoring, or NLopt's BOBYQA."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
+from ooc_chol.apps.geostat.data.terrain import MissingExtraError
 from ooc_chol.apps.geostat.estimation.objective import Known, Objective
 
-Method = Literal["cobyqa", "lbfgs", "fisher"]
-METHODS: tuple[Method, ...] = ("cobyqa", "lbfgs", "fisher")
+SearchMethod = Literal["cobyqa", "bobyqa", "lbfgs", "fisher"]
+SEARCHES: tuple[SearchMethod, ...] = ("cobyqa", "bobyqa", "lbfgs", "fisher")
+
+#: Methods of a fit: a search on the exact likelihood, or Fisher scoring on Vecchia's approximation.
+Method = SearchMethod | Literal["vecchia"]
+METHODS: tuple[Method, ...] = (*SEARCHES, "vecchia")
+
+#: Searches without derivatives.
+DERIVATIVE_FREE: tuple[SearchMethod, ...] = ("cobyqa", "bobyqa")
 
 #: Shorter ranges tried when the correlation matrix at the start is not positive definite, each a third of the one before.
 _RETREATS = 10
@@ -27,6 +35,9 @@ _LEAST_GAIN_IN_TOLERANCES = 5.0
 _LONGEST_STEP = 1.5
 _HALVINGS = 8
 _LEAST_SHARE = 1e-4
+
+#: A longest step of fewer standard errors is of a coordinate that the data say nothing of, such as a nugget near its floor.
+_UNSEEN = 0.1
 
 #: Information below this share of the largest, by coordinate or by direction of scaled coordinates, counts as so much.
 _FLAT = 1e-6
@@ -69,12 +80,12 @@ class SearchLimits:
     Parameters
     ----------
     tolerance : float
-        Last trust-region radius of COBYQA; for the others the largest gradient in units of one over a standard error, which is
-        the distance to the maximum in standard errors.
+        Last trust-region radius of COBYQA and BOBYQA; for the others the largest gradient in units of one over a standard error,
+        which is the distance to the maximum in standard errors.
     max_evaluations : int
         Evaluations allowed.
     radius : float
-        First trust-region radius of COBYQA.
+        First trust-region radius of COBYQA and BOBYQA.
     """
 
     tolerance: float
@@ -82,7 +93,7 @@ class SearchLimits:
     radius: float = 0.5
 
 
-def search_from(objective: Objective, start: NDArray[np.float64], method: Method, limits: SearchLimits) -> SearchEnd:
+def search_from(objective: Objective, start: NDArray[np.float64], method: SearchMethod, limits: SearchLimits) -> SearchEnd:
     """Look for the maximum from ``start``, or from the first shorter range at which the matrix is positive definite.
 
     Parameters
@@ -91,7 +102,7 @@ def search_from(objective: Objective, start: NDArray[np.float64], method: Method
         The function; holds the best point afterwards.
     start : (k,) array
         A point of its space.
-    method : {"cobyqa", "lbfgs", "fisher"}
+    method : {"cobyqa", "bobyqa", "lbfgs", "fisher"}
         How.
     limits : SearchLimits
         When to end.
@@ -107,19 +118,21 @@ def search_from(objective: Objective, start: NDArray[np.float64], method: Method
         There is no such method.
     NotPositiveDefiniteError
         The matrix is not positive definite at any of the ranges tried.
+    MissingExtraError
+        BOBYQA is asked for, but NLopt is not installed.
     """
-    searches = {"cobyqa": _cobyqa, "lbfgs": _lbfgs, "fisher": _fisher}
+    searches = {"cobyqa": _cobyqa, "bobyqa": _bobyqa, "lbfgs": _lbfgs, "fisher": _fisher}
     if method not in searches:
-        raise ValueError(f"method is {method!r}, but there are {', '.join(METHODS)}")
+        raise ValueError(f"method is {method!r}, but there are {', '.join(SEARCHES)}")
     point = _first_feasible(objective, np.clip(start, objective.space.lower, objective.space.upper), method)
     if not len(point):
         return SearchEnd(True, "nothing is searched for")
     return searches[method](objective, point, limits)
 
 
-def _first_feasible(objective: Objective, point: NDArray[np.float64], method: Method) -> NDArray[np.float64]:
+def _first_feasible(objective: Objective, point: NDArray[np.float64], method: SearchMethod) -> NDArray[np.float64]:
     """The start, or a shorter range, at which the matrix is positive definite."""
-    derived = method != "cobyqa" and len(point) > 0
+    derived = method not in DERIVATIVE_FREE and len(point) > 0
     for _ in range(_RETREATS):
         if objective.at(point, gradient=derived, information=derived).likelihood is not None:
             return point
@@ -157,6 +170,66 @@ def _cobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimi
     if _has_settled(objective, gain, since):
         return SearchEnd(True, f"{_PATIENCE} evaluations raised the log-likelihood by less than {gain:g}")
     return SearchEnd(bool(solution.success), str(solution.message))
+
+
+def nlopt_module() -> Any:
+    """NLopt, for BOBYQA.
+
+    Returns
+    -------
+    module
+        ``nlopt``.
+
+    Raises
+    ------
+    MissingExtraError
+        It is not installed.
+    """
+    try:
+        import nlopt
+    except ImportError as error:
+        raise MissingExtraError(
+            "BOBYQA is NLopt's, which is not installed: pip install 'ooc_chol[nlopt]', or search by cobyqa, its successor"
+        ) from error
+    return nlopt
+
+
+def _bobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimits) -> SearchEnd:
+    """NLopt's BOBYQA; ends too, as COBYQA, when ten evaluations gain less than five tolerances."""
+    nlopt, space, gain = nlopt_module(), objective.space, _LEAST_GAIN_IN_TOLERANCES * limits.tolerance
+    # the first 2 k + 1 evaluations, of which the start was one, only make its model
+    since = len(objective.evaluations) + 2 * len(point)
+    start = len(objective.evaluations) - 1
+
+    raised: list[BaseException] = []
+    search = nlopt.opt(nlopt.LN_BOBYQA, len(point))
+
+    def value(where: NDArray[np.float64], _: NDArray[np.float64]) -> float:
+        # an exception does not get through every version of NLopt: stop there, and raise it here
+        try:
+            if len(objective.evaluations) - start < limits.max_evaluations and not _has_settled(objective, gain, since):
+                return objective(where)
+        except BaseException as error:
+            raised.append(error)
+        search.force_stop()
+        return math.inf
+
+    search.set_min_objective(value)
+    search.set_lower_bounds(space.lower)
+    search.set_upper_bounds(space.upper)
+    search.set_initial_step(max(limits.radius, limits.tolerance))
+    search.set_xtol_abs(limits.tolerance)
+    try:
+        search.optimize(point)
+    except nlopt.ForcedStop:
+        if raised:
+            raise raised[0] from None
+        if _has_settled(objective, gain, since):
+            return SearchEnd(True, f"{_PATIENCE} evaluations raised the log-likelihood by less than {gain:g}")
+        return SearchEnd(False, "the evaluations allowed are used up")
+    except nlopt.RoundoffLimited:
+        return SearchEnd(True, "rounding of the likelihood limits further progress")
+    return SearchEnd(True, f"the trust region is smaller than {limits.tolerance:g}")
 
 
 def _has_settled(objective: Objective, gain: float, since: int) -> bool:
@@ -259,7 +332,7 @@ def fisher_step(
     Returns
     -------
     step : (k,) array
-        Zero in coordinates held at a bound, and at most 1.5 in the others.
+        Zero in coordinates held at a bound; at most 1.5, and up to the bounds, in the others.
     promise : float
         ``gradient' inv(information) gradient``, the squared length of the unshortened step in standard errors.
     """
@@ -275,10 +348,31 @@ def fisher_step(
     full = units * _solved(scaled, units * gradient)
     promise = float(gradient @ full)
     if last is not None:
-        seen = (last[0][free] / units, last[1][free] * units)
-        full = units * _solved(_corrected(scaled, *seen), units * gradient)
-    step[free] = full * min(1.0, _LONGEST_STEP / float(np.max(np.abs(full))))
+        scaled = _corrected(scaled, last[0][free] / units, last[1][free] * units)
+    # one that the data say nothing of must not shorten the step of the others: it stops by itself
+    longest = np.where(_UNSEEN * units > _LONGEST_STEP, _LONGEST_STEP, np.inf)
+    down = np.maximum((objective.space.lower - point)[free], -longest)
+    up = np.minimum((objective.space.upper - point)[free], longest)
+    full = units * _boxed(scaled, units * gradient, down / units, up / units)
+    step[free] = full * min(1.0, _LONGEST_STEP / max(float(np.max(np.abs(full))), _LONGEST_STEP))
     return step, promise
+
+
+def _boxed(
+    information: NDArray[np.float64], gradient: NDArray[np.float64], down: NDArray[np.float64], up: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The step between bounds: coordinates that would go beyond stop there, and the others are solved for given these."""
+    step, free = np.zeros_like(gradient), np.ones(len(gradient), dtype=bool)
+    while free.any():
+        left = gradient[free] - information[np.ix_(free, ~free)] @ step[~free]
+        step[free] = _solved(information[np.ix_(free, free)], left)
+        inside = np.clip(step, down, up)
+        beyond = np.abs(step - inside)
+        if not beyond.any():
+            break
+        worst = int(np.argmax(beyond / (up - down)))
+        step[worst], free[worst] = inside[worst], False
+    return step
 
 
 def _solved(information: NDArray[np.float64], gradient: NDArray[np.float64]) -> NDArray[np.float64]:

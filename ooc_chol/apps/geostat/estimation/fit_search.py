@@ -1,0 +1,187 @@
+"""The searches of a fit: a start for each, and what was found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog
+from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial
+from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
+from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
+from ooc_chol.apps.geostat.estimation.optimizers import DERIVATIVE_FREE, Method, SearchLimits, search_from
+from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
+from ooc_chol.apps.geostat.estimation.search import Model, SearchSpace
+from ooc_chol.apps.geostat.estimation.subset import neighbourhoods
+from ooc_chol.apps.geostat.estimation.vecchia_search import VecchiaOptions, approximate_maximum, approximate_start
+
+#: Trust-region radius of the first steps on the subset and on all observations.
+_SUBSET_RADIUS = 1.0
+RADIUS = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome(Generic[Model]):
+    """A trial with the likelihood and the point of its maximum.
+
+    Parameters
+    ----------
+    trial : SmoothnessTrial
+        What the search found, in brief.
+    likelihood : Likelihood
+        At the maximum.
+    point : (k,) array
+        Where.
+    space : SearchSpace
+        Where was searched.
+    """
+
+    trial: SmoothnessTrial
+    likelihood: Likelihood
+    point: NDArray[np.float64]
+    space: SearchSpace[Model]
+
+
+@dataclass(eq=False)
+class Search:
+    """Maximises over one space after the other, and counts.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+    options : LikelihoodOptions
+        Which likelihood, and how it is computed.
+    progress : AbstractFitProgress
+        Told of every evaluation on all observations.
+    method : {"cobyqa", "bobyqa", "lbfgs", "fisher", "vecchia"}
+        How to search.
+    limits : SearchLimits
+        When to end.
+    memory : EvaluationLog
+        Evaluations and starts of an earlier run, and where these are kept.
+    vecchia : VecchiaOptions
+        What is done with Vecchia's approximation.
+    evaluations : list of Evaluation
+        All on all observations so far.
+    subset_evaluations, reused : int
+        Evaluations for starts, and from the log.
+    start : {"template", "subset", "vecchia", "log"}
+        Where the last search came from.
+    """
+
+    observations: Observations
+    options: LikelihoodOptions
+    progress: AbstractFitProgress
+    method: Method
+    limits: SearchLimits
+    memory: EvaluationLog
+    vecchia: VecchiaOptions
+    evaluations: list[Evaluation] = field(default_factory=list)
+    subset_evaluations: int = 0
+    reused: int = 0
+    start: str = "subset"
+
+    def maximise(self, space: SearchSpace[Model], given: NDArray[np.float64] | None) -> Outcome[Model]:
+        """Find a start, then search with all observations.
+
+        Parameters
+        ----------
+        space : SearchSpace
+            Where.
+        given : (k,) array, optional
+            The start of a template.
+
+        Returns
+        -------
+        Outcome
+            The best point.
+        """
+        start = self._begin(space, given)
+        if self.method == "vecchia":
+            objective, end = approximate_maximum(
+                self.observations,
+                space,
+                start,
+                self.options,
+                neighbours=self.vecchia.neighbours,
+                limits=self.limits,
+                progress=self.progress,
+                memory=self.memory,
+            )
+        else:
+            objective = Objective(self.observations, space, self.options, self.progress, self.memory)
+            end = search_from(objective, start, self.method, self.limits)
+            self.options = objective.options
+        self._try_floor(objective)
+        self.evaluations += objective.evaluations
+        self.reused += objective.reused
+        likelihood, point = objective.best, objective.best_point
+        assert likelihood is not None and point is not None, "search_from raises when no matrix is positive definite"
+        correlation = space.correlation(point)
+        trial = SmoothnessTrial(
+            smoothness=correlation.values.get("smoothness"),
+            loglik=likelihood.loglik,
+            range=correlation.values.get("range"),
+            nugget_ratio=correlation.nugget,
+            evaluations=len(objective.evaluations),
+            not_positive_definite=objective.not_positive_definite,
+            converged=end.converged,
+            message=end.message,
+        )
+        return Outcome(trial, likelihood, point, space)
+
+    def _begin(self, space: SearchSpace[Any], given: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """Where the search starts: as the log of an earlier run says, by the approximation, as given, or by the subset."""
+        improved = self.vecchia.improve(self.observations)
+        if given is not None and not improved:
+            self.start = "template"
+            return given
+        # a rough start for the approximation is none for an exact search
+        is_rough = self.method == "vecchia"
+        how = ["vecchia", self.vecchia.neighbours, is_rough, None if given is None else given.tolist()]
+        label = how if improved else "all"
+        known = self.memory.start(space, label)
+        if known is None and self.vecchia.starts == "auto":
+            # a log may be of a version that knew no other start
+            known = self.memory.start(space, "all")
+        if known is not None:
+            self.start = "log"
+            return known
+        if improved:
+            start, count = approximate_start(
+                self.observations, space, given, self.options, neighbours=self.vecchia.neighbours, is_rough=is_rough
+            )
+            self.start, self.subset_evaluations = "vecchia", self.subset_evaluations + count
+        else:
+            self.start, start = "subset", space.raised(self._start(space))
+        self.memory.keep_start(space, label, start)
+        return start
+
+    def _start(self, space: SearchSpace[Any]) -> NDArray[np.float64]:
+        """Best point of a coarse grid on the subset, improved there when the subset is not everything."""
+        subset = neighbourhoods(self.observations)
+        starts = space.starts(subset.diameter)
+        if np.ptp(subset.values) == 0.0:
+            return starts[len(starts) // 2]
+        settings = replace(
+            self.options.settings, tile_size=None, memory_budget=None, host_budget=None, store=None, precision_threshold=None
+        )
+        objective = Objective(subset, space, replace(self.options, settings=settings), SilentProgress())
+        point = min(starts, key=objective)
+        if subset.n < self.observations.n:
+            limits = replace(self.limits, tolerance=0.1, radius=_SUBSET_RADIUS)
+            search_from(objective, point, next((m for m in DERIVATIVE_FREE if m == self.method), "fisher"), limits)
+            point = point if objective.best_point is None else objective.best_point
+        self.subset_evaluations += len(objective.evaluations)
+        return point
+
+    def _try_floor(self, objective: Objective) -> None:
+        """Where the likelihood is flat in a small nugget, see whether it is largest without any."""
+        space, point = objective.space, objective.best_point
+        if space.nugget is None and point is not None and space.is_small_nugget(point):
+            objective(space.at_floor(point))

@@ -1,0 +1,150 @@
+"""How far an estimate by Vecchia's approximation is from exact: one exact evaluation there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, degrees_of_freedom
+from ooc_chol.apps.geostat.estimation.objective import AbstractEvaluationMemory, Known, LikelihoodOptions, Objective
+from ooc_chol.apps.geostat.estimation.optimizers import fisher_step
+from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress
+from ooc_chol.apps.geostat.estimation.search import SearchSpace
+from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood
+from ooc_chol.apps.geostat.estimation.vecchia_search import VecchiaOptions
+
+
+@dataclass(frozen=True)
+class VecchiaCheck:
+    """An estimate by Vecchia's approximation beside the exact likelihood.
+
+    Parameters
+    ----------
+    neighbours : int
+        Earlier neighbours of each observation.
+    loglik : float
+        The approximate log-likelihood at the estimate.
+    loglik_exact : float or None
+        The exact one there; None where it was skipped, or the matrix is not positive definite in floating point.
+    shift : mapping of str to float, or None
+        One step of Fisher scoring on the exact likelihood from the estimate: relative change of each parameter that was searched
+        for (change in its unit, of one that is no logarithm in the search). The exact estimate lies about there. None unless the
+        score was asked for.
+    shift_in_errors : float or None
+        Length of that step in standard errors.
+    seconds : float
+        Wall-clock time of the exact evaluation.
+    """
+
+    neighbours: int
+    loglik: float
+    loglik_exact: float | None = None
+    shift: Mapping[str, float] | None = None
+    shift_in_errors: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def gap(self) -> float | None:
+        """Approximate less exact, at the estimate."""
+        return None if self.loglik_exact is None else self.loglik - self.loglik_exact
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**vars(self), "shift": None if self.shift is None else dict(self.shift), "gap": self.gap}
+
+
+def check_vecchia(
+    observations: Observations,
+    model: AbstractCovariance,
+    found: tuple[SearchSpace[Any], NDArray[np.float64]],
+    options: LikelihoodOptions,
+    *,
+    vecchia: VecchiaOptions,
+    progress: AbstractFitProgress,
+    memory: AbstractEvaluationMemory,
+) -> VecchiaCheck:
+    """Evaluate the approximation and, unless skipped, the exact likelihood at an estimate.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+    model : AbstractCovariance
+        The estimate.
+    found : tuple
+        The space that was searched, and the (k,) point of the estimate.
+    options : LikelihoodOptions
+        Which likelihood, and how the exact one is factored.
+    vecchia : VecchiaOptions
+        Neighbours, and what to compute exactly.
+    progress : AbstractFitProgress
+        Told of the exact evaluation.
+    memory : AbstractEvaluationMemory
+        Where that is kept.
+
+    Returns
+    -------
+    VecchiaCheck
+        Both values.
+    """
+    approximate = vecchia_log_likelihood(observations, model, neighbours=vecchia.neighbours, reml=options.reml).loglik
+    check = VecchiaCheck(vecchia.neighbours, approximate)
+    if vecchia.exact_check == "skip":
+        return check
+    space, point = found
+    objective = Objective(observations, space, options, progress, memory)
+    is_derived = vecchia.exact_check == "score" and len(point) > 0
+    known = objective.at(point, gradient=is_derived, information=is_derived)
+    check = replace(check, seconds=objective.evaluations[-1].seconds)
+    if known.likelihood is None:
+        return check
+    freedom = degrees_of_freedom(observations, options.reml)
+    check = replace(check, loglik_exact=_at_variance(known.likelihood, model.variance, freedom))
+    return _with_step(check, objective, point, known) if is_derived else check
+
+
+def check_warning(check: VecchiaCheck, vecchia: VecchiaOptions) -> str | None:
+    """What a user should know of a check that gave no exact value.
+
+    Parameters
+    ----------
+    check : VecchiaCheck
+        The check.
+    vecchia : VecchiaOptions
+        What was asked for.
+
+    Returns
+    -------
+    str or None
+        A sentence.
+    """
+    if check.loglik_exact is not None:
+        return None
+    why = (
+        "the exact one was not computed"
+        if vecchia.exact_check == "skip"
+        else "for the exact one the matrix is not positive definite in floating point"
+    )
+    return f"log-likelihood, AIC and BIC are those of Vecchia's approximation with {check.neighbours} neighbours: {why}"
+
+
+def _with_step(check: VecchiaCheck, objective: Objective, point: NDArray[np.float64], known: Known) -> VecchiaCheck:
+    """The check with the step that exact scoring would take."""
+    step, promise = fisher_step(objective, point, known)
+    return replace(check, shift=objective.space.shift(step), shift_in_errors=math.sqrt(promise))
+
+
+def _at_variance(likelihood: Likelihood, variance: float, freedom: int) -> float:
+    """The log-likelihood at another variance and the same correlation."""
+
+    def part(sigma2: float) -> float:
+        return -0.5 * (freedom * math.log(sigma2) + likelihood.quadratic / sigma2)
+
+    return likelihood.loglik + part(variance) - part(likelihood.model.variance)

@@ -1,0 +1,238 @@
+"""What each observation is conditioned on in Vecchia's approximation: its nearest neighbours before it, from coarse to fine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+#: Neighbours unless told otherwise.
+NEIGHBOURS = 30
+
+#: Cells of the finest level are 2**-20 of the widest extent; sites that share one of these come last, in the caller's order.
+_LEVELS = 20
+
+#: Neighbours are looked for among so many times as many sites as come before: few of those found are later ones.
+_GROWTH = 1.25
+_SPARE = 8
+
+#: Pairs whose distances are compared, and the spread of their ratios from which neighbours are looked for anew.
+_PAIRS = 2000
+_OTHERWISE = 1.25
+
+_Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Conditioning:
+    """The graph of a Vecchia approximation.
+
+    Parameters
+    ----------
+    order : (n,) array
+        Index into the observations of each place of the order.
+    neighbours : (n, m) array
+        By place, the places of the nearest earlier observations; place ``i < m`` has the first ``i`` only, and -1 behind.
+    targets : (t,) array
+        The places whose conditional densities count: all, or a sample; ascending.
+    """
+
+    order: _Indices
+    neighbours: _Indices
+    targets: _Indices
+
+    @property
+    def m(self) -> int:
+        """Neighbours of an observation that has enough before it."""
+        return int(self.neighbours.shape[1])
+
+    def sampled(self, count: int) -> Conditioning:
+        """The same neighbours, but only so many of the conditional densities, evenly over the order from coarse to fine.
+
+        Parameters
+        ----------
+        count : int
+            How many; all when there are not more.
+
+        Returns
+        -------
+        Conditioning
+            Its likelihood is a composite one: at the truth its gradient has mean zero, too.
+        """
+        if count >= len(self.targets):
+            return self
+        return replace(self, targets=self.targets[np.linspace(0, len(self.targets) - 1, count).astype(np.intp)])
+
+    @property
+    def leading(self) -> tuple[_Indices, _Indices]:
+        """The observations that have all before them as neighbours, as far as the last target among them; and these targets."""
+        rows = self.targets[self.targets < self.m]
+        return self.order[: int(rows[-1]) + 1 if len(rows) else 0], rows
+
+    def blocks(self, entries: int) -> list[_Indices]:
+        """The other targets with their neighbours, in stacks.
+
+        Parameters
+        ----------
+        entries : int
+            About how many entries the matrices of a stack have together.
+
+        Returns
+        -------
+        list of (s, m + 1) array
+            Indices into the observations; the target is the last of each row.
+        """
+        places = self.targets[self.targets >= self.m]
+        size = max(1, entries // (self.m + 1) ** 2)
+        parts = (places[start : start + size] for start in range(0, len(places), size))
+        return [self.order[np.column_stack([self.neighbours[some], some])] for some in parts]
+
+
+def conditioning(sites: NDArray[np.float64], neighbours: int = NEIGHBOURS) -> Conditioning:
+    """Order sites from coarse to fine and find the nearest earlier neighbours of each.
+
+    Parameters
+    ----------
+    sites : (n, q) array
+        Coordinates whose Euclidean distances compare: those of ``AbstractCovariance.comparable_sites``.
+    neighbours : int
+        How many.
+
+    Returns
+    -------
+    Conditioning
+        Of all observations.
+
+    Raises
+    ------
+    ValueError
+        ``neighbours`` is not positive.
+
+    Notes
+    -----
+    Cost ``O(n log n)``.
+    """
+    if neighbours < 1:
+        raise ValueError(f"{neighbours} neighbours are asked for, but each observation needs at least 1; 30 are usual")
+    order = coarse_to_fine_order(sites)
+    return Conditioning(order, nearest_earlier(sites[order], min(neighbours, len(sites) - 1)), np.arange(len(sites)))
+
+
+def coarse_to_fine_order(sites: NDArray[np.float64]) -> _Indices:
+    """Order sites such that the first ones are spread evenly at every length of the order: one for each cell of finer grids.
+
+    Parameters
+    ----------
+    sites : (n, q) array
+        Coordinates.
+
+    Returns
+    -------
+    (n,) array
+        Indices into ``sites``.
+
+    Notes
+    -----
+    As the max-min order (Guinness 2018) this puts far ones first, so that later ones have neighbours on all sides; it takes
+    ``O(n log n)`` operations in whole-array steps, and no random numbers. Of the sites of a cell the one nearest to the centre is
+    taken, the first of several as near.
+    """
+    extent = np.ptp(sites, axis=0)
+    widest = float(extent.max())
+    left, chosen = np.arange(len(sites)), []
+    if widest > 0.0:
+        places = (sites - sites.min(axis=0)) / widest
+        for level in range(_LEVELS + 1):
+            firsts = _nearest_to_centres(places[left] * 2**level)
+            chosen.append(_scattered(left[firsts]))
+            left = np.delete(left, firsts)
+            if not len(left):
+                break
+    return np.concatenate([*chosen, left])
+
+
+def nearest_earlier(sites: NDArray[np.float64], m: int) -> _Indices:
+    """Nearest neighbours of each site among those before it.
+
+    Parameters
+    ----------
+    sites : (n, q) array
+        Coordinates, in order.
+    m : int
+        How many, up to ``n - 1``.
+
+    Returns
+    -------
+    (n, m) array
+        Indices; row ``i < m`` has the first ``i``, and -1 behind.
+    """
+    n = len(sites)
+    found = np.full((n, m), -1, dtype=np.intp)
+    for i in range(1, min(m, n)):
+        found[i, :i] = np.arange(i)
+    start = m
+    while start < n:
+        stop = min(n, max(start + 1, int(_GROWTH * start)))
+        _search(cKDTree(sites[:stop]), sites, np.arange(start, stop), found)
+        start = stop
+    return found
+
+
+def _nearest_to_centres(places: NDArray[np.float64]) -> _Indices:
+    """Of the sites in each unit cell, the one nearest to its centre."""
+    cells = np.floor(places)
+    off = np.sum((places - cells - 0.5) ** 2, axis=1)
+    by_cell = np.lexsort((off, *cells.T))
+    sorted_cells = cells[by_cell]
+    is_first = np.ones(len(by_cell), dtype=bool)
+    is_first[1:] = np.any(sorted_cells[1:] != sorted_cells[:-1], axis=1)
+    return np.asarray(by_cell[is_first])
+
+
+def _scattered(row: _Indices) -> _Indices:
+    """Cells that were counted row by row in a scattered order: by the bits of their number, the lowest first."""
+    count = len(row)
+    bits = max(1, (count - 1).bit_length())
+    number, key = np.arange(count), np.zeros(count, dtype=np.intp)
+    for bit in range(bits):
+        key |= ((number >> bit) & 1) << (bits - 1 - bit)
+    return row[np.argsort(key, kind="stable")]
+
+
+def _search(tree: cKDTree, sites: NDArray[np.float64], own: _Indices, found: _Indices) -> None:
+    """Fill the rows ``own`` of ``found`` from a tree of earlier and some later sites; ask for more where too many were later."""
+    m, asked = found.shape[1], min(tree.n, int(_GROWTH * found.shape[1]) + _SPARE)
+    while len(own):
+        near = tree.query(sites[own], k=np.arange(1, asked + 1))[1]
+        is_earlier = near < own[:, np.newaxis]
+        is_taken = is_earlier & (np.cumsum(is_earlier, axis=1) <= m)
+        done = is_taken.sum(axis=1) == m
+        found[own[done]] = near[done][is_taken[done]].reshape(-1, m)
+        own, asked = own[~done], min(tree.n, 2 * asked)
+
+
+def compare_otherwise(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
+    """Whether distances compare so differently in two sets of coordinates that other neighbours are nearest.
+
+    Parameters
+    ----------
+    before, after : (n, q) arrays
+        The same sites in both.
+
+    Returns
+    -------
+    bool
+        Whether ratios of distances, of pairs taken evenly, spread by more than a quarter; turning and scaling change nothing.
+    """
+    n = len(before)
+    first = np.linspace(0, n - 1, min(n, _PAIRS)).astype(np.intp)
+    ratios = []
+    for step in (1, n // 3 + 1):
+        lengths = [np.linalg.norm(sites[first] - sites[(first + step) % n], axis=1) for sites in (before, after)]
+        is_apart = (lengths[0] > 0.0) & (lengths[1] > 0.0)
+        ratios.append(lengths[1][is_apart] / lengths[0][is_apart])
+    together = np.concatenate(ratios)
+    low, high = np.quantile(together, (0.1, 0.9)) if len(together) else (1.0, 1.0)
+    return bool(high > _OTHERWISE * low)

@@ -1,0 +1,213 @@
+"""Searches on Vecchia's approximation: a start for exact ones, or the maximum itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog
+from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
+from ooc_chol.apps.geostat.estimation.optimizers import SearchEnd, SearchLimits, search_from
+from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
+from ooc_chol.apps.geostat.estimation.search import SearchSpace
+from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS, compare_otherwise, conditioning
+
+#: ``"template"``: at the values of ``covariance``; ``"subset"``: five neighbourhoods, exactly; ``"vecchia"``: improved by the
+#: approximation; ``"auto"``: that for many observations, else one of the other two.
+Starts = Literal["auto", "template", "subset", "vecchia"]
+
+#: What is computed exactly at an estimate by Vecchia's approximation.
+ExactCheck = Literal["value", "score", "skip"]
+
+#: Observations from which an exact evaluation takes longer than a whole search on the approximation.
+LARGE = 5_000
+
+#: Conditional densities of the first search of a start, and at most of the second.
+_FIRST_TARGETS = 1_000
+_MOST_TARGETS = 20_000
+
+#: A search for a start ends so many standard errors from the maximum, after so many evaluations.
+_START_LIMITS = SearchLimits(tolerance=0.1, max_evaluations=40)
+
+#: How often neighbours are looked for at most, as the coordinates in which they are nearest depend on the estimate.
+_ROUNDS = 3
+
+_Point = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class VecchiaOptions:
+    """What a fit does with Vecchia's approximation.
+
+    Parameters
+    ----------
+    neighbours : int
+        Earlier neighbours of each observation.
+    starts : {"auto", "template", "subset", "vecchia"}
+        Where searches start.
+    exact_check : {"value", "score", "skip"}
+        What is computed exactly at an estimate by the approximation.
+
+    Raises
+    ------
+    ValueError
+        There is no such choice, or no neighbour.
+    """
+
+    neighbours: int = NEIGHBOURS
+    starts: Starts = "auto"
+    exact_check: ExactCheck = "value"
+
+    def __post_init__(self) -> None:
+        if self.neighbours < 1:
+            raise ValueError(f"{self.neighbours} neighbours are asked for, but each observation needs at least 1; 30 are usual")
+        for name, choices in (("starts", Starts), ("exact_check", ExactCheck)):
+            known = choices.__args__  # type: ignore[attr-defined]  # of a Literal
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, but there are {', '.join(known)}")
+
+    def improve(self, observations: Observations) -> bool:
+        """Whether the approximation says where the search starts."""
+        is_large = observations.n >= LARGE and observations.error_variances is None
+        return self.starts == "vecchia" or (self.starts == "auto" and is_large)
+
+
+def approximate_start(
+    observations: Observations,
+    space: SearchSpace[Any],
+    given: _Point | None,
+    options: LikelihoodOptions,
+    *,
+    neighbours: int,
+    is_rough: bool = False,
+) -> tuple[_Point, int]:
+    """Where the approximation is largest, to a tenth of a standard error.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+    space : SearchSpace
+        Where to search.
+    given : (k,) array, optional
+        Where to begin; without it at the best point of the coarse grid of the space.
+    options : LikelihoodOptions
+        Which likelihood.
+    neighbours : int
+        Of each observation.
+    is_rough : bool
+        Stop after the first search, on a sample of the conditional densities.
+
+    Returns
+    -------
+    point : (k,) array
+        The start.
+    evaluations : int
+        How many it took.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        Correlation matrices of neighbours are not positive definite in floating point, even at short ranges.
+
+    Notes
+    -----
+    First with 1,000 of the conditional densities, then with up to 20,000; all observations can be neighbours. A sample keeps
+    what a part of the sites does not: near neighbours and far ones.
+    """
+    evaluations: list[Evaluation] = []
+    point = given
+    for count in (_FIRST_TARGETS,) if is_rough else (_FIRST_TARGETS, _MOST_TARGETS):
+        scaled_by = space.template if point is None else space.correlation(point)
+        graph = conditioning(scaled_by.comparable_sites(observations.coordinates), neighbours).sampled(count)
+        # a covariate may be constant in a sample
+        data = observations if count >= observations.n else _without_mean(observations)
+        objective = Objective(data, space, options, SilentProgress(), evaluations=evaluations, graph=graph)
+        if point is None:
+            point = space.raised(min(space.starts(observations.diameter), key=objective))
+        search_from(objective, point, "fisher", _START_LIMITS)
+        point = objective.best_point
+    assert point is not None, "search_from raises when no matrix is positive definite"
+    return point, len(evaluations)
+
+
+def approximate_maximum(
+    observations: Observations,
+    space: SearchSpace[Any],
+    start: _Point,
+    options: LikelihoodOptions,
+    *,
+    neighbours: int,
+    limits: SearchLimits,
+    progress: AbstractFitProgress,
+    memory: EvaluationLog,
+) -> tuple[Objective, SearchEnd]:
+    """Maximise the approximation by Fisher scoring, with neighbours that are nearest by the estimate.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+    space : SearchSpace
+        Where to search.
+    start : (k,) array
+        Where to begin.
+    options : LikelihoodOptions
+        Which likelihood.
+    neighbours : int
+        Of each observation.
+    limits : SearchLimits
+        When to end.
+    progress : AbstractFitProgress
+        Told of every evaluation.
+    memory : EvaluationLog
+        Where evaluations are kept, apart from exact ones.
+
+    Returns
+    -------
+    objective : Objective
+        Of the last round, with the evaluations of all.
+    end : SearchEnd
+        How that ended.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        Correlation matrices of neighbours are not positive definite in floating point, even at short ranges.
+
+    Notes
+    -----
+    Where distances compare as before at the estimate (always in isotropic models), one round is all; else up to three.
+    """
+    evaluations: list[Evaluation] = []
+    point, reused, scaled_by = start, 0, space.correlation(start)
+    for last in (False,) * (_ROUNDS - 1) + (True,):
+        graph = conditioning(scaled_by.comparable_sites(observations.coordinates), neighbours)
+        section = memory.section(f"vecchia, {neighbours} neighbours by {scaled_by!r}")
+        objective = Objective(observations, space, options, progress, section, graph, evaluations=evaluations, reused=reused)
+        left = replace(limits, max_evaluations=max(1, limits.max_evaluations - len(evaluations)))
+        end = search_from(objective, point, "fisher", left)
+        assert objective.best_point is not None, "search_from raises when no matrix is positive definite"
+        point, reused = objective.best_point, objective.reused
+        found = space.correlation(point)
+        if last or not _neighbours_move(observations, scaled_by, found):
+            break
+        scaled_by = found
+    return objective, end
+
+
+def _neighbours_move(observations: Observations, before: AbstractCovariance, after: AbstractCovariance) -> bool:
+    """Whether others are nearest by another model."""
+    sites = observations.coordinates
+    return compare_otherwise(before.comparable_sites(sites), after.comparable_sites(sites))
+
+
+def _without_mean(observations: Observations) -> Observations:
+    """What ordinary least squares leaves of the values, with a constant mean."""
+    residuals = least_squares_residuals(observations.design, observations.values)
+    return Observations(observations.coordinates, residuals, np.ones((observations.n, 1)), ("intercept",), "constant")

@@ -153,7 +153,7 @@ def _trailing(grid: TileGrid, first: int) -> list[TileIndex]:
 def _subtract_product(
     y: NDArray[np.float64], l_ij: NDArray[np.float64], x: NDArray[np.float64], *, transposed: bool = False
 ) -> None:
-    """``y -= l_ij @ x``, or with ``l_ij.T``, by SciPy's BLAS as are the triangular solves: threads of NumPy's would spin beside."""
+    """``y -= l_ij @ x``, or with ``l_ij.T``, by SciPy's BLAS as the triangular solves: threads of NumPy's would spin beside."""
     # row-major arrays are column-major ones transposed: y.T -= x.T @ l_ij.T
     y[...] = dgemm(-1.0, x.T, l_ij.T, beta=1.0, c=y.T, trans_b=transposed, overwrite_c=True).T
 

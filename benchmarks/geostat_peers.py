@@ -39,6 +39,10 @@ KAUST = "XYZ_10K_15_0017526_23_1.csv"
 #: Values in the fit before the first that is timed, which loads what is loaded lazily.
 WARM_UP = 40
 PACKAGES = ("numpy", "scipy", "scikit-learn", "gpboost", "gpytorch", "torch")
+#: Use of the processor below which the machine is taken for quiet.
+QUIET_CORES = 0.1
+#: What is known of every repeat; the last is how many cores others used meanwhile.
+REPEATED = ("seconds", "cpu_seconds", "others_cores")
 _PLACE = re.compile(r"(<!-- geostat peers -->\n).*?(<!-- /geostat peers -->)", flags=re.DOTALL)
 
 
@@ -129,6 +133,29 @@ class Task:
         return judged | {"rmse": scores.rmse, "coverage": scores.coverage, "crps": scores.crps}
 
 
+def busy_seconds() -> float:
+    """Processor seconds that the machine has worked, by Linux's own count."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    idle, waiting = 3, 4
+    return (sum(ticks) - ticks[idle] - ticks[waiting]) / os.sysconf("SC_CLK_TCK")
+
+
+class Quiet:
+    """Waits, within a budget of seconds, for others to leave the processor alone."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+
+    def wait(self) -> None:
+        """Until one second passes in which less than a tenth of a core is used, or the budget is spent."""
+        while self._left > 0:
+            before = busy_seconds()
+            time.sleep(1.0)
+            self._left -= 1.0
+            if busy_seconds() - before < QUIET_CORES:
+                return
+
+
 def worker(case: Case, name: str, folder: Path, threads: int) -> None:
     """Fit whenever a line comes in; the answer is a line of JSON."""
     task, answers = Task.of(case, folder), os.fdopen(os.dup(1), "w")
@@ -137,9 +164,10 @@ def worker(case: Case, name: str, folder: Path, threads: int) -> None:
     peer.fit(task.sites[:WARM_UP], task.values[:WARM_UP], case.smoothness, threads)
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in sys.stdin:
-        began, cpu = time.perf_counter(), time.process_time()
+        began, cpu, all_cpu = time.perf_counter(), time.process_time(), busy_seconds()
         fitted = peer.fit(task.sites, task.values, case.smoothness, threads)
         answer: dict[str, Any] = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
+        answer["others_cores"] = max(0.0, (busy_seconds() - all_cpu - answer["cpu_seconds"]) / answer["seconds"])
         if line.strip() == "judge":
             answer |= task.judged(fitted)
         print(json.dumps(answer), file=answers, flush=True)
@@ -162,7 +190,7 @@ def ask(process: subprocess.Popen[str], line: str | None) -> dict[str, Any]:
     return json.loads(answer) if answer else {"error": process.stderr.read().strip().splitlines()[-1:]}
 
 
-def measure(name: str, peers: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(name: str, peers: list[str], options: argparse.Namespace, quiet: Quiet) -> list[dict[str, Any]]:
     """All repeats of a case, one fit of each package in turn."""
     case = CASES[name]
     task = Task.of(case, options.data)
@@ -170,7 +198,7 @@ def measure(name: str, peers: list[str], options: argparse.Namespace) -> list[di
     for peer in peers:
         runs[peer] = {"case": name, "data": case.data, "n": len(task.values), "held_out": len(task.held_out), "peer": peer}
         runs[peer] |= {"settings": PEERS[peer].settings, "version": PEERS[peer].version or commit()}
-        runs[peer] |= {"smoothness": case.smoothness or "free", "seconds": [], "cpu_seconds": []}
+        runs[peer] |= {"smoothness": case.smoothness or "free", **{key: [] for key in REPEATED}}
     workers = {peer: start(peer, name, options) for peer in peers}
     for peer, process in workers.items():
         runs[peer] |= {key: text for key, text in ask(process, None).items() if key == "error"}
@@ -178,8 +206,9 @@ def measure(name: str, peers: list[str], options: argparse.Namespace) -> list[di
         for peer, process in workers.items():
             if "error" in runs[peer]:
                 continue
+            quiet.wait()
             answer = ask(process, "judge" if repeat == options.repeats - 1 else "fit")
-            for key in ("seconds", "cpu_seconds"):
+            for key in REPEATED:
                 runs[peer][key] += [answer.pop(key)] if key in answer else []
             runs[peer] |= answer
     for peer, process in workers.items():
@@ -267,6 +296,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--peers", nargs="+", choices=PEERS)
     made.add_argument("--repeats", type=int, default=3)
     made.add_argument("--threads", type=int, default=2)
+    made.add_argument("--quiet", type=float, default=0.0, help="seconds in all to wait until others leave the processor alone")
     made.add_argument("--note", default="", help="what the reader of the file should know of the machine")
     made.add_argument("--output", type=Path, default=RESULT)
     made.add_argument("--update", type=Path, metavar="DOCUMENT", help="measure nothing; rewrite the table in this document")
@@ -299,9 +329,10 @@ def main() -> None:
         "load_average": [os.getloadavg()],
         "runs": [],
     }
+    quiet = Quiet(options.quiet)
     for name in options.cases:
         free = CASES[name].smoothness is None
-        content["runs"] += measure(name, [peer for peer in peers if PEERS[peer].estimates_smoothness or not free], options)
+        content["runs"] += measure(name, [peer for peer in peers if PEERS[peer].estimates_smoothness or not free], options, quiet)
         content["load_average"].append(os.getloadavg())
         write_json(content, options.output)
 

@@ -14,6 +14,7 @@ from contextlib import closing
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
+from scipy.linalg.blas import dgemm
 
 from ooc_chol.formats import FP64
 from ooc_chol.memory.sources_base import SourceTier
@@ -149,6 +150,14 @@ def _trailing(grid: TileGrid, first: int) -> list[TileIndex]:
     return [TileIndex(i, j) for i in range(first, grid.nt) for j in range(first, i + 1)]
 
 
+def _subtract_product(
+    y: NDArray[np.float64], l_ij: NDArray[np.float64], x: NDArray[np.float64], *, transposed: bool = False
+) -> None:
+    """``y -= l_ij @ x``, or with ``l_ij.T``, by SciPy's BLAS as the triangular solves: threads of NumPy's would spin beside."""
+    # row-major arrays are column-major ones transposed: y.T -= x.T @ l_ij.T
+    y[...] = dgemm(-1.0, x.T, l_ij.T, beta=1.0, c=y.T, trans_b=transposed, overwrite_c=True).T
+
+
 def forward_solve(store: AbstractStore, x: NDArray[np.float64], *, first: int = 0) -> None:
     """Solve ``L y = x`` in place of ``x``.
 
@@ -171,14 +180,13 @@ def forward_solve(store: AbstractStore, x: NDArray[np.float64], *, first: int = 
     Cost ``n**2 m`` flops and one reading of L in its stored order. Row-wise backward stable: Higham (2002), Thm 8.5.
     """
     grid = store.grid
-    product = np.empty((grid.size(first), x.shape[1]))
     with closing(stream_tiles(store, _trailing(grid, first))) as tiles:
         for (i, j), l_ij in tiles:
             x_i = _rows(x, grid, i, first)
             if i == j:  # x[i] = inv(L[i, i]) @ x[i]
                 x_i[...] = solve_triangular(l_ij, x_i, lower=True, check_finite=False)
             else:  # x[i] -= L[i, j] @ x[j]
-                x_i -= np.matmul(l_ij, _rows(x, grid, j, first), out=product[: len(x_i)])
+                _subtract_product(x_i, l_ij, _rows(x, grid, j, first))
 
 
 def backward_solve(store: AbstractStore, x: NDArray[np.float64], *, first: int = 0) -> None:
@@ -203,14 +211,13 @@ def backward_solve(store: AbstractStore, x: NDArray[np.float64], *, first: int =
     Cost ``n**2 m`` flops and one reading of L from its last tile to its first. Backward stable as :func:`forward_solve`.
     """
     grid = store.grid
-    product = np.empty((grid.size(first), x.shape[1]))
     with closing(stream_tiles(store, _trailing(grid, first)[::-1])) as tiles:
         for (i, j), l_ij in tiles:
             x_i, x_j = _rows(x, grid, i, first), _rows(x, grid, j, first)
             if i == j:  # x[i] = inv(L[i, i]).T @ x[i]
                 x_i[...] = solve_triangular(l_ij, x_i, lower=True, trans=1, check_finite=False)
             else:  # x[j] -= L[i, j].T @ x[i]
-                x_j -= np.matmul(l_ij.T, x_i, out=product[: len(x_j)])
+                _subtract_product(x_j, l_ij, x_i, transposed=True)
 
 
 def multiply(store: AbstractStore, z: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import CFUNCTYPE, PYFUNCTYPE, byref, c_char, c_char_p, c_double, c_float, c_int, c_void_p, py_object, pythonapi
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
@@ -244,14 +244,24 @@ def zero_strict_upper(a_kk: NDArray[np.float64]) -> None:
         _dlaset(_L, _integer(n - 1), _integer(n - 1), _ZERO, _ZERO, a + 8, lda)
 
 
-def _library() -> dict[str, Any] | None:
-    """Ask threadpoolctl for the library behind SciPy's pointers; None when it does not know that library."""
-    found = [library for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"]
+@cache
+def _controller() -> Any:
+    """The library behind SciPy's pointers, or None when threadpoolctl does not know it; SciPy has loaded it before this is asked.
+
+    Looked for once: threadpoolctl reads the list of all mapped files, a millisecond or more, and a factorization asks four times.
+    """
+    found = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
     package = Path(scipy.__file__).resolve().parent
     # Wheels carry a BLAS of their own, and NumPy's wheel carries another one; elsewhere the two packages share one.
     own = (package, package.parent / "scipy.libs")
-    bundled = [library for library in found if any(folder in Path(library["filepath"]).resolve().parents for folder in own)]
+    bundled = [library for library in found if any(folder in Path(library.filepath).resolve().parents for folder in own)]
     return next(iter(bundled or found), None)
+
+
+def _library() -> dict[str, Any] | None:
+    """What that library says of itself now; None when threadpoolctl does not know it."""
+    controller = _controller()
+    return None if controller is None else dict(controller.info())
 
 
 def blas_identity() -> dict[str, str]:

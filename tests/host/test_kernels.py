@@ -591,21 +591,37 @@ def test_blas_identity_names_the_library(one_blas_thread):
     assert identity == blas.blas_identity()
 
 
-def test_blas_identity_is_that_of_scipys_own_library(monkeypatch):
-    def library(path, version):
-        return {"user_api": "blas", "internal_api": "openblas", "filepath": path, "version": version, "num_threads": 3}
+@pytest.fixture
+def loaded(monkeypatch):
+    """A function that says which BLAS libraries the process has loaded; what was known of them is forgotten, before and after."""
 
+    class Library(SimpleNamespace):
+        def info(self):
+            return vars(self)
+
+    def say(*found):
+        controllers = [Library(user_api="blas", internal_api="openblas", num_threads=3, **facts) for facts in found]
+        selected = SimpleNamespace(select=lambda user_api: SimpleNamespace(lib_controllers=controllers))
+        monkeypatch.setattr(threadpoolctl, "ThreadpoolController", lambda: selected)
+        blas._controller.cache_clear()
+
+    yield say
+    blas._controller.cache_clear()
+
+
+def test_blas_identity_is_that_of_scipys_own_library(loaded):
     package = scipy.__file__.removesuffix("/scipy/__init__.py")
-    found = [library(f"{package}/numpy.libs/a.so", "1"), library(f"{package}/scipy.libs/b.so", "2")]
-    monkeypatch.setattr(threadpoolctl, "threadpool_info", lambda: found)
+    numpys = {"filepath": f"{package}/numpy.libs/a.so", "version": "1"}
+    scipys = {"filepath": f"{package}/scipy.libs/b.so", "version": "2"}
+    loaded(numpys, scipys)
     assert blas.blas_identity() == {"library": "openblas", "version": "2", "architecture": "unknown"}
-    del found[1]
+    loaded(numpys)
     assert blas.blas_identity()["version"] == "1"
     assert blas.current_threads() == 3
 
 
-def test_a_library_unknown_to_threadpoolctl_is_named_as_in_scipys_build(monkeypatch):
-    monkeypatch.setattr(threadpoolctl, "threadpool_info", list)
+def test_a_library_unknown_to_threadpoolctl_is_named_as_in_scipys_build(loaded):
+    loaded()
     identity = blas.blas_identity()
     assert identity["library"] and identity["architecture"] == "unknown"
     assert blas.current_threads() == 0

@@ -11,11 +11,16 @@ import pytest
 REFUSE_EXTRAS = """
 import sys
 
+EXTRAS = {
+    *("cupy", "nvmath", "pynvml", "matplotlib", "sklearn", "gstools", "torch"),
+    *("geopandas", "h5py", "netCDF4", "pandas", "pyarrow", "pyproj", "xarray"),
+}
+
 class Refuse:
     asked = []
 
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"cupy", "nvmath", "pynvml", "matplotlib", "h5py", "pandas", "sklearn"}:
+        if name.split(".")[0] in EXTRAS:
             self.asked.append(name)
             raise ImportError(f"{name} is not installed here")
 

@@ -10,10 +10,10 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.data.conventions import is_east, is_north
 from ooc_chol.apps.geostat.data.crs import Crs
 from ooc_chol.apps.geostat.data.grids import grid_over
 from ooc_chol.apps.geostat.data.io import Table
-from ooc_chol.apps.geostat.data.netcdf import is_east, is_north
 from ooc_chol.apps.geostat.data.observations import Observations, make_observations
 from ooc_chol.apps.geostat.data.spec import DataSpec as DataSpec
 from ooc_chol.apps.geostat.data.spec import example_spec as example_spec
@@ -123,7 +123,9 @@ def load_sites(spec: DataSpec, path: str | Path) -> Table:
         The package that reads this kind of file is not installed.
     """
     table = load_table(path, (*spec.axes, *spec.covariates), optional=spec.optional)
-    _told_by_file(spec, table)
+    told, _ = _told_by_file(spec, table)
+    if told.lonlat != spec.lonlat:
+        raise ValueError(f"{table.source} has geographic coordinates, but the observations have not; transform them first")
     return table
 
 
@@ -231,16 +233,18 @@ def _told_by_file(spec: DataSpec, table: Table) -> tuple[DataSpec, tuple[str, ..
     crs = table.crs or _crs_by_units(spec)
     if crs is None:
         return spec, ()
-    if table.crs is not None and spec.crs not in (None, crs.name):
+    if table.crs is not None and spec.crs is not None and crs.contradicts(Crs(spec.crs, spec.lonlat)):
         raise ValueError(
-            f"{table.source} has coordinates in {crs.name}, but the fit has them in {spec.crs}; transform them first"
+            f"{table.source} has coordinates in {crs.label}, but the fit has them in {spec.crs}; transform them first"
         )
     if spec.lonlat and not crs.is_geographic:
-        raise ValueError(f"{table.source} has coordinates in {crs.name}, which are no longitude and latitude; leave out --lonlat")
+        raise ValueError(
+            f"{table.source} has coordinates in {crs.label}, which are no longitude and latitude; leave out --lonlat"
+        )
     named = spec if table.crs is None else replace(spec, crs=crs.name)
     if spec.lonlat or not crs.is_geographic:
         return named, ()
-    note = f"{table.source} has geographic coordinates ({crs.name}): distances are chords in kilometres, as with --lonlat"
+    note = f"{table.source} has geographic coordinates ({crs.label}): distances are chords in kilometres, as with --lonlat"
     return replace(named, lonlat=True), (note,)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_chol.apps.geostat.data.crs import Crs, is_geographic, length_unit
+from ooc_chol.apps.geostat.data.crs import Crs, authority_code, is_geographic, length_unit
 from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows, parse_number
 
 #: The coordinates of a point, as columns.
@@ -175,18 +175,21 @@ def _point(blob: bytes | None, where: str) -> tuple[float, float, float]:
 
 
 def _crs(database: sqlite3.Connection, srs_id: int) -> Crs | None:
-    """The reference system of a layer; None for the undefined Cartesian one."""
-    row = database.execute(
-        "SELECT srs_name, organization, organization_coordsys_id, definition FROM gpkg_spatial_ref_sys WHERE srs_id = ?",
-        (srs_id,),
-    ).fetchone()
+    """The reference system of a layer; None for an undefined Cartesian one."""
+    found = database.execute("SELECT * FROM gpkg_spatial_ref_sys WHERE srs_id = ?", (srs_id,))
+    row = found.fetchone()
     if row is None or srs_id < 0:
         return None
-    name, organization, code, definition = row
+    system = dict(zip((column[0] for column in found.description), row, strict=True))
+    # what version 1 of well-known text cannot say, such as geographic coordinates with a height, is in a column of its own
+    definition = system["definition"] if system["definition"] != "undefined" else system.get("definition_12_063") or "undefined"
     geographic = srs_id == _UNDEFINED_GEOGRAPHIC or is_geographic(definition)
+    name, organization = system["srs_name"], system["organization"]
+    if name.lower().startswith("undefined") and not geographic:
+        return None
     known = organization and organization.upper() != "NONE"
-    unit = "degrees" if geographic else length_unit(definition)
-    return Crs(f"{organization.upper()}:{code}" if known else name, geographic, unit)
+    code = f"{organization.upper()}:{system['organization_coordsys_id']}" if known else authority_code(definition)
+    return Crs(code or name, geographic, "degrees" if geographic else length_unit(definition))
 
 
 def _numbers(row: list[Any], names: Sequence[str], where: str) -> list[float]:

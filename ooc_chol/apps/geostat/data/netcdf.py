@@ -1,4 +1,4 @@
-"""NetCDF: version 3 by SciPy, without extras, in both directions; version 4, which is HDF5, read by netCDF4."""
+"""NetCDF: version 3 by SciPy, without extras, in both directions; version 4, which is HDF5, and CDF-5 read by netCDF4."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.io import netcdf_file
 
-from ooc_chol.apps.geostat.data.crs import Crs, is_geographic
+from ooc_chol.apps.geostat.data.conventions import decoded
+from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE, Crs, authority_code, is_geographic
 from ooc_chol.apps.geostat.data.io import Table, atomic_path, check_columns, complete_rows
 from ooc_chol.apps.geostat.data.terrain import MissingExtraError
 
-#: First bytes of a file of version 3 (classic, 64-bit offset) and of one of version 4.
+#: First bytes of a file of version 3 (classic, 64-bit offset), and of others that netCDF4 reads: version 4 and CDF-5.
 _MAGIC_3 = (b"CDF\x01", b"CDF\x02")
-_MAGIC_4 = b"\x89HDF"
+_MAGIC_4 = (b"\x89HDF", b"CDF\x05")
+
+#: What SciPy raises where a file of version 3 ends too early or holds nonsense.
+_DAMAGED = (IndexError, KeyError, OverflowError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,18 +60,19 @@ def read_netcdf(path: str | os.PathLike[str], names: Sequence[str], *, optional:
     Returns
     -------
     Table
-        The columns as float64, scaled and masked by the attributes of the conventions (``scale_factor``, ``add_offset``,
-        ``_FillValue``, ``missing_value``), with their ``units`` and the reference system of a ``grid_mapping``.
+        The columns as float64, scaled and without gaps by the attributes of the conventions, alike for all versions
+        (:func:`~ooc_chol.apps.geostat.data.conventions.decoded`), with their ``units`` and the reference system of a
+        ``grid_mapping``.
 
     Raises
     ------
     ValueError
-        It is no NetCDF file, a variable is not there or not of numbers, no variable spans all dimensions of the others, or no
-        complete row is left.
+        It is no NetCDF file or a damaged one, a variable is not there or not of numbers, no variable spans all dimensions of the
+        others, or no complete row is left.
     OSError
         The file cannot be read.
     MissingExtraError
-        The file is of version 4 and netCDF4 is not installed.
+        The file is of version 4 or CDF-5, and netCDF4 is not installed.
     """
     file = Path(path)
     content = _open(file)
@@ -125,21 +130,26 @@ def write_netcdf(
 
 
 def _open(file: Path) -> Any:
-    """An open file with ``variables``, each with ``dimensions`` and scaled and masked values; SciPy's and netCDF4's are alike."""
+    """An open file with ``variables``, each with ``dimensions`` and numbers as stored; SciPy's and netCDF4's are alike."""
     with file.open("rb") as stream:
         magic = stream.read(4)
     if magic in _MAGIC_3:
-        return netcdf_file(file, "r", mmap=False, maskandscale=True)
-    if magic != _MAGIC_4:
+        try:
+            return netcdf_file(file, "r", mmap=False, maskandscale=False)
+        except _DAMAGED as error:
+            raise ValueError(f"{file.name} is a damaged NetCDF file: {error}") from error
+    if magic not in _MAGIC_4:
         raise ValueError(f"{file.name} is not a NetCDF file: it begins with {magic!r}")
     try:
         import netCDF4
     except ImportError as error:
         raise MissingExtraError(
-            f"{file.name} is NetCDF of version 4, which netCDF4 reads; it is not installed: pip install 'ooc_chol[io]', or "
-            "convert the file (nccopy -k classic)"
+            f"{file.name} is NetCDF of version 4 or CDF-5, which netCDF4 reads; it is not installed: pip install 'ooc_chol[io]', "
+            "or convert the file (nccopy -k classic)"
         ) from error
-    return netCDF4.Dataset(file)
+    content = netCDF4.Dataset(file)
+    content.set_auto_maskandscale(False)
+    return content
 
 
 def _columns(source: str, variables: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
@@ -162,11 +172,18 @@ def _columns(source: str, variables: Mapping[str, Any]) -> dict[str, NDArray[np.
 
 
 def _values(variable: Any, where: str) -> NDArray[np.float64]:
-    """Values as float64 in the machine's byte order, NaN where they are masked."""
-    raw = variable[...]
-    if np.asarray(raw).dtype.kind not in "iuf":
-        raise ValueError(f"{where} holds {np.asarray(raw).dtype}, not numbers")
-    return np.ma.filled(np.ma.asarray(raw).astype(np.float64), np.nan)
+    """Values as they are meant, NaN where there is none."""
+    raw = np.asarray(variable[...])
+    if raw.dtype.kind not in "iuf":
+        raise ValueError(f"{where} holds {raw.dtype}, not numbers")
+    return decoded(raw, _attributes(variable))
+
+
+def _attributes(variable: Any) -> Mapping[str, Any]:
+    """All attributes; netCDF4 lists them, SciPy keeps them with what is private to the variable."""
+    if hasattr(variable, "ncattrs"):
+        return {name: variable.getncattr(name) for name in variable.ncattrs()}
+    return dict(variable._attributes)
 
 
 def _spread(array: NDArray[np.float64], dimensions: Sequence[str], axes: Sequence[str]) -> NDArray[np.float64]:
@@ -178,22 +195,13 @@ def _spread(array: NDArray[np.float64], dimensions: Sequence[str], axes: Sequenc
 def _crs(variables: Mapping[str, Any], wanted: Sequence[str]) -> Crs | None:
     """The reference system that a grid mapping names."""
     for name in wanted:
-        mapping = _text(variables[name], "grid_mapping")
+        # "crs" or, in the extended form, "crs: x y"
+        mapping = _text(variables[name], "grid_mapping").partition(":")[0].strip()
         if mapping in variables:
-            text = _text(variables[mapping], "spatial_ref") or _text(variables[mapping], "crs_wkt")
+            text = _text(variables[mapping], "crs_wkt") or _text(variables[mapping], "spatial_ref")
             kind = _text(variables[mapping], "grid_mapping_name")
-            return Crs(text or kind, kind == "latitude_longitude" or is_geographic(text))
+            return Crs(authority_code(text) or text or kind, kind == LATITUDE_LONGITUDE or is_geographic(text))
     return None
-
-
-def is_east(unit: str) -> bool:
-    """Whether a unit is one of longitude in the conventions: ``degrees_east`` and its spellings."""
-    return unit.lower().replace("degrees", "degree").replace("_", "") in ("degreeeast", "degreee")
-
-
-def is_north(unit: str) -> bool:
-    """Whether a unit is one of latitude in the conventions: ``degrees_north`` and its spellings."""
-    return unit.lower().replace("degrees", "degree").replace("_", "") in ("degreenorth", "degreen")
 
 
 def _text(variable: Any, name: str) -> str:

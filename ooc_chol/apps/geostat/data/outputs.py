@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE
 from ooc_chol.apps.geostat.data.dataset import DataSpec
 from ooc_chol.apps.geostat.data.io import write_table
 from ooc_chol.apps.geostat.data.netcdf import NetcdfVariable, write_netcdf
@@ -233,11 +234,12 @@ def _axis_attributes(spec: DataSpec, k: int) -> Mapping[str, str]:
 
 def _crs_name(spec: DataSpec) -> str | None:
     """The reference system as GeoPandas takes it."""
-    named = spec.crs if spec.crs and ":" in spec.crs else None
+    # a number of an authority, or well-known text; GeoPandas does not know other names
+    named = spec.crs if spec.crs and (":" in spec.crs or "[" in spec.crs) else None
     return named or ("EPSG:4326" if spec.lonlat else None)
 
 
 def _crs_attributes(spec: DataSpec) -> Mapping[str, str]:
     """Attributes of the variable that carries the reference system."""
-    name = {"spatial_ref": spec.crs} if spec.crs else {}
-    return {"grid_mapping_name": "latitude_longitude", **name} if spec.lonlat else name
+    name = {"spatial_ref": spec.crs} if spec.crs and spec.crs != LATITUDE_LONGITUDE else {}
+    return {"grid_mapping_name": LATITUDE_LONGITUDE, **name} if spec.lonlat else name

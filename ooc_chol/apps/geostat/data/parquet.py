@@ -35,7 +35,7 @@ def read_parquet(path: str | os.PathLike[str], names: Sequence[str], *, optional
     Raises
     ------
     ValueError
-        It is no Parquet file, a column is not there or not of numbers, or no complete row is left.
+        It is no Parquet file or a damaged one, a column is not there or not of numbers, or no complete row is left.
     OSError
         The file cannot be read.
     MissingExtraError
@@ -47,15 +47,20 @@ def read_parquet(path: str | os.PathLike[str], names: Sequence[str], *, optional
     except ImportError as error:
         raise MissingExtraError("Parquet is read by pyarrow, which is not installed: pip install 'ooc_chol[io]'") from error
     file = Path(path)
-    try:
-        with file.open("rb") as stream:
+    with file.open("rb") as stream:
+        try:
             content = parquet.ParquetFile(stream)
             schema = content.schema_arrow
             check_columns(file.name, names, schema.names)
             wanted = [*names, *(name for name in optional if name in schema.names and name not in names)]
             table = content.read(columns=wanted)
-    except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{file.name} is not a Parquet file: {error}") from error
+        except pyarrow.ArrowInvalid as error:
+            raise ValueError(f"{file.name} is not a Parquet file: {error}") from error
+        except OSError as error:
+            # pyarrow's word for nonsense inside; what the system refuses has a number
+            if error.errno is not None:
+                raise
+            raise ValueError(f"{file.name} is a damaged Parquet file: {error}") from error
     columns = {name: _numbers(table.column(name), f"{file.name}, column {name!r}", pyarrow) for name in wanted}
     metadata = {name: schema.field(name).metadata or {} for name in wanted}
     units = {name: (fields.get(b"units") or fields.get(b"unit") or b"").decode() for name, fields in metadata.items()}
@@ -65,6 +70,8 @@ def read_parquet(path: str | os.PathLike[str], names: Sequence[str], *, optional
 def _numbers(column: Any, where: str, pyarrow: Any) -> NDArray[np.float64]:
     """A column as float64, null as NaN."""
     kind = column.type
+    if pyarrow.types.is_null(kind):
+        return np.full(len(column), np.nan)
     if not (pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_decimal(kind)):
         raise ValueError(f"{where} holds {kind}, not numbers")
     return np.array(column.cast(pyarrow.float64(), safe=False).to_numpy(), dtype=np.float64)

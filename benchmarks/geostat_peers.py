@@ -1,0 +1,341 @@
+"""Fits of the same data by this package, GPBoost, GPyTorch and scikit-learn: seconds, likelihoods, predictions.
+
+    python benchmarks/geostat_peers.py --data DIR [--cases meuse ...] [--peers GPBoost ...] [--repeats 3] [--note TEXT]
+    python benchmarks/geostat_peers.py --update docs/geostat.md      rewrite the table there from the result file
+
+``DIR`` holds ``meuse.csv`` and the KAUST competition's ``XYZ_10K_15_0017526_23_1.csv``; the terrain comes with Matplotlib. Peers:
+``pip install 'ooc_chol[peers]'``. A tenth of the data is held out. All fit sites in a box of side 1 and values of mean 0 and
+deviation 1; estimates, likelihoods (ours, exact, at everybody's estimates) and scores are in the units of the data. Every
+package runs in a process of its own with the same number of threads; repeats go round, one fit of each in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from geostat_peers_fits import PEERS, Array, Fitted
+
+import ooc_chol as oc
+from ooc_chol.apps import geostat
+from ooc_chol.bench.results import commit, write_json
+
+RESULT = Path(__file__).resolve().parent / "results/geostat/peers.json"
+KAUST = "XYZ_10K_15_0017526_23_1.csv"
+#: Values in the fit before the first that is timed, which loads what is loaded lazily.
+WARM_UP = 40
+PACKAGES = ("numpy", "scipy", "scikit-learn", "gpboost", "gpytorch", "torch")
+#: Use of the processor below which the machine is taken for quiet.
+QUIET_CORES = 0.1
+#: What is known of every repeat; the last is how many cores others used meanwhile.
+REPEATED = ("seconds", "cpu_seconds", "others_cores")
+_PLACE = re.compile(r"(<!-- geostat peers -->\n).*?(<!-- /geostat peers -->)", flags=re.DOTALL)
+
+
+def meuse(folder: Path) -> tuple[Array, Array]:
+    """Logarithm of zinc."""
+    table = geostat.read_table(folder / "meuse.csv", ("x", "y", "zinc"))
+    return table.stack(("x", "y")), np.log(table.columns["zinc"])
+
+
+def kaust(n: int) -> Callable[[Path], tuple[Array, Array]]:
+    """The corner of the KAUST field with ``n`` values: at random, its correlation would be shorter than the distances."""
+
+    def load(folder: Path) -> tuple[Array, Array]:
+        table = np.loadtxt(folder / KAUST, delimiter=",", skiprows=1)
+        corner = np.argsort(np.max(table[:, :2], axis=1), kind="stable")[:n]
+        return table[corner, :2], table[corner, 2]
+
+    return load
+
+
+def terrain(n: int) -> Callable[[Path], tuple[Array, Array]]:
+    """``n`` heights of the built-in terrain."""
+    return lambda folder: geostat.jacksboro().sample(n)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One data set and what is known of the smoothness."""
+
+    data: str
+    load: Callable[[Path], tuple[Array, Array]]
+    smoothness: float | None
+
+
+CASES: Mapping[str, Case] = {
+    "meuse": Case("log zinc, Meuse", meuse, 1.5),
+    "kaust-1000": Case("KAUST field", kaust(1000), 1.5),
+    "kaust-2000": Case("KAUST field", kaust(2000), 1.5),
+    "terrain-2000": Case("terrain heights", terrain(2000), 1.5),
+    "meuse-free": Case("log zinc, Meuse", meuse, None),
+    "kaust-1000-free": Case("KAUST field", kaust(1000), None),
+    "terrain-4000": Case("terrain heights", terrain(4000), 1.5),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What all packages fit: the standardized nine tenths, and the way back."""
+
+    case: Case
+    sites: Array
+    values: Array
+    new: Array
+    held_out: Array
+    side: float
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, case: Case, folder: Path) -> Task:
+        """Read, split by a fixed seed, standardize."""
+        sites, values = case.load(folder)
+        held = np.zeros(len(values), dtype=bool)
+        held[np.random.default_rng(0).permutation(len(values))[: len(values) // 10]] = True
+        low, side = sites.min(axis=0), float(np.ptp(sites, axis=0).max())
+        mean, deviation = float(values[~held].mean()), float(values[~held].std())
+        box = (sites - low) / side
+        return cls(case, box[~held], (values[~held] - mean) / deviation, box[held], values[held], side, mean, deviation)
+
+    def in_units(self, found: Mapping[str, float]) -> dict[str, float]:
+        """Estimates in the units of the data."""
+        units = {"variance": self.deviation**2, "range": self.side, "smoothness": 1.0, "nugget": self.deviation**2}
+        return {name: found[name] * unit for name, unit in units.items()}
+
+    def judged(self, fitted: Fitted) -> dict[str, Any]:
+        """Estimates, their exact likelihood, and scores of the predictions."""
+        estimates, observed = self.in_units(fitted.estimates), self.values * self.deviation + self.mean
+        judged: dict[str, Any] = {"estimates": estimates, fitted.counted: fitted.evaluations, "warnings": fitted.warnings}
+        observations = geostat.make_observations(self.sites * self.side, observed)
+        try:
+            judged["loglik"] = geostat.log_likelihood(observations, geostat.Matern(**estimates)).loglik
+        except (oc.NotPositiveDefiniteError, ValueError) as error:
+            # a singular matrix, or a smoothness beyond those that are computed here
+            judged |= {"loglik": None, "loglik_error": str(error)}
+        mean, variance = fitted.predict(self.new)
+        prediction = geostat.Prediction(mean * self.deviation + self.mean, variance * self.deviation**2, "observation")
+        scores = geostat.score(prediction, self.held_out, observed)
+        return judged | {"rmse": scores.rmse, "coverage": scores.coverage, "crps": scores.crps}
+
+
+def busy_seconds() -> float:
+    """Processor seconds that the machine has worked, by Linux's own count."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    idle, waiting = 3, 4
+    return (sum(ticks) - ticks[idle] - ticks[waiting]) / os.sysconf("SC_CLK_TCK")
+
+
+class Quiet:
+    """Waits, within a budget of seconds, for others to leave the processor alone."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+
+    def wait(self) -> None:
+        """Until one second passes in which less than a tenth of a core is used, or the budget is spent."""
+        while self._left > 0:
+            before = busy_seconds()
+            time.sleep(1.0)
+            self._left -= 1.0
+            if busy_seconds() - before < QUIET_CORES:
+                return
+
+
+def worker(case: Case, name: str, folder: Path, threads: int) -> None:
+    """Fit whenever a line comes in; the answer is a line of JSON."""
+    task, answers = Task.of(case, folder), os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a package prints is no answer
+    peer = PEERS[name]
+    peer.fit(task.sites[:WARM_UP], task.values[:WARM_UP], case.smoothness, threads)
+    print(json.dumps({"ready": True}), file=answers, flush=True)
+    for line in sys.stdin:
+        began, cpu, all_cpu = time.perf_counter(), time.process_time(), busy_seconds()
+        fitted = peer.fit(task.sites, task.values, case.smoothness, threads)
+        answer: dict[str, Any] = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
+        answer["others_cores"] = max(0.0, (busy_seconds() - all_cpu - answer["cpu_seconds"]) / answer["seconds"])
+        if line.strip() == "judge":
+            answer |= task.judged(fitted)
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def start(name: str, case: str, options: argparse.Namespace) -> subprocess.Popen[str]:
+    """A worker's process."""
+    limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads))
+    words = [sys.executable, __file__, "--data", str(options.data), "--threads", str(options.threads), "--worker", case, name]
+    return subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **limits}
+    )
+
+
+def ask(process: subprocess.Popen[str], line: str | None) -> dict[str, Any]:
+    """The answer to a line; the worker's last words when it ends instead."""
+    if line is not None:
+        print(line, file=process.stdin, flush=True)
+    answer = process.stdout.readline()
+    return json.loads(answer) if answer else {"error": process.stderr.read().strip().splitlines()[-1:]}
+
+
+def measure(name: str, peers: list[str], options: argparse.Namespace, quiet: Quiet) -> list[dict[str, Any]]:
+    """All repeats of a case, one fit of each package in turn."""
+    case = CASES[name]
+    task = Task.of(case, options.data)
+    runs = {}
+    for peer in peers:
+        runs[peer] = {"case": name, "data": case.data, "n": len(task.values), "held_out": len(task.held_out), "peer": peer}
+        runs[peer] |= {"settings": PEERS[peer].settings, "version": PEERS[peer].version or commit()}
+        runs[peer] |= {"smoothness": case.smoothness or "free", **{key: [] for key in REPEATED}}
+    workers = {peer: start(peer, name, options) for peer in peers}
+    for peer, process in workers.items():
+        runs[peer] |= {key: text for key, text in ask(process, None).items() if key == "error"}
+    for repeat in range(options.repeats):
+        for peer, process in workers.items():
+            if "error" in runs[peer]:
+                continue
+            quiet.wait()
+            answer = ask(process, "judge" if repeat == options.repeats - 1 else "fit")
+            for key in REPEATED:
+                runs[peer][key] += [answer.pop(key)] if key in answer else []
+            runs[peer] |= answer
+    for peer, process in workers.items():
+        process.communicate()
+        told = runs[peer].get("loglik") or runs[peer].get("error") or runs[peer]["loglik_error"]
+        print(f"{name:16} {peer:18} {' '.join(f'{s:.3f}' for s in runs[peer]['seconds'])} s  {told}", flush=True)
+    return list(runs.values())
+
+
+def installed(wanted: list[str], must: bool) -> tuple[list[str], list[str]]:
+    """Peers that are here, and those that are left out; an error when one that was named is not here."""
+    out = [name for name in wanted if PEERS[name].package and PEERS[name].version is None]
+    if out and must:
+        packages = " ".join(sorted({str(PEERS[name].package) for name in out}))
+        raise SystemExit(f"{', '.join(out)} cannot be measured: pip install {packages}")
+    if out:
+        print(f"left out, because not installed: {', '.join(out)}")
+    return [name for name in wanted if name not in out], out
+
+
+def about() -> dict[str, Any]:
+    """Processor, its cores, versions."""
+    told = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    model = re.search(r"model name\s*:\s*(.*)", told)
+    found = {name: version for name in PACKAGES if (version := _version(name))}
+    return {
+        "cpu": model[1] if model else platform.processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        **found,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def table(content: Mapping[str, Any]) -> str:
+    """Seconds and log-likelihood of everybody, a row for each case."""
+    names = list(dict.fromkeys(run["peer"] for run in content["runs"]))
+    lines = [["data", "fitted", "smoothness", "best log-likelihood", *names], ["---"] * (4 + len(names))]
+    for case in dict.fromkeys(run["case"] for run in content["runs"]):
+        runs = {run["peer"]: run for run in content["runs"] if run["case"] == case}
+        first = next(iter(runs.values()))
+        best = max(run["loglik"] for run in runs.values() if run.get("loglik") is not None)
+        cells = [_cell(runs[name], best) if name in runs else "" for name in names]
+        lines.append([first["data"], f"{first['n']:,}", str(first["smoothness"]), f"{best:.2f}", *cells])
+    rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    machine = content["machine"]
+    versions = ", ".join(f"{name} {machine[name]}" for name in ("gpboost", "gpytorch", "scikit-learn") if name in machine)
+    note = (
+        f"Seconds: median (least to most) of {content['repeats']}; below them how far the log-likelihood of the estimate, "
+        f"computed by this package, is under the best of the row. {machine['cpu']}, {machine['cores']} cores, "
+        f"{content['threads']} threads; {versions}. {content['note']}"
+    )
+    return f"{rows}\n\n{note.strip()}\n"
+
+
+def _cell(run: Mapping[str, Any], best: float) -> str:
+    if "error" in run:
+        return "failed"
+    seconds = run["seconds"]
+    under = "not computable" if run["loglik"] is None else f"{best - run['loglik']:.2f}"
+    return f"{median(seconds):.3g} ({min(seconds):.3g}-{max(seconds):.3g})<br>{under}"
+
+
+def update(document: Path, content: Mapping[str, Any]) -> bool:
+    """Rewrite the table between its marks; whether the document changed."""
+    old = document.read_text(encoding="utf-8")
+    new, count = _PLACE.subn(lambda match: match[1] + table(content) + match[2], old)
+    if not count:
+        raise SystemExit(f"{document}: there is no place between <!-- geostat peers --> and <!-- /geostat peers -->")
+    document.write_text(new, encoding="utf-8")
+    return new != old
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--data", type=Path, help="folder of meuse.csv and the KAUST data")
+    made.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    made.add_argument("--peers", nargs="+", choices=PEERS)
+    made.add_argument("--repeats", type=int, default=3)
+    made.add_argument("--threads", type=int, default=2)
+    made.add_argument("--quiet", type=float, default=0.0, help="seconds in all to wait until others leave the processor alone")
+    made.add_argument("--note", default="", help="what the reader of the file should know of the machine")
+    made.add_argument("--output", type=Path, default=RESULT)
+    made.add_argument("--update", type=Path, metavar="DOCUMENT", help="measure nothing; rewrite the table in this document")
+    made.add_argument("--worker", nargs=2, metavar=("CASE", "PEER"), help=argparse.SUPPRESS)
+    return made
+
+
+def main() -> None:
+    """Measure and write the file, or rewrite a document's table."""
+    options = parser().parse_args()
+    if options.update:
+        changed = update(options.update, json.loads(options.output.read_text(encoding="utf-8")))
+        print(f"{options.update}: {'updated' if changed else 'up to date'}")
+        return
+    if options.data is None:
+        raise SystemExit("--data DIR is needed: the folder of meuse.csv and the KAUST data")
+    if options.worker:
+        worker(CASES[options.worker[0]], options.worker[1], options.data, options.threads)
+        return
+    peers, left_out = installed(options.peers or list(PEERS), must=options.peers is not None)
+    content: dict[str, Any] = {
+        "case": "peers",
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": about(),
+        "threads": options.threads,
+        "repeats": options.repeats,
+        "left_out": left_out,
+        "note": options.note,
+        "load_average": [os.getloadavg()],
+        "runs": [],
+    }
+    quiet = Quiet(options.quiet)
+    for name in options.cases:
+        free = CASES[name].smoothness is None
+        content["runs"] += measure(name, [peer for peer in peers if PEERS[peer].estimates_smoothness or not free], options, quiet)
+        content["load_average"].append(os.getloadavg())
+        write_json(content, options.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -350,9 +350,13 @@ def _measured_devices(options: FactorOptions) -> tuple[str, ...] | None:
 
 
 def _rates_finder(options: FactorOptions, source: AbstractSource, store: object) -> Callable[[TileGrid], Rates | None]:
-    """Measured rates for any grid, on the devices that were asked for."""
-    devices = _measured_devices(options)
-    return lambda grid: None if devices is None else rates_for(source, grid, _store_kind(store), devices)
+    """Measured rates for any grid, on the devices that were asked for; these are looked up where a plan is made."""
+
+    def rates_at(grid: TileGrid) -> Rates | None:
+        devices = _measured_devices(options)
+        return None if devices is None else rates_for(source, grid, _store_kind(store), devices)
+
+    return rates_at
 
 
 def _store_kind(store: object) -> str:

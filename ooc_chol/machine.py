@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -78,12 +79,22 @@ HOST = DeviceKind("host", (2048, 1024, 512, 256, 128, 64, 32, 16), (256, 128, 64
 CUDA = DeviceKind("cuda", (4096, 2048, 1024, 512, 256), (2048, 1024, 512, 256, 128, 64), finishes_beside=True)
 
 
-def cuda_problem() -> str | None:
-    """Why there is no CUDA device here; None when there is one."""
+@cache
+def _import_problem() -> str | None:
+    """Why CUDA's libraries cannot be imported; tried once, as a failing import takes milliseconds each time."""
     try:
-        from ooc_chol.devices import cuda
+        from ooc_chol.devices import cuda  # noqa: F401 - whether it can be imported is the question
     except ImportError as error:
         return f"CuPy or nvmath-python cannot be imported ({error}); install ooc_chol[cuda13]"
+    return None
+
+
+def cuda_problem() -> str | None:
+    """Why there is no CUDA device here; None when there is one."""
+    if (problem := _import_problem()) is not None:
+        return problem
+    from ooc_chol.devices import cuda
+
     return None if cuda.device_count() else "the CUDA driver shows no device"
 
 

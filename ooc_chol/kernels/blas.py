@@ -245,17 +245,22 @@ def zero_strict_upper(a_kk: NDArray[np.float64]) -> None:
 
 
 @cache
-def _controller() -> Any:
-    """The library behind SciPy's pointers, or None when threadpoolctl does not know it; SciPy has loaded it before this is asked.
+def _controllers() -> tuple[Any, ...]:
+    """All BLAS libraries of the process, as threadpoolctl controls them; NumPy and SciPy have loaded theirs before this is asked.
 
-    Looked for once: threadpoolctl reads the list of all mapped files, a millisecond or more, and a factorization asks four times.
+    Looked for once: threadpoolctl reads the list of all mapped files, a millisecond or more, and a factorization asks five times.
     """
-    found = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
+    return tuple(threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+@cache
+def _controller() -> Any:
+    """The library behind SciPy's pointers, or None when threadpoolctl does not know it."""
     package = Path(scipy.__file__).resolve().parent
     # Wheels carry a BLAS of their own, and NumPy's wheel carries another one; elsewhere the two packages share one.
     own = (package, package.parent / "scipy.libs")
-    bundled = [library for library in found if any(folder in Path(library.filepath).resolve().parents for folder in own)]
-    return next(iter(bundled or found), None)
+    bundled = [each for each in _controllers() if any(folder in Path(each.filepath).resolve().parents for folder in own)]
+    return next(iter(bundled or _controllers()), None)
 
 
 def _library() -> dict[str, Any] | None:
@@ -302,8 +307,7 @@ class _SharedLimit:
         """Add a run that needs calls of at most ``count`` threads."""
         with self._lock:
             if not self._counts:
-                found = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
-                self._before = [(library, library.num_threads) for library in found]
+                self._before = [(library, library.num_threads) for library in _controllers()]
             self._counts.append(count)
             self._apply()
 

@@ -591,6 +591,12 @@ def test_blas_identity_names_the_library(one_blas_thread):
     assert identity == blas.blas_identity()
 
 
+def forget():
+    """Let the libraries be looked for again."""
+    blas._controllers.cache_clear()
+    blas._controller.cache_clear()
+
+
 @pytest.fixture
 def loaded(monkeypatch):
     """A function that says which BLAS libraries the process has loaded; what was known of them is forgotten, before and after."""
@@ -603,10 +609,10 @@ def loaded(monkeypatch):
         controllers = [Library(user_api="blas", internal_api="openblas", num_threads=3, **facts) for facts in found]
         selected = SimpleNamespace(select=lambda user_api: SimpleNamespace(lib_controllers=controllers))
         monkeypatch.setattr(threadpoolctl, "ThreadpoolController", lambda: selected)
-        blas._controller.cache_clear()
+        forget()
 
     yield say
-    blas._controller.cache_clear()
+    forget()
 
 
 def test_blas_identity_is_that_of_scipys_own_library(loaded):

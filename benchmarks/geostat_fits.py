@@ -2,6 +2,7 @@
 
     python benchmarks/geostat_fits.py jason3|kaust|jacksboro --data FOLDER [--n N] [--held-out 0.1] [--method fisher]
         [--devices D] [--memory-budget "16 GiB"] [--store FILE] [--suffix NAME] [--output benchmarks/results/geostat]
+    python benchmarks/geostat_fits.py --update docs/geostat.md      rewrite the table there from the result files
 
 `jason3`: wind speed along satellite tracks, chordal distances. `kaust`: a simulated set whose truth is known. Both are files of
 the shared data. `jacksboro`: the elevation model that comes with Matplotlib, any number of its 138,632 heights. The file has
@@ -12,6 +13,9 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
+import os
+import re
 import resource
 import sys
 import time
@@ -29,6 +33,22 @@ from ooc_chol.apps.geostat.data.dataset import example_spec, load_dataset
 from ooc_chol.apps.geostat.estimation.progress import progress_for
 from ooc_chol.bench.ceilings import dgemm_tflops
 from ooc_chol.bench.results import commit, machine, write_json
+
+RESULTS = Path(__file__).resolve().parent / "results/geostat"
+_PLACE = re.compile(r"<!-- geostat fits -->.*?<!-- /geostat fits -->", re.DOTALL)
+_HEADINGS = (
+    "data",
+    "n",
+    "machine",
+    "budget",
+    "fit",
+    "evaluations",
+    "standard errors",
+    "range",
+    "smoothness",
+    "variance",
+    "nugget",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,10 +146,64 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return content
 
 
+def table(folder: Path, link: str) -> str:
+    """The result files as a table, one row each; ``link`` is the folder as the document sees it."""
+    lines = [_HEADINGS, ("---",) * len(_HEADINGS)]
+    for case in CASES:
+        for path in sorted(folder.glob(f"{case}*.json")):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            lines.append(_row(content, f"[{content['case']}]({link}/{path.name})"))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _row(content: dict[str, Any], name: str) -> tuple[str, ...]:
+    """One file."""
+    estimates, unit = content["inference"]["estimates"], content["unit_of_range"]
+    on_gpu = content["factorization"]["devices"][0].startswith("cuda")
+    return (
+        name,
+        f"{content['n']:,}",
+        "one H200" if on_gpu else f"{content['machine']['cores']} cores",
+        content["memory_budget"] or "free memory",
+        _duration(content["seconds"]["fit"]),
+        str(len(content["fit"]["evaluations"])),
+        _duration(content["seconds"]["standard_errors"]),
+        *(
+            _estimate(estimates.get(each), unit if each == "range" else "")
+            for each in ("range", "smoothness", "variance", "nugget")
+        ),
+    )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 200 else f"{seconds / 60:.1f} min"
+
+
+def _estimate(estimate: dict[str, Any] | None, unit: str) -> str:
+    """Value and standard error; a nugget at its floor is not determined."""
+    if estimate is None:
+        return "none"
+    if estimate["upper"] is None:
+        return "at its floor"
+    return f"{estimate['value']:.4g} ± {estimate['standard_error']:.2g} {unit}".rstrip()
+
+
+def update(document: Path) -> bool:
+    """Rewrite the table of ``document``; whether it changed."""
+    old = document.read_text(encoding="utf-8")
+    if not _PLACE.search(old):
+        raise SystemExit(f"{document} has no place between <!-- geostat fits --> and <!-- /geostat fits -->")
+    link = Path(os.path.relpath(RESULTS, document.resolve().parent)).as_posix()
+    new = _PLACE.sub(lambda _: f"<!-- geostat fits -->\n{table(RESULTS, link)}\n<!-- /geostat fits -->", old)
+    document.write_text(new, encoding="utf-8")
+    return new != old
+
+
 def main() -> None:
-    """Run one case and write its file."""
+    """Run one case and write its file, or rewrite the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", choices=CASES)
+    parser.add_argument("case", choices=CASES, nargs="?")
+    parser.add_argument("--update", type=Path, metavar="DOCUMENT")
     parser.add_argument("--data", type=Path, metavar="FOLDER")
     parser.add_argument("--n", type=int)
     parser.add_argument("--held-out", type=float, default=0.0, metavar="SHARE")
@@ -139,8 +213,13 @@ def main() -> None:
     parser.add_argument("--memory-budget")
     parser.add_argument("--store", type=Path)
     parser.add_argument("--suffix", default="")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/geostat"))
+    parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
+    if options.update is not None:
+        print(f"{options.update}: {'updated' if update(options.update) else 'up to date'}")
+        return
+    if options.case is None:
+        parser.error("give a case, or --update DOCUMENT")
     on_gpu = str(oc.devices()).find("cuda:") >= 0 if options.devices is None else options.devices.startswith("cuda")
     content = {
         "case": options.case,

@@ -1,7 +1,7 @@
 """Whole data sets fitted exactly, with standard errors and held-out values: a JSON file for each.
 
     python benchmarks/geostat_fits.py jason3|kaust|jacksboro --data FOLDER [--n N] [--held-out 0.1] [--method fisher]
-        [--devices D] [--memory-budget "16 GiB"] [--store FILE] [--suffix NAME] [--output benchmarks/results/geostat]
+        [--devices D] [--memory-budget "16 GiB"] [--precision-threshold 1e-5] [--store FILE] [--suffix NAME] [--output DIR]
     python benchmarks/geostat_fits.py --update docs/geostat.md      rewrite the table there from the result files
 
 `jason3`: wind speed along satellite tracks, chordal distances. `kaust`: a simulated set whose truth is known. Both are files of
@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +116,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             smoothness=options.smoothness,
             nugget=case.nugget,
             method=options.method,
-            settings=settings,
+            settings=replace(settings, precision_threshold=options.precision_threshold),
             progress=progress,
         )
     fitted = time.perf_counter()
@@ -165,6 +165,7 @@ def _row(content: dict[str, Any], name: str) -> tuple[str, ...]:
         f"{content['n']:,}",
         "one H200" if on_gpu else f"{content['machine']['cores']} cores",
         content["memory_budget"] or "free memory",
+        _precision(content),
         _duration(content["seconds"]["fit"]),
         str(len(content["fit"]["evaluations"])),
         _duration(content["seconds"]["standard_errors"]),
@@ -173,6 +174,12 @@ def _row(content: dict[str, Any], name: str) -> tuple[str, ...]:
             for each in ("range", "smoothness", "variance", "nugget")
         ),
     )
+
+
+def _precision(content: dict[str, Any]) -> str:
+    """FP64, or the threshold of the search with the error of its last log-likelihood."""
+    check = content["fit"]["precision"]
+    return "FP64" if check is None else f"mixed, {check['threshold']:g}: log-likelihood off by {check['loglik_error']:.1g}"
 
 
 def _duration(seconds: float) -> str:
@@ -211,6 +218,7 @@ def main() -> None:
     parser.add_argument("--method")
     parser.add_argument("--devices")
     parser.add_argument("--memory-budget")
+    parser.add_argument("--precision-threshold", type=float, help="of the fit's search; the rest is in FP64")
     parser.add_argument("--store", type=Path)
     parser.add_argument("--suffix", default="")
     parser.add_argument("--output", type=Path, default=RESULTS)
@@ -228,6 +236,7 @@ def main() -> None:
         "machine": machine(on_gpu),
         "memory_budget": options.memory_budget,
         "method": options.method,
+        "precision_threshold": options.precision_threshold,
         **run(options),
     }
     path = write_json(content, options.output / f"{options.case}{options.suffix}.json")

@@ -36,19 +36,8 @@ from ooc_chol.bench.results import commit, machine, write_json
 
 RESULTS = Path(__file__).resolve().parent / "results/geostat"
 _PLACE = re.compile(r"<!-- geostat fits -->.*?<!-- /geostat fits -->", re.DOTALL)
-_HEADINGS = (
-    "data",
-    "n",
-    "machine",
-    "budget",
-    "fit",
-    "evaluations",
-    "standard errors",
-    "range",
-    "smoothness",
-    "variance",
-    "nugget",
-)
+_PARAMETERS = ("range", "smoothness", "variance", "nugget")
+_HEADINGS = ("data", "n", "machine", "budget", "precision", "fit", "evaluations", "standard errors", *_PARAMETERS)
 
 
 @dataclass(frozen=True, eq=False)

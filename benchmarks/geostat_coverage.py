@@ -1,6 +1,6 @@
 """Do 95 % intervals hold what they promise: fits of simulated data sets, and how often their intervals hold the truth.
 
-    python benchmarks/geostat_coverage.py [--sets 200] [--n 500] [--output benchmarks/results/geostat]
+    python benchmarks/geostat_coverage.py [--sets 200] [--n 500] [--range 0.07] [--processes 1] [--suffix NAME] [--output DIR]
 
 Sites are new in each set, on a jittered grid of the unit square; the field is Matérn with an estimated constant mean and nugget.
 Smoothness is fixed in the first case and estimated in the second. Writes a JSON file, with every estimate.
@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import datetime
 import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,36 +21,40 @@ import numpy as np
 from ooc_chol.apps import geostat
 from ooc_chol.bench.results import commit, machine, write_json
 
-#: What is simulated; its effective range is a third of the square's side.
-TRUTH = geostat.Matern(variance=1.0, range=0.07, smoothness=1.5, nugget=0.05)
+SMOOTHNESS = 1.5
 LEVEL = 0.95
 #: Smoothness of the fit in each case.
-CASES: dict[str, float | str] = {"fixed": TRUTH.smoothness, "free": "free"}
+CASES: dict[str, float | str] = {"fixed": SMOOTHNESS, "free": "free"}
 
 
-def observations(n: int, seed: int) -> geostat.Observations:
+def truth_with(length: float) -> geostat.Matern:
+    """What is simulated; the effective range is 4.7 times the range."""
+    return geostat.Matern(variance=1.0, range=length, smoothness=SMOOTHNESS, nugget=0.05)
+
+
+def observations(true: geostat.Matern, n: int, seed: int) -> geostat.Observations:
     """One simulated data set."""
     rng = np.random.default_rng(seed)
     side = int(np.ceil(np.sqrt(n)))
     grid = np.stack(np.meshgrid(np.arange(side), np.arange(side)), axis=-1).reshape(-1, 2)
     sites = (rng.permutation(grid)[:n] + 0.5 + rng.uniform(-0.4, 0.4, (n, 2))) / side
-    values = geostat.simulate(TRUTH, sites, seed=seed, mean=3.0, target="observation")[0]
+    values = geostat.simulate(true, sites, seed=seed, mean=3.0, target="observation")[0]
     return geostat.make_observations(sites, values)
 
 
-def estimate(n: int, seed: int, smoothness: Any) -> dict[str, Any]:
+def estimate(true: geostat.Matern, n: int, smoothness: Any, seed: int) -> dict[str, Any]:
     """Fit one data set; the estimates, their intervals, and whether these hold the truth."""
-    data = observations(n, seed)
+    data = observations(true, n, seed)
     result = geostat.fit(data, smoothness=smoothness, method="fisher", tolerance=1e-3)
     found = geostat.infer(data, result.model, estimated=result.estimated, level=LEVEL)
-    truth = {name: getattr(TRUTH, name) for name in found.parameters}
+    truth = {name: getattr(true, name) for name in found.parameters}
     pairs = {name: (estimated, truth[name]) for name, estimated in found.parameters.items()}
-    pairs["effective_range"] = found.effective_range, TRUTH.effective_range
-    pairs["microergodic"] = found.microergodic, TRUTH.variance * TRUTH.range ** (-2 * TRUTH.smoothness)
+    pairs["effective_range"] = found.effective_range, true.effective_range
+    pairs["microergodic"] = found.microergodic, true.variance * true.range ** (-2 * true.smoothness)
     record: dict[str, Any] = {"seed": seed, "evaluations": len(result.evaluations), "converged": result.converged}
-    for name, (estimated, true) in pairs.items():
+    for name, (estimated, value) in pairs.items():
         record[name] = {"value": estimated.value, "lower": estimated.lower, "upper": estimated.upper}
-        record[name]["holds"] = bool(estimated.lower <= true <= estimated.upper)
+        record[name]["holds"] = bool(estimated.lower <= value <= estimated.upper)
     mean, error = float(result.coefficients[0]), float(np.sqrt(result.coefficient_covariance[0, 0]))
     record["mean"] = {"value": mean, "lower": mean - 1.96 * error, "upper": mean + 1.96 * error}
     record["mean"]["holds"] = bool(abs(mean - 3.0) <= 1.96 * error)
@@ -60,8 +66,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--n", type=int, default=500)
+    parser.add_argument("--range", type=float, default=0.07, help="in sides of the square")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--suffix", default="")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/geostat"))
     options = parser.parse_args()
+    true = truth_with(options.range)
     content: dict[str, Any] = {
         "case": "coverage",
         "commit": commit(),
@@ -70,18 +80,19 @@ def main() -> None:
         "n": options.n,
         "sets": options.sets,
         "level": LEVEL,
-        "truth": vars(TRUTH),
+        "truth": vars(true),
         "cases": {},
     }
     for name, smoothness in CASES.items():
         began = time.perf_counter()
-        runs = [estimate(options.n, seed, smoothness) for seed in range(options.sets)]
+        with ProcessPoolExecutor(options.processes) as pool:
+            runs = list(pool.map(partial(estimate, true, options.n, smoothness), range(options.sets)))
         quantities = [key for key, value in runs[0].items() if isinstance(value, dict)]
         coverage = {key: float(np.mean([run[key]["holds"] for run in runs])) for key in quantities}
         seconds = time.perf_counter() - began
         content["cases"][name] = {"coverage": coverage, "seconds": seconds, "runs": runs}
         print(f"smoothness {name}: " + ", ".join(f"{key} {share:.3f}" for key, share in coverage.items()), f"({seconds:.0f} s)")
-        write_json(content, options.output / "coverage.json")
+        write_json(content, options.output / f"coverage{options.suffix}.json")
 
 
 if __name__ == "__main__":

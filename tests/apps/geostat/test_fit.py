@@ -16,7 +16,7 @@ from ooc_chol.apps.geostat import FactorSettings, Matern, fit, log_likelihood, m
 from ooc_chol.apps.geostat.estimation.progress import LineProgress, TerminalProgress, progress_for
 from ooc_chol.rates import measure_rates
 from tests.apps.geostat.fields import simulate
-from tests.apps.geostat.geostat_tolerances import printed
+from tests.apps.geostat.geostat_tolerances import TWO_ROUTES, printed
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -91,6 +91,14 @@ def test_start_on_a_subset_leads_to_the_same_maximum():
     ]
     assert result.loglik > max(value.loglik for value in around)
     assert result.subset_evaluations > 0
+
+
+def test_each_smoothness_starts_on_a_subset_of_its_own_order():
+    observations = simulate(Matern(1.0, 0.2, 1.5, 0.05), 550, seed=3)
+    result = fit(observations, max_evaluations=3)
+    assert [trial.smoothness for trial in result.trials] == [0.5, 1.5, 2.5]
+    alone = fit(observations, smoothness=2.5, max_evaluations=3)
+    assert result.trials[2].loglik == pytest.approx(alone.loglik, rel=TWO_ROUTES)
 
 
 def test_a_matrix_that_is_not_positive_definite_counts_as_minus_infinity():

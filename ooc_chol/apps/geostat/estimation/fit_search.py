@@ -169,7 +169,13 @@ class Search:
         if np.ptp(subset.values) == 0.0:
             return starts[len(starts) // 2]
         settings = replace(
-            self.options.settings, tile_size=None, memory_budget=None, host_budget=None, store=None, precision_threshold=None
+            self.options.settings,
+            tile_size=None,
+            memory_budget=None,
+            host_budget=None,
+            store=None,
+            precision_threshold=None,
+            planned=None,
         )
         objective = Objective(subset, space, replace(self.options, settings=settings), SilentProgress())
         point = min(starts, key=objective)

@@ -30,6 +30,7 @@ import numpy as np
 import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat.data.dataset import example_spec, load_dataset
+from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.estimation.progress import progress_for
 from ooc_chol.bench.ceilings import dgemm_tflops
 from ooc_chol.bench.results import commit, machine, write_json
@@ -52,15 +53,15 @@ class Case:
 
 def jason3(folder: Path | None, n: int | None) -> Case:
     """Wind speeds in m/s along the tracks of Jason-3."""
-    table = _table(folder, "jason3.csv")
-    sites = geostat.chordal_coordinates(table["lon"], table["lat"])
-    return Case(_thinned(geostat.make_observations(sites, table["windspeed"]), n), "km")
+    columns = _read(folder, "jason3.csv", ("lon", "lat", "windspeed")).columns
+    sites = geostat.chordal_coordinates(columns["lon"], columns["lat"])
+    return Case(_thinned(geostat.make_observations(sites, columns["windspeed"]), n), "km")
 
 
 def kaust(folder: Path | None, n: int | None) -> Case:
     """The simulated set of the 2021 KAUST competition; its truth is in the README of the shared data."""
-    table = _table(folder, "XYZ_10K_15_0017526_23_1.csv")
-    observations = geostat.make_observations(np.column_stack([table["x"], table["y"]]), table["Measure"], mean="zero")
+    table = _read(folder, "XYZ_10K_15_0017526_23_1.csv", ("x", "y", "Measure"))
+    observations = geostat.make_observations(table.stack(("x", "y")), table.columns["Measure"], mean="zero")
     return Case(_thinned(observations, n), "", "zero", {"variance": 1.5, "range": 0.017526, "smoothness": 2.3})
 
 
@@ -73,15 +74,10 @@ def jacksboro(folder: Path | None, n: int | None) -> Case:
 CASES: dict[str, Callable[[Path | None, int | None], Case]] = {"jason3": jason3, "kaust": kaust, "jacksboro": jacksboro}
 
 
-def _table(folder: Path | None, name: str) -> Any:
+def _read(folder: Path | None, name: str, columns: tuple[str, ...]) -> Table:
     if folder is None:
         raise SystemExit(f"--data FOLDER is needed: the folder that holds {name}")
-    return np.genfromtxt(folder / name, delimiter=",", names=[each.strip('"') for each in _header(folder / name)], skip_header=1)
-
-
-def _header(path: Path) -> list[str]:
-    with path.open(encoding="utf-8") as lines:
-        return lines.readline().strip().split(",")
+    return geostat.read_table(folder / name, columns)
 
 
 def _thinned(observations: geostat.Observations, n: int | None) -> geostat.Observations:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat.covariances.covariance import derivative_source
+from ooc_chol.apps.geostat.covariances.covariance import covariance_source, derivative_source
 from ooc_chol.apps.geostat.data.ordering import morton_order
 from ooc_chol.apps.geostat.estimation.likelihood import evaluated
 from ooc_chol.bench.ceilings import dgemm_tflops
@@ -45,23 +45,18 @@ def sites(n: int) -> NDArray[np.float64]:
 def sources() -> dict[str, Any]:
     """Matrices by name: Matérn of several smoothnesses, its derivatives, and other families."""
     places = sites(_SITES)
-    found = {f"Matern nu={nu:g}": oc_source(geostat.Matern(1.0, 0.1, nu, 0.01), places) for nu in _SMOOTHNESS}
+    found = {f"Matern nu={nu:g}": covariance_source(geostat.Matern(1.0, 0.1, nu, 0.01), places) for nu in _SMOOTHNESS}
     model = geostat.Matern(1.0, 0.1, 1.3, 0.01)
     for name in ("range", "smoothness"):
         found[f"Matern nu=1.3, derivative by {name}"] = derivative_source(model, places, name)
-    found["PowerExponential power=1.5"] = oc_source(geostat.PowerExponential(1.0, 0.1, 1.5, 0.01), places)
-    found["GeometricAnisotropy of Matern nu=1.3"] = oc_source(geostat.GeometricAnisotropy(model, 0.5, 0.3), places)
+    found["PowerExponential power=1.5"] = covariance_source(geostat.PowerExponential(1.0, 0.1, 1.5, 0.01), places)
+    found["GeometricAnisotropy of Matern nu=1.3"] = covariance_source(geostat.GeometricAnisotropy(model, 0.5, 0.3), places)
     degrees = places * np.array([360.0, 180.0]) - np.array([180.0, 90.0])
-    found["GreatCircle of Matern nu=0.4"] = oc_source(geostat.GreatCircle(geostat.Matern(1.0, 500.0, 0.4, 0.01)), degrees)
+    found["GreatCircle of Matern nu=0.4"] = covariance_source(geostat.GreatCircle(geostat.Matern(1.0, 500.0, 0.4, 0.01)), degrees)
     timed = np.column_stack([places, np.random.default_rng(1).uniform(size=_SITES)])
     space_time = geostat.SeparableSpaceTime(geostat.Matern(1.0, 0.1, 1.3), geostat.Matern(1.0, 0.2, 0.5))
-    found["SeparableSpaceTime of Matern nu=1.3 and nu=0.5"] = oc_source(space_time, timed)
+    found["SeparableSpaceTime of Matern nu=1.3 and nu=0.5"] = covariance_source(space_time, timed)
     return found
-
-
-def oc_source(model: geostat.AbstractCovariance, places: NDArray[np.float64]) -> Any:
-    """The source of a covariance matrix."""
-    return geostat.covariance_source(model, places)
 
 
 def rates(name: str, repeats: int) -> dict[str, Any]:

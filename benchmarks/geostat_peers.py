@@ -56,9 +56,10 @@ def kaust(n: int) -> Callable[[Path], tuple[Array, Array]]:
     """The corner of the KAUST field with ``n`` values: at random, its correlation would be shorter than the distances."""
 
     def load(folder: Path) -> tuple[Array, Array]:
-        table = np.loadtxt(folder / KAUST, delimiter=",", skiprows=1)
-        corner = np.argsort(np.max(table[:, :2], axis=1), kind="stable")[:n]
-        return table[corner, :2], table[corner, 2]
+        table = geostat.read_table(folder / KAUST, ("x", "y", "Measure"))
+        sites = table.stack(("x", "y"))
+        corner = np.argsort(np.max(sites, axis=1), kind="stable")[:n]
+        return sites[corner], table.columns["Measure"][corner]
 
     return load
 

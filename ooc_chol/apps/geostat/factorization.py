@@ -40,7 +40,7 @@ class FactorSettings:
     memory : ooc_chol.HostMemory, optional
         Memory that holds one factor after the other, where there is no ``store``.
     planned : ooc_chol.Plan, optional
-        The plan of an earlier factorization with these settings, for others of its order, see :meth:`reusing`.
+        The plan of an earlier factorization of this order with these settings, see :meth:`reusing`; None where they change.
     """
 
     tile_size: int | None = None
@@ -98,8 +98,7 @@ class FactorSettings:
 
     def factor(self, source: Any, progress: FactorProgress | None, trace: bool) -> oc.CholeskyFactor:
         """``ooc_chol.cholesky`` of ``source`` with these settings."""
-        is_planned = self.planned is not None and self.planned.grid.n == source.n
-        how = {"plan": self.planned, "store": self.place} if is_planned else self._plan_options()
+        how = self._plan_options() if self.planned is None else {"plan": self.planned, "store": self.place}
         return oc.cholesky(source, host_budget=self.host_budget, progress=progress, trace=trace, **how)
 
     def _plan_options(self) -> dict[str, Any]:

@@ -194,8 +194,8 @@ def fit(
     _check_given(covariance, fixed, smoothness)
     is_harder = covariance is not None or observations.error_variances is not None
     searched_by = default_method(method, "free" if is_harder else smoothness)
-    memory = oc.HostMemory()
-    options = LikelihoodOptions(replace(settings or FactorSettings(), memory=memory), reml=reml, traces=traces)
+    how, own = settings or FactorSettings(), oc.HostMemory()
+    options = LikelihoodOptions(replace(how, memory=how.memory or own), reml=reml, traces=traces)
     vecchia = VecchiaOptions(neighbours, starts, exact_check)
     _check_vecchia(covariance, searched_by, options, vecchia)
     if observations.error_variances is not None and "vecchia" in (searched_by, starts):
@@ -209,7 +209,7 @@ def fit(
     limits = SearchLimits(tolerance, max_evaluations, RADIUS)
     identity = _identity(observations, options)
     logged = closing(EvaluationLog(identity, *(None if path is None else Path(path) for path in (log, resume))))
-    with memory, logged as known:
+    with own, logged as known:
         search = Search(observations, options, progress or SilentProgress(), searched_by, limits, known, vecchia)
         outcomes = [search.maximise(space, given) for space in spaces]
         best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)

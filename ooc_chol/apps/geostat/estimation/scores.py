@@ -128,21 +128,20 @@ def probed_traces(found: Evaluated, shape: Sequence[str], probes: int, seed: int
 
 def _images(found: Evaluated, shape: Sequence[str], vectors: Array) -> tuple[Array, Array, Array]:
     """``a' D a``, the part ``u`` of ``vectors`` orthogonal to the mean, and ``inv(L) D inv(L)' u`` of each direction."""
-    alpha = found.factor.half_solve(found.whitened.residual, transposed=True)[:, np.newaxis]
     base = _without_mean(found, vectors)
-    w = found.factor.half_solve(base, transposed=True)
-    both = np.hstack([alpha, w])
+    both = found.factor.half_solve(np.column_stack([found.whitened.residual, base]), transposed=True)
+    alpha, w = both[:, 0], both[:, 1:]
     how = found.settings
     images = [
         oc.symm(derivative, both, devices=how.devices, memory_budget=how.memory_budget)
         for derivative in _derivatives(found, shape)
     ]
-    forms = np.array([alpha[:, 0] @ image[:, 0] for image in images])
+    forms = np.array([alpha @ image[:, 0] for image in images])
     directions = [*(image[:, 1:] for image in images), *(noise[:, np.newaxis] * w for noise in _errors(found)), w]
     # all of them by one reading of L
     solved = np.hsplit(found.factor.half_solve(np.hstack(directions)), len(directions))
     v = np.array([*(_without_mean(found, each) for each in solved), base])
-    return _squares(found, forms, alpha[:, 0]), base, v
+    return _squares(found, forms, alpha), base, v
 
 
 def _derivatives(found: Evaluated, shape: Sequence[str]) -> list[Any]:

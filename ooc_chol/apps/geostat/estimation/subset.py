@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
@@ -31,7 +33,23 @@ def neighbourhoods(observations: Observations, *, runs: int = 5, size: int = 100
     order = morton_order(observations.coordinates)
     if len(order) > runs * size:
         order = np.concatenate([order[start : start + size] for start in np.linspace(0, len(order) - size, runs).astype(int)])
+    return without_mean(observations).take(order)
+
+
+def without_mean(observations: Observations) -> Observations:
+    """What ordinary least squares leaves of the values, with a constant mean.
+
+    Parameters
+    ----------
+    observations : Observations
+        The data.
+
+    Returns
+    -------
+    Observations
+        In their order, with their known error variances.
+    """
     residuals = least_squares_residuals(observations.design, observations.values)
-    errors = None if observations.error_variances is None else observations.error_variances[order]
-    ones = np.ones((len(order), 1))
-    return Observations(observations.coordinates[order], residuals[order], ones, ("intercept",), "constant", errors)
+    return replace(
+        observations, values=residuals, design=np.ones((observations.n, 1)), mean_columns=("intercept",), mean="constant"
+    )

@@ -157,14 +157,21 @@ def approximated(
     table = np.column_stack([residuals, observations.design])
     work = _BlockWork(correlation, np.ascontiguousarray(observations.coordinates.T), table, shape)
     stacks = graph.blocks(_STACK_ENTRIES)
-    with ThreadPoolExecutor(None if len(stacks) > _FEW else 1, thread_name_prefix="vecchia") as pool:
-        parts = [work.leading(*graph.leading), *pool.map(work, stacks)]
+    parts = [work.leading(*graph.leading), *_over(work, stacks)]
     whitened = estimate_mean(np.concatenate([part.whitened for part in parts]), targets)
     shifted = replace(whitened, coefficients=whitened.coefficients + offset)
     logdet = float(sum(part.logdet for part in parts))
     likelihood = put_together(shifted, logdet, targets, correlation, variance=variance, reml=reml, start=start)
     sums = None if shape is None else _sums(parts, whitened, degrees_of_freedom(targets, reml), reml)
     return VecchiaEvaluated(likelihood, sums)
+
+
+def _over(work: _BlockWork, stacks: Sequence[NDArray[np.intp]]) -> list[_Part]:
+    """Work on each stack, by several threads where there are many."""
+    if len(stacks) <= _FEW:
+        return [work(stack) for stack in stacks]
+    with ThreadPoolExecutor(thread_name_prefix="vecchia") as pool:
+        return list(pool.map(work, stacks))
 
 
 @dataclass(frozen=True, eq=False)

@@ -114,10 +114,15 @@ def conditioning(sites: NDArray[np.float64], neighbours: int = NEIGHBOURS) -> Co
     -----
     Cost ``O(n log n)``.
     """
-    if neighbours < 1:
-        raise ValueError(f"{neighbours} neighbours are asked for, but each observation needs at least 1; 30 are usual")
+    check_neighbours(neighbours)
     order = coarse_to_fine_order(sites)
     return Conditioning(order, nearest_earlier(sites[order], min(neighbours, len(sites) - 1)), np.arange(len(sites)))
+
+
+def check_neighbours(count: int) -> None:
+    """Raise ``ValueError`` unless there is a neighbour to condition on."""
+    if count < 1:
+        raise ValueError(f"{count} neighbours are asked for, but each observation needs at least 1; 30 are usual")
 
 
 def coarse_to_fine_order(sites: NDArray[np.float64]) -> _Indices:

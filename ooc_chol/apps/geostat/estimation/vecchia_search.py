@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
-from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.optimizers import SearchEnd, SearchLimits, search_from
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
-from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS, compare_otherwise, conditioning
+from ooc_chol.apps.geostat.estimation.subset import without_mean
+from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS, check_neighbours, compare_otherwise, conditioning
 
 #: ``"template"``: at the values of ``covariance``; ``"subset"``: five neighbourhoods, exactly; ``"vecchia"``: improved by the
 #: approximation; ``"auto"``: that for many observations, else one of the other two.
@@ -64,8 +65,7 @@ class VecchiaOptions:
     exact_check: ExactCheck = "value"
 
     def __post_init__(self) -> None:
-        if self.neighbours < 1:
-            raise ValueError(f"{self.neighbours} neighbours are asked for, but each observation needs at least 1; 30 are usual")
+        check_neighbours(self.neighbours)
         for name, choices in (("starts", Starts), ("exact_check", ExactCheck)):
             known = choices.__args__  # type: ignore[attr-defined]  # of a Literal
             if getattr(self, name) not in known:
@@ -126,7 +126,7 @@ def approximate_start(
         scaled_by = space.template if point is None else space.correlation(point)
         graph = conditioning(scaled_by.comparable_sites(observations.coordinates), neighbours).sampled(count)
         # a covariate may be constant in a sample
-        data = observations if count >= observations.n else _without_mean(observations)
+        data = observations if count >= observations.n else without_mean(observations)
         objective = Objective(data, space, options, SilentProgress(), evaluations=evaluations, graph=graph)
         if point is None:
             point = space.raised(min(space.starts(observations.diameter), key=objective))
@@ -205,9 +205,3 @@ def _neighbours_move(observations: Observations, before: AbstractCovariance, aft
     """Whether others are nearest by another model."""
     sites = observations.coordinates
     return compare_otherwise(before.comparable_sites(sites), after.comparable_sites(sites))
-
-
-def _without_mean(observations: Observations) -> Observations:
-    """What ordinary least squares leaves of the values, with a constant mean."""
-    residuals = least_squares_residuals(observations.design, observations.values)
-    return Observations(observations.coordinates, residuals, np.ones((observations.n, 1)), ("intercept",), "constant")

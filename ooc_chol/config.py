@@ -58,6 +58,17 @@ def parse_bytes(size: int | str, what: str = "size") -> int:
     return value
 
 
+def whole_pages(nbytes: int) -> int:
+    """``nbytes`` rounded up to whole pages of 4096 bytes.
+
+    Examples
+    --------
+    >>> whole_pages(1), whole_pages(8192)
+    (4096, 8192)
+    """
+    return -(-nbytes // 4096) * 4096
+
+
 def format_bytes(count: float) -> str:
     """``count`` bytes for a reader, in powers of 1000.
 

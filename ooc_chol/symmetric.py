@@ -15,7 +15,7 @@ from ooc_chol.errors import BudgetError
 from ooc_chol.factor.solves import right_hand_side
 from ooc_chol.interfaces import AbstractDevice, ArraySpec, Tile
 from ooc_chol.machine import HOST, default_budget, kind_of, open_device, page_locked, resolve_devices
-from ooc_chol.memory.sources_function import FunctionSource
+from ooc_chol.memory.sources_function import FunctionSource, check_function
 from ooc_chol.runtime.collector import collector_off
 from ooc_chol.runtime.sweeps import Columns
 
@@ -70,8 +70,7 @@ def symm(
     >>> oc.symm(oc.from_function(3, ones), np.array([1.0, 2.0, 3.0]), devices="host:0")
     array([6., 6., 6.])
     """
-    if not isinstance(a, FunctionSource):
-        raise TypeError(f"a is a {type(a).__name__}, but symm takes what from_function makes of a tile function")
+    check_function(a, "a")
     x, shape = right_hand_side(b, a.n, copy=False)
     name = resolve_devices(devices)[0]
     if not x.size:

@@ -80,8 +80,8 @@ class TileGrid:
         """Position of tile ``(i, j)`` in packed order: row by row of the lower triangle."""
         return i * (i + 1) // 2 + j
 
-    def tiles(self) -> Iterator[TileIndex]:
-        """Every tile of the lower triangle in packed order."""
-        for i in range(self.nt):
-            for j in range(i + 1):
+    def tiles(self, first: int = 0) -> Iterator[TileIndex]:
+        """Every tile of the lower triangle in packed order, or of the trailing one that begins with tile row ``first``."""
+        for i in range(first, self.nt):
+            for j in range(first, i + 1):
                 yield TileIndex(i, j)

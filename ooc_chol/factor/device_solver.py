@@ -73,7 +73,7 @@ class DeviceSolver:
         """
         n, m = x.shape
         with self._device(store, x) as device:
-            width = min(m, self._columns_that_fit(device, store, 8 * n))
+            width = min(m, columns_that_fit(device, store, self.budget_bytes, column_bytes=8 * n))
             sweeps = TriangularSweeps(device, store, budget_bytes=self.budget_bytes, entries=n * width)
             for start in range(0, m, width):
                 columns = slice(start, min(start + width, m))
@@ -102,7 +102,7 @@ class DeviceSolver:
         n = store.grid.n
         diagonal = np.zeros((n, 1))
         with self._device(store, diagonal) as device:
-            fitting = self._columns_that_fit(device, store, 8 * n, others=8 * n)
+            fitting = columns_that_fit(device, store, self.budget_bytes, column_bytes=8 * n, others=8 * n)
             chosen = panel_width(store.grid, width, fitting)
             sums = ArraySpec(_DOUBLE, (n, 1))
             sweeps = TriangularSweeps(device, store, budget_bytes=self.budget_bytes, entries=n * chosen, arrays=[sums])
@@ -167,7 +167,7 @@ class DeviceSolver:
         squares, products = np.zeros((m, 1)), np.zeros((m, q))
         with self._device(store, vectors, squares, products) as device:
             device.prepare(matrix.prepare)
-            fitting = self._columns_that_fit(device, store, 8 * n, others=8 * (max(1, q) * (n + m) + m))
+            fitting = columns_that_fit(device, store, self.budget_bytes, column_bytes=8 * n, others=8 * (max(1, q) * (n + m) + m))
             step = min(m, fitting, width or m)
             arrays = [ArraySpec(_DOUBLE, shape) for shape in ((n, max(1, q)), (m, 1), (m, max(1, q)))]
             sweeps = TriangularSweeps(device, store, budget_bytes=self.budget_bytes, entries=n * step, arrays=arrays)
@@ -192,9 +192,6 @@ class DeviceSolver:
         locked = [*([] if memory is None else [memory]), *arrays]
         with collector_off(), self.page_locked(locked), closing(self.open_device()) as device, device.current():
             yield device
-
-    def _columns_that_fit(self, device: AbstractDevice, store: AbstractStore, column_bytes: int, others: int = 0) -> int:
-        return columns_that_fit(device, store, self.budget_bytes, column_bytes=column_bytes, others=others)
 
 
 def columns_that_fit(

@@ -61,6 +61,8 @@ class CholeskyFactor:
 
     Notes
     -----
+    After a factorization on GPUs the first of them does solves with 32 right-hand sides or more, with any number once L has 4 GiB
+    of memory, and sums over the inverse, within the plan's budget; all else, and all for a loaded factor, runs on the host.
     Methods read each tile of a file once per triangular sweep, the next tile while the current one computes; they need memory for
     the right-hand sides and two to three tiles. Several threads may call them at once; none may be running while it is closed.
     """
@@ -307,7 +309,7 @@ class CholeskyFactor:
         """
         store = self._opened()
         columns = np.empty((self.n, 0)) if vectors is None else right_hand_side(vectors, self.n, copy=False)[0]
-        check_matrices(matrices, columns, self.n)
+        check_matrices(matrices, self.n)
         if self._solver is not None and all(matrix.is_made_on_cuda for matrix in matrices):
             return self._solver.inverse_traces(store, matrices, columns)
         return inverse_traces(store, matrices, columns)

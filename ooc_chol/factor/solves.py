@@ -145,11 +145,6 @@ def _rows(x: NDArray[np.float64], grid: TileGrid, i: int, first: int = 0) -> NDA
     return x[span.start - grid.start(first) : span.stop - grid.start(first)]
 
 
-def _trailing(grid: TileGrid, first: int) -> list[TileIndex]:
-    """The tiles of the trailing triangle that begins with tile row ``first``, in their stored order."""
-    return [TileIndex(i, j) for i in range(first, grid.nt) for j in range(first, i + 1)]
-
-
 def _subtract_product(
     y: NDArray[np.float64], l_ij: NDArray[np.float64], x: NDArray[np.float64], *, transposed: bool = False
 ) -> None:
@@ -180,7 +175,7 @@ def forward_solve(store: AbstractStore, x: NDArray[np.float64], *, first: int = 
     Cost ``n**2 m`` flops and one reading of L in its stored order. Row-wise backward stable: Higham (2002), Thm 8.5.
     """
     grid = store.grid
-    with closing(stream_tiles(store, _trailing(grid, first))) as tiles:
+    with closing(stream_tiles(store, list(grid.tiles(first)))) as tiles:
         for (i, j), l_ij in tiles:
             x_i = _rows(x, grid, i, first)
             if i == j:  # x[i] = inv(L[i, i]) @ x[i]
@@ -211,7 +206,7 @@ def backward_solve(store: AbstractStore, x: NDArray[np.float64], *, first: int =
     Cost ``n**2 m`` flops and one reading of L from its last tile to its first. Backward stable as :func:`forward_solve`.
     """
     grid = store.grid
-    with closing(stream_tiles(store, _trailing(grid, first)[::-1])) as tiles:
+    with closing(stream_tiles(store, list(grid.tiles(first))[::-1])) as tiles:
         for (i, j), l_ij in tiles:
             x_i, x_j = _rows(x, grid, i, first), _rows(x, grid, j, first)
             if i == j:  # x[i] = inv(L[i, i]).T @ x[i]

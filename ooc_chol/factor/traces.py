@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.factor.inverse import PANEL_BYTES, inverse_panels
 from ooc_chol.factor.solves import forward_solve
-from ooc_chol.memory.sources_function import FunctionSource
+from ooc_chol.memory.sources_function import FunctionSource, check_function
 from ooc_chol.memory.store import AbstractStore
 
 #: Rows and columns of the pieces of D that the host makes at once.
@@ -51,25 +51,20 @@ class HalfSolveSums(NamedTuple):
     products: NDArray[np.float64]
 
 
-def check_matrices(matrices: Sequence[FunctionSource], vectors: NDArray[np.float64], n: int) -> None:
-    """Raise ``TypeError`` or ``ValueError`` unless all are tile functions of order ``n``, and the vectors have ``n`` rows.
+def check_matrices(matrices: Sequence[FunctionSource], n: int) -> None:
+    """Raise ``TypeError`` or ``ValueError`` unless all are tile functions of order ``n``.
 
     Parameters
     ----------
     matrices : sequence of FunctionSource
         From ``from_function``.
-    vectors : (n, q) array
-        By columns.
     n : int
         Order of the factor.
     """
     for number, matrix in enumerate(matrices):
-        if not isinstance(matrix, FunctionSource):
-            raise TypeError(f"matrix {number} is a {type(matrix).__name__}; give what from_function makes of a tile function")
+        check_function(matrix, f"matrix {number}")
         if matrix.n != n:
             raise ValueError(f"matrix {number} has order {matrix.n}, but the factor has order {n}")
-    if vectors.ndim != 2 or len(vectors) != n:
-        raise ValueError(f"vectors have shape {vectors.shape}, but must have {n} rows")
 
 
 def check_border(matrix: FunctionSource, columns: range, n: int, width: int | None) -> None:
@@ -86,8 +81,7 @@ def check_border(matrix: FunctionSource, columns: range, n: int, width: int | No
     width : int or None
         Columns at a time.
     """
-    if not isinstance(matrix, FunctionSource):
-        raise TypeError(f"matrix is a {type(matrix).__name__}; give what from_function makes of a tile function")
+    check_function(matrix, "matrix")
     if columns.step != 1 or columns.start < 0 or max(columns.stop, n) > matrix.n:
         raise ValueError(f"columns {columns} of {n} rows are not inside a matrix of order {matrix.n}")
     if width is not None and width < 1:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ooc_chol.config import whole_pages
 from ooc_chol.interfaces.kernels import AbstractFlags, AbstractKernelSet, AbstractSurvey, AbstractTileNorms
 from ooc_chol.interfaces.residues import AbstractResidueKernels
 from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction
@@ -26,7 +27,7 @@ class ArraySpec(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes, rounded up to whole pages."""
-        return -(-self.dtype.itemsize * prod(self.shape) // 4096) * 4096
+        return whole_pages(self.dtype.itemsize * prod(self.shape))
 
 
 #: Streams that may copy tiles of narrow formats between a device and the host: one in, one out.

@@ -27,8 +27,8 @@ class HostMemory:
 
     Notes
     -----
-    For a GPU a new allocation is touched and page-locked, which takes 0.05 s per GiB on an H200's host; 3 of 12 seconds of a
-    factorization of order 124,769.
+    For a GPU a new allocation is touched and page-locked, which takes as long as a third of a factorization of order 124,769
+    (docs/performance.md).
 
     Examples
     --------

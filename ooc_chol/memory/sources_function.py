@@ -72,6 +72,12 @@ class FunctionSource(AbstractSource):
         self.function(rows, cols, out, None)
 
 
+def check_function(matrix: object, name: str) -> None:
+    """Raise ``TypeError`` unless ``matrix``, called ``name`` by the caller, is what :func:`from_function` makes."""
+    if not isinstance(matrix, FunctionSource):
+        raise TypeError(f"{name} is a {type(matrix).__name__}; give what from_function makes of a tile function")
+
+
 def from_function(n: int, tile_fn: TileFunction, *, cuda: TileFunction | None = None) -> FunctionSource:
     """Make a source of the ``(n, n)`` symmetric matrix whose tiles ``tile_fn`` computes, so that A is never stored.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ooc_chol.config import FactorOptions, parse_bytes
+from ooc_chol.config import FactorOptions, parse_bytes, whole_pages
 from ooc_chol.interfaces import NARROW_BUFFERS
 from ooc_chol.machine import DeviceKind, default_budget
 from ooc_chol.memory.sources_base import AbstractSource
@@ -60,7 +60,7 @@ def narrow_bytes(problem: Problem, kind: DeviceKind) -> int:
     """Bytes that a device needs to widen and round tiles of narrow formats: GPUs do so, on the host the stores do."""
     if problem.precision is None or kind.name == "host":
         return 0
-    return NARROW_BUFFERS * -(-problem.precision.largest_stored_bytes // 4096) * 4096
+    return NARROW_BUFFERS * whole_pages(problem.precision.largest_stored_bytes)
 
 
 def budget_of(options: FactorOptions, names: tuple[str, ...]) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ooc_chol.config import whole_pages
 from ooc_chol.kernels.cuda.source import CudaTileFunction
 from ooc_chol.machine import HOST, kind_of, open_device
 from ooc_chol.memory.sources import FunctionSource
@@ -85,7 +86,7 @@ def _measure(source: AbstractSource, grid: TileGrid, device: str) -> float:
     with closing(open_device(device)) as opened:
         opened.prepare(source.prepare)
         stream = opened.create_stream("rates")
-        tile = opened.allocate(1, -(-8 * len(rows) * len(cols) // 4096) * 4096, grid.size(0)).tile(0, (len(rows), len(cols)))
+        tile = opened.allocate(1, whole_pages(8 * len(rows) * len(cols)), grid.size(0)).tile(0, (len(rows), len(cols)))
         with opened.current():
             seconds = [elapsed(stream, lambda: opened.generate(stream, source.function, rows, cols, tile)) for _ in range(2)]
     return len(rows) * len(cols) / seconds[-1]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.config import whole_pages
 from ooc_chol.interfaces import AbstractDevice, AbstractStream, ArraySpec, Tile, TileFunction
 from ooc_chol.machine import HOST, kind_of
 from ooc_chol.memory.sources import SourceTier, from_function
@@ -93,7 +94,7 @@ def set_up(device: AbstractDevice, nb: int, seconds: float, arrays: tuple[ArrayS
     BudgetError
         The device has less free memory than that.
     """
-    arena = device.allocate(7, _page(8 * nb * nb), nb, arrays)
+    arena = device.allocate(7, whole_pages(8 * nb * nb), nb, arrays)
     stream = device.create_stream("rates")
     tiles = FactorTiles(*(arena.tile(slot, (nb, nb)) for slot in range(7)))
     _fill(device, stream, tiles, nb)
@@ -138,8 +139,3 @@ def covariance_function(n: int) -> TileFunction:
         out[both - rows.start, both - cols.start] += _NUGGET
 
     return tile_fn
-
-
-def _page(nbytes: int) -> int:
-    """``nbytes`` rounded up to whole pages."""
-    return -(-nbytes // 4096) * 4096

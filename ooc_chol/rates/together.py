@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
+from ooc_chol.config import whole_pages
 from ooc_chol.interfaces import AbstractDevice, ArraySpec, Tile
 from ooc_chol.machine import HOST, cuda_names, kind_of, open_device
 from ooc_chol.rates.kernels import measure_kernels
@@ -112,4 +113,4 @@ def _strip_on(device: AbstractDevice, shapes: ResidueShapes) -> Tile:
     """A strip in the memory of a device that is not measured."""
     nb = shapes.nb
     spec = ArraySpec(shapes.arrays[0].dtype, (shapes.moduli, nb, shapes.depth * nb))
-    return device.allocate(1, -(-8 * nb * nb // 4096) * 4096, nb, (spec,)).arrays[0]
+    return device.allocate(1, whole_pages(8 * nb * nb), nb, (spec,)).arrays[0]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.config import whole_pages
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractArena, AbstractDevice, AbstractSurvey
 from ooc_chol.memory.sources_base import SourceTier
@@ -115,7 +116,7 @@ def _joined(grid: TileGrid, step: int, surveys: Mapping[int, AbstractSurvey]) ->
 
 def _prepare(grid: TileGrid, device: AbstractDevice, source: SourceTier) -> AbstractArena:
     """Memory for tiles, kernels compiled, and what a tile function needs, on the calling thread's device."""
-    slot_bytes = -(-FP64.itemsize * grid.size(0) ** 2 // 4096) * 4096
+    slot_bytes = whole_pages(FP64.itemsize * grid.size(0) ** 2)
     arena = device.allocate(STREAMS, slot_bytes, grid.size(0))
     device.activate()
     device.prepare(source.source.prepare)

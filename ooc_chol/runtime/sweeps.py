@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.config import whole_pages
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import NARROW_BUFFERS, AbstractDevice, AbstractEvent, AbstractTier, ArraySpec, Tile
@@ -67,18 +68,13 @@ def needed_bytes(device: AbstractDevice, store: AbstractStore) -> int:
     return (
         IN_TRANSIT * slot_bytes(grid)
         + device.kernels.workspace_bytes(grid.nb)
-        + NARROW_BUFFERS * _aligned(largest_narrow_bytes(store))
+        + NARROW_BUFFERS * whole_pages(largest_narrow_bytes(store))
     )
 
 
 def slot_bytes(grid: TileGrid) -> int:
     """Bytes of a slot."""
-    return _aligned(FP64.itemsize * grid.size(0) ** 2)
-
-
-def _aligned(nbytes: int) -> int:
-    """``nbytes`` rounded up to whole pages."""
-    return -(-nbytes // 4096) * 4096
+    return whole_pages(FP64.itemsize * grid.size(0) ** 2)
 
 
 def largest_narrow_bytes(store: AbstractStore) -> int:
@@ -91,11 +87,6 @@ def largest_narrow_bytes(store: AbstractStore) -> int:
         if fmt != FP64
     )
     return max(sizes, default=0)
-
-
-def trailing_tiles(grid: TileGrid, first: int) -> list[TileIndex]:
-    """The tiles of the trailing triangle that begins with tile row ``first``, in their stored order."""
-    return [TileIndex(i, j) for i in range(first, grid.nt) for j in range(first, i + 1)]
 
 
 @final
@@ -176,9 +167,9 @@ class TriangularSweeps:
         -----
         Cost ``(n - n0)**2 m`` flops. Copies of tiles run ahead by :data:`IN_TRANSIT`.
         """
-        order = trailing_tiles(self.grid, first)
-        for i, j in reversed(order) if transposed else order:
-            slot, tile = self._fetch(TileIndex(i, j))
+        order = list(self.grid.tiles(first))
+        for index in reversed(order) if transposed else order:
+            (i, j), (slot, tile) = index, self._fetch(index)
             x_i, x_j = self.rows(x, i, first), self.rows(x, j, first)
             if i == j:  # x[k] = inv(L[k, k]) @ x[k]
                 self.kernels.substitute(self.stream, tile, x_i, transposed=transposed)

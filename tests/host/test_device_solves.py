@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_the_factor_gives_the_device_what_is_wide_and_the_host_what_is_narrow(tm
         return open_device(name)
 
     ours = solver(DEVICE, 1 << 22)
-    with CholeskyFactor(store.grid, store, KEY, solver=type(ours)(open_counted, ours.page_locked, 1 << 22)) as factor:
+    with CholeskyFactor(store.grid, store, KEY, solver=replace(ours, open_device=open_counted)) as factor:
         b = np.random.default_rng(0).standard_normal((200, 40))
         narrow, wide = factor.solve(b[:, :31]), factor.solve(b)
         assert opened == [DEVICE]

@@ -7,12 +7,8 @@ from typing import Any
 
 import cupy as cp
 
+from ooc_chol.config import whole_pages
 from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, ArraySpec
-
-
-def _aligned(nbytes: int) -> int:
-    """``nbytes`` rounded up to whole pages."""
-    return -(-nbytes // 4096) * 4096
 
 
 class CudaArena(AbstractArena):
@@ -45,8 +41,10 @@ class CudaArena(AbstractArena):
             offset += spec.nbytes
         self.arrays: tuple[Any, ...] = tuple(views)
         self.workspace = int(self._memory.ptr) + offset
-        behind = int(self._memory.ptr) + _aligned(offset + workspace_bytes)
-        self.narrow = tuple(behind + number * _aligned(narrow_bytes) for number in range(NARROW_BUFFERS if narrow_bytes else 0))
+        behind = int(self._memory.ptr) + whole_pages(offset + workspace_bytes)
+        self.narrow = tuple(
+            behind + number * whole_pages(narrow_bytes) for number in range(NARROW_BUFFERS if narrow_bytes else 0)
+        )
         self._tiles: dict[tuple[int, tuple[int, int], str], Any] = {}
         self._parts: dict[tuple[int, tuple[int, int], tuple[int, int]], Any] = {}
 
@@ -56,7 +54,7 @@ class CudaArena(AbstractArena):
     ) -> int:
         """Bytes of the allocation."""
         nbytes = n_slots * slot_bytes + sum(spec.nbytes for spec in arrays) + workspace_bytes
-        return _aligned(nbytes) + NARROW_BUFFERS * _aligned(narrow_bytes) if narrow_bytes else nbytes
+        return whole_pages(nbytes) + NARROW_BUFFERS * whole_pages(narrow_bytes) if narrow_bytes else nbytes
 
     def tile(self, slot: int, shape: tuple[int, int], dtype: str = "float64") -> Any:
         """The first entries of ``slot``, or its first bytes, as a row-major CuPy array.

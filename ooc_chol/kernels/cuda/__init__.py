@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ooc_chol.config import whole_pages
+
 #: Order of the diagonal blocks that TRSM inverts.
 TRSM_BLOCK = 64
 #: Diagonal tiles whose inverted blocks are kept, tile k in place k mod 24: as many as panels have columns, of which each row uses
@@ -65,11 +67,6 @@ def segments_text() -> str:
     return f"K by {', '.join(map(str, FIRST_SEGMENTS))}, then {K_SEGMENT}"
 
 
-def _aligned(nbytes: int) -> int:
-    """``nbytes`` rounded up to 4096."""
-    return -(-nbytes // 4096) * 4096
-
-
 def syrk_flops(n: int, inner: int) -> int:
     """Flops executed by SYRK in strips: each up to and including its diagonal block, whose upper half is computed in vain."""
     part = -(-n // SYRK_PARTS)
@@ -84,7 +81,7 @@ def trsm_flops(rows: int, nb: int) -> int:
 
 def inverse_bytes(nb: int) -> int:
     """Bytes of the inverted diagonal blocks of one tile."""
-    return _aligned(8 * -(-nb // TRSM_BLOCK) * TRSM_BLOCK * TRSM_BLOCK)
+    return whole_pages(8 * -(-nb // TRSM_BLOCK) * TRSM_BLOCK * TRSM_BLOCK)
 
 
 def potrf_inverses_bytes() -> int:
@@ -94,7 +91,7 @@ def potrf_inverses_bytes() -> int:
 
 def potrf_workspace_bytes() -> int:
     """Bytes of POTRF's workspace at any tile order: the inverses, and two counters of thread blocks."""
-    return _aligned(potrf_inverses_bytes() + 8)
+    return whole_pages(potrf_inverses_bytes() + 8)
 
 
 def stream_bytes() -> int:

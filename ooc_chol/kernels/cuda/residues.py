@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from nvmath.bindings import cublas
 
+from ooc_chol.config import whole_pages
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.interfaces import NOTHING_NARROW, AbstractResidueKernels, AbstractStream, NarrowParts, Tile
 from ooc_chol.kernels.cuda.fp8 import Fp8Products
@@ -48,7 +49,7 @@ class _Entries(NamedTuple):
 
 def row_state_bytes(n: int) -> int:
     """Bytes of the state of ``n`` matrix rows: the flag, limits, running sums and exponents."""
-    return -(-(8 + 20 * n) // 4096) * 4096
+    return whole_pages(8 + 20 * n)
 
 
 @final

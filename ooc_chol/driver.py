@@ -14,8 +14,9 @@ from ooc_chol import running
 from ooc_chol.config import FactorOptions
 from ooc_chol.factor import CholeskyFactor
 from ooc_chol.formats import FP64
-from ooc_chol.machine import HOST, host_threads, kind_of, resolve_devices, source_of
+from ooc_chol.machine import HOST, host_threads, kind_of, resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
+from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.sources_base import AbstractSource
 from ooc_chol.memory.store_base import AbstractStore
 from ooc_chol.mixed import MixedRequest, factor_mixed, plan_mixed
@@ -160,7 +161,7 @@ def cholesky(
     if overwrite and precision_threshold is not None:
         raise ValueError("overwrite=True keeps L in FP64 over A, which a failed pivot needs again; leave it or the threshold out")
     began = time.perf_counter()
-    source = source_of(a)
+    source = as_source(a)
     try:
         if plan is not None:
             _check_plan(plan, source, options)
@@ -300,7 +301,7 @@ def plan(
         devices = _measured_devices(options)
         kind = _store_kind(store)
         return make_plan(problem, options, lambda grid: None if devices is None else stored_rates(grid, "array", kind, devices))
-    source = source_of(n_or_a)
+    source = as_source(n_or_a)
     try:
         rates_at = _rates_finder(options, source, store)
         if precision_threshold is not None:

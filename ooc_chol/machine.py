@@ -17,7 +17,7 @@ from ooc_chol.kernels import cuda as cuda_sizes
 from ooc_chol.kernels.blas import blas_identity, current_threads
 from ooc_chol.kernels.host import LEAST_STRIP, MOST_STRIP, HostFlags, HostKernels
 from ooc_chol.kernels.residues import HostResidueKernels
-from ooc_chol.memory.sources import as_source
+from ooc_chol.memory.sources import as_source, register_source
 from ooc_chol.memory.sources_base import AbstractSource
 from ooc_chol.tasks import Task, TaskKind, flops
 from ooc_chol.tiling import TileGrid
@@ -318,23 +318,40 @@ def device_facts(names: Sequence[str]) -> DeviceFacts:
     )
 
 
-#: DLPack's number of CUDA devices.
-_DLPACK_CUDA = 2
+#: DLPack's numbers of CUDA memory: of a device, and managed.
+_DLPACK_CUDA = (2, 13)
 
 
-def source_of(a: Any) -> AbstractSource:
-    """A as a source, wherever it lies: as :func:`ooc_chol.memory.sources.as_source`, and arrays in a GPU's memory.
+@register_source
+def _by_dlpack(a: Any) -> AbstractSource | None:
+    """The source of what hands its memory over by DLPack, on the host or on a GPU; None for anything else.
 
     Raises
     ------
-    ValueError, TypeError
-        A is not a square matrix of float64 or float32, or nothing that can be read.
+    TypeError
+        It does not: a tensor that needs gradients, say.
     """
     device = getattr(a, "__dlpack_device__", None)
     if device is None or isinstance(a, np.ndarray):
-        return as_source(a)
-    if device()[0] != _DLPACK_CUDA:
-        return as_source(np.from_dlpack(a))
+        return None
+    on_gpu = device()[0] in _DLPACK_CUDA
+    try:
+        array = _from_dlpack_on_gpu(a) if on_gpu else np.from_dlpack(a)
+    except (BufferError, RuntimeError) as error:
+        what = f"{type(a).__module__}.{type(a).__qualname__}"
+        raise TypeError(f"the {what} cannot be handed over by DLPack ({error}); detach it, or pass np.asarray(A)") from error
+    return _device_source(array) if on_gpu else as_source(array)
+
+
+def _from_dlpack_on_gpu(a: Any) -> Any:
+    """A CuPy array of the same memory, ready on that GPU once its streams are."""
     from ooc_chol.devices import cuda
 
-    return cuda.DeviceSource(a)
+    return cuda.from_dlpack(a)
+
+
+def _device_source(array: Any) -> AbstractSource:
+    """The source of a CuPy array."""
+    from ooc_chol.devices import cuda
+
+    return cuda.DeviceSource(array)

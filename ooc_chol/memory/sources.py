@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,17 @@ __all__ = [
     "from_function",
     "memmap_layout",
     "npy_layout",
+    "register_source",
 ]
+
+#: Makers of sources of other kinds, such as arrays on a GPU, which this layer does not know.
+_MAKERS: list[Callable[[Any], AbstractSource | None]] = []
+
+
+def register_source(make: Callable[[Any], AbstractSource | None]) -> Callable[[Any], AbstractSource | None]:
+    """Let :func:`as_source` ask ``make(a)`` first, which returns None for what it does not know; returns ``make``."""
+    _MAKERS.append(make)
+    return make
 
 
 def as_source(a: Any) -> AbstractSource:
@@ -36,7 +47,7 @@ def as_source(a: Any) -> AbstractSource:
     a : array, path or object
         One of: the path of a ``.npy`` file; a NumPy array of any strides (a memory map is read from its file, see
         :func:`memmap_layout`); what :func:`from_function` returns; any object with ``shape``, ``dtype`` and slicing
-        ``a[r0:r1, c0:c1]``, as those of h5py, Zarr and Dask.
+        ``a[r0:r1, c0:c1]``, as those of h5py, Zarr and Dask; or one of the kinds of :func:`register_source`.
 
     Returns
     -------
@@ -56,6 +67,9 @@ def as_source(a: Any) -> AbstractSource:
     """
     if isinstance(a, AbstractSource):
         return a
+    made = (make(a) for make in _MAKERS)
+    if (source := next((one for one in made if one is not None), None)) is not None:
+        return source
     if isinstance(a, str | os.PathLike):
         return _path_source(Path(a))
     if isinstance(a, np.ndarray) and not isinstance(a, np.ma.MaskedArray):

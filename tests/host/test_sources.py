@@ -14,10 +14,12 @@ import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import ooc_chol as oc
 from ooc_chol.errors import TierError
 from ooc_chol.memory.sources import ArraySource, SliceSource, SourceTier, as_source, from_function
 from ooc_chol.memory.sources_base import STRIP_BYTES
 from ooc_chol.tiling import TileGrid
+from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = pytest.mark.host
 
@@ -484,3 +486,51 @@ def test_an_error_of_a_tile_function_is_passed_on():
 def test_from_function_refuses_wrong_arguments(n, tile_fn, error):
     with pytest.raises(error):
         from_function(n, tile_fn)
+
+
+# what hands its memory over
+
+
+class Tensor:
+    """What torch and JAX have in common: memory that is handed over by DLPack, and slices that are no arrays."""
+
+    def __init__(self, a, fails=None):
+        self._a, self._fails = a, fails
+        self.shape, self.dtype = a.shape, "tensor.float64"
+
+    def __dlpack_device__(self):
+        return self._a.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        if self._fails:
+            raise self._fails
+        return self._a.__dlpack__(**options)
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("implicit conversion is not allowed")
+
+    def __getitem__(self, key):
+        return Tensor(self._a[key])
+
+
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_tensors_are_read_where_they_lie_in_every_use(order, dtype):
+    g = np.random.default_rng(0).standard_normal((60, 60))
+    a = np.array(g @ g.T + 60 * np.eye(60), order=order, dtype=dtype)
+    exact = a.astype(float)
+    b = np.ones(60)
+    factor = oc.cholesky(Tensor(a), 1e-3, tile_size=16, devices="host:0")
+    assert np.allclose(exact @ factor.solve(b, refine=True), b, rtol=0, atol=1e-12)
+    assert np.allclose(
+        exact @ oc.cholesky(a, 1e-3, tile_size=16, devices="host:0").solve(b, refine=True, a=Tensor(a)), b, atol=1e-12
+    )
+    plain = oc.cholesky(Tensor(a), tile_size=16, devices="host:0")
+    assert plain.residual(Tensor(a)).max_scaled_over_sqrt_n <= FACTOR_ENTRY_C
+    assert oc.plan(Tensor(a), tile_size=16, devices="host:0").source == "array"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("requires grad"), BufferError("no export")])
+def test_a_tensor_that_keeps_its_memory_is_refused_by_type(error):
+    with pytest.raises(TypeError, match=f"cannot be handed over by DLPack .{error}"):
+        oc.cholesky(Tensor(np.eye(3), error))

@@ -13,7 +13,7 @@ from ooc_chol.devices.cuda.facts import (
     nvml_handle,
 )
 from ooc_chol.devices.cuda.locking import page_locked
-from ooc_chol.devices.cuda.source import DeviceSource
+from ooc_chol.devices.cuda.source import DeviceSource, from_dlpack
 
 __all__ = [
     "LIBRARY_BYTES",
@@ -21,6 +21,7 @@ __all__ = [
     "DeviceSource",
     "device_count",
     "device_number",
+    "from_dlpack",
     "library_versions",
     "link_and_driver",
     "memory_info",

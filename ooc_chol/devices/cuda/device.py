@@ -167,6 +167,7 @@ class CudaDevice(AbstractDevice):
             except cublas.cuBLASError as error:
                 advice = f"cuBLAS needs memory beside the budget ({error}); give a smaller memory_budget"
                 raise BudgetError(f"libraries of {self.name}", needed + LIBRARY_BYTES, int(free), advice) from error
+            self._default_stream_done()
         self._narrow = NarrowBuffers(self._arena.narrow, narrow_bytes)
         self._staging_bytes = max(slot_bytes, narrow_bytes)
         return self._arena
@@ -180,7 +181,12 @@ class CudaDevice(AbstractDevice):
             raise ScheduleError(f"{self.name} was opened without kernels for residues; open it with their moduli")
         with self.current():
             self.residues.open(n)
+            self._default_stream_done()
         return self.residues
+
+    def _default_stream_done(self) -> None:
+        """Wait for what was cleared on the default stream: ours do not, and the user's work may be before it there."""
+        cp.cuda.Stream.null.synchronize()
 
     def create_flags(self, nt: int) -> AbstractFlags:
         """Clear flags for ``nt`` tile columns."""
@@ -210,7 +216,7 @@ class CudaDevice(AbstractDevice):
         """Compile and upload what a tile function needs."""
         with self.current():
             once()
-            self._device.synchronize()  # uploads, and whatever still fills an array of the user's
+            self._device.synchronize()  # uploads, and whatever still fills an array of the user's on this device
 
     def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile) -> None:
         """Enqueue a copy from page-locked memory, else a read into a staging buffer and a copy from there.

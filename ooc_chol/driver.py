@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -12,6 +13,7 @@ import numpy as np
 
 from ooc_chol import running
 from ooc_chol.config import FactorOptions
+from ooc_chol.errors import PrecisionWarning
 from ooc_chol.factor import CholeskyFactor
 from ooc_chol.formats import FP64
 from ooc_chol.machine import HOST, host_threads, kind_of, resolve_devices
@@ -19,10 +21,11 @@ from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.sources_base import AbstractSource
 from ooc_chol.memory.store_base import AbstractStore
-from ooc_chol.mixed import MixedRequest, factor_mixed, plan_mixed
+from ooc_chol.mixed import MixedRequest, doubts, factor_mixed, plan_mixed
 from ooc_chol.planner import Problem, RatesAt, make_plan
+from ooc_chol.planning.certified import CertifiedBound
 from ooc_chol.planning.cost import Rates
-from ooc_chol.planning.norms import MatrixNorms
+from ooc_chol.planning.norms import MatrixNorms, Probes
 from ooc_chol.planning.plan import Plan
 from ooc_chol.progress import progress_reporter
 from ooc_chol.rates import rates_for, stored_rates
@@ -49,6 +52,7 @@ def cholesky(
     moduli: int | None = None,
     precision_rule: str = "unit-roundoff",
     half_products: bool | str | None = None,
+    strict: bool = True,
     store: str | os.PathLike[str] | HostMemory | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
@@ -65,8 +69,12 @@ def cholesky(
         anything with ``shape``, ``dtype`` and slicing, a CuPy or DLPack array, or :func:`from_function`. float64 is taken as it
         is and float32 widened.
     precision_threshold : float or None
-        Mixed precision: store each tile below the diagonal in the narrowest of FP64, FP32, FP16 and FP8 with which all tiles
-        together change A by at most this share of ``||A||_F``, and compute accordingly. None factors in FP64.
+        Mixed precision: most of ``||A - L L.T||_F / ||A||_F``. Each tile below the diagonal is stored in the narrowest of FP64,
+        FP32, FP16 and FP8 that this allows, and computed accordingly; the error of the factor is then measured with random
+        vectors and certified (``L.report.certified_bound``). None factors in FP64.
+    strict : bool
+        Whether the certified bound must be at most the threshold: what exceeds it is computed again in wider formats, at last in
+        FP64. False gives the first factor with whatever bound it has, and a :class:`PrecisionWarning` where that is more.
     precision_rule : {"unit-roundoff", "paper"}
         What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
     half_products : bool, "fp8" or None
@@ -118,6 +126,8 @@ def cholesky(
         that fails there is computed again in wider formats (``report.escalations``).
     NonFiniteError
         The lower triangle holds a NaN or an infinity; ``row`` and ``col`` say where.
+    PrecisionError
+        With a threshold: the factor in FP64 is not certified to be within it, either; thresholds below 1e-11 are at risk.
     BudgetError
         ``memory_budget`` or ``host_budget`` is too small; ``needed_bytes`` says what would do.
     TierError
@@ -166,7 +176,7 @@ def cholesky(
         if plan is not None:
             _check_plan(plan, source, options)
         rates_at = _rates_finder(options, source, store)
-        call = _Call(a, source, options, rates_at, plan, progress, store, overwrite, trace, began)
+        call = _Call(a, source, options, rates_at, plan, progress, store, overwrite, strict, trace, began)
         return _factor(call) if precision_threshold is None else _factor_mixed(call)
     finally:
         source.close()
@@ -183,6 +193,7 @@ class _Call(NamedTuple):
     progress: Progress
     store: str | os.PathLike[str] | HostMemory | None
     overwrite: bool
+    strict: bool
     trace: bool
     began: float
 
@@ -207,7 +218,7 @@ def _factor(call: _Call) -> CholeskyFactor:
 def _factor_mixed(call: _Call) -> CholeskyFactor:
     """Measure, plan and run with a precision threshold."""
     names = resolve_devices(call.options.devices)
-    threads, spent = host_threads(len(names)), 0.0
+    threads, spent, certified = host_threads(len(names)), 0.0, 0.0
 
     def make_store(the_plan: Plan) -> AbstractStore:
         return running.create_store(call.a, the_plan, call.store, call.options)
@@ -219,16 +230,28 @@ def _factor_mixed(call: _Call) -> CholeskyFactor:
         spent += execution.seconds
         return execution
 
-    def measure(grid: TileGrid, samples: bool) -> MatrixNorms:
-        return running.measure(call.source, grid, names, threads=threads, samples=samples)
+    def measure(grid: TileGrid, samples: bool, probes: Probes | None) -> MatrixNorms:
+        return running.measure(call.source, grid, names, threads=threads, samples=samples, probes=probes)
 
-    request = MixedRequest(Problem.of(call.source), call.options, call.rates_at, measure, make_store, run)
+    def certify(the_plan: Plan, store: AbstractStore, norms: MatrixNorms) -> CertifiedBound:
+        nonlocal certified
+        since = time.perf_counter()
+        bound = running.certify(the_plan, store, norms, threads=threads)
+        certified += time.perf_counter() - since
+        return bound
+
+    parts = Problem.of(call.source), call.options, call.rates_at, measure, make_store, run, certify, call.strict
+    request = MixedRequest(*parts)
     result = factor_mixed(request)
     result.store.describe(running.arithmetic_key(result.plan).to_dict())  # formats may be wider than those it was made for
-    setup = time.perf_counter() - call.began - spent
+    setup = time.perf_counter() - call.began - spent - certified
     result.store.complete()
-    report = FactorReport(result.plan, result.execution, setup, tuple(result.escalations))
-    return _factor_of(call, result.store, report)
+    report = FactorReport(result.plan, result.execution, setup, tuple(result.escalations), result.bound, certified)
+    factor = _factor_of(call, result.store, report)
+    assert call.options.precision_threshold is not None
+    for doubt in doubts(result, call.options.precision_threshold, factor.diagonal()):
+        warnings.warn(doubt, PrecisionWarning, stacklevel=3)
+    return factor
 
 
 def _factor_of(call: _Call, store: AbstractStore, report: FactorReport) -> CholeskyFactor:
@@ -310,7 +333,7 @@ def plan(
                 Problem.of(source),
                 options,
                 rates_at,
-                lambda grid, samples: running.measure(source, grid, there, threads=host_threads(len(there)), samples=samples),
+                lambda grid, samples, _: running.measure(source, grid, there, threads=host_threads(len(there)), samples=samples),
             )
         return make_plan(Problem.of(source), options, rates_at)
     finally:

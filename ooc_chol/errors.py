@@ -81,6 +81,34 @@ class BudgetError(OocCholError, MemoryError):
         return type(self), (self.what, self.needed_bytes, self.budget_bytes, self.advice)
 
 
+class PrecisionError(OocCholError):
+    """No factor that could be computed is certified to be within the threshold, the one in FP64 included.
+
+    Parameters
+    ----------
+    bound : float
+        What the error of the factor in FP64 is certified to be at most, relative to ``||A||_F``.
+    threshold : float
+        What was asked for.
+    """
+
+    def __init__(self, bound: float, threshold: float) -> None:
+        self.bound = bound
+        self.threshold = threshold
+        super().__init__(
+            f"even in FP64 the error is only certified to be at most {bound:.2g} ||A||_F, more than precision_threshold = "
+            f"{threshold:g}; take a larger threshold, none (precision_threshold=None) for FP64 without a certificate, or "
+            "strict=False for the factor with the bound that it has"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[float, float]]:
+        return type(self), (self.bound, self.threshold)
+
+
+class PrecisionWarning(UserWarning):
+    """A factor in mixed precision that may be of less use than it seems."""
+
+
 class RefinementError(OocCholError):
     """Refining a solution with A did not reach FP64's accuracy: the factor is too far from A's.
 

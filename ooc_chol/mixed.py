@@ -1,8 +1,8 @@
-"""Factor in mixed precision: measure A, choose formats, run, and where a pivot fails, escalate instead of giving up."""
+"""Factor in mixed precision: measure A, choose formats, run, certify, and where that is not enough, escalate."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
@@ -10,26 +10,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import FactorOptions
-from ooc_chol.errors import BudgetError, NotPositiveDefiniteError
+from ooc_chol.errors import BudgetError, NonFiniteError, NotPositiveDefiniteError, PrecisionError
 from ooc_chol.machine import kind_of, resolve_devices
 from ooc_chol.memory.store_base import AbstractStore
 from ooc_chol.planner import Problem, RatesAt, make_plan, mixed_engine
-from ooc_chol.planning.escalation import RESTART_FACTOR, Escalation, EscalationState, Remedy, panel_tiles, row_tiles
-from ooc_chol.planning.norms import MatrixNorms
+from ooc_chol.planning.accounting import doubtful_pivot
+from ooc_chol.planning.certified import CertifiedBound, least_bound, ordinary_power
+from ooc_chol.planning.escalation import (
+    RESTART_FACTOR,
+    Escalation,
+    EscalationState,
+    Remedy,
+    panel_tiles,
+    row_tiles,
+    threshold_for,
+)
+from ooc_chol.planning.norms import PROBES, MatrixNorms, Probes
 from ooc_chol.planning.plan import Plan
 from ooc_chol.planning.precision import PrecisionMap, choose_formats
 from ooc_chol.runtime.executor import Execution, Salvage
 from ooc_chol.tiling import TileGrid
 
-#: ``measure(grid, samples)``: the norms of A, and with ``samples`` what L's are expected to be.
-Measure: TypeAlias = Callable[[TileGrid, bool], MatrixNorms]
+#: ``measure(grid, samples, probes)``: the norms of A, with ``samples`` what L's are expected to be, and A's products with probes.
+Measure: TypeAlias = Callable[[TileGrid, bool, Probes | None], MatrixNorms]
 
 
 class MixedRequest(NamedTuple):
     """What a mixed-precision factorization is made of.
 
     ``measure`` gives the norms of A in a grid's tiles and, if told so, those that L's are expected to have; ``make_store`` an
-    empty store for a plan's L; ``run`` executes a plan into a store and fills its last argument when it fails.
+    empty store for a plan's L; ``run`` executes a plan into a store and fills its last argument when it fails; ``certify`` bounds
+    the error of a factor by the norms and probes of A; ``strict`` asks that the bound be within the threshold.
     """
 
     problem: Problem
@@ -38,6 +49,8 @@ class MixedRequest(NamedTuple):
     measure: Measure
     make_store: Callable[[Plan], AbstractStore]
     run: Callable[[Plan, AbstractStore, Salvage], Execution]
+    certify: Callable[[Plan, AbstractStore, MatrixNorms], CertifiedBound]
+    strict: bool
 
 
 @dataclass
@@ -52,6 +65,8 @@ class MixedResult:
         The last run, with the seconds of all runs and norms of all tiles.
     store : AbstractStore
         Holds L, not completed yet.
+    bound : CertifiedBound or None
+        Of the factor in the store, once it is complete.
     escalations : list of Escalation
         What failed before.
     """
@@ -59,6 +74,7 @@ class MixedResult:
     plan: Plan
     execution: Execution
     store: AbstractStore
+    bound: CertifiedBound | None = None
     escalations: list[Escalation] = field(default_factory=list)
 
 
@@ -84,7 +100,7 @@ def plan_mixed(problem: Problem, options: FactorOptions, rates_at: RatesAt, meas
     threshold = options.precision_threshold
     assert threshold is not None
     grid, options = mixed_engine(problem, options)
-    precision = choose_formats(measure(grid, _samples(options)), threshold, rule=options.precision_rule)
+    precision = choose_formats(measure(grid, _samples(options), None), threshold, rule=options.precision_rule)
     return _plan_of(problem, options, rates_at, precision)
 
 
@@ -113,29 +129,36 @@ def factor_mixed(request: MixedRequest) -> MixedResult:
     Returns
     -------
     MixedResult
-        The factor, in the narrowest formats in which A is positive definite, or in FP64.
+        The factor, in the narrowest formats in which A is positive definite and, unless ``strict`` is False, its error certified
+        to be within the threshold; or in FP64.
 
     Raises
     ------
     NotPositiveDefiniteError
         A is not positive definite in FP64.
+    NonFiniteError
+        A holds a NaN or an infinity.
+    PrecisionError
+        Not even the factor in FP64 is certified to be within the threshold.
 
     Notes
     -----
-    At most :data:`~ooc_chol.planning.escalation.MOST_WORK` factorizations.
+    At most :data:`~ooc_chol.planning.escalation.MOST_WORK` factorizations, and as many readings of L beside.
     """
     problem, options, rates_at, *_ = request
     threshold = options.precision_threshold
     assert threshold is not None
     grid, options = mixed_engine(problem, options)
-    norms = request.measure(grid, _samples(options))
+    norms = _measured(request, grid, _samples(options))
+    if request.strict and (least := least_bound(norms, PROBES)) > threshold:
+        raise PrecisionError(least, threshold)
     precision = choose_formats(norms, threshold, rule=options.precision_rule)
     plan = _plan_of(problem, options, rates_at, precision)
     state = EscalationState(grid)
     result = MixedResult(plan, Execution(0.0, (), (), ()), request.make_store(plan))
     try:
-        while (failed := _attempt(request, result)) is not None:
-            escalation, tiles, given = _escalate(result.plan, state, *failed)
+        while (step := _attempt(request, result, state, norms)) is not None:
+            escalation, tiles, given = step
             result.escalations.append(escalation)
             if escalation.remedy in (Remedy.ROW, Remedy.PANEL):
                 assert result.plan.precision is not None
@@ -157,6 +180,43 @@ def factor_mixed(request: MixedRequest) -> MixedResult:
     return result
 
 
+def _measured(request: MixedRequest, grid: TileGrid, samples: bool) -> MatrixNorms:
+    """Norms of A, and its products with probes; with scaled ones by a second pass where ordinary ones would not do."""
+    norms = request.measure(grid, samples, Probes.of(grid.n))
+    power = ordinary_power(norms)
+    return request.measure(grid, samples, Probes.of(grid.n, power)) if power else norms
+
+
+def doubts(result: MixedResult, asked: float, diagonal: NDArray[np.float64]) -> Iterator[str]:
+    """What the user of a factor must be warned of.
+
+    Parameters
+    ----------
+    result : MixedResult
+        The factor.
+    asked : float
+        The threshold.
+    diagonal : (n,) array
+        Of L.
+
+    Yields
+    ------
+    str
+        That the bound exceeds the threshold, that a pivot may be nothing but rounding.
+    """
+    if result.bound is not None and not result.bound.holds(asked):
+        yield f"the error is only certified to be at most {result.bound}, more than precision_threshold = {asked:g}"
+    plan, norms = result.plan, result.execution.norms
+    if plan.precision is None or norms is None:
+        return
+    if (doubtful := doubtful_pivot(plan.precision, norms, plan.moduli, diagonal)) is not None:
+        row, pivot, noise = doubtful
+        yield (
+            f"the pivot of row {row} is {pivot:.2g}, and rounding in narrow formats changes it by up to {noise:.2g}: A may be "
+            "singular, or its smallest eigenvalues lost; take a smaller precision_threshold, none, or a larger nugget"
+        )
+
+
 def _fp64_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
     """The plan in FP64 on the same tiles: through residues if they ran so far and fit, which need more moduli now."""
     try:
@@ -165,20 +225,47 @@ def _fp64_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> P
         return make_plan(problem, replace(options, fp64="native", moduli=None), rates_at)
 
 
-def _attempt(request: MixedRequest, result: MixedResult) -> tuple[NotPositiveDefiniteError, Salvage] | None:
-    """Run the plan once; a failed pivot and what is left of the run, or None when the factor is complete."""
-    salvage, before = Salvage(), result.execution
+class _Step(NamedTuple):
+    """What comes next: an escalation, the tiles that it widens, and those that it keeps."""
+
+    escalation: Escalation
+    tiles: list[tuple[int, int]] = []  # noqa: RUF012 - never changed
+    given: frozenset[tuple[int, int]] = frozenset()
+
+
+def _attempt(request: MixedRequest, result: MixedResult, state: EscalationState, norms: MatrixNorms) -> _Step | None:
+    """Run the plan once and certify the factor; what comes next, or None when it is good."""
+    salvage, before, precision = Salvage(), result.execution, result.plan.precision
     try:
         execution = request.run(result.plan, result.store, salvage)
     except NotPositiveDefiniteError as error:
-        if result.plan.precision is None:
+        if precision is None:
             raise  # FP64 says so, too
-        norms = _merged(before, salvage.norms, result.plan)
-        result.execution = replace(before, seconds=before.seconds + salvage.seconds, norms=norms)
-        return error, salvage
-    norms = _merged(before, execution.norms, result.plan)
-    result.execution = replace(execution, seconds=before.seconds + execution.seconds, norms=norms)
-    return None
+        merged = _merged(before, salvage.norms, result.plan)
+        result.execution = replace(before, seconds=before.seconds + salvage.seconds, norms=merged)
+        return _after_pivot(result.plan, state, error, salvage)
+    except NonFiniteError as error:
+        if precision is None or not np.isfinite(norms.tiles[precision.grid.packed(*error.tile)]):
+            raise  # it is A's own entry, or FP64 says so, too
+        result.execution = replace(before, seconds=before.seconds + salvage.seconds)
+        return _Step(Escalation(Remedy.FP64, None, None, None, 1.0))
+    merged = _merged(before, execution.norms, result.plan)
+    result.execution = replace(execution, seconds=before.seconds + execution.seconds, norms=merged)
+    result.bound = request.certify(result.plan, result.store, norms)
+    asked = request.options.precision_threshold
+    assert asked is not None
+    if not request.strict or result.bound.holds(asked):
+        return None
+    return _after_certificate(result.plan, state, float(result.bound), asked)
+
+
+def _after_certificate(plan: Plan, state: EscalationState, bound: float, asked: float) -> _Step:
+    """What comes after a factor that is not certified to be within the threshold."""
+    if plan.precision is None or (plan.moduli is None and plan.precision.is_fp64):
+        raise PrecisionError(bound, asked)
+    remedy = state.restart() if np.isfinite(bound) else Remedy.FP64
+    threshold = threshold_for(plan.precision.threshold, bound, asked) if remedy is Remedy.RESTART else None
+    return _Step(Escalation(remedy, None, None, threshold, 1.0, bound))
 
 
 def _merged(before: Execution, norms: NDArray[np.float64] | None, plan: Plan) -> NDArray[np.float64] | None:
@@ -191,10 +278,8 @@ def _merged(before: Execution, norms: NDArray[np.float64] | None, plan: Plan) ->
     return merged
 
 
-def _escalate(
-    plan: Plan, state: EscalationState, error: NotPositiveDefiniteError, salvage: Salvage
-) -> tuple[Escalation, list[tuple[int, int]], frozenset[tuple[int, int]]]:
-    """What comes next, the tiles that it widens, and those that it keeps."""
+def _after_pivot(plan: Plan, state: EscalationState, error: NotPositiveDefiniteError, salvage: Salvage) -> _Step:
+    """What comes after a pivot that failed."""
     assert plan.precision is not None
     grid, column = plan.grid, error.tile[0]
     panel = next(panel for panel in plan.panels if panel.k0 <= column < panel.k0 + panel.width)
@@ -213,4 +298,4 @@ def _escalate(
         threshold = None if remedy is Remedy.FP64 else RESTART_FACTOR * plan.precision.threshold
     widened = set(tiles)
     given = frozenset((i, j) for j in range(start) for i in range(j, grid.nt) if (i, j) not in widened)
-    return Escalation(remedy, column, error.minor, threshold, work), tiles, given
+    return _Step(Escalation(remedy, column, error.minor, threshold, work), tiles, given)

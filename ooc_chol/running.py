@@ -14,6 +14,7 @@ from ooc_chol.devices.host import free_host_bytes
 from ooc_chol.errors import BudgetError
 from ooc_chol.factor import DeviceSolver
 from ooc_chol.formats import FP64
+from ooc_chol.interfaces import AbstractDevice
 from ooc_chol.kernels.blas import blas_threads
 from ooc_chol.machine import HOST, device_facts, kind_of, open_device, page_locked
 from ooc_chol.memory.host_memory import HostMemory
@@ -22,12 +23,14 @@ from ooc_chol.memory.store import FileStore
 from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
 from ooc_chol.memory.store_base import AbstractStore
 from ooc_chol.memory.store_layout import TileLayout
+from ooc_chol.planning.certified import CertifiedBound, certified_bound
 from ooc_chol.planning.key import K_SEGMENT_TILES, ArithmeticKey
-from ooc_chol.planning.norms import MatrixNorms
+from ooc_chol.planning.norms import MatrixNorms, Probes
 from ooc_chol.planning.plan import Plan
 from ooc_chol.planning.precision import PrecisionMap
 from ooc_chol.progress import ProgressReporter
 from ooc_chol.runtime.executor import Execution, Salvage, execute
+from ooc_chol.runtime.factor_products import product_with_transpose
 from ooc_chol.runtime.matrix_norms import measure_matrix
 from ooc_chol.tiling import TileGrid
 
@@ -69,11 +72,28 @@ def _formats_text(precision: PrecisionMap) -> str:
     return f"mixed {stored} products {''.join(str(fmt.itemsize) for fmt in precision.products)}"
 
 
-def measure(source: AbstractSource, grid: TileGrid, names: Sequence[str], *, threads: int, samples: bool) -> MatrixNorms:
-    """Norms of A's tiles, on the devices; on the host one does it all, with a stream for each of two cores."""
-    chosen = names[:1] if kind_of(names[0]) is HOST else names[: grid.n_tiles]
+def measure(
+    source: AbstractSource, grid: TileGrid, names: Sequence[str], *, threads: int, samples: bool, probes: Probes | None = None
+) -> MatrixNorms:
+    """Norms of A's tiles, and A's products with random vectors, on the devices."""
+    tier = SourceTier(source, grid)
     with one_thread_per_call(names):
-        return measure_matrix(grid, [open_device(name, threads) for name in chosen], SourceTier(source, grid), samples=samples)
+        return measure_matrix(grid, _for_a_pass(names, grid, threads), tier, samples=samples, probes=probes)
+
+
+def certify(the_plan: Plan, store: AbstractStore, norms: MatrixNorms, *, threads: int) -> CertifiedBound:
+    """The bound of the factor in ``store``, by one more reading of it on the plan's devices."""
+    assert norms.probes is not None
+    devices = _for_a_pass(the_plan.devices, the_plan.grid, threads)
+    with one_thread_per_call(the_plan.devices):
+        product = product_with_transpose(store, devices, norms.probes.vectors, the_plan.budgets[0].budget_bytes)
+    return certified_bound(norms, product)
+
+
+def _for_a_pass(names: Sequence[str], grid: TileGrid, threads: int) -> list[AbstractDevice]:
+    """Devices for one pass over tiles; on the host one does it all, with a stream for each of two cores."""
+    chosen = names[:1] if kind_of(names[0]) is HOST else names[: grid.n_tiles]
+    return [open_device(name, threads) for name in chosen]
 
 
 def create_store(

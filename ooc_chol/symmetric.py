@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from ooc_chol.config import parse_bytes
 from ooc_chol.errors import BudgetError
 from ooc_chol.factor.solves import right_hand_side
-from ooc_chol.interfaces import AbstractDevice, ArraySpec, Tile
+from ooc_chol.interfaces import AbstractDevice, ArraySpec
 from ooc_chol.machine import HOST, default_budget, kind_of, open_device, page_locked, resolve_devices
 from ooc_chol.memory.sources_function import FunctionSource, check_function
 from ooc_chol.runtime.collector import collector_off
-from ooc_chol.runtime.sweeps import Columns
+from ooc_chol.runtime.vectors import Columns, zeros
 
 #: Rows and columns of the tiles that the host and a GPU make at once.
 _HOST_TILE, _DEVICE_TILE = 512, 2048
@@ -146,7 +145,7 @@ def multiply_on(
         for block, rows in enumerate(spans):
             device.copy_in(stream, source, (block, 0), right[rows.start : rows.stop])
         for block, rows in enumerate(spans):
-            device.generate(stream, _zeros, rows, range(wide), target)
+            device.generate(stream, zeros, rows, range(wide), target)
             for cols in spans:  # y[i] += A[i, j] @ x[j]
                 made = arena.arrays[0][: len(rows) * len(cols)].reshape(len(rows), len(cols))
                 device.generate(stream, a.function, rows, cols, made)
@@ -155,8 +154,3 @@ def multiply_on(
     stream.synchronize()
     if (failure := device.failure()) is not None:
         raise failure
-
-
-def _zeros(rows: range, cols: range, out: Tile, stream: Any) -> None:
-    """A tile function of zeros."""
-    out[...] = 0.0

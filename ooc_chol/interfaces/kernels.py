@@ -59,7 +59,7 @@ class AbstractSurvey(ABC):
 
     @abstractmethod
     def measure(self, stream: AbstractStream, a_ij: Tile, index: tuple[int, int]) -> None:
-        """Enqueue: measure tile ``index``; of a diagonal one only the lower triangle counts. The tile is scratch afterwards."""
+        """Enqueue: measure tile ``index``. Of a diagonal one only the lower triangle counts; it is mirrored to the upper one."""
 
     @abstractmethod
     def norms(self) -> NDArray[np.float64]:

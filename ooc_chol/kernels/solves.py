@@ -31,11 +31,12 @@ class HostSolveKernels(AbstractSolveKernels):
 
         enqueue(stream, run)
 
-    def add_product(self, stream: AbstractStream, target: Tile, d: Tile, x: Tile) -> None:
-        """``target += d @ x``."""
+    def add_product(self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False) -> None:
+        """``target += d @ x``, or ``d.T @ x``."""
 
         def run() -> None:
-            target[...] += d @ x
+            with np.errstate(over="ignore", invalid="ignore"):  # what is no number makes sums that are none
+                target[...] += (d.T if transposed else d) @ x
 
         enqueue(stream, run)
 

@@ -72,6 +72,16 @@ class HostSurvey(AbstractSurvey):
         span = self._grid.span(k)
         self._diagonal[span.start : span.stop] = tile.diagonal()
         self._on_diagonal[k] = _norm_of_lower(tile)
+        _mirror_lower(tile)
+
+
+def _mirror_lower(tile: NDArray[np.float64]) -> None:
+    """Make a tile the symmetric matrix of its lower triangle, in strips that stay in a core's cache."""
+    for start in range(0, len(tile), _ROWS):
+        rows = slice(start, start + _ROWS)
+        tile[:start, rows] = tile[rows, :start].T
+        square = tile[rows, rows]
+        square[...] = np.tril(square) + np.tril(square, -1).T
 
 
 def _norm_of_lower(tile: NDArray[np.float64]) -> float:

@@ -179,7 +179,8 @@ def _in_float64(fill: Callable[[range, range, NDArray[np.float64]], None], rows:
     for start in range(0, len(rows), height):
         part = rows[start : start + height]
         fill(part, cols, strip[: len(part)])
-        out[start : start + len(part)] = strip[: len(part)]
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is flagged as such
+            out[start : start + len(part)] = strip[: len(part)]
 
 
 def check_dtype(dtype: np.dtype[Any], what: str) -> None:

@@ -1,171 +1,172 @@
-"""The certified bound: how far ``L @ L.T`` can be from A, from what was measured of L's tiles as they became final.
+"""The certified bound: ``||A - L L.T||_F`` as random vectors measure it, and how far it can be from that.
 
-A tile has one value, rounded once and used everywhere, so that tile by tile ``A_ij - (L L.T)_ij = -E_ij L_jj.T`` exactly but for
-the arithmetic of the updates, with ``E_ij`` what rounding took away, whose norm is measured. For the arithmetic the bound takes
-``u sqrt(K) ||L_ik|| ||L_jk||`` for a product of K columns: rounding errors of a sum are independent enough (Higham and Mary, SIAM
-J. Sci. Comput. 2019), and a tile has thousands of sums.
+For a matrix R and s vectors of independent standard normal entries, the columns of W, ``E ||R W||_F**2 = s ||R||_F**2``, and for
+every R and every share t < 1
+
+    P(||R W||_F**2 <= t s ||R||_F**2) <= (t exp(1 - t))**(s / 2)
+
+by Chernoff: ``||R W||_F**2`` is a sum of s independent copies of ``sum_k sigma_k**2 z_k**2``, and ``prod_k (1 + 2 y sigma_k**2)``
+is at least ``1 + 2 y sum_k sigma_k**2``, so that no matrix is worse than one of rank one. Hence ``||R W||_F / sqrt(t s)`` bounds
+``||R||_F`` but for that probability, whatever the rounding errors in R are and however they depend on each other. Nothing of L is
+assumed: a tile that was lost on its way would show, too.
+
+``A W`` is made while the norms of A's tiles are, and ``L (L.T W)`` by one reading of L. What rounding does to these products has
+a part of its own in the bound: an error of a sum is at most u times its partial sums, each of which is normal, too, with the norm
+of a part of a row as its deviation; :data:`FAILURE` covers all of them together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import frexp, isfinite, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.formats import FP8, FP16, FP32, FP64
-from ooc_chol.planning.norms import LARGEST_ROUNDED, FactorNorms, lower_matrix, symmetric_norm
-from ooc_chol.planning.precision import PrecisionMap
-from ooc_chol.planning.products import (
-    FP8_LARGEST,
-    FP8_LEAST_STEP,
-    HALF_SUM_ERROR,
-    HALF_TILES,
-    QUARTER_SUM_ERROR,
-    SUM_TERMS,
-    NarrowRun,
-    ProductForm,
-)
-from ooc_chol.residues import ResidueBasis
+from ooc_chol.formats import FP64
+from ooc_chol.planning.norms import MatrixNorms
 
-#: Unit roundoff of FP8 over that of FP16.
-_FP8_OVER_FP16 = FP8.unit_roundoff / FP16.unit_roundoff
-#: Standard deviations that the bound allows for where rounding errors of many entries add up to one of a tile.
-_DEVIATIONS = 2.0
+#: Probability that any of the bounds of one call is too small.
+FAILURE = 1e-9
+#: Bounds that a call may look at: of the first factor, and of those that follow where it is not good enough.
+MOST_CHECKS = 5
+#: Norms of A for which no product with a vector of order one overflows or loses accuracy below FP64's least normal number.
+_ORDINARY = 2.0**-600, 2.0**600
+#: Largest power of two of a probe: its entries are numbers still.
+_LARGEST_POWER = 1000
 
 
 @dataclass(frozen=True)
 class CertifiedBound:
-    """Bounds on parts of ``||A - L L.T||_F / ||A||_F``.
+    """What ``||A - L L.T||_F / ||A||_F`` is at most.
 
     Parameters
     ----------
-    storage : float
-        From rounding final tiles.
-    arithmetic : float
-        From updates, solves and reading A in the formats in which products ran.
+    measured : float
+        Root mean square of what the random vectors showed: the error itself, but for a few per cent where it has many directions.
+    total : float
+        The bound: more than the error for all but one in 1e9 choices of the vectors, whatever the matrix.
+    probes : int
+        Number of vectors.
+
+    Examples
+    --------
+    >>> bound = CertifiedBound(1e-6, 3.2e-6, 32)
+    >>> float(bound), str(bound)
+    (3.2e-06, '3.2e-06 ||A||_F (1.0e-06 as 32 random vectors measure it)')
     """
 
-    storage: float
-    arithmetic: float
+    measured: float
+    total: float
+    probes: int
 
-    @property
-    def total(self) -> float:
-        """Bound on ``||A - L L.T||_F / ||A||_F``."""
-        return self.storage + self.arithmetic
+    def __float__(self) -> float:
+        return self.total
 
     def __str__(self) -> str:
-        return f"{self.total:.2e} ||A||_F ({self.storage:.1e} by storing, {self.arithmetic:.1e} by arithmetic)"
+        return f"{self.total:.1e} ||A||_F ({self.measured:.1e} as {self.probes} random vectors measure it)"
+
+    def holds(self, threshold: float) -> bool:
+        """Whether the bound is at most ``threshold``; False for one that is no number."""
+        return self.total <= threshold
 
 
-def certified_bound(
-    precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, narrow: NarrowRun | None = None
-) -> CertifiedBound:
-    """The bound of one factorization.
+def least_share(probes: int, failure: float) -> float:
+    """The largest t with ``(t exp(1 - t))**(probes / 2) <= failure``.
+
+    Examples
+    --------
+    >>> round(least_share(32, 1e-9), 3)
+    0.116
+    """
+    goal, low, high = 2.0 * log(failure) / probes, 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if log(middle) + 1.0 - middle <= goal else (low, middle)
+    return low
+
+
+def safety_factor(probes: int) -> float:
+    """By how much the bound exceeds what is measured, the part of rounding aside."""
+    return 1.0 / sqrt(least_share(probes, FAILURE / (2 * MOST_CHECKS)))
+
+
+def certified_bound(norms: MatrixNorms, product: NDArray[np.float64]) -> CertifiedBound:
+    """The bound of one factor.
 
     Parameters
     ----------
-    precision : PrecisionMap
-        The formats of the run.
-    rows : (n_tiles, 5) array
-        What was measured of each tile: the numbers of :data:`ooc_chol.interfaces.NORM_COLUMNS`.
-    moduli : int or None
-        Moduli of products through residues; None where they ran in the formats of the map.
-    narrow : NarrowRun or None
-        Which products ran in FP16 and FP8; None where none did.
+    norms : MatrixNorms
+        Of A, with its probes and their images.
+    product : (n, s) array
+        ``L (L.T W)`` of the same probes W.
 
-    Notes
-    -----
-    ``nt**3`` flops.
+    Returns
+    -------
+    CertifiedBound
+        Not a number where the products overflowed.
+
+    Raises
+    ------
+    ValueError
+        The norms were measured without probes.
     """
-    grid, total = precision.grid, precision.norms.total or 1.0
-    norms, lost = (lower_matrix(grid, rows[:, column]) for column in (0, 1))
-    # ||L_jj||_2 is at most the square root of its largest row and column sums of magnitudes, and so is that of |L_jj|.
-    diagonal = np.array([grid.packed(j, j) for j in range(grid.nt)])
-    spectral = np.sqrt(rows[diagonal, 2] * rows[diagonal, 3])
-    storage = lost * np.minimum(spectral, np.diagonal(norms))[None, :]
-    arithmetic = _arithmetic(precision, norms, spectral) if moduli is None else _residues(precision, norms, spectral, moduli)
-    if narrow is not None and moduli is not None:
-        arithmetic = arithmetic + _narrow(precision, FactorNorms.measured(grid, rows), rows[:, 4], narrow, moduli)
-    return CertifiedBound(symmetric_norm(storage) / total, symmetric_norm(arithmetic) / total)
+    if norms.probes is None or norms.images is None:
+        raise ValueError("these norms of A were measured without random vectors; measure them with some")
+    probes = norms.probes.vectors.shape[1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        residual = _norm(norms.images - product) / sqrt(probes)
+    total = _scaled_total(norms)
+    measured = residual / total
+    return CertifiedBound(measured, safety_factor(probes) * measured + least_bound(norms, probes), probes)
 
 
-def _arithmetic(precision: PrecisionMap, norms: NDArray[np.float64], spectral: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Errors of tiles whose updates ran in the formats of the map.
+def least_bound(norms: MatrixNorms, probes: int) -> float:
+    """The bound of a factor without any error: what rounding may change in the products with ``probes`` vectors.
 
-    ``C_k = A_ij - sum_(m<=k) L_im L_jm.T`` rounds once after each product, and is at most what is still to be subtracted from it.
+    Parameters
+    ----------
+    norms : MatrixNorms
+        Of A.
+    probes : int
+        Number of vectors.
     """
-    grid = precision.grid
-    a_norms = lower_matrix(grid, precision.norms.tiles)
-    roundoffs = lower_matrix(grid, np.array([fmt.unit_roundoff for fmt in precision.products]))
-    errors = np.zeros_like(norms)
-    for j in range(grid.nt):
-        products = norms[:, :j] * norms[j, :j]  # ||L_ik|| ||L_jk||
-        last = norms[:, j] * spectral[j]  # ||L_ij|| ||L_jj||
-        inner = (sqrt(grid.nb) + _narrowed(precision, j)) * products.sum(axis=1)
-        outer = products @ np.arange(1.0, j + 1) + j * last
-        solve = (sqrt(grid.nb) + 1.0) * last
-        reading = np.where(roundoffs[:, j] > FP64.unit_roundoff, a_norms[:, j], 0.0)
-        errors[:, j] = roundoffs[:, j] * (inner + outer + solve + reading)
-    return np.tril(errors)
+    return safety_factor(probes) * _rounding(norms, probes)
 
 
-def _narrowed(precision: PrecisionMap, j: int) -> float:
-    """2 where operands of updates of column ``j`` may be narrowed first: those stored in FP64 beside sums in FP32."""
-    column = range(j + 1, precision.grid.nt)
-    return 2.0 if any(precision.product_of((i, j)) is FP32 for i in column) else 0.0
+def ordinary_power(norms: MatrixNorms) -> int:
+    """The power of two that brings A's largest diagonal entry to order one; 0 where its norm is ordinary, or it is no number."""
+    low, high = _ORDINARY
+    largest = float(norms.largest.max())
+    if low <= norms.total <= high or not 0.0 < largest < np.inf:
+        return 0
+    return min(-frexp(largest)[1], _LARGEST_POWER)
 
 
-def _narrow(
-    precision: PrecisionMap, norms: FactorNorms, largest: NDArray[np.float64], narrow: NarrowRun, moduli: int
-) -> NDArray[np.float64]:
-    """Errors of products in FP16 and FP8: rounding of both factors, independent from entry to entry, and sums that truncate."""
-    nt = precision.grid.nt
-    unheld, subnormal = _beyond_fp8(precision, norms, largest, narrow, moduli)
-    errors = np.zeros((nt, nt))
-    longer = max(1.0, HALF_TILES * precision.grid.nb / SUM_TERMS)
-    for i in range(nt):
-        for j in range(i):
-            forms, products = narrow.forms[i, j, :j], norms.tiles[i, :j] * norms.tiles[j, :j]
-            squares = norms.squared_errors(i, slice(j, j + 1), j)[0]
-            in_fp16, in_fp8 = forms == ProductForm.HALF, forms == ProductForm.QUARTER
-            least = np.square(subnormal[i, :j] * norms.columns[j, :j]) + np.square(norms.columns[i, :j] * subnormal[j, :j])
-            rounding = squares[in_fp16].sum() + (_FP8_OVER_FP16**2 * squares + least)[in_fp8].sum()
-            summed = longer * (HALF_SUM_ERROR * products[in_fp16].sum() + QUARTER_SUM_ERROR * products[in_fp8].sum())
-            outside = products[in_fp8 & (unheld[i, :j] | unheld[j, :j])].sum()  # as if all were lost
-            errors[i, j] = _DEVIATIONS * sqrt(rounding) + summed + outside
-    return errors
+def _norm(x: NDArray[np.float64]) -> float:
+    """Frobenius norm of entries of order one or far less, whose squares may vanish."""
+    largest = float(np.abs(x).max())
+    return largest * float(np.linalg.norm(x / largest)) if 0.0 < largest < np.inf else largest
 
 
-def _beyond_fp8(
-    precision: PrecisionMap, norms: FactorNorms, largest: NDArray[np.float64], narrow: NarrowRun, moduli: int
-) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Which tiles have entries too large for FP8, and the norms of rounding entries below its least normal number."""
-    grid, basis = precision.grid, ResidueBasis(moduli)
-    # Rows of a tile have exponents between those of its largest and its smallest diagonal entry.
-    least, most = (
-        np.array([basis.half_exponent(basis.exponent(float(a_ii))) for a_ii in diagonal])
-        for diagonal in (precision.norms.largest, precision.norms.least)
-    )
-    top = np.ldexp(lower_matrix(grid, LARGEST_ROUNDED * largest), most[:, None] - narrow.exponents)
-    sizes = np.sqrt([grid.size(i) for i in range(grid.nt)])
-    steps = np.ldexp(FP8_LEAST_STEP / 2 / sqrt(3.0), narrow.exponents - least[:, None]) * np.outer(sizes, sizes)
-    return top > FP8_LARGEST, np.minimum(steps, norms.tiles)
+def _scaled_total(norms: MatrixNorms) -> float:
+    """``||A||_F`` in the scale of the probes; where it overflows, the largest diagonal entry, which is less."""
+    assert norms.probes is not None
+    total = norms.total if isfinite(norms.total) else float(norms.largest.max())
+    return float(np.ldexp(total, norms.probes.power)) or 1.0
 
 
-def _residues(
-    precision: PrecisionMap, norms: NDArray[np.float64], spectral: NDArray[np.float64], moduli: int
-) -> NDArray[np.float64]:
-    """Errors of tiles whose updates ran through residues: rows rounded to integers, and the rest in FP64."""
-    grid, basis = precision.grid, ResidueBasis(moduli)
-    steps = np.array([2.0 ** -basis.exponent(float(a_ii)) for a_ii in precision.norms.largest])
-    errors = np.zeros_like(norms)
-    for j in range(grid.nt):
-        lengths = np.sqrt(np.square(norms[:, :j]).sum(axis=1))  # of the rows of L before column j
-        # Each of size(i) * K rounding errors has a variance of step**2 / 12, and meets a row of the other factor.
-        rounding = steps * np.sqrt([grid.size(i) for i in range(grid.nt)]) * lengths[j]
-        rounding += steps[j] * sqrt(grid.size(j)) * lengths
-        in_fp64 = (sqrt(grid.nb) + j + 2.0) * (norms[:, : j + 1] * norms[j, : j + 1]).sum(axis=1)
-        errors[:, j] = _DEVIATIONS * rounding / sqrt(12.0) + FP64.unit_roundoff * in_fp64
-    return np.tril(errors)
+def _rounding(norms: MatrixNorms, probes: int) -> float:
+    """Most that rounding changes ``A W - L (L.T W)``, over ``sqrt(s) ||A||_F``.
+
+    A sum of a row of A by tiles has ``2 nb`` roundings in each tile, at partial sums that are normal with at most the norm of the
+    row in the tile as deviation, and one more a tile: u times ``2 (nb sqrt(nt) + nt)`` times z deviations of the row, where none
+    of the partial sums exceeds z. ``L.T W`` has the same with ``||L||_F`` for ``||A||_F``, and is multiplied by ``||L||_2``; the
+    product with it has partial sums of deviation ``||L_i|| ||L||_2``. ``||L||_F**2`` is the trace, ``||L||_2**2 <= ||A||_F``.
+    """
+    grid = norms.grid
+    sums = 6.0 * grid.n**2 * probes
+    deviations = sqrt(2.0 * (log(sums) - log(FAILURE / (2 * MOST_CHECKS))))
+    roundings = 2.0 * (grid.nb * sqrt(grid.nt) + grid.nt)
+    spread = norms.trace / norms.total if 0.0 < norms.total < np.inf and isfinite(norms.trace) else sqrt(grid.n)
+    return 1.01 * FP64.unit_roundoff * roundings * deviations * (1.0 + 2.0 * sqrt(max(1.0, spread)))

@@ -1,8 +1,9 @@
-"""What is done when a pivot fails in mixed precision: compute less and less of the matrix in narrow formats.
+"""What is done when mixed precision is not good enough: compute less and less of the matrix in narrow formats.
 
 Rounding may cost a matrix its positive definiteness. So a failed pivot is first taken for a fault of the formats: its row is
 computed again in FP64; when another one of its panel fails, that panel with all its rows; then everything with a tenth of the
-threshold, at most twice, and at last all in FP64. Only what fails there is not positive definite.
+threshold, at most twice, and at last all in FP64. Only what fails there is not positive definite. A factor that is complete, but
+not certified to be within the threshold, comes to the same end: everything with a smaller one, and at last FP64.
 """
 
 from __future__ import annotations
@@ -40,21 +41,24 @@ class Escalation:
     ----------
     remedy : Remedy
         What was computed again.
-    column : int
-        Tile column of the failed pivot.
-    minor : int
+    column : int or None
+        Tile column of the failed pivot; None where none failed.
+    minor : int or None
         Order of the leading minor that failed.
     threshold : float or None
         Threshold from there on; None for FP64.
     work : float
         Flops computed again, as a share of the factorization's, at most.
+    bound : float or None
+        What the error of a complete factor was certified to be at most: more than was asked for.
     """
 
     remedy: Remedy
-    column: int
-    minor: int
+    column: int | None
+    minor: int | None
     threshold: float | None
     work: float
+    bound: float | None = None
 
     def __str__(self) -> str:
         what = {
@@ -63,7 +67,16 @@ class Escalation:
             Remedy.RESTART: f"everything with threshold {self.threshold}",
             Remedy.FP64: "everything in FP64",
         }[self.remedy]
-        return f"minor {self.minor} failed: {what} again ({100 * self.work:.0f} % of the work at most)"
+        return f"{self._cause}: {what} again ({100 * self.work:.0f} % of the work at most)"
+
+    @property
+    def _cause(self) -> str:
+        """What was not good enough."""
+        if self.minor is not None:
+            return f"minor {self.minor} failed"
+        if self.bound is not None:
+            return f"the error was certified to be at most {self.bound:.2g} only"
+        return "numbers left the range of a format"
 
 
 @dataclass
@@ -108,12 +121,16 @@ class EscalationState:
                 self.panels.add(panel.k0)
                 self.rows.update(own)
                 return Remedy.PANEL, work
+        return self.restart(), 1.0
+
+    def restart(self) -> Remedy:
+        """What to do when nothing less than everything will do: a smaller threshold, then FP64."""
         if self.restarts < MOST_RESTARTS:
             self.restarts += 1
             for tried in (self.failed, self.rows, self.panels):
                 tried.clear()
-            return Remedy.RESTART, 1.0
-        return Remedy.FP64, 1.0
+            return Remedy.RESTART
+        return Remedy.FP64
 
     def _takes(self, work: float) -> bool:
         """Whether there is room for so much work; it counts then."""
@@ -130,6 +147,11 @@ class EscalationState:
         """Most of the flops that a run which failed at ``column`` spent behind tile column ``start``."""
         nt = self.grid.nt
         return 3.0 * sum(2 * k * (nt - k) for k in range(start, column + 1)) / nt**3
+
+
+def threshold_for(threshold: float, bound: float, asked: float) -> float:
+    """The threshold to plan with after one of ``threshold`` left ``bound`` where ``asked`` was asked for."""
+    return threshold * min(RESTART_FACTOR, asked / (2.0 * bound))
 
 
 def row_tiles(rows: Iterable[int]) -> list[tuple[int, int]]:

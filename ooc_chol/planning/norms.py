@@ -22,6 +22,34 @@ LARGEST_ROUNDED = 1 + 2.0**-4
 SAFETY = 1.5
 
 
+#: Random vectors that measure the error of a factor.
+PROBES = 32
+#: Seed of their entries: a call's bound, and what is done about it, is the same each time.
+_SEED = 20241116
+
+
+@dataclass(frozen=True, eq=False)
+class Probes:
+    """Random vectors with which a matrix is multiplied to learn the norm of what is wrong with its factor.
+
+    Parameters
+    ----------
+    vectors : (n, s) array
+        Independent standard normal entries, times ``2**power``.
+    power : int
+        Not 0 where A is so large or small that its products with ordinary numbers overflow, or vanish.
+    """
+
+    vectors: NDArray[np.float64]
+    power: int = 0
+
+    @classmethod
+    def of(cls, n: int, power: int = 0) -> Probes:
+        """The :data:`PROBES` vectors for a matrix of order ``n``; the first rows are those of smaller orders."""
+        entries = np.random.Generator(np.random.Philox(_SEED)).standard_normal((n, PROBES), dtype=np.float32)
+        return cls(np.ldexp(entries.astype(np.float64), power), power)
+
+
 def sample_step(grid: TileGrid) -> int:
     """Every how many rows and columns of a tile a sample takes: a power of two, at least 1."""
     rows = min(SAMPLE_ROWS, max(1, MOST_SAMPLE_ROWS // grid.nt))
@@ -79,7 +107,8 @@ class FactorNorms:
             rows = factor[top:bottom, :bottom]
             by_column[i, :bottom] = np.einsum("ij,ij->j", rows, rows)
         # A row of the sample stands for `step` rows, and a column for as many columns.
-        tiles = np.sqrt(step * np.add.reduceat(by_column, starts[:-1], axis=1))
+        with np.errstate(over="ignore"):  # norms beyond FP64 are small for no format
+            tiles = np.sqrt(step * np.add.reduceat(by_column, starts[:-1], axis=1))
         return cls(SAFETY * tiles, SAFETY * np.sqrt(np.maximum.reduceat(by_column, starts[:-1], axis=1)))
 
     @classmethod
@@ -118,6 +147,12 @@ class MatrixNorms:
         Seconds that measuring took, A's tiles made or read included.
     expected : FactorNorms or None
         What L's tiles are expected to have, by a sample of A.
+    probes : Probes or None
+        Random vectors W.
+    images : (n, s) array or None
+        ``A W``.
+    diagonal : (n,) array or None
+        Of A.
 
     Raises
     ------
@@ -132,6 +167,9 @@ class MatrixNorms:
     largest: NDArray[np.float64]
     seconds: float = 0.0
     expected: FactorNorms | None = None
+    probes: Probes | None = None
+    images: NDArray[np.float64] | None = None
+    diagonal: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         rows = (self.traces, self.least, self.largest)

@@ -114,6 +114,11 @@ class PrecisionMap:
             errors = lower_matrix(self.grid, roundoffs * self.norms.tiles) / (self.norms.total or 1.0)
             return sqrt(2.0 * float(np.square(errors).sum()) / 3.0)
 
+    @property
+    def is_fp64(self) -> bool:
+        """Whether nothing is narrow, neither tiles nor products."""
+        return all(fmt is FP64 for fmt in (*self.formats, *self.products))
+
     def widened(self, tiles: Iterable[tuple[int, int]]) -> PrecisionMap:
         """The map with these tiles stored and computed in FP64."""
         formats, products = list(self.formats), list(self.products)

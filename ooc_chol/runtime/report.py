@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ooc_chol.config import format_bytes
-from ooc_chol.planning.certified import CertifiedBound, certified_bound
+from ooc_chol.planning.accounting import ErrorEstimate, estimated_error
+from ooc_chol.planning.certified import CertifiedBound
 from ooc_chol.planning.escalation import Escalation
 from ooc_chol.planning.plan import Plan
 from ooc_chol.planning.program import Link
@@ -28,20 +29,26 @@ class FactorReport:
         Seconds for planning and for allocating device memory and the store, not part of :attr:`seconds`.
     escalations : tuple of Escalation
         What failed in the planned formats and was computed again in wider ones.
+    certified_bound : CertifiedBound or None
+        With a precision threshold: what ``||A - L L.T||_F / ||A||_F`` is at most, whatever the formats came to be. None without.
+    certify_seconds : float
+        Seconds of reading L for that.
     """
 
     plan: Plan
     execution: Execution
     setup_seconds: float
     escalations: tuple[Escalation, ...] = ()
+    certified_bound: CertifiedBound | None = None
+    certify_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
-        """From the first step to the last byte of L in its store, generation included, and the pass over A that chose formats.
+        """From the first step to the last byte of L in its store, generation included, and both passes of mixed precision.
 
-        Runs that ended at a failed pivot count, too.
+        These are the one over A that chose formats, and the one over L that certifies it. Runs that failed count, too.
         """
-        return self.execution.seconds + self.norms_seconds
+        return self.execution.seconds + self.norms_seconds + self.certify_seconds
 
     @property
     def norms_seconds(self) -> float:
@@ -73,12 +80,12 @@ class FactorReport:
         return 0.0
 
     @cached_property
-    def certified_bound(self) -> CertifiedBound | None:
-        """Bound on ``||A - L L.T||_F / ||A||_F`` in mixed precision; None in FP64, whose errors are those of LAPACK."""
+    def estimated_error(self) -> ErrorEstimate | None:
+        """Where the error comes from, by the norms of final tiles: an estimate, mostly from above. None where all is FP64."""
         precision, norms = self.plan.precision, self.execution.norms
         if precision is None or norms is None:
             return None
-        return certified_bound(precision, norms, self.plan.moduli, self.plan.narrow_products)
+        return estimated_error(precision, norms, self.plan.moduli, self.plan.narrow_products)
 
     @cached_property
     def exposed_copy_share(self) -> float:
@@ -109,7 +116,10 @@ class FactorReport:
             "exposed_copy_share": self.exposed_copy_share,
             "precision_threshold": None if self.plan.precision is None else self.plan.precision.threshold,
             "formats": {"fp64": self.plan.grid.n_tiles} if self.plan.precision is None else self.plan.precision.counts,
+            "certify_seconds": self.certify_seconds,
             "certified_bound": None if self.certified_bound is None else self.certified_bound.total,
+            "certified_measured": None if self.certified_bound is None else self.certified_bound.measured,
+            "estimated_error": None if self.estimated_error is None else self.estimated_error.total,
             "escalations": [str(step) for step in self.escalations],
         }
 
@@ -135,10 +145,9 @@ class FactorReport:
         """Formats, the certified bound and what had to be widened; nothing in FP64."""
         lines = []
         if self.plan.precision is not None:
-            lines = [
-                ("formats", str(self.plan.precision).splitlines()[0]),
-                ("certified", f"error at most {self.certified_bound}"),
-            ]
+            lines = [("formats", str(self.plan.precision).splitlines()[0]), ("estimated", f"error {self.estimated_error}")]
+        if self.certified_bound is not None:
+            lines.append(("certified", f"error at most {self.certified_bound}"))
         return lines + [("escalated" if at == 0 else "", str(step)) for at, step in enumerate(self.escalations)]
 
     def _seconds_text(self) -> str:

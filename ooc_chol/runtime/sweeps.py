@@ -11,55 +11,13 @@ from numpy.typing import NDArray
 from ooc_chol.config import whole_pages
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
-from ooc_chol.interfaces import NARROW_BUFFERS, AbstractDevice, AbstractEvent, AbstractTier, ArraySpec, Tile
+from ooc_chol.interfaces import NARROW_BUFFERS, AbstractDevice, AbstractEvent, ArraySpec, Tile
 from ooc_chol.memory.store_base import AbstractStore
+from ooc_chol.runtime.vectors import Columns
 from ooc_chol.tiling import TileGrid, TileIndex
 
 #: Slots through which tiles pass that the device does not keep.
 IN_TRANSIT = 4
-
-
-@final
-class Columns(AbstractTier):
-    """Some columns of a host array as blocks of rows: block ``(b, 0)`` has rows ``b height`` and so on.
-
-    Parameters
-    ----------
-    x : (n, m) array
-        float64, rows of adjacent entries.
-    columns : slice
-        Which columns.
-    height : int
-        Rows of a block.
-    """
-
-    name = "columns"
-
-    def __init__(self, x: NDArray[np.float64], columns: slice, height: int) -> None:
-        self._x, self._columns, self.height = x, columns, height
-
-    def __len__(self) -> int:
-        return -(-len(self._x) // self.height)
-
-    def rows(self, block: int) -> slice:
-        """The rows of a block."""
-        return slice(block * self.height, min((block + 1) * self.height, len(self._x)))
-
-    def view(self, index: tuple[int, int]) -> NDArray[np.float64]:
-        """The block in place."""
-        return self._x[self.rows(index[0]), self._columns]
-
-    def host_memory(self) -> NDArray[Any]:
-        """The whole array."""
-        return self._x
-
-    def read(self, index: tuple[int, int], out: NDArray[Any]) -> None:
-        """Copy the block to ``out``."""
-        out[...] = self.view(index)
-
-    def write(self, index: tuple[int, int], data: NDArray[Any]) -> None:
-        """Copy ``data`` to the block."""
-        self.view(index)[...] = data
 
 
 def needed_bytes(device: AbstractDevice, store: AbstractStore) -> int:

@@ -32,7 +32,11 @@ from tests.tolerances import (
     unit_roundoff,
 )
 
-pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
+#: Matrices of these tests are made to be at the limit of what a format can do.
+pytestmark = [
+    pytest.mark.usefixtures("no_hang", "one_blas_thread"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+]
 
 Matrix = NDArray[np.float64]
 
@@ -98,11 +102,8 @@ def _symmetric_norm(tril: NDArray[np.floating]) -> np.floating:
 
 
 def check_certified(factor: oc.CholeskyFactor, a: Matrix) -> float:
-    """Assert that the error is at most the certified bound; their ratio. A factor all in FP64 after all has no bound."""
+    """Assert that the error is at most the certified bound; their ratio."""
     bound = factor.report.certified_bound
-    if bound is None:
-        assert factor.report.escalations
-        return np.inf
     error = measured(np.asarray(factor), a, bound.total)
     steps = "; ".join(map(str, factor.report.escalations))
     assert error <= bound.total, f"measured {error:.3g}, certified {bound}; {factor.formats} {steps}"
@@ -139,7 +140,7 @@ def test_every_family_is_as_accurate_as_certified(family, scaling):
     nt=st.integers(1, 8),
     nb=st.integers(1, 24),
     ragged=st.integers(0, 23),
-    decades=st.floats(-12.0, -2.0),
+    decades=st.floats(-10.5, -2.0),
     rule=st.sampled_from(RULES),
     is_residue=st.booleans(),
     devices=st.sampled_from([["host:0"], ["host:0", "host:1"]]),
@@ -182,7 +183,7 @@ def test_the_bound_of_a_covariance_matrix_is_tight(nu, correlation):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_where_all_tiles_are_fp64_the_factor_is_the_one_of_fp64(family):
     a = FAMILIES[family](150)
-    factor = mixed(a, 1e-300, 32)
+    factor = mixed(a, 1e-300, 32, strict=False)
     assert factor.formats == {"fp64": 15}
     plain = oc.cholesky(a, tile_size=32, devices="host:0", memory_budget="64 MiB", fp64="native")
     assert np.array_equal(np.asarray(factor), np.asarray(plain))
@@ -270,7 +271,7 @@ def test_repeated_runs_are_the_same(expected):
 
 
 def test_keys_of_different_maps_differ(expected):
-    others = [mixed(A, threshold, NB) for threshold in (1e-2, 1e-8, 1e-300)]
+    others = [mixed(A, threshold, NB, strict=False) for threshold in (1e-2, 1e-8, 1e-300)]
     keys = [str(sorted(factor.arithmetic_key.items())) for factor in (expected, *others)]
     assert len(set(keys)) == 4
     plain = oc.cholesky(A, tile_size=NB, devices="host:0", memory_budget="64 MiB")

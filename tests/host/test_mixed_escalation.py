@@ -29,7 +29,11 @@ from tests.host.runs import jitter_devices
 from tests.host.test_errors import INDEFINITE, good
 from tests.host.test_mixed import check_certified
 
-pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
+#: Matrices of these tests are made to be at the limit of what a format can do.
+pytestmark = [
+    pytest.mark.usefixtures("no_hang", "one_blas_thread"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+]
 
 Matrix = NDArray[np.float64]
 
@@ -149,7 +153,8 @@ def test_only_fp64_is_enough():
     assert remedies(factor)[-1] is Remedy.FP64
     assert remedies(factor).count(Remedy.RESTART) == MOST_RESTARTS
     assert factor.report.escalations[-1].threshold is None
-    assert (factor.report.plan.precision, factor.report.certified_bound) == (None, None)
+    assert factor.report.plan.precision is None
+    assert float(factor.report.certified_bound) <= FP64.threshold
     plain = oc.cholesky(FP64.matrix(), tile_size=16, memory_budget=FP64.budget, devices="host:0", fp64="native")
     assert np.array_equal(np.asarray(factor), np.asarray(plain))
     assert factor.arithmetic_key == plain.arithmetic_key

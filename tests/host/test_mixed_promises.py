@@ -12,7 +12,11 @@ from tests.host.test_mixed import A, factored, measured
 from tests.host.test_mixed_escalation import FP64, PANEL, RESTARTS, ROW
 from tests.plan.test_precision import EXACT, norms_of
 
-pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
+#: Matrices of these tests are made to be at the limit of what a format can do.
+pytestmark = [
+    pytest.mark.usefixtures("no_hang", "one_blas_thread"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+]
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf])

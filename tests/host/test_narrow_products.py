@@ -8,7 +8,11 @@ import pytest
 import ooc_chol as oc
 from tests.host.test_mixed import measured
 
-pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
+#: Matrices of these tests are made to be at the limit of what a format can do.
+pytestmark = [
+    pytest.mark.usefixtures("no_hang", "one_blas_thread"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+]
 
 
 def exponential(n, correlation_range=0.02, scale=None):

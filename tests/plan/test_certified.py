@@ -1,147 +1,109 @@
-"""The certified bound as a formula of what was measured: its parts, its scale, and that no error counts for less than it is."""
+"""The certified bound as a formula: how often it may be too small, for which matrices, and that it scales with A."""
 
 from __future__ import annotations
-
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.formats import FP16, FP32, FP64
-from ooc_chol.interfaces import NORM_COLUMNS
-from ooc_chol.planning.certified import CertifiedBound, certified_bound
-from ooc_chol.planning.norms import MatrixNorms
-from ooc_chol.planning.precision import RULES, PrecisionMap, choose_formats
-from ooc_chol.planning.products import NarrowRun, ProductForm
-from ooc_chol.residues import MOST_MODULI
+from ooc_chol.planning.certified import CertifiedBound, certified_bound, least_bound, least_share, ordinary_power, safety_factor
+from ooc_chol.planning.norms import PROBES, MatrixNorms, Probes
 from ooc_chol.tiling import TileGrid
-from tests.tolerances import gamma
 
-FROBENIUS, LOST, ROW_SUM, COLUMN_SUM = (NORM_COLUMNS.index(name) for name in ("frobenius", "lost", "row_sum", "column_sum"))
+pytestmark = pytest.mark.plan
+
 seeds = st.integers(0, 2**32 - 1)
 
 
-def problem(seed: int, nt: int = 5, nb: int = 4, *, scale: float = 1.0, products=FP64) -> tuple[PrecisionMap, np.ndarray]:
-    """A random L, cut into tiles, as it would be measured after its tiles lost up to a thousandth; and the map of it."""
-    grid, rng = TileGrid(nt * nb - 1, nb), np.random.default_rng(seed)
-    dense = np.tril(rng.standard_normal((grid.n, grid.n)) + 2 * np.sqrt(grid.n) * np.eye(grid.n)) * np.sqrt(scale)
-    a = dense @ dense.T
-    rows, tiles = np.zeros((grid.n_tiles, len(NORM_COLUMNS))), np.zeros(grid.n_tiles)
-    for i, j in grid.tiles():
-        part = np.ix_(grid.span(i), grid.span(j))
-        magnitudes, at = np.abs(dense[part]), grid.packed(i, j)
-        rows[at, [FROBENIUS, LOST]] = np.linalg.norm(magnitudes), 1e-3 * rng.random() * np.linalg.norm(magnitudes) * (i != j)
-        if i == j:
-            rows[at, [ROW_SUM, COLUMN_SUM]] = magnitudes.sum(axis=1).max(), magnitudes.sum(axis=0).max()
-        tiles[at] = np.linalg.norm(a[part])
-    diagonals = [np.diagonal(a)[list(grid.span(k))] for k in range(nt)]
+def norms_of(a: np.ndarray, nb: int, power: int = 0) -> MatrixNorms:
+    """What a pass over ``a`` measures, scaled so that nothing overflows here."""
+    grid, probes = TileGrid(len(a), nb), Probes.of(len(a), power)
+    tiles = np.array([np.linalg.norm(a[np.ix_(grid.span(i), grid.span(j))]) for i, j in grid.tiles()])
+    diagonals = [a.diagonal()[list(grid.span(k))] for k in range(grid.nt)]
     figures = [np.array([f(diagonal) for diagonal in diagonals]) for f in (np.sum, np.min, np.max)]
-    narrow = [products if i != j else FP64 for i, j in grid.tiles()]
-    stored = tuple(FP16 if i != j else FP64 for i, j in grid.tiles())
-    return PrecisionMap(grid, 1e-3, RULES[0], MatrixNorms(grid, tiles, *figures), stored, tuple(narrow), moduli=8), rows
+    return MatrixNorms(grid, tiles, *figures, probes=probes, images=a @ probes.vectors, diagonal=a.diagonal())
 
 
-def test_one_tile_that_lost_something():
-    """``sqrt(2) lost ||L_00||_2 / ||A||_F``, the norm of ``L_00`` by its sums."""
-    grid = TileGrid(4, 2)
-    norms = MatrixNorms(grid, np.array([2.0, 2.0, 2.0]), *np.ones((3, 2)))
-    precision = PrecisionMap(grid, 0.1, RULES[0], norms, (FP64, FP16, FP64), (FP64,) * 3, moduli=8)
-    rows = np.zeros((3, len(NORM_COLUMNS)))
-    rows[:, FROBENIUS] = 5.0, 1.0, 5.0
-    rows[1, LOST] = 0.125
-    rows[[0, 2], ROW_SUM], rows[[0, 2], COLUMN_SUM] = 2.0, 8.0
-    bound = certified_bound(precision, rows, None)
-    assert bound.storage == pytest.approx(np.sqrt(2) * 0.125 * 4.0 / 4.0, rel=gamma(10))
-    assert 0.0 < bound.arithmetic < 100 * FP64.unit_roundoff
-    # Sums that are larger than the Frobenius norm say less than it does.
-    rows[0, [ROW_SUM, COLUMN_SUM]] = 10.0
-    assert certified_bound(precision, rows, None).storage == pytest.approx(np.sqrt(2) * 0.125 * 5.0 / 4.0, rel=gamma(10))
+def wrong(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
+    """A symmetric residual of norm 1."""
+    v = rng.standard_normal(n)
+    r = {"rank one": np.outer(v, v), "one entry": np.diag(np.eye(n)[rng.integers(n)]), "full": v * rng.standard_normal((n, n))}[
+        kind
+    ]
+    return (r + r.T) / np.linalg.norm(r + r.T)
 
 
-def test_nothing_lost_leaves_arithmetic():
-    precision, rows = problem(0)
-    rows[:, LOST] = 0.0
-    bound = certified_bound(precision, rows, None)
-    assert bound.storage == 0.0
-    assert bound.total == bound.arithmetic > 0.0
+@given(seed=seeds, kind=st.sampled_from(["rank one", "one entry", "full"]), error=st.sampled_from([1e-2, 1e-6, 1e-9]))
+def test_the_bound_exceeds_the_error_of_any_rank(seed, kind, error):
+    n, rng = 40, np.random.default_rng(seed)
+    a, r = 2 * np.eye(n), wrong(kind, n, rng)
+    norms = norms_of(a, 8)
+    bound = certified_bound(norms, (a - error * np.linalg.norm(a) * r) @ norms.probes.vectors)
+    assert error <= float(bound) <= 10 * error + least_bound(norms, PROBES)
+    assert bound.measured == pytest.approx(error, rel=1.0)
 
 
-@given(seed=seeds)
-def test_it_covers_each_tile_that_rounding_could_have_changed(seed):
-    """``||E_ij L_jj.T||`` of any E of the norms measured, here random ones, is in it."""
-    precision, rows = problem(seed)
-    grid, rng = precision.grid, np.random.default_rng(seed)
-    dense = np.tril(rng.standard_normal((grid.n, grid.n)) + 2 * np.sqrt(grid.n) * np.eye(grid.n))  # that of the problem
-    change = np.zeros_like(dense)
-    for i, j in grid.tiles():
-        part = np.ix_(grid.span(i), grid.span(j))
-        e_ij = rng.standard_normal(grid.shape(i, j))
-        e_ij *= rows[grid.packed(i, j), LOST] / np.linalg.norm(e_ij)
-        change[part] = e_ij @ dense[np.ix_(grid.span(j), grid.span(j))].T
-    change = np.tril(change, -1) + np.tril(change, -1).T
-    assert np.linalg.norm(change) <= certified_bound(precision, rows, None).storage * precision.norms.total
+def test_a_share_is_as_rare_as_it_says():
+    """Rank one is the worst: its squares are a chi-square of as many degrees of freedom as there are vectors."""
+    rng = np.random.default_rng(0)
+    for probes, failure in ((4, 0.05), (16, 0.01), (32, 1e-3)):
+        share = least_share(probes, failure)
+        assert share * np.exp(1 - share) == pytest.approx(failure ** (2 / probes), rel=1e-9)
+        for rank in (1, 2, 5):
+            weights = np.ones(rank) / rank
+            draws = (rng.standard_normal((100_000, rank, probes)) ** 2).sum(axis=2) @ weights / probes
+            assert (draws <= share).mean() <= failure
 
 
-@given(seed=seeds, moduli=st.sampled_from([None, 6, 10, 14]), power=st.sampled_from([-240, -60, 60, 240]))
-def test_it_is_relative(seed, moduli, power):
-    here, there = problem(seed), problem(seed, scale=4.0**power)
-    first, second = certified_bound(*here, moduli), certified_bound(*there, moduli)
-    assert second.storage == pytest.approx(first.storage, rel=gamma(1000))
-    assert second.arithmetic == pytest.approx(first.arithmetic, rel=gamma(1000))
+def test_the_safety_factor_falls_with_the_vectors():
+    factors = [safety_factor(probes) for probes in (8, 16, 32, 64, 128)]
+    assert factors == sorted(factors, reverse=True) and 1 < factors[-1] < safety_factor(PROBES) < 3.3
 
 
-@given(seed=seeds, data=st.data())
-def test_more_lost_is_a_larger_bound(seed, data):
-    precision, rows = problem(seed)
-    before = certified_bound(precision, rows, None)
-    rows[precision.grid.packed(*data.draw(st.sampled_from(list(precision.grid.tiles())))), LOST] += 1.0
-    after = certified_bound(precision, rows, None)
-    assert after.storage > before.storage
-    assert after.arithmetic == before.arithmetic
+@given(seed=seeds, power=st.integers(-40, 40))
+def test_the_bound_does_not_depend_on_the_scale(seed, power):
+    rng = np.random.default_rng(seed)
+    g = rng.standard_normal((20, 20))
+    a, r = g @ g.T, wrong("full", 20, rng)
+    scaled = norms_of(np.ldexp(a, power), 8)
+    product = np.ldexp(a - 1e-4 * r, power)
+    first = certified_bound(scaled, product @ scaled.probes.vectors)
+    other = norms_of(np.ldexp(a, power), 8, -power)
+    assert float(certified_bound(other, product @ other.probes.vectors)) == pytest.approx(float(first), rel=1e-12)
 
 
-@given(seed=seeds)
-def test_float32_counts_in_the_arithmetic(seed):
-    precision, rows = problem(seed, products=FP32)
-    single, double = (certified_bound(chosen, rows, None) for chosen in (precision, precision.without_float32()))
-    assert single.storage == double.storage
-    assert single.arithmetic > 0.1 * FP32.unit_roundoff
-    assert double.arithmetic < 100 * FP64.unit_roundoff * precision.grid.nt
+def test_only_extreme_matrices_are_measured_twice():
+    assert ordinary_power(norms_of(1e100 * np.eye(4), 2)) == ordinary_power(norms_of(1e-100 * np.eye(4), 2)) == 0
+    assert ordinary_power(norms_of(1e-300 * np.eye(4), 2)) == 996
+    assert ordinary_power(norms_of(1e-320 * np.eye(4), 2)) == 1000
+    with np.errstate(over="ignore"):
+        assert ordinary_power(norms_of(1e300 * np.eye(4), 2)) == -997
+    with np.errstate(invalid="ignore"):
+        assert ordinary_power(norms_of(np.full((4, 4), np.nan), 2)) == 0
 
 
-@given(seed=seeds)
-def test_fewer_moduli_are_a_larger_bound(seed):
-    precision, rows = problem(seed)
-    bounds = [certified_bound(precision, rows, moduli) for moduli in range(4, 17)]
-    assert all(fewer.arithmetic >= more.arithmetic for fewer, more in pairwise(bounds))
-    assert bounds[0].arithmetic > 1e3 * bounds[-1].arithmetic
-    assert len({bound.storage for bound in bounds}) == 1
+def test_vectors_are_the_same_for_every_order_and_normal():
+    large = Probes.of(20_000).vectors
+    assert np.array_equal(Probes.of(50).vectors, large[:50])
+    assert abs(large.mean()) < 5 / np.sqrt(large.size) and large.std() == pytest.approx(1, abs=5 / np.sqrt(2 * large.size))
+    assert np.array_equal(Probes.of(50, 7).vectors, 128 * large[:50])
 
 
-@pytest.mark.parametrize("column", [FROBENIUS, LOST])
-def test_norms_that_are_not_finite_certify_nothing(column):
-    precision, rows = problem(1)
-    rows[1, column] = np.nan
-    assert not np.isfinite(certified_bound(precision, rows, None).total)
+def test_what_is_no_number_is_within_no_threshold():
+    norms = norms_of(np.eye(4), 2)
+    for bad in (np.nan, np.inf):
+        assert not certified_bound(norms, np.full((4, PROBES), bad)).holds(1.0)
 
 
-def test_its_text_names_both_parts():
-    assert str(CertifiedBound(1e-4, 2e-5)) == "1.20e-04 ||A||_F (1.0e-04 by storing, 2.0e-05 by arithmetic)"
+def test_norms_without_vectors_certify_nothing():
+    norms = norms_of(np.eye(4), 2)
+    bare = MatrixNorms(norms.grid, norms.tiles, norms.traces, norms.least, norms.largest)
+    with pytest.raises(ValueError, match="measured without random vectors"):
+        certified_bound(bare, np.zeros((4, PROBES)))
 
 
-def test_sums_in_fp16_of_larger_tiles_may_err_by_more():
-    """A sum runs over so many tiles: its error grows with their order, beyond that for which it was measured."""
-    bounds = []
-    for nb in (2048, 4096):
-        grid, ones = TileGrid(3 * nb, nb), np.ones(3)
-        norms = MatrixNorms(grid, np.ones(6), ones, ones / nb, ones / nb)
-        precision = choose_formats(norms, 1e-4)
-        rows = np.tile([0.5, 0.0, 1.0, 1.0, 1e-30], (6, 1))  # tiny entries: next to nothing is lost by rounding them
-        forms = np.zeros((3, 3, 3), dtype=np.int8)
-        forms[2, 1, 0] = ProductForm.HALF
-        run = NarrowRun(forms, np.zeros((3, 3), dtype=np.int64))
-        bounds.append(certified_bound(precision, rows, MOST_MODULI, run).arithmetic)
-    assert bounds[1] == pytest.approx(2 * bounds[0], rel=1e-6)
-    assert bounds[0] > 1e-6
+def test_text_and_number():
+    bound = CertifiedBound(1e-6, 3.2e-6, 32)
+    assert float(bound) == 3.2e-6 and "1.0e-06 as 32 random vectors measure it" in str(bound)
+    assert bound.holds(3.2e-6) and not bound.holds(3.1e-6)

@@ -53,9 +53,9 @@ class CudaSolveKernels(AbstractSolveKernels):
         """``target -= L[i, j] @ x``, or ``L[i, j].T @ x``."""
         self._product(stream, target, l_ij, x, scalars=(_MINUS_ONE, _TRANSPOSE if transposed else _NO_TRANSPOSE))
 
-    def add_product(self, stream: AbstractStream, target: Tile, d: Tile, x: Tile) -> None:
-        """``target += d @ x``."""
-        self._product(stream, target, d, x, scalars=(_ONE, _NO_TRANSPOSE))
+    def add_product(self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False) -> None:
+        """``target += d @ x``, or ``d.T @ x``."""
+        self._product(stream, target, d, x, scalars=(_ONE, _TRANSPOSE if transposed else _NO_TRANSPOSE))
 
     def _product(self, stream: AbstractStream, target: Tile, left: Tile, x: Tile, *, scalars: tuple[int, int]) -> None:
         """``target.T += scale x.T @ op(left).T``."""

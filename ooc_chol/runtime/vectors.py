@@ -1,0 +1,91 @@
+"""Vectors by the side of tiles: (n, s) arrays on a device, brought there and back in blocks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.interfaces import AbstractDevice, AbstractStream, AbstractTier, ArraySpec, Tile
+
+
+@final
+class Columns(AbstractTier):
+    """Some columns of a host array as blocks of rows: block ``(b, 0)`` has rows ``b height`` and so on.
+
+    Parameters
+    ----------
+    x : (n, m) array
+        float64, rows of adjacent entries.
+    columns : slice
+        Which columns.
+    height : int
+        Rows of a block.
+    """
+
+    name = "columns"
+
+    def __init__(self, x: NDArray[np.float64], columns: slice, height: int) -> None:
+        self._x, self._columns, self.height = x, columns, height
+
+    def __len__(self) -> int:
+        return -(-len(self._x) // self.height)
+
+    def rows(self, block: int) -> slice:
+        """The rows of a block."""
+        return slice(block * self.height, min((block + 1) * self.height, len(self._x)))
+
+    def view(self, index: tuple[int, int]) -> NDArray[np.float64]:
+        """The block in place."""
+        return self._x[self.rows(index[0]), self._columns]
+
+    def host_memory(self) -> NDArray[Any]:
+        """The whole array."""
+        return self._x
+
+    def read(self, index: tuple[int, int], out: NDArray[Any]) -> None:
+        """Copy the block to ``out``."""
+        out[...] = self.view(index)
+
+    def write(self, index: tuple[int, int], data: NDArray[Any]) -> None:
+        """Copy ``data`` to the block."""
+        self.view(index)[...] = data
+
+
+def vector_arrays(shape: tuple[int, ...], count: int) -> tuple[ArraySpec, ...]:
+    """What :meth:`~ooc_chol.interfaces.AbstractDevice.allocate` takes for ``count`` float64 arrays of one shape."""
+    return (ArraySpec(np.dtype(np.float64), shape),) * count
+
+
+def zeros(rows: range, cols: range, out: Tile, stream: Any) -> None:
+    """A tile function of zeros."""
+    out[...] = 0.0
+
+
+def copy_vectors_in(
+    device: AbstractDevice, stream: AbstractStream, vectors: NDArray[np.float64], target: Tile, slot_bytes: int
+) -> None:
+    """Enqueue: fill ``target`` with ``vectors``, in blocks that fit staging buffers of a slot's size."""
+    blocks = _blocks(vectors, slot_bytes)
+    for block in range(len(blocks)):
+        device.copy_in(stream, blocks, (block, 0), target[blocks.rows(block)])
+
+
+def summed_vectors(device: AbstractDevice, arrays: Sequence[Tile], slot_bytes: int) -> NDArray[np.float64]:
+    """Copy arrays of one shape to the host, one after the other, and add them in order."""
+    total, part, stream = np.zeros(arrays[0].shape), np.empty(arrays[0].shape), device.create_stream("vectors")
+    for array in arrays:
+        blocks = _blocks(part, slot_bytes)
+        with device.current():
+            for block in range(len(blocks)):
+                device.copy_out(stream, array[blocks.rows(block)], blocks, (block, 0))
+            stream.synchronize()
+        with np.errstate(over="ignore", invalid="ignore"):
+            total += part
+    return total
+
+
+def _blocks(vectors: NDArray[np.float64], slot_bytes: int) -> Columns:
+    return Columns(vectors, slice(0, vectors.shape[1]), max(1, slot_bytes // (8 * vectors.shape[1])))

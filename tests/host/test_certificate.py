@@ -1,0 +1,173 @@
+"""What mixed precision promises: an error within its bound and a bound within the threshold, for every matrix; or an error."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.planning.escalation import Remedy
+from tests.host.structured import STRUCTURED
+from tests.host.test_mixed import measured
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.usefixtures("no_hang", "one_blas_thread"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+]
+
+#: Matrices of each family and engine; 2,010 in all.
+DRAWS = 67
+
+
+def check_contract(a: np.ndarray, threshold: float, **options) -> oc.CholeskyFactor:
+    """The error, in long double, is at most the bound, and the bound at most the threshold."""
+    factor = oc.cholesky(a, threshold, devices="host:0", memory_budget="64 MiB", **options)
+    bound = factor.report.certified_bound
+    error = measured(np.asarray(factor), a, float(bound))
+    assert error <= float(bound) <= threshold, (error, str(bound), threshold, list(map(str, factor.report.escalations)))
+    return factor
+
+
+@pytest.mark.parametrize("fp64", ["native", "residue"])
+@pytest.mark.parametrize("family", STRUCTURED)
+def test_the_error_is_within_the_bound_and_the_bound_within_the_threshold(family, fp64):
+    rng = np.random.default_rng(len(family))
+    for _ in range(DRAWS):
+        n, nb, decades = int(rng.integers(20, 80)), int(rng.choice([16, 32])), rng.uniform(-9, -2)
+        a = STRUCTURED[family](n, rng)
+        try:
+            check_contract(a, 10.0**decades, tile_size=nb, fp64=fp64).close()
+        except oc.NotPositiveDefiniteError:
+            with pytest.raises(oc.NotPositiveDefiniteError):  # a matrix of subnormal numbers may have lost that, too
+                oc.cholesky(a, tile_size=nb, devices="host:0", fp64="native")
+        except oc.PrecisionError:
+            assert a.max() < 1e-310  # FP64 itself has but few digits there
+
+
+def brownian(n: int) -> np.ndarray:
+    steps = np.arange(1.0, n + 1)
+    return 0.3889320525912019 * np.minimum.outer(steps, steps)
+
+
+def test_equal_rows_through_residues():
+    """Rounding errors of equal rows are equal, and add up as K: 1.7e-7 for 1e-8 once."""
+    factor = check_contract(brownian(1024), 1e-8, tile_size=64, fp64="residue")
+    assert [step.remedy for step in factor.report.escalations] == [Remedy.RESTART]
+    assert "the error was certified to be at most" in str(factor.report)
+
+
+def test_equal_rows_in_floats():
+    a = 1.0805303125409695 * np.ones((1536, 1536)) + 0.0002907116592475837 * np.eye(1536)
+    factor = oc.cholesky(a, 1e-6, tile_size=128, fp64="native", devices="host:0")
+    dense, bound = np.asarray(factor), float(factor.report.certified_bound)
+    assert np.linalg.norm(a - dense @ dense.T) <= bound * np.linalg.norm(a)
+    assert bound <= 1e-6 and factor.report.escalations
+
+
+def test_without_strict_the_first_factor_comes_with_its_bound_and_a_warning():
+    a = brownian(512)
+    with pytest.warns(oc.PrecisionWarning, match=r"more than precision_threshold = 1e-08"):
+        factor = oc.cholesky(a, 1e-8, tile_size=64, fp64="residue", devices="host:0", strict=False)
+    bound = factor.report.certified_bound
+    assert measured(np.asarray(factor), a, float(bound)) <= float(bound)
+    assert float(bound) > 1e-8 and not factor.report.escalations
+
+
+@pytest.mark.parametrize("fp64", ["native", "residue"])
+def test_what_not_even_fp64_is_certified_for_is_an_error_before_anything_runs(fp64, tmp_path):
+    with pytest.raises(oc.PrecisionError, match="even in FP64") as caught:
+        oc.cholesky(brownian(100), 1e-16, tile_size=16, fp64=fp64, devices="host:0", store=tmp_path / "L")
+    assert caught.value.threshold == 1e-16 < caught.value.bound < 1e-11
+    assert not list(tmp_path.iterdir())
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.bound, again.threshold) == (str(caught.value), caught.value.bound, 1e-16)
+
+
+def test_the_bound_is_a_number_and_the_same_at_each_call():
+    first, second = (oc.cholesky(brownian(200), 1e-4, tile_size=32, devices="host:0").report for _ in range(2))
+    assert float(first.certified_bound) == first.certified_bound.total == float(second.certified_bound)
+    assert first.to_dict()["certified_bound"] == float(first.certified_bound)
+    assert first.seconds >= first.certify_seconds > 0.0
+
+
+@pytest.mark.parametrize("devices", [["host:0"], ["host:0", "host:1"]])
+@pytest.mark.parametrize("in_file", [False, True])
+@pytest.mark.parametrize("budget", ["150 KiB", "64 MiB"])
+def test_the_bound_of_a_factor_is_that_of_its_bits(devices, in_file, budget, tmp_path):
+    a = brownian(300)
+    reference = oc.cholesky(a, 1e-5, tile_size=32, devices="host:0", memory_budget="64 MiB")
+    with oc.cholesky(
+        a, 1e-5, tile_size=32, devices=devices, memory_budget=budget, store=tmp_path / "L" if in_file else None
+    ) as factor:
+        assert np.array_equal(np.asarray(factor), np.asarray(reference))
+        assert float(factor.report.certified_bound) == pytest.approx(float(reference.report.certified_bound), rel=1e-9)
+
+
+def test_a_tile_that_is_lost_on_its_way_shows(monkeypatch):
+    """What no accounting of roundings would see: the store gives back something else than was written."""
+    from ooc_chol.memory.store_array import MemoryStore
+
+    write = MemoryStore.write_stored
+
+    def lose(store, index, data):
+        write(store, index, 0 * data if index == (2, 1) else data)
+
+    copy = np.array(brownian(128))
+    honest = oc.cholesky(copy, 1e-3, tile_size=32, devices="host:0")
+    assert not honest.report.escalations
+    monkeypatch.setattr(MemoryStore, "write_stored", lose)
+    monkeypatch.setattr(
+        MemoryStore,
+        "write",
+        lambda store, index, data, own=MemoryStore.write: own(store, index, 0 * data if index == (2, 1) else data),
+    )
+    with pytest.raises(oc.PrecisionError):
+        oc.cholesky(copy, 1e-3, tile_size=32, devices="host:0")
+
+
+# diagnosis
+
+
+@contextmanager
+def warnings_as_errors() -> Iterator[None]:
+    """Whatever this module does with the package's warnings otherwise."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@pytest.mark.parametrize("threshold", [1e-1, 1e-3, 1e-6])
+@pytest.mark.parametrize("fp64", ["native", "residue"])
+@pytest.mark.parametrize("value", [1e200, 1e40, -1e300])
+def test_a_giant_off_the_diagonal_is_finite_and_not_positive_definite(threshold, fp64, value):
+    a = brownian(128) + np.eye(128)
+    a[95, 0] = a[0, 95] = value
+    with pytest.raises(oc.NotPositiveDefiniteError):
+        oc.cholesky(a, threshold, tile_size=16, fp64=fp64, devices="host:0")
+
+
+@pytest.mark.parametrize("fp64", ["native", "residue"])
+@pytest.mark.parametrize("row", [3, 50, 99])
+def test_a_singular_matrix_is_not_factored_without_a_word(row, fp64):
+    rng = np.random.default_rng(row)
+    a = STRUCTURED["Matern 3/2 in 2-D"](100, rng)
+    a[row, :], a[:, row] = a[0, :], a[:, 0]
+    a[row, row] = a[0, 0]
+    for threshold in (1e-2, 1e-4, 1e-6):
+        with pytest.raises((oc.PrecisionWarning, oc.NotPositiveDefiniteError), match=rf"row {row} |order"), warnings_as_errors():
+            oc.cholesky(a, threshold, tile_size=16, fp64=fp64, devices="host:0")
+
+
+@pytest.mark.parametrize("fp64", ["native", "residue"])
+@pytest.mark.parametrize("family", ["AR(1)", "Wishart", "factors", "random intercepts", "exponential in 1-D"])
+def test_a_regular_matrix_is_factored_without_a_warning(family, fp64):
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        with warnings_as_errors():
+            oc.cholesky(STRUCTURED[family](90, rng), 1e-6, tile_size=16, fp64=fp64, devices="host:0")

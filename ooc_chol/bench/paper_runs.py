@@ -320,12 +320,12 @@ def _factor(run: Run, sweep: Sweep, a: Any, *, trace: bool = False, progress: An
 #: What a record takes from the report of the last repeat.
 _LAST = (
     "tile_size", "engine", "moduli", "half_share", "budget_bytes", "predicted_seconds", "bytes", "formats", "certified_bound",
-    "escalations", "peak_bytes", "fallback_share",
+    "certified_measured", "estimated_error", "escalations", "peak_bytes", "fallback_share",
 )  # fmt: skip
 #: And what it keeps of each repeat.
 _EACH = (
-    "seconds", "wall_seconds", "setup_seconds", "norms_seconds", "joules", "joules_each", "device_bytes", "device_bytes_each",
-    "clock_mhz",
+    "seconds", "wall_seconds", "setup_seconds", "norms_seconds", "certify_seconds", "joules", "joules_each", "device_bytes",
+    "device_bytes_each", "clock_mhz",
 )  # fmt: skip
 
 

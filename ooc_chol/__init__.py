@@ -33,6 +33,7 @@ from ooc_chol.outputs import output_file as output_file
 from ooc_chol.planning.plan import Plan as Plan
 from ooc_chol.runtime.report import FactorReport as FactorReport
 from ooc_chol.symmetric import symm as symm
+from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
 from ooc_chol.tracing.records import Trace as Trace
 
 __version__ = "0.1.0.dev0"

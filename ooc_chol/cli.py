@@ -118,9 +118,8 @@ def _add_factor_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    inputs = [] if options.matrix is None else [("--matrix", options.matrix)]
-    outputs = [] if options.picture is None else [oc.Output("--picture", options.picture, _PICTURE_FILES)]
-    oc.check_outputs(outputs, inputs, replace=options.force, ask=FORCE)
+    picture = oc.Output("--picture", options.picture, _PICTURE_FILES)
+    oc.check_outputs([picture], [("--matrix", options.matrix)], replace=options.force, ask=FORCE)
     plan = oc.plan(
         options.n if options.matrix is None else options.matrix,
         tile_size=options.tile_size,
@@ -141,10 +140,12 @@ def _plan(options: argparse.Namespace) -> None:
 
 
 def _factor(options: argparse.Namespace) -> None:
-    outputs = {"--store": FACTOR_FILES, "--trace": TRACE_FILES, "--report": _REPORT_FILES}
-    named = [(option, getattr(options, option.lstrip("-")), kind) for option, kind in outputs.items()]
-    written = [oc.Output(option, path, kind) for option, path, kind in named if path is not None]
-    oc.check_outputs(written, [("MATRIX", options.matrix)], replace=options.force, ask=FORCE)
+    outputs = [
+        oc.Output("--store", options.store, FACTOR_FILES),
+        oc.Output("--trace", options.trace, TRACE_FILES),
+        oc.Output("--report", options.report, _REPORT_FILES),
+    ]
+    oc.check_outputs(outputs, [("MATRIX", options.matrix)], replace=options.force, ask=FORCE)
     factor = oc.cholesky(
         options.matrix,
         tile_size=options.tile_size,

@@ -70,19 +70,22 @@ class Output:
     ----------
     option : str
         What the user calls it, such as ``"--output"``.
-    path : path
-        Its name.
+    path : path or None
+        Its name; None where the user gave none, so that nothing is written.
     kind : FileKind, optional
         Files that it may replace unasked; without it none.
+    advice : str
+        What else can be done with a file that is there, such as ``"go on from it with resume"``.
     """
 
     option: str
-    path: AnyPath
+    path: AnyPath | None
     kind: FileKind | None = None
+    advice: str = ""
 
 
 def check_outputs(
-    outputs: Sequence[Output], inputs: Iterable[tuple[str, AnyPath]] = (), *, replace: bool = False, ask: str = REPLACE
+    outputs: Sequence[Output], inputs: Iterable[tuple[str, AnyPath | None]] = (), *, replace: bool = False, ask: str = REPLACE
 ) -> None:
     """Refuse outputs that would take the place of something that they must not, before anything is opened for writing.
 
@@ -90,8 +93,8 @@ def check_outputs(
     ----------
     outputs : sequence of Output
         All that the call will write.
-    inputs : iterable of (str, path)
-        All files that the call reads, or that are read later, with what the user calls them.
+    inputs : iterable of (str, path or None)
+        All files that the call reads, or that are read later, with what the user calls them; None where there is none.
     replace : bool
         Whether the user asked for files to be replaced.
     ask : str
@@ -103,14 +106,15 @@ def check_outputs(
         An output is the same file as an input or as another output, whatever was asked; or it is no ordinary file; or it exists,
         is not of its kind, and nobody asked for it to be replaced.
     """
-    taken = {_identity(path): (option, path) for option, path in inputs}
-    for output in outputs:
-        identity = _identity(output.path)
+    taken = {_identity(path): (option, os.fspath(path)) for option, path in inputs if path is not None}
+    written = [(output, os.fspath(output.path)) for output in outputs if output.path is not None]
+    for output, path in written:
+        identity = _identity(path)
         if identity in taken:
-            raise _same_file(output, *taken[identity])
-        taken[identity] = output.option, output.path
-    for output in outputs:
-        _refuse_strangers(output, replace=replace, ask=ask)
+            raise _same_file(output.option, path, *taken[identity])
+        taken[identity] = output.option, path
+    for output, path in written:
+        _refuse_strangers(output, path, replace=replace, ask=ask)
 
 
 @contextmanager
@@ -148,7 +152,7 @@ def output_file(
     -----
     A file that is replaced keeps its permissions. Whatever ends the block otherwise leaves the folder as it was.
     """
-    _refuse_strangers(Output(option, path, kind), replace=replace, ask=ask)
+    _refuse_strangers(Output(option, path, kind), os.fspath(path), replace=replace, ask=ask)
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{os.fspath(path)}: there is no folder {Path(path).parent} to write {Path(path).name} into")
@@ -196,11 +200,6 @@ def permissions(path: AnyPath) -> int | None:
         return None
 
 
-def is_same_file(path: AnyPath, other: AnyPath) -> bool:
-    """Whether two names lead to one file, existing or to be created."""
-    return _identity(path) == _identity(other)
-
-
 def _identity(path: AnyPath) -> tuple[object, ...]:
     """Equal for two names of one file; of one that does not exist, by the folder that it would lie in."""
     real = os.path.realpath(path)
@@ -213,20 +212,16 @@ def _identity(path: AnyPath) -> tuple[object, ...]:
     return (real,)
 
 
-def _same_file(output: Output, option: str, path: AnyPath) -> OutputError:
-    """The error for an output that is also ``option``."""
-    what = f"{option} ({os.fspath(path)})" if os.fspath(path) != os.fspath(output.path) else option
-    return OutputError(
-        f"{output.option}: {os.fspath(output.path)} is the same file as {what}, which would be lost; give another name",
-        output.option,
-        os.fspath(output.path),
-        option,
-    )
+def _same_file(option: str, path: str, other: str, other_path: str) -> OutputError:
+    """The error for an output that is also ``other``."""
+    what = other if other_path == path else f"{other} ({other_path})"
+    text = f"{option}: {path} is the same file as {what}, which would be lost; give another name"
+    return OutputError(text, option, path, other)
 
 
-def _refuse_strangers(output: Output, *, replace: bool, ask: str) -> None:
-    """Raise OutputError unless ``output`` may be created, or may replace what is there."""
-    path, said = os.fspath(output.path), f"{output.option}: " if output.option else ""
+def _refuse_strangers(output: Output, path: str, *, replace: bool, ask: str) -> None:
+    """Raise OutputError unless ``output`` may be created at ``path``, or may replace what is there."""
+    said = f"{output.option}: " if output.option else ""
     try:
         status = os.stat(path)
     except OSError:  # nothing there, or nothing that can be seen: to create it says why
@@ -235,8 +230,9 @@ def _refuse_strangers(output: Output, *, replace: bool, ask: str) -> None:
         text = f"{said}{path} exists and is no ordinary file; give the name of a file to create or replace"
     elif not replace and (output.kind is None or not output.kind.has(path)):
         no_kind = "" if output.kind is None else f" and is no {output.kind.name}"
-        last = f"give another name, or replace it by {ask}" if ask else "or give another name"
-        text = f"{said}{path} exists already{no_kind}; remove it, {last}"
+        ways = [output.advice, "remove it", "give another name", f"replace it by {ask}" if ask else ""]
+        *first, last = filter(None, ways)
+        text = f"{said}{path} exists already{no_kind}; {', '.join(first)}, or {last}"
     else:
         return
     raise OutputError(text, output.option, path)

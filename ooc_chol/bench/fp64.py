@@ -88,8 +88,7 @@ def run_case(case: Fp64Case, session: Session, trace: Path | None = None) -> dic
         raise ValueError(f"{', '.join(emulation_variables())} would switch emulation on; unset before measuring native FP64")
     case.check_machine()
     file = session.output / f"{case.name}.json"
-    traced = [] if trace is None else [Output("--trace", trace, TRACE_FILES)]
-    check_outputs([Output("--case", file, RESULT_FILES), *traced], ask="")
+    check_outputs([Output("--case", file, RESULT_FILES), Output("--trace", trace, TRACE_FILES)], ask="")
     problem = CovarianceProblem(case.n)
     rates = {"before": _warm(case, problem)}
     session.prepare_rates(case)

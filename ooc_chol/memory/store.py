@@ -6,7 +6,6 @@ import errno
 import fcntl
 import os
 import stat
-import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -31,9 +30,9 @@ __all__ = ["AbstractStore", "FileStore", "MemoryStore", "OverwriteStore"]
 #: What a file system answers that does not have locks, or no flushing of folders.
 _CANNOT = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
-#: All files that are open, so that no factor is saved over the file of another one by mistake.
-_files: weakref.WeakSet[FileStore] = weakref.WeakSet()
-_files_lock = threading.Lock()
+#: All stores in files, so that no factor is saved over the file of another one by mistake. Without a lock, which a fork in another
+#: thread would leave locked in the child: an item is set, and ``valuerefs`` makes its list, in one step each.
+_stores: weakref.WeakValueDictionary[int, FileStore] = weakref.WeakValueDictionary()
 
 
 @final
@@ -66,8 +65,7 @@ class FileStore(AbstractStore):
         self._descriptor: int | None = descriptor
         status = os.fstat(descriptor)
         self._identity = status.st_dev, status.st_ino
-        with _files_lock:
-            _files.add(self)
+        _stores[id(self)] = self
 
     @classmethod
     def create(
@@ -292,8 +290,8 @@ def is_open(path: str | os.PathLike[str], but: AbstractStore) -> bool:
         status = os.stat(path)
     except OSError:
         return False
-    with _files_lock:
-        others = [store for store in _files if store is not but and store._descriptor is not None]
+    stores = [reference() for reference in _stores.valuerefs()]
+    others = [store for store in stores if store is not None and store is not but and store._descriptor is not None]
     return (status.st_dev, status.st_ino) in [store._identity for store in others]
 
 

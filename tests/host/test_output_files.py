@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import netCDF4
 import numpy as np
 import pytest
 
@@ -87,6 +88,16 @@ def h5py_dataset(path: Path) -> Iterator[Any]:
         yield file["a"]
 
 
+@contextmanager
+def netcdf4_variable(path: Path) -> Iterator[Any]:
+    path.unlink()
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("site", N)
+        file.createVariable("a", "f8", ("site", "site"))[...] = A
+    with netCDF4.Dataset(path) as file:
+        yield file["a"]
+
+
 INPUTS = (
     the_path,
     loaded_with_mmap_mode,
@@ -96,6 +107,7 @@ INPUTS = (
     masked_memmap,
     memory_map_of_the_system,
     h5py_dataset,
+    netcdf4_variable,
 )
 
 

@@ -68,7 +68,7 @@ def test_known_errors_from_fit_to_prediction(data, tmp_path, capsys):
     )
     for words in (
         ("cv", model, data),
-        ("simulate", model, "--sites", data, "--conditional", data, "--target", "observation", "--output", out),
+        ("simulate", model, "--sites", data, "--conditional", data, "--target", "observation", "--output", out, "--force"),
         ("loglik", data, "--model", model),
         ("loglik", data, "--theta", "2,0.2,1.5", "--error-variance", "variance"),
         ("plot", "variogram", model, "--simulations", "19", "--output", tmp_path / "v.png"),

@@ -30,8 +30,8 @@ __all__ = ["AbstractStore", "FileStore", "MemoryStore", "OverwriteStore"]
 #: What a file system answers that does not have locks, or no flushing of folders.
 _CANNOT = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
-#: All stores in files, so that no factor is saved over the file of another one by mistake. Without a lock, which a fork in another
-#: thread would leave locked in the child: an item is set, and ``valuerefs`` makes its list, in one step each.
+#: All stores in files, so that no factor is saved over the file of another one by mistake. Without a lock, which a fork in
+#: another thread would leave locked in the child: an item is set, and ``valuerefs`` makes its list, in one step each.
 _stores: weakref.WeakValueDictionary[int, FileStore] = weakref.WeakValueDictionary()
 
 

@@ -20,7 +20,7 @@ code := ooc_chol tests $(wildcard examples benchmarks)
 .PHONY: demo test test-gpu check clean
 
 demo: $(ready)
-	@$(bin)/ooc-chol geostat demo --output demo-output
+	@$(bin)/ooc-chol geostat demo --output demo-output --force
 
 test: $(ready)
 	@$(bin)/python -m pytest -q $(if $(DATA),--data="$(DATA)")

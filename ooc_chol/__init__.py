@@ -14,6 +14,7 @@ from ooc_chol.errors import BudgetError as BudgetError
 from ooc_chol.errors import NonFiniteError as NonFiniteError
 from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
 from ooc_chol.errors import OocCholError as OocCholError
+from ooc_chol.errors import OutputError as OutputError
 from ooc_chol.errors import PrecisionError as PrecisionError
 from ooc_chol.errors import PrecisionWarning as PrecisionWarning
 from ooc_chol.errors import RefinementError as RefinementError
@@ -27,10 +28,15 @@ from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
 from ooc_chol.listing import devices as devices
 from ooc_chol.memory.host_memory import HostMemory as HostMemory
 from ooc_chol.memory.sources import from_function as from_function
+from ooc_chol.outputs import FileKind as FileKind
+from ooc_chol.outputs import Output as Output
+from ooc_chol.outputs import check_outputs as check_outputs
+from ooc_chol.outputs import output_file as output_file
 from ooc_chol.planning.certified import CertifiedBound as CertifiedBound
 from ooc_chol.planning.plan import Plan as Plan
 from ooc_chol.runtime.report import FactorReport as FactorReport
 from ooc_chol.symmetric import symm as symm
+from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
 from ooc_chol.tracing.records import Trace as Trace
 
 __version__ = "0.1.0.dev0"

@@ -12,6 +12,18 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.commands import add_commands
 from ooc_chol.bench import commands as bench_commands
 from ooc_chol.machine import named_devices
+from ooc_chol.memory.store_file import FACTOR_FILES
+from ooc_chol.planning.precision import SVG_MARK
+from ooc_chol.tracing.records import TRACE_FILES
+
+#: The option by which a user asks for files to be replaced.
+FORCE = "--force"
+
+_REPORT_FORMAT = "ooc-chol factor report"
+
+#: Files that a report or a picture may replace unasked.
+_REPORT_FILES = oc.FileKind("report of ooc-chol factor", f'{{\n "format": "{_REPORT_FORMAT}"'.encode())
+_PICTURE_FILES = oc.FileKind("picture of ooc-chol plan", SVG_MARK.encode(), anywhere=True)
 
 #: Errors that are the user's to mend: shown as one line, exit status 2.
 EXPECTED = (oc.OocCholError, ValueError, TypeError, OSError, NotImplementedError)
@@ -66,6 +78,7 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     plan.add_argument("--store", type=Path, help="plan for L in this file instead of in memory")
     plan.add_argument("--json", action="store_true", help="print the figures as JSON")
     plan.add_argument("--picture", type=Path, help="draw the formats of all tiles as an SVG file")
+    plan.add_argument(FORCE, action="store_true", help="replace whatever file the picture has the name of")
     _add_factor_options(plan)
     plan.set_defaults(run=_plan)
 
@@ -78,6 +91,7 @@ def _add_factor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     factor.add_argument("--store", type=Path, required=True, help="file for L")
     factor.add_argument("--trace", type=Path, help="write a Perfetto trace (.pftrace) and print its summary")
     factor.add_argument("--report", type=Path, help="write the report's figures as JSON")
+    factor.add_argument(FORCE, action="store_true", help="replace files that are not of their kind, too, but never the matrix")
     factor.add_argument("--check", action="store_true", help="print the residual of 200 sampled sub-blocks")
     factor.add_argument("--quiet", action="store_true", help="no progress bar")
     _add_factor_options(factor)
@@ -104,6 +118,8 @@ def _add_factor_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(options: argparse.Namespace) -> None:
+    picture = oc.Output("--picture", options.picture, _PICTURE_FILES)
+    oc.check_outputs([picture], [("--matrix", options.matrix)], replace=options.force, ask=FORCE)
     plan = oc.plan(
         options.n if options.matrix is None else options.matrix,
         tile_size=options.tile_size,
@@ -118,11 +134,18 @@ def _plan(options: argparse.Namespace) -> None:
     if options.picture is not None:
         if plan.precision is None:
             raise ValueError("--picture draws the formats of tiles in mixed precision: give --precision-threshold, too")
-        options.picture.write_text(plan.precision.svg(), encoding="utf-8")
+        with oc.output_file(options.picture, kind=_PICTURE_FILES, replace=options.force, ask=FORCE) as part:
+            part.write_text(plan.precision.svg(), encoding="utf-8")
     print(json.dumps(plan.to_dict(), indent=1) if options.json else plan)
 
 
 def _factor(options: argparse.Namespace) -> None:
+    outputs = [
+        oc.Output("--store", options.store, FACTOR_FILES),
+        oc.Output("--trace", options.trace, TRACE_FILES),
+        oc.Output("--report", options.report, _REPORT_FILES),
+    ]
+    oc.check_outputs(outputs, [("MATRIX", options.matrix)], replace=options.force, ask=FORCE)
     factor = oc.cholesky(
         options.matrix,
         tile_size=options.tile_size,
@@ -133,6 +156,7 @@ def _factor(options: argparse.Namespace) -> None:
         precision_threshold=options.precision_threshold,
         precision_rule=options.precision_rule,
         store=options.store,
+        replace_store=options.force,
         progress=not options.quiet,
         trace=options.trace is not None,
     )
@@ -142,11 +166,13 @@ def _factor(options: argparse.Namespace) -> None:
         if options.check:
             print(f"  residual   {factor.residual(options.matrix)}")
         if options.report is not None:
-            options.report.write_text(json.dumps(factor.report.to_dict(), indent=1) + "\n", encoding="utf-8")
+            content = {"format": _REPORT_FORMAT, **factor.report.to_dict()}
+            with oc.output_file(options.report, kind=_REPORT_FILES, replace=options.force, ask=FORCE) as part:
+                part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         if options.trace is not None:
             assert factor.trace is not None
             print(factor.trace.summary())
-            print(f"trace in {factor.trace.save(options.trace)}; open it at ui.perfetto.dev")
+            print(f"trace in {factor.trace.save(options.trace, replace=options.force)}; open it at ui.perfetto.dev")
     print(f"factor in {options.store}; open it with ooc_chol.load")
 
 

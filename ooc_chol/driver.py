@@ -55,6 +55,7 @@ def cholesky(
     strict: bool = True,
     store: str | os.PathLike[str] | HostMemory | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    replace_store: bool = False,
     overwrite: bool = False,
     plan: Plan | None = None,
     progress: Progress = None,
@@ -100,10 +101,13 @@ def cholesky(
         Moduli of products through residues, from 4 to 16. None takes 14 (54 bits of each row's norm) up to order 32768 and 13
         (50 bits) above, which is as accurate as native FP64; fewer are faster and less accurate.
     store : path, HostMemory or None
-        File for L; replaced only once the factor is complete. None keeps L in memory, a :class:`HostMemory` in memory that one
+        File for L. A factor that is there is replaced, once the new one is complete; any other file only with
+        ``replace_store=True``, and the file of ``a`` never. None keeps L in memory, a :class:`HostMemory` in memory that one
         factorization after the other uses.
     checkpoint : None
         Not there yet.
+    replace_store : bool
+        Let L replace whatever file ``store`` names.
     overwrite : bool
         Keep L in the lower triangle of ``a``, a writable float64 array; ``a`` is lost then, also when the factorization fails.
     plan : Plan or None
@@ -131,7 +135,8 @@ def cholesky(
     BudgetError
         ``memory_budget`` or ``host_budget`` is too small; ``needed_bytes`` says what would do.
     TierError
-        A file cannot be read or written.
+        A file cannot be read or written. As :class:`OutputError`: ``store`` is the file of ``a`` by whatever name, as far as that
+        is known, or exists and is no factor.
     ValueError, TypeError
         The matrix is not square, of another dtype, or an option is wrong; or ``plan`` is for another matrix, or comes beside
         options of planning.
@@ -173,10 +178,11 @@ def cholesky(
     began = time.perf_counter()
     source = as_source(a)
     try:
+        running.check_store(source, store, replace=replace_store)
         if plan is not None:
             _check_plan(plan, source, options)
         rates_at = _rates_finder(options, source, store)
-        call = _Call(a, source, options, rates_at, plan, progress, store, overwrite, strict, trace, began)
+        call = _Call(a, source, options, rates_at, plan, progress, store, replace_store, overwrite, strict, trace, began)
         return _factor(call) if precision_threshold is None else _factor_mixed(call)
     finally:
         source.close()
@@ -192,6 +198,7 @@ class _Call(NamedTuple):
     plan: Plan | None
     progress: Progress
     store: str | os.PathLike[str] | HostMemory | None
+    replace_store: bool
     overwrite: bool
     strict: bool
     trace: bool
@@ -203,7 +210,9 @@ def _factor(call: _Call) -> CholeskyFactor:
     the_plan = call.plan or make_plan(Problem.of(call.source), call.options, call.rates_at)
     threads = host_threads(len(the_plan.devices))
     with progress_reporter(call.progress) as reporter, running.one_thread_per_call(the_plan.devices):
-        store = running.create_store(call.a, the_plan, call.store, call.options, overwrite=call.overwrite)
+        store = running.create_store(
+            call.a, the_plan, call.store, call.options, overwrite=call.overwrite, replace=call.replace_store
+        )
         try:
             execution = running.run(the_plan, call.source, store, threads=threads, report=reporter)
             setup = time.perf_counter() - call.began - execution.seconds
@@ -221,7 +230,7 @@ def _factor_mixed(call: _Call) -> CholeskyFactor:
     threads, spent, certified = host_threads(len(names)), 0.0, 0.0
 
     def make_store(the_plan: Plan) -> AbstractStore:
-        return running.create_store(call.a, the_plan, call.store, call.options)
+        return running.create_store(call.a, the_plan, call.store, call.options, replace=call.replace_store)
 
     def run(the_plan: Plan, store: AbstractStore, salvage: Salvage) -> Execution:
         nonlocal spent
@@ -258,7 +267,8 @@ def _factor_of(call: _Call, store: AbstractStore, report: FactorReport) -> Chole
     """What the user gets."""
     key = running.arithmetic_key(report.plan).to_dict()
     trace, kept = _trace_of(report) if call.trace else None, None if call.overwrite else call.a
-    return CholeskyFactor(report.plan.grid, store, key, report, trace, kept, running.device_solver(report.plan))
+    solver = running.device_solver(report.plan)
+    return CholeskyFactor(report.plan.grid, store, key, report, trace, kept, solver, call.source.files)
 
 
 def plan(

@@ -152,3 +152,29 @@ class ScheduleError(OocCholError):
 
 class TierError(OocCholError, OSError):
     """A storage tier could not read or write a block, or a file is not what it should be."""
+
+
+class OutputError(TierError, FileExistsError):
+    """A file that was to be written is one that must not be lost: an input or another output of the call, or a stranger's.
+
+    Parameters
+    ----------
+    text : str
+        What happened, and what to do.
+    option : str
+        What the user calls the output, such as ``"store"`` or ``"--output"``.
+    path : str
+        Its name.
+    other : str or None
+        The input or output that is the same file; None where the file just exists.
+    """
+
+    def __init__(self, text: str, option: str, path: str, other: str | None = None) -> None:
+        self.text = text
+        self.option = option
+        self.path = path
+        self.other = other
+        super().__init__(text)
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str, str | None]]:
+        return type(self), (self.text, self.option, self.path, self.other)

@@ -22,7 +22,9 @@ from ooc_chol.memory.sources_base import AbstractSource, SourceTier
 from ooc_chol.memory.store import FileStore
 from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
 from ooc_chol.memory.store_base import AbstractStore
+from ooc_chol.memory.store_file import FACTOR_FILES
 from ooc_chol.memory.store_layout import TileLayout
+from ooc_chol.outputs import Output, check_outputs
 from ooc_chol.planning.certified import CertifiedBound, certified_bound
 from ooc_chol.planning.key import K_SEGMENT_TILES, ArithmeticKey
 from ooc_chol.planning.norms import MatrixNorms, Probes
@@ -96,8 +98,21 @@ def _for_a_pass(names: Sequence[str], grid: TileGrid, threads: int) -> list[Abst
     return [open_device(name, threads) for name in chosen]
 
 
+def check_store(source: AbstractSource, place: str | os.PathLike[str] | HostMemory | None, *, replace: bool) -> None:
+    """Refuse a file for L that is A's own, or exists and is no factor; before anything is measured or planned."""
+    if place is not None and not isinstance(place, HostMemory):
+        inputs = [("a", file) for file in source.files]
+        check_outputs([Output("store", place, FACTOR_FILES)], inputs, replace=replace, ask="replace_store=True")
+
+
 def create_store(
-    a: Any, the_plan: Plan, place: str | os.PathLike[str] | HostMemory | None, options: FactorOptions, *, overwrite: bool = False
+    a: Any,
+    the_plan: Plan,
+    place: str | os.PathLike[str] | HostMemory | None,
+    options: FactorOptions,
+    *,
+    overwrite: bool = False,
+    replace: bool = False,
 ) -> AbstractStore:
     """Where L goes: over ``a``, into the file ``place``, or into memory, page-locked as long as L is there when a GPU factors."""
     if overwrite:
@@ -108,7 +123,7 @@ def create_store(
         return OverwriteStore(a, the_plan.grid)
     formats = None if the_plan.precision is None else the_plan.precision.formats
     if place is not None and not isinstance(place, HostMemory):
-        return FileStore.create(place, the_plan.grid, arithmetic_key(the_plan).to_dict(), formats)
+        return FileStore.create(place, the_plan.grid, arithmetic_key(the_plan).to_dict(), formats, replace=replace)
     _check_host_memory(the_plan, TileLayout(the_plan.grid, formats=formats).end, place, options)
     store = MemoryStore(the_plan.grid, formats, place)
     store.memory.lock(lambda memory: page_locked(the_plan.devices, fresh=memory))

@@ -13,12 +13,14 @@ from ooc_chol.bench.case import Fp64Case, Peer
 from ooc_chol.bench.meters import meter_for
 from ooc_chol.bench.peers import measure_peer
 from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.bench.results import Measured, engine_of, write_json
+from ooc_chol.bench.results import RESULT_FILES, Measured, engine_of, write_json
 from ooc_chol.config import emulation_variables
 from ooc_chol.driver import cholesky
 from ooc_chol.factor import CholeskyFactor
 from ooc_chol.memory.sources import from_function
+from ooc_chol.outputs import Output, check_outputs
 from ooc_chol.rates import measure_rates
+from ooc_chol.tracing.records import TRACE_FILES
 
 
 @final
@@ -79,10 +81,14 @@ def run_case(case: Fp64Case, session: Session, trace: Path | None = None) -> dic
         cuBLAS emulation is switched on by the environment, so that native rates would not be native; or a device is not here.
     BudgetError
         A and L do not fit into host memory.
+    OutputError
+        What is to be written exists, and is no result or trace of ours.
     """
     if emulation_variables():
         raise ValueError(f"{', '.join(emulation_variables())} would switch emulation on; unset before measuring native FP64")
     case.check_machine()
+    file = session.output / f"{case.name}.json"
+    check_outputs([Output("--case", file, RESULT_FILES), Output("--trace", trace, TRACE_FILES)], ask="")
     problem = CovarianceProblem(case.n)
     rates = {"before": _warm(case, problem)}
     session.prepare_rates(case)
@@ -93,7 +99,6 @@ def run_case(case: Fp64Case, session: Session, trace: Path | None = None) -> dic
             assert factor.trace is not None
             factor.trace.save(trace)
         measured = _measured(case, problem, runs, factor, rates)
-    file = session.output / f"{case.name}.json"
     write_json(measured.to_dict(), file)  # also if a peer ends the process
     result = measured.to_dict(session.peers(case, problem))
     write_json(result, file)

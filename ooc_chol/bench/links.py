@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.bench.results import RESULT_FILES, commit, machine, write_json
 from ooc_chol.machine import resolve_devices
+from ooc_chol.outputs import Output, check_outputs
 
 
 def run_links(name: str, devices: str | Sequence[str] | int | None, folder: Path) -> dict[str, Any]:
@@ -32,12 +33,15 @@ def run_links(name: str, devices: str | Sequence[str] | int | None, folder: Path
     ------
     ValueError
         The devices are not GPUs of this machine.
+    OutputError
+        The file exists, and is no result of ours.
     """
     names = resolve_devices(devices)
     if not names[0].startswith("cuda:"):
         raise ValueError(f"{names[0]} has no links to measure: they lead to GPUs, and there is none here or none was named")
     from ooc_chol.kernels.cuda import links
 
+    check_outputs([Output("--case", folder / f"{name}.json", RESULT_FILES)], ask="")
     result = {
         "case": name,
         "commit": commit(),

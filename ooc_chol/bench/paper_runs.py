@@ -17,11 +17,12 @@ import numpy as np
 from ooc_chol.bench import ceilings
 from ooc_chol.bench.meters import meter_for
 from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.bench.results import RESULT_FILES, commit, machine, write_json
 from ooc_chol.driver import cholesky
 from ooc_chol.errors import OocCholError
 from ooc_chol.factor import CholeskyFactor
 from ooc_chol.memory.sources import from_function
+from ooc_chol.outputs import Output, check_outputs
 
 #: The paper's correlations by the range that it gives them.
 CORRELATIONS = {0.02627: "weak", 0.078809: "medium", 0.210158: "strong"}
@@ -370,10 +371,16 @@ class ResultFile:
         Of the paper.
     beside : mapping
         What else the file says.
+
+    Raises
+    ------
+    OutputError
+        The file exists, and is no result of ours.
     """
 
     def __init__(self, sweep: Sweep, figures: str, beside: Mapping[str, Any]) -> None:
         self._path = sweep.output / f"{sweep.case}.json"
+        check_outputs([Output("--case", self._path, RESULT_FILES)], ask="")
         #: What the file holds; ``runs`` has one entry for each configuration.
         self.content: dict[str, Any] = {
             "case": sweep.case,

@@ -20,6 +20,10 @@ from ooc_chol.config import commit_override
 from ooc_chol.factor import CholeskyFactor
 from ooc_chol.kernels.blas import blas_identity, current_threads
 from ooc_chol.listing import devices as list_devices
+from ooc_chol.outputs import FileKind, output_file
+
+#: Files that a new result may replace.
+RESULT_FILES = FileKind("result of ooc-chol bench", b'{\n "case": "')
 
 #: Packages whose versions are recorded where they are installed.
 _PACKAGES = ("numpy", "scipy", "nvmath-python", "torch")
@@ -104,11 +108,11 @@ def engine_of(case: Fp64Case, factor: CholeskyFactor) -> str:
 
 
 def write_json(content: Mapping[str, Any], path: Path) -> Path:
-    """Write ``content`` to ``path``, whose folder is made; replaced only once complete."""
+    """Write ``content``, which begins with its ``case``, to ``path``, whose folder is made; a result is replaced at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".partial")
-    unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return unfinished.replace(path)
+    with output_file(path, kind=RESULT_FILES, ask="") as part:
+        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return path
 
 
 def commit() -> str:

@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from ooc_chol.errors import RefinementError, TierError
+from ooc_chol.errors import OutputError, RefinementError, TierError
 from ooc_chol.factor.device_solver import DeviceSolver
 from ooc_chol.factor.inverse import inverse_diagonal, inverse_panels
 from ooc_chol.factor.refinement import refined_solve
@@ -31,7 +31,9 @@ from ooc_chol.factor.traces import (
 from ooc_chol.formats import FORMATS, FP64
 from ooc_chol.memory.sources import AbstractSource, as_source
 from ooc_chol.memory.sources_function import FunctionSource
-from ooc_chol.memory.store import AbstractStore, FileStore
+from ooc_chol.memory.store import AbstractStore, FileStore, is_open
+from ooc_chol.memory.store_file import FACTOR_FILES
+from ooc_chol.outputs import REPLACE, Output, check_outputs
 from ooc_chol.tiling import TileGrid, TileIndex
 
 
@@ -53,6 +55,8 @@ class CholeskyFactor:
         The matrix that was factored, as ``cholesky`` took it, for refined solves.
     solver : DeviceSolver, optional
         A device for solves with many right-hand sides or large factors, and for sums over the inverse; else the host does all.
+    files : sequence of path
+        Files that hold ``a``, or that L lies over, so that the factor is never saved into one of them.
 
     Raises
     ------
@@ -76,6 +80,7 @@ class CholeskyFactor:
         trace: Any = None,
         a: Any = None,
         solver: DeviceSolver | None = None,
+        files: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
         self.grid = grid
         self.report = report
@@ -87,6 +92,7 @@ class CholeskyFactor:
         self._store: AbstractStore | None = store
         self._a = a
         self._solver = solver
+        self._files = tuple(files)
         self._diagonal: NDArray[np.float64] | None = None
 
     @property
@@ -538,25 +544,29 @@ class CholeskyFactor:
                 dense[self.grid.start(i) :, self.grid.start(j) :][: l_ij.shape[0], : l_ij.shape[1]] = l_ij
         return dense
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:
         """Write the factor to a file that :func:`load` reads.
 
         Parameters
         ----------
         path : path
-            File to create. One of that name is replaced, and only once the new one is complete and on the disk.
+            File to create. A factor of that name is replaced, and only once the new one is complete and on the disk.
+        replace : bool
+            Replace any other file, too, and one that another factor has open, which goes on reading what it opened.
 
         Raises
         ------
         TierError
-            The file cannot be written, L cannot be read, or the factor is closed.
+            The file cannot be written, L cannot be read, or the factor is closed. As ``OutputError``: it is the file of the
+            matrix that was factored, or that of another open factor, or it exists and is no factor.
 
         Notes
         -----
         Tile by tile through two tiles of memory, from any store. Every tile keeps its format.
         """
         store = self._opened()
-        target = FileStore.create(path, self.grid, self.arithmetic_key, store.formats)
+        self._check_target(store, path, replace=replace)
+        target = FileStore.create(path, self.grid, self.arithmetic_key, store.formats, replace=replace)
         try:
             with closing(stream_tiles(store, list(self.grid.tiles()))) as tiles:
                 for index, l_ij in tiles:
@@ -566,6 +576,15 @@ class CholeskyFactor:
             target.discard()
             raise
         target.close()
+
+    def _check_target(self, store: AbstractStore, path: str | os.PathLike[str], *, replace: bool) -> None:
+        """Raise ``OutputError`` where :meth:`save` would take something from somebody who reads it."""
+        inputs = [("the matrix that was factored", file) for file in self._files]
+        check_outputs([Output("save", path, FACTOR_FILES)], inputs, replace=replace)
+        if not replace and is_open(path, store):
+            name = os.fspath(path)
+            text = f"save: {name} is the file of another open factor; close it, give another name, or replace it by {REPLACE}"
+            raise OutputError(text, "save", name, "another open factor")
 
     def close(self) -> None:
         """Release the store of L; a second call does nothing. ``report`` and ``trace`` stay."""

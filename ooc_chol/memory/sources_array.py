@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
+from ooc_chol.memory.source_files import files_behind
 from ooc_chol.memory.sources_base import AbstractSource, check_dtype, check_shape
 
 # Columns copied at a time from a column-major array: 128-byte pieces of its columns stay cached until the strip is written out.
@@ -43,6 +44,11 @@ class ArraySource(AbstractSource):
     def view(self, rows: range, cols: range) -> NDArray[np.float64] | None:
         """The rectangle in place, when its entries are float64."""
         return self._a[rows.start : rows.stop, cols.start : cols.stop] if self._a.dtype == np.float64 else None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file that the array maps, if it does."""
+        return files_behind(self._a)
 
     def host_memory(self) -> NDArray[Any] | None:
         """The array, when its entries are float64."""
@@ -89,6 +95,11 @@ class SliceSource(AbstractSource):
         self._a = a
         self._lock = Lock()
         self.bytes_per_entry = self._slice(range(1), range(1)).dtype.itemsize
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file that the object is open on, if it tells."""
+        return files_behind(self._a)
 
     def _slice(self, rows: range, cols: range) -> NDArray[Any]:
         """Return one slice as an array, masked entries as NaN."""

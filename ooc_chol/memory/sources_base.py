@@ -74,6 +74,11 @@ class AbstractSource(ABC):
         """The memory behind all views; None when there are no views."""
         return None
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files that A is read from, as far as they are known."""
+        return ()
+
     def prepare(self) -> None:  # noqa: B027 - most sources need no preparation
         """Do what must be done once on the current CUDA device before a run: compile, upload."""
 

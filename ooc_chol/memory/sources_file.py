@@ -100,6 +100,11 @@ class NpySource(AbstractSource):
             self._file.close()
             raise
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file."""
+        return (str(self._layout.path),)
+
     def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
         """Read row pieces straight into ``out`` when they are what it holds, else by strips of converted pieces."""
         if not self._layout.is_row_major:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import stat
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,15 +19,20 @@ from ooc_chol.errors import TierError
 from ooc_chol.formats import Floats, PrecisionFormat, decode, encode
 from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
 from ooc_chol.memory.store_base import AbstractStore, check_stored, check_tile, closed_error
-from ooc_chol.memory.store_file import FileHeader, read_header
+from ooc_chol.memory.store_file import FACTOR_FILES, MAGIC, FileHeader, read_header
 from ooc_chol.memory.store_io import preallocate, read_fully, tile_bytes, write_error, write_fully
 from ooc_chol.memory.store_layout import TileLayout
+from ooc_chol.outputs import Output, check_outputs, create_new, permissions
 from ooc_chol.tiling import TileGrid
 
 __all__ = ["AbstractStore", "FileStore", "MemoryStore", "OverwriteStore"]
 
 #: What a file system answers that does not have locks, or no flushing of folders.
 _CANNOT = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
+
+#: All stores in files, so that no factor is saved over the file of another one by mistake. Without a lock, which a fork in
+#: another thread would leave locked in the child: an item is set, and ``valuerefs`` makes its list, in one step each.
+_stores: weakref.WeakValueDictionary[int, FileStore] = weakref.WeakValueDictionary()
 
 
 @final
@@ -57,6 +63,9 @@ class FileStore(AbstractStore):
         self.header = header
         self.grid = header.grid
         self._descriptor: int | None = descriptor
+        status = os.fstat(descriptor)
+        self._identity = status.st_dev, status.st_ino
+        _stores[id(self)] = self
 
     @classmethod
     def create(
@@ -65,24 +74,29 @@ class FileStore(AbstractStore):
         grid: TileGrid,
         arithmetic_key: Mapping[str, Any] | None = None,
         formats: Sequence[PrecisionFormat] | None = None,
+        *,
+        replace: bool = False,
     ) -> FileStore:
         """Create ``path + ".partial"`` at its full size, for writing; :meth:`complete` gives it its name.
 
         Parameters
         ----------
         path : path
-            Name of the finished file. A file of that name stays as it is until :meth:`complete` replaces it.
+            Name of the finished file. A factor of that name stays as it is until :meth:`complete` replaces it.
         grid : TileGrid
             Tiles of L.
         arithmetic_key : mapping, optional
             Everything that the bits of L depend on, as a JSON object.
         formats : sequence of PrecisionFormat, optional
             Format of every tile in packed order; all are FP64 without it.
+        replace : bool
+            Let :meth:`complete` replace a file that is no factor, too.
 
         Raises
         ------
         TierError
-            The file cannot be created, the disk has too little room, ``path`` is no ordinary file, or another run is writing it.
+            The file cannot be created, the disk has too little room, or another run is writing it; as ``OutputError``, ``path``
+            exists and is no ordinary file, or no factor.
         TypeError
             ``arithmetic_key`` holds something that JSON cannot hold.
         ValueError
@@ -91,12 +105,12 @@ class FileStore(AbstractStore):
         final_path = os.path.realpath(path)
         header = FileHeader(grid, arithmetic_key or {}, formats=None if formats is None else tuple(formats))
         first_bytes = header.encode()
-        if os.path.exists(final_path) and not os.path.isfile(final_path):
-            raise TierError(f"{final_path}: exists and is no ordinary file; give the name of a file to create or replace")
-        store = cls(final_path, _create_locked(final_path + ".partial"), header)
+        check_outputs([Output("", path, FACTOR_FILES)], replace=replace)
+        store = cls(final_path, _create_locked(final_path + ".partial", permissions(final_path)), header)
         try:
-            preallocate(store._open_descriptor(), header.layout.end, store.partial_path)
+            # The header comes first, so that what a killed run leaves is known for an unfinished factor.
             write_fully(store._open_descriptor(), first_bytes, 0, store.partial_path)
+            preallocate(store._open_descriptor(), header.layout.end, store.partial_path)
         except BaseException:
             store.discard()
             raise
@@ -270,23 +284,65 @@ class FileStore(AbstractStore):
         return self.path if self.header.complete else self.partial_path
 
 
-def _create_locked(path: str) -> int:
-    """Create or empty ``path`` and lock it against other runs; what a killed run left there is replaced."""
+def is_open(path: str | os.PathLike[str], but: AbstractStore) -> bool:
+    """Whether a store other than ``but`` has the file at ``path`` open, in this process."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    stores = [reference() for reference in _stores.valuerefs()]
+    others = [store for store in stores if store is not None and store is not but and store._descriptor is not None]
+    return (status.st_dev, status.st_ino) in [store._identity for store in others]
+
+
+def _create_locked(path: str, mode: int | None) -> int:
+    """Create ``path`` with these permissions and lock it against other runs; what a killed run left there is removed first."""
     while True:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = create_new(path, mode)
+        except FileExistsError:
+            _remove_unfinished(path)
+            continue
         except OSError as error:
             raise TierError(
                 f"{path}: cannot create the file: {error.strerror}; check that its folder exists and is writable"
             ) from error
         try:
             if _lock(descriptor, path):
-                os.ftruncate(descriptor, 0)
+                if mode is not None:
+                    os.fchmod(descriptor, mode)
                 return descriptor
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
+
+
+def _remove_unfinished(path: str) -> None:
+    """Remove what a killed run left at ``path``; refuse what no run can have left there, and what a run is writing."""
+    try:
+        # Neither through a link, nor waiting for the other end of a FIFO.
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _in_the_way(path, "a symbolic link" if os.path.islink(path) else str(error.strerror)) from error
+    try:
+        if not _lock(descriptor, path):
+            return
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or os.pread(descriptor, len(MAGIC), 0) not in (b"", MAGIC):
+            raise _in_the_way(path, "no file of ooc_chol")
+        os.unlink(path)
+    finally:
+        os.close(descriptor)
+
+
+def _in_the_way(path: str, what: str) -> TierError:
+    """The error for something strange that has the name of the unfinished file."""
+    return TierError(
+        f"{path}: the factor has this name until it is complete, but something else is there ({what}); remove it, or choose "
+        "another name for the factor"
+    )
 
 
 def _lock(descriptor: int, path: str) -> bool:

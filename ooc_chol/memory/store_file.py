@@ -27,10 +27,13 @@ from ooc_chol.errors import TierError
 from ooc_chol.formats import FORMATS, FP64, PrecisionFormat
 from ooc_chol.memory.store_io import read_fully
 from ooc_chol.memory.store_layout import TILE_ALIGNMENT, TileLayout, aligned, mixed_formats
+from ooc_chol.outputs import FileKind
 from ooc_chol.tiling import TileGrid
 
 #: First bytes of every file of ours.
 MAGIC = b"OOCCHOL\n"
+#: Files that a new factor may replace: factors, finished or not.
+FACTOR_FILES = FileKind("factor of ooc_chol", MAGIC)
 #: Version of a file whose tiles are all FP64.
 FP64_VERSION = 1
 #: Version of a file of several formats; a reader refuses any other than these two.

@@ -32,6 +32,8 @@ _DEVIATIONS = 2.0
 _MOST_SHOWN = 64
 #: Pixels of a picture's side, of a line of its legend, and of the legend's width.
 _PICTURE_SIZE, _LEGEND_STEP, _LEGEND_WIDTH = 480, 20, 160
+#: A line of every picture, by which it is known for one of ours.
+SVG_MARK = "<desc>formats of tiles, drawn by ooc_chol</desc>"
 #: Colours of the formats in a picture.
 _COLOURS = {"fp64": "#0b2f5b", "fp32": "#2f77b8", "fp16": "#8ab8e0", "fp8": "#ee8a2e"}
 
@@ -179,7 +181,7 @@ class PrecisionMap:
         legend.append(f'<text x="{size * 0.6:g}" y="{top + 12}">threshold {self.threshold:g}</text>')
         width = max(size, round(size * 0.6) + _LEGEND_WIDTH)
         head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{size}" font-family="sans-serif" font-size="13">'
-        return "\n".join([head, *squares, *legend, "</svg>", ""])
+        return "\n".join([head, SVG_MARK, *squares, *legend, "</svg>", ""])
 
 
 def choose_formats(norms: MatrixNorms, threshold: float, *, rule: str = RULES[0]) -> PrecisionMap:

@@ -13,6 +13,7 @@ from ooc_chol.config import cache_directory
 from ooc_chol.kernels.blas import blas_threads
 from ooc_chol.machine import HOST, device_facts, host_threads, is_here, kind_of
 from ooc_chol.memory.sources_base import AbstractSource
+from ooc_chol.outputs import output_file
 from ooc_chol.planning.cost import Rates, ResidueRates
 from ooc_chol.rates.generation import generation_rate
 from ooc_chol.rates.together import Measurement, measure_at_once, pulled_from
@@ -182,9 +183,8 @@ def _write(everything: dict[str, dict[str, dict[str, Any]]]) -> None:
     """Replace the file of rates in one step."""
     path = rates_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}.partial")
-    unfinished.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
-    unfinished.replace(path)
+    with output_file(path, replace=True) as part:
+        part.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
 
 
 def _stored() -> dict[str, dict[str, dict[str, Any]]]:

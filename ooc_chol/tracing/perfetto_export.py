@@ -8,7 +8,6 @@ advises against made-up processes.
 from __future__ import annotations
 
 import heapq
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
@@ -17,6 +16,7 @@ from typing import IO, TypeAlias
 
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
+from ooc_chol.outputs import output_file
 from ooc_chol.tracing.analysis import Wait, waits
 from ooc_chol.tracing.perfetto_packets import (
     Notes,
@@ -28,7 +28,7 @@ from ooc_chol.tracing.perfetto_packets import (
     names_packet,
     track_packet,
 )
-from ooc_chol.tracing.records import Trace, TraceRecord
+from ooc_chol.tracing.records import TRACE_FILES, Trace, TraceRecord
 from ooc_chol.tracing.timeline import Step, StreamKey, Timeline, timeline
 
 Timed: TypeAlias = tuple[int, Packet]
@@ -57,7 +57,7 @@ class _Layout:
         return track
 
 
-def export(trace: Trace, path: Path) -> Path:
+def export(trace: Trace, path: Path, *, replace: bool = False) -> Path:
     """Write ``trace`` to ``path``.
 
     Parameters
@@ -65,7 +65,9 @@ def export(trace: Trace, path: Path) -> Path:
     trace : Trace
         Measured and predicted records.
     path : Path
-        File to write; replaced only once the new one is complete.
+        File to write; a trace that is there is replaced once the new one is complete.
+    replace : bool
+        Replace any other file, too.
 
     Returns
     -------
@@ -75,18 +77,12 @@ def export(trace: Trace, path: Path) -> Path:
     Raises
     ------
     OSError
-        The file cannot be written.
+        The file cannot be written; as ``OutputError``, it exists and is no trace.
     ValueError
         Two records have one step, one ends before it starts, or one waited for a step that has no record.
     """
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("wb") as file:
-            write_packets(trace, file)
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with output_file(path, kind=TRACE_FILES, replace=replace) as part, part.open("wb") as file:
+        write_packets(trace, file)
     return path
 
 

@@ -8,6 +8,11 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
+from ooc_chol.outputs import FileKind
+
+#: Files that a new trace may replace: the first packet of every one numbers the categories of records, from ``fetch`` on.
+TRACE_FILES = FileKind("trace of ooc_chol", b"\x08\x01\x12\x05fetch", anywhere=True)
+
 
 class TraceRecord(NamedTuple):
     """One operation of one stream, measured or predicted.
@@ -79,13 +84,15 @@ class Trace:
     predicted: tuple[TraceRecord, ...] = ()
     metadata: Mapping[str, str | int | float] = field(default_factory=dict)
 
-    def save(self, path: str | PathLike[str]) -> Path:
+    def save(self, path: str | PathLike[str], *, replace: bool = False) -> Path:
         """Write the trace as native Perfetto protobuf, to be opened at ui.perfetto.dev.
 
         Parameters
         ----------
         path : str or PathLike
-            File to write, by custom with the suffix ``.pftrace``. An existing file is replaced once the new one is complete.
+            File to write, by custom with the suffix ``.pftrace``. A trace that is there is replaced once the new one is complete.
+        replace : bool
+            Replace any other file, too.
 
         Returns
         -------
@@ -95,7 +102,7 @@ class Trace:
         Raises
         ------
         OSError
-            The file cannot be written.
+            The file cannot be written; as ``OutputError``, it exists and is no trace.
         ValueError
             Two records have one step, one ends before it starts, or one waited for a step that has no record.
 
@@ -106,7 +113,7 @@ class Trace:
         # Imported here: protobuf takes longer to import than all the rest of this package, and few runs save a trace.
         from ooc_chol.tracing.perfetto_export import export
 
-        return export(self, Path(path))
+        return export(self, Path(path), replace=replace)
 
     def summary(self) -> str:
         """Where the time went, as a text that fits a screen.

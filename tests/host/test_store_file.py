@@ -135,7 +135,7 @@ def test_a_header_that_does_not_fit_is_refused() -> None:
 def test_a_file_gets_its_name_only_when_it_is_complete(tmp_path: Path) -> None:
     final = tmp_path / "L.ooc"
     final.write_bytes(b"precious")
-    store = FileStore.create(final, GRID, KEY)
+    store = FileStore.create(final, GRID, KEY, replace=True)
     store.write((0, 0), np.tril(np.ones((16, 16))))
     assert final.read_bytes() == b"precious"
     with pytest.raises(TierError, match="incomplete"):
@@ -149,7 +149,7 @@ def test_a_file_gets_its_name_only_when_it_is_complete(tmp_path: Path) -> None:
 def test_discarding_removes_the_partial_file_and_spares_the_existing_one(tmp_path: Path) -> None:
     final = tmp_path / "L.ooc"
     final.write_bytes(b"precious")
-    store = FileStore.create(final, GRID, KEY)
+    store = FileStore.create(final, GRID, KEY, replace=True)
     store.write((0, 0), np.ones((16, 16)))
     store.discard()
     store.discard()
@@ -220,7 +220,10 @@ def test_two_runs_cannot_write_one_file(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_left_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "L.ooc.partial").write_bytes(b"x" * 10**6)
+    killed = FileStore.create(tmp_path / "L.ooc", TileGrid(400, 16), KEY)
+    killed.write((1, 0), np.ones((16, 16)))
+    killed.close()
+    assert (tmp_path / "L.ooc.partial").stat().st_size > 10**6
     store = FileStore.create(tmp_path / "L.ooc", GRID, KEY)
     write_factor(L, store)
     store.close()

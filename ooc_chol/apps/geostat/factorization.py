@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,6 +35,8 @@ class FactorSettings:
         Scheduling policy.
     store : path, optional
         A file that holds the factor while it is needed, in place of memory. It must not exist; it is removed afterwards.
+    replace_store : bool
+        Let ``store`` replace whatever file has its name.
     precision_threshold : float, optional
         Factor in mixed precision: the share of the matrix's norm by which rounding its tiles may change it. A fit then judges
         its estimate in FP64.
@@ -49,6 +52,7 @@ class FactorSettings:
     host_budget: int | str | None = None
     policy: str = "planned"
     store: Path | None = None
+    replace_store: bool = False
     precision_threshold: float | None = None
     memory: oc.HostMemory | None = None
     planned: oc.Plan | None = None
@@ -99,7 +103,8 @@ class FactorSettings:
     def factor(self, source: Any, progress: FactorProgress | None, trace: bool) -> oc.CholeskyFactor:
         """``ooc_chol.cholesky`` of ``source`` with these settings."""
         how = self._plan_options() if self.planned is None else {"plan": self.planned, "store": self.place}
-        return oc.cholesky(source, host_budget=self.host_budget, progress=progress, trace=trace, **how)
+        how |= {"host_budget": self.host_budget, "replace_store": self.replace_store}
+        return oc.cholesky(source, progress=progress, trace=trace, **how)
 
     def _plan_options(self) -> dict[str, Any]:
         """The keyword arguments that ``ooc_chol.cholesky`` and ``ooc_chol.plan`` share."""
@@ -150,15 +155,15 @@ def factored(
     NotPositiveDefiniteError
         The matrix is not positive definite in floating point: nugget too small for this range and smoothness, or duplicates
         without nugget.
-    FileExistsError
-        ``settings.store`` exists already.
+    OutputError
+        ``settings.store`` exists already, a factor or not, and is not to be replaced: it would be removed afterwards.
     """
-    if settings.store is not None and settings.store.exists():
-        raise FileExistsError(f"store file {settings.store} exists already; remove it or name another")
+    if settings.store is not None:
+        oc.check_outputs([oc.Output("store", settings.store)], replace=settings.replace_store, ask="replace_store=True")
     source = covariance_source(model, coordinates, noise)
-    try:
-        with settings.factor(source, progress, trace) as factor:
+    with settings.factor(source, progress, trace) as factor:
+        try:
             yield factor
-    finally:
-        if settings.store is not None:
-            settings.store.unlink(missing_ok=True)
+        finally:
+            if settings.store is not None:
+                Path(os.path.realpath(settings.store)).unlink(missing_ok=True)

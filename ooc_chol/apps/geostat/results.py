@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.model_content import model_from_content
 from ooc_chol.apps.geostat.data.dataset import DataSpec
-from ooc_chol.apps.geostat.data.io import read_json
+from ooc_chol.apps.geostat.data.io import json_files, read_json
 from ooc_chol.apps.geostat.estimation.fitting import FitResult
 
 _FORMAT = "ooc-chol geostat fit"
 _VERSION = 1
+
+#: Files that a new result may replace.
+RESULTS = json_files(_FORMAT)
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,7 +64,7 @@ def test_predict_sites_without_values_and_on_a_grid(files, capsys):
     told = capsys.readouterr()
     assert "1 rows of bare.csv lack a value" in told.err and "held out" not in told.out
     assert io.read_table(out, ("east",)).columns["east"].tolist() == [2.5, 0.25]
-    assert main([*words, "--grid", "4,3", "--output", str(out)]) == 0
+    assert main([*words, "--grid", "4,3", "--output", str(out), "--force"]) == 0
     assert len(io.read_table(out, ("prediction",)).columns["prediction"]) == 12
 
 
@@ -76,7 +76,8 @@ def test_example_brings_its_data_along(tmp_path, capsys):
     assert main(["geostat", "predict", str(model), str(tmp_path / "sites.csv"), "--output", str(out)]) == 0
     heights = io.read_table(out, ("prediction",)).columns["prediction"]
     assert np.all((heights > 236) & (heights < 1076))
-    assert main(["geostat", "predict", str(model), "--example", "jacksboro:200", "--grid", "2,2", "--output", str(out)]) == 0
+    words = ["geostat", "predict", str(model), "--example", "jacksboro:200", "--grid", "2,2", "--output", str(out), "--force"]
+    assert main(words) == 0
     assert "fitted to 150 observations, and predicts from 200 now" in capsys.readouterr().err
 
 
@@ -94,7 +95,7 @@ def test_degrees_and_covariates(tmp_path, capsys):
     assert mean["columns"] == ["intercept", "depth"]
     assert mean["coefficients"][1] == pytest.approx(2.0, abs=4 * mean["standard_errors"][1])
     assert main(["geostat", "predict", str(model), str(path), str(path), "--output", str(out)]) == 0
-    assert main(["geostat", "predict", str(model), str(path), "--grid", "2,2", "--output", str(out)]) == 2
+    assert main(["geostat", "predict", str(model), str(path), "--grid", "2,2", "--output", str(out), "--force"]) == 2
     assert "the mean needs depth at every site" in capsys.readouterr().err
 
 

@@ -60,7 +60,7 @@ def test_known_errors_from_fit_to_prediction(data, tmp_path, capsys):
         io.read_table(out, ("standard_error",)).columns["standard_error"], with_errors.standard_error, rtol=TWO_ROUTES
     )
     capsys.readouterr()
-    assert run("predict", model, data, tmp_path / "bare.csv", "--output", out) == 0
+    assert run("predict", model, data, tmp_path / "bare.csv", "--output", out, "--force") == 0
     assert "the sites have no column 'sd'" in capsys.readouterr().err
     field = predict(observations, saved.model, observations.coordinates[:5], target="field")
     np.testing.assert_allclose(
@@ -68,7 +68,7 @@ def test_known_errors_from_fit_to_prediction(data, tmp_path, capsys):
     )
     for words in (
         ("cv", model, data),
-        ("simulate", model, "--sites", data, "--conditional", data, "--target", "observation", "--output", out),
+        ("simulate", model, "--sites", data, "--conditional", data, "--target", "observation", "--output", out, "--force"),
         ("loglik", data, "--model", model),
         ("loglik", data, "--theta", "2,0.2,1.5", "--error-variance", "variance"),
         ("plot", "variogram", model, "--simulations", "19", "--output", tmp_path / "v.png"),

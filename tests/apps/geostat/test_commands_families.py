@@ -107,15 +107,16 @@ def test_every_family_goes_through_the_commands(family, written, tmp_path, capsy
     )
     np.testing.assert_allclose(table.columns["prediction"], expected.mean, rtol=TWO_ROUTES)
     np.testing.assert_allclose(table.columns["standard_error"], expected.standard_error, rtol=TWO_ROUTES)
-    assert main(["geostat", "cv", *files, "--output", str(out)]) == 0
+    assert main(["geostat", "cv", *files, "--output", str(out), "--force"]) == 0
     assert io.read_table(out, (*columns, "prediction")).columns["prediction"].shape == (64,)
-    assert main(["geostat", "simulate", str(model), "--conditional", str(data), "--grid", "3,2", *at, "--output", str(out)]) == 0
+    words = ["simulate", str(model), "--conditional", str(data), "--grid", "3,2", *at, "--output", str(out), "--force"]
+    assert main(["geostat", *words]) == 0
     assert np.isfinite(io.read_table(out, (*columns, "draw1")).columns["draw1"]).all()
     capsys.readouterr()
     assert main(["geostat", "convert", str(model)]) == 2
     assert "isotropic Matérn models" in refused(capsys)
     if at:
-        assert main(["geostat", "predict", *files, "--grid", "4,3", "--output", str(out)]) == 2
+        assert main(["geostat", "predict", *files, "--grid", "4,3", "--output", str(out), "--force"]) == 2
         assert f"a grid has no '{columns[-1]}': say at which one it is meant (--at)" in refused(capsys)
 
 

@@ -63,7 +63,7 @@ def test_a_formula_of_the_coordinates_predicts_on_a_grid(data, tmp_path, capsys)
     assert main(["geostat", "predict", str(model), str(data), "--grid", "3,2", "--output", str(out)]) == 0
     assert np.isfinite(io.read_table(out, ("prediction",)).columns["prediction"]).all()
     assert fit(data, "--formula", "zinc ~ depth", "--method", "lbfgs", "--output", str(model)) == 0
-    assert main(["geostat", "predict", str(model), str(data), "--grid", "3,2", "--output", str(out)]) == 2
+    assert main(["geostat", "predict", str(model), str(data), "--grid", "3,2", "--output", str(out), "--force"]) == 2
     assert "the mean needs depth at every site" in capsys.readouterr().err
 
 
@@ -80,7 +80,7 @@ def test_a_formula_goes_on_to_every_other_command(data, tmp_path, capsys):
     mean = intercept + slope * np.sqrt(io.read_table(data, ("depth",)).columns["depth"])
     error = np.sqrt(content["model"]["variance"] / 400)
     assert np.all(np.abs(draws.mean(axis=1) - mean) < MONTE_CARLO_DEVIATIONS * error)
-    assert main(["geostat", "cv", str(model), str(data), "--output", str(out)]) == 0
+    assert main(["geostat", "cv", str(model), str(data), "--output", str(out), "--force"]) == 0
     table = io.read_table(out, ("log(zinc)", "prediction"))
     assert np.array_equal(table.columns["log(zinc)"], np.log(io.read_table(data, ("zinc",)).columns["zinc"]))
     assert np.std(table.columns["log(zinc)"] - table.columns["prediction"]) < np.std(table.columns["log(zinc)"])

@@ -130,7 +130,7 @@ def test_cv(fitted, tmp_path, capsys, folds):
 
 def test_simulate_without_and_with_data(fitted, tmp_path, capsys):
     out = tmp_path / "draws.csv"
-    words = ["geostat", "simulate", str(fitted / "model.json"), "--output", str(out)]
+    words = ["geostat", "simulate", str(fitted / "model.json"), "--output", str(out), "--force"]
     data, (fitted_model, coefficients) = observations(fitted), model(fitted)
     names = ("draw1", "draw2", "draw3")
     sites = io.read_table(fitted / "sites.csv", ("east", "north")).stack(("east", "north"))
@@ -174,7 +174,7 @@ def test_the_example_needs_no_data(tmp_path, capsys):
     )
     assert main(["geostat", "cv", str(path)]) == 0
     assert main(["geostat", "simulate", str(path), "--grid", "3,2", "--conditional", "--output", str(out)]) == 0
-    assert main(["geostat", "simulate", str(path), "--grid", "3,2", "--output", str(out)]) == 0
+    assert main(["geostat", "simulate", str(path), "--grid", "3,2", "--output", str(out), "--force"]) == 0
     capsys.readouterr()
     assert main(["geostat", "cv", str(path), "other.csv"]) == 2
     assert "leave out other.csv" in capsys.readouterr().err

@@ -328,7 +328,7 @@ def test_the_result_of_any_fit_goes_through_the_commands(tmp_path, capsys):
     np.testing.assert_allclose(table.columns["prediction"], expected.mean, rtol=TWO_ROUTES)
     np.testing.assert_allclose(table.columns["standard_error"], expected.standard_error, rtol=TWO_ROUTES)
     assert main(["geostat", "cv", *words]) == 0
-    assert main(["geostat", "simulate", words[0], "--grid", "3,2", "--conditional", words[1], *out]) == 0
+    assert main(["geostat", "simulate", words[0], "--grid", "3,2", "--conditional", words[1], *out, "--force"]) == 0
     assert main(["geostat", "plot", "map", *words, "--output", str(tmp_path / "map.png")]) == 0
     capsys.readouterr()
     assert main(["geostat", "plot", "variogram", *words, "--output", str(tmp_path / "map.png")]) == 2

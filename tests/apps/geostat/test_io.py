@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.apps.geostat.data.io import atomic_text, read_json, read_table, write_json, write_table
+from ooc_chol.apps.geostat.data.io import read_json, read_table, text_file, write_json, write_table
 
 pytestmark = pytest.mark.plan
 
@@ -98,7 +98,7 @@ def test_json_appears_complete_or_not_at_all(tmp_path):
     assert read_json(path) == {"a": [1.5, None], "b": "Matérn"} == json.loads(path.read_text(encoding="utf-8"))
     with pytest.raises(ValueError, match="JSON compliant"):
         write_json(path, {"a": float("nan")})
-    with pytest.raises(RuntimeError, match="halfway"), atomic_text(path) as stream:
+    with pytest.raises(RuntimeError, match="halfway"), text_file(path, replace=True) as stream:
         stream.write("half")
         raise RuntimeError("halfway")
     assert read_json(path)["b"] == "Matérn"

@@ -227,7 +227,7 @@ def test_predictions_on_a_grid_are_streamed_to_a_file(tmp_path):
         with pytest.raises(ValueError, match="2 axes has coordinate columns x"):
             write_grid_prediction(path, kriged, grid, names=("x",))
         with pytest.raises(RuntimeError, match="halfway"):
-            write_grid_prediction(path, kriged, grid, names=("x", "y"), block_points=20, cartesian=fails_second)
+            write_grid_prediction(path, kriged, grid, names=("x", "y"), block_points=20, cartesian=fails_second, replace=True)
     table = geostat.read_table(path, ("x", "y", "prediction", "standard_error"))
     assert np.array_equal(table.stack(("x", "y")), grid.points(0, 35))
     np.testing.assert_allclose(table.columns["prediction"], whole.mean, rtol=TWO_ROUTES)

@@ -235,7 +235,7 @@ def test_grid_mapping_is_the_reference_system(tmp_path):
     assert load_table(path, ("x", "v")).crs == Crs("EPSG:28992", False)
     assert load_table(path, ("x",)).crs is None
     variables["crs"] = NetcdfVariable((), np.array(0.0), {"grid_mapping_name": "latitude_longitude"})
-    write_netcdf(path, variables)
+    write_netcdf(path, variables, replace=True)
     assert load_table(path, ("v",)).crs == Crs("latitude_longitude", True)
 
 

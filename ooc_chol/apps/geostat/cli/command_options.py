@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ooc_chol.apps.geostat.cli.command_files import add_force, store_file
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
@@ -49,7 +50,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     Parameters
     ----------
     parser : argparse.ArgumentParser
-        Where to add them; :func:`factor_settings` reads them.
+        Where to add them, with ``--force``; :func:`factor_settings` reads them.
     """
     parser.add_argument(
         "--memory-budget", metavar="BYTES", help="memory per device, such as '256 MiB' (default: up to half of what is free)"
@@ -68,6 +69,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="keep factors in this new file, or in a file in this folder, while they are needed",
     )
+    add_force(parser)
 
 
 def add_at(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +84,7 @@ def add_at(parser: argparse.ArgumentParser) -> None:
 
 
 def factor_settings(options: argparse.Namespace) -> FactorSettings:
-    """How to factor; a folder given as store gets a file of its own.
+    """How to factor.
 
     Parameters
     ----------
@@ -94,14 +96,12 @@ def factor_settings(options: argparse.Namespace) -> FactorSettings:
     FactorSettings
         The settings.
     """
-    store = options.store
-    if store is not None and store.is_dir():
-        store = store / "geostat-factor.ooc"
     return FactorSettings(
         tile_size=options.tile_size,
         devices=options.devices,
         memory_budget=options.memory_budget,
-        store=store,
+        store=store_file(options),
+        replace_store=options.force,
         precision_threshold=getattr(options, "precision_threshold", None),  # fit has it
     )
 

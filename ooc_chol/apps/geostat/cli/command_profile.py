@@ -86,14 +86,15 @@ def draw_profile(dataset: Dataset, saved: SavedFit, options: argparse.Namespace,
         )
         if options.values is not None:
             finite = np.isfinite(profile.loglik)
-            write_table(options.values, {name: profile.values[finite], "loglik": profile.loglik[finite]})
+            write_table(options.values, {name: profile.values[finite], "loglik": profile.loglik[finite]}, replace=options.force)
             print(f"profile in {options.values}")
     _tell(profile, options.level)
     unit = dataset.spec.unit if name == "range" else ""
     kind = "restricted profile likelihood" if saved.reml else "profile likelihood"
     words = FigureWords(f"{dataset.spec.value_name}: {kind} of the {name.replace('_', ' ')}")
     label = name.replace("_", " ") + (f" ({unit})" if unit else "")
-    save_figure(profile_figure(profile.values, profile.loglik, words, name=label, level=options.level), options.output)
+    figure = profile_figure(profile.values, profile.loglik, words, name=label, level=options.level)
+    save_figure(figure, options.output, replace=options.force)
 
 
 def _tell(profile: ProfileLikelihood, level: float) -> None:

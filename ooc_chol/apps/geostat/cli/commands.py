@@ -9,8 +9,10 @@ from typing import Literal
 
 import numpy as np
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.command_covariance import add_covariance_options, check_columns
 from ooc_chol.apps.geostat.cli.command_data import add_data_options, errors_at, fit_spec, say_data
+from ooc_chol.apps.geostat.cli.command_files import add_force, check_files
 from ooc_chol.apps.geostat.cli.command_options import SpellingParser, add_at, add_settings, factor_settings, grid_size, note
 from ooc_chol.apps.geostat.cli.commands_convert import add_convert
 from ooc_chol.apps.geostat.cli.commands_fit import (
@@ -24,7 +26,7 @@ from ooc_chol.apps.geostat.cli.commands_fit import (
 )
 from ooc_chol.apps.geostat.cli.commands_plot import add_plot, check_map, draw_prediction_map
 from ooc_chol.apps.geostat.cli.commands_validation import add_validation_commands
-from ooc_chol.apps.geostat.cli.demo import run_demo
+from ooc_chol.apps.geostat.cli.demo import demo_outputs, run_demo
 from ooc_chol.apps.geostat.cli.summary import fit_text, score_text
 from ooc_chol.apps.geostat.data.dataset import (
     Dataset,
@@ -38,11 +40,13 @@ from ooc_chol.apps.geostat.data.dataset import (
 )
 from ooc_chol.apps.geostat.data.io import Table, write_json
 from ooc_chol.apps.geostat.data.outputs import Predicted, check_output, write_predictions
+from ooc_chol.apps.geostat.estimation.evaluation_log import LOG_ADVICE, goes_on
 from ooc_chol.apps.geostat.estimation.search import Nugget
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.checks import score
 from ooc_chol.apps.geostat.kriging.prediction import Prediction, kriging
-from ooc_chol.apps.geostat.results import read_result, result_content
+from ooc_chol.apps.geostat.pictures.plots import PICTURES
+from ooc_chol.apps.geostat.results import RESULTS, read_result, result_content
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -137,6 +141,7 @@ def _add_demo(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--memory-budget", metavar="BYTES", help="memory of each device (default: 0.45 of the factor's bytes, shared)"
     )
+    add_force(parser)
     parser.set_defaults(run=_demo)
 
 
@@ -145,9 +150,10 @@ def _fit(options: argparse.Namespace) -> int:
         options.distance = "great-circle"
     spec = fit_spec(options)
     check_columns(options, spec)
+    _check_fit_files(options)
     dataset = load_dataset(spec)
     settings = factor_settings(options)
-    _check_outputs(options, dataset)
+    _check_plot(options, dataset)
     _say_beforehand(dataset, settings)
     if options.dry_run:
         print(search_text(dataset, options))
@@ -159,10 +165,11 @@ def _fit(options: argparse.Namespace) -> int:
     if inference is not None:
         print(inference_text(inference))
     if options.output is not None:
-        write_json(options.output, {**result_content(dataset.spec, result), **inference_content(inference)})
+        content = {**result_content(dataset.spec, result), **inference_content(inference)}
+        write_json(options.output, content, kind=RESULTS, replace=options.force)
         print(f"result in {options.output}")
     if options.plot is not None:
-        draw_prediction_map(options.plot, dataset, result.model, settings)
+        draw_prediction_map(options.plot, dataset, result.model, settings, replace=options.force)
         print(f"map in {options.plot}")
     return 0
 
@@ -171,6 +178,9 @@ def _predict(options: argparse.Namespace) -> int:
     saved = read_result(options.model)
     spec, sites_path = _predict_inputs(saved.spec, options)
     check_output(options.output)
+    data = spec.source if spec.kind != "example" else None
+    inputs = [("MODEL.json", options.model), ("DATA.csv", data), ("SITES.csv", sites_path)]
+    check_files(options, inputs, [oc.Output("--output", options.output)])
     dataset = load_dataset(spec)
     sites = _sites(dataset, sites_path, options)
     settings = factor_settings(options)
@@ -183,9 +193,8 @@ def _predict(options: argparse.Namespace) -> int:
         prediction = kriged.predict(
             spec.cartesian(positions), covariates=spec.design(sites), target=options.target, error_variances=errors
         )
-    write_predictions(
-        options.output, Predicted(dataset.spec, positions, prediction, options.grid if sites_path is None else None)
-    )
+    predicted = Predicted(dataset.spec, positions, prediction, options.grid if sites_path is None else None)
+    write_predictions(options.output, predicted, replace=options.force)
     what = "a new observation" if options.target == "observation" else "the smooth field"
     print(f"{len(positions)} predictions of {what} with their standard errors in {options.output}")
     if options.target == "observation" and spec.value in sites.columns:
@@ -194,7 +203,16 @@ def _predict(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    run_demo(options.output, options.n, memory_budget=options.memory_budget, out=sys.stdout, err=sys.stderr)
+    options.output.mkdir(parents=True, exist_ok=True)
+    check_files(options, [], demo_outputs(options.output))
+    run_demo(
+        options.output,
+        options.n,
+        memory_budget=options.memory_budget,
+        out=sys.stdout,
+        err=sys.stderr,
+        replace=options.force,
+    )
     return 0
 
 
@@ -235,11 +253,19 @@ def _print_scores(prediction: Prediction, sites: Table, dataset: Dataset) -> Non
         print(score_text(score(prediction.take(known), values, dataset.observations.values)))
 
 
-def _check_outputs(options: argparse.Namespace, dataset: Dataset) -> None:
-    """Find out before a long fit that its results could not be written."""
-    for path in (options.output, options.plot, options.log):
-        if path is not None and not path.parent.is_dir():
-            raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
+def _check_fit_files(options: argparse.Namespace) -> None:
+    """Find out before a long fit that its results could not be written, or would take the place of something."""
+    log = None if goes_on(options.log, options.resume) else options.log
+    outputs = [
+        oc.Output("--output", options.output, RESULTS),
+        oc.Output("--plot", options.plot, PICTURES),
+        oc.Output("--log", log, advice=LOG_ADVICE),
+    ]
+    check_files(options, [("DATA.csv", options.data), ("--resume", options.resume)], outputs)
+
+
+def _check_plot(options: argparse.Namespace, dataset: Dataset) -> None:
+    """Find out before a long fit that its map could not be drawn."""
     if options.plot is not None:
         if dataset.spec.axes != dataset.spec.coordinates:
             raise ValueError(

@@ -122,6 +122,7 @@ def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: Fa
     progress = progress_for(sys.stderr, dataset.spec.unit)
     same: dict[str, Any] = {
         **{name: getattr(options, name) for name in _FIT_OPTIONS},
+        "replace_log": options.force,
         "settings": settings,
         "progress": progress,
     }

@@ -10,15 +10,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.command_files import add_force, check_files
 from ooc_chol.apps.geostat.cli.command_options import add_at, note
 from ooc_chol.apps.geostat.cli.command_profile import add_profile_options, draw_profile
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.data.dataset import Dataset, grid_table, load_dataset, regular_grid
+from ooc_chol.apps.geostat.data.spec import DataSpec
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.prediction import kriging
 from ooc_chol.apps.geostat.kriging.residuals import standardised_residuals
-from ooc_chol.apps.geostat.pictures.plots import MapData, MapLabels, draw_maps, require_matplotlib, save_figure
+from ooc_chol.apps.geostat.pictures.plots import PICTURES, MapData, MapLabels, draw_maps, require_matplotlib, save_figure
 from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords, residuals_figure, variogram_figure
 from ooc_chol.apps.geostat.pictures.variogram import MAX_SITES, Direction, empirical_variogram, variogram_envelope
 from ooc_chol.apps.geostat.results import read_result
@@ -58,11 +61,18 @@ def add_plot(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     add_at(parser)
     add_profile_options(parser)
     parser.add_argument("--memory-budget", metavar="BYTES", help="memory per device, such as '256 MiB'")
+    add_force(parser)
     parser.set_defaults(run=_run)
 
 
 def draw_prediction_map(
-    path: Path, dataset: Dataset, model: AbstractCovariance, settings: FactorSettings, *, at: float | None = None
+    path: Path,
+    dataset: Dataset,
+    model: AbstractCovariance,
+    settings: FactorSettings,
+    *,
+    at: float | None = None,
+    replace: bool = False,
 ) -> None:
     """Draw observed, predicted and standard error over the bounding box of the observations.
 
@@ -78,6 +88,8 @@ def draw_prediction_map(
         How to factor.
     at : float, optional
         Time or number of the variable that is drawn, where the data have one; observed values are those of the nearest.
+    replace : bool
+        Replace a file that is no picture of ours, too.
 
     Raises
     ------
@@ -100,7 +112,7 @@ def draw_prediction_map(
     name = f"a Matérn covariance, smoothness {model.smoothness:g}" if isinstance(model, Matern) else type(model).__name__
     when = "" if at is None else f" at {spec.axes[-1]} {at:g}"
     title = f"{spec.value_name}{when}: kriging with {name}"
-    draw_maps(path, drawn, MapLabels(title, spec.value_label, x_label, y_label, dataset.aspect))
+    draw_maps(path, drawn, MapLabels(title, spec.value_label, x_label, y_label, dataset.aspect), replace=replace)
 
 
 def check_map(dataset: Dataset) -> None:
@@ -133,12 +145,11 @@ def _shown(dataset: Dataset, at: float | None) -> NDArray[np.bool_]:
 
 def _run(options: argparse.Namespace) -> int:
     require_matplotlib()
-    if not options.output.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {options.output.parent} to write {options.output.name} into")
     saved = read_result(options.model)
     if options.what == "variogram":
         check_variogram(saved.model)
     spec = saved.spec if options.data is None else replace(saved.spec, source=options.data)
+    _check_files(options, spec)
     dataset = load_dataset(spec)
     for text in dataset.notes:
         note(text)
@@ -149,13 +160,25 @@ def _run(options: argparse.Namespace) -> int:
         _variogram(dataset, saved.model, options, settings)
     elif options.what == "map":
         check_map(dataset)
-        draw_prediction_map(options.output, dataset, saved.model, settings, at=options.at)
+        draw_prediction_map(options.output, dataset, saved.model, settings, at=options.at, replace=options.force)
     elif options.what == "profile":
         draw_profile(dataset, saved, options, settings)
     else:
-        _residuals(dataset, saved.model, options.output, settings)
+        _residuals(dataset, saved.model, options, settings)
     print(f"{options.what} in {options.output}")
     return 0
+
+
+def _check_files(options: argparse.Namespace, spec: DataSpec) -> None:
+    """Values of a profile are read if they are there, else written."""
+    is_read = options.values is not None and options.values.exists()
+    inputs = [
+        ("MODEL.json", options.model),
+        ("DATA", None if spec.kind == "example" else spec.source),
+        ("--values", options.values if is_read else None),
+    ]
+    values = oc.Output("--values", None if is_read else options.values)
+    check_files(options, inputs, [oc.Output("--output", options.output, PICTURES), values])
 
 
 def check_variogram(model: AbstractCovariance) -> None:
@@ -204,17 +227,18 @@ def _variogram(dataset: Dataset, model: AbstractCovariance, options: argparse.Na
     way = "" if options.azimuth is None else f", azimuth {options.azimuth:g} ± {Direction(0.0).tolerance:g} degrees"
     name = spec.value_name
     words = FigureWords(f"{name}: semivariogram of the residuals of the mean{way}", spec.unit, name, spec.value_unit)
-    save_figure(variogram_figure(variogram, words, model=model, envelope=envelope), options.output)
+    save_figure(variogram_figure(variogram, words, model=model, envelope=envelope), options.output, replace=options.force)
 
 
-def _residuals(dataset: Dataset, model: AbstractCovariance, path: Path, settings: FactorSettings) -> None:
+def _residuals(dataset: Dataset, model: AbstractCovariance, options: argparse.Namespace, settings: FactorSettings) -> None:
     """Histogram, quantiles and map of standardised residuals."""
     residuals = standardised_residuals(dataset.observations, model, settings=settings)
     x_label, y_label, *_ = (*dataset.spec.axis_labels, "")
     title = f"{dataset.spec.value_name}: each value predicted from those before it in Morton order"
     save_figure(
         residuals_figure(residuals, dataset.places, MapLabels(title, dataset.spec.value_label, x_label, y_label, dataset.aspect)),
-        path,
+        options.output,
+        replace=options.force,
     )
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.command_data import add_data_options, errors_at, named_spec
+from ooc_chol.apps.geostat.cli.command_files import check_files
 from ooc_chol.apps.geostat.cli.command_options import (
     add_at,
     add_settings,
@@ -161,16 +163,19 @@ def _add_kernel(parser: argparse.ArgumentParser) -> None:
 
 def _synth(options: argparse.Namespace) -> int:
     _check_kernel(options.kernel, options.theta)
+    check_files(options, [], [oc.Output("--output", options.output)])
     sample = synthesize(
         options.theta, options.n, seed=options.seed, dimension=options.dimension, settings=factor_settings(options)
     )
     axes = dict(zip("xyz", sample.coordinates.T, strict=False))
-    write_table(options.output, {**axes, "value": sample.values})
+    write_table(options.output, {**axes, "value": sample.values}, replace=options.force)
     print(f"{options.n} observations of {_model_text(options.theta)} in {options.output}, of seed {options.seed}")
     return 0
 
 
 def _simulate(options: argparse.Namespace) -> int:
+    inputs = [("MODEL.json", options.model), ("--sites", options.sites), ("--conditional", options.conditional or None)]
+    check_files(options, inputs, [oc.Output("--output", options.output)])
     saved = read_result(options.model)
     dataset = None if options.conditional is None else _load(saved.spec, options.conditional or None)
     sites = _sites(saved.spec, dataset, options)
@@ -186,13 +191,15 @@ def _simulate(options: argparse.Namespace) -> int:
             dataset.observations, saved.model, places, covariates=covariates, settings=factor_settings(options), **same
         )
     columns = dict(zip(saved.spec.axes, positions.T, strict=True))
-    write_table(options.output, {**columns, **{f"draw{k + 1}": draw for k, draw in enumerate(draws)}})
+    columns |= {f"draw{k + 1}": draw for k, draw in enumerate(draws)}
+    write_table(options.output, columns, replace=options.force)
     given = "without data" if dataset is None else f"given {dataset.observations.n} observations"
     print(f"{options.draws} draws at {len(places)} sites, {given}, in {options.output}, of seed {options.seed}")
     return 0
 
 
 def _cv(options: argparse.Namespace) -> int:
+    check_files(options, [("MODEL.json", options.model), ("DATA.csv", options.data)], [oc.Output("--output", options.output)])
     saved = read_result(options.model)
     dataset = _load(saved.spec, options.data)
     settings = factor_settings(options)
@@ -207,12 +214,13 @@ def _cv(options: argparse.Namespace) -> int:
         columns: dict[str, NDArray[Any]] = dict(zip(saved.spec.axes, dataset.positions.T, strict=True))
         columns |= {saved.spec.value_name: found.values, "prediction": found.prediction.mean}
         columns |= {"standard_error": found.prediction.standard_error, "fold": found.folds}
-        write_table(options.output, columns)
+        write_table(options.output, columns, replace=options.force)
         print(f"predictions in {options.output}")
     return 0
 
 
 def _loglik(options: argparse.Namespace) -> int:
+    check_files(options, [("DATA.csv", options.data), ("--model", options.model)])
     if options.model is not None:
         _check_no_columns(options)
         saved = read_result(options.model)

@@ -5,21 +5,22 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.summary import fit_text, score_text
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.data.dataset import DataSpec, example_spec, load_dataset, regular_grid
-from ooc_chol.apps.geostat.data.io import atomic_text, write_json
+from ooc_chol.apps.geostat.data.io import json_files, text_file, write_json
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
 from ooc_chol.apps.geostat.estimation.progress import progress_for
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, score
 from ooc_chol.apps.geostat.kriging.prediction import Kriging, kriging
-from ooc_chol.apps.geostat.pictures.plots import MapData, MapLabels, draw_maps
+from ooc_chol.apps.geostat.pictures.plots import PICTURES, MapData, MapLabels, draw_maps
 
 #: Share of the heights that the fit does not see.
 HELD_OUT_SHARE = 0.1
@@ -28,6 +29,12 @@ HELD_OUT_SHARE = 0.1
 BUDGET_SHARE = 0.45
 
 _MAP_COLUMNS = 90
+
+_FORMAT = "ooc-chol geostat demo"
+
+#: Files that a new result and report may replace.
+_RESULTS = json_files(_FORMAT)
+_REPORTS = oc.FileKind(f"report of {_FORMAT}", f"{_FORMAT}\n".encode())
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,25 @@ class DemoPaths:
         return self.folder / "trace.pftrace"
 
 
-def run_demo(folder: Path, n: int, *, memory_budget: int | str | None, out: TextIO, err: TextIO) -> None:
+def demo_outputs(folder: Path) -> list[oc.Output]:
+    """What the demonstration writes, and which files it may replace.
+
+    Parameters
+    ----------
+    folder : Path
+        Its folder.
+
+    Returns
+    -------
+    list of Output
+        By the option that names the folder.
+    """
+    paths = DemoPaths(folder)
+    kinds = ((paths.result, _RESULTS), (paths.maps, PICTURES), (paths.report, _REPORTS), (paths.trace, oc.TRACE_FILES))
+    return [oc.Output("--output", path, kind) for path, kind in kinds]
+
+
+def run_demo(folder: Path, n: int, *, memory_budget: int | str | None, out: TextIO, err: TextIO, replace: bool = False) -> None:
     """Fit, predict, score, draw and trace.
 
     Parameters
@@ -76,6 +101,8 @@ def run_demo(folder: Path, n: int, *, memory_budget: int | str | None, out: Text
         Budget of each device; None shares 0.45 of the factor's stored bytes among them.
     out, err : text files
         For results and for progress.
+    replace : bool
+        Replace files in the folder that are not the demonstration's, too.
 
     Raises
     ------
@@ -102,12 +129,14 @@ def run_demo(folder: Path, n: int, *, memory_budget: int | str | None, out: Text
         progress.close()
     print(fit_text(result, dataset.spec.unit), file=out, flush=True)
     with kriging(fitted, result.model, settings=settings, trace=True) as kriged:
-        _save_run(kriged, paths)
+        _save_run(kriged, paths, replace=replace)
         scores = score(kriged.predict(dataset.observations.coordinates[held]), dataset.observations.values[held], fitted.values)
-        _draw(kriged, dataset.positions, held, kept, dataset.observations.values[kept], paths.maps)
+        maps = _maps(kriged, dataset.positions, held, kept, dataset.observations.values[kept])
+        draw_maps(paths.maps, *maps, replace=replace)
         factorization = kriged.factor.report.to_dict()
     print(score_text(scores, "m"), file=out)
-    _save_result(paths.result, dataset.spec, result, scores, factorization)
+    content = _content(dataset.spec, result, scores, factorization)
+    write_json(paths.result, content, kind=_RESULTS, replace=replace)
     _print_paths(paths, time.perf_counter() - start, out)
 
 
@@ -129,22 +158,21 @@ def demo_settings(n: int, memory_budget: int | str | None) -> FactorSettings:
     return FactorSettings(memory_budget=int(BUDGET_SHARE * 8 * n * (n + 1) // 2) if memory_budget is None else memory_budget)
 
 
-def _save_run(kriged: Kriging, paths: DemoPaths) -> None:
+def _save_run(kriged: Kriging, paths: DemoPaths, *, replace: bool) -> None:
     """Plan beside executed bytes, and the trace."""
     report = kriged.factor.report
-    with atomic_text(paths.report) as stream:
-        stream.write(f"{report.plan}\n\nExecuted\n{report}\n")
-    kriged.factor.trace.save(paths.trace)
+    with text_file(paths.report, kind=_REPORTS, replace=replace) as stream:
+        stream.write(f"{_FORMAT}\n\n{report.plan}\n\nExecuted\n{report}\n")
+    kriged.factor.trace.save(paths.trace, replace=replace)
 
 
-def _draw(
+def _maps(
     kriged: Kriging,
     positions: NDArray[np.float64],
     held: NDArray[np.intp],
     kept: NDArray[np.intp],
     values: NDArray[np.float64],
-    path: Path,
-) -> None:
+) -> tuple[MapData, MapLabels]:
     """Observed, predicted and standard error on a grid of squares."""
     extent = np.ptp(positions, axis=0)
     rows = max(1, round(_MAP_COLUMNS * extent[1] / extent[0]))
@@ -154,15 +182,15 @@ def _draw(
     labels = MapLabels(
         "Jacksboro fault, Tennessee: heights, Matérn kriging and its standard error", "height (m)", "east (km)", "north (km)"
     )
-    draw_maps(path, MapData(positions[kept], values, x, y, mean, error, positions[held]), labels)
+    return MapData(positions[kept], values, x, y, mean, error, positions[held]), labels
 
 
-def _save_result(
-    path: Path, spec: DataSpec, result: FitResult[Matern], scores: HeldOutScores, factorization: dict[str, object]
-) -> None:
-    """Everything as one JSON file."""
-    content = {"format": "ooc-chol geostat demo", "version": 1, "data": spec.to_dict(), "fit": result.to_dict()}
-    write_json(path, {**content, "held_out": vars(scores), "factorization": factorization})
+def _content(
+    spec: DataSpec, result: FitResult[Matern], scores: HeldOutScores, factorization: dict[str, object]
+) -> dict[str, Any]:
+    """Everything as one JSON file has it."""
+    content = {"format": _FORMAT, "version": 1, "data": spec.to_dict(), "fit": result.to_dict()}
+    return {**content, "held_out": vars(scores), "factorization": factorization}
 
 
 def _print_paths(paths: DemoPaths, seconds: float, out: TextIO) -> None:

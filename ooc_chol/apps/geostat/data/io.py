@@ -6,7 +6,6 @@ import csv
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.data.crs import Crs
 
 #: Cells, in lower case, that mean "no value"; a row with one in a column that is used is dropped and counted.
@@ -170,47 +170,71 @@ def check_columns(source: str, wanted: Sequence[str], there: Sequence[str]) -> N
             raise ValueError(f"{source} has no column {name!r}; its columns are: {', '.join(there)}")
 
 
-def write_table(path: str | os.PathLike[str], columns: Mapping[str, NDArray[np.float64]]) -> None:
+def write_table(path: str | os.PathLike[str], columns: Mapping[str, NDArray[np.float64]], *, replace: bool = False) -> None:
     """Write columns as CSV, numbers in the shortest form that reads back exactly; the file appears complete or not at all.
 
     Parameters
     ----------
     path : path
-        Replaced if it exists.
+        A new file.
     columns : mapping of str to (n,) array
         Values by column name.
+    replace : bool
+        Replace the file if it exists.
 
     Raises
     ------
     OSError
-        The file cannot be written.
+        The file cannot be written; as ``OutputError``, it exists.
     """
-    with atomic_text(path) as stream:
+    with text_file(path, replace=replace) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(zip(*(map(repr, column.tolist()) for column in columns.values()), strict=True))
 
 
-def write_json(path: str | os.PathLike[str], data: Mapping[str, Any]) -> None:
+def write_json(
+    path: str | os.PathLike[str], data: Mapping[str, Any], *, kind: oc.FileKind | None = None, replace: bool = False
+) -> None:
     """Write plain data as JSON; the file appears complete or not at all.
 
     Parameters
     ----------
     path : path
-        Replaced if it exists.
+        Its folder must exist.
     data : mapping
         Plain data; no NaN or infinity, which JSON does not have.
+    kind : ooc_chol.FileKind, optional
+        Files that are replaced unasked, see :func:`json_files`.
+    replace : bool
+        Replace any other file, too.
 
     Raises
     ------
     ValueError
         A number is not finite.
     OSError
-        The file cannot be written.
+        The file cannot be written; as ``OutputError``, it exists and must not be replaced.
     """
     text = json.dumps(data, indent=2, allow_nan=False)
-    with atomic_text(path) as stream:
+    with text_file(path, kind=kind, replace=replace) as stream:
         stream.write(text + "\n")
+
+
+def json_files(form: str) -> oc.FileKind:
+    """Files that :func:`write_json` wrote of data whose first key is ``format``.
+
+    Parameters
+    ----------
+    form : str
+        Value of that key.
+
+    Returns
+    -------
+    ooc_chol.FileKind
+        For :func:`write_json`.
+    """
+    return oc.FileKind(f"file of format {form!r}", f'{{\n  "format": {json.dumps(form)}'.encode())
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -244,13 +268,17 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def atomic_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+def text_file(path: str | os.PathLike[str], *, kind: oc.FileKind | None = None, replace: bool = False) -> Iterator[TextIO]:
     """Open a text file that takes the place of ``path`` only when the block ends without an error.
 
     Parameters
     ----------
     path : path
-        Replaced if it exists; its folder must exist.
+        Its folder must exist.
+    kind : ooc_chol.FileKind, optional
+        Files that are replaced unasked.
+    replace : bool
+        Replace any other file, too.
 
     Yields
     ------
@@ -260,44 +288,10 @@ def atomic_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     Raises
     ------
     OSError
-        The file cannot be written.
+        The file cannot be written; as ``OutputError``, it exists and must not be replaced.
     """
-    with atomic_path(path) as part, part.open("w", encoding="utf-8", newline="") as stream:
+    with oc.output_file(path, kind=kind, replace=replace) as part, part.open("w", encoding="utf-8", newline="") as stream:
         yield stream
-
-
-@contextmanager
-def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Name an empty file that takes the place of ``path`` only when the block ends without an error.
-
-    Parameters
-    ----------
-    path : path
-        Replaced if it exists; its folder must exist.
-
-    Yields
-    ------
-    Path
-        In the same folder; to be written by the block.
-
-    Raises
-    ------
-    OSError
-        The file cannot be written.
-    """
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {target.parent} to write {target.name} into")
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    os.close(handle)
-    try:
-        yield Path(name)
-        # mkstemp makes files that only the owner may read
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 def _read(stream: TextIO, source: str, names: list[str], optional: Sequence[str]) -> Table:
@@ -374,10 +368,3 @@ def parse_number(text: str, where: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{where}: {text!r} is not finite")
     return number
-
-
-def _umask() -> int:
-    """The process's mask for new files."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

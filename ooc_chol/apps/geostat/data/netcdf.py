@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.io import netcdf_file
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.data.conventions import decoded
 from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE, Crs, authority_code, is_geographic
-from ooc_chol.apps.geostat.data.io import Table, atomic_path, check_columns, complete_rows
+from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows
 from ooc_chol.apps.geostat.data.terrain import MissingExtraError
 
 #: First bytes of a file of version 3 (classic, 64-bit offset), and of others that netCDF4 reads: version 4 and CDF-5.
@@ -89,25 +90,31 @@ def read_netcdf(path: str | os.PathLike[str], names: Sequence[str], *, optional:
 
 
 def write_netcdf(
-    path: str | os.PathLike[str], variables: Mapping[str, NetcdfVariable], *, attributes: Mapping[str, str] | None = None
+    path: str | os.PathLike[str],
+    variables: Mapping[str, NetcdfVariable],
+    *,
+    attributes: Mapping[str, str] | None = None,
+    replace: bool = False,
 ) -> None:
     """Write a NetCDF file of version 3 (64-bit offset), which every program that knows NetCDF reads.
 
     Parameters
     ----------
     path : path
-        Replaced if it exists; the file appears complete or not at all.
+        A new file; it appears complete or not at all.
     variables : mapping of str to NetcdfVariable
         By name; sizes of dimensions are those of the arrays.
     attributes : mapping of str to str
         Of the file.
+    replace : bool
+        Replace the file if it exists.
 
     Raises
     ------
     ValueError
         A name holds a slash, or two arrays disagree about a dimension.
     OSError
-        The file cannot be written.
+        The file cannot be written; as ``OutputError``, it exists.
     """
     sizes: dict[str, int] = {}
     for name, variable in variables.items():
@@ -117,7 +124,7 @@ def write_netcdf(
     for name in (*variables, *sizes):
         if "/" in name:
             raise ValueError(f"a name in a NetCDF file cannot hold a slash, as {name!r} does; rename the column or write CSV")
-    with atomic_path(path) as part, netcdf_file(part, "w", version=2) as content:
+    with oc.output_file(path, replace=replace) as part, netcdf_file(part, "w", version=2) as content:
         for name, text in (attributes or {}).items():
             setattr(content, name, text.encode())
         for dimension, size in sizes.items():

@@ -52,7 +52,7 @@ class Predicted:
         return {**places, "prediction": self.prediction.mean, "standard_error": self.prediction.standard_error}
 
 
-def write_predictions(path: str | os.PathLike[str], predicted: Predicted) -> None:
+def write_predictions(path: str | os.PathLike[str], predicted: Predicted, *, replace: bool = False) -> None:
     """Write predictions to a file of the kind that its name ends in; it appears complete or not at all.
 
     Parameters
@@ -62,20 +62,23 @@ def write_predictions(path: str | os.PathLike[str], predicted: Predicted) -> Non
         ending that is not of a format of its own, for CSV.
     predicted : Predicted
         The predictions.
+    replace : bool
+        Replace the file if it exists.
 
     Raises
     ------
     ValueError
         Files with this ending are read, but not written.
     OSError
-        The file cannot be written.
+        The file cannot be written; as ``OutputError``, it exists.
     """
     check_output(path)
     if file_kind(path) == "csv":
-        write_table(path, predicted.columns)
+        write_table(path, predicted.columns, replace=replace)
     else:
         title = f"kriging of {predicted.spec.value_name}: {predicted.prediction.target}"
-        write_netcdf(path, netcdf_variables(predicted), attributes={"Conventions": "CF-1.8", "title": title})
+        attributes = {"Conventions": "CF-1.8", "title": title}
+        write_netcdf(path, netcdf_variables(predicted), attributes=attributes, replace=replace)
 
 
 def check_output(path: str | os.PathLike[str]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, TextIO, final
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
 from ooc_chol.apps.geostat.estimation.objective import AbstractEvaluationMemory, Known
@@ -18,6 +19,9 @@ from ooc_chol.apps.geostat.estimation.search import SearchSpace
 
 _FORMAT = "ooc-chol geostat evaluations"
 _VERSION = 1
+
+#: What a user may want with a log that is there already.
+LOG_ADVICE = "go on from it with resume"
 
 
 @final
@@ -32,11 +36,13 @@ class EvaluationLog(AbstractEvaluationMemory):
         File to write; it must not exist unless it is ``resume`` too. Evaluations that are reused are written to it as well.
     resume : path, optional
         A log to go on from; when ``log`` is not given, what is new is added to it.
+    replace : bool
+        Let ``log`` replace whatever file has its name.
 
     Raises
     ------
     FileExistsError
-        ``log`` exists and is not ``resume``.
+        ``log`` exists and is not ``resume``, and is not to be replaced.
     FileNotFoundError
         There is no file ``resume``.
     ValueError
@@ -47,17 +53,21 @@ class EvaluationLog(AbstractEvaluationMemory):
     A last line that is cut off, as a run that was killed leaves it, is ignored. Close the log at the end.
     """
 
-    def __init__(self, identity: Mapping[str, Any], log: Path | None, resume: Path | None) -> None:
+    def __init__(self, identity: Mapping[str, Any], log: Path | None, resume: Path | None, *, replace: bool = False) -> None:
         self._header = {"format": _FORMAT, "version": _VERSION, **identity}
         self._lines: dict[str, dict[str, Any]] = {}
-        if log is not None and resume is not None and log.exists() and resume.exists() and log.samefile(resume):
+        if goes_on(log, resume):
             log = None
-        path = resume if log is None else log
-        if log is not None and log.exists():
-            raise FileExistsError(f"the log {log} exists already; go on from it with resume, remove it, or name another")
+        oc.check_outputs([oc.Output("log", log, advice=LOG_ADVICE)], replace=replace, ask="replace_log=True")
         if resume is not None:
             self._read(resume, mend=log is None)
-        self._stream: TextIO | None = None if path is None else path.open("w" if log is not None else "a", encoding="utf-8")
+        self._stream: TextIO | None = None
+        path = resume if log is None else log
+        if log is not None:
+            with oc.output_file(log, replace=replace):
+                pass  # an empty file that nobody else has
+        if path is not None:
+            self._stream = path.open("a", encoding="utf-8")
         if resume is None or log is not None:
             self._write(self._header)
             for line in self._lines.values():
@@ -124,8 +134,6 @@ class EvaluationLog(AbstractEvaluationMemory):
         """Take over the lines of an earlier log; cut off its end where a line is not complete."""
         text = path.read_text(encoding="utf-8")
         complete = text[: text.rfind("\n") + 1]
-        if mend and len(complete) < len(text):
-            path.write_text(complete, encoding="utf-8")
         lines = [_parsed(line, path, number + 1) for number, line in enumerate(complete.splitlines())]
         if not lines or lines[0].get("format") != _FORMAT or lines[0].get("version") != _VERSION:
             raise ValueError(f"{path} is not a log of evaluations of version {_VERSION}")
@@ -140,6 +148,9 @@ class EvaluationLog(AbstractEvaluationMemory):
             except KeyError as error:
                 raise ValueError(f"line {number} of {path} lacks {error}; remove it") from error
             self._lines[place] = line
+        if mend and len(complete) < len(text):  # now it is known for a log of this fit
+            with oc.output_file(path, replace=True) as part:
+                part.write_text(complete, encoding="utf-8")
 
 
 @final
@@ -156,6 +167,11 @@ class _Section(AbstractEvaluationMemory):
     def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:
         """Write an evaluation, and flush it."""
         self._log.kept(self._kind, space, point, known, seconds=seconds)
+
+
+def goes_on(log: Path | None, resume: Path | None) -> bool:
+    """Whether ``log`` is the log that the fit goes on from, so that it is added to and not written anew."""
+    return log is not None and resume is not None and log.exists() and resume.exists() and log.samefile(resume)
 
 
 def observations_digest(observations: Observations) -> str:

@@ -96,6 +96,7 @@ def fit(
     progress: AbstractFitProgress | None = None,
     log: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
+    replace_log: bool = False,
 ) -> FitResult[Any]:
     """Fit a covariance function by maximum likelihood, mean and variance profiled out: Matérn, exactly, unless told otherwise.
 
@@ -147,6 +148,8 @@ def fit(
     resume : path, optional
         Go on from such a file: evaluations that are in it are not computed again. New ones are added to it, unless there is
         another ``log``.
+    replace_log : bool
+        Let ``log`` replace whatever file has its name.
 
     Returns
     -------
@@ -160,7 +163,7 @@ def fit(
         carry a fit (all at one place, all equal, duplicates without nugget); ``fixed`` or the start does not fit ``covariance``
         or the sites; or ``resume`` is no log, or one of another fit.
     FileExistsError, FileNotFoundError
-        ``log`` exists already, or ``resume`` does not.
+        ``log`` exists already (without ``replace_log``), or ``resume`` does not.
     NotPositiveDefiniteError
         No starting point with a positive definite correlation matrix was found, even at short ranges.
     MissingExtraError
@@ -208,7 +211,8 @@ def fit(
     given = None if covariance is None else spaces[0].start(covariance)
     limits = SearchLimits(tolerance, max_evaluations, RADIUS)
     identity = _identity(observations, options)
-    logged = closing(EvaluationLog(identity, *(None if path is None else Path(path) for path in (log, resume))))
+    files = (None if path is None else Path(path) for path in (log, resume))
+    logged = closing(EvaluationLog(identity, *files, replace=replace_log))
     with own, logged as known:
         search = Search(observations, options, progress or SilentProgress(), searched_by, limits, known, vecchia)
         outcomes = [search.maximise(space, given) for space in spaces]

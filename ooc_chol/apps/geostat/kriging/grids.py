@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.data.grids import BLOCK_POINTS, Grid
-from ooc_chol.apps.geostat.data.io import atomic_text
+from ooc_chol.apps.geostat.data.io import text_file
 from ooc_chol.apps.geostat.kriging.predicted import Target
 from ooc_chol.apps.geostat.kriging.prediction import Kriging
 
@@ -26,13 +26,14 @@ def write_grid_prediction(
     standard_error: bool = True,
     cartesian: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
     block_points: int = BLOCK_POINTS,
+    replace: bool = False,
 ) -> int:
     """Predict on a grid and write a CSV file as it goes; the file appears complete or not at all.
 
     Parameters
     ----------
     path : path
-        Replaced if it exists.
+        A new file.
     kriged : Kriging
         A factored data set without covariates.
     grid : Grid
@@ -47,6 +48,8 @@ def write_grid_prediction(
         Turns grid points into the coordinates of the observations, such as ``DataSpec.cartesian`` for degrees.
     block_points : int
         Points held in memory at once.
+    replace : bool
+        Replace the file if it exists.
 
     Returns
     -------
@@ -58,11 +61,11 @@ def write_grid_prediction(
     ValueError
         Names, dimension or target do not match, or the mean has covariates.
     OSError
-        The file cannot be written.
+        The file cannot be written; as ``OutputError``, it exists.
     """
     if len(names) != len(grid.axes):
         raise ValueError(f"a grid of {len(grid.axes)} axes has coordinate columns {', '.join(names) or 'without names'}")
-    with atomic_text(path) as stream:
+    with text_file(path, replace=replace) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow([*names, "prediction", *["standard_error"] * standard_error])
         for points in grid.blocks(block_points):

@@ -5,12 +5,22 @@ from __future__ import annotations
 import importlib.util
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+
+_PICTURE_MARK = "ooc_chol geostat picture"
+
+#: Where a format keeps the name of the program that drew it.
+_MARKED_IN = {"png": "Software", "svg": "Creator", "pdf": "Creator", "ps": "Creator", "eps": "Creator"}
+
+#: Files that a new picture may replace.
+PICTURES = oc.FileKind("picture of ooc-chol geostat", _PICTURE_MARK.encode(), anywhere=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,26 +73,28 @@ class MapData:
     held_out: NDArray[np.float64] | None = None
 
 
-def draw_maps(path: str | os.PathLike[str], data: MapData, labels: MapLabels) -> None:
+def draw_maps(path: str | os.PathLike[str], data: MapData, labels: MapLabels, *, replace: bool = False) -> None:
     """Draw observed values, kriging mean and standard error side by side; the first two share their colours.
 
     Parameters
     ----------
     path : path
-        A PNG, or another format that Matplotlib tells from the ending.
+        As for :func:`save_figure`.
     data : MapData
         Observations and predictions.
     labels : MapLabels
         Titles and units.
+    replace : bool
+        Replace a file that is no picture of ours, too.
 
     Raises
     ------
     MissingExtraError
         Matplotlib is not installed.
     OSError
-        The file cannot be written.
+        The file cannot be written; as ``OutputError``, it exists and is no picture of ours.
     """
-    save_figure(maps_figure(data, labels), path)
+    save_figure(maps_figure(data, labels), path, replace=replace)
 
 
 def maps_figure(data: MapData, labels: MapLabels) -> Any:
@@ -147,24 +159,29 @@ def new_figure(size: tuple[float, float]) -> Any:
     return Figure(figsize=size, layout="constrained")
 
 
-def save_figure(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Write a figure to a file.
+def save_figure(figure: Any, path: str | os.PathLike[str], *, replace: bool = False) -> None:
+    """Write a figure to a file, which appears complete or not at all.
 
     Parameters
     ----------
     figure : matplotlib.figure.Figure
         The figure.
     path : path
-        A PNG, or another format that Matplotlib tells from the ending.
+        A PNG, or another format by its ending. A picture of ours is replaced, if it is a PNG, SVG, PDF, PS or EPS.
+    replace : bool
+        Replace any other file, too.
 
     Raises
     ------
     ValueError
         Matplotlib has no such format.
     OSError
-        The file cannot be written.
+        The file cannot be written; as ``OutputError``, it exists and is no picture of ours.
     """
-    figure.savefig(path, dpi=120)
+    form = Path(path).suffix.lstrip(".").lower() or "png"
+    marked = {"metadata": {_MARKED_IN[form]: _PICTURE_MARK}} if form in _MARKED_IN else {}
+    with oc.output_file(path, kind=PICTURES, replace=replace) as part, part.open("wb") as stream:
+        figure.savefig(stream, format=form, dpi=120, **marked)
 
 
 def require_matplotlib() -> None:

@@ -1,0 +1,301 @@
+"""No command writes over what it reads, over a second output, or unasked over a stranger's file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.apps import geostat
+from ooc_chol.apps.geostat.data.grids import grid_over
+from ooc_chol.apps.geostat.data.io import write_table
+from ooc_chol.apps.geostat.pictures.plots import new_figure, save_figure
+from ooc_chol.cli import main
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+STRANGER = "the only copy of a thesis\n"
+COLUMNS = ["--x", "x", "--y", "y", "--value", "value"]
+FIT = ["fit", "data.csv", *COLUMNS, "--smoothness", "0.5", "--max-evaluations", "9"]
+
+
+def run(*words: str | Path) -> int:
+    """Exit status of ``ooc-chol geostat words...``, in this process."""
+    return main(["geostat", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A folder with what commands read: data, sites, a result, a log and the values of a profile."""
+    folder = tmp_path_factory.mktemp("made")
+    sites = np.random.default_rng(1).uniform(size=(50, 2))
+    values = np.sin(5 * sites[:, 0]) + sites[:, 1]
+    write_table(folder / "data.csv", {"x": sites[:40, 0], "y": sites[:40, 1], "value": values[:40]})
+    write_table(folder / "sites.csv", {"x": sites[40:, 0], "y": sites[40:, 1]})
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        assert run(*FIT, "--output", "model.json", "--log", "fit.jsonl") == 0
+        profile = ["--parameter", "range", "--points", "3", "--from", "0.1", "--to", "2"]
+        assert run("plot", "profile", "model.json", *profile, "--values", "values.csv", "--output", "profile.png") == 0
+    finally:
+        os.chdir(before)
+    (folder / "profile.png").unlink()
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it to work in, which has a link to itself for a neighbour."""
+    here = tmp_path / "here"
+    shutil.copytree(made, here)
+    (tmp_path / "also").symlink_to(here)
+    monkeypatch.chdir(here)
+    return here
+
+
+@contextmanager
+def unharmed(folder: Path) -> Iterator[None]:
+    """Fail unless all files of the folder are as they were."""
+    before = {path.name: (path.read_bytes(), path.stat().st_ino) for path in folder.iterdir() if path.is_file()}
+    yield
+    assert {path.name: (path.read_bytes(), path.stat().st_ino) for path in folder.iterdir() if path.is_file()} == before
+
+
+WAYS = {
+    "same path": str,
+    "relative path": lambda name: f"../here/./{name}",
+    "symlink": lambda name: Path("link").symlink_to(name) or "link",
+    "hard link": lambda name: Path("link").hardlink_to(name) or "link",
+    "linked folder": lambda name: f"../also/{name}",
+}
+
+#: Commands by name: their words, the options that name outputs, and the files that they read.
+COMMANDS: dict[str, tuple[list[str], list[str], list[str]]] = {
+    "fit": ([*FIT, "--resume", "fit.jsonl"], ["--output", "--plot", "--store"], ["data.csv", "fit.jsonl"]),
+    "fit with a log": (FIT, ["--output", "--plot", "--log", "--store"], ["data.csv"]),
+    "predict": (
+        ["predict", "model.json", "data.csv", "sites.csv"],
+        ["--output", "--store"],
+        ["model.json", "data.csv", "sites.csv"],
+    ),
+    "simulate": (
+        ["simulate", "model.json", "--sites", "sites.csv", "--conditional", "data.csv"],
+        ["--output", "--store"],
+        ["model.json", "data.csv", "sites.csv"],
+    ),
+    "cv": (["cv", "model.json", "data.csv"], ["--output", "--store"], ["model.json", "data.csv"]),
+    "loglik": (["loglik", "data.csv", "--model", "model.json"], ["--store"], ["model.json", "data.csv"]),
+    "map": (["plot", "map", "model.json"], ["--output"], ["model.json", "data.csv"]),
+    "profile": (["plot", "profile", "model.json"], ["--output"], ["model.json", "data.csv"]),
+    "kept profile": (["plot", "profile", "model.json", "--values", "values.csv"], ["--output"], ["values.csv"]),
+}
+
+CASES = [(name, option, file) for name, (_, options, files) in COMMANDS.items() for option in options for file in files]
+
+
+def needed(words: list[str], option: str) -> list[str]:
+    """An ``--output`` for commands that demand one, where another option is tried."""
+    return [] if option == "--output" or words[0] in ("fit", "loglik", "cv") else ["--output", "other"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("command", "option", "file"), CASES)
+def test_no_output_is_an_input(folder, capsys, command, option, file, way):
+    words = COMMANDS[command][0]
+    target = WAYS[way](file)
+    with unharmed(folder):
+        assert run(*words, *needed(words, option), option, target, "--force") == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"ooc-chol: {option}: ") and "is the same file as " in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_values_of_a_profile_are_not_written_over_its_data(folder, capsys, way):
+    """A file that is there is read as values, so that data of another kind are refused by their columns."""
+    values = WAYS[way]("data.csv")
+    with unharmed(folder):
+        assert run("plot", "profile", "model.json", "--values", values, "--output", "p.png", "--force") == 2
+
+
+def test_the_layer_of_a_geopackage_is_in_its_file(folder, capsys):
+    shutil.copy("data.csv", "data.gpkg")
+    words = ["fit", "data.gpkg:layer", *COLUMNS]
+    with unharmed(folder):
+        assert run(*words, "--output", "data.gpkg", "--force") == 2
+    assert "same file as DATA" in capsys.readouterr().err
+
+
+PAIRS = [
+    (name, first, second)
+    for name, (_, options, _) in COMMANDS.items()
+    for k, first in enumerate(options)
+    for second in options[k + 1 :]
+]
+
+
+@pytest.mark.parametrize("name", ["out", "./out", "link", "../also/out"])
+@pytest.mark.parametrize(("command", "first", "second"), PAIRS)
+def test_two_outputs_are_two_files(folder, capsys, command, first, second, name):
+    Path("link").symlink_to("out")
+    with unharmed(folder):
+        assert run(*COMMANDS[command][0], first, "out", second, name, "--force") == 2
+    err = capsys.readouterr().err
+    assert first in err and second in err and "same file as" in err
+
+
+# what is there already
+
+SYNTH = ["synth", "--n", "9", "--theta", "1,0.1,0.5"]
+FEW = ["--parameter", "range", "--points", "3", "--from", "0.1", "--to", "2"]
+
+#: Words before the name of the output, and whether a file of its own kind is replaced unasked.
+WRITERS: dict[str, tuple[list[str], str, bool]] = {
+    "result": ([*FIT, "--output"], "out.json", True),
+    "log": ([*FIT, "--log"], "out.jsonl", False),
+    "map of a fit": ([*FIT, "--plot"], "out.png", True),
+    "store": ([*SYNTH, "--output", "made.csv", "--store"], "L", False),
+    "predictions": (["predict", "model.json", "data.csv", "sites.csv", "--output"], "out.csv", False),
+    "predictions in NetCDF": (["predict", "model.json", "data.csv", "sites.csv", "--output"], "out.nc", False),
+    "synthetic data": ([*SYNTH, "--output"], "out.csv", False),
+    "draws": (["simulate", "model.json", "--sites", "sites.csv", "--output"], "out.csv", False),
+    "cross-validation": (["cv", "model.json", "data.csv", "--output"], "out.csv", False),
+    "variogram": (["plot", "variogram", "model.json", "--simulations", "0", "--output"], "out.svg", True),
+    "residuals": (["plot", "residuals", "model.json", "--output"], "out.pdf", True),
+    "map": (["plot", "map", "model.json", "--output"], "out.eps", True),
+    "profile": (["plot", "profile", "model.json", "--values", "values.csv", *FEW, "--output"], "out.PNG", True),
+    "picture without a mark": (["plot", "residuals", "model.json", "--output"], "out.jpg", False),
+    "picture without an ending": (["plot", "residuals", "model.json", "--output"], "out", True),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_stranger_is_replaced_by_force_only(folder, capsys, name):
+    words, out, is_marked = WRITERS[name]
+    Path(out).write_text(STRANGER)
+    os.chmod(out, 0o600)
+    with unharmed(folder):
+        assert run(*words, out) == 2
+    err = capsys.readouterr().err
+    assert f"{out} exists already" in err and "--force" in err and err.count("\n") == 1
+    assert run(*words, out, "--force") == 0
+    capsys.readouterr()
+    Path("made.csv").unlink(missing_ok=True)
+    if name == "store":
+        assert not Path(out).exists()  # removed afterwards, as ever
+        return
+    assert Path(out).read_bytes() != STRANGER.encode()
+    assert stat.S_IMODE(os.stat(out).st_mode) == 0o600
+    assert run(*words, out) == (0 if is_marked else 2)
+    assert sorted(set(os.listdir()) - {out}) == sorted(["data.csv", "sites.csv", "model.json", "fit.jsonl", "values.csv"])
+
+
+def test_a_result_is_not_replaced_by_a_picture(folder, capsys):
+    shutil.copy("model.json", "other.json")
+    with unharmed(folder):
+        assert run("plot", "residuals", "model.json", "--output", "other.json") == 2
+    assert "no picture" in capsys.readouterr().err
+
+
+def test_a_store_that_exists_is_never_taken_for_our_own(folder, capsys):
+    """A factor is removed after use, so that one which is there already may not become it unasked."""
+    oc.cholesky(np.eye(5), store="L").close()
+    with unharmed(folder):
+        assert run(*SYNTH, "--output", "made.csv", "--store", "L") == 2
+    assert "--force" in capsys.readouterr().err
+
+
+def test_a_file_that_appears_before_the_factor_is_left_alone(folder, monkeypatch):
+    real = oc.cholesky
+
+    def cholesky(*words, **options):
+        Path("L").write_text(STRANGER)  # another program's, between the check and the factorization
+        return real(*words, **options)
+
+    monkeypatch.setattr(oc, "cholesky", cholesky)
+    with pytest.raises(oc.OutputError, match="exists already"):
+        geostat.synthesize(geostat.Matern(1, 0.1, 0.5, 0), 9, settings=geostat.FactorSettings(store=Path("L")))
+    assert Path("L").read_text() == STRANGER
+
+
+def test_the_file_behind_a_link_is_removed_after_use_and_not_the_link(folder):
+    Path("link").symlink_to("disk")
+    geostat.synthesize(geostat.Matern(1, 0.1, 0.5, 0), 9, settings=geostat.FactorSettings(store=Path("link")))
+    assert Path("link").is_symlink() and not Path("disk").exists()
+
+
+# logs
+
+
+def test_going_on_from_a_file_that_is_no_log_leaves_it_whole(folder, capsys):
+    """The end of a log is cut off where a line is not complete; of nothing else."""
+    Path("thesis.txt").write_text(STRANGER + "its last line, without an end")
+    with unharmed(folder):
+        assert run(*FIT, "--resume", "thesis.txt") == 2
+        assert run(*FIT, "--resume", "data.csv") == 2
+
+
+def test_a_log_that_a_kill_cut_off_is_mended_beside_it(folder, capsys):
+    log = Path("fit.jsonl")
+    whole = log.read_bytes()
+    os.chmod(log, 0o640)
+    log.write_bytes(whole + b'{"kind": "eval')
+    assert run(*FIT, "--resume", log) == 0
+    assert log.read_bytes().startswith(whole) and b'"eval' not in log.read_bytes()[len(whole) :].split(b"\n")[0]
+    assert stat.S_IMODE(log.stat().st_mode) == 0o640
+
+
+def test_a_log_may_be_the_one_that_is_gone_on_from(folder, capsys):
+    Path("link").symlink_to("fit.jsonl")
+    assert run(*FIT, "--resume", "fit.jsonl", "--log", "link") == 0
+
+
+# the demonstration
+
+
+def test_the_demonstration_runs_twice_and_spares_strangers(folder, capsys):
+    words = ["demo", "--n", "120", "--output", "demo"]
+    assert run(*words) == run(*words) == 0
+    before = {path.name: path.read_bytes() for path in Path("demo").iterdir()}
+    capsys.readouterr()
+    for name in before:
+        path = Path("demo") / name
+        path.write_text(STRANGER)
+        assert run(*words) == 2
+        assert f"{path} exists already" in capsys.readouterr().err
+        assert path.read_text() == STRANGER
+        path.write_bytes(before[name])
+    path.write_text(STRANGER)
+    assert run(*words, "--force") == 0 and path.read_bytes() != STRANGER.encode()
+
+
+# from Python
+
+
+def test_functions_replace_only_when_asked(folder):
+    observations = geostat.make_observations(np.random.default_rng(0).uniform(size=(30, 2)), np.arange(30.0))
+    grid = grid_over([0.0, 0.0], [1.0, 1.0], (3, 3))
+    with geostat.kriging(observations, geostat.Matern(1.0, 0.3, 0.5, 0.1)) as kriged:
+        writers = {
+            "table": lambda **how: write_table("out", {"a": np.ones(2)}, **how),
+            "grid": lambda **how: geostat.write_grid_prediction("out", kriged, grid, names=("x", "y"), **how),
+            "figure": lambda **how: save_figure(new_figure((1, 1)), "out", **how),
+        }
+        for write in writers.values():
+            Path("out").write_text(STRANGER)
+            with unharmed(folder), pytest.raises(oc.OutputError, match="replace=True"):
+                write()
+            write(replace=True)
+            assert Path("out").read_bytes() != STRANGER.encode()
+    Path("out").write_text(STRANGER)
+    with unharmed(folder), pytest.raises(FileExistsError, match="exists already"):
+        geostat.fit(observations, log="out", smoothness=0.5, max_evaluations=5)
+    geostat.fit(observations, log="out", replace_log=True, smoothness=0.5, max_evaluations=5)
+    assert "ooc-chol geostat evaluations" in Path("out").read_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ import pytest
 import scipy.linalg
 
 import ooc_chol as oc
-from tests.host.matrices import exponential, sites
-from tests.tolerances import factor_norm_bound
+from tests.host.source_table import ARITHMETIC, HOST_SOURCES, MakeSource, check, lapack, matrix
 
 pytestmark = pytest.mark.cuda
 
@@ -30,28 +28,12 @@ DEVICES = [
     pytest.param(("cuda:0", "cuda:1"), marks=TWO),
     pytest.param(("cuda:1", "cuda:0"), marks=TWO),
 ]
-HOW = {"native": {"fp64": "native"}, "residue": {"fp64": "residue"}, "mixed": {"precision_threshold": 1e-7}}
 
 
-@cache
-def matrix() -> np.ndarray:
-    """A covariance matrix of condition 1e4, entries above the diagonal included."""
-    from scipy.spatial.distance import cdist
-
-    places = sites(N)
-    exact = exponential(cdist(places, places) / 0.1) + 1e-2 * np.eye(N)
-    return exact.astype(np.float32).astype(np.float64)  # sources of both types hold this one
-
-
-@cache
-def lapack() -> np.ndarray:
-    return scipy.linalg.cholesky(matrix(), lower=True)
-
-
-def on(gpu: int, make: Callable[[Any], Any]) -> Callable[[Path], Any]:
+def on(gpu: int, make: Callable[[Any], Any]) -> MakeSource:
     """``make(cupy)`` on one GPU, complete."""
 
-    def source(_: Path) -> Any:
+    def source(_: Path, n: int) -> Any:
         import cupy as cp
 
         with cp.cuda.Device(gpu):
@@ -62,15 +44,15 @@ def on(gpu: int, make: Callable[[Any], Any]) -> Callable[[Path], Any]:
     return source
 
 
-def late(gpu: int, *, default: bool) -> Callable[[Path], Any]:
+def late(gpu: int, *, default: bool) -> MakeSource:
     """A CuPy array that a stream of its GPU fills only now, long after it is handed over."""
 
-    def source(_: Path) -> Any:
+    def source(_: Path, n: int) -> Any:
         import cupy as cp
 
         spin = cp.RawKernel('extern "C" __global__ void spin(long long c){long long s=clock64();while(clock64()-s<c);}', "spin")
         with cp.cuda.Device(gpu):
-            ready, a = cp.asarray(matrix()), cp.full((N, N), -7.0)
+            ready, a = cp.asarray(matrix(N)), cp.full((N, N), -7.0)
             cp.cuda.Device().synchronize()
             with cp.cuda.Stream.null if default else cp.cuda.Stream(non_blocking=True):
                 spin((1,), (1,), (np.int64(SPIN),))
@@ -80,85 +62,41 @@ def late(gpu: int, *, default: bool) -> Callable[[Path], Any]:
     return source
 
 
-def torch_on(place: str) -> Callable[[Path], Any]:
-    def source(_: Path) -> Any:
+def torch_on(place: str) -> MakeSource:
+    def source(_: Path, n: int) -> Any:
         import torch
 
-        return torch.tensor(matrix(), device=place)
+        return torch.tensor(matrix(N), device=place)
 
     return source
 
 
-def jax_on(gpu: int) -> Callable[[Path], Any]:
-    def source(_: Path) -> Any:
+def jax_on(gpu: int) -> MakeSource:
+    def source(_: Path, n: int) -> Any:
         import jax
 
         jax.config.update("jax_enable_x64", True)
-        return jax.device_put(matrix(), jax.devices("gpu")[gpu])
+        return jax.device_put(matrix(N), jax.devices("gpu")[gpu])
 
     return source
 
 
-def path(folder: Path) -> Path:
-    np.save(folder / "a.npy", matrix())
-    return folder / "a.npy"
-
-
-def memmap(folder: Path) -> np.ndarray:
-    return np.load(path(folder), mmap_mode="r")
-
-
-def h5py_set(folder: Path) -> Any:
-    import h5py
-
-    with h5py.File(folder / "a.h5", "w") as file:
-        file["a"] = matrix()
-    return h5py.File(folder / "a.h5")["a"]
-
-
-def function(_: Path) -> Any:
-    def tile_fn(rows, cols, out, stream):
-        block = matrix()[rows.start : rows.stop, cols.start : cols.stop]
-        if isinstance(out, np.ndarray):
-            out[...] = block
-        else:
-            import cupy as cp
-
-            out[...] = cp.asarray(np.ascontiguousarray(block))
-
-    return oc.from_function(N, tile_fn)
-
-
-def read_only(_: Path) -> np.ndarray:
-    a = matrix().copy()
-    a.flags.writeable = False
-    return a
-
-
-SOURCES: dict[str, Callable[[Path], Any]] = {
-    "numpy C": lambda _: matrix(),
-    "numpy F": lambda _: np.asfortranarray(matrix()),
-    "numpy strided": lambda _: np.repeat(matrix(), 2, axis=1)[:, ::2],
-    "numpy reversed": lambda _: np.ascontiguousarray(matrix()[::-1, ::-1])[::-1, ::-1],
-    "numpy read-only": read_only,
-    "npy": path,
-    "memmap": memmap,
-    "function": function,
+#: Zarr is not on every GPU machine.
+SOURCES: dict[str, MakeSource] = {
+    name: make for name, make in HOST_SOURCES.items() if find_spec(name) or name not in ("h5py", "zarr")
 }
-if find_spec("h5py"):
-    SOURCES["h5py"] = h5py_set
 if find_spec("torch"):
     SOURCES["torch on the host"] = torch_on("cpu")
 
 
-def device_sources(gpu: int) -> dict[str, Callable[[Path], Any]]:
+def device_sources(gpu: int) -> dict[str, MakeSource]:
     """Matrices in the memory of one GPU."""
     found = {
-        f"cupy C {gpu}": on(gpu, lambda cp: cp.asarray(matrix())),
-        f"cupy float32 {gpu}": on(gpu, lambda cp: cp.asarray(matrix().astype(np.float32))),
-        f"cupy F {gpu}": on(gpu, lambda cp: cp.asfortranarray(cp.asarray(matrix()))),
-        f"cupy strided {gpu}": on(gpu, lambda cp: cp.repeat(cp.asarray(matrix()), 2, axis=1)[:, ::2]),
-        f"cupy part {gpu}": on(gpu, lambda cp: cp.pad(cp.asarray(matrix()), 3)[3:-3, 3:-3]),
+        f"cupy C {gpu}": on(gpu, lambda cp: cp.asarray(matrix(N))),
+        f"cupy float32 {gpu}": on(gpu, lambda cp: cp.asarray(matrix(N).astype(np.float32))),
+        f"cupy F {gpu}": on(gpu, lambda cp: cp.asfortranarray(cp.asarray(matrix(N)))),
+        f"cupy strided {gpu}": on(gpu, lambda cp: cp.repeat(cp.asarray(matrix(N)), 2, axis=1)[:, ::2]),
+        f"cupy part {gpu}": on(gpu, lambda cp: cp.pad(cp.asarray(matrix(N)), 3)[3:-3, 3:-3]),
         f"cupy late on a stream {gpu}": late(gpu, default=False),
         f"cupy late on the default stream {gpu}": late(gpu, default=True),
     }
@@ -175,42 +113,30 @@ ALL = [
 ]
 
 
-def check(factor: oc.CholeskyFactor, threshold: float | None) -> None:
-    """Within twice LAPACK's residual, or within the bound and the threshold; and close to LAPACK's factor entry by entry."""
-    a, ours, reference = matrix(), np.asarray(factor), lapack()
-    norm, residual, lapacks = (float(np.linalg.norm(x)) for x in (a, a - ours @ ours.T, a - reference @ reference.T))
-    if threshold is None:
-        assert residual <= factor_norm_bound(N, lapacks, norm)
-    else:
-        assert residual <= float(factor.report.certified_bound) * norm <= threshold * norm
-    # A perturbation E of A moves L by about ||inv(L)|| ||E|| (Sun 1991); inv(L) has norm 10 here.
-    assert np.abs(ours - reference).max() <= 20 * max(residual, lapacks)
-
-
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("how", ARITHMETIC)
 @pytest.mark.parametrize("devices", DEVICES)
 @pytest.mark.parametrize("make", ALL)
 def test_every_source_on_every_choice_of_devices(tmp_path, make, devices, how):
-    with oc.cholesky(make(tmp_path), devices=devices, tile_size=NB, **HOW[how]) as factor:
-        check(factor, HOW[how].get("precision_threshold"))
+    with oc.cholesky(make(tmp_path, N), devices=devices, tile_size=NB, **ARITHMETIC[how]) as factor:
+        check(factor, ARITHMETIC[how].get("precision_threshold"))
 
 
 @pytest.mark.parametrize("devices", DEVICES)
 def test_overwrite(devices):
     for order in "CF":
-        a = np.array(matrix(), order=order)
+        a = np.array(matrix(N), order=order)
         with oc.cholesky(a, devices=devices, tile_size=NB, overwrite=True) as factor:
             check(factor, None)
-        assert np.array_equal(np.triu(a, 1), np.triu(matrix(), 1))
+        assert np.array_equal(np.triu(a, 1), np.triu(matrix(N), 1))
 
 
 @pytest.mark.parametrize("devices", DEVICES)
 @pytest.mark.parametrize("make", ALL)
 def test_refinement_reads_every_source(tmp_path, make, devices):
     b = np.random.default_rng(0).standard_normal((N, 3))
-    with oc.cholesky(make(tmp_path), 1e-4, devices=devices, tile_size=NB) as factor:
+    with oc.cholesky(make(tmp_path, N), 1e-4, devices=devices, tile_size=NB) as factor:
         x = factor.solve(b, refine=True)
-    assert np.abs(x - scipy.linalg.cho_solve((lapack(), True), b)).max() <= 1e-9 * np.abs(x).max()
+    assert np.abs(x - scipy.linalg.cho_solve((lapack(N), True), b)).max() <= 1e-9 * np.abs(x).max()
 
 
 @pytest.mark.cuda
@@ -219,8 +145,8 @@ def test_work_on_the_default_stream_does_not_reach_into_a_run(repeat):
     import cupy as cp
 
     spin = cp.RawKernel('extern "C" __global__ void spin(long long c){long long s=clock64();while(clock64()-s<c);}', "spin")
-    a = matrix()
-    for how in HOW.values():
+    a = matrix(N)
+    for how in ARITHMETIC.values():
         spin((1,), (1,), (np.int64(SPIN),))  # what a run clears on the default stream waits behind this
         with oc.cholesky(a, devices="cuda:0", tile_size=NB, **how) as factor:
             check(factor, how.get("precision_threshold"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import chain
 from math import inf
 
@@ -168,16 +169,24 @@ def _best_plan(request: _Request) -> Plan:
     shapes = [uniform_panels(request.grid.nt, 1, 1)]
     if request.policy.widens_panels:
         shapes = candidate_panels(request.grid.nt, request.capacity, len(request.devices))
-    plans: list[Plan] = []
+    best: Plan | None = None
     for panels, schedule in _finalists(request, owners, shapes, FINALISTS if request.is_timed else 1):
-        plans.append(_plan_of(request, owners, panels, schedule))
-        if _always_computes(plans[-1]):
+        plan = _plan_of(request, owners, panels, schedule)
+        best = _faster(best, plan)
+        if _always_computes(plan):
             break
+    assert best is not None
     if request.is_timed and len(request.devices) > 1 and request.policy.widens_panels:
-        plans.extend(_with_wide_ends(request, min(plans, key=seconds_of)))
+        best = reduce(_faster, _with_wide_ends(request, best), best)
     if request.is_timed and request.finishes_beside:
-        plans.extend(_with_more_prefetch(request, min(plans, key=seconds_of)))
-    return min(plans, key=seconds_of)  # the timeline is the simulator's check of the plan
+        best = reduce(_faster, _with_more_prefetch(request, best), best)
+    return best
+
+
+def _faster(best: Plan | None, plan: Plan) -> Plan:
+    """The earlier of two plans unless the later one is faster; the timeline is the simulator's check of both."""
+    seconds = seconds_of(plan)
+    return plan if best is None or seconds < seconds_of(best) else best
 
 
 def _with_wide_ends(request: _Request, best: Plan) -> Iterator[Plan]:
@@ -250,11 +259,12 @@ def _finalists(
         if fetches is not None:
             counted.append((fetches, panels, schedule))
             counted.sort(key=lambda entry: entry[0])
+            del counted[wanted:]
         if wanted == 1 and fetches == request.grid.n_tiles:
             break  # every tile once: nothing fetches less
     if not counted:
         raise ScheduleError(f"no panel shape fits {request.capacity} tiles")
-    return [(panels, schedule) for _, panels, schedule in counted[:wanted]]
+    return [(panels, schedule) for _, panels, schedule in counted]
 
 
 def _count_fetches(request: _Request, schedule: Schedule, limit: float) -> int | None:

@@ -166,7 +166,7 @@ def _residue_plan(
 ) -> Plan:
     """The fastest of the layouts that look best; without rates, that which looks best."""
     is_timed = rates is not None and rates.residue is not None
-    plans = [
+    plans = (  # made one by one: only the best so far is kept beside the latest
         _plan_of_layout(
             problem,
             options,
@@ -178,7 +178,7 @@ def _residue_plan(
             half_products if layout.halves else None,
         )
         for layout in layouts[: None if is_timed else 1]
-    ]
+    )
     return min(plans, key=seconds_of)  # the timeline is the simulator's check of the plan
 
 

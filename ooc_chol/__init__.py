@@ -15,6 +15,7 @@ from ooc_chol.errors import NonFiniteError as NonFiniteError
 from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
 from ooc_chol.errors import OocCholError as OocCholError
 from ooc_chol.errors import OutputError as OutputError
+from ooc_chol.errors import PlanSizeError as PlanSizeError
 from ooc_chol.errors import PrecisionError as PrecisionError
 from ooc_chol.errors import PrecisionWarning as PrecisionWarning
 from ooc_chol.errors import RefinementError as RefinementError

@@ -110,7 +110,7 @@ def _add_factor_options(parser: argparse.ArgumentParser) -> None:
         "--precision-threshold",
         type=float,
         metavar="SHARE",
-        help="mixed precision: most error of storing tiles, relative to the Frobenius norm, such as 1e-6 (default: FP64)",
+        help="mixed precision: most error of the factor, relative to the Frobenius norm, such as 1e-6 (default: FP64)",
     )
     parser.add_argument(
         "--precision-rule", default="unit-roundoff", help="'unit-roundoff' (default), or 'paper' for machine epsilon"

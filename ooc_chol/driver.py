@@ -82,7 +82,7 @@ def cholesky(
         In mixed precision through residues: whether products that are small by their expected norms run in FP16, and with "fp8"
         the smallest ones in FP8. None lets them run in FP16 where measured rates say that this is faster.
     tile_size : int or None
-        Order of a tile; None chooses by size and budget.
+        Order of a tile; None chooses by size and budget, larger ones than run best where these would be too many to plan.
     devices : str, sequence of str, int or None
         Device names such as ``"cuda:0"`` or ``"host:0"``, a count, or None for every visible GPU, else the host.
     memory_budget : int, str or None
@@ -134,6 +134,9 @@ def cholesky(
         With a threshold: the factor in FP64 is not certified to be within it, either; thresholds below 1e-11 are at risk.
     BudgetError
         ``memory_budget`` or ``host_budget`` is too small; ``needed_bytes`` says what would do.
+    PlanSizeError
+        The tiles are so many that the plan would have millions of steps; ``tile_size`` and ``memory_budget`` say what can be
+        planned. A :class:`BudgetError`, told before A is read.
     TierError
         A file cannot be read or written. As :class:`OutputError`: ``store`` is the file of ``a`` by whatever name, as far as that
         is known, or exists and is no factor.
@@ -304,6 +307,8 @@ def plan(
     ------
     BudgetError
         The budget does not hold three tiles.
+    PlanSizeError
+        As for :func:`cholesky`.
     ValueError, TypeError
         An option is wrong.
 

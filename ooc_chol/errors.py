@@ -77,7 +77,7 @@ class BudgetError(OocCholError, MemoryError):
         self.advice = advice
         super().__init__(f"{what}: {budget_bytes} bytes are too few, at least {needed_bytes} are needed; {advice}")
 
-    def __reduce__(self) -> tuple[type, tuple[str, int, int, str]]:
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.what, self.needed_bytes, self.budget_bytes, self.advice)
 
 
@@ -107,6 +107,41 @@ class PrecisionError(OocCholError):
 
 class PrecisionWarning(UserWarning):
     """A factor in mixed precision that may be of less use than it seems."""
+
+
+class PlanSizeError(BudgetError):
+    """A plan would have more steps than this machine plans: the tiles are too many.
+
+    Parameters
+    ----------
+    matrix : str
+        What was to be planned.
+    steps, most_steps : int
+        Steps that the plan would have, and the most that are planned.
+    step_bytes : int
+        Bytes of memory that planning takes for a step.
+    tile_size : int
+        Order of tiles that can be planned.
+    memory_budget : int or None
+        Least bytes per device that hold them; None where the budget that was given does.
+    """
+
+    def __init__(
+        self, matrix: str, steps: int, most_steps: int, step_bytes: int, tile_size: int, memory_budget: int | None
+    ) -> None:
+        self.matrix = matrix
+        self.steps = steps
+        self.most_steps = most_steps
+        self.step_bytes = step_bytes
+        self.tile_size = tile_size
+        self.memory_budget = memory_budget
+        budget = "" if memory_budget is None else f" and memory_budget={memory_budget} or more"
+        advice = f"at most {most_steps} steps are planned here: give tile_size={tile_size}{budget}"
+        what = f"memory to plan {matrix}, about {steps:.3g} steps"
+        super().__init__(what, steps * step_bytes, most_steps * step_bytes, advice)
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.matrix, self.steps, self.most_steps, self.step_bytes, self.tile_size, self.memory_budget)
 
 
 class RefinementError(OocCholError):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ooc_chol.config import FactorOptions, default_moduli
-from ooc_chol.errors import BudgetError
+from ooc_chol.errors import BudgetError, PlanSizeError
 from ooc_chol.machine import kind_of, resolve_devices
-from ooc_chol.planner.native import choose_tile_size, make_native_plan, prefetch_slots
+from ooc_chol.planner.native import make_native_plan
+from ooc_chol.planner.native_tiles import choose_tile_size, native_grid, prefetch_slots
 from ooc_chol.planner.problem import Problem, RatesAt, budget_of
-from ooc_chol.planner.residues import make_residue_plan, residue_grid
+from ooc_chol.planner.residue_tiles import residue_grid
+from ooc_chol.planner.residues import make_residue_plan
 from ooc_chol.planning.plan import Plan
 from ooc_chol.tiling import TileGrid
 
@@ -42,27 +44,41 @@ def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Pl
     ------
     BudgetError
         The budget does not hold three tiles.
+    PlanSizeError
+        The plan would have too many steps.
     ValueError
         An option names something that is not there.
     """
     names = resolve_devices(options.devices, must_exist=False)
     if options.fp64 == "residue":
         return make_residue_plan(problem, options, names, rates_at)
-    native = make_native_plan(problem, options, names, rates_at)
-    if options.fp64 == "native" or options.policy != "planned" or kind_of(names[0]).name == "host":
-        return native
+    may_be_residue = options.fp64 == "auto" and options.policy == "planned" and kind_of(names[0]).name != "host"
+    if not may_be_residue or (options.moduli or default_moduli(problem.n)) < default_moduli(problem.n):
+        return make_native_plan(problem, options, names, rates_at)
+    try:
+        native = make_native_plan(problem, options, names, rates_at)
+    except PlanSizeError as error:
+        return _instead(error, problem, options, names, rates_at)
     return _faster(native, problem, options, names, rates_at)
 
 
 def _faster(native: Plan, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
-    """The residue plan where it is as accurate as ``native`` and its predicted seconds, from measured rates, are fewer."""
-    if native.seconds is None or (options.moduli or default_moduli(problem.n)) < default_moduli(problem.n):
+    """The residue plan, as accurate as ``native``, where its predicted seconds, from measured rates, are fewer."""
+    if native.seconds is None:
         return native
     try:
         residue = make_residue_plan(problem, options, names, rates_at)
     except (BudgetError, ValueError):
-        return native  # too little memory, or tiles too small
+        return native  # too little memory, too many steps, or tiles too small
     return residue if residue.seconds is not None and residue.seconds < native.seconds else native
+
+
+def _instead(refusal: PlanSizeError, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
+    """The residue plan where a native one has too many steps: a product takes several tiles at once."""
+    try:
+        return make_residue_plan(problem, options, names, rates_at)
+    except (BudgetError, ValueError):
+        raise refusal from None
 
 
 def mixed_engine(problem: Problem, options: FactorOptions) -> tuple[TileGrid, FactorOptions]:
@@ -81,14 +97,26 @@ def mixed_engine(problem: Problem, options: FactorOptions) -> tuple[TileGrid, Fa
         The tiles whose norms decide on formats.
     FactorOptions
         With ``fp64`` and ``tile_size`` settled: residues on GPUs where they fit, the device's own arithmetic on the host.
+
+    Raises
+    ------
+    PlanSizeError
+        The plan would have too many steps: told before the norms of as many tiles are measured.
+    ValueError
+        Residues are asked for, but take no tiles of that order, or not so many rows.
     """
     names = resolve_devices(options.devices, must_exist=False)
-    kind = kind_of(names[0])
-    budget = budget_of(options, names)
-    wants_residues = options.fp64 == "residue" or (options.fp64 == "auto" and kind.name == "cuda" and options.policy == "planned")
-    grid = residue_grid(problem, options, budget, options.moduli or MIXED_MODULI) if wants_residues else None
-    if grid is None and options.fp64 != "residue":
-        grid = TileGrid(problem.n, options.tile_size or choose_tile_size(problem.n, budget, kind, rows=MIXED_ROWS))
-        return grid, replace(options, fp64="native", tile_size=grid.nb)
-    grid = grid or TileGrid(problem.n, options.tile_size or kind.residue_tile_sizes[-1])  # the planner says what is missing
-    return grid, replace(options, fp64="residue", tile_size=grid.nb)
+    kind, budget = kind_of(names[0]), budget_of(options, names)
+    if options.fp64 == "residue":
+        grid = residue_grid(problem.n, options, names, budget, options.moduli or MIXED_MODULI)
+        grid = grid or TileGrid(problem.n, options.tile_size or kind.residue_tile_sizes[-1])  # the planner says what is missing
+        return grid, replace(options, tile_size=grid.nb)
+    if options.fp64 == "auto" and kind.name == "cuda" and options.policy == "planned":
+        try:
+            grid = residue_grid(problem.n, options, names, budget, options.moduli or MIXED_MODULI)
+        except (PlanSizeError, ValueError):
+            grid = None  # too many tiles, or of an order that residues do not take
+        if grid is not None:
+            return grid, replace(options, fp64="residue", tile_size=grid.nb)
+    grid = native_grid(problem.n, options, names, budget, rows=MIXED_ROWS)
+    return grid, replace(options, fp64="native", tile_size=grid.nb)

@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import chain
 from math import inf
 
 from ooc_chol.config import FactorOptions
 from ooc_chol.errors import BudgetError, ScheduleError
-from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractEvictionPolicy
-from ooc_chol.machine import DeviceKind, kind_of
+from ooc_chol.machine import kind_of
 from ooc_chol.memory.eviction import EVICTION_POLICIES
+from ooc_chol.planner.limit import has_smaller_tile
+from ooc_chol.planner.native_tiles import (
+    LEAST_SLOTS,
+    native_grid,
+    needed_bytes_of,
+    prefetch_slots,
+    slot_bytes_of,
+    tiles_in_budget,
+)
 from ooc_chol.planner.problem import FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
 from ooc_chol.planning.bounds import fp64_bytes
 from ooc_chol.planning.cost import Rates
@@ -32,16 +41,10 @@ from ooc_chol.schedulers import LeftLookingScheduler
 from ooc_chol.tasks import TaskKind
 from ooc_chol.tiling import TileGrid
 
-#: Least tiles on a device: an accumulator and the two operands of a GEMM.
-LEAST_SLOTS = 3
-#: Most slots that are kept free for tiles in transit.
-MOST_PREFETCH = 8
 #: More of them to try where there is a finish stream: one that lags behind frees accumulators late.
 PREFETCH_CHOICES = (16, 24, 32)
 #: Shares of the columns for a wide last panel, where several devices share the rows.
 WIDE_ENDS = (0.3, 0.325, 0.375)
-#: Slots are whole pages.
-PAGE_BYTES = 4096
 #: Share of a run's seconds that is not worth simulating another shape for.
 NEGLIGIBLE_SHARE = 5e-3
 
@@ -69,45 +72,28 @@ def make_native_plan(problem: Problem, options: FactorOptions, names: tuple[str,
     ------
     BudgetError
         The budget does not hold three tiles.
+    PlanSizeError
+        The plan would have too many steps.
     """
     policy = policy_named(options.policy)
     kind = kind_of(names[0])
     budget_bytes = budget_of(options, names)
-    grid = TileGrid(problem.n, options.tile_size or choose_tile_size(problem.n, budget_bytes, kind))
+    grid = native_grid(problem.n, options, names, budget_bytes)
     names = names[: grid.nt]  # a device without a tile row would have nothing to do
-    budget = _device_budget(grid, budget_bytes, policy, names[0], narrow_bytes(problem, kind))
+    workspace = kind.workspace_bytes(grid.size(0)) + narrow_bytes(problem, kind)
+    if (needed := needed_bytes_of(grid, workspace)) > budget_bytes:
+        helps = has_smaller_tile(grid, tiles_in_budget(options, names, budget_bytes))
+        smaller = f", or a tile_size smaller than {grid.nb}" if helps else ""
+        raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, f"give that much or more{smaller}")
+    budget = _device_budget(grid, budget_bytes, policy, workspace)
     rates = rates_at(grid)
     rates = None if rates is None else rates.of_formats(problem.precision)
     return _best_plan(_with_default_prefetch(_Request(grid, policy, options.objective, names, budget, rates, problem)))
 
 
-def choose_tile_size(n: int, budget_bytes: int, kind: DeviceKind, *, rows: int = 4) -> int:
-    """Tile order: large tiles run faster, but there must be enough of them.
-
-    At least ``rows`` tile rows, four so that little of a diagonal tile's square is wasted, and twenty tiles within the budget, so
-    that blocks of tiles are reused.
-    """
-    for nb in kind.tile_sizes:
-        if n >= rows * nb and budget_bytes - kind.workspace_bytes(nb) >= 20 * 8 * nb * nb:
-            return nb
-    return kind.tile_sizes[-1]
-
-
-def prefetch_slots(n_slots: int) -> int:
-    """Slots kept free for tiles in transit: an eighth, at most eight, none where every slot is needed."""
-    return 0 if n_slots < 2 * LEAST_SLOTS else min(MOST_PREFETCH, max(1, n_slots // 8))
-
-
-def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, name: str, narrow: int) -> DeviceBudget:
-    """Slots within the budget, no more than the whole triangle and its prefetch can use; ``narrow`` bytes are workspace, too."""
-    largest = grid.size(0)
-    workspace = kind_of(name).workspace_bytes(largest) + narrow
-    slot_bytes = -(-FP64.itemsize * largest * largest // PAGE_BYTES) * PAGE_BYTES
-    needed = min(LEAST_SLOTS, grid.n_tiles) * slot_bytes + workspace
-    if budget_bytes < needed:
-        smaller = f", or a tile_size smaller than {grid.nb}" if slot_bytes > PAGE_BYTES else ""
-        advice = f"give that much or more{smaller}"
-        raise BudgetError(f"memory_budget of {name}", needed, budget_bytes, advice)
+def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, workspace: int) -> DeviceBudget:
+    """Slots within the budget, no more than the whole triangle and its prefetch can use."""
+    slot_bytes = slot_bytes_of(grid)
     n_slots = (budget_bytes - workspace) // slot_bytes
     prefetch = prefetch_slots(n_slots) if policy.overlaps else 0
     return _with_prefetch(DeviceBudget(budget_bytes, slot_bytes, n_slots, 0, workspace), grid, prefetch)
@@ -168,16 +154,24 @@ def _best_plan(request: _Request) -> Plan:
     shapes = [uniform_panels(request.grid.nt, 1, 1)]
     if request.policy.widens_panels:
         shapes = candidate_panels(request.grid.nt, request.capacity, len(request.devices))
-    plans: list[Plan] = []
+    best: Plan | None = None
     for panels, schedule in _finalists(request, owners, shapes, FINALISTS if request.is_timed else 1):
-        plans.append(_plan_of(request, owners, panels, schedule))
-        if _always_computes(plans[-1]):
+        plan = _plan_of(request, owners, panels, schedule)
+        best = _faster(best, plan)
+        if _always_computes(plan):
             break
+    assert best is not None
     if request.is_timed and len(request.devices) > 1 and request.policy.widens_panels:
-        plans.extend(_with_wide_ends(request, min(plans, key=seconds_of)))
+        best = reduce(_faster, _with_wide_ends(request, best), best)
     if request.is_timed and request.finishes_beside:
-        plans.extend(_with_more_prefetch(request, min(plans, key=seconds_of)))
-    return min(plans, key=seconds_of)  # the timeline is the simulator's check of the plan
+        best = reduce(_faster, _with_more_prefetch(request, best), best)
+    return best
+
+
+def _faster(best: Plan | None, plan: Plan) -> Plan:
+    """The earlier of two plans unless the later one is faster; the timeline is the simulator's check of both."""
+    seconds = seconds_of(plan)
+    return plan if best is None or seconds < seconds_of(best) else best
 
 
 def _with_wide_ends(request: _Request, best: Plan) -> Iterator[Plan]:
@@ -250,11 +244,12 @@ def _finalists(
         if fetches is not None:
             counted.append((fetches, panels, schedule))
             counted.sort(key=lambda entry: entry[0])
+            del counted[wanted:]
         if wanted == 1 and fetches == request.grid.n_tiles:
             break  # every tile once: nothing fetches less
     if not counted:
         raise ScheduleError(f"no panel shape fits {request.capacity} tiles")
-    return [(panels, schedule) for _, panels, schedule in counted[:wanted]]
+    return [(panels, schedule) for _, panels, schedule in counted]
 
 
 def _count_fetches(request: _Request, schedule: Schedule, limit: float) -> int | None:

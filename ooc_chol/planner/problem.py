@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ooc_chol.config import FactorOptions, parse_bytes, whole_pages
+from ooc_chol.formats import FP32
 from ooc_chol.interfaces import NARROW_BUFFERS
 from ooc_chol.machine import DeviceKind, default_budget
 from ooc_chol.memory.sources_base import AbstractSource
@@ -61,6 +62,13 @@ def narrow_bytes(problem: Problem, kind: DeviceKind) -> int:
     if problem.precision is None or kind.name == "host":
         return 0
     return NARROW_BUFFERS * whole_pages(problem.precision.largest_stored_bytes)
+
+
+def most_narrow_bytes(grid: TileGrid, options: FactorOptions, kind: DeviceKind) -> int:
+    """As :func:`narrow_bytes` before formats are known: those of a tile in the widest of narrow formats."""
+    if options.precision_threshold is None or kind.name == "host":
+        return 0
+    return NARROW_BUFFERS * whole_pages(FP32.stored_bytes(grid.size(0) ** 2))
 
 
 def budget_of(options: FactorOptions, names: tuple[str, ...]) -> int:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 
 from ooc_chol.config import FactorOptions, default_moduli
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
-from ooc_chol.machine import DeviceKind, kind_of, resolve_devices
+from ooc_chol.machine import kind_of
+from ooc_chol.planner import limit
+from ooc_chol.planner.limit import check_steps
 from ooc_chol.planner.problem import FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
+from ooc_chol.planner.residue_tiles import check_for_residues, residue_grids, residue_tiles_in_budget
 from ooc_chol.planning.bounds import compulsory_bytes
 from ooc_chol.planning.cost import Rates
 from ooc_chol.planning.ownership import balanced_rows
@@ -21,17 +26,11 @@ from ooc_chol.planning.residue_layouts import best_layouts, least_layout
 from ooc_chol.planning.residue_schedule import ResidueScheduler
 from ooc_chol.planning.residue_steps import ResidueLayout, executed_flops
 from ooc_chol.planning.residue_strips import residue_panels
-from ooc_chol.residues import MOST_ROWS
+from ooc_chol.planning.step_counts import residue_steps
 from ooc_chol.tiling import TileGrid
 
-#: Tile rows that products through residues should have, so that little of a panel is finished in small pieces.
-LEAST_RESIDUE_ROWS = 16
-#: Tile rows above which smaller tiles are not tried: a plan has about a sixth of their cube steps over the width of a panel.
-MOST_RESIDUE_ROWS = 160
 #: Columns of the panels for which the share of products in FP16 is estimated.
 HALF_WIDTH = 8
-#: What the tensor cores take: K and strides of int8 matrices are multiples of it.
-TENSOR_MULTIPLE = 16
 
 
 def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
@@ -57,41 +56,56 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     ------
     BudgetError
         The budget does not hold the least layout.
+    PlanSizeError
+        The plan would have too many steps.
     ValueError
         The matrix has too many rows, or the tile order is no multiple of 16.
     """
-    if problem.n > MOST_ROWS:
-        raise ValueError(f"n is {problem.n}, but residues have room for the rounding of {MOST_ROWS} rows; use fp64='native'")
+    check_for_residues(problem.n, options.tile_size)
     moduli = options.moduli or default_moduli(problem.n)
     kind = kind_of(names[0])
     budget_bytes = budget_of(options, names)
-    grids = _residue_grids(problem.n, options.tile_size, kind)
-    best: list[ResidueLayout] = []
     half_products = _half_products(problem)
+    tiles_of = residue_tiles_in_budget(options, names, budget_bytes, moduli)
+    grids = residue_grids(problem.n, options.tile_size, kind, tiles_of)
     least = least_layout(grids[-1], moduli)
     for grid in grids:
-        if grid.nb % TENSOR_MULTIPLE:
-            raise ValueError(f"tile_size is {grid.nb}, but products through residues take multiples of {TENSOR_MULTIPLE}")
         workspace = kind.residue_workspace_bytes(problem.n, grid.nb) + narrow_bytes(problem, kind)
         rates = _of_moduli(rates_at(grid), moduli)
         shared = names[: grid.nt]
-        itemsize = _mean_itemsize(problem)
-        best = best_layouts(grid, budget_bytes - workspace, moduli, len(shared), rates, itemsize=itemsize)
+        finalists = partial(
+            _finalists, grid, budget_bytes - workspace, moduli, len(shared), rates, itemsize=_mean_itemsize(problem)
+        )
+        best = finalists()
         if half_products is not None and _wants_halves(options, rates):
             half_products = replace(half_products, quarters=options.half_products == "fp8")
             shares = half_products.share(HALF_WIDTH)
-            with_room = best_layouts(grid, budget_bytes - workspace, moduli, len(shared), rates, itemsize=itemsize, shares=shares)
             # Forced, there is no choice; else the simulator compares them with the best of those without.
             if options.half_products:
                 least = replace(least, halves=True, quarters=shares[1] > 0)
                 best = []
-            best = [*with_room[:FINALISTS], *best[:1]]
-        else:
-            best = best[:FINALISTS]
+            best = [*finalists(shares=shares), *best[:1]]
         if best:
+            check_steps(grid, max(residue_steps(grid, layout, len(shared)) for layout in best), tiles_of)
             return _residue_plan(problem, options, shared, grid, budget_bytes, workspace, best, rates, half_products)
     needed = least.arena_bytes + workspace
     raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, "give that much or more, or use fp64='native'")
+
+
+def _finalists(
+    grid: TileGrid,
+    nbytes: int,
+    moduli: int,
+    n_devices: int,
+    rates: Rates | None,
+    *,
+    itemsize: float,
+    shares: tuple[float, float] | None = None,
+) -> list[ResidueLayout]:
+    """The layouts that look best, of those that can be planned."""
+    layouts = best_layouts(grid, nbytes, moduli, n_devices, rates, itemsize=itemsize, shares=shares)
+    planned = (layout for layout in layouts if residue_steps(grid, layout, n_devices) <= limit.MOST_STEPS)
+    return list(islice(planned, FINALISTS))
 
 
 def _whole_panels(given: frozenset[tuple[int, int]], panels: Sequence[Panel]) -> frozenset[tuple[int, int]]:
@@ -127,30 +141,9 @@ def _wants_halves(options: FactorOptions, rates: Rates | None) -> bool:
     return rates is not None and rates.residue is not None and rates.residue.half is not None
 
 
-def residue_grid(problem: Problem, options: FactorOptions, budget_bytes: int, moduli: int) -> TileGrid | None:
-    """The tiles of a plan through residues of so many moduli; None where the budget does not hold any."""
-    names = resolve_devices(options.devices, must_exist=False)
-    kind = kind_of(names[0])
-    for grid in _residue_grids(problem.n, options.tile_size, kind):
-        workspace = kind.residue_workspace_bytes(problem.n, grid.nb)
-        least = least_layout(grid, moduli).arena_bytes
-        if grid.nb % TENSOR_MULTIPLE == 0 and workspace + least <= budget_bytes:
-            return grid
-    return None
-
-
 def _of_moduli(rates: Rates | None, moduli: int) -> Rates | None:
     """``rates`` with those of residues for so many moduli."""
     return rates if rates is None or rates.residue is None else replace(rates, residue=rates.residue.at(moduli))
-
-
-def _residue_grids(n: int, tile_size: int | None, kind: DeviceKind) -> list[TileGrid]:
-    """Tiles to try, the largest first: enough tile rows, but no more than can be planned in seconds."""
-    if tile_size is not None:
-        return [TileGrid(n, tile_size)]
-    grids = [TileGrid(n, nb) for nb in kind.residue_tile_sizes]
-    sensible = [grid for grid in grids if LEAST_RESIDUE_ROWS <= grid.nt <= MOST_RESIDUE_ROWS]
-    return sensible or [min(grids, key=lambda grid: abs(grid.nt - LEAST_RESIDUE_ROWS))]
 
 
 def _residue_plan(
@@ -166,7 +159,7 @@ def _residue_plan(
 ) -> Plan:
     """The fastest of the layouts that look best; without rates, that which looks best."""
     is_timed = rates is not None and rates.residue is not None
-    plans = [
+    plans = (  # made one by one: only the best so far is kept beside the latest
         _plan_of_layout(
             problem,
             options,
@@ -178,7 +171,7 @@ def _residue_plan(
             half_products if layout.halves else None,
         )
         for layout in layouts[: None if is_timed else 1]
-    ]
+    )
     return min(plans, key=seconds_of)  # the timeline is the simulator's check of the plan
 
 

@@ -78,8 +78,10 @@ def test_a_budget_error_says_how_much_is_needed_and_what_to_do():
 def test_a_smaller_tile_is_advised_only_where_it_helps():
     with pytest.raises(oc.BudgetError, match=r"at least 12288 are needed; give that much or more$"):
         make(100, tile_size=10, memory_budget=5000)
-    with pytest.raises(oc.BudgetError, match="or a tile_size smaller than 23"):
+    with pytest.raises(oc.BudgetError, match=r"at least 24576 are needed; give that much or more$"):
         make(100, tile_size=23, memory_budget=5000)
+    with pytest.raises(oc.BudgetError, match="or a tile_size smaller than 23"):
+        make(100, tile_size=23, memory_budget=12288)
     assert make(100, tile_size=22, memory_budget=12288).grid.nb == 22
 
 

@@ -44,7 +44,8 @@ def test_the_plan_is_what_runs(tmp_path, policy, devices, store):
     options = {"tile_size": NB, "memory_budget": budget_of(11, N, NB), "devices": devices, "policy": policy, "store": store}
     plan, same = oc.plan(A, **options), oc.plan(N, **options)
     assert store is None or not store.exists()
-    report = oc.cholesky(A, **options).report
+    with oc.cholesky(A, **options) as factor:
+        report = factor.report
     assert plan.to_dict() == same.to_dict() == report.plan.to_dict()
     assert plan.programs == report.plan.programs
     assert report.executed_bytes == report.planned_bytes == plan.to_dict()["bytes"]

@@ -121,7 +121,7 @@ def cholesky(
     BudgetError
         ``memory_budget`` or ``host_budget`` is too small; ``needed_bytes`` says what would do.
     TierError
-        A file cannot be read or written.
+        A file cannot be read or written, or that of A changes during the call.
     ValueError, TypeError
         The matrix is not square, of another dtype, or an option is wrong; or ``plan`` is for another matrix, or comes beside
         options of planning.

@@ -17,7 +17,7 @@ from ooc_chol.formats import FP64
 from ooc_chol.kernels.blas import blas_threads
 from ooc_chol.machine import HOST, device_facts, kind_of, open_device, page_locked
 from ooc_chol.memory.host_memory import HostMemory
-from ooc_chol.memory.sources_base import AbstractSource, SourceTier
+from ooc_chol.memory.sources_base import AbstractSource, SourceTier, unchanged
 from ooc_chol.memory.store import FileStore
 from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
 from ooc_chol.memory.store_base import AbstractStore
@@ -72,7 +72,7 @@ def _formats_text(precision: PrecisionMap) -> str:
 def measure(source: AbstractSource, grid: TileGrid, names: Sequence[str], *, threads: int, samples: bool) -> MatrixNorms:
     """Norms of A's tiles, on the devices; on the host one does it all, with a stream for each of two cores."""
     chosen = names[:1] if kind_of(names[0]) is HOST else names[: grid.n_tiles]
-    with one_thread_per_call(names):
+    with unchanged(source), one_thread_per_call(names):
         return measure_matrix(grid, [open_device(name, threads) for name in chosen], SourceTier(source, grid), samples=samples)
 
 
@@ -143,8 +143,15 @@ def run(
     report: ProgressReporter,
     salvage: Salvage | None = None,
 ) -> Execution:
-    """Open the devices and execute the plan."""
+    """Open the devices and execute the plan.
+
+    Raises
+    ------
+    TierError
+        Among others: the source changed during the run, other than by L, which is written over it.
+    """
     tier = SourceTier(source, the_plan.grid)
-    with page_locked(the_plan.devices, fresh=store.host_memory(), filled=[tier.host_memory()]):
+    watched = nullcontext() if isinstance(store, OverwriteStore) else unchanged(source)
+    with watched, page_locked(the_plan.devices, fresh=store.host_memory(), filled=[tier.host_memory()]):
         devices = [open_device(name, threads, the_plan.moduli) for name in the_plan.devices]
         return execute(the_plan, devices, tier, store, report=report, salvage=salvage)

@@ -14,6 +14,7 @@ from ooc_chol.errors import BudgetError as BudgetError
 from ooc_chol.errors import NonFiniteError as NonFiniteError
 from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
 from ooc_chol.errors import OocCholError as OocCholError
+from ooc_chol.errors import RatesWarning as RatesWarning
 from ooc_chol.errors import RefinementError as RefinementError
 from ooc_chol.errors import ScheduleError as ScheduleError
 from ooc_chol.errors import TierError as TierError

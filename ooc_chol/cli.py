@@ -12,6 +12,7 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.commands import add_commands
 from ooc_chol.bench import commands as bench_commands
 from ooc_chol.machine import named_devices
+from ooc_chol.rates.stored import REMEDY, rates_problem
 
 #: Errors that are the user's to mend: shown as one line, exit status 2.
 EXPECTED = (oc.OocCholError, ValueError, TypeError, OSError, NotImplementedError)
@@ -152,3 +153,5 @@ def _factor(options: argparse.Namespace) -> None:
 
 def _devices(options: argparse.Namespace) -> None:
     print(oc.devices())
+    if (problem := rates_problem()) is not None:
+        print(f"{'rates':<8} {problem}: they are ignored; {REMEDY}")

@@ -1,4 +1,4 @@
-"""Every error that ooc_chol raises on purpose, with its facts as attributes."""
+"""Every error that ooc_chol raises on purpose, with its facts as attributes, and its warnings."""
 
 from __future__ import annotations
 
@@ -124,3 +124,7 @@ class ScheduleError(OocCholError):
 
 class TierError(OocCholError, OSError):
     """A storage tier could not read or write a block, or a file is not what it should be."""
+
+
+class RatesWarning(UserWarning):
+    """Measured rates could not be used: a plan goes without predicted seconds."""

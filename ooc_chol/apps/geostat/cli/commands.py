@@ -5,13 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from ooc_chol.apps.geostat.cli.command_covariance import add_covariance_options, check_columns
 from ooc_chol.apps.geostat.cli.command_data import add_data_options, errors_at, fit_spec, say_data
-from ooc_chol.apps.geostat.cli.command_options import SpellingParser, add_at, add_settings, factor_settings, grid_size, note
+from ooc_chol.apps.geostat.cli.command_options import (
+    SpellingParser,
+    add_at,
+    add_settings,
+    factor_settings,
+    grid_size,
+    note,
+    tried,
+)
 from ooc_chol.apps.geostat.cli.commands_convert import add_convert
 from ooc_chol.apps.geostat.cli.commands_fit import (
     add_fit_options,
@@ -38,6 +46,8 @@ from ooc_chol.apps.geostat.data.dataset import (
 )
 from ooc_chol.apps.geostat.data.io import Table, write_json
 from ooc_chol.apps.geostat.data.outputs import Predicted, check_output, write_predictions
+from ooc_chol.apps.geostat.estimation.fitting import FitResult
+from ooc_chol.apps.geostat.estimation.inference import Inference
 from ooc_chol.apps.geostat.estimation.search import Nugget
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.checks import score
@@ -147,6 +157,7 @@ def _fit(options: argparse.Namespace) -> int:
     check_columns(options, spec)
     dataset = load_dataset(spec)
     settings = factor_settings(options)
+    settings.check_store()
     _check_outputs(options, dataset)
     _say_beforehand(dataset, settings)
     if options.dry_run:
@@ -154,17 +165,35 @@ def _fit(options: argparse.Namespace) -> int:
         return 0
     result = fit_from_options(dataset, options, settings)
     print(fit_text(result, dataset.spec.unit))
-    print(details_text(result))
-    inference = inference_from_options(dataset, result, settings) if options.standard_errors else None
-    if inference is not None:
-        print(inference_text(inference))
-    if options.output is not None:
-        write_json(options.output, {**result_content(dataset.spec, result), **inference_content(inference)})
-        print(f"result in {options.output}")
-    if options.plot is not None:
+    print(details_text(result), flush=True)
+    return _after_fit(dataset, result, options, settings)
+
+
+def _after_fit(dataset: Dataset, result: FitResult[Any], options: argparse.Namespace, settings: FactorSettings) -> int:
+    """Write the result, then what can still fail: each step alone, the result again once it has standard errors."""
+
+    def write(found: Inference | None = None) -> None:
+        write_json(options.output, {**result_content(dataset.spec, result), **inference_content(found)})
+
+    def add_standard_errors() -> None:
+        found = inference_from_options(dataset, result, settings)
+        print(inference_text(found))
+        if is_written:
+            write(found)
+
+    def draw() -> None:
         draw_prediction_map(options.plot, dataset, result.model, settings)
         print(f"map in {options.plot}")
-    return 0
+
+    is_written = options.output is not None and tried("result file", write)
+    succeeded = [is_written or options.output is None]
+    if options.standard_errors:
+        succeeded.append(tried("standard errors", add_standard_errors))
+    if is_written:
+        print(f"result in {options.output}")
+    if options.plot is not None:
+        succeeded.append(tried("map", draw))
+    return 0 if all(succeeded) else 2
 
 
 def _predict(options: argparse.Namespace) -> int:

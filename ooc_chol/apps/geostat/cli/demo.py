@@ -101,6 +101,7 @@ def run_demo(folder: Path, n: int, *, memory_budget: int | str | None, out: Text
     finally:
         progress.close()
     print(fit_text(result, dataset.spec.unit), file=out, flush=True)
+    _save_result(paths.result, dataset.spec, result)  # what comes may fail
     with kriging(fitted, result.model, settings=settings, trace=True) as kriged:
         _save_run(kriged, paths)
         scores = score(kriged.predict(dataset.observations.coordinates[held]), dataset.observations.values[held], fitted.values)
@@ -158,11 +159,15 @@ def _draw(
 
 
 def _save_result(
-    path: Path, spec: DataSpec, result: FitResult[Matern], scores: HeldOutScores, factorization: dict[str, object]
+    path: Path,
+    spec: DataSpec,
+    result: FitResult[Matern],
+    scores: HeldOutScores | None = None,
+    factorization: dict[str, object] | None = None,
 ) -> None:
     """Everything as one JSON file."""
     content = {"format": "ooc-chol geostat demo", "version": 1, "data": spec.to_dict(), "fit": result.to_dict()}
-    write_json(path, {**content, "held_out": vars(scores), "factorization": factorization})
+    write_json(path, {**content, "held_out": None if scores is None else vars(scores), "factorization": factorization})
 
 
 def _print_paths(paths: DemoPaths, seconds: float, out: TextIO) -> None:

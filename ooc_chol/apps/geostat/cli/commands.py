@@ -44,6 +44,7 @@ from ooc_chol.apps.geostat.data.dataset import (
     load_sites,
     regular_grid,
 )
+from ooc_chol.apps.geostat.data.endings import LOG, RESULT, check_output_path
 from ooc_chol.apps.geostat.data.io import Table, write_json
 from ooc_chol.apps.geostat.data.outputs import Predicted, check_output, write_predictions
 from ooc_chol.apps.geostat.estimation.fitting import FitResult
@@ -52,6 +53,7 @@ from ooc_chol.apps.geostat.estimation.search import Nugget
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.checks import score
 from ooc_chol.apps.geostat.kriging.prediction import Prediction, kriging
+from ooc_chol.apps.geostat.pictures.plots import check_picture
 from ooc_chol.apps.geostat.results import read_result, result_content
 
 
@@ -151,6 +153,7 @@ def _add_demo(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def _fit(options: argparse.Namespace) -> int:
+    _check_outputs(options)
     if options.covariance == "great-circle":
         options.distance = "great-circle"
     spec = fit_spec(options)
@@ -158,7 +161,8 @@ def _fit(options: argparse.Namespace) -> int:
     dataset = load_dataset(spec)
     settings = factor_settings(options)
     settings.check_store()
-    _check_outputs(options, dataset)
+    if options.plot is not None:
+        _check_map(dataset)
     _say_beforehand(dataset, settings)
     if options.dry_run:
         print(search_text(dataset, options))
@@ -197,9 +201,9 @@ def _after_fit(dataset: Dataset, result: FitResult[Any], options: argparse.Names
 
 
 def _predict(options: argparse.Namespace) -> int:
+    check_output(options.output)
     saved = read_result(options.model)
     spec, sites_path = _predict_inputs(saved.spec, options)
-    check_output(options.output)
     dataset = load_dataset(spec)
     sites = _sites(dataset, sites_path, options)
     settings = factor_settings(options)
@@ -264,17 +268,21 @@ def _print_scores(prediction: Prediction, sites: Table, dataset: Dataset) -> Non
         print(score_text(score(prediction.take(known), values, dataset.observations.values)))
 
 
-def _check_outputs(options: argparse.Namespace, dataset: Dataset) -> None:
-    """Find out before a long fit that its results could not be written."""
-    for path in (options.output, options.plot, options.log):
-        if path is not None and not path.parent.is_dir():
-            raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Find out before any work that the results of a fit could not be written."""
+    if options.output is not None:
+        check_output_path(options.output, RESULT, "results")
+    if options.log is not None:
+        check_output_path(options.log, LOG, "logs of evaluations")
     if options.plot is not None:
-        if dataset.spec.axes != dataset.spec.coordinates:
-            raise ValueError(
-                f"a map needs to know at which {dataset.spec.axes[-1]}: draw it with `plot map MODEL.json --at VALUE`"
-            )
-        check_map(dataset)
+        check_picture(options.plot)
+
+
+def _check_map(dataset: Dataset) -> None:
+    """Find out before a long fit that its map could not be drawn."""
+    if dataset.spec.axes != dataset.spec.coordinates:
+        raise ValueError(f"a map needs to know at which {dataset.spec.axes[-1]}: draw it with `plot map MODEL.json --at VALUE`")
+    check_map(dataset)
 
 
 def _say_beforehand(dataset: Dataset, settings: FactorSettings) -> None:

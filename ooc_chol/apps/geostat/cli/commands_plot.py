@@ -15,10 +15,11 @@ from ooc_chol.apps.geostat.cli.command_profile import add_profile_options, draw_
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.data.dataset import Dataset, grid_table, load_dataset, regular_grid
+from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.prediction import kriging
 from ooc_chol.apps.geostat.kriging.residuals import standardised_residuals
-from ooc_chol.apps.geostat.pictures.plots import MapData, MapLabels, draw_maps, require_matplotlib, save_figure
+from ooc_chol.apps.geostat.pictures.plots import MapData, MapLabels, check_picture, draw_maps, require_matplotlib, save_figure
 from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords, residuals_figure, variogram_figure
 from ooc_chol.apps.geostat.pictures.variogram import MAX_SITES, Direction, empirical_variogram, variogram_envelope
 from ooc_chol.apps.geostat.results import read_result
@@ -132,9 +133,9 @@ def _shown(dataset: Dataset, at: float | None) -> NDArray[np.bool_]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    require_matplotlib()
-    if not options.output.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {options.output.parent} to write {options.output.name} into")
+    check_picture(options.output)
+    if options.values is not None:
+        check_output_path(options.values, TABLE, "profiles")
     saved = read_result(options.model)
     if options.what == "variogram":
         check_variogram(saved.model)

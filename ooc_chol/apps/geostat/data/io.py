@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.data.crs import Crs
+from ooc_chol.apps.geostat.data.endings import RESULT, TABLE, check_ending
 
 #: Cells, in lower case, that mean "no value"; a row with one in a column that is used is dropped and counted.
 MISSING = frozenset({"", "na", "nan", "n/a", "null", "none"})
@@ -182,9 +183,12 @@ def write_table(path: str | os.PathLike[str], columns: Mapping[str, NDArray[np.f
 
     Raises
     ------
+    ValueError
+        The name's ending promises another format.
     OSError
         The file cannot be written.
     """
+    check_ending(path, TABLE, "tables")
     with atomic_text(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)
@@ -204,10 +208,11 @@ def write_json(path: str | os.PathLike[str], data: Mapping[str, Any]) -> None:
     Raises
     ------
     ValueError
-        A number is not finite.
+        A number is not finite, or the name's ending promises another format.
     OSError
         The file cannot be written.
     """
+    check_ending(path, RESULT, "results")
     text = json.dumps(data, indent=2, allow_nan=False)
     with atomic_text(path) as stream:
         stream.write(text + "\n")

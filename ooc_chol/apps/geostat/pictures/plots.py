@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.data.endings import check_ending, check_output_path
+from ooc_chol.apps.geostat.data.io import atomic_path
 from ooc_chol.apps.geostat.data.terrain import MissingExtraError
 
 
@@ -148,7 +151,7 @@ def new_figure(size: tuple[float, float]) -> Any:
 
 
 def save_figure(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Write a figure to a file.
+    """Write a figure to a file, which appears complete or not at all.
 
     Parameters
     ----------
@@ -164,7 +167,48 @@ def save_figure(figure: Any, path: str | os.PathLike[str]) -> None:
     OSError
         The file cannot be written.
     """
-    figure.savefig(path, dpi=120)
+    check_ending(path, picture_endings(), "pictures")
+    with atomic_path(path) as part:
+        figure.savefig(part, dpi=120, format=Path(path).suffix[1:].lower())
+
+
+def picture_endings() -> tuple[str, ...]:
+    """Endings of the formats that Matplotlib writes.
+
+    Returns
+    -------
+    tuple of str
+        With their points.
+
+    Raises
+    ------
+    MissingExtraError
+        Matplotlib is not installed.
+    """
+    require_matplotlib()
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    return tuple(f".{name}" for name in FigureCanvasBase.get_supported_filetypes())
+
+
+def check_picture(path: str | os.PathLike[str]) -> None:
+    """Find out early whether a picture can be drawn into this file.
+
+    Parameters
+    ----------
+    path : path
+        As for :func:`save_figure`.
+
+    Raises
+    ------
+    ValueError
+        Matplotlib has no such format.
+    FileNotFoundError
+        There is no such folder.
+    MissingExtraError
+        Matplotlib is not installed.
+    """
+    check_output_path(path, picture_endings(), "pictures")
 
 
 def require_matplotlib() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from ooc_chol.apps.geostat.cli.commands import add_commands
 from ooc_chol.bench import commands as bench_commands
 from ooc_chol.machine import named_devices
 from ooc_chol.rates.stored import REMEDY, rates_problem
+from ooc_chol.signals import ENDINGS, SignalInterrupt, signals_as_interrupts
 
 #: Errors that are the user's to mend: shown as one line, exit status 2.
 EXPECTED = (oc.OocCholError, ValueError, TypeError, OSError, NotImplementedError)
@@ -29,14 +31,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 when done, 2 for an error that the user can mend, 130 when interrupted.
+        0 when done, 2 for an error that the user can mend, 130 when interrupted, 143 when terminated (SIGTERM) and 129 when hung
+        up (SIGHUP).
+
+    Notes
+    -----
+    SIGTERM and SIGHUP end a command as Ctrl-C does, so that files that are not complete are removed.
     """
-    options = _parser().parse_args(arguments)
     try:
-        status: int | None = options.run(options)
-    except KeyboardInterrupt:
-        print("ooc-chol: interrupted", file=sys.stderr)
-        return 130
+        with signals_as_interrupts():
+            options = _parser().parse_args(arguments)
+            status: int | None = options.run(options)
+    except KeyboardInterrupt as interrupt:
+        number = interrupt.number if isinstance(interrupt, SignalInterrupt) else signal.SIGINT
+        print(f"ooc-chol: {ENDINGS[number]}", file=sys.stderr)
+        return 128 + number
     except EXPECTED as error:
         print(f"ooc-chol: {error}", file=sys.stderr)
         return 2
@@ -105,6 +114,8 @@ def _add_factor_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(options: argparse.Namespace) -> None:
+    if options.picture is not None and options.picture.suffix.lower() != ".svg":
+        raise ValueError(f"{options.picture}: pictures of a plan are written as .svg")
     plan = oc.plan(
         options.n if options.matrix is None else options.matrix,
         tile_size=options.tile_size,
@@ -124,6 +135,9 @@ def _plan(options: argparse.Namespace) -> None:
 
 
 def _factor(options: argparse.Namespace) -> None:
+    for path in filter(None, (options.report, options.trace)):
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"{path} cannot be written: there is no folder {path.parent}")
     factor = oc.cholesky(
         options.matrix,
         tile_size=options.tile_size,
@@ -140,14 +154,14 @@ def _factor(options: argparse.Namespace) -> None:
     with factor:
         print(factor.report)
         print(f"  logdet     {factor.logdet():.15g}")
-        if options.check:
-            print(f"  residual   {factor.residual(options.matrix)}")
         if options.report is not None:
             options.report.write_text(json.dumps(factor.report.to_dict(), indent=1) + "\n", encoding="utf-8")
         if options.trace is not None:
             assert factor.trace is not None
             print(factor.trace.summary())
             print(f"trace in {factor.trace.save(options.trace)}; open it at ui.perfetto.dev")
+        if options.check:  # last, as it reads A and L again, which may fail
+            print(f"  residual   {factor.residual(options.matrix)}")
     print(f"factor in {options.store}; open it with ooc_chol.load")
 
 

@@ -92,7 +92,8 @@ def cholesky(
         Moduli of products through residues, from 4 to 16. None takes 14 (54 bits of each row's norm) up to order 32768 and 13
         (50 bits) above, which is as accurate as native FP64; fewer are faster and less accurate.
     store : path, HostMemory or None
-        File for L; replaced only once the factor is complete. None keeps L in memory, a :class:`HostMemory` in memory that one
+        File for L; replaced only once the factor is complete, and named ``path + ".partial"`` until then. A run that fails or is
+        interrupted removes that; what a killed one leaves there, the next replaces. None keeps L in memory, a :class:`HostMemory` in memory that one
         factorization after the other uses.
     checkpoint : None
         Not there yet.

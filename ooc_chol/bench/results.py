@@ -107,8 +107,11 @@ def write_json(content: Mapping[str, Any], path: Path) -> Path:
     """Write ``content`` to ``path``, whose folder is made; replaced only once complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".partial")
-    unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return unfinished.replace(path)
+    try:
+        unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        return unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def commit() -> str:

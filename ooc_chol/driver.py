@@ -93,8 +93,8 @@ def cholesky(
         (50 bits) above, which is as accurate as native FP64; fewer are faster and less accurate.
     store : path, HostMemory or None
         File for L; replaced only once the factor is complete, and named ``path + ".partial"`` until then. A run that fails or is
-        interrupted removes that; what a killed one leaves there, the next replaces. None keeps L in memory, a :class:`HostMemory` in memory that one
-        factorization after the other uses.
+        interrupted removes that; what a killed one leaves there, the next replaces. None keeps L in memory, a
+        :class:`HostMemory` in memory that one factorization after the other uses.
     checkpoint : None
         Not there yet.
     overwrite : bool

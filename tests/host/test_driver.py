@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import json
 import os
 import subprocess
@@ -230,6 +231,28 @@ def test_progress_true_draws_a_bar_and_clears_it(capsys):
     oc.cholesky(A, tile_size=NB, progress=True)
     captured = capsys.readouterr()
     assert captured.out == "" and "cholesky" in captured.err
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2, 5])
+def test_a_bar_that_nobody_reads_any_more_does_not_end_the_run(monkeypatch, writes):
+    """The pipe of the error stream breaks: ``2>&1 | head``."""
+
+    class Pipe(io.StringIO):
+        left = writes
+
+        def write(self, text):
+            self.left -= 1
+            if self.left < 0:
+                raise BrokenPipeError(32, "Broken pipe")
+            return super().write(text)
+
+        def flush(self):
+            self.write("")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", Pipe())
+        factor = oc.cholesky(A, tile_size=NB, progress=True)
+    assert np.array_equal(np.asarray(factor), np.asarray(oc.cholesky(A, tile_size=NB)))
 
 
 @pytest.mark.parametrize("quiet", [None, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io as io_module
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import ooc_chol as oc
 from ooc_chol import running
 from ooc_chol.apps.geostat import FactorSettings, Matern, fit, make_observations, simulate
 from ooc_chol.apps.geostat.data import io
-from ooc_chol.apps.geostat.estimation.progress import SilentProgress
+from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_for
 from ooc_chol.apps.geostat.estimation.vecchia_check import check_vecchia
 from ooc_chol.apps.geostat.results import read_result
 from ooc_chol.cli import main
@@ -183,6 +184,15 @@ def test_a_fit_goes_on_without_its_log(tmp_path, method):
     assert any(re.search(r"log\.jsonl.*No space left on device", text) for text in result.warnings)
     resumed = fit(OBSERVATIONS, smoothness=1.5, method=method, resume=log)
     assert resumed.model == expected.model and resumed.reused > 0
+
+
+def test_a_fit_goes_on_when_nobody_reads_its_progress():
+    class Pipe(io_module.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(32, "Broken pipe")
+
+    result = fit(OBSERVATIONS, smoothness=1.5, method="fisher", progress=progress_for(Pipe()))
+    assert result.model == fit(OBSERVATIONS, smoothness=1.5, method="fisher").model
 
 
 # found out before the work

@@ -161,3 +161,12 @@ def test_a_file_that_is_only_read_by_others_is_no_error(path, threshold):
         np.load(path)
 
     oc.cholesky(path, threshold, tile_size=NB, progress=read).close()
+
+
+@THRESHOLD
+def test_a_map_whose_pages_are_written_back_meanwhile_has_not_changed(tmp_path, threshold):
+    """The caller filled the map just before; the system writes its pages to the disk when it likes."""
+    a = np.lib.format.open_memmap(tmp_path / "a.npy", mode="w+", dtype=np.float64, shape=(N, N))
+    a[...] = A
+    with oc.cholesky(a, threshold, tile_size=NB, progress=lambda *_: a.flush()) as factor:
+        assert np.array_equal(np.asarray(factor), np.asarray(oc.cholesky(A, threshold, tile_size=NB)))

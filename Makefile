@@ -15,7 +15,7 @@ DATA ?= $(wildcard ../shared/data)
 bin := $(VENV)/bin
 ready := $(VENV)/.ready
 # Named one by one: the links schedulers, kernels and apps at the top lead into ooc_chol.
-code := ooc_chol tests $(wildcard examples benchmarks)
+code := ooc_chol ooc_chol_command.py tests $(wildcard examples benchmarks)
 
 .PHONY: demo test test-gpu check clean
 

@@ -164,7 +164,11 @@ def _row(content: dict[str, Any], name: str) -> tuple[str, ...]:
 def _precision(content: dict[str, Any]) -> str:
     """FP64, or the threshold of the search with the error of its last log-likelihood."""
     check = content["fit"]["precision"]
-    return "FP64" if check is None else f"mixed, {check['threshold']:g}: log-likelihood off by {check['loglik_error']:.1g}"
+    if check is None:
+        return "FP64"
+    error = check["loglik_error"]
+    judged = "not judged in FP64" if error is None else f"log-likelihood off by {error:.1g}"
+    return f"mixed, {check['threshold']:g}: {judged}"
 
 
 def _duration(seconds: float) -> str:

@@ -18,6 +18,7 @@ from ooc_chol.errors import OutputError as OutputError
 from ooc_chol.errors import PlanSizeError as PlanSizeError
 from ooc_chol.errors import PrecisionError as PrecisionError
 from ooc_chol.errors import PrecisionWarning as PrecisionWarning
+from ooc_chol.errors import RatesWarning as RatesWarning
 from ooc_chol.errors import RefinementError as RefinementError
 from ooc_chol.errors import ScheduleError as ScheduleError
 from ooc_chol.errors import TierError as TierError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from ooc_chol.bench import commands as bench_commands
 from ooc_chol.machine import named_devices
 from ooc_chol.memory.store_file import FACTOR_FILES
 from ooc_chol.planning.precision import SVG_MARK
+from ooc_chol.rates.stored import REMEDY, rates_problem
+from ooc_chol.signals import ENDINGS, SignalInterrupt, signals_as_interrupts
 from ooc_chol.tracing.records import TRACE_FILES
 
 #: The option by which a user asks for files to be replaced.
@@ -40,14 +43,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 when done, 2 for an error that the user can mend, 130 when interrupted.
+        0 when done, 2 for an error that the user can mend, 130 when interrupted, 143 when terminated (SIGTERM) and 129 when hung
+        up (SIGHUP).
+
+    Notes
+    -----
+    SIGTERM and SIGHUP end a command as Ctrl-C does, so that files that are not complete are removed.
     """
-    options = _parser().parse_args(arguments)
     try:
-        status: int | None = options.run(options)
-    except KeyboardInterrupt:
-        print("ooc-chol: interrupted", file=sys.stderr)
-        return 130
+        with signals_as_interrupts():
+            options = _parser().parse_args(arguments)
+            status: int | None = options.run(options)
+    except KeyboardInterrupt as interrupt:
+        number = interrupt.number if isinstance(interrupt, SignalInterrupt) else signal.SIGINT
+        print(f"ooc-chol: {ENDINGS[number]}", file=sys.stderr)
+        return 128 + number
     except EXPECTED as error:
         print(f"ooc-chol: {error}", file=sys.stderr)
         return 2
@@ -120,6 +130,8 @@ def _add_factor_options(parser: argparse.ArgumentParser) -> None:
 def _plan(options: argparse.Namespace) -> None:
     picture = oc.Output("--picture", options.picture, _PICTURE_FILES)
     oc.check_outputs([picture], [("--matrix", options.matrix)], replace=options.force, ask=FORCE)
+    if options.picture is not None and options.picture.suffix.lower() != ".svg":
+        raise ValueError(f"{options.picture}: pictures of a plan are written as .svg")
     plan = oc.plan(
         options.n if options.matrix is None else options.matrix,
         tile_size=options.tile_size,
@@ -146,6 +158,9 @@ def _factor(options: argparse.Namespace) -> None:
         oc.Output("--report", options.report, _REPORT_FILES),
     ]
     oc.check_outputs(outputs, [("MATRIX", options.matrix)], replace=options.force, ask=FORCE)
+    for path in filter(None, (options.report, options.trace)):
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"{path} cannot be written: there is no folder {path.parent}")
     factor = oc.cholesky(
         options.matrix,
         tile_size=options.tile_size,
@@ -163,8 +178,6 @@ def _factor(options: argparse.Namespace) -> None:
     with factor:
         print(factor.report)
         print(f"  logdet     {factor.logdet():.15g}")
-        if options.check:
-            print(f"  residual   {factor.residual(options.matrix)}")
         if options.report is not None:
             content = {"format": _REPORT_FORMAT, **factor.report.to_dict()}
             with oc.output_file(options.report, kind=_REPORT_FILES, replace=options.force, ask=FORCE) as part:
@@ -173,8 +186,12 @@ def _factor(options: argparse.Namespace) -> None:
             assert factor.trace is not None
             print(factor.trace.summary())
             print(f"trace in {factor.trace.save(options.trace, replace=options.force)}; open it at ui.perfetto.dev")
+        if options.check:  # last, as it reads A and L again, which may fail
+            print(f"  residual   {factor.residual(options.matrix)}")
     print(f"factor in {options.store}; open it with ooc_chol.load")
 
 
 def _devices(options: argparse.Namespace) -> None:
     print(oc.devices())
+    if (problem := rates_problem()) is not None:
+        print(f"{'rates':<8} {problem}: they are ignored; {REMEDY}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -101,8 +102,9 @@ def cholesky(
         Moduli of products through residues, from 4 to 16. None takes 14 (54 bits of each row's norm) up to order 32768 and 13
         (50 bits) above, which is as accurate as native FP64; fewer are faster and less accurate.
     store : path, HostMemory or None
-        File for L. A factor that is there is replaced, once the new one is complete; any other file only with
-        ``replace_store=True``, and the file of ``a`` never. None keeps L in memory, a :class:`HostMemory` in memory that one
+        File for L, named ``path + ".partial"`` until the factor is complete; a factor that is there is replaced then, any other
+        file only with ``replace_store=True``, and the file of ``a`` never. A run that fails or is interrupted removes the partial
+        file; what a killed one leaves there, the next replaces. None keeps L in memory, a :class:`HostMemory` in memory that one
         factorization after the other uses.
     checkpoint : None
         Not there yet.
@@ -138,8 +140,8 @@ def cholesky(
         The tiles are so many that the plan would have millions of steps; ``tile_size`` and ``memory_budget`` say what can be
         planned. A :class:`BudgetError`, told before A is read.
     TierError
-        A file cannot be read or written. As :class:`OutputError`: ``store`` is the file of ``a`` by whatever name, as far as that
-        is known, or exists and is no factor.
+        A file cannot be read or written, or that of A changes during the call. As :class:`OutputError`: ``store`` is the file of
+        ``a`` by whatever name, as far as that is known, or exists and is no factor.
     ValueError, TypeError
         The matrix is not square, of another dtype, or an option is wrong; or ``plan`` is for another matrix, or comes beside
         options of planning.
@@ -208,32 +210,39 @@ class _Call(NamedTuple):
     began: float
 
 
+@contextmanager
+def _stores_of(call: _Call) -> Iterator[Callable[[Plan], AbstractStore]]:
+    """What makes stores for L, and owns them until the block ends with a factor: else each is discarded."""
+    with ExitStack() as stack:
+
+        def make_store(the_plan: Plan) -> AbstractStore:
+            store = running.create_store(
+                call.a, the_plan, call.store, call.options, overwrite=call.overwrite, replace=call.replace_store
+            )
+            stack.callback(store.discard)  # of no effect on one that was discarded before
+            return store
+
+        yield make_store
+        stack.pop_all()
+
+
 def _factor(call: _Call) -> CholeskyFactor:
     """Plan and run in FP64."""
     the_plan = call.plan or make_plan(Problem.of(call.source), call.options, call.rates_at)
     threads = host_threads(len(the_plan.devices))
-    with progress_reporter(call.progress) as reporter, running.one_thread_per_call(the_plan.devices):
-        store = running.create_store(
-            call.a, the_plan, call.store, call.options, overwrite=call.overwrite, replace=call.replace_store
-        )
-        try:
+    with _stores_of(call) as make_store:
+        with progress_reporter(call.progress) as reporter, running.one_thread_per_call(the_plan.devices):
+            store = make_store(the_plan)
             execution = running.run(the_plan, call.source, store, threads=threads, report=reporter)
             setup = time.perf_counter() - call.began - execution.seconds
             store.complete()
-        except BaseException:
-            store.discard()
-            raise
-    report = FactorReport(the_plan, execution, setup)
-    return _factor_of(call, store, report)
+        return _factor_of(call, store, FactorReport(the_plan, execution, setup))
 
 
 def _factor_mixed(call: _Call) -> CholeskyFactor:
     """Measure, plan and run with a precision threshold."""
     names = resolve_devices(call.options.devices)
     threads, spent, certified = host_threads(len(names)), 0.0, 0.0
-
-    def make_store(the_plan: Plan) -> AbstractStore:
-        return running.create_store(call.a, the_plan, call.store, call.options, replace=call.replace_store)
 
     def run(the_plan: Plan, store: AbstractStore, salvage: Salvage) -> Execution:
         nonlocal spent
@@ -252,18 +261,18 @@ def _factor_mixed(call: _Call) -> CholeskyFactor:
         certified += time.perf_counter() - since
         return bound
 
-    parts = Problem.of(call.source), call.options, call.rates_at, measure, make_store, run, certify, call.strict
-    request = MixedRequest(*parts)
-    result = factor_mixed(request)
-    result.store.describe(running.arithmetic_key(result.plan).to_dict())  # formats may be wider than those it was made for
-    setup = time.perf_counter() - call.began - spent - certified
-    result.store.complete()
-    report = FactorReport(result.plan, result.execution, setup, tuple(result.escalations), result.bound, certified)
-    factor = _factor_of(call, result.store, report)
-    assert call.options.precision_threshold is not None
-    for doubt in doubts(result, call.options.precision_threshold, factor.diagonal()):
-        warnings.warn(doubt, PrecisionWarning, stacklevel=3)
-    return factor
+    with _stores_of(call) as make_store:
+        parts = Problem.of(call.source), call.options, call.rates_at, measure, make_store, run, certify, call.strict
+        result = factor_mixed(MixedRequest(*parts))
+        result.store.describe(running.arithmetic_key(result.plan).to_dict())  # formats may be wider than those it was made for
+        setup = time.perf_counter() - call.began - spent - certified
+        result.store.complete()
+        report = FactorReport(result.plan, result.execution, setup, tuple(result.escalations), result.bound, certified)
+        factor = _factor_of(call, result.store, report)
+        assert call.options.precision_threshold is not None
+        for doubt in doubts(result, call.options.precision_threshold, factor.diagonal()):
+            warnings.warn(doubt, PrecisionWarning, stacklevel=3)
+        return factor
 
 
 def _factor_of(call: _Call, store: AbstractStore, report: FactorReport) -> CholeskyFactor:

@@ -1,4 +1,4 @@
-"""Every error that ooc_chol raises on purpose, with its facts as attributes."""
+"""Every error that ooc_chol raises on purpose, with its facts as attributes, and its warnings."""
 
 from __future__ import annotations
 
@@ -213,3 +213,7 @@ class OutputError(TierError, FileExistsError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str, str | None]]:
         return type(self), (self.text, self.option, self.path, self.other)
+
+
+class RatesWarning(UserWarning):
+    """Measured rates could not be used: a plan goes without predicted seconds."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TextIO, TypeAlias, final
 
 from tqdm import tqdm
 
@@ -16,6 +17,39 @@ class Bar(tqdm):  # type: ignore[misc]
     """A bar without tqdm's monitor thread: nothing is left running when it is closed."""
 
     monitor_interval = 0
+
+
+@final
+class Display:
+    """A text stream that shows nothing more once its reader is gone: what is shown must not end what is computed.
+
+    Parameters
+    ----------
+    stream : text file
+        Where the text goes.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_gone = False
+
+    def write(self, text: str) -> None:
+        """Write, as long as that works."""
+        self._attempt(lambda: self._stream.write(text))
+
+    def flush(self) -> None:
+        """Flush, as long as that works."""
+        self._attempt(self._stream.flush)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _attempt(self, step: Callable[[], object]) -> None:
+        if not self._is_gone:
+            try:
+                step()
+            except OSError:
+                self._is_gone = True
 
 
 @contextmanager
@@ -42,7 +76,7 @@ def progress_reporter(progress: bool | Callable[[int, int, float], None] | None)
     elif callable(progress):
         yield progress
     elif progress is True:
-        with Bar(desc="cholesky", unit="flop", unit_scale=True, leave=False) as bar:
+        with Bar(file=Display(sys.stderr), desc="cholesky", unit="flop", unit_scale=True, leave=False) as bar:
 
             def show(done: int, total: int, seconds: float) -> None:
                 bar.total = total

@@ -18,7 +18,7 @@ from ooc_chol.interfaces import AbstractDevice
 from ooc_chol.kernels.blas import blas_threads
 from ooc_chol.machine import HOST, device_facts, kind_of, open_device, page_locked
 from ooc_chol.memory.host_memory import HostMemory
-from ooc_chol.memory.sources_base import AbstractSource, SourceTier
+from ooc_chol.memory.sources_base import AbstractSource, SourceTier, unchanged
 from ooc_chol.memory.store import FileStore
 from ooc_chol.memory.store_array import MemoryStore, OverwriteStore
 from ooc_chol.memory.store_base import AbstractStore
@@ -79,7 +79,7 @@ def measure(
 ) -> MatrixNorms:
     """Norms of A's tiles, and A's products with random vectors, on the devices."""
     tier = SourceTier(source, grid)
-    with one_thread_per_call(names):
+    with unchanged(source), one_thread_per_call(names):
         return measure_matrix(grid, _for_a_pass(names, grid, threads), tier, samples=samples, probes=probes)
 
 
@@ -178,8 +178,15 @@ def run(
     report: ProgressReporter,
     salvage: Salvage | None = None,
 ) -> Execution:
-    """Open the devices and execute the plan."""
+    """Open the devices and execute the plan.
+
+    Raises
+    ------
+    TierError
+        Among others: the source changed during the run, other than by L, which is written over it.
+    """
     tier = SourceTier(source, the_plan.grid)
-    with page_locked(the_plan.devices, fresh=store.host_memory(), filled=[tier.host_memory()]):
+    watched = nullcontext() if isinstance(store, OverwriteStore) else unchanged(source)
+    with watched, page_locked(the_plan.devices, fresh=store.host_memory(), filled=[tier.host_memory()]):
         devices = [open_device(name, threads, the_plan.moduli) for name in the_plan.devices]
         return execute(the_plan, devices, tier, store, report=report, salvage=salvage)

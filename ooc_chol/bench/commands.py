@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ooc_chol.bench.suites import SUITES, choose, run_suite, summary
 from ooc_chol.machine import kind_of, named_devices, resolve_devices
 from ooc_chol.planning.cost import ResidueRates
 from ooc_chol.rates import MODULI, WARM_SECONDS, measure_rates, rates_path
+from ooc_chol.rates.stored import rates_problem
 from ooc_chol.rates.together import pulled_from
 
 _RESULTS = Path("benchmarks/results")
@@ -112,6 +114,8 @@ def _add_run_options(parser: argparse.ArgumentParser, *, repeats: int | None, dg
 
 def _rates(options: argparse.Namespace) -> None:
     devices = resolve_devices(options.device.split(","))
+    if (problem := rates_problem()) is not None:
+        print(f"ooc-chol: {problem}: ignored, and measured anew", file=sys.stderr)
     for tile_size in options.tile_size or _RATE_TILE_SIZES[kind_of(devices[0]).name]:
         rates = measure_rates(tile_size, devices, options.moduli, warm_seconds=options.warm_seconds)
         kernels = ", ".join(f"{name} {getattr(rates, name) / 1e9:.4g}" for name in ("gemm", "syrk", "trsm", "potrf"))

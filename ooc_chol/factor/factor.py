@@ -30,6 +30,7 @@ from ooc_chol.factor.traces import (
 )
 from ooc_chol.formats import FORMATS, FP64
 from ooc_chol.memory.sources import AbstractSource, as_source
+from ooc_chol.memory.sources_base import unchanged
 from ooc_chol.memory.sources_function import FunctionSource
 from ooc_chol.memory.store import AbstractStore, FileStore, is_open
 from ooc_chol.memory.store_file import FACTOR_FILES
@@ -145,7 +146,7 @@ class CholeskyFactor:
         RefinementError
             Refinement does not reach that accuracy; its ``x`` is the best it found.
         TierError
-            L, or A for refinement, cannot be read, or the factor is closed.
+            L, or A for refinement, cannot be read or changes meanwhile, or the factor is closed.
 
         Notes
         -----
@@ -175,7 +176,8 @@ class CholeskyFactor:
         try:
             if source.n != self.n:
                 raise ValueError(f"the matrix has shape {(source.n, source.n)} but the factor {self.shape}")
-            return refined_solve(source, self.solve, x, grid=self.grid).x.reshape(shape) if x.size else x.reshape(shape)
+            with unchanged(source):
+                return refined_solve(source, self.solve, x, grid=self.grid).x.reshape(shape) if x.size else x.reshape(shape)
         except RefinementError as error:
             error.x = error.x.reshape(shape)
             raise
@@ -462,7 +464,7 @@ class CholeskyFactor:
         NonFiniteError
             ``a`` holds a NaN or an infinity.
         TierError
-            L or ``a`` cannot be read, or the factor is closed.
+            L or ``a`` cannot be read, or ``a`` changes meanwhile, or the factor is closed.
 
         Notes
         -----
@@ -475,7 +477,8 @@ class CholeskyFactor:
         try:
             if source.n != self.n:
                 raise ValueError(f"the matrix has shape {(source.n, source.n)} but the factor {self.shape}")
-            return sample_residual(source_blocks(source), self, blocks=blocks, seed=seed)
+            with unchanged(source):
+                return sample_residual(source_blocks(source), self, blocks=blocks, seed=seed)
         finally:
             if source is not a:
                 source.close()

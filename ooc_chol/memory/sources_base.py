@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.errors import ScheduleError, TierError
+from ooc_chol.errors import OocCholError, ScheduleError, TierError
 from ooc_chol.interfaces import AbstractTier, Tile
 from ooc_chol.tiling import TileGrid
 
@@ -92,8 +93,39 @@ class AbstractSource(ABC):
         """
         raise ScheduleError(f"a source of kind {self.name!r} is read, not generated on the device")
 
+    def check_unchanged(self) -> None:  # noqa: B027 - most sources cannot tell
+        """Refuse what was read so far if the matrix has changed since the source was opened, as far as that can be told.
+
+        Raises
+        ------
+        TierError
+            It has: a file's size or time of writing is another one.
+        """
+
     def close(self) -> None:  # noqa: B027 - most sources hold nothing to release
         """Release what the source holds; a second call does nothing."""
+
+
+@contextmanager
+def unchanged(source: AbstractSource) -> Iterator[None]:
+    """Refuse what a block makes of a source that changes meanwhile; that goes before the block's verdict on its numbers.
+
+    Parameters
+    ----------
+    source : AbstractSource
+        What the block reads.
+
+    Raises
+    ------
+    TierError
+        The source has changed.
+    """
+    try:
+        yield
+    except (OocCholError, ValueError):
+        source.check_unchanged()
+        raise
+    source.check_unchanged()
 
 
 @final

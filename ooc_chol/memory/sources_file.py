@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from io import FileIO
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,32 @@ _HEADER_READERS = {
 }
 # Linux moves at most 2 GiB - 4 KiB in one call, and other systems refuse more.
 _LARGEST_READ = 1 << 30
+
+
+class FileState(NamedTuple):
+    """What tells that a file is another one, or was written to. A change within one tick of its clock is not seen."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, descriptor: int) -> FileState:
+        """State of an open file."""
+        status = os.fstat(descriptor)
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+    def changes_to(self, later: FileState) -> str:
+        """What became of the file; empty if nothing did."""
+        if later[:2] != self[:2]:
+            return "another file took its name"
+        if later.size != self.size:
+            return f"it went from {self.size} to {later.size} bytes"
+        if later.modified_ns != self.modified_ns:
+            moment = datetime.fromtimestamp(later.modified_ns / 1e9).astimezone()
+            return f"it was written at {moment.isoformat(timespec='milliseconds')}"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -41,6 +68,8 @@ class MatrixLayout:
         Bytes before entry (0, 0).
     row_stride, col_stride : int
         Bytes from an entry to the one below and to the one on its right. One of the two is the width of an entry.
+    state : FileState or None
+        State of the file that this layout was found in; None if that is unknown.
     """
 
     path: Path
@@ -49,6 +78,7 @@ class MatrixLayout:
     offset: int
     row_stride: int
     col_stride: int
+    state: FileState | None = field(default=None, compare=False)
 
     @property
     def is_row_major(self) -> bool:
@@ -80,11 +110,12 @@ class NpySource(AbstractSource):
     FileNotFoundError
         There is no such file.
     TierError
-        The file ends before the last entry.
+        The file ends before the last entry, or is another one than the layout was found in.
 
     Notes
     -----
-    Beside ``out``, a read holds at most ``STRIP_BYTES`` or one row (or column) of the tile: none for row-major float64.
+    Beside ``out``, a read holds at most ``STRIP_BYTES`` or one row (or column) of the tile: none for row-major float64. A file
+    that is replaced under its name while it is open stays what it was.
     """
 
     name = "file"
@@ -94,7 +125,9 @@ class NpySource(AbstractSource):
         self.bytes_per_entry = layout.dtype.itemsize
         self._layout = layout
         self._file = open(layout.path, "rb", buffering=0)  # noqa: SIM115 - closed by close()
+        self._state = layout.state or FileState.of(self._file.fileno())
         try:
+            self.check_unchanged()
             _check_length(self._file, layout)
         except TierError:
             self._file.close()
@@ -149,6 +182,20 @@ class NpySource(AbstractSource):
                 raise TierError(f"{self._layout.path} ends before byte {position + size}: it became shorter while it was read")
             done += got
 
+    def check_unchanged(self) -> None:
+        """Compare size and time of writing with those that the file had when its layout was found.
+
+        Raises
+        ------
+        TierError
+            They differ.
+        """
+        if change := self._state.changes_to(FileState.of(self._file.fileno())):
+            raise TierError(
+                f"{self._layout.path}: {change} while it was read, so that what was computed belongs to no matrix: let nothing "
+                "write to the file during the call, or give a copy of it"
+            )
+
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         self._file.close()
@@ -179,11 +226,11 @@ def npy_layout(path: str | os.PathLike[str]) -> MatrixLayout:
             shape, is_fortran, dtype = _HEADER_READERS[np.lib.format.read_magic(file)](file)
         except Exception as error:  # the parser of a damaged header may raise anything
             raise TierError(f"{path} is not a complete .npy file ({error}): write it anew with np.save") from error
-        offset = file.tell()
+        offset, state = file.tell(), FileState.of(file.fileno())
     n = check_shape(shape, str(path))
     check_dtype(dtype, str(path))
     near, far = dtype.itemsize, n * dtype.itemsize
-    return MatrixLayout(path, n, dtype, offset, *((near, far) if is_fortran else (far, near)))
+    return MatrixLayout(path, n, dtype, offset, *((near, far) if is_fortran else (far, near)), state=state)
 
 
 def memmap_layout(a: NDArray[Any]) -> MatrixLayout | None:
@@ -220,20 +267,23 @@ def memmap_layout(a: NDArray[Any]) -> MatrixLayout | None:
         return None
     offset = root.offset + a.ctypes.data - root.ctypes.data
     layout = MatrixLayout(Path(root.filename), a.shape[0], a.dtype, offset, *a.strides)
-    return layout if _shows_its_file(a, layout) else None
+    state = _state_of_its_file(a, layout)
+    return None if state is None else replace(layout, state=state)
 
 
-def _shows_its_file(a: NDArray[Any], layout: MatrixLayout) -> bool:
-    """Whether entries spread over ``a`` have the bytes that the file has at their positions."""
+def _state_of_its_file(a: NDArray[Any], layout: MatrixLayout) -> FileState | None:
+    """State of the file if entries spread over ``a`` have the bytes that the file has at their positions."""
     sample = sorted({(layout.n - 1) * step // 7 for step in range(8)})
     try:
         file = open(layout.path, "rb", buffering=0)  # noqa: SIM115 - closed below
     except OSError:
-        return False
+        return None
     with file:
+        state = FileState.of(file.fileno())
         _check_length(file, layout)
         positions = [(row, col) for row in sample for col in sample]
-        return all(os.pread(file.fileno(), a.itemsize, layout.position(*entry)) == a[entry].tobytes() for entry in positions)
+        agrees = all(os.pread(file.fileno(), a.itemsize, layout.position(*entry)) == a[entry].tobytes() for entry in positions)
+    return state if agrees else None
 
 
 def _check_length(file: FileIO, layout: MatrixLayout) -> None:

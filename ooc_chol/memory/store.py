@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import stat
+import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -241,7 +242,8 @@ class FileStore(AbstractStore):
         Raises
         ------
         TierError
-            The disk fails; the file keeps its partial name, and a file of the final name stays as it was.
+            The disk fails; the file keeps its partial name, and a file of the final name stays as it was. Or only the flush of
+            the folder failed, and the text says that the factor is there.
         """
         if self.header.complete:
             return
@@ -253,27 +255,52 @@ class FileStore(AbstractStore):
             write_fully(descriptor, header.encode(), 0, self.partial_path)
             os.fsync(descriptor)
             os.replace(self.partial_path, self.path)
-            _sync_directory(os.path.dirname(self.path))
         except TierError:
             raise
         except OSError as error:
             raise write_error(self.path, "the finished factor", error) from error
+        # From here on another run may have a file of the partial name, which is not this one's to remove.
         self.header = header
+        _sync_directory(self.path)
 
     def discard(self) -> None:
-        """Close the file; remove it unless it is complete."""
-        try:
+        """Close the file; remove it unless it is complete.
+
+        Notes
+        -----
+        What the disk has to say of a file that is thrown away is of no interest: the error that led here goes on.
+        """
+        with suppress(OSError):
             if self._descriptor is not None and not self.header.complete:
-                with suppress(FileNotFoundError):
-                    os.unlink(self.partial_path)
-        finally:
+                os.unlink(self.partial_path)
+        with suppress(OSError):
             self.close()
 
     def close(self) -> None:
-        """Close the file; one that is not complete keeps its partial name. A second call does nothing."""
+        """Close the file; one that is not complete keeps its partial name. A second call does nothing.
+
+        Raises
+        ------
+        TierError
+            The system reports an error of the disk; the file counts as closed.
+        """
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
-            os.close(descriptor)
+            try:
+                os.close(descriptor)
+            except OSError as error:
+                raise TierError(
+                    f"{self._current_path()}: closing the file failed: {error.strerror}; check the disk, and that the file loads"
+                ) from error
+
+    def __del__(self) -> None:
+        # Not discarded: in a process that was forked this may be a copy of a store that the parent goes on with.
+        if getattr(self, "_descriptor", None) is not None:
+            try:
+                text = f"{self._current_path()} was never closed; call close() of its factor, or use `with`"
+                warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+            finally:
+                self.close()
 
     def _open_descriptor(self) -> int:
         if self._descriptor is None:
@@ -353,7 +380,7 @@ def _lock(descriptor: int, path: str) -> bool:
         raise TierError(f"{path}: another run is writing this file; wait for it, or choose another name") from error
     except OSError as error:
         if error.errno not in _CANNOT:  # a file system without locks only loses this guard
-            raise
+            raise TierError(f"{path}: cannot lock the file: {error.strerror}; check the disk") from error
     # Between our open and our lock: 1. the other run completes, 2. it renames this very file, 3. it closes it. Emptying it then
     # would destroy its finished factor, so the name must still lead to the file that we locked.
     try:
@@ -363,12 +390,16 @@ def _lock(descriptor: int, path: str) -> bool:
 
 
 def _sync_directory(path: str) -> None:
-    """Make a rename in the folder durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    """Make the name of a file in its folder durable."""
     try:
-        os.fsync(descriptor)
+        descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         if error.errno not in _CANNOT:  # a file system that cannot flush folders orders renames itself
-            raise
-    finally:
-        os.close(descriptor)
+            raise TierError(
+                f"{path}: the factor is complete and load opens it, but its folder could not be flushed: {error.strerror}; a "
+                "power failure now may take the name away: check the disk"
+            ) from error

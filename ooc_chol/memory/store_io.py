@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from typing import Any
 
 from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def tile_bytes(tile: NDArray[Any]) -> memoryview:
@@ -96,11 +95,27 @@ def _reserve(descriptor: int, start: int, nbytes: int) -> None:
 
 
 def write_error(path: str, what: str, error: OSError) -> TierError:
-    """The TierError for a failed write of ``what`` to ``path``, with the bytes that the disk has left."""
-    if error.errno not in _NO_ROOM:
-        return TierError(f"{path}: cannot write {what}: {error.strerror}; check the disk and the permissions")
-    status = os.statvfs(os.path.dirname(path) or ".")
-    free = status.f_bavail * status.f_frsize
-    return TierError(
-        f"{path}: no room for {what}, {free} bytes are free ({error.strerror}); free some, or name a path on a larger disk"
-    )
+    """The TierError for a failed write of ``what`` to ``path``: which of disk, quota and largest file was in the way."""
+    reasons = {errno.ENOSPC: _disk_is_full, errno.EDQUOT: _quota_is_used_up, errno.EFBIG: _file_is_too_large}
+    if (reason := reasons.get(error.errno or 0)) is not None:
+        return TierError(f"{path}: no room for {what}{reason(path)} ({error.strerror})")
+    return TierError(f"{path}: cannot write {what}: {error.strerror}; check the disk and the permissions")
+
+
+def _disk_is_full(path: str) -> str:
+    try:
+        status = os.statvfs(os.path.dirname(path) or ".")
+    except OSError:  # the folder went with the disk
+        return "; free some, or name a path on a larger disk"
+    return f", {status.f_bavail * status.f_frsize} bytes are free; free some, or name a path on a larger disk"
+
+
+def _quota_is_used_up(path: str) -> str:
+    return ": your quota on this file system is used up; delete files of yours there, or name a path on another file system"
+
+
+def _file_is_too_large(path: str) -> str:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return ": that is more than the largest file of this file system (`ulimit -f` sets no limit); name a path on another one"
+    return f": the largest file that this process may write has {limit} bytes; raise that with `ulimit -f`"

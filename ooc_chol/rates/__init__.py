@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-from ooc_chol.config import cache_directory
 from ooc_chol.kernels.blas import blas_threads
 from ooc_chol.machine import HOST, device_facts, host_threads, is_here, kind_of
 from ooc_chol.memory.sources_base import AbstractSource
-from ooc_chol.outputs import output_file
-from ooc_chol.planning.cost import Rates, ResidueRates
+from ooc_chol.planning.cost import Rates
 from ooc_chol.rates.generation import generation_rate
+from ooc_chol.rates.stored import (
+    Everything,
+    check_writable,
+    rates_of,
+    read_rates,
+    usable_rates,
+    warn_of,
+    write_rates,
+)
+from ooc_chol.rates.stored import rates_path as rates_path
 from ooc_chol.rates.together import Measurement, measure_at_once, pulled_from
+from ooc_chol.residues import ResidueBasis
 from ooc_chol.tiling import TileGrid
 
 #: Seconds that each figure is measured for, at least: on the host, and of links; of kernels on a GPU under load.
@@ -27,11 +33,6 @@ WARM_SECONDS = 10.0
 MODULI = 13
 #: Tile orders that products through residues take are multiples of it.
 RESIDUE_TILE_MULTIPLE = 16
-
-
-def rates_path() -> Path:
-    """File that holds the measured rates of this user's machines."""
-    return cache_directory() / "rates.json"
 
 
 def machine_identity(devices: str | Sequence[str] = "host:0") -> str:
@@ -59,38 +60,22 @@ def stored_rates(grid: TileGrid, source: str, store: str, devices: str | Sequenc
         Names of the devices of a plan; one that is not here has no rates. Of several the rates are those measured on as many at
         once, or those of one where that was not done.
 
-    Raises
-    ------
-    ValueError
-        The file of rates is damaged; the text names it.
+    Warns
+    -----
+    RatesWarning
+        The file of rates cannot be read or is damaged: there are no rates then. Once in a process.
     """
     names = _names(devices)
     if not all(map(is_here, names)) or source in ("slices", "device-array"):
         return None
-    everything = _stored()
+    everything = usable_rates()
     measured = [everything.get(machine_identity(those), {}).get(str(grid.nb)) for those in dict.fromkeys((names, names[:1]))]
     figures = next((found for found in measured if found is not None), None)
-    return None if figures is None else _rates_of(figures, grid.nb, source, store)
-
-
-def _rates_of(figures: dict[str, Any], nb: int, source: str, store: str) -> Rates:
-    """Stored figures as rates."""
     try:
-        links = figures["links"]
-        read = links["array" if source == "function" else source]
-        names = ["potrf", "trsm", "syrk", "gemm", "launch", "generate"]
-        names += [name for name in ("invert", "trsm_float32", "gemm_float32") if name in figures]
-        residue = ResidueRates(**figures["residue"]) if "residue" in figures else None
-        return Rates(
-            tile_size=nb,
-            source=read,
-            fetch=links[f"{store}-read"],
-            write=links[f"{store}-write"],
-            residue=residue,
-            **{name: figures[name] for name in names},
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(repr(error)) from error
+        return None if figures is None else rates_of(figures, grid.nb, source, store)
+    except ValueError as error:
+        warn_of(error)
+        return None
 
 
 def rates_for(source: AbstractSource, grid: TileGrid, store: str, devices: str | Sequence[str] = "host:0") -> Rates | None:
@@ -133,10 +118,9 @@ def measure_rates(
     Raises
     ------
     ValueError
-        ``tile_size`` is smaller than 1, residues are asked for and it is no multiple of 16, several host devices are named, or
-        the file of rates is damaged.
+        ``tile_size`` is smaller than 1, residues are asked for and it is no multiple of 16, or several host devices are named.
     OSError
-        The folder of :func:`rates_path` cannot be written.
+        The folder of :func:`rates_path` cannot be written, or the file not be replaced.
     BudgetError
         A device has too little free memory.
 
@@ -144,18 +128,21 @@ def measure_rates(
     -----
     A few seconds on the host, 20 to 40 on GPUs: they are brought into the state of a long run and kept there, every kernel works
     on tiles of a covariance factor, and its figure is the mean of the second half of :data:`SUSTAINED_SECONDS`. What devices
-    copy from each other is measured from the next device; where there is only one, from itself (:func:`pulled_from`).
+    copy from each other is measured from the next device; where there is only one, from itself (:func:`pulled_from`). A file
+    that cannot be read or is damaged is replaced.
     """
     names = _names(devices)
     moduli = _checked(tile_size, names, moduli)
-    everything, identity, threads = _stored(), machine_identity(names), host_threads(1)
+    check_writable()
+    identity, threads = machine_identity(names), host_threads(1)
     on_host = kind_of(names[0]) is HOST
     seconds = MEASURE_SECONDS if on_host else SUSTAINED_SECONDS
     warm = WARM_SECONDS if warm_seconds is None else warm_seconds
     with blas_threads(1):
         figures = measure_at_once(Measurement(names, tile_size, moduli, threads, seconds, MEASURE_SECONDS, warm))
+    everything = _kept()
     everything.setdefault(identity, {})[str(tile_size)] = figures | {"pulled_from": pulled_from(names)}
-    _write(everything)
+    write_rates(everything)
     rates = stored_rates(TileGrid(tile_size, tile_size), "array", "memory", names)
     assert rates is not None
     return rates
@@ -176,31 +163,14 @@ def _checked(tile_size: int, names: tuple[str, ...], moduli: int | None) -> int 
     fits = tile_size % RESIDUE_TILE_MULTIPLE == 0
     if moduli is not None and not fits:
         raise ValueError(f"tile_size is {tile_size}, but products through residues take multiples of {RESIDUE_TILE_MULTIPLE}")
+    if moduli is not None:
+        ResidueBasis(moduli)  # refuses a number that cannot be had
     return MODULI if moduli is None and fits and not on_host else moduli
 
 
-def _write(everything: dict[str, dict[str, dict[str, Any]]]) -> None:
-    """Replace the file of rates in one step."""
-    path = rates_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with output_file(path, replace=True) as part:
-        part.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
-
-
-def _stored() -> dict[str, dict[str, dict[str, Any]]]:
-    """Everything measured so far: figures by machine and tile size."""
+def _kept() -> Everything:
+    """What was measured before; nothing where the file cannot be used."""
     try:
-        loaded = json.loads(rates_path().read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        return read_rates()
+    except ValueError:
         return {}
-    except ValueError as error:  # neither UTF-8 nor JSON
-        raise _damaged(str(error)) from error
-    machines = list(loaded.values()) if isinstance(loaded, dict) else [None]
-    if not all(isinstance(sizes, dict) and all(isinstance(figures, dict) for figures in sizes.values()) for sizes in machines):
-        raise _damaged("it does not hold figures by machine and tile size")
-    return dict(loaded)
-
-
-def _damaged(why: str) -> ValueError:
-    """Describe a file of rates that cannot be used."""
-    return ValueError(f"{rates_path()} is damaged ({why}); remove it and measure again with `ooc-chol bench rates`")

@@ -67,8 +67,9 @@ def test_the_bits_depend_on_the_arithmetic_key_alone(tmp_path):
     first = oc.cholesky(a, 1e-5, tile_size=64, devices="cuda:0")
     least = workspace_bytes(64, 4)
     for extra in (8 << 20, 12 << 20, 30 << 20):
-        other = oc.cholesky(a, 1e-5, tile_size=64, devices="cuda:0", memory_budget=least + extra, store=tmp_path / f"{extra}.ooc")
-        assert np.array_equal(np.asarray(first), np.asarray(other)), extra
+        options = {"tile_size": 64, "devices": "cuda:0", "memory_budget": least + extra, "store": tmp_path / f"{extra}.ooc"}
+        with oc.cholesky(a, 1e-5, **options) as other:
+            assert np.array_equal(np.asarray(first), np.asarray(other)), extra
 
 
 @pytest.mark.parametrize("nugget", [1e-3, 1e-5])

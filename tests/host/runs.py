@@ -34,7 +34,7 @@ from ooc_chol.schedulers import LeftLookingScheduler
 MakeDevice = Callable[..., HostDevice]
 
 #: The command of the shell, and the environment in which a process of its own finds this package, installed or not.
-COMMAND = [sys.executable, "-c", "import sys; from ooc_chol.cli import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-m", "ooc_chol_command"]
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(Path(ooc_chol.__file__).parents[1]),

@@ -273,6 +273,7 @@ def test_a_file_store_that_other_devices_read_late(expected, tmp_path, devices):
     store = FileStore.create(tmp_path / "L.ooc", plan.grid)
     run_plan(plan, A, CountingStore(store, 5e-4), jitter_devices(100))
     store.complete()
+    store.close()
     with oc.load(tmp_path / "L.ooc") as factor:
         assert np.array_equal(np.asarray(factor), expected[0])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import json
 import os
 import subprocess
@@ -44,7 +45,8 @@ def test_the_plan_is_what_runs(tmp_path, policy, devices, store):
     options = {"tile_size": NB, "memory_budget": budget_of(11, N, NB), "devices": devices, "policy": policy, "store": store}
     plan, same = oc.plan(A, **options), oc.plan(N, **options)
     assert store is None or not store.exists()
-    report = oc.cholesky(A, **options).report
+    with oc.cholesky(A, **options) as factor:
+        report = factor.report
     assert plan.to_dict() == same.to_dict() == report.plan.to_dict()
     assert plan.programs == report.plan.programs
     assert report.executed_bytes == report.planned_bytes == plan.to_dict()["bytes"]
@@ -229,6 +231,28 @@ def test_progress_true_draws_a_bar_and_clears_it(capsys):
     oc.cholesky(A, tile_size=NB, progress=True)
     captured = capsys.readouterr()
     assert captured.out == "" and "cholesky" in captured.err
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2, 5])
+def test_a_bar_that_nobody_reads_any_more_does_not_end_the_run(monkeypatch, writes):
+    """The pipe of the error stream breaks: ``2>&1 | head``."""
+
+    class Pipe(io.StringIO):
+        left = writes
+
+        def write(self, text):
+            self.left -= 1
+            if self.left < 0:
+                raise BrokenPipeError(32, "Broken pipe")
+            return super().write(text)
+
+        def flush(self):
+            self.write("")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", Pipe())
+        factor = oc.cholesky(A, tile_size=NB, progress=True)
+    assert np.array_equal(np.asarray(factor), np.asarray(oc.cholesky(A, tile_size=NB)))
 
 
 @pytest.mark.parametrize("quiet", [None, False])

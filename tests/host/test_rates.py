@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import time
+import warnings
 from dataclasses import fields, replace
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol import rates as rates_module
+from ooc_chol.cli import main
 from ooc_chol.planning.cost import Rates
 from ooc_chol.rates import generation, machine_identity, measure_rates, rates_path, stored_rates
 from ooc_chol.tiling import TileGrid
@@ -284,20 +287,104 @@ DAMAGES = {
     "a rate that is a word": lambda text: text.replace('"syrk": ', '"syrk": "fast", "x": '),
     "residues of another kind": lambda text: text.replace('"links"', '"residue": {"moduli": 13}, "links"'),
     "not UTF-8": lambda text: text + "\udcff",
+    "an infinite rate": lambda text: text.replace('"syrk": ', '"syrk": Infinity, "x": '),
+    "a rate beyond all floats": lambda text: text.replace('"gemm": ', '"gemm": 1e400, "x": '),
+    "a rate that is no number": lambda text: text.replace('"potrf": ', '"potrf": NaN, "x": '),
+    "a rate that is true": lambda text: text.replace('"launch": ', '"launch": true, "x": '),
+    "a negative rate": lambda text: text.replace('"generate": ', '"generate": -1.0, "x": '),
+    "a negative link": lambda text: text.replace('"memory-write": ', '"memory-write": -1.0, "x": '),
+    "a rate of 400 digits": lambda text: text.replace('"gemm": ', f'"gemm": {"9" * 400}, "x": '),
+    "a rate of 5000 digits": lambda text: text.replace('"gemm": ', f'"gemm": {"9" * 5000}, "x": '),
+    "a rate that nothing has": lambda text: text.replace('"gemm": ', '"gemm": 5e-324, "x": '),
+    "links that are a list": lambda text: text.replace('"links": ', '"links": [], "x": '),
+    "deep lists": lambda text: "[" * 100_000,
+    "deep objects": lambda text: '{"a":' * 100_000,
+    "residues of true moduli": lambda text: text.replace(
+        '"links"',
+        '"residue": {"moduli": true, "product": 1, "accumulate": 1, "convert": 1, "reconstruct": 1, "pull": 1}, "links"',
+    ),
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_says_what_to_do(damage):
+def damage_file(name: str) -> None:
+    """Measure, and spoil what was stored."""
     measure_rates(64)
     text = rates_path().read_text()
-    rates_path().write_bytes(DAMAGES[damage](text).encode("utf-8", "surrogateescape"))
-    for call in (lambda: oc.plan(320, tile_size=64), lambda: oc.cholesky(np.eye(320), tile_size=64)):
-        with pytest.raises(ValueError, match="remove it and measure again with `ooc-chol bench rates`") as caught:
-            call()
-        assert str(rates_path()) in str(caught.value)
-    rates_path().unlink()
+    spoiled = DAMAGES[name](text)
+    assert spoiled != text
+    rates_path().write_bytes(spoiled.encode("utf-8", "surrogateescape"))
+
+
+ADVICE = r"ignored.*`ooc-chol bench rates`"
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_ignored_with_one_warning(damage):
+    damage_file(damage)
+    with pytest.warns(oc.RatesWarning, match=ADVICE) as caught:
+        plan = oc.plan(320, tile_size=64)
+    assert len(caught) == 1 and str(rates_path()) in str(caught[0].message)
+    assert plan.seconds is None
+    # Once for a damage, whatever is done next; filters of "error" let no second one pass in silence, either.
+    with oc.cholesky(np.eye(320), tile_size=64) as factor:
+        assert factor.logdet() == 0.0
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_measuring_replaces_a_damaged_file(damage):
+    damage_file(damage)
     assert measure_rates(64) == stored_rates(GRID, "array", "memory")
+    assert list(json.loads(rates_path().read_text())) == [machine_identity()]
+
+
+@pytest.mark.parametrize("damage", ["cut", "a rate that is true", "deep lists"])
+def test_the_commands_say_what_is_damaged(damage, capsys, monkeypatch):
+    damage_file(damage)
+    assert main(["devices"]) == 0
+    said = capsys.readouterr()
+    assert re.search(rf"{re.escape(str(rates_path()))}.*{ADVICE}", said.out) and said.err == ""
+    assert main(["bench", "rates", "--tile-size", "64"]) == 0
+    said = capsys.readouterr()
+    assert f"{rates_path()}" in said.err and "measured anew" in said.err and "stored in" in said.out
+    assert main(["devices"]) == 0
+    assert "rates" not in capsys.readouterr().out
+
+
+def test_rates_of_another_machine_may_be_damaged():
+    measured = measure_rates(64)
+    everything = json.loads(rates_path().read_text())
+    everything["another machine"] = {"64": {"gemm": True}}
+    rates_path().write_text(json.dumps(everything))
+    assert stored_rates(GRID, "array", "memory") == measured
+    measure_rates(32)
+    assert "another machine" in json.loads(rates_path().read_text()), "its figures are not ours to drop"
+
+
+def test_a_file_that_cannot_be_read_is_ignored_with_a_warning(cache):
+    (cache / "rates.json").mkdir(parents=True)  # as root reads every file, a folder of that name stands for one without rights
+    with pytest.warns(oc.RatesWarning, match=rf"rates\.json.*cannot be read.*{ADVICE}"):
+        assert oc.plan(320, tile_size=64).seconds is None
+
+
+def test_a_warning_can_be_made_an_error_or_silent():
+    damage_file("cut")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", oc.RatesWarning)
+        for _ in range(2):
+            with pytest.raises(oc.RatesWarning):
+                oc.plan(320, tile_size=64)
+        warnings.simplefilter("ignore", oc.RatesWarning)
+        oc.plan(320, tile_size=64)
+
+
+def test_that_rates_cannot_be_stored_is_known_before_they_are_measured(cache, monkeypatch):
+    def never(*_):
+        raise AssertionError("measured for nothing")
+
+    monkeypatch.setattr(rates_module, "measure_at_once", never)
+    (cache / "rates.json").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"rates\.json"):
+        measure_rates(64)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):

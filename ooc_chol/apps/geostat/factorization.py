@@ -95,6 +95,30 @@ class FactorSettings:
         places = np.random.default_rng(0).uniform(size=(n, 2))
         return oc.plan(covariance_source(Matern(1.0, 0.1, 0.5, 0.0), places), **self._plan_options())
 
+    def try_out(self) -> None:
+        """Factor a matrix of order 1, so that settings without sense are found out before a long computation needs them.
+
+        Raises
+        ------
+        ValueError, TypeError
+            There is no such device, or an option makes no sense.
+        BudgetError
+            The budgets hold next to nothing.
+        FileExistsError, FileNotFoundError
+            The store exists already, or its folder does not.
+        """
+        self.check_store()
+        settings = replace(self, store=None, memory=None, planned=None)
+        settings.factor(np.eye(1), None, trace=False).close()
+
+    def check_store(self) -> None:
+        """Raise ``OutputError`` where the store exists already, and ``FileNotFoundError`` where its folder does not."""
+        if self.store is None:
+            return
+        oc.check_outputs([oc.Output("store", self.store)], replace=self.replace_store, ask="replace_store=True")
+        if not self.store.parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {self.store.parent} to write {self.store.name} into")
+
     @property
     def place(self) -> Path | oc.HostMemory | None:
         """Where factors go, as ``ooc_chol.cholesky`` takes it."""
@@ -157,9 +181,10 @@ def factored(
         without nugget.
     OutputError
         ``settings.store`` exists already, a factor or not, and is not to be replaced: it would be removed afterwards.
+    FileNotFoundError
+        Its folder does not exist.
     """
-    if settings.store is not None:
-        oc.check_outputs([oc.Output("store", settings.store)], replace=settings.replace_store, ask="replace_store=True")
+    settings.check_store()
     source = covariance_source(model, coordinates, noise)
     with settings.factor(source, progress, trace) as factor:
         try:

@@ -114,7 +114,9 @@ def test_no_output_is_an_input(folder, capsys, command, option, file, way):
     with unharmed(folder):
         assert run(*words, *needed(words, option), option, target, "--force") == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"ooc-chol: {option}: ") and "is the same file as " in err and err.count("\n") == 1
+    is_same = err.startswith(f"ooc-chol: {option}: ") and "is the same file as " in err
+    # Data that only the model names are known after its own ending has refused a picture.
+    assert (is_same or (words[0] == "plot" and "pictures are written as" in err)) and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -172,7 +174,6 @@ WRITERS: dict[str, tuple[list[str], str, bool]] = {
     "map": (["plot", "map", "model.json", "--output"], "out.eps", True),
     "profile": (["plot", "profile", "model.json", "--values", "values.csv", *FEW, "--output"], "out.PNG", True),
     "picture without a mark": (["plot", "residuals", "model.json", "--output"], "out.jpg", False),
-    "picture without an ending": (["plot", "residuals", "model.json", "--output"], "out", True),
 }
 
 
@@ -286,14 +287,15 @@ def test_functions_replace_only_when_asked(folder):
         writers = {
             "table": lambda **how: write_table("out", {"a": np.ones(2)}, **how),
             "grid": lambda **how: geostat.write_grid_prediction("out", kriged, grid, names=("x", "y"), **how),
-            "figure": lambda **how: save_figure(new_figure((1, 1)), "out", **how),
+            "figure": lambda **how: save_figure(new_figure((1, 1)), "out.png", **how),
         }
-        for write in writers.values():
-            Path("out").write_text(STRANGER)
+        for what, write in writers.items():
+            path = Path("out.png" if what == "figure" else "out")
+            path.write_text(STRANGER)
             with unharmed(folder), pytest.raises(oc.OutputError, match="replace=True"):
                 write()
             write(replace=True)
-            assert Path("out").read_bytes() != STRANGER.encode()
+            assert path.read_bytes() != STRANGER.encode()
     Path("out").write_text(STRANGER)
     with unharmed(folder), pytest.raises(FileExistsError, match="exists already"):
         geostat.fit(observations, log="out", smoothness=0.5, max_evaluations=5)

@@ -150,7 +150,7 @@ def test_residuals_on_a_line_have_no_map():
 
 def test_unknown_formats_are_named(tmp_path):
     figure = variogram_figure(empirical_variogram(example()), FigureWords("soil"))
-    with pytest.raises(ValueError, match=r"'doc' is not supported"):
+    with pytest.raises(ValueError, match=r"out\.doc: pictures are written as .*\.png.*not as \.doc"):
         save_figure(figure, tmp_path / "out.doc")
 
 
@@ -196,7 +196,7 @@ def test_the_command_draws_each(fitted, capsys):
         (["--simulations", "3"], "3 simulations say nothing"),
         (["nothing.csv"], "nothing.csv"),
         (["--output", "no/where.png"], "there is no folder"),
-        (["--output", "picture.doc"], "not supported"),
+        (["--output", "picture.doc"], "pictures are written as"),
     ],
 )
 def test_mistakes_are_said(fitted, capsys, words, message):

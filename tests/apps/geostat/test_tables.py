@@ -370,4 +370,4 @@ def test_fit_keeps_units_and_system_and_predicts_to_netcdf(tmp_path, capsys):
     there = load_table(sites, ("x", "y", "prediction"))
     assert np.array_equal(there.columns["x"], load_table(data, ("x",), optional=("zinc",)).columns["x"])
     assert main(["geostat", "predict", str(model), data, "--grid", "4,3", "--output", str(tmp_path / "out.gpkg")]) == 2
-    assert "predictions are written as .csv or .nc" in capsys.readouterr().err
+    assert "predictions are written as .csv, " in capsys.readouterr().err

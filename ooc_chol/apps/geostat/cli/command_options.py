@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ooc_chol.apps.geostat.cli.command_files import add_force, store_file
 from ooc_chol.apps.geostat.covariances.covariance import Matern
+from ooc_chol.apps.geostat.estimation.later_steps import STEP_ERRORS
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 
@@ -104,6 +105,29 @@ def factor_settings(options: argparse.Namespace) -> FactorSettings:
         replace_store=options.force,
         precision_threshold=getattr(options, "precision_threshold", None),  # fit has it
     )
+
+
+def tried(what: str, step: Callable[[], None]) -> bool:
+    """Do a step after a long computation; if it fails, that is said, and what was computed and the other steps stay.
+
+    Parameters
+    ----------
+    what : str
+        What there is not then.
+    step : callable
+        The step.
+
+    Returns
+    -------
+    bool
+        Whether it succeeded.
+    """
+    try:
+        step()
+    except STEP_ERRORS as error:
+        print(f"ooc-chol: no {what}: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def note(text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,15 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.command_covariance import add_covariance_options, check_columns
 from ooc_chol.apps.geostat.cli.command_data import add_data_options, errors_at, fit_spec, say_data
 from ooc_chol.apps.geostat.cli.command_files import add_force, check_files
-from ooc_chol.apps.geostat.cli.command_options import SpellingParser, add_at, add_settings, factor_settings, grid_size, note
+from ooc_chol.apps.geostat.cli.command_options import (
+    SpellingParser,
+    add_at,
+    add_settings,
+    factor_settings,
+    grid_size,
+    note,
+    tried,
+)
 from ooc_chol.apps.geostat.cli.commands_convert import add_convert
 from ooc_chol.apps.geostat.cli.commands_fit import (
     add_fit_options,
@@ -38,14 +46,17 @@ from ooc_chol.apps.geostat.data.dataset import (
     load_sites,
     regular_grid,
 )
+from ooc_chol.apps.geostat.data.endings import LOG, RESULT, check_output_path
 from ooc_chol.apps.geostat.data.io import Table, write_json
 from ooc_chol.apps.geostat.data.outputs import Predicted, check_output, write_predictions
 from ooc_chol.apps.geostat.estimation.evaluation_log import LOG_ADVICE, goes_on
+from ooc_chol.apps.geostat.estimation.fitting import FitResult
+from ooc_chol.apps.geostat.estimation.inference import Inference
 from ooc_chol.apps.geostat.estimation.search import Nugget
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.checks import score
 from ooc_chol.apps.geostat.kriging.prediction import Prediction, kriging
-from ooc_chol.apps.geostat.pictures.plots import PICTURES
+from ooc_chol.apps.geostat.pictures.plots import PICTURES, check_picture
 from ooc_chol.apps.geostat.results import RESULTS, read_result, result_content
 
 
@@ -153,34 +164,56 @@ def _fit(options: argparse.Namespace) -> int:
     _check_fit_files(options)
     dataset = load_dataset(spec)
     settings = factor_settings(options)
-    _check_plot(options, dataset)
+    settings.check_store()
+    if options.plot is not None:
+        _check_map(dataset)
     _say_beforehand(dataset, settings)
     if options.dry_run:
         print(search_text(dataset, options))
         return 0
     result = fit_from_options(dataset, options, settings)
     print(fit_text(result, dataset.spec.unit))
-    print(details_text(result))
-    inference = inference_from_options(dataset, result, settings) if options.standard_errors else None
-    if inference is not None:
-        print(inference_text(inference))
-    if options.output is not None:
-        content = {**result_content(dataset.spec, result), **inference_content(inference)}
+    print(details_text(result), flush=True)
+    return _after_fit(dataset, result, options, settings)
+
+
+def _after_fit(dataset: Dataset, result: FitResult[Any], options: argparse.Namespace, settings: FactorSettings) -> int:
+    """Write the result, then what can still fail: each step alone, the result again once it has standard errors."""
+
+    def write(found: Inference | None = None) -> None:
+        content = {**result_content(dataset.spec, result), **inference_content(found)}
         write_json(options.output, content, kind=RESULTS, replace=options.force)
-        print(f"result in {options.output}")
-    if options.plot is not None:
+
+    def add_standard_errors() -> None:
+        found = inference_from_options(dataset, result, settings)
+        print(inference_text(found))
+        if is_written:
+            write(found)
+
+    def draw() -> None:
         draw_prediction_map(options.plot, dataset, result.model, settings, replace=options.force)
         print(f"map in {options.plot}")
-    return 0
+
+    is_written = options.output is not None and tried("result file", write)
+    succeeded = [is_written or options.output is None]
+    if options.standard_errors:
+        succeeded.append(tried("standard errors", add_standard_errors))
+    if is_written:
+        print(f"result in {options.output}")
+    if options.plot is not None:
+        succeeded.append(tried("map", draw))
+    return 0 if all(succeeded) else 2
 
 
 def _predict(options: argparse.Namespace) -> int:
+    output = [oc.Output("--output", options.output)]
+    check_files(options, [("MODEL.json", options.model)], output)
+    check_output(options.output)
     saved = read_result(options.model)
     spec, sites_path = _predict_inputs(saved.spec, options)
-    check_output(options.output)
     data = spec.source if spec.kind != "example" else None
     inputs = [("MODEL.json", options.model), ("DATA.csv", data), ("SITES.csv", sites_path)]
-    check_files(options, inputs, [oc.Output("--output", options.output)])
+    check_files(options, inputs, output)
     dataset = load_dataset(spec)
     sites = _sites(dataset, sites_path, options)
     settings = factor_settings(options)
@@ -262,16 +295,19 @@ def _check_fit_files(options: argparse.Namespace) -> None:
         oc.Output("--log", log, advice=LOG_ADVICE),
     ]
     check_files(options, [("DATA.csv", options.data), ("--resume", options.resume)], outputs)
-
-
-def _check_plot(options: argparse.Namespace, dataset: Dataset) -> None:
-    """Find out before a long fit that its map could not be drawn."""
+    if options.output is not None:
+        check_output_path(options.output, RESULT, "results")
+    if options.log is not None:
+        check_output_path(options.log, LOG, "logs of evaluations")
     if options.plot is not None:
-        if dataset.spec.axes != dataset.spec.coordinates:
-            raise ValueError(
-                f"a map needs to know at which {dataset.spec.axes[-1]}: draw it with `plot map MODEL.json --at VALUE`"
-            )
-        check_map(dataset)
+        check_picture(options.plot)
+
+
+def _check_map(dataset: Dataset) -> None:
+    """Find out before a long fit that its map could not be drawn."""
+    if dataset.spec.axes != dataset.spec.coordinates:
+        raise ValueError(f"a map needs to know at which {dataset.spec.axes[-1]}: draw it with `plot map MODEL.json --at VALUE`")
+    check_map(dataset)
 
 
 def _say_beforehand(dataset: Dataset, settings: FactorSettings) -> None:

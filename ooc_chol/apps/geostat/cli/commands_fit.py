@@ -13,6 +13,7 @@ from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, default_method, fit
 from ooc_chol.apps.geostat.estimation.inference import Estimated, Inference, infer
 from ooc_chol.apps.geostat.estimation.optimizers import METHODS
+from ooc_chol.apps.geostat.estimation.precision import PrecisionCheck
 from ooc_chol.apps.geostat.estimation.progress import progress_for
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
 from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
@@ -198,14 +199,33 @@ def details_text(result: FitResult[Any]) -> str:
     reused = f", {result.reused} evaluations from the log" if result.reused else ""
     lines = [f"  method       {kind} by {result.method}{reused}; AIC {result.aic:.3f}, BIC {result.bic:.3f}"]
     if result.precision is not None:
-        check = result.precision
-        shifts = ", ".join(f"{name} {100 * shift:+.2g} %" for name, shift in check.shift.items())
-        lines.append(f"  precision    loglik in mixed precision less that in FP64: {check.loglik_error:+.3g}")
-        away = f"the estimate in FP64 is {check.shift_in_errors:.2g} standard errors away"
-        lines.append(f"               {away}: {shifts or 'nothing to shift'}")
+        lines += precision_lines(result.precision)
     if result.vecchia is not None:
         lines += vecchia_lines(result.vecchia)
     return "\n".join(lines)
+
+
+def precision_lines(check: PrecisionCheck) -> list[str]:
+    """What mixed precision changed of an estimate.
+
+    Parameters
+    ----------
+    check : PrecisionCheck
+        The check.
+
+    Returns
+    -------
+    list of str
+        Lines for a terminal.
+    """
+    if check.loglik_error is None:
+        return [f"  precision    loglik in mixed precision, not judged in FP64: {check.problem}"]
+    lines = [f"  precision    loglik in mixed precision less that in FP64: {check.loglik_error:+.3g}"]
+    if check.shift is None or check.shift_in_errors is None:
+        return [*lines, f"               how far the estimate in FP64 is was not judged: {check.problem}"]
+    shifts = ", ".join(f"{name} {100 * shift:+.2g} %" for name, shift in check.shift.items())
+    away = f"the estimate in FP64 is {check.shift_in_errors:.2g} standard errors away"
+    return [*lines, f"               {away}: {shifts or 'nothing to shift'}"]
 
 
 def vecchia_lines(check: VecchiaCheck) -> list[str]:
@@ -223,7 +243,7 @@ def vecchia_lines(check: VecchiaCheck) -> list[str]:
     """
     approximate = f"  vecchia      loglik {check.loglik:.6f} with {check.neighbours} neighbours"
     if check.gap is None:
-        return [f"{approximate}; not compared with the exact one"]
+        return [f"{approximate}; not compared with the exact one" + ("" if check.problem is None else f": {check.problem}")]
     lines = [f"{approximate}, less the exact one: {check.gap:+.4f} ({check.seconds:.1f} s)"]
     if check.shift is not None and check.shift_in_errors is not None:
         shifts = ", ".join(f"{name} {shift:+.2g}" for name, shift in check.shift.items())

@@ -17,11 +17,19 @@ from ooc_chol.apps.geostat.cli.command_profile import add_profile_options, draw_
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.data.dataset import Dataset, grid_table, load_dataset, regular_grid
-from ooc_chol.apps.geostat.data.spec import DataSpec
+from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.prediction import kriging
 from ooc_chol.apps.geostat.kriging.residuals import standardised_residuals
-from ooc_chol.apps.geostat.pictures.plots import PICTURES, MapData, MapLabels, draw_maps, require_matplotlib, save_figure
+from ooc_chol.apps.geostat.pictures.plots import (
+    PICTURES,
+    MapData,
+    MapLabels,
+    check_picture,
+    draw_maps,
+    require_matplotlib,
+    save_figure,
+)
 from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords, residuals_figure, variogram_figure
 from ooc_chol.apps.geostat.pictures.variogram import MAX_SITES, Direction, empirical_variogram, variogram_envelope
 from ooc_chol.apps.geostat.results import read_result
@@ -144,12 +152,15 @@ def _shown(dataset: Dataset, at: float | None) -> NDArray[np.bool_]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    require_matplotlib()
+    _check_files(options, options.data)
+    check_picture(options.output)
+    if options.values is not None:
+        check_output_path(options.values, TABLE, "profiles")
     saved = read_result(options.model)
     if options.what == "variogram":
         check_variogram(saved.model)
     spec = saved.spec if options.data is None else replace(saved.spec, source=options.data)
-    _check_files(options, spec)
+    _check_files(options, None if spec.kind == "example" else spec.source)
     dataset = load_dataset(spec)
     for text in dataset.notes:
         note(text)
@@ -169,12 +180,12 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_files(options: argparse.Namespace, spec: DataSpec) -> None:
-    """Values of a profile are read if they are there, else written."""
+def _check_files(options: argparse.Namespace, data: str | None) -> None:
+    """Refuse outputs that are inputs; values of a profile are read if they are there, else written."""
     is_read = options.values is not None and options.values.exists()
     inputs = [
         ("MODEL.json", options.model),
-        ("DATA", None if spec.kind == "example" else spec.source),
+        ("DATA", data),
         ("--values", options.values if is_read else None),
     ]
     values = oc.Output("--values", None if is_read else options.values)

@@ -26,6 +26,7 @@ from ooc_chol.apps.geostat.cli.summary import score_text
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.geometry import GreatCircle
 from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, dropped_note, grid_table, load_dataset, load_sites
+from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.data.grids import grid_over
 from ooc_chol.apps.geostat.data.io import Table, write_table
 from ooc_chol.apps.geostat.data.observations import design_matrix
@@ -162,6 +163,7 @@ def _add_kernel(parser: argparse.ArgumentParser) -> None:
 
 
 def _synth(options: argparse.Namespace) -> int:
+    check_output_path(options.output, TABLE, "synthetic data")
     _check_kernel(options.kernel, options.theta)
     check_files(options, [], [oc.Output("--output", options.output)])
     sample = synthesize(
@@ -176,6 +178,7 @@ def _synth(options: argparse.Namespace) -> int:
 def _simulate(options: argparse.Namespace) -> int:
     inputs = [("MODEL.json", options.model), ("--sites", options.sites), ("--conditional", options.conditional or None)]
     check_files(options, inputs, [oc.Output("--output", options.output)])
+    check_output_path(options.output, TABLE, "draws")
     saved = read_result(options.model)
     dataset = None if options.conditional is None else _load(saved.spec, options.conditional or None)
     sites = _sites(saved.spec, dataset, options)
@@ -200,6 +203,8 @@ def _simulate(options: argparse.Namespace) -> int:
 
 def _cv(options: argparse.Namespace) -> int:
     check_files(options, [("MODEL.json", options.model), ("DATA.csv", options.data)], [oc.Output("--output", options.output)])
+    if options.output is not None:
+        check_output_path(options.output, TABLE, "predictions of a cross-validation")
     saved = read_result(options.model)
     dataset = _load(saved.spec, options.data)
     settings = factor_settings(options)

@@ -128,6 +128,7 @@ def run_demo(folder: Path, n: int, *, memory_budget: int | str | None, out: Text
     finally:
         progress.close()
     print(fit_text(result, dataset.spec.unit), file=out, flush=True)
+    write_json(paths.result, _content(dataset.spec, result), kind=_RESULTS, replace=replace)  # what comes may fail
     with kriging(fitted, result.model, settings=settings, trace=True) as kriged:
         _save_run(kriged, paths, replace=replace)
         scores = score(kriged.predict(dataset.observations.coordinates[held]), dataset.observations.values[held], fitted.values)
@@ -186,11 +187,14 @@ def _maps(
 
 
 def _content(
-    spec: DataSpec, result: FitResult[Matern], scores: HeldOutScores, factorization: dict[str, object]
+    spec: DataSpec,
+    result: FitResult[Matern],
+    scores: HeldOutScores | None = None,
+    factorization: dict[str, object] | None = None,
 ) -> dict[str, Any]:
-    """Everything as one JSON file has it."""
+    """Everything that is known as one JSON file has it."""
     content = {"format": _FORMAT, "version": 1, "data": spec.to_dict(), "fit": result.to_dict()}
-    return {**content, "held_out": vars(scores), "factorization": factorization}
+    return {**content, "held_out": None if scores is None else vars(scores), "factorization": factorization}
 
 
 def _print_paths(paths: DemoPaths, seconds: float, out: TextIO) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.crs import Crs
+from ooc_chol.apps.geostat.data.endings import RESULT, TABLE, check_ending
 
 #: Cells, in lower case, that mean "no value"; a row with one in a column that is used is dropped and counted.
 MISSING = frozenset({"", "na", "nan", "n/a", "null", "none"})
@@ -184,9 +185,12 @@ def write_table(path: str | os.PathLike[str], columns: Mapping[str, NDArray[np.f
 
     Raises
     ------
+    ValueError
+        The name's ending promises another format.
     OSError
         The file cannot be written; as ``OutputError``, it exists.
     """
+    check_ending(path, TABLE, "tables")
     with text_file(path, replace=replace) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)
@@ -212,10 +216,11 @@ def write_json(
     Raises
     ------
     ValueError
-        A number is not finite.
+        A number is not finite, or the name's ending promises another format.
     OSError
         The file cannot be written; as ``OutputError``, it exists and must not be replaced.
     """
+    check_ending(path, RESULT, "results")
     text = json.dumps(data, indent=2, allow_nan=False)
     with text_file(path, kind=kind, replace=replace) as stream:
         stream.write(text + "\n")

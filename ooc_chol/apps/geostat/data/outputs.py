@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE
 from ooc_chol.apps.geostat.data.dataset import DataSpec
+from ooc_chol.apps.geostat.data.endings import PREDICTIONS, check_output_path
 from ooc_chol.apps.geostat.data.io import write_table
 from ooc_chol.apps.geostat.data.netcdf import NetcdfVariable, write_netcdf
 from ooc_chol.apps.geostat.data.tables import file_kind
@@ -58,8 +58,8 @@ def write_predictions(path: str | os.PathLike[str], predicted: Predicted, *, rep
     Parameters
     ----------
     path : path
-        ``.nc`` for NetCDF of version 3, by the CF conventions: a grid has two dimensions, other sites one. ``.csv``, or any other
-        ending that is not of a format of its own, for CSV.
+        ``.nc``, ``.nc3`` or ``.cdf`` for NetCDF of version 3, by the CF conventions: a grid has two dimensions, other sites one.
+        ``.csv``, ``.txt``, ``.dat`` or no ending for CSV.
     predicted : Predicted
         The predictions.
     replace : bool
@@ -68,7 +68,7 @@ def write_predictions(path: str | os.PathLike[str], predicted: Predicted, *, rep
     Raises
     ------
     ValueError
-        Files with this ending are read, but not written.
+        Predictions are not written with this ending.
     OSError
         The file cannot be written; as ``OutputError``, it exists.
     """
@@ -92,14 +92,11 @@ def check_output(path: str | os.PathLike[str]) -> None:
     Raises
     ------
     ValueError
-        Files with this ending are read, but not written.
+        Predictions are not written with this ending.
     FileNotFoundError
         There is no such folder.
     """
-    if file_kind(path) not in ("csv", "netcdf"):
-        raise ValueError(f"{path}: predictions are written as .csv or .nc")
-    if not Path(path).parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {Path(path).parent} to write {Path(path).name} into")
+    check_output_path(path, PREDICTIONS, "predictions")
 
 
 def netcdf_variables(predicted: Predicted) -> dict[str, NetcdfVariable]:

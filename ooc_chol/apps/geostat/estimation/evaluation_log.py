@@ -47,22 +47,27 @@ class EvaluationLog(AbstractEvaluationMemory):
         There is no file ``resume``.
     ValueError
         ``resume`` is no such log, or one of other data or other options; a line in it is damaged.
+    OSError
+        The file cannot be written from the start.
 
     Notes
     -----
-    A last line that is cut off, as a run that was killed leaves it, is ignored. Close the log at the end.
+    A last line that is cut off, as a run that was killed leaves it, is ignored. Close the log at the end. A disk that refuses
+    ends the log but no fit: what was there stays, and :attr:`problem` says so.
     """
 
     def __init__(self, identity: Mapping[str, Any], log: Path | None, resume: Path | None, *, replace: bool = False) -> None:
         self._header = {"format": _FORMAT, "version": _VERSION, **identity}
         self._lines: dict[str, dict[str, Any]] = {}
+        #: Why evaluations from some point on are not in the file.
+        self.problem: str | None = None
         if goes_on(log, resume):
             log = None
         oc.check_outputs([oc.Output("log", log, advice=LOG_ADVICE)], replace=replace, ask="replace_log=True")
         if resume is not None:
             self._read(resume, mend=log is None)
+        self._path = path = resume if log is None else log
         self._stream: TextIO | None = None
-        path = resume if log is None else log
         if log is not None:
             with oc.output_file(log, replace=replace):
                 pass  # an empty file that nobody else has
@@ -72,6 +77,8 @@ class EvaluationLog(AbstractEvaluationMemory):
             self._write(self._header)
             for line in self._lines.values():
                 self._write(line)
+        if self.problem is not None:
+            raise OSError(f"{self.problem}; name another log, or leave it out")
 
     def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
         """What the log knows at ``point``, or None."""
@@ -116,9 +123,12 @@ class EvaluationLog(AbstractEvaluationMemory):
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            try:
+                stream.close()
+            except OSError as error:
+                self._give_up(error)
 
     def _keep(self, kind: str, space: SearchSpace[Any], at: Any, content: dict[str, Any]) -> None:
         line = {"kind": kind, **_place(space), "at": at, **content}
@@ -126,9 +136,18 @@ class EvaluationLog(AbstractEvaluationMemory):
         self._write(line)
 
     def _write(self, line: Mapping[str, Any]) -> None:
+        text = json.dumps(line, allow_nan=False) + "\n"
         if self._stream is not None:
-            self._stream.write(json.dumps(line, allow_nan=False) + "\n")
-            self._stream.flush()
+            try:
+                self._stream.write(text)
+                self._stream.flush()
+            except OSError as error:
+                self._give_up(error)
+                self.close()
+
+    def _give_up(self, error: OSError) -> None:
+        """Remember the first failure of the file."""
+        self.problem = self.problem or f"{self._path} could not be written ({error.strerror}): later evaluations are not in it"
 
     def _read(self, path: Path, *, mend: bool) -> None:
         """Take over the lines of an earlier log; cut off its end where a line is not complete."""

@@ -78,7 +78,8 @@ class FitResult(Generic[Model]):
     converged : bool
         Whether the search at the chosen smoothness converged.
     warnings : tuple of str
-        What a user should know: parameters at bounds, matrices not positive definite, evaluations used up.
+        What a user should know: parameters at bounds, matrices not positive definite, evaluations used up, checks and logs
+        that failed.
     method : {"cobyqa", "bobyqa", "lbfgs", "fisher", "vecchia"}
         How the maximum was searched for.
     reml : bool

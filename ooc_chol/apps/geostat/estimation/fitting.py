@@ -163,7 +163,10 @@ def fit(
         carry a fit (all at one place, all equal, duplicates without nugget); ``fixed`` or the start does not fit ``covariance``
         or the sites; or ``resume`` is no log, or one of another fit.
     FileExistsError, FileNotFoundError
-        ``log`` exists already (without ``replace_log``), or ``resume`` does not.
+        ``log`` or the store exists already (without ``replace_log``), or ``resume`` or the store's folder does not.
+    BudgetError, TierError
+        Memory or disk does not suffice for a factorization of the search. Where only a check of the estimate fails, the result
+        says so.
     NotPositiveDefiniteError
         No starting point with a positive definite correlation matrix was found, even at short ranges.
     MissingExtraError
@@ -209,6 +212,8 @@ def fit(
         else [family_space(observations, covariance, nugget, fixed=fixed)]
     )
     given = None if covariance is None else spaces[0].start(covariance)
+    if vecchia.exact_check != "skip":
+        how.try_out()
     limits = SearchLimits(tolerance, max_evaluations, RADIUS)
     identity = _identity(observations, options)
     files = (None if path is None else Path(path) for path in (log, resume))
@@ -298,13 +303,14 @@ def _result(
     """Put the result together, with its warnings; a fit in mixed precision or by the approximation is judged exactly."""
     likelihood, precision = best.likelihood, None
     if search.options.settings.precision_threshold is not None:
-        mixed = best.likelihood.loglik
-        likelihood, precision = check_precision(observations, best.space, best.point, search.options, loglik_mixed=mixed)
+        likelihood, precision = check_precision(observations, best.space, best.point, search.options, mixed=best.likelihood)
     nugget = () if best.space.nugget is not None else ("nugget",)
     estimated = (*best.space.shape, "variance", *nugget)
     model = _canonical(best.space.model(best.point, likelihood.model.variance), estimated)
     trials = tuple(outcome.trial for outcome in outcomes)
     warnings = warnings_of(observations, trials, best.trial, space=best.space, point=best.point, reml=search.options.reml)
+    told = (None if precision is None else precision.warning, search.memory.problem)
+    warnings = (*warnings, *filter(None, told))
     loglik, vecchia = likelihood.loglik, None
     if search.method == "vecchia":
         vecchia, loglik, warnings = _checked(search, best, model, warnings)

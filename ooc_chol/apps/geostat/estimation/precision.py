@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.later_steps import STEP_ERRORS
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.optimizers import fisher_step
@@ -27,31 +28,42 @@ class PrecisionCheck:
     ----------
     threshold : float
         The precision threshold of the fit.
-    loglik : float
-        Log-likelihood at the estimate in FP64.
     loglik_mixed : float
-        The same in mixed precision.
-    shift : mapping of str to float
+        Log-likelihood at the estimate in mixed precision.
+    loglik : float or None
+        The same in FP64; None where it could not be computed.
+    shift : mapping of str to float, or None
         One step of Fisher scoring in FP64 from the estimate: relative change of each parameter that was searched for. The
-        estimate in FP64 lies about there.
-    shift_in_errors : float
+        estimate in FP64 lies about there. None where it could not be computed.
+    shift_in_errors : float or None
         Length of that step in standard errors.
+    problem : str or None
+        Why something was not computed, such as memory that was short.
     """
 
     threshold: float
-    loglik: float
     loglik_mixed: float
-    shift: Mapping[str, float]
-    shift_in_errors: float
+    loglik: float | None = None
+    shift: Mapping[str, float] | None = None
+    shift_in_errors: float | None = None
+    problem: str | None = None
 
     @property
-    def loglik_error(self) -> float:
+    def loglik_error(self) -> float | None:
         """Mixed less FP64."""
-        return self.loglik_mixed - self.loglik
+        return None if self.loglik is None else self.loglik_mixed - self.loglik
+
+    @property
+    def warning(self) -> str | None:
+        """What a user should know of a check that failed."""
+        if self.problem is None:
+            return None
+        what = "log-likelihood, AIC and BIC are those in mixed precision, which could not be judged in FP64"
+        return f"{what if self.loglik is None else 'how far the estimate in FP64 is could not be computed'}: {self.problem}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {**vars(self), "shift": dict(self.shift), "loglik_error": self.loglik_error}
+        return {**vars(self), "shift": None if self.shift is None else dict(self.shift), "loglik_error": self.loglik_error}
 
 
 def check_precision(
@@ -60,7 +72,7 @@ def check_precision(
     point: NDArray[np.float64],
     options: LikelihoodOptions,
     *,
-    loglik_mixed: float,
+    mixed: Likelihood,
 ) -> tuple[Likelihood, PrecisionCheck]:
     """Evaluate value, gradient and information in FP64 at an estimate.
 
@@ -74,28 +86,28 @@ def check_precision(
         Its end.
     options : LikelihoodOptions
         With a precision threshold.
-    loglik_mixed : float
-        Log-likelihood at the estimate in mixed precision.
+    mixed : Likelihood
+        At the estimate in mixed precision.
 
     Returns
     -------
     Likelihood
-        In FP64.
+        In FP64; where that cannot be computed, ``mixed``, for the estimate is worth keeping.
     PrecisionCheck
         What differs.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        The matrix is not positive definite in FP64.
     """
     threshold = options.settings.precision_threshold
     assert threshold is not None, "asked for in mixed precision only"
     plain = replace(options, settings=replace(options.settings, precision_threshold=None))
     objective = Objective(observations, space, plain, SilentProgress())
-    known = objective.at(point, gradient=True, information=True)
-    if known.likelihood is None:
-        assert isinstance(objective.last_error, oc.NotPositiveDefiniteError)
-        raise objective.last_error
-    step, promise = fisher_step(objective, point, known)
-    return known.likelihood, PrecisionCheck(threshold, known.loglik, loglik_mixed, space.shift(step), math.sqrt(promise))
+    likelihood, check = mixed, PrecisionCheck(threshold, mixed.loglik)
+    try:
+        known = objective.at(point, gradient=True, information=True)
+        if known.likelihood is None:
+            assert isinstance(objective.last_error, oc.NotPositiveDefiniteError)
+            raise objective.last_error
+        likelihood, check = known.likelihood, replace(check, loglik=known.loglik)
+        step, promise = fisher_step(objective, point, known)
+        return likelihood, replace(check, shift=space.shift(step), shift_in_errors=math.sqrt(promise))
+    except STEP_ERRORS as error:
+        return likelihood, replace(check, problem=str(error))

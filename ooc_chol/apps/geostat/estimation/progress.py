@@ -95,7 +95,7 @@ class SilentProgress(AbstractFitProgress):
 
 
 class LineProgress(AbstractFitProgress):
-    """One plain line per evaluation, for logs and pipes.
+    """One plain line per evaluation, for logs and pipes; none any more once the stream fails, which ends no fit.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class LineProgress(AbstractFitProgress):
     """
 
     def __init__(self, stream: TextIO, unit: str = "") -> None:
-        self._stream = stream
+        self._stream: TextIO | None = stream
         self._unit = unit
         self._count = 0
         self._best = -math.inf
@@ -123,11 +123,12 @@ class LineProgress(AbstractFitProgress):
         self._best = max(self._best, evaluation.loglik)
         where = describe(evaluation.values, self._unit)
         value = f"loglik {evaluation.loglik:.3f}" if math.isfinite(evaluation.loglik) else "not positive definite"
-        print(
-            f"evaluation {self._count}: {where}: {value}, best {self._best:.3f}, {evaluation.seconds:.2f} s",
-            file=self._stream,
-            flush=True,
-        )
+        text = f"evaluation {self._count}: {where}: {value}, best {self._best:.3f}, {evaluation.seconds:.2f} s"
+        if self._stream is not None:
+            try:
+                print(text, file=self._stream, flush=True)
+            except OSError:  # whoever read this is gone, or the disk of the log is full
+                self._stream = None
 
     def close(self) -> None:
         """Do nothing: every line is complete."""

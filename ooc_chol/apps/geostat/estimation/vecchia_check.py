@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.later_steps import STEP_ERRORS
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.objective import AbstractEvaluationMemory, Known, LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.optimizers import fisher_step
@@ -32,7 +33,7 @@ class VecchiaCheck:
     loglik : float
         The approximate log-likelihood at the estimate.
     loglik_exact : float or None
-        The exact one there; None where it was skipped, or the matrix is not positive definite in floating point.
+        The exact one there; None where it was skipped or failed, or the matrix is not positive definite in floating point.
     shift : mapping of str to float, or None
         One step of Fisher scoring on the exact likelihood from the estimate: relative change of each parameter that was searched
         for (change in its unit, of one that is no logarithm in the search). The exact estimate lies about there. None unless the
@@ -41,6 +42,8 @@ class VecchiaCheck:
         Length of that step in standard errors.
     seconds : float
         Wall-clock time of the exact evaluation.
+    problem : str or None
+        Why something that was asked for was not computed, such as memory that was short.
     """
 
     neighbours: int
@@ -49,6 +52,7 @@ class VecchiaCheck:
     shift: Mapping[str, float] | None = None
     shift_in_errors: float | None = None
     seconds: float = 0.0
+    problem: str | None = None
 
     @property
     def gap(self) -> float | None:
@@ -92,7 +96,7 @@ def check_vecchia(
     Returns
     -------
     VecchiaCheck
-        Both values.
+        Both values; the exact one not where it cannot be computed, for the estimate is good without it.
     """
     approximate = vecchia_log_likelihood(observations, model, neighbours=vecchia.neighbours, reml=options.reml).loglik
     check = VecchiaCheck(vecchia.neighbours, approximate)
@@ -101,17 +105,20 @@ def check_vecchia(
     space, point = found
     objective = Objective(observations, space, options, progress, memory)
     is_derived = vecchia.exact_check == "score" and len(point) > 0
-    known = objective.at(point, gradient=is_derived, information=is_derived)
-    check = replace(check, seconds=objective.evaluations[-1].seconds)
-    if known.likelihood is None:
-        return check
-    freedom = degrees_of_freedom(observations, options.reml)
-    check = replace(check, loglik_exact=_at_variance(known.likelihood, model.variance, freedom))
-    return _with_step(check, objective, point, known) if is_derived else check
+    try:
+        known = objective.at(point, gradient=is_derived, information=is_derived)
+        check = replace(check, seconds=objective.evaluations[-1].seconds)
+        if known.likelihood is None:
+            return check
+        freedom = degrees_of_freedom(observations, options.reml)
+        check = replace(check, loglik_exact=_at_variance(known.likelihood, model.variance, freedom))
+        return _with_step(check, objective, point, known) if is_derived else check
+    except STEP_ERRORS as error:
+        return replace(check, problem=str(error))
 
 
 def check_warning(check: VecchiaCheck, vecchia: VecchiaOptions) -> str | None:
-    """What a user should know of a check that gave no exact value.
+    """What a user should know of a check that did not give all that was asked for.
 
     Parameters
     ----------
@@ -126,12 +133,12 @@ def check_warning(check: VecchiaCheck, vecchia: VecchiaOptions) -> str | None:
         A sentence.
     """
     if check.loglik_exact is not None:
-        return None
-    why = (
-        "the exact one was not computed"
-        if vecchia.exact_check == "skip"
-        else "for the exact one the matrix is not positive definite in floating point"
-    )
+        return None if check.problem is None else f"how far the exact estimate is could not be computed: {check.problem}"
+    why = "for the exact one the matrix is not positive definite in floating point"
+    if vecchia.exact_check == "skip":
+        why = "the exact one was not computed"
+    elif check.problem is not None:
+        why = f"the exact one could not be computed: {check.problem}"
     return f"log-likelihood, AIC and BIC are those of Vecchia's approximation with {check.neighbours} neighbours: {why}"
 
 

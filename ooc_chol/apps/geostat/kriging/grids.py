@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.data.endings import TABLE, check_ending
 from ooc_chol.apps.geostat.data.grids import BLOCK_POINTS, Grid
 from ooc_chol.apps.geostat.data.io import text_file
 from ooc_chol.apps.geostat.kriging.predicted import Target
@@ -59,10 +60,11 @@ def write_grid_prediction(
     Raises
     ------
     ValueError
-        Names, dimension or target do not match, or the mean has covariates.
+        Names, dimension or target do not match, the mean has covariates, or the path's ending promises another format than CSV.
     OSError
         The file cannot be written; as ``OutputError``, it exists.
     """
+    check_ending(path, TABLE, "predictions on grids")
     if len(names) != len(grid.axes):
         raise ValueError(f"a grid of {len(grid.axes)} axes has coordinate columns {', '.join(names) or 'without names'}")
     with text_file(path, replace=replace) as stream:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.data.endings import check_ending, check_output_path
 from ooc_chol.apps.geostat.data.terrain import MissingExtraError
 
 _PICTURE_MARK = "ooc_chol geostat picture"
@@ -178,10 +179,50 @@ def save_figure(figure: Any, path: str | os.PathLike[str], *, replace: bool = Fa
     OSError
         The file cannot be written; as ``OutputError``, it exists and is no picture of ours.
     """
-    form = Path(path).suffix.lstrip(".").lower() or "png"
+    check_ending(path, picture_endings(), "pictures")
+    form = Path(path).suffix[1:].lower()
     marked = {"metadata": {_MARKED_IN[form]: _PICTURE_MARK}} if form in _MARKED_IN else {}
     with oc.output_file(path, kind=PICTURES, replace=replace) as part, part.open("wb") as stream:
         figure.savefig(stream, format=form, dpi=120, **marked)
+
+
+def picture_endings() -> tuple[str, ...]:
+    """Endings of the formats that Matplotlib writes.
+
+    Returns
+    -------
+    tuple of str
+        With their points.
+
+    Raises
+    ------
+    MissingExtraError
+        Matplotlib is not installed.
+    """
+    require_matplotlib()
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    return tuple(f".{name}" for name in FigureCanvasBase.get_supported_filetypes())
+
+
+def check_picture(path: str | os.PathLike[str]) -> None:
+    """Find out early whether a picture can be drawn into this file.
+
+    Parameters
+    ----------
+    path : path
+        As for :func:`save_figure`.
+
+    Raises
+    ------
+    ValueError
+        Matplotlib has no such format.
+    FileNotFoundError
+        There is no such folder.
+    MissingExtraError
+        Matplotlib is not installed.
+    """
+    check_output_path(path, picture_endings(), "pictures")
 
 
 def require_matplotlib() -> None:

@@ -1,0 +1,63 @@
+"""Which endings the names of files that are written may have: a file holds what its name promises, or is refused at the start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+#: Endings of text in columns with commas between; the empty one stands for a name without an ending.
+TABLE = (".csv", ".txt", ".dat", "")
+#: Endings of predictions, which are written as text or as NetCDF of version 3.
+PREDICTIONS = (*TABLE, ".nc", ".nc3", ".cdf")
+#: Endings of a fit's result.
+RESULT = (".json", "")
+#: Endings of a log of evaluations, a line of JSON for each.
+LOG = (".jsonl", ".json", ".log", ".txt", "")
+
+
+def check_ending(path: str | os.PathLike[str], endings: Sequence[str], what: str) -> None:
+    """Raise ``ValueError`` unless ``what`` is written under such a name.
+
+    Parameters
+    ----------
+    path : path
+        The name; capitals do not count.
+    endings : sequence of str
+        Those that are written, with their points; the empty one for none.
+    what : str
+        What is to be written, in the plural, for the message.
+
+    Raises
+    ------
+    ValueError
+        The name has another ending; the text lists those that it may have.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix in endings:
+        return
+    named = [ending for ending in endings if ending]
+    listed = f"{', '.join(named[:-1])} or {named[-1]}" if len(named) > 1 else named[0]
+    without = ", or without an ending" if "" in endings else ""
+    raise ValueError(f"{path}: {what} are written as {listed}{without}, not {f'as {suffix}' if suffix else 'without an ending'}")
+
+
+def check_output_path(path: str | os.PathLike[str], endings: Sequence[str], what: str) -> None:
+    """Find out before the work whether ``what`` can be written there: :func:`check_ending`, and that there is a folder.
+
+    Parameters
+    ----------
+    path, endings, what
+        As :func:`check_ending`.
+
+    Raises
+    ------
+    ValueError
+        The name has another ending.
+    FileNotFoundError
+        There is no such folder.
+    """
+    check_ending(path, endings, what)
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {target.parent} to write {target.name} into")

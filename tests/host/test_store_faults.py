@@ -1,0 +1,120 @@
+"""What the factor file says of a disk that refuses: each reason with its own advice, and nothing left open."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ooc_chol.errors import TierError
+from ooc_chol.memory.store import FileStore
+from ooc_chol.tiling import TileGrid
+from tests.host.runs import COMMAND, ENVIRONMENT
+from tests.host.stored_factors import KEY, lapack_factor, random_spd, write_factor
+
+GRID = TileGrid(50, 16)
+L = lapack_factor(random_spd(GRID.n, seed=11))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A complete file with ``L``."""
+    store = FileStore.create(tmp_path / "L.ooc", GRID, KEY)
+    write_factor(L, store)
+    store.close()
+    return tmp_path / "L.ooc"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (errno.ENOSPC, r"no room.*\d+ bytes are free.*larger disk"),
+        (errno.EDQUOT, r"quota.*another file system"),
+        (errno.EFBIG, r"largest file.*ulimit -f"),
+        (errno.EIO, "check the disk"),
+    ],
+)
+def test_each_reason_why_a_file_does_not_grow_has_its_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, reason: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+    with pytest.raises(TierError, match=rf"L\.ooc\.partial: .*{reason}") as caught:
+        FileStore.create(tmp_path / "L.ooc", GRID, KEY)
+    assert code == errno.ENOSPC or "free" not in str(caught.value), "the disk has room"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_limit_of_a_process_on_its_files_is_named(tmp_path: Path) -> None:
+    """In a process of its own: the limit holds for every file that this one would write."""
+    code = (
+        "import resource, numpy as np, ooc_chol as oc\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "try:\n    oc.cholesky(np.eye(256), store='L.ooc')\n"
+        "except oc.TierError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([COMMAND[0], "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=ENVIRONMENT)
+    assert "ulimit -f" in done.stdout and "100000 bytes" in done.stdout and "free" not in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_locked_is_an_error_of_the_tier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with pytest.raises(TierError, match=r"L\.ooc\.partial: .*lock.*Input/output error"):
+        FileStore.create(tmp_path / "L.ooc", GRID, KEY)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_close_that_fails_is_an_error_of_the_tier_and_happens_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    close = os.close
+
+    def fail(descriptor: int) -> None:
+        close(descriptor)  # as the system does: the descriptor is gone, whatever it answers
+        raise OSError(errno.EIO, "Input/output error")
+
+    store = FileStore.open(path)
+    with monkeypatch.context() as patch, pytest.raises(TierError, match=r"closing.*Input/output error"):
+        patch.setattr(os, "close", fail)
+        store.close()
+    store.close()
+
+
+def test_the_error_that_ends_a_run_is_the_one_that_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    store = FileStore.create(tmp_path / "L.ooc", GRID, KEY)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", fail)
+        store.discard()  # the error that led here goes on
+    FileStore.create(tmp_path / "L.ooc", GRID, KEY).discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_flush_of_the_folder_that_fails_says_that_the_factor_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, fsync = [], os.fsync
+
+    def fail(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == 3:
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(descriptor)
+
+    store = FileStore.create(tmp_path / "L.ooc", GRID, KEY)
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(TierError, match="the factor is complete and load opens it"):
+        write_factor(L, store)
+    (tmp_path / "L.ooc.partial").write_text("of another run")
+    store.discard()
+    assert (tmp_path / "L.ooc.partial").read_text() == "of another run"
+    FileStore.open(tmp_path / "L.ooc").close()

@@ -6,8 +6,11 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.commands import add_commands
@@ -51,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     SIGTERM and SIGHUP end a command as Ctrl-C does, so that files that are not complete are removed.
     """
     try:
-        with signals_as_interrupts():
+        with signals_as_interrupts(), _own_warnings_as_lines():
             options = _parser().parse_args(arguments)
             status: int | None = options.run(options)
     except KeyboardInterrupt as interrupt:
@@ -62,6 +65,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"ooc-chol: {error}", file=sys.stderr)
         return 2
     return status or 0
+
+
+@contextmanager
+def _own_warnings_as_lines() -> Iterator[None]:
+    """Show warnings of this package as a line each, without the line of code that they came from."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            if issubclass(category, oc.PrecisionWarning | oc.RatesWarning):
+                print(f"ooc-chol: warning: {message}", file=sys.stderr)
+            else:
+                others(message, category, *place)
+
+        warnings.showwarning = show  # type: ignore[assignment]  # place: file, line, stream and text
+        yield
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -103,6 +122,12 @@ def _add_factor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     factor.add_argument("--report", type=Path, help="write the report's figures as JSON")
     factor.add_argument(FORCE, action="store_true", help="replace files that are not of their kind, too, but never the matrix")
     factor.add_argument("--check", action="store_true", help="print the residual of 200 sampled sub-blocks")
+    factor.add_argument(
+        "--strict",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="factor again in wider formats until the error is certified to be within --precision-threshold (default: yes)",
+    )
     factor.add_argument("--quiet", action="store_true", help="no progress bar")
     _add_factor_options(factor)
     factor.set_defaults(run=_factor)
@@ -170,6 +195,7 @@ def _factor(options: argparse.Namespace) -> None:
         objective=options.objective,
         precision_threshold=options.precision_threshold,
         precision_rule=options.precision_rule,
+        strict=options.strict,
         store=options.store,
         replace_store=options.force,
         progress=not options.quiet,

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import subprocess
+import warnings
 
 import numpy as np
 import pytest
@@ -294,3 +295,19 @@ def test_interrupted_is_130(monkeypatch, capsys):
 
     monkeypatch.setattr(oc, "plan", plan)
     assert run(capsys, "plan", "--n", 9) == (130, "", "ooc-chol: interrupted\n")
+
+
+def test_a_threshold_is_a_contract_unless_it_is_waived(tmp_path, capsys):
+    steps = np.arange(1.0, 513.0)
+    np.save(tmp_path / "a.npy", 0.3889320525912019 * np.minimum.outer(steps, steps))
+    words = ["factor", str(tmp_path / "a.npy"), "--precision-threshold", "1e-4", "--tile-size", "64", "--quiet"]
+    words += ["--store", str(tmp_path / "L")]
+    assert main(words) == 0
+    assert "certified  error at most" in capsys.readouterr().out
+    assert main([*words[:3], "1e-15", *words[4:]]) == 2
+    assert "strict=False" in capsys.readouterr().err
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main([*words[:3], "1e-15", *words[4:], "--no-strict"]) == 0
+    err = capsys.readouterr().err
+    assert err.startswith("ooc-chol: warning: the error is only certified") and err.count("\n") == 1

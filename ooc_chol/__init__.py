@@ -38,6 +38,7 @@ from ooc_chol.planning.certified import CertifiedBound as CertifiedBound
 from ooc_chol.planning.plan import Plan as Plan
 from ooc_chol.runtime.report import FactorReport as FactorReport
 from ooc_chol.symmetric import symm as symm
+from ooc_chol.team import map_in_threads as map_in_threads
 from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
 from ooc_chol.tracing.records import Trace as Trace
 

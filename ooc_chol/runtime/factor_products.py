@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from ooc_chol.interfaces import AbstractArena, AbstractDevice, AbstractEvent, Tile
 from ooc_chol.memory.store_base import AbstractStore
 from ooc_chol.runtime.collector import collector_off
+from ooc_chol.runtime.ending import ended
 from ooc_chol.runtime.sweeps import largest_narrow_bytes, slot_bytes
 from ooc_chol.runtime.vectors import copy_vectors_in, summed_vectors, vector_arrays, zeros
 
@@ -54,9 +54,7 @@ def product_with_transpose(
     Cost ``2 n**2 s`` flops and one reading of L, two where a tile column does not fit. Column k is ``W_k = sum_i L_ik.T w_i``,
     then ``y_i += L_ik W_k``: no column needs another, and each stream has sums of its own.
     """
-    with collector_off(), ExitStack() as stack:
-        for device in devices:
-            stack.callback(device.close)
+    with collector_off(), ended(devices, ()):
         lanes = [lane for device in devices for lane in _open(device, store, vectors, budget_bytes)]
         for at, column in enumerate(range(store.grid.nt)):  # the longest columns first, dealt back and forth
             turn, place = divmod(at, len(lanes))

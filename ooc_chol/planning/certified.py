@@ -77,7 +77,7 @@ def least_share(probes: int, failure: float) -> float:
     Examples
     --------
     >>> round(least_share(32, 1e-9), 3)
-    0.116
+    0.113
     """
     goal, low, high = 2.0 * log(failure) / probes, 0.0, 1.0
     for _ in range(60):

@@ -87,15 +87,15 @@ class SharedProcessors:
         for number in range(first, len(self._taken)):
             span = self._taken[number]
             if at < span.start:
-                alone = min(left, span.start - at)
-                pieces.append(_Span(at, at + alone, share))
-                at, left = at + alone, left - alone
+                end = min(at + left, span.start)  # the border itself, not what rounding makes of it
+                pieces.append(_Span(at, end, share))
+                at, left = end, left - (end - at)
                 if left <= _NEGLIGIBLE * seconds:
                     return pieces, number
             speed = _speed(share, span.share)
-            beside = min(left / speed, span.end - at) if speed > 0.0 else span.end - at
-            pieces.append(_Span(at, at + beside, share * speed))
-            at, left = at + beside, left - speed * beside
+            end = min(at + left / speed, span.end) if speed > 0.0 else span.end
+            pieces.append(_Span(at, end, share * speed))
+            at, left = end, left - speed * (end - at)
             if left <= _NEGLIGIBLE * seconds:
                 return pieces, number + 1
         return [*pieces, _Span(at, at + left, share)], len(self._taken)

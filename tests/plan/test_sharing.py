@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ooc_chol.planning.sharing import SharedProcessors
@@ -73,6 +73,7 @@ def test_urgent_kernels_at_once_take_the_sum_of_their_shares():
     assert processors.compute(0.0, 10.0, 1.0) == pytest.approx(20.0 + 10.0 - 6 / 4 - 5.0)
 
 
+@example(work=[(0.0, 2.4589525352216675, 1.0), (0.0, 5.0, 0.25), (0.26, 1.0, 1.0), *[(0.0, 1.0, 1.0)] * 3])
 @given(work=st.lists(st.tuples(st.floats(0, 10), st.floats(0.1, 5), st.floats(0.1, 1)), min_size=1, max_size=12))
 def test_urgent_kernels_never_do_more_than_all_processors_can(work):
     processors = SharedProcessors()

@@ -201,6 +201,9 @@ def doubtful_pivot(
         return None
     norms, lost = (lower_matrix(grid, rows[:, column]) for column in (0, 1))
     shares = lower_matrix(grid, np.array([fmt.unit_roundoff for fmt in precision.products])).max(axis=1)
+    # A row may have all its weight in one entry of a narrow tile, of which the mean says nothing: at least twice FP32's roundoff.
+    is_narrow = lower_matrix(grid, np.array([float(fmt is not FP64) for fmt in precision.formats])).any(axis=1)
+    shares = np.maximum(shares, np.where(is_narrow, 2.0 * FP32.unit_roundoff, 0.0))
     if moduli is not None:
         shares = np.maximum(shares, 2.0 ** -ResidueBasis(moduli).bits)
     with np.errstate(over="ignore", invalid="ignore"):

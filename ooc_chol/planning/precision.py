@@ -16,7 +16,8 @@ import numpy as np
 
 from ooc_chol.formats import FORMATS, FP32, FP64, PrecisionFormat
 from ooc_chol.planning.bounds import compulsory_bytes
-from ooc_chol.planning.norms import MatrixNorms, lower_matrix
+from ooc_chol.planning.certified import safety_factor
+from ooc_chol.planning.norms import PROBES, MatrixNorms, lower_matrix
 from ooc_chol.residues import MOST_MODULI, ResidueBasis
 from ooc_chol.tiling import TileGrid
 
@@ -26,8 +27,11 @@ RULES = ("unit-roundoff", "paper")
 _FLOAT32_SCALES = 1e-24, 1e30
 #: Least share of the threshold that products through residues may take by rounding rows of L to integers.
 LEAST_RESIDUE_SHARE = 0.25
-#: Standard deviations of that rounding, and of storing, that must fit into the threshold.
-_DEVIATIONS = 2.0
+#: Share that it may take of what storing leaves; the rest is for products in FP16 and for what norms do not tell. A second
+#: factorization, where the first is not certified to be within the threshold, costs far more than a modulus.
+RESIDUE_PART = 0.5
+#: How many times the expected errors must fit into the threshold, as the certified bound is so many times the measured one.
+_CERTIFIED = safety_factor(PROBES)
 #: Tiles that a text shows side by side; larger maps are shown in blocks of tiles.
 _MOST_SHOWN = 64
 #: Pixels of a picture's side, of a line of its legend, and of the legend's width.
@@ -246,7 +250,7 @@ def _may_sum_in_float32(norms: MatrixNorms, i: int, j: int, allowed: float) -> b
 
 
 def enough_moduli(norms: MatrixNorms, threshold: float, storing: float) -> int:
-    """The least number of moduli whose rounding of rows takes no more than what storing tiles leaves of the threshold.
+    """The least number of moduli whose rounding of rows, as certified, takes half of what storing leaves of the threshold.
 
     Parameters
     ----------
@@ -262,7 +266,7 @@ def enough_moduli(norms: MatrixNorms, threshold: float, storing: float) -> int:
     An entry of row i is rounded to a multiple of ``2**-e_i``, so that a sum ``sum_k L_ik L_jk`` errs by ``sqrt((4**-e_i A_jj +
     4**-e_j A_ii) / 12)`` (root mean square), and all of them by ``sqrt(sum_i 4**-e_i trace(A) / 6)``.
     """
-    allowed = max(LEAST_RESIDUE_SHARE * threshold, threshold - _DEVIATIONS * storing) * norms.total
+    allowed = RESIDUE_PART * max(LEAST_RESIDUE_SHARE * threshold, threshold - _CERTIFIED * storing) * norms.total
     sizes = np.array([norms.grid.size(i) for i in range(norms.grid.nt)])
     for count in range(4, MOST_MODULI):
         basis = ResidueBasis(count)
@@ -271,6 +275,6 @@ def enough_moduli(norms: MatrixNorms, threshold: float, storing: float) -> int:
             steps = np.array([2.0 ** -basis.exponent(float(a_ii)) if 0.0 < a_ii < np.inf else np.inf for a_ii in norms.largest])
             error = np.sqrt(sizes) * steps
             rounding = float(np.linalg.norm(error)) * sqrt(max(0.0, norms.trace) / 6)
-        if _DEVIATIONS * rounding <= allowed:
+        if _CERTIFIED * rounding <= allowed:
             return count
     return MOST_MODULI

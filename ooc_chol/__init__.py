@@ -28,6 +28,7 @@ from ooc_chol.memory.sources import from_function as from_function
 from ooc_chol.planning.plan import Plan as Plan
 from ooc_chol.runtime.report import FactorReport as FactorReport
 from ooc_chol.symmetric import symm as symm
+from ooc_chol.team import map_in_threads as map_in_threads
 from ooc_chol.tracing.records import Trace as Trace
 
 __version__ = "0.1.0.dev0"

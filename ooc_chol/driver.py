@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ooc_chol import running
+from ooc_chol import blas_buffers, running
 from ooc_chol.config import FactorOptions
 from ooc_chol.factor import CholeskyFactor
 from ooc_chol.formats import FP64
@@ -25,6 +26,7 @@ from ooc_chol.planning.norms import MatrixNorms
 from ooc_chol.planning.plan import Plan
 from ooc_chol.progress import progress_reporter
 from ooc_chol.rates import rates_for, stored_rates
+from ooc_chol.room import memory_errors_typed
 from ooc_chol.runtime.executor import Execution, Salvage
 from ooc_chol.runtime.records import predicted_records
 from ooc_chol.runtime.report import FactorReport
@@ -160,15 +162,13 @@ def cholesky(
     if overwrite and precision_threshold is not None:
         raise ValueError("overwrite=True keeps L in FP64 over A, which a failed pivot needs again; leave it or the threshold out")
     began = time.perf_counter()
-    source = source_of(a)
-    try:
+    with memory_errors_typed("factorization"), closing(source_of(a)) as source:
+        blas_buffers.ensure(numpys=True)  # planning in mixed precision factors a sample
         if plan is not None:
             _check_plan(plan, source, options)
         rates_at = _rates_finder(options, source, store)
         call = _Call(a, source, options, rates_at, plan, progress, store, overwrite, trace, began)
         return _factor(call) if precision_threshold is None else _factor_mixed(call)
-    finally:
-        source.close()
 
 
 class _Call(NamedTuple):

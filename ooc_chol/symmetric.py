@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -18,6 +17,7 @@ from ooc_chol.machine import HOST, default_budget, kind_of, open_device, page_lo
 from ooc_chol.memory.sources_function import FunctionSource, check_function
 from ooc_chol.runtime.collector import collector_off
 from ooc_chol.runtime.sweeps import Columns
+from ooc_chol.team import map_in_threads
 
 #: Rows and columns of the tiles that the host and a GPU make at once.
 _HOST_TILE, _DEVICE_TILE = 512, 2048
@@ -101,8 +101,7 @@ def _on_host(a: FunctionSource, x: NDArray[np.float64]) -> NDArray[np.float64]:
             total += tile @ x[cols.start : cols.stop]
         return total
 
-    with ThreadPoolExecutor(thread_name_prefix="symm") as pool:
-        return np.concatenate(list(pool.map(product, _spans(a.n, _HOST_TILE))))
+    return np.concatenate(map_in_threads(product, _spans(a.n, _HOST_TILE)))
 
 
 def multiply_on(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import kv
 
 from ooc_chol.kernels.cuda.source import CudaTileFunction, cuda_source
+from ooc_chol.team import ThreadTeam
 
 #: The covariance in CUDA C; one thread an entry.
 CUDA_CODE = r"""
@@ -224,6 +225,6 @@ class CovarianceProblem:
             self.host_tile(range(r0, r1), range(r1), out)
             a[r0:r1, :r1] = out
 
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(fill, reversed(range(0, self.n, 1024))))
+        with closing(ThreadTeam(threads)) as team:
+            team.map(fill, list(reversed(range(0, self.n, 1024))))
         return a

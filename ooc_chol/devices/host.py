@@ -11,6 +11,7 @@ import os
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
@@ -34,6 +35,8 @@ from ooc_chol.interfaces import (
     Tile,
     TileFunction,
 )
+from ooc_chol.room import check_room
+from ooc_chol.threads import GRACE_SECONDS, OwnThread, is_lent, start, wait_out
 
 Callback = Callable[[BaseException | None], None]
 
@@ -47,13 +50,11 @@ _HAND_OVER = threading.Lock()
 
 
 class HostEvent(AbstractEvent):
-    """A point in a host stream; a latch that its stream's thread opens."""
+    """A point in a host stream. Whoever waits for it brings a latch of his own: one who is interrupted holds up nobody else."""
 
-    __slots__ = ("_callbacks", "_latch", "_time_ns", "error")
+    __slots__ = ("_callbacks", "_time_ns", "error")
 
     def __init__(self) -> None:
-        self._latch = threading.Lock()
-        self._latch.acquire()
         self._time_ns = 0
         self._callbacks: list[Callback] = []
         self.error: BaseException | None = None
@@ -62,11 +63,16 @@ class HostEvent(AbstractEvent):
         """Whether the event is complete (also when its stream failed before)."""
         return self._time_ns != 0
 
-    def wait(self) -> None:
-        """Block until complete, whether the stream failed or not."""
+    def wait(self, seconds: float | None = None) -> bool:
+        """Block until complete, whether the stream failed or not, or for so long; returns whether it is complete."""
         if self._time_ns == 0:
-            self._latch.acquire()
-            self._latch.release()
+            latch: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+            self.when_complete(latch.put)
+            try:
+                latch.get(timeout=seconds)
+            except queue.Empty:
+                return False
+        return True
 
     def synchronize(self) -> None:
         """Block until complete; raise the stream's error."""
@@ -83,12 +89,11 @@ class HostEvent(AbstractEvent):
         return self._time_ns
 
     def complete(self, error: BaseException | None) -> None:
-        """Open the latch and call back; by the stream's thread, once."""
+        """Call back; by the stream's thread, or by who closes the stream, once."""
         self.error = error
         with _HAND_OVER:
             self._time_ns = time.perf_counter_ns()
             callbacks, self._callbacks = self._callbacks, []
-        self._latch.release()
         for callback in callbacks:
             callback(error)
 
@@ -101,28 +106,132 @@ class HostEvent(AbstractEvent):
         callback(self.error)
 
 
+class _Lane:
+    """What the thread of a stream works on. It does not know the stream: one that is dropped ends its thread, like one closed.
+
+    Once it has ended, whatever is put into it is dropped, and events complete with an error: nobody waits for ever.
+    """
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self.has_ended = True  # until its thread is started
+        self._queue: queue.SimpleQueue[tuple[str, object]] = queue.SimpleQueue()
+        self._latch: queue.SimpleQueue[BaseException | None] | None = None
+
+    def put(self, kind: str, item: object) -> None:
+        """Append something."""
+        self._queue.put((kind, item))
+        # 1. The thread looks into the queue for the last time, 2. we put, 3. the thread has ended. It says so before 1: one of
+        # the two sees what the other did, and takes the item out.
+        if self.has_ended:
+            self._drain()
+
+    def abort(self) -> None:
+        """Run nothing more than the current operation, and wait for no event of another stream."""
+        if self.error is None:
+            self.error = AbortedError("the run was stopped")
+        if (latch := self._latch) is not None:
+            latch.put(None)
+
+    def end(self) -> None:
+        """End at once, but for the operation that runs: its thread is left alone with it."""
+        if not self.has_ended:
+            self.abort()
+            self.has_ended = True
+        self._drain()
+
+    def run(self) -> None:
+        """Perform what comes, in order; the thread's body."""
+        try:
+            while not self.has_ended:
+                kind, item = self._queue.get()
+                if kind == "stop":
+                    return
+                self._perform(kind, item)
+                del item  # an idle stream must not keep a tile or a source alive
+        finally:
+            self.has_ended = True
+            self._drain()
+
+    def _perform(self, kind: str, item: object) -> None:
+        if isinstance(item, HostEvent):
+            if kind == "record":
+                item.complete(self.error)
+            else:
+                self._wait(item)
+        elif self.error is None and callable(item):
+            try:
+                item()
+            except BaseException as error:  # whatever it is belongs to the thread that waits on this stream's events
+                self.error = self.error or error
+
+    def _wait(self, event: HostEvent) -> None:
+        """Until the event is complete, or this lane has an error."""
+        self._latch = queue.SimpleQueue()
+        event.when_complete(self._latch.put)
+        if self.error is None:  # asked behind the latch's making: an abort that did not see it is seen here
+            self._latch.get()
+        self._latch = None
+        self.error = self.error or event.error
+
+    def _drain(self) -> None:
+        """Take out all that is left; any number of threads may do so at once."""
+        while True:
+            try:
+                kind, item = self._queue.get_nowait()
+            except queue.Empty:
+                return
+            if kind == "record" and isinstance(item, HostEvent):
+                item.complete(self.error or AbortedError("its stream is closed"))
+
+
+def _stop(lane: _Lane) -> None:
+    """Let a lane end once its queue has run."""
+    lane.put("stop", None)
+
+
 class HostStream(AbstractStream):
-    """A thread that runs its queue in order. After an error it runs nothing more; events behind it complete with the error."""
+    """A thread that runs its queue in order. After an error it runs nothing more; events behind it complete with the error.
+
+    Parameters
+    ----------
+    name : str
+        Name of the stream and its thread.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.error: BaseException | None = None
-        self._queue: queue.SimpleQueue[tuple[str, object]] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"ooc_chol {name}", daemon=True)
-        self._thread.start()
+        self._lane = _Lane()
+        self.thread = OwnThread(self._lane.run, (), name)
+        weakref.finalize(self, _stop, self._lane).atexit = False
+
+    def start(self) -> None:
+        """Start the thread; before that, and once it has ended, operations are dropped.
+
+        Raises
+        ------
+        BudgetError
+            There is no room for another thread.
+        """
+        try:
+            self._lane.has_ended = False
+            start(self.thread)
+        except BaseException:
+            self._lane.end()  # an interrupt may have come before or after the system started the thread
+            raise
 
     def enqueue(self, operation: Callable[[], None]) -> None:
         """Append an operation."""
-        self._queue.put(("run", operation))
+        self._lane.put("run", operation)
 
     def wait(self, event: AbstractEvent) -> None:
         """Hold back later operations until ``event`` is complete; its error becomes this stream's error."""
-        self._queue.put(("wait", event))
+        self._lane.put("wait", event)
 
     def record(self) -> HostEvent:
-        """Record a new event behind all operations so far."""
+        """Record a new event behind all operations so far; of a stream that has ended it is complete, with an error."""
         event = HostEvent()
-        self._queue.put(("record", event))
+        self._lane.put("record", event)
         return event
 
     def synchronize(self) -> None:
@@ -131,35 +240,21 @@ class HostStream(AbstractStream):
 
     def abort(self) -> None:
         """Run nothing more than the current operation."""
-        if self.error is None:
-            self.error = AbortedError("the run was stopped")
+        self._lane.abort()
 
     def stop(self) -> None:
         """Let the thread end once the queue has run."""
-        self._queue.put(("stop", None))
+        _stop(self._lane)
 
     def close(self) -> None:
-        """End the thread once the queue has run, and wait for that; idempotent."""
+        """End the thread once the queue has run, and wait for that unless the user's code holds it; idempotent."""
         self.stop()
-        self._thread.join()
+        wait_out([self.thread])
+        self.end()
 
-    def _run(self) -> None:
-        while True:
-            kind, item = self._queue.get()
-            if kind == "stop":
-                return
-            if isinstance(item, HostEvent):
-                if kind == "record":
-                    item.complete(self.error)
-                else:
-                    item.wait()
-                    self.error = self.error or item.error
-            elif self.error is None and callable(item):
-                try:
-                    item()
-                except BaseException as error:  # whatever it is belongs to the thread that waits on this stream's events
-                    self.error = error
-            del item  # an idle stream must not keep a tile or a source alive
+    def end(self) -> None:
+        """Complete all events, whatever the thread does: it ends once the operation returns that it runs, if it ever does."""
+        self._lane.end()
 
 
 class HostArena(AbstractArena):
@@ -227,15 +322,17 @@ class HostDevice(AbstractDevice):
         self._create_flags = create_flags
         self._streams: list[HostStream] = []
         self._arenas: list[HostArena] = []
+        self._is_aborted = False
 
     def allocate(
         self, n_slots: int, slot_bytes: int, nb: int, arrays: Sequence[ArraySpec] = (), *, narrow_bytes: int = 0
     ) -> HostArena:
-        """Allocate the arena, unless the machine has less free memory than that."""
+        """Allocate the arena, unless the machine has less free memory than that, or a limit of the process forbids it."""
         free, needed = free_host_bytes(), n_slots * slot_bytes + sum(spec.nbytes for spec in arrays)
         if needed > free:
             advice = f"the machine has {format_bytes(free)} free; give a smaller memory_budget"
             raise BudgetError(f"arena of {self.name}", needed, free, advice)
+        check_room(needed, f"arena of {self.name}", "give a smaller memory_budget")
         self._arenas.append(HostArena(n_slots, slot_bytes, arrays))
         return self._arenas[-1]
 
@@ -252,8 +349,12 @@ class HostDevice(AbstractDevice):
 
     def create_stream(self, name: str, *, is_urgent: bool = False) -> HostStream:
         """A new thread with a queue; the system knows no urgency among threads."""
-        self._streams.append(HostStream(f"{self.name} {name}"))
-        return self._streams[-1]
+        stream = HostStream(f"{self.name} {name}")
+        self._streams.append(stream)  # before it starts: whenever an interrupt comes, it is told to end
+        stream.start()
+        if self._is_aborted:  # asked behind the list: an abort that did not see the stream there is seen here
+            stream.abort()
+        return stream
 
     def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile) -> None:
         """Enqueue a read."""
@@ -282,28 +383,38 @@ class HostDevice(AbstractDevice):
         event.when_complete(callback)
 
     def abort(self) -> None:
-        """Drop what has not started."""
-        for stream in self._streams:
+        """Drop what has not started, also in streams that are still to come."""
+        self._is_aborted = True
+        for stream in list(self._streams):
             stream.abort()
 
     def synchronize(self) -> None:
-        """Wait for the threads of all streams."""
-        for stream in self._streams:
-            stream.record().wait()
+        """Wait for the threads of all streams; of a device that is aborted, not for one that stays inside the user's code."""
+        for event in [stream.record() for stream in self._streams]:
+            while not event.wait(GRACE_SECONDS):
+                if self._is_aborted:
+                    self._end(lambda stream: is_lent(stream.thread))
 
     def close(self) -> None:
-        """End all threads and give back the arena."""
+        """End all threads and give back the arena; a thread that stays inside the user's code ends when that returns."""
         for stream in self._streams:
             stream.stop()  # all of them before any is waited for: an interrupt while waiting leaves no thread behind
         try:
-            while self._streams:
-                self._streams.pop().close()
+            wait_out([stream.thread for stream in self._streams])
+            self._end(lambda _: True)
         finally:
             if self.residues is not None:
                 self.residues.close()
             self.kernels.close()  # also when the wait for a stream is interrupted
+        self._streams.clear()
         while self._arenas:
             self._arenas.pop().release()
+
+    def _end(self, chosen: Callable[[HostStream], bool]) -> None:
+        """End streams whatever they do."""
+        for stream in self._streams:
+            if chosen(stream):
+                stream.end()
 
 
 def _host(stream: AbstractStream) -> HostStream:

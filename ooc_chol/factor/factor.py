@@ -14,6 +14,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from ooc_chol import blas_buffers
 from ooc_chol.errors import RefinementError, TierError
 from ooc_chol.factor.device_solver import DeviceSolver
 from ooc_chol.factor.inverse import inverse_diagonal, inverse_panels
@@ -587,6 +588,7 @@ class CholeskyFactor:
     def _opened(self) -> AbstractStore:
         if self._store is None:
             raise TierError("this factor is closed; use it before its with block ends, or save it and load the file")
+        blas_buffers.ensure(numpys=True)  # nearly all that is asked of a factor calls BLAS on the thread that asks
         return self._store
 
 

@@ -7,8 +7,8 @@ the store does not have all tiles in memory as float64, two tiles. The triangula
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import queue
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 
 import numpy as np
@@ -19,6 +19,7 @@ from scipy.linalg.blas import dgemm
 from ooc_chol.formats import FP64
 from ooc_chol.memory.sources_base import SourceTier
 from ooc_chol.memory.store import AbstractStore
+from ooc_chol.threads import OwnThread, start, wait_out
 from ooc_chol.tiling import TileGrid, TileIndex
 
 
@@ -129,14 +130,36 @@ def read_ahead(
         tier.read(index, tile)
         return tile
 
-    with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
-        ahead = reader.submit(read, 0)
+    asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[NDArray[np.float64] | BaseException] = queue.SimpleQueue()
+    reader = OwnThread(_answer, (read, asked, answers), "read-ahead")
+    try:
+        asked.put(0)
+        start(reader)
         for position, index in enumerate(order):
-            tile = ahead.result()
+            tile = answers.get()
+            if isinstance(tile, BaseException):
+                raise tile
             # The buffer of position + 1 is free: its last tile, position - 1, went out of use when this one was asked for.
             if position + 1 < len(order):
-                ahead = reader.submit(read, position + 1)
+                asked.put(position + 1)
             yield index, tile
+    finally:
+        asked.put(None)
+        wait_out([reader])
+
+
+def _answer(
+    read: Callable[[int], NDArray[np.float64]],
+    asked: queue.SimpleQueue[int | None],
+    answers: queue.SimpleQueue[NDArray[np.float64] | BaseException],
+) -> None:
+    """Read what is asked for until nothing more is; a thread's body."""
+    while (position := asked.get()) is not None:
+        try:
+            answers.put(read(position))
+        except BaseException as error:  # raised by the thread that waits for the tile
+            answers.put(error)
 
 
 def _rows(x: NDArray[np.float64], grid: TileGrid, i: int, first: int = 0) -> NDArray[np.float64]:

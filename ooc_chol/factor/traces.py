@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from ooc_chol.factor.inverse import PANEL_BYTES, inverse_panels
 from ooc_chol.factor.solves import forward_solve
 from ooc_chol.memory.sources_function import FunctionSource, check_function
 from ooc_chol.memory.store import AbstractStore
+from ooc_chol.team import map_in_threads
 
 #: Rows and columns of the pieces of D that the host makes at once.
 _PIECE = 512
@@ -136,21 +137,19 @@ def inverse_traces(store: AbstractStore, matrices: Sequence[FunctionSource], vec
         Pieces of the matrices are made by several threads and added in order.
     """
     diagonal, sums = np.empty(store.grid.n), np.zeros((len(matrices), 1 + vectors.shape[1]))
-    with ThreadPoolExecutor(thread_name_prefix="traces") as pool:
-        for columns, panel in inverse_panels(store, None):
-            diagonal[columns.start : columns.stop] = np.diagonal(panel[: len(columns)])
-            right = vectors[columns.start : columns.stop]
-            for part in _pieces(pool, matrices, (columns, panel), (vectors, right)):
-                sums += part
+    for columns, panel in inverse_panels(store, None):
+        diagonal[columns.start : columns.stop] = np.diagonal(panel[: len(columns)])
+        right = vectors[columns.start : columns.stop]
+        for part in _pieces(matrices, (columns, panel), (vectors, right)):
+            sums += part
     return InverseTraces(diagonal, sums[:, 0], sums[:, 1:])
 
 
 def _pieces(
-    pool: ThreadPoolExecutor,
     matrices: Sequence[FunctionSource],
     inverse: tuple[range, NDArray[np.float64]],
     vectors: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> Iterator[NDArray[np.float64]]:
+) -> list[NDArray[np.float64]]:
     """Sums over the pieces of one panel."""
     (columns, panel), (left, right) = inverse, vectors
 
@@ -160,7 +159,7 @@ def _pieces(
         beside = left[rows.start : rows.stop]
         return weight * np.array([_sums(matrix, (rows, columns), part, (beside, right)) for matrix in matrices])
 
-    yield from pool.map(of_block, row_blocks(columns, len(left), _PIECE)) if matrices else ()
+    return map_in_threads(of_block, row_blocks(columns, len(left), _PIECE)) if matrices else []
 
 
 def _sums(
@@ -208,13 +207,17 @@ def half_solve_sums(
     step = min(len(columns), width or max(1, PANEL_BYTES // (8 * n)))
     squares, products = np.empty(len(columns)), np.empty((len(columns), vectors.shape[1]))
     buffer = np.empty(n * step)
-    with ThreadPoolExecutor(thread_name_prefix="half-solve sums") as pool:
-        for start in range(0, len(columns), step):
-            part = columns[start : start + step]
-            y = buffer[: n * len(part)].reshape(n, len(part))
-            rows = [range(first, min(first + _PIECE, n)) for first in range(0, n, _PIECE)]
-            list(pool.map(lambda span, part=part, y=y: matrix.read_block(span, part, y[span.start : span.stop]), rows))
-            forward_solve(store, y)
-            squares[start : start + step] = np.einsum("ij,ij->j", y, y)
-            products[start : start + step] = y.T @ vectors
+    rows = [range(first, min(first + _PIECE, n)) for first in range(0, n, _PIECE)]
+    for start in range(0, len(columns), step):
+        part = columns[start : start + step]
+        y = buffer[: n * len(part)].reshape(n, len(part))
+        map_in_threads(partial(_fill, matrix, part, y), rows)
+        forward_solve(store, y)
+        squares[start : start + step] = np.einsum("ij,ij->j", y, y)
+        products[start : start + step] = y.T @ vectors
     return HalfSolveSums(squares, products)
+
+
+def _fill(matrix: FunctionSource, columns: range, y: NDArray[np.float64], rows: range) -> None:
+    """Some rows of B."""
+    matrix.read_block(rows, columns, y[rows.start : rows.stop])

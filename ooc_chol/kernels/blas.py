@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 import scipy
-import threadpoolctl
 from numpy.typing import NDArray
 from scipy.linalg import cython_blas, cython_lapack
 
+from ooc_chol import blas_buffers
+from ooc_chol.blas_buffers import blas_controllers
 from ooc_chol.formats import Floats
 
 # Arguments of each routine as Cython publishes them: c = char *, i = int *, d = double *, s = float *.
@@ -140,6 +141,7 @@ def gemm(a_ij: Floats, l_ik: Floats, l_jk: Floats) -> None:
     b, ldb = _operand(l_jk, "l_jk", dtype)
     # Column-major: C.T -= l_jk @ l_ik.T, with l_jk stored as its transpose.
     one, minus_one = _ONE_OF[dtype], _MINUS_ONE_OF[dtype]
+    blas_buffers.ensure()
     _gemm[dtype](_T, _N, _integer(n), _integer(m), _integer(k), minus_one, b, ldb, a, lda, one, c, ldc)
 
 
@@ -168,6 +170,7 @@ def syrk(a_ii: NDArray[np.float64], l_ik: NDArray[np.float64]) -> None:
     _check_shape("a_ii", a_ii.shape, (n, n))
     c, ldc = _operand(a_ii, "a_ii")
     a, lda = _operand(l_ik, "l_ik")
+    blas_buffers.ensure()
     _dsyrk(_U, _T, _integer(n), _integer(k), _MINUS_ONE, a, lda, _ONE, c, ldc)
 
 
@@ -198,6 +201,7 @@ def trsm(l_kk: Floats, a_ik: Floats) -> None:
     a, lda = _operand(l_kk, "l_kk", dtype)
     b, ldb = _operand(a_ik, "a_ik", dtype)
     # Column-major: U.T @ X.T = a_ik.T, where U is l_kk's memory read as upper triangular.
+    blas_buffers.ensure()
     _trsm[dtype](_L, _U, _T, _N, _integer(n), _integer(m), _ONE_OF[dtype], a, lda, b, ldb)
 
 
@@ -230,6 +234,7 @@ def potrf(a_kk: NDArray[np.float64]) -> int:
     _check_shape("a_kk", a_kk.shape, (n, n))
     a, lda = _operand(a_kk, "a_kk")
     info = c_int(0)
+    blas_buffers.ensure()
     _dpotrf(_U, _integer(n), a, lda, byref(info))
     return info.value
 
@@ -245,22 +250,13 @@ def zero_strict_upper(a_kk: NDArray[np.float64]) -> None:
 
 
 @cache
-def _controllers() -> tuple[Any, ...]:
-    """All BLAS libraries of the process, as threadpoolctl controls them; NumPy and SciPy have loaded theirs before this is asked.
-
-    Looked for once: threadpoolctl reads the list of all mapped files, a millisecond or more, and a factorization asks five times.
-    """
-    return tuple(threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers)
-
-
-@cache
 def _controller() -> Any:
     """The library behind SciPy's pointers, or None when threadpoolctl does not know it."""
     package = Path(scipy.__file__).resolve().parent
     # Wheels carry a BLAS of their own, and NumPy's wheel carries another one; elsewhere the two packages share one.
     own = (package, package.parent / "scipy.libs")
-    bundled = [each for each in _controllers() if any(folder in Path(each.filepath).resolve().parents for folder in own)]
-    return next(iter(bundled or _controllers()), None)
+    bundled = [each for each in blas_controllers() if any(folder in Path(each.filepath).resolve().parents for folder in own)]
+    return next(iter(bundled or blas_controllers()), None)
 
 
 def _library() -> dict[str, Any] | None:
@@ -300,28 +296,28 @@ class _SharedLimit:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._counts: list[int] = []
+        self._counts: dict[object, int] = {}
         self._before: list[tuple[Any, int]] = []
 
-    def enter(self, count: int) -> None:
+    def enter(self, run: object, count: int) -> None:
         """Add a run that needs calls of at most ``count`` threads."""
         with self._lock:
             if not self._counts:
-                self._before = [(library, library.num_threads) for library in _controllers()]
-            self._counts.append(count)
+                self._before = [(library, library.num_threads) for library in blas_controllers()]
+            self._counts[run] = count
             self._apply()
 
-    def leave(self, count: int) -> None:
-        """Remove it again; the last one out restores what the first one found."""
+    def leave(self, run: object) -> None:
+        """Remove it again, if it is there; the last one out restores what the first one found."""
         with self._lock:
-            self._counts.remove(count)
+            self._counts.pop(run, None)
             self._apply()
 
     def _apply(self) -> None:
         for library, before in self._before:
             # From threadpoolctl 3.8 on, set_num_threads does nothing in any thread but the first that called it.
             set_threads = getattr(library, "_real_set_num_threads", library.set_num_threads)
-            set_threads(min(self._counts, default=before))
+            set_threads(min(self._counts.values(), default=before))
 
 
 # The number belongs to the library, hence to the process: two runs at once must not restore each other's.
@@ -348,8 +344,12 @@ def blas_threads(count: int) -> Iterator[None]:
     """
     if count < 1:
         raise ValueError(f"blas threads: {count} were asked for, but a call uses at least 1")
-    _limit.enter(count)
+    run = object()
     try:
+        _limit.enter(run, count)
         yield
     finally:
-        _limit.leave(count)
+        try:
+            _limit.leave(run)
+        finally:  # an interrupt may have met the first call before it had done anything
+            _limit.leave(run)

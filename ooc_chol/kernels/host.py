@@ -23,7 +23,7 @@ from ooc_chol.kernels import blas
 from ooc_chol.kernels.solves import HostSolveKernels
 from ooc_chol.kernels.streams import enqueue
 from ooc_chol.kernels.survey import HostSurvey
-from ooc_chol.kernels.team import ThreadTeam
+from ooc_chol.team import ThreadTeam
 from ooc_chol.tiling import TileGrid
 
 #: Least and most rows of a strip: what one thread computes by one BLAS call. Shapes depend on the tile alone, never on the

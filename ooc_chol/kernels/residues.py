@@ -9,14 +9,15 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol import blas_buffers
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import FP8, PrecisionFormat, decode
 from ooc_chol.interfaces import NOTHING_NARROW, AbstractResidueKernels, AbstractStream, NarrowParts, Tile
 from ooc_chol.kernels.streams import enqueue
-from ooc_chol.kernels.team import ThreadTeam
 from ooc_chol.kernels.words import Words, digits_of, rounded
 from ooc_chol.planning.products import FP8_LARGEST
 from ooc_chol.residues import ROW_SLACK, ResidueBasis
+from ooc_chol.team import ThreadTeam
 
 Floats: TypeAlias = NDArray[np.float64]
 #: Rows of one job: the temporary arrays of a job stay in a core's cache.
@@ -207,7 +208,12 @@ class HostResidueKernels(AbstractResidueKernels):
 
     def _in_strips(self, rows: int, job: Callable[[slice], None], height: int = _ROWS) -> None:
         """Run ``job`` for strips of rows, shared by the team's threads."""
-        self._team.run([partial(job, slice(start, min(rows, start + height))) for start in range(0, rows, height)])
+
+        def run(strip: slice) -> None:
+            blas_buffers.ensure(numpys=True)
+            job(strip)
+
+        self._team.run([partial(run, slice(start, min(rows, start + height))) for start in range(0, rows, height)])
 
     def _set_diagonal(self, first: int, a_bb: Floats) -> None:
         entries = a_bb.diagonal()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from ooc_chol import blas_buffers
 from ooc_chol.interfaces import AbstractSolveKernels, AbstractStream, Tile
 from ooc_chol.kernels.streams import enqueue
 
@@ -21,7 +23,7 @@ class HostSolveKernels(AbstractSolveKernels):
         def run() -> None:
             x_k[...] = solve_triangular(l_kk, x_k, lower=True, trans=int(transposed), check_finite=False)
 
-        enqueue(stream, run)
+        _enqueue(stream, run)
 
     def subtract(self, stream: AbstractStream, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
         """``target -= L[i, j] @ x``, or ``L[i, j].T @ x``."""
@@ -29,7 +31,7 @@ class HostSolveKernels(AbstractSolveKernels):
         def run() -> None:
             target[...] -= (l_ij.T if transposed else l_ij) @ x
 
-        enqueue(stream, run)
+        _enqueue(stream, run)
 
     def add_product(self, stream: AbstractStream, target: Tile, d: Tile, x: Tile) -> None:
         """``target += d @ x``."""
@@ -37,7 +39,7 @@ class HostSolveKernels(AbstractSolveKernels):
         def run() -> None:
             target[...] += d @ x
 
-        enqueue(stream, run)
+        _enqueue(stream, run)
 
     def inner(self, stream: AbstractStream, a: Tile, b: Tile, out: Tile) -> None:
         """``out[0] = sum(a * b)``."""
@@ -45,7 +47,7 @@ class HostSolveKernels(AbstractSolveKernels):
         def run() -> None:
             out[0] = np.vdot(a, b)
 
-        enqueue(stream, run)
+        _enqueue(stream, run)
 
     def form(self, stream: AbstractStream, vectors: tuple[Tile, Tile], d: Tile, scratch: Tile, out: Tile) -> None:
         """``out[0] = left @ d @ right``."""
@@ -54,7 +56,7 @@ class HostSolveKernels(AbstractSolveKernels):
         def run() -> None:
             out[0] = left @ np.matmul(d, right, out=scratch[: len(d)])
 
-        enqueue(stream, run)
+        _enqueue(stream, run)
 
     def add_column_squares(self, stream: AbstractStream, x: Tile, out: Tile) -> None:
         """``out[j] += sum_i x[i, j]**2``."""
@@ -62,4 +64,14 @@ class HostSolveKernels(AbstractSolveKernels):
         def run() -> None:
             out[...] += np.einsum("ij,ij->j", x, x)
 
-        enqueue(stream, run)
+        _enqueue(stream, run)
+
+
+def _enqueue(stream: AbstractStream, run: Callable[[], None]) -> None:
+    """Enqueue calls of NumPy's and SciPy's BLAS."""
+
+    def ready() -> None:
+        blas_buffers.ensure(numpys=True)
+        run()
+
+    enqueue(stream, ready)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
 from ooc_chol.memory.sources_base import AbstractSource, check_dtype, check_shape
+from ooc_chol.threads import users_code
 
 # Columns copied at a time from a column-major array: 128-byte pieces of its columns stay cached until the strip is written out.
 _STRIP_COLUMNS = 16
@@ -93,7 +94,7 @@ class SliceSource(AbstractSource):
     def _slice(self, rows: range, cols: range) -> NDArray[Any]:
         """Return one slice as an array, masked entries as NaN."""
         try:
-            with self._lock:
+            with users_code(), self._lock:
                 piece = self._a[rows.start : rows.stop, cols.start : cols.stop]
                 block = np.asarray(piece)
         except OSError as error:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.memory.sources_base import AbstractSource
+from ooc_chol.threads import users_code
 
 
 @final
@@ -59,7 +60,8 @@ class FunctionSource(AbstractSource):
             # A function that fills nothing must not pass with an earlier tile's entries: these are found by the check for NaN.
             out[:1, :1] = out[-1:, :1] = np.nan
         tile_fn = self.tile_function(on_host=isinstance(out, np.ndarray))
-        returned: object = tile_fn(rows, cols, out, stream)
+        with users_code():
+            returned: object = tile_fn(rows, cols, out, stream)
         if returned is not None and returned is not out:
             name = getattr(tile_fn, "__qualname__", type(tile_fn).__qualname__)
             raise TypeError(
@@ -90,7 +92,8 @@ def from_function(n: int, tile_fn: TileFunction, *, cuda: TileFunction | None = 
         device that owns it, with ``A[rows, cols]``, and returns None. ``rows`` and ``cols`` are ranges of step 1; only tiles of
         the lower triangle are asked for, and the strict upper part of a diagonal tile is ignored. ``stream`` is the device's
         stream (None outside of a run). It is called from a thread of the device, and may be called twice for one tile: it must
-        give the same entries each time.
+        give the same entries each time. An interrupt (Ctrl-C) waits half a second for a call to return; one that does not keeps
+        its thread, which ends with it and keeps nothing else.
     cuda : callable, optional
         The same for CUDA devices, where ``out`` is a CuPy array and ``stream`` CuPy's current stream, such as :func:`cuda_source`
         makes. Without it ``tile_fn`` is called there too.

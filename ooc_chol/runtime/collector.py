@@ -17,8 +17,8 @@ def collector_off() -> Iterator[None]:
     function that a CUDA stream calls on the host may make no CUDA call, so that freeing device memory fails there.
     """
     was_enabled = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if was_enabled:

@@ -7,10 +7,8 @@ longer than the call (measured with four GPUs: 46 us an operation against 4.5 us
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
@@ -25,11 +23,13 @@ from ooc_chol.planning.program import final_keys
 from ooc_chol.planning.residue_steps import ResidueProgram
 from ooc_chol.runtime.collector import collector_off
 from ooc_chol.runtime.device_worker import Channels, DeviceWorker, News
+from ooc_chol.runtime.ending import abort_all, ended
 from ooc_chol.runtime.operations import AbstractOperations, BadFlagError, TileOperations
 from ooc_chol.runtime.progress import ProgressTable
 from ooc_chol.runtime.records import find_writers
 from ooc_chol.runtime.residue_operations import ResidueOperations
 from ooc_chol.runtime.worker import Start
+from ooc_chol.threads import OwnThread, start
 from ooc_chol.tiling import TileGrid
 from ooc_chol.tracing.records import TraceRecord
 
@@ -142,9 +142,14 @@ def _run(
     """Make the workers and let one thread work for them all; returns the errors met, and when it began."""
     source, store = tiers
     channels = Channels(ProgressTable(), queue.SimpleQueue(), queue.SimpleQueue())
-    thread = threading.Thread(target=_enqueue_all, args=(workers, channels), name="ooc_chol enqueuer", daemon=True)
-    began = time.perf_counter_ns()
-    try:
+    thread = OwnThread(_enqueue_all, (workers, channels), "enqueuer")
+
+    def stop() -> None:
+        abort_all(devices)  # also those that have no worker yet
+        for worker in workers:
+            worker.stop()
+
+    with ended(devices, [thread], stop):
         for number, (device, operations) in enumerate(zip(devices, _operations(plan, devices, source, store), strict=True)):
             workers.append(DeviceWorker(number, device, plan, operations, store, channels))
         if plan.given:  # a device that fetches them waits for what is complete already
@@ -153,26 +158,23 @@ def _run(
                 channels.progress.record(key, before)
                 channels.progress.mark_durable(key)
         began = time.perf_counter_ns()
-        thread.start()
-        errors = _coordinate(workers, channels.news, plan.flops, report, began)
-    finally:
-        with ExitStack() as stack:  # a second interrupt may cut one of these short, and the others are done nevertheless
-            for device in devices:
-                stack.callback(device.close)
-            for device in devices:
-                stack.callback(device.synchronize)  # another device may still copy from its memory
-            if thread.ident is not None:
-                stack.callback(thread.join)
-            for worker in workers:
-                if thread.is_alive():
-                    worker.stop()
-    return errors, began
+        start(thread)
+        return _coordinate(workers, channels.news, plan.flops, report, began), began
 
 
 def _enqueue_all(workers: Sequence[DeviceWorker], channels: Channels) -> None:
-    """Handle the events of all workers, in the order in which they come, until every worker has finished; a thread's body."""
+    """Enqueue until every worker has finished; a thread's body, whose end the coordinating thread hears of in any case."""
     running = set(range(len(workers)))
-    for number in running:
+    try:
+        _handle_events(workers, channels, running)
+    except BaseException as error:  # no memory to hand on an error, say
+        for number in running:
+            channels.news.put(News(number, True, error, 0))
+
+
+def _handle_events(workers: Sequence[DeviceWorker], channels: Channels, running: set[int]) -> None:
+    """Handle the events of all workers, in the order in which they come, until every worker has finished."""
+    for number in sorted(running):
         channels.inbox.put((number, Start()))
     while running:
         number, event = channels.inbox.get()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +15,8 @@ from ooc_chol.interfaces import AbstractArena, AbstractDevice, AbstractSurvey
 from ooc_chol.memory.sources_base import SourceTier
 from ooc_chol.planning.norms import FactorNorms, MatrixNorms, sample_starts, sample_step
 from ooc_chol.runtime.collector import collector_off
+from ooc_chol.runtime.ending import abort_all, ended
+from ooc_chol.threads import OwnThread, start
 from ooc_chol.tiling import TileGrid, TileIndex
 
 #: Streams of a device that make or read tiles and measure them, each with one slot.
@@ -69,13 +69,12 @@ def measure_matrix(
             _measure(grid, device, source, (arena, surveys[number], share))
         except BaseException as error:  # raised below, on the calling thread
             errors.append(error)
+            abort_all(devices)  # behind the error: it comes first, and what the others meet follows from it
 
-    threads = [threading.Thread(target=run, args=(number,), name="ooc_chol norms") for number in range(len(devices))]
-    with collector_off(), ExitStack() as stack:
-        for device in devices:
-            stack.callback(device.close)
+    threads = [OwnThread(run, (number,), "norms") for number in range(len(devices))]
+    with collector_off(), ended(devices, threads):
         for thread in threads:
-            thread.start()
+            start(thread)
         for thread in threads:
             thread.join()
         if errors:
@@ -136,7 +135,13 @@ def _measure(
         else:
             device.copy_in(stream, source, index, tile)
         survey.measure(stream, tile, index)
+        _raise_failure(device)  # it may have been aborted
     for stream in streams:
         stream.synchronize()
+    _raise_failure(device)
+
+
+def _raise_failure(device: AbstractDevice) -> None:
+    """Raise what an operation of the device raised on the host, if one did."""
     if (failure := device.failure()) is not None:
         raise failure

@@ -593,7 +593,7 @@ def test_blas_identity_names_the_library(one_blas_thread):
 
 def forget():
     """Let the libraries be looked for again."""
-    blas._controllers.cache_clear()
+    blas.blas_controllers.cache_clear()
     blas._controller.cache_clear()
 
 

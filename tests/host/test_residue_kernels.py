@@ -294,6 +294,7 @@ def test_threads_and_streams_do_not_change_a_bit():
     results = []
     for threads in (1, 3):
         kernels, stream = HostResidueKernels(13, threads), HostStream("test")
+        stream.start()
         strips, accumulator, entries = np.zeros((13, n, k), np.int8), np.zeros((13, n, n), np.int32), a.copy()
         kernels.open(n)
         for first in (0, 350):

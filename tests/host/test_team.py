@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ooc_chol.kernels.team import ThreadTeam
+from ooc_chol.team import ThreadTeam
 
 
 @pytest.fixture(params=[1, 2, 3, 7])
@@ -64,7 +64,7 @@ def test_no_thread_is_left_after_close_and_a_second_close_does_nothing(team):
     team.run([lambda: time.sleep(0.001)] * 10)
     team.close()
     team.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "ooc_chol kernel team"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "ooc_chol team"]
 
 
 def test_a_team_of_nobody_is_refused():

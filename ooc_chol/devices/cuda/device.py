@@ -289,6 +289,8 @@ class CudaDevice(AbstractDevice):
         """Call a tile function with the stream current, so that its CuPy operations and kernels are enqueued there."""
         with self.current(), cuda_stream(stream).stream as current:
             function(rows, cols, tile, current)
+        if self._aborted and self.error is not None:
+            raise self.error  # nobody waited for a function that took long: what follows would use a device that is closed
 
     def copy_between(self, stream: AbstractStream, source: Tile, target: Tile) -> None:
         """Enqueue copies, directly between GPUs that reach each other's memory, else by way of the host."""

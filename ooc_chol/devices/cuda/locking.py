@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, final
 
 import cupy as cp
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.interfaces import AbstractTier
+from ooc_chol.team import ThreadTeam
 
 _runtime = cp.cuda.runtime
 #: Threads that touch host memory before it is page-locked: page faults take most of the time.
@@ -61,8 +61,8 @@ _PORTABLE = 1
 def _touch(memory: NDArray[Any]) -> None:
     """Write to every page of a contiguous allocation by several threads: page faults are what page-locking waits for."""
     pages = memory.reshape(-1).view(np.uint8)[::4096]
-    with ThreadPoolExecutor(_TOUCHING_THREADS) as pool:
-        list(pool.map(lambda part: part.fill(0), np.array_split(pages, _TOUCHING_THREADS)))
+    with closing(ThreadTeam(_TOUCHING_THREADS)) as team:
+        team.map(lambda part: part.fill(0), np.array_split(pages, _TOUCHING_THREADS))
 
 
 @final

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-import threading
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias
@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import cupy as cp
 
 from ooc_chol.interfaces import AbstractEvent, AbstractStream
+from ooc_chol.threads import OwnThread, start, wait_out
 
 Callback: TypeAlias = Callable[[BaseException | None], None]
 
@@ -74,7 +75,9 @@ class CudaStream(AbstractStream):
         with owner.current():
             self.stream = cp.cuda.Stream(non_blocking=True, priority=priority)
         self._watched: queue.SimpleQueue[tuple[DeviceEvent, Callback] | None] = queue.SimpleQueue()
-        self._watcher: threading.Thread | None = None
+        self._watcher: OwnThread | None = None
+        # The watcher knows the queue and not the stream: one that is dropped ends it, as one that is closed does.
+        weakref.finalize(self, self._watched.put, None).atexit = False
 
     def wait(self, event: AbstractEvent) -> None:
         """Hold back later work until ``event``, of this or another device, is complete."""
@@ -102,8 +105,13 @@ class CudaStream(AbstractStream):
         events wake a sleeper, and a stream has room for no more than 56 of them (:func:`timed_event`).
         """
         if self._watcher is None:
-            self._watcher = threading.Thread(target=self._watch, name=f"ooc_chol {self.name} watcher", daemon=True)
-            self._watcher.start()
+            watcher = OwnThread(_watch, (self._watched,), f"{self.name} watcher")
+            self._watcher = watcher  # before it starts: whenever an interrupt comes, it is told to end
+            try:
+                start(watcher)
+            except Exception:  # it could not start
+                self._watcher = None
+                raise
         event = cp.cuda.Event(block=True, disable_timing=True)
         event.record(self.stream)
         self._watched.put((DeviceEvent(self._owner, self, event), callback))
@@ -112,19 +120,21 @@ class CudaStream(AbstractStream):
         """End the watcher after all that it watches is complete."""
         if self._watcher is not None:
             self._watched.put(None)
-            self._watcher.join()
+            wait_out([self._watcher])
             self._watcher = None
 
-    def _watch(self) -> None:
-        while (item := self._watched.get()) is not None:
-            event, callback = item
-            try:
-                event.synchronize()
-            except Exception as error:  # handed on to whoever asked to be told
-                callback(error)
-            else:
-                callback(None)
-            del item, event, callback
+
+def _watch(watched: queue.SimpleQueue[tuple[DeviceEvent, Callback] | None]) -> None:
+    """Sleep on one event after the other until told to end; a watcher's body."""
+    while (item := watched.get()) is not None:
+        event, callback = item
+        try:
+            event.synchronize()
+        except Exception as error:  # handed on to whoever asked to be told
+            callback(error)
+        else:
+            callback(None)
+        del item, event, callback
 
 
 def cuda_stream(stream: AbstractStream) -> CudaStream:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TypeAlias, TypeVar
 
 import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 from nvmath.bindings import cublas
+
+from ooc_chol.team import ThreadTeam
 
 Figure = TypeVar("Figure")
 #: Fills what one device multiplies, and enqueues one product of it; both with that device current.
@@ -181,22 +182,22 @@ def at_once(devices: Sequence[str], body: Callable[[threading.Barrier], float]) 
     """
     barrier = threading.Barrier(len(devices))
 
-    def run(name: str) -> float:
+    def run(name: str) -> float | BaseException:
         with cp.cuda.Device(device_number(name)):
             try:
                 return body(barrier)
-            except BaseException:
+            except BaseException as error:  # raised below
                 barrier.abort()  # else the other devices would wait for ever
-                raise
+                return error
             finally:
                 cp.get_default_memory_pool().free_all_blocks()
 
-    with ThreadPoolExecutor(len(devices)) as pool:
-        futures = [pool.submit(run, name) for name in devices]
-    errors = [error for future in futures if (error := future.exception()) is not None]
+    with closing(ThreadTeam(len(devices))) as team:  # as many threads as jobs: none waits at the barrier for one without
+        found = team.map(run, devices)
+    errors = [each for each in found if isinstance(each, BaseException)]
     for error in sorted(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
         raise error
-    return [future.result() for future in futures]
+    return [each for each in found if not isinstance(each, BaseException)]
 
 
 @contextmanager

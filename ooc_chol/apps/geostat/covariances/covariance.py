@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from typing import Any
 
@@ -192,8 +191,7 @@ def cross_covariance(model: AbstractCovariance, a: NDArray[np.float64], b: NDArr
         raise ValueError(f"sites of {len(by_axis)} and of {len(other)} coordinates have no covariance")
     out = np.empty((by_axis.shape[1], other.shape[1]))
     rows = [slice(start, start + _ROWS) for start in range(0, len(out), _ROWS)]
-    with ThreadPoolExecutor(thread_name_prefix="covariances") as pool:
-        list(pool.map(lambda part: model.fill(by_axis[:, part], other, out[part]), rows))
+    oc.map_in_threads(lambda part: model.fill(by_axis[:, part], other, out[part]), rows)
     return out
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -170,8 +169,7 @@ def _over(work: _BlockWork, stacks: Sequence[NDArray[np.intp]]) -> list[_Part]:
     """Work on each stack, by several threads where there are many."""
     if len(stacks) <= _FEW:
         return [work(stack) for stack in stacks]
-    with ThreadPoolExecutor(thread_name_prefix="vecchia") as pool:
-        return list(pool.map(work, stacks))
+    return oc.map_in_threads(work, stacks)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,63 @@
+"""How a run ends, whether it is complete, fails or is interrupted: no thread and no memory of a device is left."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from ooc_chol.interfaces import AbstractDevice
+from ooc_chol.threads import wait_out
+
+
+def abort_all(devices: Sequence[AbstractDevice]) -> None:
+    """Drop what has not started on any device."""
+    for device in devices:
+        device.abort()
+
+
+@contextmanager
+def ended(
+    devices: Sequence[AbstractDevice], threads: Sequence[threading.Thread], stop: Callable[[], None] | None = None
+) -> Iterator[None]:
+    """Close the devices at the end of the block, which waits for the threads itself unless it raises.
+
+    Parameters
+    ----------
+    devices : sequence of AbstractDevice
+        Freshly opened.
+    threads : sequence of Thread
+        What enqueues on them; they end once their device is aborted.
+    stop : callable, optional
+        Aborts the devices and tells the threads; without it the devices are aborted.
+
+    Notes
+    -----
+    The order is what lets everybody end: 1. Nothing new starts on any stream. 2. What runs is over, or is left alone inside the
+    user's code; events are complete, with errors. 3. So a thread that waited for one goes on, and ends. 4. What it had enqueued
+    is over. 5. Nobody uses another device's memory: they close. An interrupt may cut one short anywhere: the others are done
+    nevertheless, and then all again.
+    """
+    is_complete = False
+
+    def finish() -> None:
+        with ExitStack() as stack:
+            for device in devices:
+                stack.callback(device.close)
+            for device in devices:
+                stack.callback(device.synchronize)  # another device may still copy from its memory
+            stack.callback(wait_out, threads)
+            if not is_complete:
+                for device in devices:
+                    stack.callback(device.synchronize)
+                stack.callback(stop or (lambda: abort_all(devices)))
+
+    try:
+        yield
+        is_complete = True
+    finally:
+        try:
+            finish()
+        except BaseException:
+            finish()
+            raise

@@ -1,0 +1,200 @@
+"""A team of threads that shares independent jobs: the row strips of one tile kernel, the pieces of a product."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+from typing import TypeAlias, TypeVar
+
+from ooc_chol import blas_buffers
+from ooc_chol.threads import OwnThread, start, wait_out
+
+Job = Callable[[], None]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class _Batch:
+    """Jobs that several threads take from, one after the other."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._jobs = jobs
+        self._next = itertools.count()  # next() is atomic
+        self._left = len(jobs)
+        self._lock = threading.Lock()
+        self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.error: BaseException | None = None
+
+    def work(self) -> None:
+        """Run jobs until none is left to take."""
+        while (at := next(self._next)) < len(self._jobs):
+            try:
+                if self.error is None:
+                    self._jobs[at]()
+            except BaseException as error:  # raised again by the thread that waits for the batch
+                self.error = error
+            with self._lock:
+                self._left -= 1
+                if self._left == 0:
+                    self._done.put(None)
+
+    def wait(self) -> None:
+        """Block until every job has run; raise the error of one that failed, an interrupt at once."""
+        if self.error is None or isinstance(self.error, Exception):
+            self._done.get()
+        if self.error is not None:
+            raise self.error
+
+    def drop(self, error: BaseException) -> None:
+        """Let jobs that have not started be skipped."""
+        self.error = self.error or error
+
+
+_Batches: TypeAlias = "queue.SimpleQueue[_Batch | None]"
+
+
+class ThreadTeam:
+    """``size`` threads, the calling one among them, that run batches of independent jobs.
+
+    Parameters
+    ----------
+    size : int
+        Threads, at least 1. The others start with the first batch that can use them.
+
+    Notes
+    -----
+    Jobs are taken one by one: a thread whose core is taken by another program does fewer of them, and nobody waits for it
+    longer than one job. A threaded BLAS call divides its work beforehand, and all its threads wait for the slowest.
+    """
+
+    def __init__(self, size: int) -> None:
+        if size < 1:
+            raise ValueError(f"a team of {size} threads cannot work; give at least 1")
+        self.size = size
+        self._batches: _Batches = queue.SimpleQueue()
+        self._helpers: list[OwnThread] = []
+        self._starting = threading.Lock()  # several streams may run their first batches at once
+        # The helpers know the queue and not the team: one that is dropped ends them, as one that is closed does.
+        weakref.finalize(self, _dismiss, self._batches, self._helpers).atexit = False
+
+    def run(self, jobs: Sequence[Job]) -> None:
+        """Run all jobs, in any order and at once; return when all have run.
+
+        Raises
+        ------
+        BaseException
+            What a job raised, or an interrupt; jobs that had not started by then are dropped.
+        BudgetError
+            There is no room for another thread.
+        """
+        if self.size == 1 or len(jobs) == 1:
+            for job in jobs:
+                job()
+            return
+        self._start()
+        batch = _Batch(jobs)
+        try:
+            for _ in range(min(self.size, len(jobs)) - 1):
+                self._batches.put(batch)
+            batch.work()
+            batch.wait()
+        except BaseException as error:
+            batch.drop(error)
+            raise
+
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """``[function(item) for item in items]``, by all threads.
+
+        Raises
+        ------
+        BaseException
+            As :meth:`run`.
+        """
+        found: dict[int, Result] = {}
+
+        def call(number: int) -> None:
+            found[number] = function(items[number])
+
+        self.run([partial(call, number) for number in range(len(items))])
+        return [found[number] for number in range(len(items))]
+
+    def close(self) -> None:
+        """End the helping threads; a later batch starts them anew."""
+        helpers = list(self._helpers)
+        _dismiss(self._batches, self._helpers)
+        wait_out(helpers)
+
+    def _start(self) -> None:
+        with self._starting:
+            while len(self._helpers) < self.size - 1:
+                helper = OwnThread(_help, (self._batches,), "team")
+                self._helpers.append(helper)  # before it starts: whenever an interrupt comes, it is told to end
+                try:
+                    start(helper)
+                except Exception:  # it could not start
+                    self._helpers.remove(helper)
+                    raise
+
+
+def _dismiss(batches: _Batches, helpers: list[OwnThread]) -> None:
+    """Tell every helper to end once it comes to that; nobody waits."""
+    while helpers:
+        helpers.pop()
+        batches.put(None)
+
+
+def _help(batches: _Batches) -> None:
+    """Run batches until told to end; a helper's body."""
+    while (batch := batches.get()) is not None:
+        batch.work()
+        del batch
+
+
+def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """``[function(item) for item in items]`` by as many threads as there are cores, the calling one among them.
+
+    Parameters
+    ----------
+    function : callable
+        Called once for each item, at once on several threads.
+    items : sequence
+        What it is called with.
+
+    Returns
+    -------
+    list
+        In the order of ``items``.
+
+    Raises
+    ------
+    BaseException
+        What a call raised, or an interrupt; calls that had not started by then are dropped. No thread is left that would keep
+        the process from ending, as those of ``concurrent.futures`` do.
+    BudgetError
+        There is no room for another thread.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> oc.map_in_threads(abs, [-2, 1])
+    [2, 1]
+    """
+    with closing(ThreadTeam(max(1, min(len(items), _cores())))) as team:
+        return team.map(partial(_call, function), items)
+
+
+def _call(function: Callable[[Item], Result], item: Item) -> Result:
+    """Call a function that may use NumPy's BLAS."""
+    blas_buffers.ensure(numpys=True)
+    return function(item)
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

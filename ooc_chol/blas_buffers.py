@@ -1,7 +1,7 @@
 """OpenBLAS's buffers, made before they are needed: where the system refuses one, OpenBLAS asks again without end, on a full core.
 
-A call takes a buffer for its duration from a table of the library, which maps a new one when none is free. With one more than
-there are threads that call, none is ever mapped inside of a call.
+A call takes a buffer for its duration from a table of the library, which maps a new one when none is free. With as many as there
+are threads that call, none is ever mapped inside of a call.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class _Library:
         self._users = _Users(WeakSet(), set())
 
     def admit(self, thread: threading.Thread) -> None:
-        """Count a thread among those that call, and let there be a buffer for each that lives and one more."""
+        """Count a thread among those that call, and let there be a buffer for each that lives."""
         self._users.threads.add(thread)
         try:
-            self._make(1 + sum(each.is_alive() for each in self._users.threads))
+            self._make(sum(each.is_alive() for each in self._users.threads))
         except BaseException:
             self._users.threads.discard(thread)
             raise

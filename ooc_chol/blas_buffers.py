@@ -7,10 +7,11 @@ are threads that call, none is ever mapped inside of a call.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, final
 from weakref import WeakSet
 
 import numpy as np
@@ -23,13 +24,6 @@ WHEEL_BUFFER_BYTES, BUFFER_BYTES = 32 << 20, 128 << 20
 _ADVICE = "compute on fewer cores (OPENBLAS_NUM_THREADS), or give a smaller memory_budget"
 
 
-class _Users(NamedTuple):
-    """Who may be in a call of a library at once, and the buffers that it is known to have."""
-
-    threads: WeakSet[threading.Thread]
-    addresses: set[int]
-
-
 @cache
 def blas_controllers() -> tuple[Any, ...]:
     """All BLAS libraries of the process, as threadpoolctl controls them; NumPy and SciPy have loaded theirs before this is asked.
@@ -40,36 +34,70 @@ def blas_controllers() -> tuple[Any, ...]:
 
 
 class _Library:
-    """One OpenBLAS."""
+    """One OpenBLAS, which threads may be in a call of it at once, and the buffers that it is known to have."""
 
     def __init__(self, controller: Any) -> None:
         library = ctypes.CDLL(controller.filepath)
-        self.buffer_bytes = WHEEL_BUFFER_BYTES if "scipy_openblas" in Path(controller.filepath).name else BUFFER_BYTES
+        self._buffer_bytes = WHEEL_BUFFER_BYTES if "scipy_openblas" in Path(controller.filepath).name else BUFFER_BYTES
         self._take, self._give = library.blas_memory_alloc, library.blas_memory_free
         self._take.argtypes, self._take.restype = [ctypes.c_int], ctypes.c_void_p
         self._give.argtypes, self._give.restype = [ctypes.c_void_p], None
-        self._users = _Users(WeakSet(), set())
+        self._controller, self._pool = controller, controller.num_threads
+        self._threads: WeakSet[threading.Thread] = WeakSet()
+        self._addresses: set[int] = set()
 
-    def admit(self, thread: threading.Thread) -> None:
-        """Count a thread among those that call, and let there be a buffer for each that lives."""
-        self._users.threads.add(thread)
+    def admit(self, thread: threading.Thread, *, has_forked: bool) -> None:
+        """Count a thread among those that call, and let there be a buffer for each that lives, and for the library's own threads.
+
+        These keep theirs, but give them back while calls are limited to fewer threads, and before a fork: then they are owed.
+        """
+        owed = self._pool if has_forked else max(0, self._pool - self._controller.num_threads)
+        self._threads.add(thread)
         try:
-            self._make(sum(each.is_alive() for each in self._users.threads))
+            self._make(sum(each.is_alive() for each in self._threads) + owed)
         except BaseException:
-            self._users.threads.discard(thread)
+            self._threads.discard(thread)
             raise
 
     def _make(self, count: int) -> None:
         """Take buffers until ``count`` are known, and give them all back."""
         taken: list[int] = []
         try:
-            while len(self._users.addresses) < count:
-                check_room(self.buffer_bytes, "buffer of OpenBLAS for a thread", _ADVICE)
+            while len(self._addresses) < count:
+                check_room(self._buffer_bytes, "buffer of OpenBLAS for a thread", _ADVICE)
                 taken.append(self._take(0))
-                self._users.addresses.add(taken[-1])
+                self._addresses.add(taken[-1])
         finally:
             for address in taken:
                 self._give(address)
+
+
+@final
+class _Buffers:
+    """The buffers of all libraries of the process."""
+
+    def __init__(self) -> None:
+        self._taking = threading.Lock()
+        self._admitted = threading.local()
+        self._has_forked = False
+
+    def ensure(self, level: int) -> None:
+        """Let the calling thread's calls find theirs: of level 1 those of SciPy's library, of level 2 those of NumPy's, too."""
+        if getattr(self._admitted, "level", 0) >= level:
+            return
+        with self._taking:
+            for library in _libraries()[level - 1]:
+                library.admit(threading.current_thread(), has_forked=self._has_forked)
+        self._admitted.level = level
+
+    def after_fork(self) -> None:
+        """Begin anew in a child, which has one thread: no other lets go of the lock."""
+        self._taking, self._admitted, self._has_forked = threading.Lock(), threading.local(), True
+
+
+_BUFFERS = _Buffers()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_BUFFERS.after_fork)
 
 
 @cache
@@ -86,11 +114,6 @@ def _libraries() -> tuple[tuple[_Library, ...], tuple[_Library, ...]]:
         if len(blas_controllers()) == 1 or not any(folder in Path(controller.filepath).resolve().parents for folder in own):
             scipys.append(every[-1])
     return tuple(scipys), tuple(every)
-
-
-#: Only one thread at a time takes buffers.
-_TAKING = threading.Lock()
-_admitted = threading.local()
 
 
 def ensure(*, numpys: bool = False) -> None:
@@ -110,10 +133,4 @@ def ensure(*, numpys: bool = False) -> None:
     -----
     A look at a variable of the thread, but for its first call.
     """
-    level = 2 if numpys else 1
-    if getattr(_admitted, "level", 0) >= level:
-        return
-    with _TAKING:
-        for library in _libraries()[level - 1]:
-            library.admit(threading.current_thread())
-    _admitted.level = level
+    _BUFFERS.ensure(2 if numpys else 1)

@@ -17,7 +17,7 @@ from tests.host.runs import ENVIRONMENT
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 
-#: In a process of its own for each: sets a limit (MiB beyond what is used after the imports), factors, and prints what came of it.
+#: In a process for each: sets a limit (MiB beyond what is used after the imports), factors, and prints what came of it.
 SCRIPT = """
 import os, resource, signal, sys
 import numpy as np
@@ -27,7 +27,7 @@ def call(number, field, mebibytes, threshold):
     now = 4096 * int(open("/proc/self/statm").read().split()[field])
     resource.setrlimit(number, (now + (mebibytes << 20), resource.RLIM_INFINITY))
     try:
-        L = oc.cholesky(a, threshold, tile_size=128, memory_budget="2 MiB", devices="host:0")
+        L = oc.cholesky(a, threshold, tile_size=128, memory_budget="4 MiB", devices="host:0")
         x = L.solve(np.ones(900))
         print(mebibytes, "factor", L.logdet().hex(), bool(np.abs(a @ x - 1.0).max() < 1e-2), flush=True)
     except oc.OocCholError as error:
@@ -98,7 +98,7 @@ def test_memory_that_is_not_granted_is_a_budget_error_with_its_numbers(monkeypat
 
 @pytest.mark.parametrize("error", [MemoryError("list"), OSError(12, "Cannot allocate memory")])
 def test_other_memory_errors_become_budget_errors_but_the_users_own(error):
-    with pytest.raises(oc.BudgetError, match="^planning") as caught, room.memory_errors_typed("planning"):
+    with pytest.raises(oc.BudgetError, match=r"^planning") as caught, room.memory_errors_typed("planning"):
         raise error
     assert caught.value.__cause__ is error
 

@@ -56,7 +56,8 @@ class _Batch:
         self.error = self.error or error
 
 
-_Batches: TypeAlias = "queue.SimpleQueue[_Batch | None]"
+#: What is no batch ends a helper: None, or a reference to a team that is gone.
+_Batches: TypeAlias = "queue.SimpleQueue[_Batch | object]"
 
 
 class ThreadTeam:
@@ -80,8 +81,6 @@ class ThreadTeam:
         self._batches: _Batches = queue.SimpleQueue()
         self._helpers: list[OwnThread] = []
         self._starting = threading.Lock()  # several streams may run their first batches at once
-        # The helpers know the queue and not the team: one that is dropped ends them, as one that is closed does.
-        weakref.finalize(self, _dismiss, self._batches, self._helpers).atexit = False
 
     def run(self, jobs: Sequence[Job]) -> None:
         """Run all jobs, in any order and at once; return when all have run.
@@ -127,13 +126,16 @@ class ThreadTeam:
     def close(self) -> None:
         """End the helping threads; a later batch starts them anew."""
         helpers = list(self._helpers)
-        _dismiss(self._batches, self._helpers)
+        while self._helpers:
+            self._helpers.pop()
+            self._batches.put(None)
         wait_out(helpers)
 
     def _start(self) -> None:
         with self._starting:
             while len(self._helpers) < self.size - 1:
-                helper = OwnThread(_help, (self._batches,), "team")
+                # It knows the queue and not the team: one that is dropped ends it, as one that is closed does.
+                helper = OwnThread(_help, (self._batches, weakref.ref(self, self._batches.put)), "team")
                 self._helpers.append(helper)  # before it starts: whenever an interrupt comes, it is told to end
                 try:
                     start(helper)
@@ -142,16 +144,9 @@ class ThreadTeam:
                     raise
 
 
-def _dismiss(batches: _Batches, helpers: list[OwnThread]) -> None:
-    """Tell every helper to end once it comes to that; nobody waits."""
-    while helpers:
-        helpers.pop()
-        batches.put(None)
-
-
-def _help(batches: _Batches) -> None:
-    """Run batches until told to end; a helper's body."""
-    while (batch := batches.get()) is not None:
+def _help(batches: _Batches, team: weakref.ref[ThreadTeam]) -> None:
+    """Run batches until told to end, or until the team is gone, as ``team`` then says in the queue; a helper's body."""
+    while isinstance(batch := batches.get(), _Batch):
         batch.work()
         del batch
 

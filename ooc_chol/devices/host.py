@@ -115,12 +115,13 @@ class _Lane:
     def __init__(self) -> None:
         self.error: BaseException | None = None
         self.has_ended = True  # until its thread is started
-        self._queue: queue.SimpleQueue[tuple[str, object]] = queue.SimpleQueue()
+        #: Kinds and items, or instead of both what ends the thread: a reference to a stream that is gone.
+        self.queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._latch: queue.SimpleQueue[BaseException | None] | None = None
 
     def put(self, kind: str, item: object) -> None:
         """Append something."""
-        self._queue.put((kind, item))
+        self.queue.put((kind, item))
         # 1. The thread looks into the queue for the last time, 2. we put, 3. the thread has ended. It says so before 1: one of
         # the two sees what the other did, and takes the item out.
         if self.has_ended:
@@ -140,15 +141,15 @@ class _Lane:
             self.has_ended = True
         self._drain()
 
-    def run(self) -> None:
-        """Perform what comes, in order; the thread's body."""
+    def run(self, stream: weakref.ref[HostStream]) -> None:
+        """Perform what comes, in order, until told to end, or until ``stream`` is gone, as it then says in the queue."""
         try:
             while not self.has_ended:
-                kind, item = self._queue.get()
-                if kind == "stop":
+                what = self.queue.get()
+                if not isinstance(what, tuple) or what[0] == "stop":
                     return
-                self._perform(kind, item)
-                del item  # an idle stream must not keep a tile or a source alive
+                self._perform(*what)
+                del what  # an idle stream must not keep a tile or a source alive
         finally:
             self.has_ended = True
             self._drain()
@@ -178,16 +179,11 @@ class _Lane:
         """Take out all that is left; any number of threads may do so at once."""
         while True:
             try:
-                kind, item = self._queue.get_nowait()
+                what = self.queue.get_nowait()
             except queue.Empty:
                 return
-            if kind == "record" and isinstance(item, HostEvent):
-                item.complete(self.error or AbortedError("its stream is closed"))
-
-
-def _stop(lane: _Lane) -> None:
-    """Let a lane end once its queue has run."""
-    lane.put("stop", None)
+            if isinstance(what, tuple) and what[0] == "record":
+                what[1].complete(self.error or AbortedError("its stream is closed"))
 
 
 class HostStream(AbstractStream):
@@ -202,8 +198,7 @@ class HostStream(AbstractStream):
     def __init__(self, name: str) -> None:
         self.name = name
         self._lane = _Lane()
-        self.thread = OwnThread(self._lane.run, (), name)
-        weakref.finalize(self, _stop, self._lane).atexit = False
+        self.thread = OwnThread(self._lane.run, (weakref.ref(self, self._lane.queue.put),), name)
 
     def start(self) -> None:
         """Start the thread; before that, and once it has ended, operations are dropped.
@@ -244,7 +239,7 @@ class HostStream(AbstractStream):
 
     def stop(self) -> None:
         """Let the thread end once the queue has run."""
-        _stop(self._lane)
+        self._lane.put("stop", None)
 
     def close(self) -> None:
         """End the thread once the queue has run, and wait for that unless the user's code holds it; idempotent."""

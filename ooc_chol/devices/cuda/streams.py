@@ -74,10 +74,9 @@ class CudaStream(AbstractStream):
         self.name = name
         with owner.current():
             self.stream = cp.cuda.Stream(non_blocking=True, priority=priority)
-        self._watched: queue.SimpleQueue[tuple[DeviceEvent, Callback] | None] = queue.SimpleQueue()
+        #: Events and what to call, or instead of both what ends the watcher: a reference to a stream that is gone.
+        self._watched: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._watcher: OwnThread | None = None
-        # The watcher knows the queue and not the stream: one that is dropped ends it, as one that is closed does.
-        weakref.finalize(self, self._watched.put, None).atexit = False
 
     def wait(self, event: AbstractEvent) -> None:
         """Hold back later work until ``event``, of this or another device, is complete."""
@@ -105,7 +104,9 @@ class CudaStream(AbstractStream):
         events wake a sleeper, and a stream has room for no more than 56 of them (:func:`timed_event`).
         """
         if self._watcher is None:
-            watcher = OwnThread(_watch, (self._watched,), f"{self.name} watcher")
+            # It knows the queue and not the stream: one that is dropped ends it, as one that is closed does.
+            gone = weakref.ref(self, self._watched.put)
+            watcher = OwnThread(_watch, (self._watched, gone), f"{self.name} watcher")
             self._watcher = watcher  # before it starts: whenever an interrupt comes, it is told to end
             try:
                 start(watcher)
@@ -124,9 +125,9 @@ class CudaStream(AbstractStream):
             self._watcher = None
 
 
-def _watch(watched: queue.SimpleQueue[tuple[DeviceEvent, Callback] | None]) -> None:
-    """Sleep on one event after the other until told to end; a watcher's body."""
-    while (item := watched.get()) is not None:
+def _watch(watched: queue.SimpleQueue[Any], stream: weakref.ref[CudaStream]) -> None:
+    """Sleep on one event after the other until told to end, or until ``stream`` is gone; a watcher's body."""
+    while isinstance(item := watched.get(), tuple):
         event, callback = item
         try:
             event.synchronize()

@@ -1,0 +1,158 @@
+"""Interrupts one call of every phase, again and again; a program of its own: ``python -m tests.host.interrupts fp64 FOLDER``.
+
+Events choose the moments, never the clock: the n-th time that a function of some part of ooc_chol begins on the main thread, the n-th
+call of the tile function (on a thread of the device, while the main thread waits), and the n-th flush of a file. The last
+interrupt is caught by nobody: the process ends by it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+import ooc_chol as oc
+from ooc_chol.kernels.blas import current_threads
+
+N, NB = 192, 32
+OPTIONS: dict[str, dict[str, Any]] = {
+    "fp64": {},
+    "residue": {"fp64": "residue"},
+    "mixed": {"precision_threshold": 1e-4},
+}
+#: Parts of the package, and at how many of the functions that begin there a call is interrupted.
+PARTS = {
+    "driver": 1,
+    "running": 2,
+    "mixed": 2,
+    "planner": 2,
+    "planning": 2,
+    "rates": 2,
+    "machine": 1,
+    "devices": 3,
+    "team": 1,
+    "threads": 3,
+    "runtime/ending": 3,
+    "runtime/executor": 2,
+    "runtime/device_worker": 1,
+    "runtime/matrix_norms": 2,
+    "factor": 5,
+}
+#: At how many calls of the tile function, and at how many flushes.
+TILES, FLUSHES = 8, 2
+A = np.exp(-np.abs(np.subtract.outer(np.arange(N), np.arange(N))) / 20.0) + 0.1 * np.eye(N)
+ROOT = os.path.dirname(oc.__file__) + os.sep
+
+Counts = Counter[str]
+
+
+def call(mode: str, store: Path, calls: Counts, at: tuple[str, int] | None) -> tuple[bytes, float]:
+    """Factor from a tile function into a file, solve, refine and look at the residual; at the moment ``at``, interrupt."""
+
+    def happened(what: str) -> None:
+        calls[what] += 1
+        if at == (what, calls[what]):
+            sys.setprofile(None)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def tile(rows: range, cols: range, out: Any, stream: Any) -> None:
+        out[...] = A[rows.start : rows.stop, cols.start : cols.stop]
+        happened("tile")
+
+    def begun(frame: FrameType, event: str, _: object) -> None:
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(ROOT):
+            part = path.removeprefix(ROOT).removesuffix(".py")
+            for name in {part, part.split("/")[0]} & PARTS.keys():
+                happened(name)
+
+    def flush(descriptor: int) -> None:
+        happened("flush")
+        real(descriptor)
+
+    real, os.fsync = os.fsync, flush
+    try:
+        sys.setprofile(begun)
+        source = oc.from_function(N, tile)
+        with oc.cholesky(source, tile_size=NB, memory_budget="400 kB", devices="host:0", store=store, **OPTIONS[mode]) as factor:
+            x = factor.solve(np.ones(N), refine=mode == "mixed", a=source) if mode == "mixed" else factor.solve(np.ones(N))
+            factor.residual(source, blocks=4)
+            return np.asarray(factor).tobytes(), float(np.abs(A @ x - 1.0).max())
+    finally:
+        sys.setprofile(None)
+        os.fsync = real
+
+
+def moments(calls: Counts) -> list[tuple[str, int]]:
+    """Where to interrupt, spread over what happened in a call that was not."""
+    wanted = {**PARTS, "tile": TILES, "flush": FLUSHES}
+    return [
+        (what, 1 + (2 * number + 1) * calls[what] // (2 * count))
+        for what, count in wanted.items()
+        for number in range(min(count, calls[what]))
+    ]
+
+
+def left_over(store: Path) -> dict[str, object]:
+    """What a call has left: threads, descriptors, files, and settings of the process."""
+    names = sorted(thread.name for thread in threading.enumerate() if thread is not threading.main_thread())
+    descriptors = sorted(os.readlink(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd") if is_open(number))
+    return {
+        "threads": names,
+        "descriptors": [name for name in descriptors if name.startswith("/") and not name.startswith("/proc")],
+        "files": sorted(path.name for path in store.parent.iterdir()),
+        "blas": current_threads(),
+        "collector": gc.isenabled(),
+    }
+
+
+def is_open(number: str) -> bool:
+    """Whether the descriptor is still there."""
+    return os.path.islink(f"/proc/self/fd/{number}")
+
+
+def settled(look: Callable[[], dict[str, object]], expected: dict[str, object]) -> dict[str, object]:
+    """What is left once threads that were told to end have ended; at most some seconds later."""
+    deadline = time.monotonic() + 5.0
+    while (found := look()) != expected and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return found
+
+
+def interrupted(mode: str, store: Path, at: tuple[str, int]) -> bool:
+    """Whether the call ended by the interrupt."""
+    try:
+        call(mode, store, Counter(), at)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def main(mode: str, folder: str) -> None:
+    """Interrupt, and say of each moment what was wrong."""
+    store, calls = Path(folder) / "L.factor", Counter[str]()
+    right = call(mode, store, calls, None)
+    store.unlink()
+    for at in moments(calls):
+        before = left_over(store)
+        came = interrupted(mode, store, at)
+        store.unlink(missing_ok=True)  # complete, if it came later
+        found = settled(lambda: left_over(store), before)
+        print(f"{at[0]} {at[1]} of {calls[at[0]]}:", "right" if came and found == before else f"WRONG came={came} {found}")
+    print("again:", "right" if call(mode, store, Counter(), None) == right else "WRONG")
+    sys.stdout.flush()
+    call(mode, store, Counter(), ("tile", 3))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -186,30 +186,37 @@ class _Call(NamedTuple):
     began: float
 
 
+@contextmanager
+def _stores_of(call: _Call) -> Iterator[Callable[[Plan], AbstractStore]]:
+    """What makes stores for L, and owns them until the block ends with a factor: else each is discarded."""
+    with ExitStack() as stack:
+
+        def make_store(the_plan: Plan) -> AbstractStore:
+            store = running.create_store(call.a, the_plan, call.store, call.options, overwrite=call.overwrite)
+            stack.callback(store.discard)  # of no effect on one that was discarded before
+            return store
+
+        yield make_store
+        stack.pop_all()
+
+
 def _factor(call: _Call) -> CholeskyFactor:
     """Plan and run in FP64."""
     the_plan = call.plan or make_plan(Problem.of(call.source), call.options, call.rates_at)
     threads = host_threads(len(the_plan.devices))
-    with progress_reporter(call.progress) as reporter, running.one_thread_per_call(the_plan.devices):
-        store = running.create_store(call.a, the_plan, call.store, call.options, overwrite=call.overwrite)
-        try:
+    with _stores_of(call) as make_store:
+        with progress_reporter(call.progress) as reporter, running.one_thread_per_call(the_plan.devices):
+            store = make_store(the_plan)
             execution = running.run(the_plan, call.source, store, threads=threads, report=reporter)
             setup = time.perf_counter() - call.began - execution.seconds
             store.complete()
-        except BaseException:
-            store.discard()
-            raise
-    report = FactorReport(the_plan, execution, setup)
-    return _factor_of(call, store, report)
+        return _factor_of(call, store, FactorReport(the_plan, execution, setup))
 
 
 def _factor_mixed(call: _Call) -> CholeskyFactor:
     """Measure, plan and run with a precision threshold."""
     names = resolve_devices(call.options.devices)
     threads, spent = host_threads(len(names)), 0.0
-
-    def make_store(the_plan: Plan) -> AbstractStore:
-        return running.create_store(call.a, the_plan, call.store, call.options)
 
     def run(the_plan: Plan, store: AbstractStore, salvage: Salvage) -> Execution:
         nonlocal spent
@@ -221,13 +228,14 @@ def _factor_mixed(call: _Call) -> CholeskyFactor:
     def measure(grid: TileGrid, samples: bool) -> MatrixNorms:
         return running.measure(call.source, grid, names, threads=threads, samples=samples)
 
-    request = MixedRequest(Problem.of(call.source), call.options, call.rates_at, measure, make_store, run)
-    result = factor_mixed(request)
-    result.store.describe(running.arithmetic_key(result.plan).to_dict())  # formats may be wider than those it was made for
-    setup = time.perf_counter() - call.began - spent
-    result.store.complete()
-    report = FactorReport(result.plan, result.execution, setup, tuple(result.escalations))
-    return _factor_of(call, result.store, report)
+    with _stores_of(call) as make_store:
+        request = MixedRequest(Problem.of(call.source), call.options, call.rates_at, measure, make_store, run)
+        result = factor_mixed(request)
+        result.store.describe(running.arithmetic_key(result.plan).to_dict())  # formats may be wider than those it was made for
+        setup = time.perf_counter() - call.began - spent
+        result.store.complete()
+        report = FactorReport(result.plan, result.execution, setup, tuple(result.escalations))
+        return _factor_of(call, result.store, report)
 
 
 def _factor_of(call: _Call, store: AbstractStore, report: FactorReport) -> CholeskyFactor:

@@ -29,7 +29,8 @@ class MixedRequest(NamedTuple):
     """What a mixed-precision factorization is made of.
 
     ``measure`` gives the norms of A in a grid's tiles and, if told so, those that L's are expected to have; ``make_store`` an
-    empty store for a plan's L; ``run`` executes a plan into a store and fills its last argument when it fails.
+    empty store for a plan's L, which its maker discards when anything fails; ``run`` executes a plan into a store and fills its
+    last argument when it fails.
     """
 
     problem: Problem
@@ -133,27 +134,23 @@ def factor_mixed(request: MixedRequest) -> MixedResult:
     plan = _plan_of(problem, options, rates_at, precision)
     state = EscalationState(grid)
     result = MixedResult(plan, Execution(0.0, (), (), ()), request.make_store(plan))
-    try:
-        while (failed := _attempt(request, result)) is not None:
-            escalation, tiles, given = _escalate(result.plan, state, *failed)
-            result.escalations.append(escalation)
-            if escalation.remedy in (Remedy.ROW, Remedy.PANEL):
-                assert result.plan.precision is not None
-                result.store.widen(tiles)
-                resumed = replace(problem, given=given)
-                result.plan = _plan_of(resumed, options, rates_at, result.plan.precision.widened(tiles))
-                continue
-            result.store.discard()
-            if escalation.remedy is Remedy.FP64:
-                result.plan = _fp64_plan(problem, replace(options, moduli=request.options.moduli), rates_at)
-            else:
-                assert escalation.threshold is not None
-                precision = choose_formats(norms, escalation.threshold, rule=options.precision_rule)
-                result.plan = _plan_of(problem, options, rates_at, precision)
-            result.store = request.make_store(result.plan)
-    except BaseException:
+    while (failed := _attempt(request, result)) is not None:
+        escalation, tiles, given = _escalate(result.plan, state, *failed)
+        result.escalations.append(escalation)
+        if escalation.remedy in (Remedy.ROW, Remedy.PANEL):
+            assert result.plan.precision is not None
+            result.store.widen(tiles)
+            resumed = replace(problem, given=given)
+            result.plan = _plan_of(resumed, options, rates_at, result.plan.precision.widened(tiles))
+            continue
         result.store.discard()
-        raise
+        if escalation.remedy is Remedy.FP64:
+            result.plan = _fp64_plan(problem, replace(options, moduli=request.options.moduli), rates_at)
+        else:
+            assert escalation.threshold is not None
+            precision = choose_formats(norms, escalation.threshold, rule=options.precision_rule)
+            result.plan = _plan_of(problem, options, rates_at, precision)
+        result.store = request.make_store(result.plan)
     return result
 
 

@@ -385,18 +385,15 @@ class HostDevice(AbstractDevice):
 
     def synchronize(self) -> None:
         """Wait for the threads of all streams; of a device that is aborted, not for one that stays inside the user's code."""
-        for event in [stream.record() for stream in self._streams]:
-            while not event.wait(GRACE_SECONDS):
-                if self._is_aborted:
-                    self._end(lambda stream: is_lent(stream.thread))
+        self._settle(lambda: self._is_aborted)
 
     def close(self) -> None:
         """End all threads and give back the arena; a thread that stays inside the user's code ends when that returns."""
         for stream in self._streams:
             stream.stop()  # all of them before any is waited for: an interrupt while waiting leaves no thread behind
         try:
+            self._settle(lambda: True)
             wait_out([stream.thread for stream in self._streams])
-            self._end(lambda _: True)
         finally:
             if self.residues is not None:
                 self.residues.close()
@@ -405,11 +402,13 @@ class HostDevice(AbstractDevice):
         while self._arenas:
             self._arenas.pop().release()
 
-    def _end(self, chosen: Callable[[HostStream], bool]) -> None:
-        """End streams whatever they do."""
-        for stream in self._streams:
-            if chosen(stream):
-                stream.end()
+    def _settle(self, may_end: Callable[[], bool]) -> None:
+        """Wait until all streams have run; where it may be, end one that stays inside the user's code: others may wait for it."""
+        for event in [stream.record() for stream in self._streams]:
+            while not event.wait(GRACE_SECONDS):
+                for stream in self._streams:
+                    if may_end() and is_lent(stream.thread):
+                        stream.end()
 
 
 def _host(stream: AbstractStream) -> HostStream:

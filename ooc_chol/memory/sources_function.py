@@ -92,8 +92,8 @@ def from_function(n: int, tile_fn: TileFunction, *, cuda: TileFunction | None = 
         device that owns it, with ``A[rows, cols]``, and returns None. ``rows`` and ``cols`` are ranges of step 1; only tiles of
         the lower triangle are asked for, and the strict upper part of a diagonal tile is ignored. ``stream`` is the device's
         stream (None outside of a run). It is called from a thread of the device, and may be called twice for one tile: it must
-        give the same entries each time. An interrupt (Ctrl-C) waits half a second for a call to return; one that does not keeps
-        its thread, which ends with it and keeps nothing else.
+        give the same entries each time. An interrupt (Ctrl-C) waits about a second for a call to return; one that does not keeps
+        its thread, which ends when it returns, and does not keep the process from ending.
     cuda : callable, optional
         The same for CUDA devices, where ``out`` is a CuPy array and ``stream`` CuPy's current stream, such as :func:`cuda_source`
         makes. Without it ``tile_fn`` is called there too.

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from ooc_chol import blas_buffers
-from ooc_chol.threads import OwnThread, start, wait_out
+from ooc_chol.threads import OwnThread, start, take, wait_out
 
 Job = Callable[[], None]
 Item = TypeVar("Item")
@@ -47,7 +47,7 @@ class _Batch:
     def wait(self) -> None:
         """Block until every job has run; raise the error of one that failed, an interrupt at once."""
         if self.error is None or isinstance(self.error, Exception):
-            self._done.get()
+            take(self._done)
         if self.error is not None:
             raise self.error
 

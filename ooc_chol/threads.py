@@ -6,19 +6,23 @@ ends when it is told to, or when those who could tell it are gone; and no thread
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from ooc_chol import blas_buffers
 from ooc_chol.errors import BudgetError
 from ooc_chol.room import USERS_NOTE, check_room, stack_bytes
 
+Item = TypeVar("Item")
+
 #: Seconds for which a thread that is inside the user's code is waited for once the run is over.
 GRACE_SECONDS = 0.5
-_LOOKS_PER_GRACE = 10
+#: Seconds after which one who waits looks up. A signal that comes between Python's last look and the system's wait wakes nobody.
+LOOK_SECONDS = 0.1
 _ADVICE = "compute on fewer cores (OPENBLAS_NUM_THREADS), or give a smaller memory_budget"
 
 
@@ -42,8 +46,33 @@ class OwnThread(threading.Thread):
     """
 
     def __init__(self, run: Callable[..., None], arguments: tuple[Any, ...], name: str) -> None:
-        super().__init__(target=run, args=arguments, name=f"ooc_chol {name}", daemon=True)
+        super().__init__(target=self._call, args=(run, arguments), name=f"ooc_chol {name}", daemon=True)
         self.is_lent = False
+        self._has_returned = False
+        self._returned: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until a thread that was started has ended, or for so long; returns whether it has.
+
+        ``join`` will not do: up to Python 3.12, one that an interrupt cuts short takes the thread for ended.
+        """
+        while not self._has_returned:
+            try:
+                self._returned.get(timeout=LOOK_SECONDS if seconds is None else seconds)
+            except queue.Empty:
+                if seconds is not None:
+                    return False
+        self._returned.put(None)  # for the next one who waits
+        self.join(GRACE_SECONDS)  # it has nothing left to do
+        return True
+
+    def _call(self, run: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        """The thread's body."""
+        try:
+            run(*arguments)
+        finally:
+            self._has_returned = True
+            self._returned.put(None)
 
 
 def start(thread: threading.Thread) -> None:
@@ -62,23 +91,34 @@ def start(thread: threading.Thread) -> None:
         raise BudgetError(f"thread {thread.name!r}", stack_bytes(), 0, advice) from error
 
 
-def wait_out(threads: Sequence[threading.Thread]) -> None:
+def wait_out(threads: Sequence[OwnThread]) -> None:
     """Wait until threads that were told to end have ended, but no longer than :data:`GRACE_SECONDS` for the user's code in one.
 
     Parameters
     ----------
-    threads : sequence of Thread
+    threads : sequence of OwnThread
         Those that never started are passed over.
     """
     deadline = time.monotonic() + GRACE_SECONDS
     for thread in threads:
-        while thread.is_alive() and (not is_lent(thread) or time.monotonic() < deadline):
-            thread.join(GRACE_SECONDS / _LOOKS_PER_GRACE)
+        while thread.ident is not None and not thread.wait(LOOK_SECONDS):
+            if thread.is_lent and time.monotonic() > deadline:
+                break
 
 
-def is_lent(thread: threading.Thread) -> bool:
-    """Whether the thread is one of ours and runs the user's code."""
-    return isinstance(thread, OwnThread) and thread.is_lent
+def take(items: queue.SimpleQueue[Item]) -> Item:
+    """The next of ``items``, as their ``get``; but an interrupt is seen at once, or at the next look.
+
+    Parameters
+    ----------
+    items : SimpleQueue
+        What another thread fills.
+    """
+    while True:
+        try:
+            return items.get(timeout=LOOK_SECONDS)
+        except queue.Empty:
+            continue
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from ooc_chol.interfaces import (
     TileFunction,
 )
 from ooc_chol.room import check_room
-from ooc_chol.threads import GRACE_SECONDS, OwnThread, is_lent, start, wait_out
+from ooc_chol.threads import GRACE_SECONDS, OwnThread, start, take, wait_out
 
 Callback = Callable[[BaseException | None], None]
 
@@ -68,6 +68,9 @@ class HostEvent(AbstractEvent):
         if self._time_ns == 0:
             latch: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
             self.when_complete(latch.put)
+            if seconds is None:
+                take(latch)
+                return True
             try:
                 latch.get(timeout=seconds)
             except queue.Empty:
@@ -407,7 +410,7 @@ class HostDevice(AbstractDevice):
         for event in [stream.record() for stream in self._streams]:
             while not event.wait(GRACE_SECONDS):
                 for stream in self._streams:
-                    if may_end() and is_lent(stream.thread):
+                    if may_end() and stream.thread.is_lent:
                         stream.end()
 
 

@@ -19,7 +19,7 @@ from scipy.linalg.blas import dgemm
 from ooc_chol.formats import FP64
 from ooc_chol.memory.sources_base import SourceTier
 from ooc_chol.memory.store import AbstractStore
-from ooc_chol.threads import OwnThread, start, wait_out
+from ooc_chol.threads import OwnThread, start, take, wait_out
 from ooc_chol.tiling import TileGrid, TileIndex
 
 
@@ -137,7 +137,7 @@ def read_ahead(
         asked.put(0)
         start(reader)
         for position, index in enumerate(order):
-            tile = answers.get()
+            tile = take(answers)
             if isinstance(tile, BaseException):
                 raise tile
             # The buffer of position + 1 is free: its last tile, position - 1, went out of use when this one was asked for.

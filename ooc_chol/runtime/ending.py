@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from ooc_chol.interfaces import AbstractDevice
-from ooc_chol.threads import wait_out
+from ooc_chol.threads import OwnThread, wait_out
 
 
 def abort_all(devices: Sequence[AbstractDevice]) -> None:
@@ -18,7 +17,7 @@ def abort_all(devices: Sequence[AbstractDevice]) -> None:
 
 @contextmanager
 def ended(
-    devices: Sequence[AbstractDevice], threads: Sequence[threading.Thread], stop: Callable[[], None] | None = None
+    devices: Sequence[AbstractDevice], threads: Sequence[OwnThread], stop: Callable[[], None] | None = None
 ) -> Iterator[None]:
     """Close the devices at the end of the block, which waits for the threads itself unless it raises.
 
@@ -26,7 +25,7 @@ def ended(
     ----------
     devices : sequence of AbstractDevice
         Freshly opened.
-    threads : sequence of Thread
+    threads : sequence of OwnThread
         What enqueues on them; they end once their device is aborted.
     stop : callable, optional
         Aborts the devices and tells the threads; without it the devices are aborted.

@@ -29,7 +29,7 @@ from ooc_chol.runtime.progress import ProgressTable
 from ooc_chol.runtime.records import find_writers
 from ooc_chol.runtime.residue_operations import ResidueOperations
 from ooc_chol.runtime.worker import Start
-from ooc_chol.threads import OwnThread, start
+from ooc_chol.threads import OwnThread, start, take
 from ooc_chol.tiling import TileGrid
 from ooc_chol.tracing.records import TraceRecord
 
@@ -221,7 +221,7 @@ def _coordinate(
     """Listen until every worker has finished; the first error stops them, a flag behind what is enqueued. Returns the errors."""
     running, done, errors = len(workers), 0, []
     while running:
-        item = news.get()
+        item = take(news)
         running -= item.finished
         done += item.flops
         if item.error is not None:

@@ -76,7 +76,7 @@ def measure_matrix(
         for thread in threads:
             start(thread)
         for thread in threads:
-            thread.join()
+            thread.wait()
         if errors:
             raise errors[0]
         # Each tile was measured by one device; what it wrote is read before the devices close.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -55,11 +57,16 @@ def test_an_interrupt_at_any_moment_leaves_nothing_and_the_process_ends(mode, tm
         assert sorted(path.name for path in folder.iterdir()) == ["L.factor"]  # the complete one of the call before
 
 
+def press() -> None:
+    """Ctrl-C: a signal that wakes the main thread."""
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 class Blocking:
     """A tile function that at one call interrupts the main thread and stays until it is let go."""
 
-    def __init__(self, at: int) -> None:
-        self.calls, self.at = 0, at
+    def __init__(self, at: int, interrupt: Callable[[], None] = press) -> None:
+        self.calls, self.at, self.interrupt = 0, at, interrupt
         self.gate, self.main = threading.Event(), threading.main_thread()
         self.thread: threading.Thread | None = None
 
@@ -70,7 +77,7 @@ class Blocking:
         self.calls += 1
         if self.calls == self.at:
             self.thread = threading.current_thread()
-            os.kill(os.getpid(), signal.SIGINT)
+            self.interrupt()
             self.gate.wait(100)
 
     def let_go(self) -> None:
@@ -140,6 +147,15 @@ def wide(blocking: Blocking):
         blocking(range(1), range(1), out[:1, :1], stream)
 
     return fill
+
+
+@pytest.mark.parametrize(("at", "threshold"), [(5, None), (2, 1e-4)])
+def test_an_interrupt_that_wakes_nobody_is_seen(at, threshold):
+    # As a signal that comes after the main thread's last look and before it waits: it says so, and does not end the wait.
+    blocking = Blocking(at, _thread.interrupt_main)
+    with pytest.raises(KeyboardInterrupt):
+        factored(blocking, precision_threshold=threshold)
+    blocking.let_go()
 
 
 # the parts

@@ -111,6 +111,7 @@ def jitter_devices(seed: int) -> MakeDevice:
     class JitterDevice(HostDevice):
         def create_stream(self, name: str, *, is_urgent: bool = False) -> HostStream:
             self._streams.append(JitterStream(f"{self.name} {name}", seed))
+            self._streams[-1].start()
             return self._streams[-1]
 
     return JitterDevice

@@ -33,6 +33,13 @@ def blas_controllers() -> tuple[Any, ...]:
     return tuple(threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
+class _Caller:
+    """A thread that calls, to which nobody else refers.
+
+    Not Python's object of it: asked for that of a thread that it did not start, a GPU driver's say, Python makes one that stays.
+    """
+
+
 class _Library:
     """One OpenBLAS, which threads may be in a call of it at once, and the buffers that it is known to have."""
 
@@ -43,20 +50,20 @@ class _Library:
         self._take.argtypes, self._take.restype = [ctypes.c_int], ctypes.c_void_p
         self._give.argtypes, self._give.restype = [ctypes.c_void_p], None
         self._controller, self._pool = controller, controller.num_threads
-        self._threads: WeakSet[threading.Thread] = WeakSet()
+        self._callers: WeakSet[_Caller] = WeakSet()
         self._addresses: set[int] = set()
 
-    def admit(self, thread: threading.Thread, *, has_forked: bool) -> None:
+    def admit(self, caller: _Caller, *, has_forked: bool) -> None:
         """Count a thread among those that call, and let there be a buffer for each that lives, and for the library's own threads.
 
         These keep theirs, but give them back while calls are limited to fewer threads, and before a fork: then they are owed.
         """
         owed = self._pool if has_forked else max(0, self._pool - self._controller.num_threads)
-        self._threads.add(thread)
+        self._callers.add(caller)
         try:
-            self._make(sum(each.is_alive() for each in self._threads) + owed)
+            self._make(len(self._callers) + owed)
         except BaseException:
-            self._threads.discard(thread)
+            self._callers.discard(caller)
             raise
 
     def _make(self, count: int) -> None:
@@ -85,10 +92,11 @@ class _Buffers:
         """Let the calling thread's calls find theirs: of level 1 those of SciPy's library, of level 2 those of NumPy's, too."""
         if getattr(self._admitted, "level", 0) >= level:
             return
+        caller = getattr(self._admitted, "caller", None) or _Caller()
         with self._taking:
             for library in _libraries()[level - 1]:
-                library.admit(threading.current_thread(), has_forked=self._has_forked)
-        self._admitted.level = level
+                library.admit(caller, has_forked=self._has_forked)
+        self._admitted.caller, self._admitted.level = caller, level
 
     def after_fork(self) -> None:
         """Begin anew in a child, which has one thread: no other lets go of the lock."""

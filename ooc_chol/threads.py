@@ -23,6 +23,8 @@ Item = TypeVar("Item")
 GRACE_SECONDS = 0.5
 #: Seconds after which one who waits looks up. A signal that comes between Python's last look and the system's wait wakes nobody.
 LOOK_SECONDS = 0.1
+#: Of each thread of ours, itself. Asked for the object of a GPU driver's thread, Python would make one that stays.
+_here = threading.local()
 _ADVICE = "compute on fewer cores (OPENBLAS_NUM_THREADS), or give a smaller memory_budget"
 
 
@@ -68,6 +70,7 @@ class OwnThread(threading.Thread):
 
     def _call(self, run: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         """The thread's body."""
+        _here.thread = self
         try:
             run(*arguments)
         finally:
@@ -131,8 +134,8 @@ def users_code() -> Iterator[None]:
         There is no room for the buffer that a BLAS call of that code would need, and wait for without end.
     """
     blas_buffers.ensure(numpys=True)
-    thread = threading.current_thread()
-    if isinstance(thread, OwnThread):
+    thread: OwnThread | None = getattr(_here, "thread", None)
+    if thread is not None:
         thread.is_lent = True
     try:
         yield
@@ -140,5 +143,5 @@ def users_code() -> Iterator[None]:
         error.add_note(USERS_NOTE)
         raise
     finally:
-        if isinstance(thread, OwnThread):
+        if thread is not None:
             thread.is_lent = False

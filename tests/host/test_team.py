@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from ooc_chol.team import ThreadTeam
+from ooc_chol.threads import users_code
 
 
 @pytest.fixture(params=[1, 2, 3, 7])
@@ -70,3 +73,18 @@ def test_no_thread_is_left_after_close_and_a_second_close_does_nothing(team):
 def test_a_team_of_nobody_is_refused():
     with pytest.raises(ValueError, match="give at least 1"):
         ThreadTeam(0)
+
+
+def test_the_users_code_in_a_foreign_thread_leaves_no_thread_behind():
+    """GPU drivers call from threads of their own; asked for its object of one, Python makes one that stays."""
+    done = threading.Event()
+
+    def foreign() -> None:
+        with users_code():
+            assert float(np.ones(4) @ np.ones(4)) == 4.0
+        done.set()
+
+    before = threading.enumerate()
+    _thread.start_new_thread(foreign, ())
+    assert done.wait(10)
+    assert threading.enumerate() == before

@@ -266,11 +266,24 @@ def in_turn(runs: Sequence[Run], sweep: Sweep, *, traces: Path | None = None) ->
 
 
 def _residual(run: Run, factor: CholeskyFactor) -> dict[str, Any]:
-    """The sampled residual of an FP64 factor; mixed precision has its bound, and units of FP64 would say nothing."""
+    """The sampled residual of an FP64 factor, in its units; of one in mixed precision the norm of a sample, beside its bound."""
     if run.threshold is not None:
-        return {}
+        return {"sampled_error": _sampled_error(run, factor)}
     sample = factor.residual(run.problem.block, blocks=_RESIDUAL_BLOCKS)
     return {"residual": {"max_scaled_over_sqrt_n": sample.max_scaled_over_sqrt_n, "floor": sample.floor}}
+
+
+def _sampled_error(run: Run, factor: CholeskyFactor) -> float | None:
+    """``||A - L L.T||_F / ||A||_F`` by square sub-blocks anywhere, whose squares stand for all; None where all became FP64."""
+    precision, n = factor.report.plan.precision, factor.n
+    if precision is None or n < _SAMPLED_ORDER:
+        return None
+    rng, squares = np.random.default_rng(0), []
+    for _ in range(_SAMPLED_BLOCKS):
+        top, left = (range(start, start + _SAMPLED_ORDER) for start in sorted(rng.integers(0, n - _SAMPLED_ORDER + 1, 2))[::-1])
+        a = run.problem.block(slice(top.start, top.stop), slice(left.start, left.stop))
+        squares.append(np.square(a - factor.rows(top, left.stop) @ factor.rows(left, left.stop).T).mean())
+    return float(n * np.sqrt(np.mean(squares)) / precision.norms.total)
 
 
 def _dgemm(sweep: Sweep, factor: CholeskyFactor) -> dict[str, Any]:
@@ -318,6 +331,8 @@ def _factor(run: Run, sweep: Sweep, a: Any, *, trace: bool = False, progress: An
     )
 
 
+#: Sub-blocks in which the error of mixed precision is sampled, and their order.
+_SAMPLED_BLOCKS, _SAMPLED_ORDER = 24, 64
 #: What a record takes from the report of the last repeat.
 _LAST = (
     "tile_size", "engine", "moduli", "half_share", "budget_bytes", "predicted_seconds", "bytes", "formats", "certified_bound",

@@ -58,7 +58,7 @@ class ProductForm(IntEnum):
 
 
 class NarrowRun(NamedTuple):
-    """How the products of a run were computed, for its certified bound.
+    """How the products of a run were computed, for the estimate of its error.
 
     ``forms[i, j, k]`` is the :class:`ProductForm` of tiles (i, k) and (j, k); ``exponents[i, k]`` that of tile (i, k) in FP8.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -128,7 +129,11 @@ class FactorSettings:
         """``ooc_chol.cholesky`` of ``source`` with these settings."""
         how = self._plan_options() if self.planned is None else {"plan": self.planned, "store": self.place}
         how |= {"host_budget": self.host_budget, "replace_store": self.replace_store}
-        return oc.cholesky(source, progress=progress, trace=trace, **how)
+        if self.precision_threshold is None:
+            return oc.cholesky(source, progress=progress, trace=trace, **how)
+        with warnings.catch_warnings():  # a search passes models whose pivots are small, and its estimate is judged in FP64
+            warnings.simplefilter("ignore", oc.PrecisionWarning)
+            return oc.cholesky(source, progress=progress, trace=trace, **how)
 
     def _plan_options(self) -> dict[str, Any]:
         """The keyword arguments that ``ooc_chol.cholesky`` and ``ooc_chol.plan`` share."""

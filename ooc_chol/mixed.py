@@ -153,7 +153,8 @@ def factor_mixed(request: MixedRequest) -> MixedResult:
     norms = _measured(request, grid, _samples(options))
     if request.strict and (least := least_bound(norms, PROBES)) > threshold:
         raise PrecisionError(least, threshold)
-    precision = choose_formats(norms, threshold, rule=options.precision_rule)
+    of_tiles = replace(norms, probes=None, images=None)  # plans, and with them reports, keep no vectors
+    precision = choose_formats(of_tiles, threshold, rule=options.precision_rule)
     plan = _plan_of(problem, options, rates_at, precision)
     state = EscalationState(grid)
     result = MixedResult(plan, Execution(0.0, (), (), ()), request.make_store(plan))
@@ -171,7 +172,7 @@ def factor_mixed(request: MixedRequest) -> MixedResult:
             result.plan = _fp64_plan(problem, replace(options, moduli=request.options.moduli), rates_at)
         else:
             assert escalation.threshold is not None
-            precision = choose_formats(norms, escalation.threshold, rule=options.precision_rule)
+            precision = choose_formats(of_tiles, escalation.threshold, rule=options.precision_rule)
             result.plan = _plan_of(problem, options, rates_at, precision)
         result.store = request.make_store(result.plan)
     return result

@@ -171,3 +171,8 @@ def test_a_regular_matrix_is_factored_without_a_warning(family, fp64):
     for _ in range(5):
         with warnings_as_errors():
             oc.cholesky(STRUCTURED[family](90, rng), 1e-6, tile_size=16, fp64=fp64, devices="host:0")
+
+
+def test_a_report_keeps_no_vectors():
+    norms = oc.cholesky(brownian(200), 1e-4, tile_size=32, devices="host:0").report.plan.precision.norms
+    assert norms.probes is None and norms.images is None

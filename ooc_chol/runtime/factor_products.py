@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.interfaces import AbstractArena, AbstractDevice, AbstractEvent, Tile
+from ooc_chol.config import whole_pages
+from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, AbstractDevice, AbstractEvent, Tile
 from ooc_chol.memory.store_base import AbstractStore
 from ooc_chol.runtime.collector import collector_off
 from ooc_chol.runtime.ending import ended
@@ -35,7 +36,8 @@ def product_with_transpose(
     vectors : (n, s) array
         Right factor.
     budget_bytes : int
-        Bytes on each device for tiles: those of a column are kept between its two uses as far as they fit.
+        Bytes on each device: what the vectors leave holds the tiles of a column between its two uses, as far as they fit, and
+        two tiles in any case.
 
     Returns
     -------
@@ -56,8 +58,8 @@ def product_with_transpose(
     """
     with collector_off(), ended(devices, ()):
         lanes = [lane for device in devices for lane in _open(device, store, vectors, budget_bytes)]
-        for at, column in enumerate(range(store.grid.nt)):  # the longest columns first, dealt back and forth
-            turn, place = divmod(at, len(lanes))
+        for column in range(store.grid.nt):  # the longest columns first, dealt back and forth
+            turn, place = divmod(column, len(lanes))
             lanes[place if turn % 2 == 0 else -1 - place].enqueue(column)
         for lane in lanes:
             lane.finish()
@@ -72,8 +74,9 @@ def _open(device: AbstractDevice, store: AbstractStore, vectors: NDArray[np.floa
     """The streams of one device, with its memory shared among them and the vectors on it."""
     grid, shape = store.grid, vectors.shape
     nbytes, narrow = slot_bytes(grid), largest_narrow_bytes(store)
-    n_slots = max(1, min(grid.nt, budget_bytes // (LANES * nbytes)))
     arrays = vector_arrays(shape, 1 + LANES) + vector_arrays((grid.size(0), shape[1]), LANES)
+    others = sum(spec.nbytes for spec in arrays) + device.kernels.workspace_bytes(grid.nb) + NARROW_BUFFERS * whole_pages(narrow)
+    n_slots = max(1, min(grid.nt, (budget_bytes - others) // (LANES * nbytes)))
     arena = device.allocate(LANES * n_slots, nbytes, grid.size(0), arrays, narrow_bytes=narrow)
     lanes = [_Lane(device, store, arena, number, n_slots) for number in range(LANES)]
     with device.current():

@@ -98,7 +98,7 @@ def test_the_bound_is_a_number_and_the_same_at_each_call():
 
 @pytest.mark.parametrize("devices", [["host:0"], ["host:0", "host:1"]])
 @pytest.mark.parametrize("in_file", [False, True])
-@pytest.mark.parametrize("budget", ["150 KiB", "64 MiB"])
+@pytest.mark.parametrize("budget", ["150 KiB", "380 KiB", "64 MiB"])
 def test_the_bound_of_a_factor_is_that_of_its_bits(devices, in_file, budget, tmp_path):
     a = brownian(300)
     reference = oc.cholesky(a, 1e-5, tile_size=32, devices="host:0", memory_budget="64 MiB")

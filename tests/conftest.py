@@ -5,10 +5,12 @@ A test that cannot run here is *deselected* and counted in one line. A skip fail
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import hypothesis
@@ -94,10 +96,20 @@ def _missing_here(item: pytest.Item) -> str | None:
         return "--data=DIR"
     if item.get_closest_marker("nvcc") is not None and shutil.which("nvcc") is None:
         return "nvcc"
+    if item.get_closest_marker("golden_bits") is not None and not _has_recorded_blas():
+        return "the BLAS library and processor of golden_bits.json"
     devices = _cuda_devices_needed(item)
     if devices and cuda_device_count() < devices:
         return f"CuPy and {devices} CUDA device{'s' if devices > 1 else ''}"
     return None
+
+
+@cache
+def _has_recorded_blas() -> bool:
+    """Whether factors here have the bits of those that were recorded."""
+    from tests.host.golden import FILE, library
+
+    return bool(json.loads(FILE.read_text(encoding="utf-8"))["library"] == library())
 
 
 def _cuda_devices_needed(item: pytest.Item) -> int:

@@ -127,18 +127,6 @@ def _libraries() -> tuple[tuple[_Library, ...], tuple[_Library, ...]]:
 def ensure(*, numpys: bool = False) -> None:
     """Let the calling thread's BLAS calls find their buffer.
 
-    Parameters
-    ----------
-    numpys : bool
-        Whether NumPy's library is called, too, and not only SciPy's.
-
-    Raises
-    ------
-    BudgetError
-        There is no room for a buffer.
-
-    Notes
-    -----
     A look at a variable of the thread, but for its first call.
     """
     _BUFFERS.ensure(2 if numpys else 1)

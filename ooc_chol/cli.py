@@ -38,19 +38,6 @@ EXPECTED = (oc.OocCholError, ValueError, TypeError, OSError, NotImplementedError
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Words after the program's name; None takes the process's own.
-
-    Returns
-    -------
-    int
-        0 when done, 2 for an error that the user can mend, 130 when interrupted, 143 when terminated (SIGTERM) and 129 when hung
-        up (SIGHUP).
-
-    Notes
-    -----
     SIGTERM and SIGHUP end a command as Ctrl-C does, so that files that are not complete are removed.
     """
     try:

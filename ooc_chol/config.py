@@ -19,25 +19,6 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*")
 def parse_bytes(size: int | str, what: str = "size") -> int:
     """Bytes meant by ``size``: a whole number, or text such as ``"80 GB"`` (powers of 1000) or ``"16 GiB"`` (powers of 1024).
 
-    Parameters
-    ----------
-    size : int or str
-        The size.
-    what : str
-        Name of the option, for the error.
-
-    Returns
-    -------
-    int
-        Bytes.
-
-    Raises
-    ------
-    ValueError
-        The text is not a number with one of the units, or the size is not positive.
-    TypeError
-        ``size`` is neither int nor str.
-
     Examples
     --------
     >>> parse_bytes("1.5 KiB"), parse_bytes("80 GB")

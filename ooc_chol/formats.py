@@ -30,27 +30,13 @@ _LEAST_FLOAT32 = -126
 
 @dataclass(frozen=True)
 class PrecisionFormat:
-    """One way to store the entries of a tile.
+    """One way to store the entries of a tile."""
 
-    Parameters
-    ----------
-    name : str
-        Name in plans, file headers and reports, such as ``"fp64"``.
-    itemsize : int
-        Bytes of one entry.
-    significand_bits : int
-        Bits of the significand, the leading one included.
-    top : int or None
-        Scaled entries are below ``2**top``; None for a format without a scale.
-    least : int
-        Exponent of the least number that is not subnormal, ``2**least``; of a format with a scale.
-    """
-
-    name: str
-    itemsize: int
-    significand_bits: int
-    top: int | None = None
-    least: int = 0
+    name: str  #: Name in plans, file headers and reports, such as ``"fp64"``
+    itemsize: int  #: Bytes of one entry
+    significand_bits: int  #: Bits of the significand, the leading one included
+    top: int | None = None  #: Scaled entries are below ``2**top``; None for a format without a scale
+    least: int = 0  #: Exponent of the least number that is not subnormal, ``2**least``; of a format with a scale
 
     @property
     def unit_roundoff(self) -> float:
@@ -101,17 +87,6 @@ FORMATS: dict[str, PrecisionFormat] = {fmt.name: fmt for fmt in (FP64, FP32, FP1
 def encode(tile: Floats, fmt: PrecisionFormat, stored: NDArray[np.uint8]) -> None:
     """Round ``tile`` to ``fmt`` and write what is stored of it.
 
-    Parameters
-    ----------
-    tile : (mb, nb) array
-        float64 or float32, row-major contiguous.
-    fmt : PrecisionFormat
-        The format.
-    stored : (fmt.stored_bytes(mb * nb),) uint8 array
-        Receives the entries row by row, and the exponent of a scaled tile.
-
-    Notes
-    -----
     Rounds once, to nearest even. A tile that holds a NaN or an infinity keeps it.
     """
     flat, rounding = tile.reshape(-1), Rounding(fmt, largest_magnitude(tile) if fmt.top is not None else 0.0)
@@ -124,20 +99,7 @@ def encode(tile: Floats, fmt: PrecisionFormat, stored: NDArray[np.uint8]) -> Non
 
 
 def decode(stored: NDArray[np.uint8], fmt: PrecisionFormat, entries: slice, out: Floats) -> None:
-    """Widen stored entries, exactly.
-
-    Parameters
-    ----------
-    stored : uint8 array
-        What :func:`encode` wrote of a whole tile.
-    fmt : PrecisionFormat
-        Its format.
-    entries : slice
-        Which of its entries, counted row by row.
-    out : array
-        As many entries, float64 or float32, row-major contiguous; overwritten. float32 holds a narrower format exactly as long as
-        its entries stay within float32's range.
-    """
+    """Widen stored entries, exactly."""
     behind = len(stored) - SCALE_BYTES if fmt.top is not None else len(stored)
     exponent = int(stored[behind:].view(np.int64)[0]) if fmt.top is not None else 0
     source = stored[entries.start * fmt.itemsize : entries.stop * fmt.itemsize].view(fmt.dtype)
@@ -163,20 +125,7 @@ def _all_bytes(stored: np.dtype[Any], wide: np.dtype[Any]) -> Floats:
 
 
 def round_to(tile: Floats, fmt: PrecisionFormat) -> float:
-    """Replace the entries of ``tile`` by what ``fmt`` stores of them.
-
-    Parameters
-    ----------
-    tile : (mb, nb) array
-        float64 or float32, row-major contiguous, changed in place.
-    fmt : PrecisionFormat
-        The format.
-
-    Returns
-    -------
-    float
-        Frobenius norm of what rounding took away.
-    """
+    """Replace the entries of ``tile`` by what ``fmt`` stores of them."""
     if fmt.itemsize >= tile.itemsize:
         return 0.0
     rounding = Rounding(fmt, largest_magnitude(tile))
@@ -188,21 +137,12 @@ def round_to(tile: Floats, fmt: PrecisionFormat) -> float:
 class Rounding:
     """How the entries of one tile are rounded, piece by piece, by any number of threads.
 
-    Parameters
-    ----------
-    fmt : PrecisionFormat
-        The format.
-    largest : float
-        Largest magnitude of the whole tile, which may be a NaN or infinite.
-
-    Notes
-    -----
     Rounds once, to nearest even, as NumPy and ml_dtypes convert. Narrow formats are rounded in place, which takes a third of
     that time: ``1.5 * 2**52`` units of an entry's last bit, added and taken off again, leave a whole number of units.
     """
 
     fmt: PrecisionFormat
-    largest: float
+    largest: float  #: Largest magnitude of the whole tile, which may be a NaN or infinite
 
     @cached_property
     def exponent(self) -> int:
@@ -220,18 +160,7 @@ class Rounding:
         return sqrt(squares) / self.scale if squares >= 0.0 else squares
 
     def apply(self, part: Floats) -> tuple[float, float]:
-        """Round entries of the tile in place.
-
-        Parameters
-        ----------
-        part : array
-            Some of the tile's entries, row-major contiguous.
-
-        Returns
-        -------
-        lost, left : float
-            Squares of what rounding took away, and of the entries that it left, summed; to be added up for the whole tile.
-        """
+        """Round entries of the tile in place."""
         flat, lost, left = part.reshape(-1), 0.0, 0.0
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             for start in range(0, flat.size, _PIECE):

@@ -36,24 +36,13 @@ RESIDUE_ROW_BYTES = 20
 
 @dataclass(frozen=True)
 class DeviceKind:
-    """What planning must know of a kind of device; no device is needed for it.
-
-    Parameters
-    ----------
-    name : str
-        ``"host"`` or ``"cuda"``.
-    tile_sizes : tuple of int
-        Tile orders that the planner chooses from, largest first.
-    residue_tile_sizes : tuple of int
-        The same for products through residues.
-    finishes_beside : bool
-        Whether tiles are finished on a stream of their own. On a GPU a small kernel leaves processors to another stream's; on
-        the host one team of threads serves one kernel after the other, and a second stream would only take its cores.
-    """
+    """What planning must know of a kind of device; no device is needed for it."""
 
     name: str
-    tile_sizes: tuple[int, ...]
-    residue_tile_sizes: tuple[int, ...]
+    tile_sizes: tuple[int, ...]  #: Tile orders that the planner chooses from, largest first
+    residue_tile_sizes: tuple[int, ...]  #: The same for products through residues
+    #: Whether tiles are finished on a stream of their own. On a GPU a small kernel leaves processors to another stream's; on the
+    #: host one team of threads serves one kernel after the other, and a second stream would only take its cores.
     finishes_beside: bool
 
     def workspace_bytes(self, nb: int) -> int:
@@ -137,45 +126,14 @@ def kind_of(name: str) -> DeviceKind:
 
 
 def named_devices(text: str | None) -> str | list[str] | int | None:
-    """What a command's ``--devices`` means, as :func:`ooc_chol.cholesky` takes it.
-
-    Parameters
-    ----------
-    text : str or None
-        Names with commas between, or a count.
-
-    Returns
-    -------
-    str, list of str, int or None
-        Names, or how many; None for the default.
-    """
+    """What a command's ``--devices`` means, as :func:`ooc_chol.cholesky` takes it."""
     if text is None:
         return None
     return int(text) if text.isdigit() else text.split(",")
 
 
 def resolve_devices(devices: str | Sequence[str] | int | None, *, must_exist: bool = True) -> tuple[str, ...]:
-    """Device names meant by ``devices``.
-
-    Parameters
-    ----------
-    devices : str, sequence of str, int or None
-        A name, names, a count, or None for every visible GPU, else the host.
-    must_exist : bool
-        Whether a CUDA device must be there; a plan can be made without it.
-
-    Returns
-    -------
-    tuple of str
-        At least one name, none twice, all of one kind.
-
-    Raises
-    ------
-    ValueError
-        There is no such device; the text says what there is.
-    TypeError
-        ``devices`` is something else.
-    """
+    """Device names meant by ``devices``."""
     if isinstance(devices, bool) or not isinstance(devices, str | int | Sequence | None):
         raise TypeError(f"devices is a {type(devices).__name__}; give a name such as 'host:0', a list of names, a count, or None")
     if devices is None:
@@ -209,11 +167,6 @@ def default_budget(names: Sequence[str]) -> int:
     """Bytes of memory budget per device when the user gives none.
 
     Half of the free host memory, shared by the host devices; on GPUs what is free but for 2 GiB.
-
-    Raises
-    ------
-    ValueError
-        A CUDA device is not here, so that its memory is unknown.
     """
     if kind_of(names[0]) is HOST:
         return max(1 << 20, free_host_bytes() // (2 * len(names)))
@@ -221,13 +174,7 @@ def default_budget(names: Sequence[str]) -> int:
 
 
 def memory_info(name: str) -> tuple[int, int]:
-    """Free and total bytes of a device's memory.
-
-    Raises
-    ------
-    ValueError
-        It is a CUDA device that is not here.
-    """
+    """Free and total bytes of a device's memory."""
     if kind_of(name) is HOST:
         return free_host_bytes(), total_host_bytes()
     if name not in cuda_names():
@@ -243,17 +190,7 @@ def host_threads(n_devices: int) -> int:
 
 
 def open_device(name: str, threads: int = 1, moduli: int | None = None) -> AbstractDevice:
-    """The device, with its kernels, for one run.
-
-    Parameters
-    ----------
-    name : str
-        The device.
-    threads : int
-        Threads on which a host device computes.
-    moduli : int or None
-        Number of moduli of products through residues; None for a run without.
-    """
+    """The device, with its kernels, for one run."""
     if kind_of(name) is HOST:
         return HostDevice(name, HostKernels(threads), HostFlags, None if moduli is None else HostResidueKernels(moduli, threads))
     from ooc_chol.devices.cuda import CudaDevice
@@ -268,17 +205,7 @@ def open_device(name: str, threads: int = 1, moduli: int | None = None) -> Abstr
 def page_locked(
     names: Sequence[str], *, fresh: NDArray[Any] | None = None, filled: Sequence[NDArray[Any] | None] = ()
 ) -> AbstractContextManager[None]:
-    """Page-lock host memory for a run on GPUs; nothing for host devices.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The devices.
-    fresh : array or None
-        Memory of a new store, which holds nothing yet.
-    filled : sequence of array or None
-        Memory that holds something, which is kept.
-    """
+    """Page-lock host memory for a run on GPUs; nothing for host devices."""
     if kind_of(names[0]) is HOST:
         return nullcontext()
     from ooc_chol.devices import cuda
@@ -288,19 +215,11 @@ def page_locked(
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What the bits of a factor depend on, of a kind of device.
+    """What the bits of a factor depend on, of a kind of device."""
 
-    Parameters
-    ----------
-    model, library : str
-        Model of the device; library with version and kernel architecture.
-    trsm, kernels : str
-        How the triangular solve is done, and into which calls a tile kernel is divided.
-    """
-
-    model: str
+    model: str  #: Model of the device; library with version and kernel architecture
     library: str
-    trsm: str
+    trsm: str  #: How the triangular solve is done, and into which calls a tile kernel is divided
     kernels: str
 
 
@@ -324,13 +243,7 @@ _DLPACK_CUDA = (2, 13)
 
 @register_source
 def _by_dlpack(a: Any) -> AbstractSource | None:
-    """The source of what hands its memory over by DLPack, on the host or on a GPU; None for anything else.
-
-    Raises
-    ------
-    TypeError
-        It does not: a tensor that needs gradients, say.
-    """
+    """The source of what hands its memory over by DLPack, on the host or on a GPU; None for anything else."""
     device = getattr(a, "__dlpack_device__", None)
     if device is None or isinstance(a, np.ndarray):
         return None

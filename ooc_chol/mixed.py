@@ -56,48 +56,17 @@ class MixedRequest(NamedTuple):
 
 @dataclass
 class MixedResult:
-    """A factor in its store, and how it came about.
-
-    Parameters
-    ----------
-    plan : Plan
-        The last plan.
-    execution : Execution
-        The last run, with the seconds of all runs and norms of all tiles.
-    store : AbstractStore
-        Holds L, not completed yet.
-    bound : CertifiedBound or None
-        Of the factor in the store, once it is complete.
-    escalations : list of Escalation
-        What failed before.
-    """
+    """A factor in its store, and how it came about."""
 
     plan: Plan
-    execution: Execution
-    store: AbstractStore
-    bound: CertifiedBound | None = None
+    execution: Execution  #: The last run, with the seconds of all runs and norms of all tiles
+    store: AbstractStore  #: Holds L, not completed yet
+    bound: CertifiedBound | None = None  #: Of the factor in the store, once it is complete
     escalations: list[Escalation] = field(default_factory=list)
 
 
 def plan_mixed(problem: Problem, options: FactorOptions, rates_at: RatesAt, measure: Measure) -> Plan:
-    """The plan of a factorization in mixed precision.
-
-    Parameters
-    ----------
-    problem : Problem
-        The matrix.
-    options : FactorOptions
-        What the user asked; ``precision_threshold`` is not None.
-    rates_at : callable
-        Measured rates for a grid, or None.
-    measure : callable
-        Norms of A in the tiles of a grid.
-
-    Returns
-    -------
-    Plan
-        With its map of formats.
-    """
+    """The plan of a factorization in mixed precision."""
     threshold = options.precision_threshold
     assert threshold is not None
     grid, options = mixed_engine(problem, options)
@@ -122,28 +91,6 @@ def _plan_of(problem: Problem, options: FactorOptions, rates_at: RatesAt, precis
 def factor_mixed(request: MixedRequest) -> MixedResult:
     """Factor in mixed precision.
 
-    Parameters
-    ----------
-    request : MixedRequest
-        What to factor and how.
-
-    Returns
-    -------
-    MixedResult
-        The factor, in the narrowest formats in which A is positive definite and, unless ``strict`` is False, its error certified
-        to be within the threshold; or in FP64.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        A is not positive definite in FP64.
-    NonFiniteError
-        A holds a NaN or an infinity.
-    PrecisionError
-        Not even the factor in FP64 is certified to be within the threshold.
-
-    Notes
-    -----
     At most :data:`~ooc_chol.planning.escalation.MOST_WORK` factorizations, and as many readings of L beside.
     """
     problem, options, rates_at, *_ = request
@@ -186,22 +133,7 @@ def _measured(request: MixedRequest, grid: TileGrid, samples: bool) -> MatrixNor
 
 
 def doubts(result: MixedResult, asked: float, diagonal: NDArray[np.float64]) -> Iterator[str]:
-    """What the user of a factor must be warned of.
-
-    Parameters
-    ----------
-    result : MixedResult
-        The factor.
-    asked : float
-        The threshold.
-    diagonal : (n,) array
-        Of L.
-
-    Yields
-    ------
-    str
-        That the bound exceeds the threshold, that a pivot may be nothing but rounding.
-    """
+    """What the user of a factor must be warned of."""
     if result.bound is not None and not result.bound.holds(asked):
         yield f"the error is only certified to be at most {result.bound}, more than precision_threshold = {asked:g}"
     plan, norms = result.plan, result.execution.norms

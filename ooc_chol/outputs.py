@@ -170,25 +170,7 @@ def output_file(
 
 
 def create_new(path: AnyPath, mode: int | None) -> int:
-    """Create ``path`` and open it; nothing that is there already is ever opened, nor what a link leads to.
-
-    Parameters
-    ----------
-    path : path
-        A name that does not exist.
-    mode : int or None
-        Permissions that the file will have; until it is given them only its owner may read it. None for those of any new file.
-
-    Returns
-    -------
-    int
-        File descriptor for reading and writing, to be closed by who asked for it.
-
-    Raises
-    ------
-    OSError
-        The name exists (``FileExistsError``), or the file cannot be created.
-    """
+    """Create ``path`` and open it; nothing that is there already is ever opened, nor what a link leads to."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
 
 

@@ -21,13 +21,7 @@ class Bar(tqdm):  # type: ignore[misc]
 
 @final
 class Display:
-    """A text stream that shows nothing more once its reader is gone: what is shown must not end what is computed.
-
-    Parameters
-    ----------
-    stream : text file
-        Where the text goes.
-    """
+    """A text stream that shows nothing more once its reader is gone: what is shown must not end what is computed."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -54,23 +48,7 @@ class Display:
 
 @contextmanager
 def progress_reporter(progress: bool | Callable[[int, int, float], None] | None) -> Iterator[ProgressReporter]:
-    """The function that a run reports to: none, the caller's, or a bar on the standard error stream that is closed at the end.
-
-    Parameters
-    ----------
-    progress : bool, callable or None
-        True for a bar; a callable receives ``(flops_done, flops_total, seconds)``.
-
-    Yields
-    ------
-    callable or None
-        The reporter.
-
-    Raises
-    ------
-    TypeError
-        ``progress`` is something else.
-    """
+    """The function that a run reports to: none, the caller's, or a bar on the standard error stream that is closed at the end."""
     if progress is None or progress is False:
         yield None
     elif callable(progress):

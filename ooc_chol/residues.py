@@ -39,11 +39,6 @@ def _coprime_moduli(count: int) -> tuple[int, ...]:
 class ResidueBasis:
     """The first ``count`` moduli and what follows from them.
 
-    Parameters
-    ----------
-    count : int
-        Number of moduli, from 4 to 16; more moduli are more bits. 13 give 50 bits.
-
     Examples
     --------
     >>> basis = ResidueBasis(13)
@@ -51,7 +46,7 @@ class ResidueBasis:
     ((256, 255, 253, 251), 50, 50)
     """
 
-    count: int
+    count: int  #: Number of moduli, from 4 to 16; more moduli are more bits. 13 give 50 bits.
 
     def __post_init__(self) -> None:
         if not 4 <= self.count <= MOST_MODULI:
@@ -90,13 +85,7 @@ class ResidueBasis:
         return self.largest_norm.bit_length() - 1
 
     def exponent(self, a_ii: float) -> int:
-        """``e_i``, the largest integer with ``4**e_i a_ii <= largest_norm**2``.
-
-        Parameters
-        ----------
-        a_ii : float
-            A positive finite diagonal entry.
-        """
+        """``e_i``, the largest integer with ``4**e_i a_ii <= largest_norm**2``."""
         mantissa, power = frexp(a_ii)  # a_ii = mantissa * 2**power with 0.5 <= mantissa < 1
         largest, top = self.limit
         return (top - power - (mantissa > largest)) // 2

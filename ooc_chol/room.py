@@ -44,22 +44,6 @@ def tightest_limit() -> Limit | None:
 def check_room(nbytes: int, what: str, advice: str) -> None:
     """Raise unless the system would grant ``nbytes`` of memory now, and :data:`SLACK_BYTES` beside them.
 
-    Parameters
-    ----------
-    nbytes : int
-        Bytes.
-    what : str
-        What they are for.
-    advice : str
-        What to do where they are not there.
-
-    Raises
-    ------
-    BudgetError
-        It would not; limit, bytes needed and bytes free are named.
-
-    Notes
-    -----
     They are mapped and given back, which takes microseconds and touches nothing: so every kind of limit is met, of which the
     process can read only some.
     """
@@ -91,13 +75,7 @@ def stack_bytes() -> int:
 
 @contextmanager
 def memory_errors_typed(what: str) -> Iterator[None]:
-    """Let memory that is refused anywhere inside the block be a ``BudgetError``; what the user's own code raises stays as it is.
-
-    Parameters
-    ----------
-    what : str
-        What the block does.
-    """
+    """Raise memory that is refused inside the block as a ``BudgetError``; what the user's own code raises stays as it is."""
     try:
         yield
     except (MemoryError, OSError) as error:

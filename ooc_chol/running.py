@@ -178,13 +178,7 @@ def run(
     report: ProgressReporter,
     salvage: Salvage | None = None,
 ) -> Execution:
-    """Open the devices and execute the plan.
-
-    Raises
-    ------
-    TierError
-        Among others: the source changed during the run, other than by L, which is written over it.
-    """
+    """Open the devices and execute the plan."""
     tier = SourceTier(source, the_plan.grid)
     watched = nullcontext() if isinstance(store, OverwriteStore) else unchanged(source)
     with watched, page_locked(the_plan.devices, fresh=store.host_memory(), filled=[tier.host_memory()]):

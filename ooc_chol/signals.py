@@ -13,13 +13,7 @@ ENDINGS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SI
 
 
 class SignalInterrupt(KeyboardInterrupt):
-    """A signal that ends the process, treated as Ctrl-C is.
-
-    Parameters
-    ----------
-    number : signal.Signals
-        Which.
-    """
+    """A signal that ends the process, treated as Ctrl-C is."""
 
     def __init__(self, number: signal.Signals) -> None:
         self.number = number

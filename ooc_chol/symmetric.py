@@ -106,24 +106,7 @@ def _on_host(a: FunctionSource, x: NDArray[np.float64]) -> NDArray[np.float64]:
 def multiply_on(
     device: AbstractDevice, a: FunctionSource, arrays: tuple[NDArray[np.float64], NDArray[np.float64]], budget_bytes: int
 ) -> None:
-    """``y = A @ x`` on one device, as many columns at a time as fit.
-
-    Parameters
-    ----------
-    device : AbstractDevice
-        Freshly opened, current for the calling thread; whoever opened it closes it.
-    a : FunctionSource
-        The matrix, with a function for this kind of device.
-    arrays : tuple of two (n, m) arrays
-        ``x`` and ``y``, row-major.
-    budget_bytes : int
-        Most bytes on the device.
-
-    Raises
-    ------
-    BudgetError
-        The budget does not hold a column and a tile.
-    """
+    """``y = A @ x`` on one device, as many columns at a time as fit."""
     x, y = arrays
     n, m = x.shape
     nb = min(_DEVICE_TILE, n)

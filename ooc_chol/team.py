@@ -63,13 +63,6 @@ _Batches: TypeAlias = "queue.SimpleQueue[_Batch | object]"
 class ThreadTeam:
     """``size`` threads, the calling one among them, that run batches of independent jobs.
 
-    Parameters
-    ----------
-    size : int
-        Threads, at least 1. The others start with the first batch that can use them.
-
-    Notes
-    -----
     Jobs are taken one by one: a thread whose core is taken by another program does fewer of them, and nobody waits for it
     longer than one job. A threaded BLAS call divides its work beforehand, and all its threads wait for the slowest.
     """
@@ -83,15 +76,7 @@ class ThreadTeam:
         self._starting = threading.Lock()  # several streams may run their first batches at once
 
     def run(self, jobs: Sequence[Job]) -> None:
-        """Run all jobs, in any order and at once; return when all have run.
-
-        Raises
-        ------
-        BaseException
-            What a job raised, or an interrupt; jobs that had not started by then are dropped.
-        BudgetError
-            There is no room for another thread.
-        """
+        """Run all jobs, in any order and at once; return when all have run."""
         if self.size == 1 or len(jobs) == 1:
             for job in jobs:
                 job()
@@ -108,13 +93,7 @@ class ThreadTeam:
             raise
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """``[function(item) for item in items]``, by all threads.
-
-        Raises
-        ------
-        BaseException
-            As :meth:`run`.
-        """
+        """``[function(item) for item in items]``, by all threads."""
         found: dict[int, Result] = {}
 
         def call(number: int) -> None:

@@ -30,22 +30,7 @@ _ADVICE = "compute on fewer cores (OPENBLAS_NUM_THREADS), or give a smaller memo
 
 @final
 class OwnThread(threading.Thread):
-    """A daemon that runs a function.
-
-    Parameters
-    ----------
-    run : callable
-        What it runs.
-    arguments : tuple
-        With what.
-    name : str
-        Its name, after ``"ooc_chol "``.
-
-    Attributes
-    ----------
-    is_lent : bool
-        Whether it runs the user's code, which may never return.
-    """
+    """A daemon that runs a function."""
 
     def __init__(self, run: Callable[..., None], arguments: tuple[Any, ...], name: str) -> None:
         super().__init__(target=self._call, args=(run, arguments), name=f"ooc_chol {name}", daemon=True)
@@ -79,13 +64,7 @@ class OwnThread(threading.Thread):
 
 
 def start(thread: threading.Thread) -> None:
-    """Start a thread.
-
-    Raises
-    ------
-    BudgetError
-        There is no room for its stack, or the system has no threads left.
-    """
+    """Start a thread."""
     check_room(stack_bytes(), f"stack of thread {thread.name!r}", _ADVICE)
     try:
         thread.start()
@@ -95,13 +74,7 @@ def start(thread: threading.Thread) -> None:
 
 
 def wait_out(threads: Sequence[OwnThread]) -> None:
-    """Wait until threads that were told to end have ended, but no longer than :data:`GRACE_SECONDS` for the user's code in one.
-
-    Parameters
-    ----------
-    threads : sequence of OwnThread
-        Those that never started are passed over.
-    """
+    """Wait for threads that were told to end, but no longer than :data:`GRACE_SECONDS` for the user's code in one."""
     deadline = time.monotonic() + GRACE_SECONDS
     for thread in threads:
         while thread.ident is not None and not thread.wait(LOOK_SECONDS):
@@ -110,13 +83,7 @@ def wait_out(threads: Sequence[OwnThread]) -> None:
 
 
 def take(items: queue.SimpleQueue[Item]) -> Item:
-    """The next of ``items``, as their ``get``; but an interrupt is seen at once, or at the next look.
-
-    Parameters
-    ----------
-    items : SimpleQueue
-        What another thread fills.
-    """
+    """The next of ``items``, as their ``get``; but an interrupt is seen at once, or at the next look."""
     while True:
         try:
             return items.get(timeout=LOOK_SECONDS)
@@ -126,13 +93,7 @@ def take(items: queue.SimpleQueue[Item]) -> Item:
 
 @contextmanager
 def users_code() -> Iterator[None]:
-    """Around every call of the user's code by which A's entries come: nobody waits for ever for a thread inside.
-
-    Raises
-    ------
-    BudgetError
-        There is no room for the buffer that a BLAS call of that code would need, and wait for without end.
-    """
+    """Around every call of the user's code by which A's entries come: nobody waits for ever for a thread inside."""
     blas_buffers.ensure(numpys=True)
     thread: OwnThread | None = getattr(_here, "thread", None)
     if thread is not None:

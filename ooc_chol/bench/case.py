@@ -22,22 +22,9 @@ HOST_SHARE = 0.95
 
 @dataclass(frozen=True)
 class Peer:
-    """Another library's factorization, at an order of its own.
+    """Another library's factorization, at an order of its own."""
 
-    Parameters
-    ----------
-    name : str
-        One of :data:`PEERS`.
-    n : int
-        Order.
-
-    Raises
-    ------
-    ValueError
-        There is no such peer, or the order is below 1.
-    """
-
-    name: str
+    name: str  #: One of :data:`PEERS`
     n: int
 
     def __post_init__(self) -> None:
@@ -49,11 +36,6 @@ class Peer:
     @classmethod
     def parse(cls, text: str) -> Peer:
         """The peer meant by ``"cusolver:122880"``.
-
-        Raises
-        ------
-        ValueError
-            The text has another form.
 
         Examples
         --------
@@ -68,54 +50,22 @@ class Peer:
 
 @dataclass(frozen=True)
 class Fp64Case:
-    """One case to measure.
+    """One case to measure."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the case and of its file.
-    n, tile_size : int
-        Orders of the matrix and of a tile; at least two tile rows.
-    budget : str or None
-        Memory per device; None takes what :func:`ooc_chol.cholesky` takes.
-    engine : {"native", "residue", "auto"}
-        How FP64 products are computed.
-    moduli : int
-        Number of moduli, for engines other than ``"native"``.
-    devices : tuple of str
-        Device names, all of one kind.
-    source : {"device-function", "host-array"}
-        A made on the device (by its own tile function on the host, too), or lying in host memory.
-    policy : str
-        How tiles move.
-    repeats : int
-        Runs that count.
-    warm_up : bool or None
-        Whether one more run of the same sizes comes first and is discarded; None: up to order :data:`WARM_UP_ORDER`.
-    peers : tuple of Peer
-        What is measured beside.
-    dgemm_seconds : float
-        Seconds of DGEMM before, and again after; ten in all, so that the clock settles.
-
-    Raises
-    ------
-    ValueError
-        A figure or a name is wrong.
-    """
-
-    name: str
-    n: int
+    name: str  #: Name of the case and of its file
+    n: int  #: Orders of the matrix and of a tile; at least two tile rows
     tile_size: int
-    budget: str | None
-    engine: str = "native"
-    moduli: int = 13
-    devices: tuple[str, ...] = ("cuda:0",)
-    source: str = "device-function"
+    budget: str | None  #: Memory per device; None takes what :func:`ooc_chol.cholesky` takes
+    engine: str = "native"  #: How FP64 products are computed
+    moduli: int = 13  #: Number of moduli, for engines other than ``"native"``
+    devices: tuple[str, ...] = ("cuda:0",)  #: Device names, all of one kind
+    source: str = "device-function"  #: A made on the device (by its own tile function on the host, too), or lying in host memory
     policy: str = "planned"
     repeats: int = 3
+    #: Whether one more run of the same sizes comes first and is discarded; None: up to order :data:`WARM_UP_ORDER`
     warm_up: bool | None = None
-    peers: tuple[Peer, ...] = ()
-    dgemm_seconds: float = 5.0
+    peers: tuple[Peer, ...] = ()  #: What is measured beside
+    dgemm_seconds: float = 5.0  #: Seconds of DGEMM before, and again after; ten in all, so that the clock settles
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
@@ -145,15 +95,7 @@ class Fp64Case:
         return 4 * self.n * (self.n + 1)
 
     def check_machine(self) -> None:
-        """Refuse a case that this machine cannot run, before anything is made.
-
-        Raises
-        ------
-        ValueError
-            A device is not here.
-        BudgetError
-            A, if it is an array, and L do not fit into host memory together: the system would end the process.
-        """
+        """Refuse a case that this machine cannot run, before anything is made."""
         resolve_devices(self.devices)
         array = 8 * self.n * self.n if self.source == "host-array" else 0
         needed, free = array + self.factor_bytes, memory_info("host:0")[0]

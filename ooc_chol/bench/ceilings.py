@@ -14,22 +14,7 @@ PRODUCT_COLUMNS = 16384
 
 
 def dgemm_tflops(factor: CholeskyFactor, devices: Sequence[str], seconds: float) -> list[float]:
-    """Rate of DGEMM on two tiles of a factor away from the diagonal, on all devices at once.
-
-    Parameters
-    ----------
-    factor : CholeskyFactor
-        At least two tile rows.
-    devices : sequence of str
-        The devices; host devices share the host's cores, and give one figure.
-    seconds : float
-        How long, at least.
-
-    Returns
-    -------
-    list of float
-        TFLOP/s of each GPU, or of the host.
-    """
+    """Rate of DGEMM on two tiles of a factor away from the diagonal, on all devices at once."""
     nb, rows = factor.tile_size, factor.n // factor.tile_size
     left, right = (factor.rows(range((rows - 1 - at) * nb, (rows - at) * nb), nb) for at in range(2))
     if devices[0].startswith("cuda:"):
@@ -46,24 +31,7 @@ def dgemm_tflops(factor: CholeskyFactor, devices: Sequence[str], seconds: float)
 
 
 def product_tflops(nb: int, moduli: int, devices: Sequence[str], seconds: float) -> list[float]:
-    """FP64-equivalent rate of the INT8 products at the residue engine's shapes, on all GPUs at once.
-
-    Parameters
-    ----------
-    nb : int
-        Order of a tile.
-    moduli : int
-        Number of moduli: products in a batch.
-    devices : sequence of str
-        ``"cuda:K"`` each.
-    seconds : float
-        How long, at least.
-
-    Returns
-    -------
-    list of float
-        TFLOP/s of each GPU.
-    """
+    """FP64-equivalent rate of the INT8 products at the residue engine's shapes, on all GPUs at once."""
     from ooc_chol.kernels.cuda import measure
 
     return measure.product_tflops(nb, PRODUCT_COLUMNS, moduli, seconds, devices)

@@ -28,13 +28,7 @@ _RATE_TILE_SIZES = {"cuda": (4096, 2048), "host": (256, 512, 1024)}
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``bench`` and what it measures to the command line.
-
-    Parameters
-    ----------
-    commands : subparsers action
-        Of the parser of ``ooc-chol``.
-    """
+    """Add ``bench`` and what it measures to the command line."""
     bench = commands.add_parser("bench", help="measure this machine, and this package on it")
     what = bench.add_subparsers(dest="what", required=True, metavar="WHAT")
     _add_rates(what)

@@ -25,16 +25,7 @@ from ooc_chol.tracing.records import TRACE_FILES
 
 @final
 class Session:
-    """What the cases of one process share: where results go, and what need not be measured twice.
-
-    Parameters
-    ----------
-    output : Path
-        Folder of the result files.
-    measures_rates : bool
-        Whether kernels and links are measured, once for each set of devices and tile order, before the first case that uses them
-        and on devices kept under load; the plans then predict from rates of the same state.
-    """
+    """What the cases of one process share: where results go, and what need not be measured twice."""
 
     def __init__(self, output: Path, *, measures_rates: bool) -> None:
         self.output = output
@@ -59,31 +50,7 @@ class Session:
 
 
 def run_case(case: Fp64Case, session: Session, trace: Path | None = None) -> dict[str, Any]:
-    """Measure a case and write its JSON file.
-
-    Parameters
-    ----------
-    case : Fp64Case
-        What to measure.
-    session : Session
-        Where the file goes, and what was measured already.
-    trace : Path or None
-        Where the trace of the last repeat goes.
-
-    Returns
-    -------
-    dict
-        What was written.
-
-    Raises
-    ------
-    ValueError
-        cuBLAS emulation is switched on by the environment, so that native rates would not be native; or a device is not here.
-    BudgetError
-        A and L do not fit into host memory.
-    OutputError
-        What is to be written exists, and is no result or trace of ours.
-    """
+    """Measure a case and write its JSON file."""
     if emulation_variables():
         raise ValueError(f"{', '.join(emulation_variables())} would switch emulation on; unset before measuring native FP64")
     case.check_machine()

@@ -13,29 +13,7 @@ from ooc_chol.outputs import Output, check_outputs
 
 
 def run_links(name: str, devices: str | Sequence[str] | int | None, folder: Path) -> dict[str, Any]:
-    """Measure all links of some GPUs and write a JSON file.
-
-    Parameters
-    ----------
-    name : str
-        Name of the file.
-    devices : str, sequence of str, int or None
-        GPUs, as :func:`ooc_chol.cholesky` takes them.
-    folder : Path
-        Where the file goes.
-
-    Returns
-    -------
-    dict
-        What was written: ``links`` holds one entry for each measurement.
-
-    Raises
-    ------
-    ValueError
-        The devices are not GPUs of this machine.
-    OutputError
-        The file exists, and is no result of ours.
-    """
+    """Measure all links of some GPUs and write a JSON file."""
     names = resolve_devices(devices)
     if not names[0].startswith("cuda:"):
         raise ValueError(f"{names[0]} has no links to measure: they lead to GPUs, and there is none here or none was named")

@@ -18,13 +18,7 @@ _CLOCK_SM = 1
 
 @final
 class GpuMeter(AbstractContextManager["GpuMeter"]):
-    """Energy, memory and clock of GPUs between enter and exit.
-
-    Parameters
-    ----------
-    handles : sequence of (module, handle)
-        NVML and its handle of each device.
-    """
+    """Energy, memory and clock of GPUs between enter and exit."""
 
     def __init__(self, handles: Sequence[tuple[Any, Any]]) -> None:
         self._handles = tuple(handles)
@@ -54,14 +48,7 @@ class GpuMeter(AbstractContextManager["GpuMeter"]):
             clocks.append(int(nvml.nvmlDeviceGetClockInfo(handle, _CLOCK_SM)))
 
     def figures(self) -> dict[str, Any]:
-        """What was measured, after the end.
-
-        Returns
-        -------
-        dict
-            ``joules`` of all devices and ``joules_each``; ``device_bytes``, the most that a device took beside what it had at
-            the begin, and ``device_bytes_each``; ``clock_mhz``, the median of each device.
-        """
+        """What was measured, after the end."""
         taken = [max(used) - before for used, before in zip(self._used, self._before, strict=True)]
         return {
             "joules": sum(self._joules),
@@ -96,13 +83,7 @@ class HostMeter(AbstractContextManager["HostMeter"]):
 
 
 def meter_for(devices: Sequence[str]) -> GpuMeter | HostMeter:
-    """A meter of these devices, all of one kind.
-
-    Raises
-    ------
-    ImportError
-        NVML's bindings (nvidia-ml-py) are not installed, and a device is a GPU.
-    """
+    """A meter of these devices, all of one kind."""
     if not devices[0].startswith("cuda:"):
         return HostMeter()
     from ooc_chol.devices import cuda

@@ -30,25 +30,7 @@ DENSE_ORDER = 16384
 
 
 def run_ablation(sweep: Sweep, policies: Sequence[str] = POLICIES) -> dict[str, Any]:
-    """Figures 6 and 8: FP64 under each policy, on one device.
-
-    Parameters
-    ----------
-    sweep : Sweep
-        Orders, device and budget; the first range and nu.
-    policies : sequence of str
-        In the order wanted.
-
-    Returns
-    -------
-    dict
-        The content of the file that was written.
-
-    Raises
-    ------
-    ValueError
-        There is more than one device, or no such policy.
-    """
+    """Figures 6 and 8: FP64 under each policy, on one device."""
     if len(sweep.devices) > 1:
         raise ValueError(f"the paper compares policies on one device, but there are {', '.join(sweep.devices)}")
     if unknown := set(policies) - set(POLICIES):
@@ -77,18 +59,7 @@ def total_bytes(run: dict[str, Any]) -> int:
 
 
 def run_kl(sweep: Sweep) -> dict[str, Any]:
-    """Figure 10: what the formats do to the likelihood, beside an FP64 factor of the same matrix.
-
-    Parameters
-    ----------
-    sweep : Sweep
-        Orders, ranges, thresholds, nu.
-
-    Returns
-    -------
-    dict
-        The content of the file that was written.
-    """
+    """Figure 10: what the formats do to the likelihood, beside an FP64 factor of the same matrix."""
     file = ResultFile(sweep, "10", {"dense_order": DENSE_ORDER})
     for problem in sweep.problems():
         a = problem.array(sweep.threads) if problem.n <= DENSE_ORDER else None
@@ -118,20 +89,7 @@ def _reference(run: Run, sweep: Sweep, a: Any) -> tuple[KlReference, dict[str, A
 
 
 def run_mxp(sweep: Sweep, traces: Path | None = None) -> dict[str, Any]:
-    """Figures 11, 12 and 13: speed, bytes and traces of mixed precision, beside FP64.
-
-    Parameters
-    ----------
-    sweep : Sweep
-        Orders, ranges, thresholds, nu; ``fp64="none"`` leaves FP64 out.
-    traces : Path or None
-        Folder for the trace of each last repeat.
-
-    Returns
-    -------
-    dict
-        The content of the file that was written.
-    """
+    """Figures 11, 12 and 13: speed, bytes and traces of mixed precision, beside FP64."""
     file = ResultFile(sweep, "11, 12 and 13", {"paper": PRINTED})
     for problem in sweep.problems():
         runs = [Run(problem, threshold=threshold) for threshold in sweep.thresholds]

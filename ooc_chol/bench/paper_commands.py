@@ -37,13 +37,7 @@ _TILE_SIZE: dict[str, dict[str, int | None]] = {
 
 
 def add_paper_commands(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the three commands to ``ooc-chol bench``.
-
-    Parameters
-    ----------
-    what : subparsers action
-        Of the parser of ``ooc-chol bench``.
-    """
+    """Add the three commands to ``ooc-chol bench``."""
     ablation = what.add_parser("paper-ablation", help="the paper's Figures 6 and 8: FP64 under each policy, seconds and bytes")
     _add_options(ablation, repeats=3, nu="1/2", engines=ENGINES, engine="native")
     ablation.add_argument("--policies", nargs="+", default=list(POLICIES), choices=POLICIES, help="which (default: all)")

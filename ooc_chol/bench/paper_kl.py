@@ -33,11 +33,6 @@ Vectors = NDArray[np.float64]
 def paper_kl(logdet: float, approximate_logdet: float) -> float:
     """The paper's equation 3: half the difference of the log-determinants.
 
-    Parameters
-    ----------
-    logdet, approximate_logdet : float
-        Of A and of ``L @ L.T``.
-
     Examples
     --------
     >>> paper_kl(2.0, 3.0)
@@ -55,20 +50,6 @@ def log_likelihood(factor: CholeskyFactor, y: Vectors) -> float:
 def exact_kl(a: Vectors, root: Vectors) -> float:
     """KL divergence of ``N(0, L @ L.T)`` from ``N(0, A)``.
 
-    Parameters
-    ----------
-    a : (n, n) array
-        Only the lower triangle is read.
-    root : (n, n) array
-        L, zero above the diagonal.
-
-    Returns
-    -------
-    float
-        At least 0 but for rounding; infinite where A is not positive definite beside ``L @ L.T`` in FP64.
-
-    Notes
-    -----
     ``4/3 n**3`` flops. Its own rounding errors are of the order of n times those of FP64 in ``inv(L) A inv(L).T``.
     """
     whitened, _ = lapack.dsygst(np.asfortranarray(np.tril(a)), np.asfortranarray(root), itype=1, lower=1, overwrite_a=1)
@@ -94,26 +75,6 @@ def sampled_kl(
 ) -> SampledKl:
     """Estimate of the KL divergence of ``N(0, L @ L.T)`` from ``N(0, A)``.
 
-    Parameters
-    ----------
-    multiply : callable
-        ``V -> A @ V`` for (n, m) arrays.
-    factor : CholeskyFactor
-        L.
-    probes : int
-        Random vectors; at least 2.
-    steps : int
-        Lanczos steps, fewer where n is smaller.
-    seed : int
-        Of the random vectors.
-
-    Returns
-    -------
-    SampledKl
-        Mean over the vectors and its standard error; infinite where A is not positive definite beside ``L @ L.T`` in FP64.
-
-    Notes
-    -----
     Hutchinson's estimate of ``tr f(E) / 2`` with ``f(x) = x - log(1 + x)``, each ``z.T f(E) z`` by Lanczos quadrature (Ubaru,
     Chen and Saad, SIAM J. Matrix Anal. 2017). f is not negative, so that nothing cancels: an estimate of ``tr E`` alone would
     err by the order of ``||E||_F``, where the divergence is near ``||E||_F**2 / 4``. ``6 n**2`` flops a vector and step.
@@ -161,23 +122,11 @@ def _quadrature(diagonal: Vectors, other: Vectors) -> float:
 
 @dataclass(frozen=True)
 class KlReference:
-    """What an FP64 factor says, to which others are compared.
+    """What an FP64 factor says, to which others are compared."""
 
-    Parameters
-    ----------
-    a : (n, n) array or None
-        The matrix, its lower triangle; None where it is not held.
-    logdet : float
-        Of A.
-    y : (n,) array
-        Observations simulated with the FP64 factor.
-    log_likelihood : float
-        Of y.
-    """
-
-    a: Vectors | None
+    a: Vectors | None  #: The matrix, its lower triangle; None where it is not held
     logdet: float
-    y: Vectors
+    y: Vectors  #: Observations simulated with the FP64 factor
     log_likelihood: float
 
     @classmethod
@@ -187,19 +136,7 @@ class KlReference:
         return cls(a, factor.logdet(), y, log_likelihood(factor, y))
 
     def compare(self, factor: CholeskyFactor) -> dict[str, Any]:
-        """Figures of another factor beside this one.
-
-        Parameters
-        ----------
-        factor : CholeskyFactor
-            In any formats; the FP64 factor itself gives the floor of what is measured.
-
-        Returns
-        -------
-        dict
-            ``kl_paper``, ``kl_true`` (null where A is not held), ``kl_standard_error`` (null where exact), ``kl_method``,
-            ``log_likelihood_error`` and ``measured_error``, ``||A - L L.T||_F / ||A||_F`` where that is exact.
-        """
+        """Figures of another factor beside this one."""
         log_likelihood_error = log_likelihood(factor, self.y) - self.log_likelihood
         found: dict[str, Any] = {
             "kl_paper": paper_kl(self.logdet, factor.logdet()),

@@ -36,58 +36,25 @@ _DGEMM_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a command varies, and what it holds.
+    """What a command varies, and what it holds."""
 
-    Parameters
-    ----------
-    case : str
-        Name of the file.
-    orders : tuple of int
-        Orders of the matrix.
-    devices : tuple of str
-        Device names, all of one kind.
-    budget : str, int or None
-        Memory per device; None takes what :func:`ooc_chol.cholesky` takes, ``"quarter"`` a quarter of the bytes of L.
-    tile_size : int or None
-        Order of a tile; None leaves it to the planner.
-    thresholds, ranges, smoothness : tuple of float
-        Precision thresholds; ranges and nu of the covariance.
-    repeats : int
-        Runs that count, for each configuration.
-    nugget : float
-        Added to the diagonal.
-    fp64 : str
-        How FP64 is computed, or ``"none"``.
-    half_products : bool, "fp8" or None
-        Whether mixed precision through residues may use products in FP16, or also in FP8; None: FP16 where rates favour it.
-    fp64_once : bool
-        Whether FP64 runs in the last repeat only, where it is there for the log-determinants.
-    output : Path
-        Folder of the file.
-    warm_up : bool
-        Whether small runs come first, that count for nothing.
-
-    Raises
-    ------
-    ValueError
-        A list is empty, or a figure makes no sense.
-    """
-
-    case: str
-    orders: tuple[int, ...]
-    devices: tuple[str, ...]
+    case: str  #: Name of the file
+    orders: tuple[int, ...]  #: Orders of the matrix
+    devices: tuple[str, ...]  #: Device names, all of one kind
+    #: Memory per device; None takes what :func:`ooc_chol.cholesky` takes, ``"quarter"`` a quarter of the bytes of L
     budget: str | int | None
-    tile_size: int | None
-    output: Path
-    thresholds: tuple[float, ...] = (1e-5, 1e-6, 1e-7, 1e-8)
+    tile_size: int | None  #: Order of a tile; None leaves it to the planner
+    output: Path  #: Folder of the file
+    thresholds: tuple[float, ...] = (1e-5, 1e-6, 1e-7, 1e-8)  #: Precision thresholds; ranges and nu of the covariance
     ranges: tuple[float, ...] = tuple(CORRELATIONS)
     smoothness: tuple[float, ...] = (0.5,)
-    repeats: int = 1
-    nugget: float = 1e-6
-    fp64: str = "auto"
+    repeats: int = 1  #: Runs that count, for each configuration
+    nugget: float = 1e-6  #: Added to the diagonal
+    fp64: str = "auto"  #: How FP64 is computed, or ``"none"``
+    #: Whether mixed precision through residues may use products in FP16, or also in FP8; None: FP16 where rates favour it
     half_products: bool | str | None = None
-    fp64_once: bool = False
-    warm_up: bool = True
+    fp64_once: bool = False  #: Whether FP64 runs in the last repeat only, where it is there for the log-determinants
+    warm_up: bool = True  #: Whether small runs come first, that count for nothing
     warmed: set[tuple[Any, ...]] = field(default_factory=set, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -119,24 +86,12 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Run:
-    """One configuration.
-
-    Parameters
-    ----------
-    problem : CovarianceProblem
-        The matrix.
-    threshold : float or None
-        Precision threshold; None for FP64.
-    policy : str
-        How tiles move.
-    fp64 : str
-        How FP64 is computed; with a threshold the planner's choice.
-    """
+    """One configuration."""
 
     problem: CovarianceProblem
-    threshold: float | None = None
+    threshold: float | None = None  #: Precision threshold; None for FP64
     policy: str = "planned"
-    fp64: str = "auto"
+    fp64: str = "auto"  #: How FP64 is computed; with a threshold the planner's choice
 
     @property
     def about(self) -> dict[str, Any]:
@@ -174,26 +129,7 @@ def failed(run: Run, error: Exception) -> dict[str, Any]:
 
 
 def once(run: Run, sweep: Sweep, a: Any = None, *, trace: bool = False) -> tuple[dict[str, Any], CholeskyFactor]:
-    """Factor once.
-
-    Parameters
-    ----------
-    run : Run
-        What.
-    sweep : Sweep
-        On what.
-    a : array or None
-        The matrix; None makes it on the device.
-    trace : bool
-        Whether the factor has a trace.
-
-    Returns
-    -------
-    dict
-        Figures of the report and of the meter.
-    CholeskyFactor
-        The factor; the caller closes it.
-    """
+    """Factor once."""
     _warm(run, sweep)
     with meter_for(sweep.devices) as meter:
         began = time.perf_counter()
@@ -204,20 +140,7 @@ def once(run: Run, sweep: Sweep, a: Any = None, *, trace: bool = False) -> tuple
 
 
 def measure(run: Run, sweep: Sweep, a: Any = None) -> tuple[dict[str, Any], CholeskyFactor]:
-    """Factor as often as the sweep wants.
-
-    Parameters
-    ----------
-    run, sweep, a
-        As for :func:`once`.
-
-    Returns
-    -------
-    dict
-        The record of the configuration.
-    CholeskyFactor
-        The last factor; the caller closes it.
-    """
+    """Factor as often as the sweep wants."""
     found, factor = once(run, sweep, a)
     figures = [found]
     for _ in range(sweep.repeats - 1):
@@ -228,22 +151,7 @@ def measure(run: Run, sweep: Sweep, a: Any = None) -> tuple[dict[str, Any], Chol
 
 
 def in_turn(runs: Sequence[Run], sweep: Sweep, *, traces: Path | None = None) -> list[dict[str, Any]]:
-    """Factor in turn, all configurations once before any a second time: a machine whose speed drifts treats them alike.
-
-    Parameters
-    ----------
-    runs : sequence of Run
-        The configurations; A is made on the device.
-    sweep : Sweep
-        On what, and how often.
-    traces : Path or None
-        Folder for the trace of each last repeat.
-
-    Returns
-    -------
-    list of dict
-        The record of each, with a sampled residual for FP64 and on GPUs DGEMM's rate; with the error where there is no result.
-    """
+    """Factor in turn, all configurations once before any a second time: a machine whose speed drifts treats them alike."""
     figures: dict[Run, list[dict[str, Any]]] = {run: [] for run in runs}
     records: dict[Run, dict[str, Any]] = {}
     for repeat in range(1, sweep.repeats + 1):
@@ -346,19 +254,7 @@ _EACH = (
 
 
 def record_of(run: Run, runs: Sequence[dict[str, Any]], logdet: float, source: str) -> dict[str, Any]:
-    """One configuration as a result file holds it.
-
-    Parameters
-    ----------
-    run : Run
-        The configuration.
-    runs : sequence of dict
-        Figures of each repeat.
-    logdet : float
-        Of the last factor.
-    source : str
-        Where A came from.
-    """
+    """One configuration as a result file holds it."""
     last, n = runs[-1], run.problem.n
     return {
         **run.about,
@@ -376,22 +272,7 @@ def record_of(run: Run, runs: Sequence[dict[str, Any]], logdet: float, source: s
 
 @final
 class ResultFile:
-    """The file of a command, written again after each matrix or configuration: one that ends the process loses nothing before it.
-
-    Parameters
-    ----------
-    sweep : Sweep
-        Names the file.
-    figures : str
-        Of the paper.
-    beside : mapping
-        What else the file says.
-
-    Raises
-    ------
-    OutputError
-        The file exists, and is no result of ours.
-    """
+    """The file of a command, written again after each matrix or configuration, so that one that fails loses nothing before it."""
 
     def __init__(self, sweep: Sweep, figures: str, beside: Mapping[str, Any]) -> None:
         self._path = sweep.output / f"{sweep.case}.json"

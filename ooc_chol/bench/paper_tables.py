@@ -14,13 +14,7 @@ _TILES = f"tiles of {' '.join(str(fmt.itemsize) for fmt in FORMATS.values())} by
 
 
 def ablation_table(content: Mapping[str, Any]) -> str:
-    """Figures 6 and 8: a line for each order and policy, then what the paper prints.
-
-    Parameters
-    ----------
-    content : mapping
-        What :func:`ooc_chol.bench.paper.run_ablation` wrote.
-    """
+    """Figures 6 and 8: a line for each order and policy, then what the paper prints."""
     heading = ("n", "tile", "policy", "seconds", "TFLOP/s", "GB of A", "GB in", "GB out", "GB in all", "exposed")
     printed = content["paper"]
     order = " <= ".join(policy.upper() if policy != "async" else policy for policy in printed["volume_order"])
@@ -53,13 +47,7 @@ def _ablation_row(run: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def kl_table(content: Mapping[str, Any]) -> str:
-    """Figure 10: a line for each matrix and threshold.
-
-    Parameters
-    ----------
-    content : mapping
-        What :func:`ooc_chol.bench.paper.run_kl` wrote.
-    """
+    """Figure 10: a line for each matrix and threshold."""
     heading = (
         "n", "nu", "correlation", "threshold", _TILES, "KL, paper", "KL, true", "log-likelihood", "certified",
         "measured", "again",
@@ -175,13 +163,7 @@ def _short(value: float | None) -> str:
 
 
 def mxp_table(content: Mapping[str, Any]) -> str:
-    """Figures 11 and 12: a line for each matrix and threshold, then what the paper prints.
-
-    Parameters
-    ----------
-    content : mapping
-        What :func:`ooc_chol.bench.paper.run_mxp` wrote.
-    """
+    """Figures 11 and 12: a line for each matrix and threshold, then what the paper prints."""
     heading = (
         "n", "nu", "correlation", "threshold", "seconds", "TFLOP/s", "of FP64", "GB in", "GB out", _TILES,
         "moduli", "certified", "logdet error", "again",

@@ -29,23 +29,7 @@ LABELS = {
 
 
 def measure_peer(peer: Peer, problem: CovarianceProblem, devices: Sequence[str]) -> dict[str, Any]:
-    """Measure one peer.
-
-    Parameters
-    ----------
-    peer : Peer
-        Which, and at what order.
-    problem : CovarianceProblem
-        The covariance; its order is the peer's, not the problem's.
-    devices : sequence of str
-        The case's devices: cuSOLVERMg takes all GPUs, the others on GPUs the first.
-
-    Returns
-    -------
-    dict
-        ``name``, ``n``, ``devices``, and ``tflops`` of the best run with ``seconds`` of all; or ``error``, the text of what the
-        peer raised.
-    """
+    """Measure one peer."""
     same = CovarianceProblem(peer.n, problem.correlation_range, problem.nugget)
     used = _devices_of(peer.name, devices)
     about: dict[str, Any] = {"name": LABELS[peer.name], "n": peer.n, "devices": used}

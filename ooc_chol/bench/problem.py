@@ -61,20 +61,7 @@ _END_BINADE = 8
 
 
 def matern(x: NDArray[np.float64], smoothness: float) -> NDArray[np.float64]:
-    """The Matérn correlation ``2**(1 - nu) / gamma(nu) x**nu K_nu(x)`` at distances over the range.
-
-    Parameters
-    ----------
-    x : array
-        ``h / range``, not negative.
-    smoothness : float
-        nu, more than 0.
-
-    Returns
-    -------
-    array
-        Of the shape of ``x``.
-    """
+    """The Matérn correlation ``2**(1 - nu) / gamma(nu) x**nu K_nu(x)`` at distances over the range."""
     with np.errstate(invalid="ignore", over="ignore"):
         values = 2.0 ** (1.0 - smoothness) / gamma(smoothness) * x**smoothness * kv(smoothness, x)
     return np.where(x < 2.0 ** _first_binade(smoothness), 1.0, values)
@@ -89,13 +76,6 @@ def _first_binade(smoothness: float) -> int:
 class MaternTable:
     """The Matérn correlation as polynomials, for devices that have no Bessel functions.
 
-    Parameters
-    ----------
-    smoothness : float
-        nu.
-
-    Notes
-    -----
     ``x**nu K_nu(x)`` is smooth but at 0, so that pieces whose width grows with x need few coefficients: with 16 pieces a binade
     and polynomials of degree 7 the error is that of SciPy's ``kv``, a few 1e-15. Below the first piece it rounds to 1.
     """
@@ -140,29 +120,12 @@ def _spread(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class CovarianceProblem:
-    """A Matérn covariance plus a nugget over n points of the unit square; at nu = 1/2 it is ``exp(-h / range)``.
-
-    Parameters
-    ----------
-    n : int
-        Order.
-    correlation_range : float
-        Range of the covariance; 0.1 couples most tiles.
-    nugget : float
-        Added to the diagonal.
-    smoothness : float
-        nu of the Matérn family.
-
-    Raises
-    ------
-    ValueError
-        The range or nu is not positive.
-    """
+    """A Matérn covariance plus a nugget over n points of the unit square; at nu = 1/2 it is ``exp(-h / range)``."""
 
     n: int
-    correlation_range: float = 0.1
-    nugget: float = 1e-6
-    smoothness: float = 0.5
+    correlation_range: float = 0.1  #: Range of the covariance; 0.1 couples most tiles
+    nugget: float = 1e-6  #: Added to the diagonal
+    smoothness: float = 0.5  #: nu of the Matérn family
 
     def __post_init__(self) -> None:
         if not (self.correlation_range > 0.0 and self.smoothness > 0.0):

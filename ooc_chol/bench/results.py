@@ -31,32 +31,16 @@ _PACKAGES = ("numpy", "scipy", "nvmath-python", "torch")
 
 @dataclass(frozen=True)
 class Measured:
-    """All that was measured of one case.
-
-    Parameters
-    ----------
-    case : Fp64Case
-        The case.
-    covariance : str
-        The matrix, in words.
-    runs : sequence of dict
-        Each repeat: the report's figures, the meter's, and ``wall_seconds``.
-    engine : str
-        The engine that ran, where the case says ``"auto"`` too.
-    fallback_share, residual, logdet
-        Of the last factor; the residual as :meth:`CholeskyFactor.residual` gives it, as data.
-    ceilings : mapping
-        ``dgemm_tflops`` and, for residues, ``product_tflops``.
-    """
+    """All that was measured of one case."""
 
     case: Fp64Case
-    covariance: str
-    runs: Sequence[Mapping[str, Any]]
-    engine: str
-    fallback_share: float
+    covariance: str  #: The matrix, in words
+    runs: Sequence[Mapping[str, Any]]  #: Each repeat: the report's figures, the meter's, and ``wall_seconds``
+    engine: str  #: The engine that ran, where the case says ``"auto"`` too
+    fallback_share: float  #: Of the last factor; the residual as :meth:`CholeskyFactor.residual` gives it, as data
     residual: Mapping[str, Any]
     logdet: float
-    ceilings: Mapping[str, Any]
+    ceilings: Mapping[str, Any]  #: ``dgemm_tflops`` and, for residues, ``product_tflops``
 
     def to_dict(self, peers: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
         """The content of the result file, with ``peers`` as :func:`ooc_chol.bench.peers.measure_peer` gives them."""

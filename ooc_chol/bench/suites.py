@@ -53,48 +53,16 @@ SUITES: dict[str, tuple[Fp64Case, ...]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one case.
-
-    Parameters
-    ----------
-    case : Fp64Case
-        The case.
-    result : dict or None
-        Its result file's content; None if it failed or did not start.
-    error : str
-        Why there is no result; empty if there is one.
-    seconds : float
-        Seconds that the case took, all measurements included.
-    """
+    """What became of one case."""
 
     case: Fp64Case
-    result: dict[str, Any] | None
-    error: str
-    seconds: float
+    result: dict[str, Any] | None  #: Its result file's content; None if it failed or did not start
+    error: str  #: Why there is no result; empty if there is one
+    seconds: float  #: Seconds that the case took, all measurements included
 
 
 def choose(name: str, only: Sequence[str] = (), **changes: Any) -> tuple[Fp64Case, ...]:
-    """Cases of a suite.
-
-    Parameters
-    ----------
-    name : str
-        Name in :data:`SUITES`.
-    only : sequence of str
-        Names of cases, in the order wanted; none for all.
-    **changes
-        Fields of every case to replace; None leaves a field as it is.
-
-    Returns
-    -------
-    tuple of Fp64Case
-        At least one.
-
-    Raises
-    ------
-    ValueError
-        There is no such suite or case; the text says what there is.
-    """
+    """Cases of a suite."""
     if name not in SUITES:
         raise ValueError(f"there is no suite {name!r}; there are {', '.join(SUITES)}")
     by_name = {case.name: case for case in SUITES[name]}
@@ -112,26 +80,7 @@ def run_suite(
     stop_after: float | None = None,
     run: Callable[[Fp64Case, Session, Path | None], dict[str, Any]] = run_case,
 ) -> list[Outcome]:
-    """Run cases one after the other; each one's result file is written before the next begins.
-
-    Parameters
-    ----------
-    cases : iterable of Fp64Case
-        The cases.
-    session : Session
-        What they share. The text of an error goes to ``errors/CASE.txt`` in its folder.
-    traces : Path or None
-        Folder for the trace of each case's last repeat.
-    stop_after : float or None
-        Seconds after which no further case begins.
-    run : callable
-        Measures one case.
-
-    Returns
-    -------
-    list of Outcome
-        One for each case, also for those that failed or did not begin.
-    """
+    """Run cases one after the other; each one's result file is written before the next begins."""
     began = time.monotonic()
     outcomes = []
     for case in cases:

@@ -190,13 +190,7 @@ class _Lane:
 
 
 class HostStream(AbstractStream):
-    """A thread that runs its queue in order. After an error it runs nothing more; events behind it complete with the error.
-
-    Parameters
-    ----------
-    name : str
-        Name of the stream and its thread.
-    """
+    """A thread that runs its queue in order. After an error it runs nothing more; events behind it complete with the error."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -204,13 +198,7 @@ class HostStream(AbstractStream):
         self.thread = OwnThread(self._lane.run, (weakref.ref(self, self._lane.queue.put),), name)
 
     def start(self) -> None:
-        """Start the thread; before that, and once it has ended, operations are dropped.
-
-        Raises
-        ------
-        BudgetError
-            There is no room for another thread.
-        """
+        """Start the thread; before that, and once it has ended, operations are dropped."""
         try:
             self._lane.has_ended = False
             start(self.thread)
@@ -291,19 +279,7 @@ class HostArena(AbstractArena):
 
 
 class HostDevice(AbstractDevice):
-    """``host:K``: the machine's cores and a bounded arena, with one thread per stream.
-
-    Parameters
-    ----------
-    name : str
-        Device name.
-    kernels : AbstractKernelSet
-        Tile kernels that take NumPy arrays and host streams.
-    create_flags : callable
-        ``create_flags(nt)`` returns the flags that the kernels write.
-    residues : AbstractResidueKernels or None
-        Kernels of products through residues, for a run that has some.
-    """
+    """``host:K``: the machine's cores and a bounded arena, with one thread per stream."""
 
     nominal_flops_per_second = 2e11
 

@@ -31,24 +31,14 @@ _MOST_ARRAYS = 6
 class DeviceSolver:
     """Opens a device for each call, and closes it at its end.
 
-    Parameters
-    ----------
-    open_device : callable
-        Opens the device.
-    page_locked : callable
-        ``page_locked(arrays)`` page-locks host memory inside a ``with`` block.
-    budget_bytes : int
-        Most bytes on the device.
-
-    Notes
-    -----
     All methods raise ``BudgetError`` when the budget does not hold one column and the tiles in transit, and ``TierError`` when a
     tile cannot be read.
     """
 
     open_device: Callable[[], AbstractDevice]
+    #: ``page_locked(arrays)`` page-locks host memory inside a ``with`` block
     page_locked: Callable[[Sequence[NDArray[Any]]], AbstractContextManager[None]]
-    budget_bytes: int
+    budget_bytes: int  #: Most bytes on the device
 
     def takes(self, store: AbstractStore, columns: int) -> bool:
         """Whether so many right-hand sides are for the device rather than the host."""
@@ -58,17 +48,6 @@ class DeviceSolver:
     def solve(self, store: AbstractStore, x: NDArray[np.float64], transposed: Sequence[bool]) -> None:
         """Solve ``L y = x``, or ``L.T y = x``, one after the other, in place of ``x``.
 
-        Parameters
-        ----------
-        store : AbstractStore
-            Holds L, complete.
-        x : (n, m) array
-            Right-hand sides, row-major.
-        transposed : sequence of bool
-            The systems.
-
-        Notes
-        -----
         As many columns at a time as fit the budget; each such group reads L once for each system.
         """
         n, m = x.shape
@@ -85,20 +64,7 @@ class DeviceSolver:
             sweeps.finish()
 
     def inverse_diagonal(self, store: AbstractStore, width: int | None) -> NDArray[np.float64]:
-        """Sums of squares of the columns of ``inv(L)``, which are the diagonal of ``inv(A)``.
-
-        Parameters
-        ----------
-        store : AbstractStore
-            Holds L, complete.
-        width : int or None
-            Columns solved for at a time, at most what fits.
-
-        Returns
-        -------
-        (n,) array
-            The diagonal.
-        """
+        """Sums of squares of the columns of ``inv(L)``, which are the diagonal of ``inv(A)``."""
         n = store.grid.n
         diagonal = np.zeros((n, 1))
         with self._device(store, diagonal) as device:
@@ -118,22 +84,7 @@ class DeviceSolver:
     def inverse_traces(
         self, store: AbstractStore, matrices: Sequence[FunctionSource], vectors: NDArray[np.float64]
     ) -> InverseTraces:
-        """Sums over ``inv(A)`` and over matrices that the device makes, a panel of columns at a time.
-
-        Parameters
-        ----------
-        store : AbstractStore
-            Holds L, complete.
-        matrices : sequence of FunctionSource
-            Symmetric matrices, with functions for this kind of device.
-        vectors : (n, q) array
-            By columns.
-
-        Returns
-        -------
-        InverseTraces
-            The traces.
-        """
+        """Sums over ``inv(A)`` and over matrices that the device makes, a panel of columns at a time."""
         with self._device(store, vectors) as device:
             for matrix in matrices:
                 device.prepare(matrix.prepare)
@@ -143,26 +94,7 @@ class DeviceSolver:
     def half_solve_sums(
         self, store: AbstractStore, matrix: FunctionSource, columns: range, vectors: NDArray[np.float64], width: int | None
     ) -> HalfSolveSums:
-        """Sums over ``Y = inv(L) @ B``, where the device makes B.
-
-        Parameters
-        ----------
-        store : AbstractStore
-            Holds L, complete.
-        matrix : FunctionSource
-            Makes B, with a function for this kind of device.
-        columns : range
-            Columns of B.
-        vectors : (n, q) array
-            V.
-        width : int or None
-            Most columns of B at a time; None for as many as fit.
-
-        Returns
-        -------
-        HalfSolveSums
-            The sums. Each group of columns reads L once.
-        """
+        """Sums over ``Y = inv(L) @ B``, where the device makes B."""
         n, m, q = store.grid.n, len(columns), vectors.shape[1]
         squares, products = np.zeros((m, 1)), np.zeros((m, q))
         with self._device(store, vectors, squares, products) as device:
@@ -197,31 +129,7 @@ class DeviceSolver:
 def columns_that_fit(
     device: AbstractDevice, store: AbstractStore, budget_bytes: int, *, column_bytes: int, others: int = 0
 ) -> int:
-    """Right-hand sides that a budget holds beside what sweeps need.
-
-    Parameters
-    ----------
-    device : AbstractDevice
-        Where.
-    store : AbstractStore
-        Holds L.
-    budget_bytes : int
-        The budget.
-    column_bytes : int
-        Bytes of a right-hand side and what goes with it.
-    others : int
-        Bytes of other arrays.
-
-    Returns
-    -------
-    int
-        At least 1.
-
-    Raises
-    ------
-    BudgetError
-        Not one fits.
-    """
+    """Right-hand sides that a budget holds beside what sweeps need."""
     fixed = needed_bytes(device, store) + others + _MOST_ARRAYS * 4096  # each ends at a page
     fitting = (budget_bytes - fixed) // column_bytes
     if fitting < 1:

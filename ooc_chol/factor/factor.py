@@ -530,15 +530,7 @@ class CholeskyFactor:
             columns[...] = piece[:, : columns.shape[1]]
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """L as a dense ``(n, n)`` array, zero above the diagonal; needs ``8 n**2`` bytes.
-
-        Raises
-        ------
-        ValueError
-            ``copy=False`` was asked for: tiles always have to be copied.
-        TierError
-            L cannot be read, or the factor is closed.
-        """
+        """L as a dense ``(n, n)`` array, zero above the diagonal; needs ``8 n**2`` bytes."""
         store = self._opened()
         if copy is False:
             raise ValueError("a factor is stored in tiles, so that a dense array of it is always a copy; ask without copy=False")

@@ -20,26 +20,6 @@ _LARGEST_SHARE = 16
 def panel_width(grid: TileGrid, width: int | None, fitting: int | None = None) -> int:
     """Columns of a panel.
 
-    Parameters
-    ----------
-    grid : TileGrid
-        Tiles of L.
-    width : int or None
-        What was asked for; None takes whole tiles, as many as fit and a sixteenth of all columns, at least one; or as many
-        columns as fit where not one tile does.
-    fitting : int, optional
-        Columns that fit; those of :data:`PANEL_BYTES` when not given, whatever was asked for.
-
-    Returns
-    -------
-    int
-        Between 1 and n.
-
-    Raises
-    ------
-    ValueError
-        ``width`` is smaller than 1.
-
     Examples
     --------
     >>> panel_width(TileGrid(n=100_000, nb=128), None), panel_width(TileGrid(n=1000, nb=128), 300)
@@ -55,50 +35,12 @@ def panel_width(grid: TileGrid, width: int | None, fitting: int | None = None) -
 
 
 def inverse_panels(store: AbstractStore, width: int | None) -> Generator[tuple[range, NDArray[np.float64]], None, None]:
-    """Make the generator behind :meth:`ooc_chol.CholeskyFactor.inverse_panels`.
-
-    Parameters
-    ----------
-    store : AbstractStore
-        Holds L.
-    width : int or None
-        Columns of a panel.
-
-    Returns
-    -------
-    generator of (range, (n - j0, w) array)
-        Columns ``j0:j1`` of ``inv(A)`` from row ``j0`` down.
-
-    Raises
-    ------
-    ValueError
-        ``width`` is smaller than 1: at once, not at the first panel.
-    """
+    """Make the generator behind :meth:`ooc_chol.CholeskyFactor.inverse_panels`."""
     return _inverse_panels(store, panel_width(store.grid, width))
 
 
 def inverse_diagonal(store: AbstractStore, width: int | None) -> NDArray[np.float64]:
-    """Sums of squares of the columns of ``inv(L)``, which are the diagonal of ``inv(A)``.
-
-    Parameters
-    ----------
-    store : AbstractStore
-        Holds L.
-    width : int or None
-        Columns solved for at a time.
-
-    Returns
-    -------
-    (n,) array
-        The diagonal.
-
-    Raises
-    ------
-    ValueError
-        ``width`` is smaller than 1.
-    TierError
-        A tile cannot be read.
-    """
+    """Sums of squares of the columns of ``inv(L)``, which are the diagonal of ``inv(A)``."""
     diagonal = np.empty(store.grid.n)
     for columns, _, x in _unit_solves(store, panel_width(store.grid, width)):
         # inv(A)[j, j] = sum_i inv(L)[i, j]**2

@@ -43,31 +43,17 @@ _GMRES_VECTORS = 30
 
 @dataclass(frozen=True)
 class RefinedSolution:
-    """Solutions of ``A x = b`` to FP64's accuracy, and what they took.
-
-    Parameters
-    ----------
-    x : (n, m) array
-        The solutions.
-    iterations : (m,) integer array
-        Iterations of each right-hand side.
-    backward_errors : (m,) array
-        Of each the larger of the normwise backward error ``||b - A x|| / (||A|| ||x|| + ||b||)``, in maximum norms, and the same
-        of the system whose diagonal is scaled to 1.
-    methods : tuple of str
-        ``"cg"`` or ``"gmres"``, by which each was found.
-    converged : (m,) boolean array
-        Whether each backward error is at most ``bound``; all are, else :class:`RefinementError` is raised.
-    bound : float
-        ``4 sqrt(n) u``.
-    """
+    """Solutions of ``A x = b`` to FP64's accuracy, and what they took."""
 
     x: Vectors
-    iterations: NDArray[np.intp]
+    iterations: NDArray[np.intp]  #: Iterations of each right-hand side
+    #: Of each the larger of the normwise backward error ``||b - A x|| / (||A|| ||x|| + ||b||)``, in maximum norms, and the same
+    #: of the system whose diagonal is scaled to 1
     backward_errors: Vectors
-    methods: tuple[Method, ...]
+    methods: tuple[Method, ...]  #: ``"cg"`` or ``"gmres"``, by which each was found
+    #: Whether each backward error is at most ``bound``; all are, else :class:`RefinementError` is raised
     converged: NDArray[np.bool_]
-    bound: float
+    bound: float  #: ``4 sqrt(n) u``
 
 
 def refined_solve(
@@ -75,39 +61,6 @@ def refined_solve(
 ) -> RefinedSolution:
     """Solve ``A x = b`` to FP64's accuracy with a factor that is less accurate.
 
-    Parameters
-    ----------
-    source : AbstractSource
-        Gives the lower triangle of A; not closed.
-    solve : callable
-        ``solve(r)`` solves ``L L.T z = r`` for an (n, k) array, the matrix ``L L.T`` being near A; it leaves ``r`` as it was.
-    b : (n, m) array
-        Right-hand sides, finite; not changed.
-    grid : TileGrid
-        Tiles in which A is read.
-    most_iterations : int
-        Iterations that a right-hand side may take, both methods together.
-
-    Returns
-    -------
-    RefinedSolution
-        All right-hand sides, converged.
-
-    Raises
-    ------
-    RefinementError
-        A right-hand side did not converge; the error has the best solutions.
-    TypeError
-        The source generates tiles on CUDA devices only, or ``b`` is no real array.
-    ValueError
-        The grid, ``b`` or ``most_iterations`` does not fit.
-    NonFiniteError
-        A holds a NaN or an infinity.
-    TierError
-        A cannot be read.
-
-    Notes
-    -----
     Per iteration ``4 n**2 m`` flops, one reading of A and two of L; two or a few more readings of A give residuals. Holds about
     ten vectors for each right-hand side and three tiles; GMRES takes right-hand sides one by one, with 30 vectors. Carson and
     Higham (SIAM J. Sci. Comput. 40, 2018) analyse refinement by preconditioned GMRES; conjugate gradients need fewer vectors, and

@@ -83,37 +83,6 @@ class ResidualSample:
 def sample_residual(read_a: ReadBlock, factor: RowReader, *, blocks: int = 200, order: int = 64, seed: int = 0) -> ResidualSample:
     """Compute ``R = A - L @ L.T`` on sampled sub-blocks of the lower triangle.
 
-    Parameters
-    ----------
-    read_a : callable
-        ``read_a(rows, cols)`` gives the sub-block of A of two slices, as anything that NumPy takes. Entries above the diagonal
-        may be anything.
-    factor : RowReader
-        Gives rows of L.
-    blocks : int
-        Blocks to sample, a quarter each on the diagonal, across tile boundaries, in the last rows and anywhere. When the lower
-        triangle has no more than that many, all of it is computed.
-    order : int
-        Order of a block.
-    seed : int
-        Seed of the sample; equal seeds give equal blocks.
-
-    Returns
-    -------
-    ResidualSample
-        The largest scaled residual and the floor of the check.
-
-    Raises
-    ------
-    ValueError
-        ``blocks`` or ``order`` is below 1, a sub-block has the wrong shape, or A_ii is not positive, so that L is no factor of A.
-    NonFiniteError
-        A sub-block of A has a NaN or an infinity on or below the diagonal.
-    TierError
-        L cannot be read.
-
-    Notes
-    -----
     Per block at most ``12 n order**2`` flops, ``16 n order`` bytes read from L, and as many bytes of memory.
     """
     if blocks < 1 or order < 1:

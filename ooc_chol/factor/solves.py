@@ -24,31 +24,7 @@ from ooc_chol.tiling import TileGrid, TileIndex
 
 
 def right_hand_side(b: ArrayLike, n: int, *, copy: bool) -> tuple[NDArray[np.float64], tuple[int, ...]]:
-    """Check right-hand sides of a matrix of order ``n``.
-
-    Parameters
-    ----------
-    b : (n,) or (n, m) array_like
-        Real numbers.
-    n : int
-        Order of the matrix.
-    copy : bool
-        Whether the result is going to be overwritten.
-
-    Returns
-    -------
-    (n, m) array
-        ``b`` as row-major float64, in new memory if ``copy``.
-    tuple of int
-        The shape of ``b``.
-
-    Raises
-    ------
-    TypeError
-        ``b`` is complex or no array of numbers, or float64 cannot hold them.
-    ValueError
-        ``b`` does not have ``n`` rows, or holds a NaN or an infinity.
-    """
+    """Check right-hand sides of a matrix of order ``n``."""
     raw = np.asarray(b)
     if raw.dtype.kind not in "fiub" or raw.dtype.itemsize > FP64.itemsize:
         raise TypeError(
@@ -70,25 +46,6 @@ def stream_tiles(
 ) -> Generator[tuple[TileIndex, NDArray[np.float64]], None, None]:
     """Yield tiles in the given order; a tile is valid until the next one is asked for.
 
-    Parameters
-    ----------
-    store : AbstractStore
-        Where the tiles are.
-    order : sequence of TileIndex
-        Which tiles, at least one.
-
-    Yields
-    ------
-    TileIndex, (mb, nb) array
-        The tile, row-major, in float64. From a memory store it may be the stored tile itself: never write into it.
-
-    Raises
-    ------
-    TierError
-        A tile cannot be read.
-
-    Notes
-    -----
     Close the generator (``contextlib.closing``): that ends its thread even when the loop over it fails.
     """
     if store.formats is not None or store.view(order[0]) is None:
@@ -103,20 +60,7 @@ def stream_tiles(
 def read_ahead(
     tier: AbstractStore | SourceTier, order: Sequence[TileIndex]
 ) -> Generator[tuple[TileIndex, NDArray[np.float64]], None, None]:
-    """Yield tiles of A or L, each that is not in memory as float64 read in a second thread while the one before it is in use.
-
-    Parameters
-    ----------
-    tier : AbstractStore or SourceTier
-        Where the tiles are.
-    order : sequence of TileIndex
-        Which tiles, at least one.
-
-    Yields
-    ------
-    TileIndex, (mb, nb) array
-        The tile, valid until the next one is asked for; a view of any strides where it lies in memory: never write into it.
-    """
+    """Yield tiles of A or L, each that is not in memory as float64 read in a second thread while the one before it is in use."""
     grid = tier.grid
     largest = max(grid.entries(*index) for index in order)
     buffers = [np.empty(largest), np.empty(largest)]
@@ -179,22 +123,6 @@ def _subtract_product(
 def forward_solve(store: AbstractStore, x: NDArray[np.float64], *, first: int = 0) -> None:
     """Solve ``L y = x`` in place of ``x``.
 
-    Parameters
-    ----------
-    store : AbstractStore
-        Holds L.
-    x : (n, m) array
-        Right-hand sides, row-major, ``m >= 1``; holds ``y`` on return.
-    first : int
-        Tile row with which ``x`` begins: all rows of the right-hand sides before it are zero, and so are those of ``y``.
-
-    Raises
-    ------
-    TierError
-        A tile cannot be read.
-
-    Notes
-    -----
     Cost ``n**2 m`` flops and one reading of L in its stored order. Row-wise backward stable: Higham (2002), Thm 8.5.
     """
     grid = store.grid
@@ -210,22 +138,6 @@ def forward_solve(store: AbstractStore, x: NDArray[np.float64], *, first: int = 
 def backward_solve(store: AbstractStore, x: NDArray[np.float64], *, first: int = 0) -> None:
     """Solve ``L.T y = x`` in place of ``x``.
 
-    Parameters
-    ----------
-    store : AbstractStore
-        Holds L.
-    x : (n, m) array
-        Right-hand sides, row-major, ``m >= 1``; holds ``y`` on return.
-    first : int
-        Tile row with which ``x`` begins: the solve stops there, and rows of ``y`` before it are not computed.
-
-    Raises
-    ------
-    TierError
-        A tile cannot be read.
-
-    Notes
-    -----
     Cost ``n**2 m`` flops and one reading of L from its last tile to its first. Backward stable as :func:`forward_solve`.
     """
     grid = store.grid
@@ -241,25 +153,6 @@ def backward_solve(store: AbstractStore, x: NDArray[np.float64], *, first: int =
 def multiply(store: AbstractStore, z: NDArray[np.float64]) -> NDArray[np.float64]:
     """Multiply ``L @ z``.
 
-    Parameters
-    ----------
-    store : AbstractStore
-        Holds L.
-    z : (n, m) array
-        Row-major, ``m >= 1``; not changed.
-
-    Returns
-    -------
-    (n, m) array
-        The product.
-
-    Raises
-    ------
-    TierError
-        A tile cannot be read.
-
-    Notes
-    -----
     Cost ``n**2 m`` flops and one reading of L in the order in which it is stored.
     """
     grid = store.grid

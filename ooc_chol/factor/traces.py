@@ -53,15 +53,7 @@ class HalfSolveSums(NamedTuple):
 
 
 def check_matrices(matrices: Sequence[FunctionSource], n: int) -> None:
-    """Raise ``TypeError`` or ``ValueError`` unless all are tile functions of order ``n``.
-
-    Parameters
-    ----------
-    matrices : sequence of FunctionSource
-        From ``from_function``.
-    n : int
-        Order of the factor.
-    """
+    """Raise ``TypeError`` or ``ValueError`` unless all are tile functions of order ``n``."""
     for number, matrix in enumerate(matrices):
         check_function(matrix, f"matrix {number}")
         if matrix.n != n:
@@ -69,19 +61,7 @@ def check_matrices(matrices: Sequence[FunctionSource], n: int) -> None:
 
 
 def check_border(matrix: FunctionSource, columns: range, n: int, width: int | None) -> None:
-    """Raise ``TypeError`` or ``ValueError`` unless a tile function has ``n`` rows of these columns.
-
-    Parameters
-    ----------
-    matrix : FunctionSource
-        From ``from_function``.
-    columns : range
-        Which columns.
-    n : int
-        Order of the factor.
-    width : int or None
-        Columns at a time.
-    """
+    """Raise ``TypeError`` or ``ValueError`` unless a tile function has ``n`` rows of these columns."""
     check_function(matrix, "matrix")
     if columns.step != 1 or columns.start < 0 or max(columns.stop, n) > matrix.n:
         raise ValueError(f"columns {columns} of {n} rows are not inside a matrix of order {matrix.n}")
@@ -91,20 +71,6 @@ def check_border(matrix: FunctionSource, columns: range, n: int, width: int | No
 
 def row_blocks(columns: range, n: int, height: int) -> list[tuple[range, float]]:
     """Rows of a panel of the inverse from its first column down, in blocks, and what a sum over a symmetric matrix counts them.
-
-    Parameters
-    ----------
-    columns : range
-        Columns of the panel.
-    n : int
-        Order of the matrix.
-    height : int
-        Most rows of a block.
-
-    Returns
-    -------
-    list of (range, float)
-        The block on the diagonal is there whole; those below it stand for two.
 
     Examples
     --------
@@ -120,22 +86,7 @@ def row_blocks(columns: range, n: int, height: int) -> list[tuple[range, float]]
 
 
 def inverse_traces(store: AbstractStore, matrices: Sequence[FunctionSource], vectors: NDArray[np.float64]) -> InverseTraces:
-    """Compute the traces on the host, as :meth:`ooc_chol.CholeskyFactor.inverse_traces`.
-
-    Parameters
-    ----------
-    store : AbstractStore
-        Holds L.
-    matrices : sequence of FunctionSource
-        Symmetric matrices of its order.
-    vectors : (n, q) array
-        By columns.
-
-    Returns
-    -------
-    InverseTraces
-        Pieces of the matrices are made by several threads and added in order.
-    """
+    """Compute the traces on the host, as :meth:`ooc_chol.CholeskyFactor.inverse_traces`."""
     diagonal, sums = np.empty(store.grid.n), np.zeros((len(matrices), 1 + vectors.shape[1]))
     for columns, panel in inverse_panels(store, None):
         diagonal[columns.start : columns.stop] = np.diagonal(panel[: len(columns)])
@@ -183,26 +134,7 @@ def _sums(
 def half_solve_sums(
     store: AbstractStore, matrix: FunctionSource, columns: range, vectors: NDArray[np.float64], width: int | None
 ) -> HalfSolveSums:
-    """Compute the sums on the host, as :meth:`ooc_chol.CholeskyFactor.half_solve_sums`.
-
-    Parameters
-    ----------
-    store : AbstractStore
-        Holds L.
-    matrix : FunctionSource
-        Makes B.
-    columns : range
-        Its columns.
-    vectors : (n, q) array
-        V.
-    width : int or None
-        Columns of B at a time; None takes 256 MiB of them.
-
-    Returns
-    -------
-    HalfSolveSums
-        Pieces of B are made by several threads.
-    """
+    """Compute the sums on the host, as :meth:`ooc_chol.CholeskyFactor.half_solve_sums`."""
     n = store.grid.n
     step = min(len(columns), width or max(1, PANEL_BYTES // (8 * n)))
     squares, products = np.empty(len(columns)), np.empty((len(columns), vectors.shape[1]))

@@ -75,11 +75,6 @@ class AbstractDevice(ABC):
         """Allocate the arena, and the kernels' workspace for tiles of order up to ``nb``; called once, before the run.
 
         A device that widens and rounds stored tiles itself has room for :data:`NARROW_BUFFERS` of up to ``narrow_bytes`` each.
-
-        Raises
-        ------
-        BudgetError
-            The device has less free memory than that.
         """
 
     def activate(self) -> None:  # noqa: B027 - the host has no current device
@@ -97,13 +92,7 @@ class AbstractDevice(ABC):
 
     @abstractmethod
     def open_residues(self, n: int) -> AbstractResidueKernels:
-        """The residue kernels, with state for ``n`` matrix rows on this device; after :meth:`allocate`.
-
-        Raises
-        ------
-        ScheduleError
-            The device was opened without them.
-        """
+        """The residue kernels, with state for ``n`` matrix rows on this device; after :meth:`allocate`."""
 
     @abstractmethod
     def create_flags(self, nt: int) -> AbstractFlags:

@@ -56,23 +56,11 @@ class AbstractTier(ABC):
 
     @abstractmethod
     def read(self, index: tuple[int, int], out: NDArray[Any]) -> None:
-        """Fill ``out``, a row-major array of the tile's shape, float64 or float32, with block ``index``.
-
-        Raises
-        ------
-        TierError
-            The bytes cannot be read.
-        """
+        """Fill ``out``, a row-major array of the tile's shape, float64 or float32, with block ``index``."""
 
     @abstractmethod
     def write(self, index: tuple[int, int], data: NDArray[Any]) -> None:
-        """Store ``data``, a row-major array of the tile's shape, float64 or float32, as block ``index``, in its format.
-
-        Raises
-        ------
-        TierError
-            The bytes cannot be written, or the tier is read-only.
-        """
+        """Store ``data``, a row-major array of the tile's shape, float64 or float32, as block ``index``, in its format."""
 
     def close(self) -> None:  # noqa: B027 - memory needs no closing
         """Release what the tier holds; a second call does nothing."""

@@ -111,24 +111,6 @@ def _type_of(a: Floats, name: str) -> np.dtype[Any]:
 def gemm(a_ij: Floats, l_ik: Floats, l_jk: Floats) -> None:
     """Update ``a_ij -= l_ik @ l_jk.T`` in place.
 
-    Parameters
-    ----------
-    a_ij : (m, n) array
-        Changed in place. Row-major with any leading dimension, float64 or float32, as the others.
-    l_ik : (m, k) array
-        Left operand.
-    l_jk : (n, k) array
-        Right operand, not transposed.
-
-    Raises
-    ------
-    ValueError
-        Shapes or strides that BLAS would read outside of.
-    TypeError
-        The operands are not all float64 or all float32.
-
-    Notes
-    -----
     Cost ``2 m n k`` flops.
     """
     m, n = a_ij.shape
@@ -148,22 +130,6 @@ def gemm(a_ij: Floats, l_ik: Floats, l_jk: Floats) -> None:
 def syrk(a_ii: NDArray[np.float64], l_ik: NDArray[np.float64]) -> None:
     """Update the lower triangle of ``a_ii -= l_ik @ l_ik.T`` in place.
 
-    Parameters
-    ----------
-    a_ii : (n, n) array
-        Lower triangle changed in place; the strict upper triangle is neither read nor written. Row-major, float64.
-    l_ik : (n, k) array
-        Operand. Row-major, float64.
-
-    Raises
-    ------
-    ValueError
-        Shapes or strides that BLAS would read outside of.
-    TypeError
-        An operand is not float64.
-
-    Notes
-    -----
     Cost ``n**2 k`` flops.
     """
     n, k = l_ik.shape
@@ -177,22 +143,6 @@ def syrk(a_ii: NDArray[np.float64], l_ik: NDArray[np.float64]) -> None:
 def trsm(l_kk: Floats, a_ik: Floats) -> None:
     """Solve ``X @ l_kk.T = a_ik`` for ``X``, which replaces ``a_ik``.
 
-    Parameters
-    ----------
-    l_kk : (n, n) array
-        Lower triangular; its strict upper part is never read. Row-major, float64 or float32.
-    a_ik : (m, n) array
-        Right-hand side, changed in place. Row-major, of the type of ``l_kk``.
-
-    Raises
-    ------
-    ValueError
-        Shapes or strides that BLAS would read outside of.
-    TypeError
-        The operands are not both float64 or both float32.
-
-    Notes
-    -----
     Cost ``m n**2`` flops. Row-wise backward stable: Higham (2002), Thm 8.5.
     """
     m, n = a_ik.shape
@@ -208,26 +158,6 @@ def trsm(l_kk: Floats, a_ik: Floats) -> None:
 def potrf(a_kk: NDArray[np.float64]) -> int:
     """Factor ``a_kk = L @ L.T``; ``L`` replaces the lower triangle, the strict upper triangle is left alone.
 
-    Parameters
-    ----------
-    a_kk : (n, n) array
-        Only its lower triangle is read. Row-major, float64.
-
-    Returns
-    -------
-    int
-        LAPACK's ``info``: 0, or the order of the first leading minor that is not positive definite. OpenBLAS lets a NaN pivot
-        pass with ``info = 0``: the caller looks at the diagonal.
-
-    Raises
-    ------
-    ValueError
-        Shapes or strides that LAPACK would read outside of.
-    TypeError
-        The tile is not float64.
-
-    Notes
-    -----
     Cost ``n**3 / 3`` flops.
     """
     n = a_kk.shape[0]
@@ -266,14 +196,7 @@ def _library() -> dict[str, Any] | None:
 
 
 def blas_identity() -> dict[str, str]:
-    """Which BLAS computes here: part of the arithmetic key, since another library or processor rounds in another order.
-
-    Returns
-    -------
-    dict of str to str
-        ``library`` such as ``"openblas"``, its ``version``, and the ``architecture`` that it chose its kernels for. A library
-        that threadpoolctl does not know is named as SciPy's build names it, with architecture ``"unknown"``.
-    """
+    """Which BLAS computes here: part of the arithmetic key, since another library or processor rounds in another order."""
     library = _library()
     if library is None:
         build = scipy.__config__.show(mode="dicts")["Build Dependencies"]["blas"]
@@ -328,18 +251,6 @@ _limit = _SharedLimit()
 def blas_threads(count: int) -> Iterator[None]:
     """Let every BLAS call of this process use ``count`` threads inside the ``with`` block, and restore the number after it.
 
-    Parameters
-    ----------
-    count : int
-        Threads a call, at least 1.
-
-    Raises
-    ------
-    ValueError
-        ``count`` is smaller than 1.
-
-    Notes
-    -----
     Blocks may overlap, in one thread or in several: the least count holds, and the last to end restores the number.
     """
     if count < 1:

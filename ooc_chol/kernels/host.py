@@ -52,18 +52,6 @@ class HostFlags(AbstractFlags):
     """Failures met by the host kernels, one entry per tile column and one per tile.
 
     Kernels write single entries from the streams' threads, and any thread may read: an entry is one machine word.
-
-    Parameters
-    ----------
-    nt : int
-        Tile columns.
-
-    Attributes
-    ----------
-    pivot : (nt,) int64 array
-        0, or LAPACK's ``info`` within diagonal tile ``k``.
-    entry : (nt * (nt + 1) / 2,) int64 array
-        0, or one more than the row-major position of the first non-finite entry of the tile, by packed tile number.
     """
 
     def __init__(self, nt: int) -> None:
@@ -92,18 +80,7 @@ def _first_set(values: NDArray[np.int64]) -> tuple[int, int] | None:
 
 @final
 class HostNorms(AbstractTileNorms):
-    """Norms of final tiles, written by kernels on the streams' threads, one row each.
-
-    Parameters
-    ----------
-    n_tiles : int
-        Packed tiles.
-
-    Attributes
-    ----------
-    rows : (n_tiles, 5) array
-        The numbers of :data:`~ooc_chol.interfaces.NORM_COLUMNS`.
-    """
+    """Norms of final tiles, written by kernels on the streams' threads, one row each."""
 
     def __init__(self, n_tiles: int) -> None:
         self.rows: NDArray[np.float64] = np.zeros((n_tiles, len(NORM_COLUMNS)))
@@ -122,13 +99,6 @@ class HostKernels(AbstractKernelSet):
 
     A task is computed in the type of the tile that it changes. Operands of another type are converted piece by piece on the way.
 
-    Parameters
-    ----------
-    threads : int
-        Threads that share the strips of a tile; each makes BLAS calls of its own, which should be limited to one thread.
-
-    Notes
-    -----
     For one library, one number of threads a BLAS call and one tile shape, a kernel's result is a function of the entries alone:
     it does not depend on ``threads``, on where in memory the tile lies or on what other threads do.
     """
@@ -145,19 +115,7 @@ class HostKernels(AbstractKernelSet):
         return 0
 
     def potrf(self, stream: AbstractStream, a_kk: Tile, flags: AbstractFlags, k: int) -> None:
-        """``A[k, k] -> L[k, k]``, strict upper part zeroed; a pivot that is not positive sets the flag of column ``k``.
-
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the host device.
-        a_kk : (nb, nb) array
-            Diagonal tile after all its updates; only its lower triangle is read.
-        flags : HostFlags
-            Receives ``info``; a NaN on the diagonal counts as a pivot that is not positive.
-        k : int
-            Tile column.
-        """
+        """``A[k, k] -> L[k, k]``, strict upper part zeroed; a pivot that is not positive sets the flag of column ``k``."""
         enqueue(stream, partial(_potrf, self._team, a_kk, _host_flags(flags), k))
 
     def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile, k: int) -> None:
@@ -189,21 +147,6 @@ class HostKernels(AbstractKernelSet):
     ) -> None:
         """Round a final tile to what ``fmt`` stores of it, in place, and measure it.
 
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the host device.
-        l_ij : (mb, nb) array
-            The tile, float64 or float32.
-        fmt : PrecisionFormat
-            Format in which it will be stored.
-        norms : HostNorms
-            Receives the tile's norms.
-        index : FinalTile
-            Which tile it is.
-
-        Notes
-        -----
         Two passes, shared by the team: for the largest magnitude, and to round and square what is then in a core's cache.
         """
         if not isinstance(norms, HostNorms):
@@ -213,21 +156,6 @@ class HostKernels(AbstractKernelSet):
     def check_finite(self, stream: AbstractStream, a_ij: Tile, lower: bool, flags: AbstractFlags, packed: int) -> None:
         """Flag tile ``packed`` when it (with ``lower``: its lower triangle) holds a NaN or an infinity.
 
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the host device.
-        a_ij : (mb, nb) array
-            Tile of A before any update.
-        lower : bool
-            Look only at the lower triangle, as for a diagonal tile.
-        flags : HostFlags
-            Receives the row-major position of the first such entry.
-        packed : int
-            Packed tile number.
-
-        Notes
-        -----
         One pass at memory speed. A tile whose sum is not finite is looked at row by row: huge entries may overflow the sum.
         """
         enqueue(stream, partial(_check_finite, a_ij, lower, _host_flags(flags), packed))

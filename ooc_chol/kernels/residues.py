@@ -32,15 +32,6 @@ _TOO_LARGE, _NO_INTEGER = 2.0**63, 2.0**126
 class HostResidueKernels(AbstractResidueKernels):
     """Residues as NumPy arrays: int8 strips, int32 accumulators, float64 tiles, of any strides.
 
-    Parameters
-    ----------
-    moduli : int
-        Number of moduli.
-    threads : int
-        Threads that share the rows of a call. Each makes BLAS calls of its own, which should be limited to one thread.
-
-    Notes
-    -----
     Every result is exact or rounded once: it depends neither on ``threads`` nor on the order of sums, and CUDA's is the same.
     The running sums alone are rounded in their own order here and there, 2**32 times finer than what they are compared with.
     """
@@ -73,43 +64,13 @@ class HostResidueKernels(AbstractResidueKernels):
     def convert(
         self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, narrow: NarrowParts = NOTHING_NARROW
     ) -> None:
-        """``out[p] = round(2**e_i L[i, k]) mod m_p``; with ``is_first``, add the squares to the running sums and flag rows.
-
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the host device.
-        l_ik : (mb, nb) float64 array
-            Entries of L. What is not finite, or 2**63 and more when scaled, gets residues of 0: its row is flagged.
-        rows : range
-            Matrix rows of ``l_ik``.
-        out : (planes, mb, nb) int8 array
-            Receives the residues.
-        is_first : bool
-            Whether these entries are converted for the first time.
-        narrow : NarrowParts
-            ``(1, mb, nb)`` arrays of float16 and uint8 that receive the entries in FP16 and FP8.
-        """
+        """``out[p] = round(2**e_i L[i, k]) mod m_p``; with ``is_first``, add the squares to the running sums and flag rows."""
         enqueue(stream, partial(self._in_strips, len(rows), partial(self._convert, l_ik, rows.start, (out, narrow), is_first)))
 
     def product(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
     ) -> None:
-        """``S (+)= left[p] @ right[p].T`` for every plane p; with ``lower``, what is above a strip's diagonal block stays.
-
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the host device.
-        accumulator : (planes, m, n) int32 array
-            Sums, which wrap as the hardware's do.
-        left, right : (planes, m, k), (planes, n, k) int8 array
-            Residues.
-        accumulates : bool
-            Add to what is there.
-        lower : bool
-            Only the lower triangle is wanted: ``m == n``.
-        """
+        """``S (+)= left[p] @ right[p].T`` for every plane p; with ``lower``, what is above a strip's diagonal block stays."""
         job = partial(_product, accumulator, left, right, accumulates, lower)
         enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
 
@@ -124,57 +85,19 @@ class HostResidueKernels(AbstractResidueKernels):
         is_first: bool,
         narrow: NarrowParts = NOTHING_NARROW,
     ) -> None:
-        """:meth:`convert` of a tile as it is stored in a format narrower than FP64.
-
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the host device.
-        stored : uint8 array
-            What :func:`ooc_chol.formats.encode` wrote.
-        fmt : PrecisionFormat
-            Its format.
-        rows, out, is_first, narrow
-            As for :meth:`convert`.
-        """
+        """:meth:`convert` of a tile as it is stored in a format narrower than FP64."""
         job = partial(self._convert_stored, stored.reshape(-1), fmt, rows.start, (out, narrow), is_first)
         enqueue(stream, partial(self._in_strips, len(rows), job))
 
     def half_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
-        """``F (+)= left @ right.T``: products of FP16 entries are exact in float32, in which they are added.
-
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the host device.
-        accumulator : (1, m, n) float32 array
-            Sums.
-        left, right : (1, m, k), (1, n, k) float16 array
-            Entries of L.
-        accumulates : bool
-            Add to what is there.
-        """
+        """``F (+)= left @ right.T``: products of FP16 entries are exact in float32, in which they are added."""
         job = partial(_half_product, accumulator, left, right, accumulates, 0)
         enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
 
     def quarter_product(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
     ) -> None:
-        """``F (+)= 2**exponent left @ right.T`` for FP8 entries: their products are exact in float32, in which they are added.
-
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the host device.
-        accumulator : (1, m, n) float32 array
-            Sums.
-        left, right : (1, m, k), (1, n, k) uint8 array
-            Entries of L in E4M3.
-        exponent : int
-            Power of two by which the product is multiplied.
-        accumulates : bool
-            Add to what is there.
-        """
+        """``F (+)= 2**exponent left @ right.T`` for FP8 entries: their products are exact in float32, in which they are added."""
         operands = left.view(FP8.dtype), right.view(FP8.dtype)
         job = partial(_half_product, accumulator, *operands, accumulates, exponent)
         enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))

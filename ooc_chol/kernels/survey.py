@@ -23,17 +23,7 @@ _LARGEST_SCALE = 1000
 
 @final
 class HostSurvey(AbstractSurvey):
-    """Norms, diagonal and sample of A's tiles, in NumPy arrays.
-
-    Parameters
-    ----------
-    kernels : AbstractKernelSet
-        The kernels of the host device.
-    grid : TileGrid
-        A's tiles.
-    step : int or None
-        Every how many rows and columns of a tile belong to the sample; None for no sample.
-    """
+    """Norms, diagonal and sample of A's tiles, in NumPy arrays."""
 
     def __init__(self, kernels: AbstractKernelSet, grid: TileGrid, step: int | None) -> None:
         self._kernels, self._grid, self._step = kernels, grid, step

@@ -28,17 +28,9 @@ def digits_of(number: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Words:
-    """Integers of magnitude below 2**127, ``high * 2**64 + low``; arrays of one shape, or that broadcast.
+    """Integers of magnitude below 2**127, ``high * 2**64 + low``; arrays of one shape, or that broadcast."""
 
-    Parameters
-    ----------
-    high : int64 array
-        Upper words, with the sign.
-    low : uint64 array
-        Lower words.
-    """
-
-    high: Longs
+    high: Longs  #: Upper words, with the sign
     low: Unsigned
 
     @staticmethod
@@ -81,15 +73,7 @@ class Words:
 
 
 def rounded(number: Words, exponents: NDArray[np.int32]) -> Floats:
-    """``number 2**-e`` rounded once to nearest even, subnormal results too.
-
-    Parameters
-    ----------
-    number : Words
-        Integers.
-    exponents : int32 array
-        ``e`` for each of them.
-    """
+    """``number 2**-e`` rounded once to nearest even, subnormal results too."""
     is_negative = number.high < 0
     magnitude = number.negated_where(is_negative)
     high, low = magnitude.high.astype(np.uint64), magnitude.low

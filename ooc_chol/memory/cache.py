@@ -35,15 +35,7 @@ class _Entry:
 
 
 class BlockCache:
-    """Slots of one device and the blocks in them. Used by one thread.
-
-    Parameters
-    ----------
-    n_slots : int
-        Slots; never more blocks than that.
-    slot_bytes : int
-        Largest block in bytes.
-    """
+    """Slots of one device and the blocks in them. Used by one thread."""
 
     def __init__(self, n_slots: int, slot_bytes: int) -> None:
         self._n_slots = n_slots
@@ -57,13 +49,7 @@ class BlockCache:
         return len(self._entries)
 
     def reserve(self, key: BlockKey, slot: int, nbytes: int) -> None:
-        """Begin to load ``key`` into ``slot``.
-
-        Raises
-        ------
-        ScheduleError
-            The slot does not exist or is taken, the block is too large, or is there already.
-        """
+        """Begin to load ``key`` into ``slot``."""
         if not 0 <= slot < self._n_slots or nbytes > self._slot_bytes:
             raise ScheduleError(
                 f"{key} ({nbytes} bytes) does not fit slot {slot} of {self._n_slots} slots of {self._slot_bytes} bytes"
@@ -106,13 +92,7 @@ class BlockCache:
         self._require(key, Residency.MODIFIED).state = Residency.SHARED
 
     def evict(self, name: str, index: tuple[int, int]) -> None:
-        """Drop the copy of a block.
-
-        Raises
-        ------
-        ScheduleError
-            It is held, not yet written, still loading, or not there.
-        """
+        """Drop the copy of a block."""
         entry = self._entries.get((name, index))
         if entry is None:
             raise ScheduleError(f"{name}{index} is not on the device and cannot be evicted")

@@ -110,13 +110,7 @@ class HostMemory:
 
 
 def allocate_aligned(nbytes: int) -> NDArray[np.uint8]:
-    """``nbytes`` uninitialised bytes that start at a page.
-
-    Raises
-    ------
-    BudgetError
-        The system does not grant them.
-    """
+    """``nbytes`` uninitialised bytes that start at a page."""
     try:
         raw = np.empty(nbytes + TILE_ALIGNMENT, dtype=np.uint8)
     except MemoryError as error:

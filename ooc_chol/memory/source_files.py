@@ -13,18 +13,7 @@ _REMOVED = " (deleted)"
 
 
 def files_behind(a: Any) -> tuple[str, ...]:
-    """Files that ``a`` is read from.
-
-    Parameters
-    ----------
-    a : object
-        An array of NumPy, whose memory may be a map of a file, however it was made; a data set of h5py or a variable of netCDF4.
-
-    Returns
-    -------
-    tuple of str
-        Their names; empty for what lies in memory, and for objects that do not tell.
-    """
+    """Files that ``a`` is read from."""
     if isinstance(a, np.ndarray):
         return _mapped_file(a)
     with suppress(AttributeError, TypeError, ValueError):  # ValueError: an h5py file that is closed

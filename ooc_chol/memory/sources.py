@@ -40,31 +40,7 @@ def register_source(make: Callable[[Any], AbstractSource | None]) -> Callable[[A
 
 
 def as_source(a: Any) -> AbstractSource:
-    """Make the source that reads ``a``.
-
-    Parameters
-    ----------
-    a : array, path or object
-        One of: the path of a ``.npy`` file; a NumPy array of any strides (a memory map is read from its file, see
-        :func:`memmap_layout`); what :func:`from_function` returns; any object with ``shape``, ``dtype`` and slicing
-        ``a[r0:r1, c0:c1]``, as those of h5py, Zarr and Dask; or one of the kinds of :func:`register_source`.
-
-    Returns
-    -------
-    AbstractSource
-        To be closed by who asked for it. ``a`` is never written.
-
-    Raises
-    ------
-    ValueError
-        Not square, empty, or the path of another kind of file.
-    TypeError
-        Neither float64 nor float32 in native byte order, or nothing that a source can read.
-    FileNotFoundError
-        There is no such file.
-    TierError
-        The file is not a complete ``.npy`` file.
-    """
+    """Make the source that reads ``a``."""
     if isinstance(a, AbstractSource):
         return a
     made = (make(a) for make in _MAKERS)

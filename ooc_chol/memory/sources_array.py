@@ -19,20 +19,7 @@ _STRIP_COLUMNS = 16
 
 @final
 class ArraySource(AbstractSource):
-    """A matrix in memory: an array of any strides, negative and zero included.
-
-    Parameters
-    ----------
-    a : (n, n) array
-        float64 or float32. Not copied, never written; must not change while it is read.
-
-    Raises
-    ------
-    ValueError
-        Not square, or empty.
-    TypeError
-        Another dtype.
-    """
+    """A matrix in memory: an array of any strides, negative and zero included."""
 
     name = "array"
 
@@ -69,21 +56,6 @@ class ArraySource(AbstractSource):
 class SliceSource(AbstractSource):
     """Anything with ``shape``, ``dtype`` and slicing ``a[r0:r1, c0:c1]``: h5py and Zarr data sets, Dask arrays, masked arrays.
 
-    Parameters
-    ----------
-    a : object
-        ``np.asarray(a[r0:r1, c0:c1])`` must be a float64 or float32 array; one entry is read at once to find out. Masked entries
-        are read as NaN.
-
-    Raises
-    ------
-    ValueError
-        Not square, or empty.
-    TypeError
-        Slices are not arrays, or have another dtype.
-
-    Notes
-    -----
     Slices are taken by one thread at a time, since such objects seldom say whether two threads may read. A slice is a temporary
     array of the tile's size outside of every budget. Chunks that are aligned with the tiles are read once each.
     """

@@ -20,39 +20,14 @@ _BYTE_ORDERS = {">": "big-endian", "<": "little-endian"}
 
 
 class AbstractSource(ABC):
-    """An ``(n, n)`` real symmetric matrix of which rectangles of the lower triangle can be read, from several threads at once.
-
-    Attributes
-    ----------
-    name : str
-        Kind of source in reports: ``"array"``, ``"file"``, ``"slices"`` or ``"function"``.
-    n : int
-        Order of the matrix, at least 1.
-    bytes_per_entry : int
-        Bytes that one entry moves over the link from the source: 8 for float64, 4 for float32, 0 where entries are generated.
-    """
+    """An ``(n, n)`` real symmetric matrix of which rectangles of the lower triangle can be read, from several threads at once."""
 
     name: str
     n: int
     bytes_per_entry: int
 
     def read_block(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
-        """Fill ``out`` with ``A[rows, cols]``, widened to float64.
-
-        Parameters
-        ----------
-        rows, cols : range
-            Matrix rows and columns, step 1, inside ``range(n)``.
-        out : (len(rows), len(cols)) array
-            Row-major, contiguous, float64; overwritten.
-
-        Raises
-        ------
-        ValueError
-            ``out`` has another shape or order or is read-only, or the ranges leave the matrix.
-        TierError
-            The bytes cannot be read.
-        """
+        """Fill ``out`` with ``A[rows, cols]``, widened to float64."""
         for axis in (rows, cols):
             if axis.step != 1 or axis.start < 0 or axis.stop > self.n:
                 raise ValueError(f"{axis} is not a range of step 1 inside a matrix of order {self.n}")
@@ -84,23 +59,11 @@ class AbstractSource(ABC):
         """Do what must be done once on the current CUDA device before a run: compile, upload."""
 
     def function(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
-        """Fill ``out`` where it is, for sources that move no bytes over a link (``bytes_per_entry == 0``).
-
-        Raises
-        ------
-        ScheduleError
-            The source is read over a link.
-        """
+        """Fill ``out`` where it is, for sources that move no bytes over a link (``bytes_per_entry == 0``)."""
         raise ScheduleError(f"a source of kind {self.name!r} is read, not generated on the device")
 
     def check_unchanged(self) -> None:  # noqa: B027 - most sources cannot tell
-        """Refuse what was read so far if the matrix has changed since the source was opened, as far as that can be told.
-
-        Raises
-        ------
-        TierError
-            It has: a file's size or time of writing is another one.
-        """
+        """Refuse what was read so far if the matrix has changed since the source was opened, as far as that can be told."""
 
     def close(self) -> None:  # noqa: B027 - most sources hold nothing to release
         """Release what the source holds; a second call does nothing."""
@@ -108,18 +71,7 @@ class AbstractSource(ABC):
 
 @contextmanager
 def unchanged(source: AbstractSource) -> Iterator[None]:
-    """Refuse what a block makes of a source that changes meanwhile; that goes before the block's verdict on its numbers.
-
-    Parameters
-    ----------
-    source : AbstractSource
-        What the block reads.
-
-    Raises
-    ------
-    TierError
-        The source has changed.
-    """
+    """Refuse what a block makes of a source that changes meanwhile; that goes before the block's verdict on its numbers."""
     try:
         yield
     except (OocCholError, ValueError):
@@ -130,20 +82,7 @@ def unchanged(source: AbstractSource) -> Iterator[None]:
 
 @final
 class SourceTier(AbstractTier):
-    """A source of A cut into tiles: a tier that is only read.
-
-    Parameters
-    ----------
-    source : AbstractSource
-        Where the entries come from. Closing the tier closes it.
-    grid : TileGrid
-        Of the source's order.
-
-    Raises
-    ------
-    ValueError
-        The grid is that of a matrix of another order.
-    """
+    """A source of A cut into tiles: a tier that is only read."""
 
     def __init__(self, source: AbstractSource, grid: TileGrid) -> None:
         if source.n != grid.n:
@@ -156,20 +95,6 @@ class SourceTier(AbstractTier):
         """Fill ``out`` with tile ``index`` of A, rounded where ``out`` is float32.
 
         A diagonal tile is read whole: its strict upper part may hold anything, and no later step reads it.
-
-        Parameters
-        ----------
-        index : (i, j)
-            A tile of the lower triangle.
-        out : (mb, nb) array
-            Row-major, contiguous, float64 or float32, of the tile's shape.
-
-        Raises
-        ------
-        TierError
-            The bytes cannot be read.
-        ValueError
-            ``out`` does not have the tile's shape.
         """
         i, j = index
         _in_float64(self.source.read_block, self.grid.span(i), self.grid.span(j), out)
@@ -190,13 +115,7 @@ class SourceTier(AbstractTier):
         return self.source.host_memory()
 
     def write(self, index: tuple[int, int], data: NDArray[np.float64]) -> None:
-        """Refuse: A is an input.
-
-        Raises
-        ------
-        TierError
-            Always.
-        """
+        """Refuse: A is an input."""
         raise TierError(
             f"tile {index} was to be written to A's source ({self.name}), which is read-only; write to the store of L"
         )
@@ -221,20 +140,7 @@ def _in_float64(fill: Callable[[range, range, NDArray[np.float64]], None], rows:
 
 
 def check_dtype(dtype: np.dtype[Any], what: str) -> None:
-    """Refuse every dtype but float64 and float32 in native byte order.
-
-    Parameters
-    ----------
-    dtype : dtype
-        Of the entries.
-    what : str
-        What holds them, for the message.
-
-    Raises
-    ------
-    TypeError
-        Conversion would change the values, or double the memory behind the caller's back: the message says how to convert.
-    """
+    """Refuse every dtype but float64 and float32 in native byte order."""
     if dtype in (np.float64, np.float32):
         return
     fix = "if its imaginary part is zero, pass A.real.copy()" if dtype.kind == "c" else "convert it with A.astype(float)"
@@ -243,25 +149,7 @@ def check_dtype(dtype: np.dtype[Any], what: str) -> None:
 
 
 def check_shape(shape: tuple[int, ...], what: str) -> int:
-    """Refuse every shape but ``(n, n)`` with ``n >= 1``.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Of the matrix.
-    what : str
-        What has it, for the message.
-
-    Returns
-    -------
-    int
-        The order ``n``.
-
-    Raises
-    ------
-    ValueError
-        Not two-dimensional, not square, or empty.
-    """
+    """Refuse every shape but ``(n, n)`` with ``n >= 1``."""
     if len(shape) != 2 or shape[0] != shape[1]:
         raise ValueError(f"{what} has shape {shape}, but A is a square matrix of shape (n, n)")
     if shape[0] < 1:

@@ -54,30 +54,15 @@ class FileState(NamedTuple):
 
 @dataclass(frozen=True)
 class MatrixLayout:
-    """Where the entries of a matrix lie in a file.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    n : int
-        Order of the matrix.
-    dtype : dtype
-        float64 or float32 in native byte order.
-    offset : int
-        Bytes before entry (0, 0).
-    row_stride, col_stride : int
-        Bytes from an entry to the one below and to the one on its right. One of the two is the width of an entry.
-    state : FileState or None
-        State of the file that this layout was found in; None if that is unknown.
-    """
+    """Where the entries of a matrix lie in a file."""
 
     path: Path
-    n: int
-    dtype: np.dtype[Any]
-    offset: int
-    row_stride: int
+    n: int  #: Order of the matrix
+    dtype: np.dtype[Any]  #: float64 or float32 in native byte order
+    offset: int  #: Bytes before entry (0, 0)
+    row_stride: int  #: Bytes from an entry to the one below and to the one on its right. One of the two is the width of an entry.
     col_stride: int
+    #: State of the file that this layout was found in; None if that is unknown
     state: FileState | None = field(default=None, compare=False)
 
     @property
@@ -100,20 +85,6 @@ class MatrixLayout:
 class NpySource(AbstractSource):
     """A matrix in a file, in row-major or column-major order.
 
-    Parameters
-    ----------
-    layout : MatrixLayout
-        Where the entries lie; :func:`npy_layout` and :func:`memmap_layout` make one.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    TierError
-        The file ends before the last entry, or is another one than the layout was found in.
-
-    Notes
-    -----
     Beside ``out``, a read holds at most ``STRIP_BYTES`` or one row (or column) of the tile: none for row-major float64. A file
     that is replaced under its name while it is open stays what it was.
     """
@@ -183,13 +154,7 @@ class NpySource(AbstractSource):
             done += got
 
     def check_unchanged(self) -> None:
-        """Compare size and time of writing with those that the file had when its layout was found.
-
-        Raises
-        ------
-        TierError
-            They differ.
-        """
+        """Compare size and time of writing with those that the file had when its layout was found."""
         if change := self._state.changes_to(FileState.of(self._file.fileno())):
             raise TierError(
                 f"{self._layout.path}: {change} while it was read, so that what was computed belongs to no matrix: let nothing "
@@ -202,24 +167,7 @@ class NpySource(AbstractSource):
 
 
 def npy_layout(path: str | os.PathLike[str]) -> MatrixLayout:
-    """Find where the entries lie in a ``.npy`` file.
-
-    Parameters
-    ----------
-    path : path
-        A file written by ``np.save`` or ``np.lib.format.open_memmap``.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    TierError
-        The file is not a ``.npy`` file, or ends inside its header.
-    ValueError
-        Its array is not square, or empty.
-    TypeError
-        Its array is neither float64 nor float32 in native byte order.
-    """
+    """Find where the entries lie in a ``.npy`` file."""
     path = Path(path)
     with open(path, "rb") as file:
         try:
@@ -236,26 +184,6 @@ def npy_layout(path: str | os.PathLike[str]) -> MatrixLayout:
 def memmap_layout(a: NDArray[Any]) -> MatrixLayout | None:
     """Find where the entries of a memory map, or of a view of one, lie in its file.
 
-    Parameters
-    ----------
-    a : (n, n) array
-        Any array, float64 or float32.
-
-    Returns
-    -------
-    MatrixLayout or None
-        None when the file does not hold what ``a`` shows, in strides that can be read piece by piece: not a map of a named file,
-        a copy-on-write map (mode ``"c"``), neither the entries of a row nor those of a column adjacent (as in ``mm[::2, ::2]``),
-        or a file that was replaced since it was mapped. Such arrays are read through their mapping, whose pages then count as
-        memory.
-
-    Raises
-    ------
-    TierError
-        The file is shorter than the map now: to touch the map would end the process.
-
-    Notes
-    -----
     Whether the file was replaced is told from 64 entries spread over the matrix, read both ways.
     """
     root = a

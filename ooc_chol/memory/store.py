@@ -40,17 +40,6 @@ _stores: weakref.WeakValueDictionary[int, FileStore] = weakref.WeakValueDictiona
 class FileStore(AbstractStore):
     """L in a file; made by :meth:`create` or :meth:`open`.
 
-    Parameters
-    ----------
-    path : str
-        Name of the finished file.
-    descriptor : int
-        Open file descriptor, which the store closes.
-    header : FileHeader
-        What the file says about itself.
-
-    Notes
-    -----
     Tiles move by ``pread`` and ``pwrite`` on one descriptor, from any number of threads: no mapping, so that pages of the file do
     not count as memory of the process. A read sees an earlier write of the same process at once, hence ``ordered_by_events``.
     Closing while another thread reads or writes is the caller's mistake.
@@ -78,31 +67,7 @@ class FileStore(AbstractStore):
         *,
         replace: bool = False,
     ) -> FileStore:
-        """Create ``path + ".partial"`` at its full size, for writing; :meth:`complete` gives it its name.
-
-        Parameters
-        ----------
-        path : path
-            Name of the finished file. A factor of that name stays as it is until :meth:`complete` replaces it.
-        grid : TileGrid
-            Tiles of L.
-        arithmetic_key : mapping, optional
-            Everything that the bits of L depend on, as a JSON object.
-        formats : sequence of PrecisionFormat, optional
-            Format of every tile in packed order; all are FP64 without it.
-        replace : bool
-            Let :meth:`complete` replace a file that is no factor, too.
-
-        Raises
-        ------
-        TierError
-            The file cannot be created, the disk has too little room, or another run is writing it; as ``OutputError``, ``path``
-            exists and is no ordinary file, or no factor.
-        TypeError
-            ``arithmetic_key`` holds something that JSON cannot hold.
-        ValueError
-            As well; or there is not one format for each tile.
-        """
+        """Create ``path + ".partial"`` at its full size, for writing; :meth:`complete` gives it its name."""
         final_path = os.path.realpath(path)
         header = FileHeader(grid, arithmetic_key or {}, formats=None if formats is None else tuple(formats))
         first_bytes = header.encode()
@@ -119,15 +84,7 @@ class FileStore(AbstractStore):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> FileStore:
-        """Open a complete file for reading.
-
-        Raises
-        ------
-        FileNotFoundError
-            There is no such file.
-        TierError
-            Not a factor file, damaged, truncated, incomplete, or of a newer version.
-        """
+        """Open a complete file for reading."""
         name = os.path.realpath(path)
         descriptor = os.open(name, os.O_RDONLY)
         try:
@@ -209,13 +166,7 @@ class FileStore(AbstractStore):
         self._write_tile(index, data.data)
 
     def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
-        """Store these tiles in FP64 from now on, behind the end of the file.
-
-        Raises
-        ------
-        TierError
-            The disk has too little room, or the factor is complete; nothing has changed.
-        """
+        """Store these tiles in FP64 from now on, behind the end of the file."""
         if self.header.complete:
             raise TierError(f"{self.path}: tiles cannot be widened, the factor in this file is complete")
         header = replace(self.header, widened=self.layout.with_wider(tiles).widened)
@@ -237,14 +188,7 @@ class FileStore(AbstractStore):
         self.header = replace(self.header, arithmetic_key=dict(arithmetic_key))
 
     def complete(self) -> None:
-        """Flush the tiles, then mark the header complete, then give the file its name; a second call does nothing.
-
-        Raises
-        ------
-        TierError
-            The disk fails; the file keeps its partial name, and a file of the final name stays as it was. Or only the flush of
-            the folder failed, and the text says that the factor is there.
-        """
+        """Flush the tiles, then mark the header complete, then give the file its name; a second call does nothing."""
         if self.header.complete:
             return
         descriptor = self._open_descriptor()
@@ -277,13 +221,7 @@ class FileStore(AbstractStore):
             self.close()
 
     def close(self) -> None:
-        """Close the file; one that is not complete keeps its partial name. A second call does nothing.
-
-        Raises
-        ------
-        TierError
-            The system reports an error of the disk; the file counts as closed.
-        """
+        """Close the file; one that is not complete keeps its partial name. A second call does nothing."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             try:

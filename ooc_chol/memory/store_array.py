@@ -23,24 +23,6 @@ _LOWER = np.tri(_MASKED_ORDER, dtype=bool)
 class MemoryStore(AbstractStore):
     """L packed in one allocation of ordinary memory, every tile at a page.
 
-    Parameters
-    ----------
-    grid : TileGrid
-        Tiles of L.
-    formats : sequence of PrecisionFormat, optional
-        Format of every tile in packed order; all are FP64 without it.
-    memory : HostMemory, optional
-        Where L goes, given back at the end; else memory of the store's own.
-
-    Raises
-    ------
-    BudgetError
-        The system does not grant that much memory.
-    ValueError
-        There is not one format for each tile; or another store has the memory.
-
-    Notes
-    -----
     ``TileLayout(grid, formats=formats).end`` bytes. Pages that were never written hold no memory. Widened tiles get memory of
     their own: the first allocation never moves, since a device may have page-locked it.
     """
@@ -69,24 +51,12 @@ class MemoryStore(AbstractStore):
         return self.layout.present_formats
 
     def view(self, index: tuple[int, int]) -> NDArray[np.float64] | None:
-        """FP64 tile ``index`` in place, row-major; writing into it changes L. None for a tile of another format.
-
-        Raises
-        ------
-        TierError
-            The store is closed.
-        """
+        """FP64 tile ``index`` in place, row-major; writing into it changes L. None for a tile of another format."""
         raw = self.stored(index)
         return raw.view(np.float64).reshape(self.grid.shape(*index)) if self.format_of(index) == FP64 else None
 
     def stored(self, index: tuple[int, int]) -> NDArray[np.uint8]:
-        """The bytes of tile ``index`` in its format, in place; writing into them changes L.
-
-        Raises
-        ------
-        TierError
-            The store is closed.
-        """
+        """The bytes of tile ``index`` in its format, in place; writing into them changes L."""
         if self._bytes is None:
             raise closed_error(self.name)
         widened = self._widened.get((index[0], index[1]))
@@ -136,15 +106,7 @@ class MemoryStore(AbstractStore):
         np.copyto(stored, data)
 
     def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
-        """Store these tiles in FP64 from now on, in one more allocation.
-
-        Raises
-        ------
-        BudgetError
-            The system does not grant that much memory; nothing has changed.
-        TierError
-            The store is closed.
-        """
+        """Store these tiles in FP64 from now on, in one more allocation."""
         if self._bytes is None:
             raise closed_error(self.name)
         layout = self.layout.with_wider(tiles)
@@ -173,22 +135,7 @@ class MemoryStore(AbstractStore):
 
 @final
 class OverwriteStore(AbstractStore):
-    """L in FP64 over the lower triangle of the user's array; the strict upper triangle is neither read nor written.
-
-    Parameters
-    ----------
-    a : (n, n) array
-        Writable float64 array of any strides.
-    grid : TileGrid
-        Tiles of L, of the same ``n``.
-
-    Raises
-    ------
-    TypeError
-        ``a`` is no float64 array.
-    ValueError
-        ``a`` is not ``(n, n)``, read-only, or its entries share memory.
-    """
+    """L in FP64 over the lower triangle of the user's array; the strict upper triangle is neither read nor written."""
 
     name = "array"
     ordered_by_events = True

@@ -42,38 +42,19 @@ class AbstractStore(AbstractTier):
     def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
         """Store these tiles in FP64 from now on: each must be written again before it is read. FP64 ones stay as they are.
 
-        Raises
-        ------
-        BudgetError, TierError
-            There is no room, or the store is complete; all tiles stay as they were.
-
-        Notes
-        -----
         Other tiles stay where they are, so that other threads may go on with them.
         """
 
     @abstractmethod
     def read_rows(self, index: tuple[int, int], rows: range, out: Floats) -> None:
-        """Fill ``out`` with rows ``rows`` of tile ``index``, counted within the tile, step 1.
-
-        Raises
-        ------
-        TierError
-            The bytes cannot be read.
-        """
+        """Fill ``out`` with rows ``rows`` of tile ``index``, counted within the tile, step 1."""
 
     def describe(self, arithmetic_key: Mapping[str, Any]) -> None:
         """Replace the arithmetic key that was given when the store was made, before :meth:`complete`; memory keeps none."""
 
     @abstractmethod
     def complete(self) -> None:
-        """Make what was written durable, once every tile is; from then on the store is only read.
-
-        Raises
-        ------
-        TierError
-            The bytes cannot be made durable.
-        """
+        """Make what was written durable, once every tile is; from then on the store is only read."""
 
     @abstractmethod
     def discard(self) -> None:

@@ -58,38 +58,16 @@ def _package_version() -> str:
 
 @dataclass(frozen=True)
 class FileHeader:
-    """What a factor file says about itself.
+    """What a factor file says about itself."""
 
-    Parameters
-    ----------
-    grid : TileGrid
-        Order of the matrix and of its tiles.
-    arithmetic_key : mapping
-        Everything that the bits of L depend on, as a JSON object.
-    complete : bool
-        Whether all tiles are in the file.
-    data_offset : int
-        First byte of the first tile; 0 chooses the least that leaves the header room to grow.
-    created_by : str
-        Version of the package that wrote the file.
-    formats : tuple of PrecisionFormat, optional
-        Format of every tile in packed order when the file was made; None when all are FP64.
-    widened : tuple of (int, int)
-        Tiles that became FP64 later, as in :class:`TileLayout`.
-
-    Raises
-    ------
-    ValueError
-        There is not one format for each tile.
-    """
-
-    grid: TileGrid
-    arithmetic_key: Mapping[str, Any]
-    complete: bool = False
-    data_offset: int = 0
-    created_by: str = field(default_factory=_package_version)
+    grid: TileGrid  #: Order of the matrix and of its tiles
+    arithmetic_key: Mapping[str, Any]  #: Everything that the bits of L depend on, as a JSON object
+    complete: bool = False  #: Whether all tiles are in the file
+    data_offset: int = 0  #: First byte of the first tile; 0 chooses the least that leaves the header room to grow
+    created_by: str = field(default_factory=_package_version)  #: Version of the package that wrote the file
+    #: Format of every tile in packed order when the file was made; None when all are FP64
     formats: tuple[PrecisionFormat, ...] | None = None
-    widened: tuple[tuple[int, int], ...] = ()
+    widened: tuple[tuple[int, int], ...] = ()  #: Tiles that became FP64 later, as in :class:`TileLayout`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "formats", mixed_formats(self.grid, self.formats))
@@ -127,15 +105,7 @@ class FileHeader:
         return json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
 
     def encode(self) -> bytes:
-        """The first ``data_offset`` bytes of the file.
-
-        Raises
-        ------
-        TierError
-            A given ``data_offset`` leaves too little room.
-        TypeError, ValueError
-            ``arithmetic_key`` holds something that JSON cannot hold, such as an array or a NaN.
-        """
+        """The first ``data_offset`` bytes of the file."""
         text = self._text()
         raw = _PREFIX.pack(MAGIC, len(text), zlib.crc32(text)) + text
         if len(raw) > self.data_offset:
@@ -159,25 +129,7 @@ def _fields_of_formats(formats: tuple[PrecisionFormat, ...], widened: tuple[tupl
 
 
 def read_header(descriptor: int, path: str) -> FileHeader:
-    """Read and check the header of an open factor file.
-
-    Parameters
-    ----------
-    descriptor : int
-        Open file descriptor.
-    path : str
-        Its name, for errors.
-
-    Returns
-    -------
-    FileHeader
-        The header of a complete file of a known version, at least as long as its tiles need.
-
-    Raises
-    ------
-    TierError
-        Not a factor file, damaged, truncated, incomplete, or of a version, layout or format that this version does not know.
-    """
+    """Read and check the header of an open factor file."""
     size = os.fstat(descriptor).st_size
     fields = _read_fields(descriptor, path, size)
     _refuse_unknown(fields, path)

@@ -18,13 +18,7 @@ def tile_bytes(tile: NDArray[Any]) -> memoryview:
 
 
 def read_fully(descriptor: int, buffer: memoryview, offset: int, path: str) -> None:
-    """Fill ``buffer`` with the bytes of the file from ``offset`` on, however many reads that takes.
-
-    Raises
-    ------
-    TierError
-        The device fails, or the file ends too early.
-    """
+    """Fill ``buffer`` with the bytes of the file from ``offset`` on, however many reads that takes."""
     done = 0
     while done < len(buffer):
         try:
@@ -41,13 +35,7 @@ def read_fully(descriptor: int, buffer: memoryview, offset: int, path: str) -> N
 
 
 def write_fully(descriptor: int, buffer: memoryview | bytes, offset: int, path: str) -> None:
-    """Write all of ``buffer`` at ``offset``, however many writes that takes.
-
-    Raises
-    ------
-    TierError
-        The disk is full or fails.
-    """
+    """Write all of ``buffer`` at ``offset``, however many writes that takes."""
     view = memoryview(buffer)
     done = 0
     while done < len(view):
@@ -63,13 +51,6 @@ def write_fully(descriptor: int, buffer: memoryview | bytes, offset: int, path: 
 def preallocate(descriptor: int, nbytes: int, path: str, *, start: int = 0) -> None:
     """Reserve ``nbytes`` more on the disk behind the first ``start``, so that a full disk is met now and not in the last hour.
 
-    Raises
-    ------
-    TierError
-        The disk has less room than that.
-
-    Notes
-    -----
     Where the file system cannot reserve, the file only gets its size, and a full disk shows at a later write.
     """
     try:

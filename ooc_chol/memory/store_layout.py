@@ -22,13 +22,7 @@ def aligned(nbytes: int) -> int:
 
 
 def mixed_formats(grid: TileGrid, formats: Sequence[PrecisionFormat] | None) -> tuple[PrecisionFormat, ...] | None:
-    """``formats`` as a tuple, or None when all are FP64.
-
-    Raises
-    ------
-    ValueError
-        There is not one format for each tile of ``grid``.
-    """
+    """``formats`` as a tuple, or None when all are FP64."""
     if formats is None:
         return None
     if len(formats) != grid.n_tiles:
@@ -42,24 +36,6 @@ def mixed_formats(grid: TileGrid, formats: Sequence[PrecisionFormat] | None) -> 
 class TileLayout:
     """Where each tile of the lower triangle starts, in bytes.
 
-    Parameters
-    ----------
-    grid : TileGrid
-        Tiles of L.
-    data_offset : int
-        Bytes before the first tile, a multiple of 4096.
-    formats : tuple of PrecisionFormat, optional
-        Format of every tile in packed order when the layout was made; None, also where they were given, when all are FP64.
-    widened : tuple of (int, int)
-        Tiles of narrow formats that are FP64 now, in the order in which they were appended behind all others.
-
-    Raises
-    ------
-    ValueError
-        There is not one format for each tile, or a widened tile is not there, is FP64 already, or is named twice.
-
-    Notes
-    -----
     Offsets of FP64 tiles are a closed form; those of other layouts take 8 bytes a tile, computed at first use.
 
     Examples
@@ -77,8 +53,10 @@ class TileLayout:
     """
 
     grid: TileGrid
-    data_offset: int = 0
+    data_offset: int = 0  #: Bytes before the first tile, a multiple of 4096
+    #: Format of every tile in packed order when the layout was made; None, also where they were given, when all are FP64
     formats: tuple[PrecisionFormat, ...] | None = None
+    #: Tiles of narrow formats that are FP64 now, in the order in which they were appended behind all others
     widened: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -154,18 +132,7 @@ class TileLayout:
         return starts
 
     def with_wider(self, tiles: Iterable[tuple[int, int]]) -> TileLayout:
-        """The layout with the narrow ones of ``tiles`` in FP64, appended in their order; all other tiles stay where they are.
-
-        Parameters
-        ----------
-        tiles : iterable of (int, int)
-            Tiles, which may be FP64 already.
-
-        Raises
-        ------
-        ValueError
-            There is no such tile.
-        """
+        """The layout with the narrow ones of ``tiles`` in FP64, appended in their order; all other tiles stay where they are."""
         added = dict.fromkeys((int(i), int(j)) for i, j in tiles)
         for i, j in added:
             if not 0 <= j <= i < self.grid.nt:

@@ -24,31 +24,7 @@ MIXED_MODULI = 8
 
 
 def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
-    """Plan the factorization of ``problem``.
-
-    Parameters
-    ----------
-    problem : Problem
-        The matrix.
-    options : FactorOptions
-        What the user asked.
-    rates_at : callable
-        Measured rates for a grid of tiles, or None where there are none.
-
-    Returns
-    -------
-    Plan
-        Checked by a run in the simulator.
-
-    Raises
-    ------
-    BudgetError
-        The budget does not hold three tiles.
-    PlanSizeError
-        The plan would have too many steps.
-    ValueError
-        An option names something that is not there.
-    """
+    """Plan the factorization of ``problem``."""
     names = resolve_devices(options.devices, must_exist=False)
     if options.fp64 == "residue":
         return make_residue_plan(problem, options, names, rates_at)
@@ -82,29 +58,7 @@ def _instead(refusal: PlanSizeError, problem: Problem, options: FactorOptions, n
 
 
 def mixed_engine(problem: Problem, options: FactorOptions) -> tuple[TileGrid, FactorOptions]:
-    """The tiles of a factorization in mixed precision, and options that name its engine and tile order.
-
-    Parameters
-    ----------
-    problem : Problem
-        The matrix.
-    options : FactorOptions
-        What the user asked.
-
-    Returns
-    -------
-    TileGrid
-        The tiles whose norms decide on formats.
-    FactorOptions
-        With ``fp64`` and ``tile_size`` settled: residues on GPUs where they fit, the device's own arithmetic on the host.
-
-    Raises
-    ------
-    PlanSizeError
-        The plan would have too many steps: told before the norms of as many tiles are measured.
-    ValueError
-        Residues are asked for, but take no tiles of that order, or not so many rows.
-    """
+    """The tiles of a factorization in mixed precision, and options that name its engine and tile order."""
     names = resolve_devices(options.devices, must_exist=False)
     kind, budget = kind_of(names[0]), budget_of(options, names)
     if options.fp64 == "residue":

@@ -38,22 +38,7 @@ def most_steps() -> int:
 
 
 def check_steps(grid: TileGrid, steps: int, tiles_of: Callable[[TileGrid], Tiles]) -> None:
-    """Refuse a plan of too many steps.
-
-    Parameters
-    ----------
-    grid : TileGrid
-        Its tiles.
-    steps : int
-        Its steps, or fewer.
-    tiles_of : callable
-        What a plan with other tiles takes, for the advice.
-
-    Raises
-    ------
-    PlanSizeError
-        With tiles that can be planned.
-    """
+    """Refuse a plan of too many steps."""
     most = most_steps()
     if steps <= most:
         return

@@ -50,31 +50,7 @@ NEGLIGIBLE_SHARE = 5e-3
 
 
 def make_native_plan(problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
-    """Plan in the devices' own FP64.
-
-    Parameters
-    ----------
-    problem : Problem
-        What is factored.
-    options : FactorOptions
-        How.
-    names : tuple of str
-        The devices, all of one kind.
-    rates_at : callable
-        Measured rates for a grid's tiles; None where nothing is measured.
-
-    Returns
-    -------
-    Plan
-        The fastest by the rates; without them, or for least bytes, that which fetches least.
-
-    Raises
-    ------
-    BudgetError
-        The budget does not hold three tiles.
-    PlanSizeError
-        The plan would have too many steps.
-    """
+    """Plan in the devices' own FP64."""
     policy = policy_named(options.policy)
     kind = kind_of(names[0])
     budget_bytes = budget_of(options, names)

@@ -34,31 +34,7 @@ def choose_tile_size(n: int, budget_bytes: int, kind: DeviceKind, *, rows: int =
 
 
 def native_grid(n: int, options: FactorOptions, names: tuple[str, ...], budget_bytes: int, *, rows: int = 4) -> TileGrid:
-    """The tiles of a plan in the devices' own FP64; if not told, larger than is best where the best ones are too many to plan.
-
-    Parameters
-    ----------
-    n : int
-        Order of the matrix.
-    options : FactorOptions
-        What the user asked.
-    names : tuple of str
-        The devices, all of one kind.
-    budget_bytes : int
-        Memory of each.
-    rows : int
-        Tile rows that a tile order of the planner's choice should leave.
-
-    Returns
-    -------
-    TileGrid
-        Its plan has no more steps than are planned.
-
-    Raises
-    ------
-    PlanSizeError
-        There are no such tiles, or those that are asked for are too many.
-    """
+    """The tiles of a plan in the devices' own FP64; if not told, larger than is best where the best ones are too many to plan."""
     kind, tiles_of = kind_of(names[0]), tiles_in_budget(options, names, budget_bytes)
     grid = TileGrid(n, options.tile_size or choose_tile_size(n, budget_bytes, kind, rows=rows))
     steps = tiles_of(grid).steps

@@ -25,27 +25,14 @@ FINALISTS = 3
 
 @dataclass(frozen=True)
 class Problem:
-    """What the planner must know of A.
+    """What the planner must know of A."""
 
-    Parameters
-    ----------
-    n : int
-        Order of the matrix.
-    bytes_per_entry : int
-        Bytes that reading one entry moves; 0 when a tile function makes A on the device.
-    source : str
-        Kind of source, for the plan's page.
-    precision : PrecisionMap or None
-        Formats of the tiles; None stores and computes all in FP64. Its grid is that of the plan.
-    given : frozenset of tuple of int
-        Tiles of L that are in the store already, from a run that failed.
-    """
-
-    n: int
-    bytes_per_entry: int
-    source: str
+    n: int  #: Order of the matrix
+    bytes_per_entry: int  #: Bytes that reading one entry moves; 0 when a tile function makes A on the device
+    source: str  #: Kind of source, for the plan's page
+    #: Formats of the tiles; None stores and computes all in FP64. Its grid is that of the plan.
     precision: PrecisionMap | None = None
-    given: frozenset[tuple[int, int]] = frozenset()
+    given: frozenset[tuple[int, int]] = frozenset()  #: Tiles of L that are in the store already, from a run that failed
 
     def stored_bytes(self, grid: TileGrid) -> Callable[[tuple[int, int]], int]:
         """Bytes of each tile of L on a link and in its store."""

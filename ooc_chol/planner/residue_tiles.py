@@ -34,15 +34,7 @@ def check_for_residues(n: int, tile_size: int | None) -> None:
 
 
 def residue_grid(n: int, options: FactorOptions, names: tuple[str, ...], budget_bytes: int, moduli: int) -> TileGrid | None:
-    """The tiles of a plan through residues of so many moduli; None where the budget does not hold any.
-
-    Raises
-    ------
-    PlanSizeError
-        All are too many.
-    ValueError
-        As :func:`check_for_residues`.
-    """
+    """The tiles of a plan through residues of so many moduli; None where the budget does not hold any."""
     check_for_residues(n, options.tile_size)
     tiles_of = residue_tiles_in_budget(options, names, budget_bytes, moduli)
     for grid in residue_grids(n, options.tile_size, kind_of(names[0]), tiles_of):
@@ -54,13 +46,7 @@ def residue_grid(n: int, options: FactorOptions, names: tuple[str, ...], budget_
 
 
 def residue_grids(n: int, tile_size: int | None, kind: DeviceKind, tiles_of: Callable[[TileGrid], Tiles]) -> list[TileGrid]:
-    """Tiles to try, the best first, of those that are not too many to plan.
-
-    Raises
-    ------
-    PlanSizeError
-        All are too many.
-    """
+    """Tiles to try, the best first, of those that are not too many to plan."""
     grids = _best_grids(n, tile_size, kind)
     steps = [tiles_of(grid).steps for grid in grids]
     if planned := [grid for grid, each in zip(grids, steps, strict=True) if each <= limit.MOST_STEPS]:

@@ -34,33 +34,7 @@ HALF_WIDTH = 8
 
 
 def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
-    """Plan with products through residues.
-
-    Parameters
-    ----------
-    problem : Problem
-        What is factored.
-    options : FactorOptions
-        How.
-    names : tuple of str
-        The devices, all of one kind.
-    rates_at : callable
-        Measured rates for a grid's tiles; None where nothing is measured.
-
-    Returns
-    -------
-    Plan
-        The fastest by the rates; without them, that which looks best.
-
-    Raises
-    ------
-    BudgetError
-        The budget does not hold the least layout.
-    PlanSizeError
-        The plan would have too many steps.
-    ValueError
-        The matrix has too many rows, or the tile order is no multiple of 16.
-    """
+    """Plan with products through residues."""
     check_for_residues(problem.n, options.tile_size)
     moduli = options.moduli or default_moduli(problem.n)
     kind = kind_of(names[0])

@@ -67,19 +67,6 @@ def estimated_error(
 ) -> ErrorEstimate:
     """The estimate of one factorization.
 
-    Parameters
-    ----------
-    precision : PrecisionMap
-        The formats of the run.
-    rows : (n_tiles, 5) array
-        What was measured of each tile: the numbers of :data:`ooc_chol.interfaces.NORM_COLUMNS`.
-    moduli : int or None
-        Moduli of products through residues; None where they ran in the formats of the map.
-    narrow : NarrowRun or None
-        Which products ran in FP16 and FP8; None where none did.
-
-    Notes
-    -----
     ``nt**3`` flops.
     """
     grid, total = precision.grid, precision.norms.total or 1.0
@@ -177,25 +164,7 @@ def _residues(
 def doubtful_pivot(
     precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, diagonal: NDArray[np.float64]
 ) -> tuple[int, float, float] | None:
-    """The first pivot that rounding in narrow formats could have made of zero.
-
-    Parameters
-    ----------
-    precision : PrecisionMap
-        The formats of the run; its norms with the diagonal of A.
-    rows : (n_tiles, 5) array
-        What was measured of each tile.
-    moduli : int or None
-        Moduli of products through residues.
-    diagonal : (n,) array
-        Of L.
-
-    Returns
-    -------
-    tuple or None
-        Its row, ``L_jj**2``, and what rounding may change such a pivot by: a share of ``A_jj``, namely some times the norms of
-        the tile row and of what its tiles lost, over its trace, and the roundoff of its products.
-    """
+    """The first pivot that rounding in narrow formats could have made of zero."""
     grid, a_jj = precision.grid, precision.norms.diagonal
     if a_jj is None:
         return None

@@ -25,22 +25,6 @@ def fp64_bytes(grid: TileGrid) -> Callable[[tuple[int, int]], int]:
 def beaumont_bytes(n: int, capacity_bytes: float, itemsize: int) -> float:
     """``n³ / (3 √2 √S)`` entries, the least that any order of tasks must load when S entries fit on the device.
 
-    Parameters
-    ----------
-    n : int
-        Order of the matrix.
-    capacity_bytes : float
-        Device memory for tiles.
-    itemsize : int
-        Bytes of an entry.
-
-    Returns
-    -------
-    float
-        Bytes.
-
-    Notes
-    -----
     Beaumont, Eyraud-Dubois, Vérité, Langou, *I/O-optimal algorithms for symmetric linear algebra kernels*, SPAA 2022.
     """
     entries = capacity_bytes / itemsize

@@ -92,25 +92,7 @@ def safety_factor(probes: int) -> float:
 
 
 def certified_bound(norms: MatrixNorms, product: NDArray[np.float64]) -> CertifiedBound:
-    """The bound of one factor.
-
-    Parameters
-    ----------
-    norms : MatrixNorms
-        Of A, with its probes and their images.
-    product : (n, s) array
-        ``L (L.T W)`` of the same probes W.
-
-    Returns
-    -------
-    CertifiedBound
-        Not a number where the products overflowed.
-
-    Raises
-    ------
-    ValueError
-        The norms were measured without probes.
-    """
+    """The bound of one factor."""
     if norms.probes is None or norms.images is None:
         raise ValueError("these norms of A were measured without random vectors; measure them with some")
     probes = norms.probes.vectors.shape[1]
@@ -122,15 +104,7 @@ def certified_bound(norms: MatrixNorms, product: NDArray[np.float64]) -> Certifi
 
 
 def least_bound(norms: MatrixNorms, probes: int) -> float:
-    """The bound of a factor without any error: what rounding may change in the products with ``probes`` vectors.
-
-    Parameters
-    ----------
-    norms : MatrixNorms
-        Of A.
-    probes : int
-        Number of vectors.
-    """
+    """The bound of a factor without any error: what rounding may change in the products with ``probes`` vectors."""
     return safety_factor(probes) * _rounding(norms, probes)
 
 

@@ -28,38 +28,17 @@ from ooc_chol.tiling import TileGrid
 class ResidueRates:
     """What a device does in a second with residues of one number of moduli.
 
-    Parameters
-    ----------
-    moduli : int
-        Number of moduli.
-    product : float
-        FP64 flops per second that products of long K stand for.
-    accumulate : float
-        Entries per second of an accumulator, all moduli together, that a product reads and writes besides.
-    convert, reconstruct : float
-        Entries of a tile per second.
-    pull : float
-        Bytes per second copied from another device.
-    half, half_accumulate, quarter, quarter_accumulate : float or None
-        As ``product`` and ``accumulate``, of products in FP16 and in FP8; None where they were not measured.
-
-    Raises
-    ------
-    ValueError
-        A rate is not more than zero.
-
-    Notes
-    -----
     Products of all shapes are told by two numbers: a product of K columns takes ``2 K / product + 1 / accumulate`` seconds an
     entry. They are those of a long and of a short product (:mod:`ooc_chol.rates.residues`).
     """
 
     moduli: int
-    product: float
-    accumulate: float
-    convert: float
+    product: float  #: FP64 flops per second that products of long K stand for
+    accumulate: float  #: Entries per second of an accumulator, all moduli together, that a product reads and writes besides
+    convert: float  #: Entries of a tile per second
     reconstruct: float
-    pull: float
+    pull: float  #: Bytes per second copied from another device
+    #: As ``product`` and ``accumulate``, of products in FP16 and in FP8; None where they were not measured
     half: float | None = None
     half_accumulate: float | None = None
     quarter: float | None = None

@@ -81,13 +81,7 @@ class Escalation:
 
 @dataclass
 class EscalationState:
-    """What was tried already; :meth:`next` says what comes now.
-
-    Parameters
-    ----------
-    grid : TileGrid
-        The tiles.
-    """
+    """What was tried already; :meth:`next` says what comes now."""
 
     grid: TileGrid
     restarts: int = 0
@@ -97,17 +91,7 @@ class EscalationState:
     panels: set[int] = field(default_factory=set)
 
     def next(self, column: int, start: int, panel: Panel) -> tuple[Remedy, float]:
-        """What to do about a failed pivot, and the share of the work that it costs at most.
-
-        Parameters
-        ----------
-        column : int
-            Tile column of the pivot.
-        start : int
-            Tile columns before this one are taken to be complete in the store.
-        panel : Panel
-            Panel of the pivot.
-        """
+        """What to do about a failed pivot, and the share of the work that it costs at most."""
         if panel.k0 not in self.failed and column not in self.rows:
             work = self._rows_share(1, start) + self._columns_share(start, column)
             if self._takes(work):

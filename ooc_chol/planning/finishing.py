@@ -14,15 +14,6 @@ from ooc_chol.tiling import TileGrid
 class FinishingTasks:
     """Divides the tasks of one device, told in program order, between the compute stream and the finish stream.
 
-    Parameters
-    ----------
-    grid : TileGrid
-        The tiles.
-    panels : sequence of Panel
-        Consecutive panels that cover all tile columns.
-
-    Notes
-    -----
     The sweep over the columns left of the panel is the compute stream's. Of the tasks inside the panel
 
     - the panel's own rows depend on each other: POTRF, TRSM and the updates by the column just before are the finish stream's,

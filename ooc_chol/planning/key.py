@@ -13,39 +13,18 @@ class ArithmeticKey:
     """Two runs with equal keys on equal input give the same factor, to the bit.
 
     Budget, eviction, panel widths, number of devices of one kind, row order and policy are not in the key.
-
-    Parameters
-    ----------
-    n, nb : int
-        Orders of the matrix and of a tile.
-    formats : str
-        Storage formats of the tiles.
-    engine : str
-        How products are computed; ``"native"`` is the device's own arithmetic.
-    k_segment_tiles : int
-        Tiles of K that one product sums; 0 where sums are exact, in any order.
-    trsm : str
-        How the triangular solve is done.
-    kernels : str
-        Shapes of the calls into which a tile kernel is divided.
-    device_model : str
-        Kind of the device.
-    library : str
-        BLAS library, version and kernel architecture.
-    threads_per_call : int
-        Threads that share one BLAS call.
     """
 
-    n: int
+    n: int  #: Orders of the matrix and of a tile
     nb: int
-    formats: str
-    engine: str
-    k_segment_tiles: int
-    trsm: str
-    kernels: str
-    device_model: str
-    library: str
-    threads_per_call: int
+    formats: str  #: Storage formats of the tiles
+    engine: str  #: How products are computed; ``"native"`` is the device's own arithmetic
+    k_segment_tiles: int  #: Tiles of K that one product sums; 0 where sums are exact, in any order
+    trsm: str  #: How the triangular solve is done
+    kernels: str  #: Shapes of the calls into which a tile kernel is divided
+    device_model: str  #: Kind of the device
+    library: str  #: BLAS library, version and kernel architecture
+    threads_per_call: int  #: Threads that share one BLAS call
 
     def to_dict(self) -> dict[str, str | int]:
         """The key as plain data, as stored with a factor."""

@@ -30,18 +30,10 @@ _SEED = 20241116
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """Random vectors with which a matrix is multiplied to learn the norm of what is wrong with its factor.
+    """Random vectors with which a matrix is multiplied to learn the norm of what is wrong with its factor."""
 
-    Parameters
-    ----------
-    vectors : (n, s) array
-        Independent standard normal entries, times ``2**power``.
-    power : int
-        Not 0 where A is so large or small that its products with ordinary numbers overflow, or vanish.
-    """
-
-    vectors: NDArray[np.float64]
-    power: int = 0
+    vectors: NDArray[np.float64]  #: Independent standard normal entries, times ``2**power``
+    power: int = 0  #: Not 0 where A is so large or small that its products with ordinary numbers overflow, or vanish
 
     @classmethod
     def of(cls, n: int, power: int = 0) -> Probes:
@@ -66,37 +58,14 @@ def sample_starts(grid: TileGrid, step: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class FactorNorms:
-    """What is known, or expected, of the tiles of L.
+    """What is known, or expected, of the tiles of L."""
 
-    Parameters
-    ----------
-    tiles : (nt, nt) array
-        Frobenius norm of each tile.
-    columns : (nt, nt) array
-        Largest 2-norm of a column of each tile.
-    """
-
-    tiles: NDArray[np.float64]
-    columns: NDArray[np.float64]
+    tiles: NDArray[np.float64]  #: Frobenius norm of each tile
+    columns: NDArray[np.float64]  #: Largest 2-norm of a column of each tile
 
     @classmethod
     def expected(cls, grid: TileGrid, sample: NDArray[np.float64], step: int) -> FactorNorms | None:
-        """Norms of L's tiles by the factor of a sample of A.
-
-        Parameters
-        ----------
-        grid : TileGrid
-            The tiles.
-        sample : (m, m) array
-            Every ``step``-th row and column of each tile of A; only its lower triangle is read.
-        step : int
-            As :func:`sample_step`.
-
-        Returns
-        -------
-        FactorNorms or None
-            None where the sample is not positive definite.
-        """
+        """Norms of L's tiles by the factor of a sample of A."""
         # The lower triangle row by row is the upper one column by column, which LAPACK takes without a copy.
         upper, info = dpotrf(np.array(sample).T, lower=0, clean=1, overwrite_a=1)
         if info != 0:
@@ -133,40 +102,15 @@ class FactorNorms:
 
 @dataclass(frozen=True, eq=False)
 class MatrixNorms:
-    """What the planner must know of A's entries.
-
-    Parameters
-    ----------
-    grid : TileGrid
-        The tiles.
-    tiles : (n_tiles,) array
-        Frobenius norm of each packed tile; of a diagonal tile, of the whole square.
-    traces, least, largest : (nt,) array
-        Sum, least and largest of the diagonal entries of each tile row.
-    seconds : float
-        Seconds that measuring took, A's tiles made or read included.
-    expected : FactorNorms or None
-        What L's tiles are expected to have, by a sample of A.
-    probes : Probes or None
-        Random vectors W.
-    images : (n, s) array or None
-        ``A W``.
-    diagonal : (n,) array or None
-        Of A.
-
-    Raises
-    ------
-    ValueError
-        The arrays do not belong to the grid.
-    """
+    """What the planner must know of A's entries."""
 
     grid: TileGrid
-    tiles: NDArray[np.float64]
-    traces: NDArray[np.float64]
+    tiles: NDArray[np.float64]  #: Frobenius norm of each packed tile; of a diagonal tile, of the whole square
+    traces: NDArray[np.float64]  #: Sum, least and largest of the diagonal entries of each tile row
     least: NDArray[np.float64]
     largest: NDArray[np.float64]
-    seconds: float = 0.0
-    expected: FactorNorms | None = None
+    seconds: float = 0.0  #: Seconds that measuring took, A's tiles made or read included
+    expected: FactorNorms | None = None  #: What L's tiles are expected to have, by a sample of A
     probes: Probes | None = None
     images: NDArray[np.float64] | None = None
     diagonal: NDArray[np.float64] | None = None
@@ -195,18 +139,7 @@ def lower_matrix(grid: TileGrid, packed: NDArray[np.float64]) -> NDArray[np.floa
 
 
 def symmetric_norm(lower: NDArray[np.float64]) -> float:
-    """Frobenius norm of a symmetric matrix by norms of its tiles: those below the diagonal count twice.
-
-    Parameters
-    ----------
-    lower : (nt, nt) array
-        Frobenius norm of each tile, zero above the diagonal.
-
-    Returns
-    -------
-    float
-        Scaled, so that no square overflows.
-    """
+    """Frobenius norm of a symmetric matrix by norms of its tiles: those below the diagonal count twice."""
     scale = float(lower.max())
     if not 0.0 < scale < np.inf:
         return scale

@@ -39,25 +39,6 @@ def tallest_group(width: int, capacity: int) -> int:
 def varying_panels(nt: int, capacity: int, n_devices: int = 1, *, sweeps_whole_columns: bool = False) -> tuple[Panel, ...]:
     """Widths and heights that make the estimated loads least, by dynamic programming from the last column back.
 
-    Parameters
-    ----------
-    nt : int
-        Tile rows.
-    capacity : int
-        Tiles that fit on each device.
-    n_devices : int
-        Devices that share the rows.
-    sweeps_whole_columns : bool
-        Estimate that a group keeps its operands of one k on the device together, instead of one at a time. The truth lies
-        between: the better of both shapes fetches up to 5 % fewer tiles than either.
-
-    Returns
-    -------
-    tuple of Panel
-        In order; always at least one shape is feasible when ``capacity >= 3``.
-
-    Notes
-    -----
     With R rows from ``k0`` on, a panel streams ``R * k0`` tiles once, and every group reads again what does not stay of the
     panel's own ``width * k0 + width (width + 1) / 2`` tiles. Cost O(nt² capacity) in vectorized steps.
     """

@@ -23,24 +23,6 @@ def with_pulls(
 ) -> tuple[Program, ...]:
     """Replace fetches of tiles that another device holds at that time by copies from there.
 
-    Parameters
-    ----------
-    programs : sequence of Program
-        One per device, all tiles travelling through the store.
-    starts : sequence of sequence of float or None
-        Predicted start of each step, in seconds; None takes the devices to advance evenly.
-    slot_bytes : callable
-        Bytes of a tile on a device, which may be more than its stored bytes.
-    given : iterable of tuple of int
-        Tiles of L that are in the store from the start.
-
-    Returns
-    -------
-    tuple of Program
-        The same tasks, slots and order of steps.
-
-    Notes
-    -----
     The steps of all devices are put into one order that respects each program and every value's way through the store. A copy
     awaits the step that brought or made the tile on the other device, which stands before it in that order; the step that fills
     the other device's slot next awaits the copy and stands behind it. So no device waits for itself by way of others.

@@ -45,13 +45,7 @@ POLICIES: dict[str, Policy] = {
 
 
 def policy_named(name: str) -> Policy:
-    """The registered policy ``name``.
-
-    Raises
-    ------
-    ValueError
-        There is no such policy; the text lists those there are.
-    """
+    """The registered policy ``name``."""
     if name not in POLICIES:
         raise ValueError(f"there is no policy {name!r}; there are {', '.join(map(repr, POLICIES))}")
     return POLICIES[name]

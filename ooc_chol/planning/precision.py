@@ -189,27 +189,7 @@ class PrecisionMap:
 
 
 def choose_formats(norms: MatrixNorms, threshold: float, *, rule: str = RULES[0]) -> PrecisionMap:
-    """The map of formats for a threshold.
-
-    Parameters
-    ----------
-    norms : MatrixNorms
-        Norms of A.
-    threshold : float
-        Most error of storing relative to ``||A||_F``: more than 0, less than 1.
-    rule : str
-        One of :data:`RULES`.
-
-    Returns
-    -------
-    PrecisionMap
-        Each tile below the diagonal in the narrowest format that the rule allows.
-
-    Raises
-    ------
-    ValueError
-        The threshold or the rule makes no sense.
-    """
+    """The map of formats for a threshold."""
     if not 0.0 < threshold < 1.0:
         raise ValueError(f"precision_threshold is {threshold!r}, but it must be more than 0 and less than 1, such as 1e-6")
     if rule not in RULES:
@@ -252,17 +232,6 @@ def _may_sum_in_float32(norms: MatrixNorms, i: int, j: int, allowed: float) -> b
 def enough_moduli(norms: MatrixNorms, threshold: float, storing: float) -> int:
     """The least number of moduli whose rounding of rows, as certified, takes half of what storing leaves of the threshold.
 
-    Parameters
-    ----------
-    norms : MatrixNorms
-        Norms of A.
-    threshold : float
-        The threshold, relative to ``||A||_F``.
-    storing : float
-        Expected error of storing, relative to ``||A||_F``.
-
-    Notes
-    -----
     An entry of row i is rounded to a multiple of ``2**-e_i``, so that a sum ``sum_k L_ik L_jk`` errs by ``sqrt((4**-e_i A_jj +
     4**-e_j A_ii) / 12)`` (root mean square), and all of them by ``sqrt(sum_i 4**-e_i trace(A) / 6)``.
     """

@@ -69,24 +69,12 @@ class NarrowRun(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HalfProducts:
-    """Chooses the products in FP16 and FP8.
+    """Chooses the products in FP16 and FP8."""
 
-    Parameters
-    ----------
-    precision : PrecisionMap
-        The formats and the threshold.
-    norms : FactorNorms
-        Expected norms of L's tiles.
-    quarters : bool
-        Whether FP8 may be chosen, too.
-    panels : tuple of Panel
-        All panels, whose rows share exponents in FP8.
-    """
-
-    precision: PrecisionMap
-    norms: FactorNorms
-    quarters: bool = False
-    panels: tuple[Panel, ...] = ()
+    precision: PrecisionMap  #: The formats and the threshold
+    norms: FactorNorms  #: Expected norms of L's tiles
+    quarters: bool = False  #: Whether FP8 may be chosen, too
+    panels: tuple[Panel, ...] = ()  #: All panels, whose rows share exponents in FP8
 
     @cached_property
     def allowed(self) -> float:

@@ -152,24 +152,12 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """All steps of one device in the order in which they are enqueued.
-
-    Parameters
-    ----------
-    steps : tuple of Step
-        The steps.
-    n_slots : int
-        Slots of the arena.
-    peak_slots : int
-        Most slots in use at once.
-    flops : int
-        Flops counted over its tasks.
-    """
+    """All steps of one device in the order in which they are enqueued."""
 
     steps: tuple[Step, ...]
-    n_slots: int
-    peak_slots: int
-    flops: int
+    n_slots: int  #: Slots of the arena
+    peak_slots: int  #: Most slots in use at once
+    flops: int  #: Flops counted over its tasks
 
     @property
     def streams(self) -> tuple[StreamKind, ...]:
@@ -184,23 +172,6 @@ class Program:
 class ProgramBuilder(AbstractResidencySink):
     """Turns moves into steps: assigns slots first-freed-first-used and finds which steps must wait on which.
 
-    Parameters
-    ----------
-    grid : TileGrid
-        The tiles.
-    n_slots : int
-        Slots of the device.
-    source_itemsize : int or None
-        Bytes per entry that a read of A moves; None when a tile function makes A on the device.
-    stored_bytes : callable
-        ``stored_bytes((i, j))``, bytes of a tile of L in its store and on a link.
-    overlaps : bool
-        Whether copies have streams of their own.
-    finishing : FinishingTasks or None
-        Tells which tasks run on the finish stream; None keeps all tasks on the compute stream.
-
-    Notes
-    -----
     Slots freed longest ago are used first, so that a fetch seldom waits on a task that still reads the slot's old tile: spare
     slots are prefetch depth.
     """
@@ -285,13 +256,7 @@ class ProgramBuilder(AbstractResidencySink):
 
 
 class SlotWaits:
-    """Which earlier steps each step must wait on, by the slots that steps read and write.
-
-    Parameters
-    ----------
-    n_slots : int
-        Slots of the device.
-    """
+    """Which earlier steps each step must wait on, by the slots that steps read and write."""
 
     def __init__(self, n_slots: int) -> None:
         self._streams: list[StreamKind] = []

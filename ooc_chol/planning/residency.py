@@ -42,13 +42,7 @@ class TooManyFetchesError(ScheduleError):
 
 
 class FetchCounter(AbstractResidencySink):
-    """Counts fetched tiles and nothing else: the cheap way to compare panel shapes.
-
-    Parameters
-    ----------
-    limit : float
-        Fetches beyond which the count is of no use and :class:`TooManyFetchesError` ends it.
-    """
+    """Counts fetched tiles and nothing else: the cheap way to compare panel shapes."""
 
     def __init__(self, limit: float = float("inf")) -> None:
         self.fetches = 0
@@ -86,19 +80,6 @@ def next_uses(outputs: Sequence[Index], reads: Sequence[Sequence[Index]]) -> lis
 class ResidencyPlanner:
     """Runs an ordered task list against a device of ``capacity`` tiles and tells a sink every move.
 
-    Parameters
-    ----------
-    tasks : sequence of Task
-        The device's tasks in order.
-    capacity : int
-        Tiles on the device at once, at least 3.
-    policy : Policy
-        What stays.
-    eviction : AbstractEvictionPolicy or None
-        Chooses the operand that leaves; None keeps no operands between tasks.
-
-    Notes
-    -----
     With the rank of the next use this is Belady's rule on exactly the order that will run. Accumulators never leave before they
     are final. O(T log C) for T tasks.
     """
@@ -117,13 +98,7 @@ class ResidencyPlanner:
         self._stamp = 0
 
     def run(self, sink: AbstractResidencySink) -> None:
-        """Tell ``sink`` every fetch, task, write and eviction in order.
-
-        Raises
-        ------
-        ScheduleError
-            One task's tiles, together with the accumulators that must stay, exceed the capacity.
-        """
+        """Tell ``sink`` every fetch, task, write and eviction in order."""
         settles_updates = not self._policy.keeps_accumulator or self._eviction is None
         for position, task in enumerate(self._tasks):
             self._place(task, position, sink)

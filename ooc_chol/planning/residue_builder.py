@@ -34,15 +34,6 @@ class _Uses:
 class ResidueProgramBuilder:
     """Appends steps, with the waits that the places which they read and write call for.
 
-    Parameters
-    ----------
-    device : int
-        Number of the device in the plan.
-    layout : ResidueLayout
-        Its memory.
-
-    Notes
-    -----
     Slots of a pool freed longest ago are used first, so that a copy seldom waits on a step that still reads the slot's old
     content: spare slots are prefetch depth.
     """
@@ -74,13 +65,7 @@ class ResidueProgramBuilder:
         return ResidueProgram(steps, self.layout, self._peak, self._flops)
 
     def take(self, pool: Pool) -> Place:
-        """A free slot of ``pool``, the one freed longest ago.
-
-        Raises
-        ------
-        ScheduleError
-            There is none: the layout has too few.
-        """
+        """A free slot of ``pool``, the one freed longest ago."""
         if not self._free[pool]:
             raise ScheduleError(f"all {self.layout.slots(pool)} slots of {pool.name} are taken; give more memory")
         self.occupy(pool)

@@ -33,19 +33,7 @@ _NOMINAL = Rates(2048, 4e12, 3e13, 5e13, 5e13, 5e10, 5e10, 5e10, 5e10, 1e-5, Res
 def residue_layouts(
     grid: TileGrid, nbytes: int, moduli: int, *, narrow: ProductForm = ProductForm.RESIDUE
 ) -> Iterator[ResidueLayout]:
-    """Every sensible layout that fits into ``nbytes``.
-
-    Parameters
-    ----------
-    grid : TileGrid
-        The tiles.
-    nbytes : int
-        Device memory for slots.
-    moduli : int
-        Number of moduli.
-    narrow : ProductForm
-        The narrowest form of products for which strips and accumulators have room.
-    """
+    """Every sensible layout that fits into ``nbytes``."""
     nb = grid.size(0)
     chunks = sorted({min(grid.nt, max(1, MOST_K // nb >> halvings)) for halvings in range(MOST_K.bit_length())}, reverse=True)
     for chunk in chunks:
@@ -83,25 +71,7 @@ def best_layouts(
     itemsize: float = FP64.itemsize,
     shares: tuple[float, float] | None = None,
 ) -> list[ResidueLayout]:
-    """Layouts by estimated seconds, the best first.
-
-    Parameters
-    ----------
-    grid : TileGrid
-        The tiles.
-    nbytes : int
-        Device memory for slots.
-    moduli : int
-        Number of moduli.
-    n_devices : int
-        Devices that share the rows.
-    rates : Rates or None
-        Measured rates; without them, those of an H200 compare the layouts.
-    itemsize : float
-        Bytes of an entry of L in its store, the mean of all formats.
-    shares : tuple of float or None
-        Shares of the products that may run in FP16 and in FP8; None for layouts without room for them.
-    """
+    """Layouts by estimated seconds, the best first."""
     measured = rates if rates is not None and rates.residue is not None else _NOMINAL
     narrow = ProductForm.RESIDUE if shares is None else ProductForm.QUARTER if shares[1] else ProductForm.HALF
     layouts = list(residue_layouts(grid, nbytes, moduli, narrow=narrow))

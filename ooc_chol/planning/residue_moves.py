@@ -21,39 +21,17 @@ ROWS = Place(Pool.ROWS, 0)
 
 @dataclass(frozen=True, eq=False)
 class StripMoves:
-    """Adds the steps that bring strips to where products read them.
-
-    Parameters
-    ----------
-    grid : TileGrid
-        The tiles.
-    layout : ResidueLayout
-        Memory of each device.
-    owners : sequence of int
-        Device of each tile row.
-    devices : sequence of DeviceStrips
-        The strips of each device, and its program.
-    exponents : (nt, nt) array of int
-        Exponents of tiles of L in FP8, where products run in it.
-    stored_bytes : callable
-        Bytes of a tile of L in its store and on a link.
-    pulls : bool
-        Whether devices copy strips from each other.
-    converting : StreamKind
-        Stream on which tiles from the store are converted.
-    given : frozenset of tuple of int
-        Tiles of L that are in the store from the start.
-    """
+    """Adds the steps that bring strips to where products read them."""
 
     grid: TileGrid
-    layout: ResidueLayout
-    owners: Sequence[int]
-    devices: Sequence[DeviceStrips]
-    exponents: NDArray[np.int64]
-    stored_bytes: Callable[[Index], int]
-    pulls: bool
-    converting: StreamKind
-    given: frozenset[Index]
+    layout: ResidueLayout  #: Memory of each device
+    owners: Sequence[int]  #: Device of each tile row
+    devices: Sequence[DeviceStrips]  #: The strips of each device, and its program
+    exponents: NDArray[np.int64]  #: Exponents of tiles of L in FP8, where products run in it
+    stored_bytes: Callable[[Index], int]  #: Bytes of a tile of L in its store and on a link
+    pulls: bool  #: Whether devices copy strips from each other
+    converting: StreamKind  #: Stream on which tiles from the store are converted
+    given: frozenset[Index]  #: Tiles of L that are in the store from the start
     # Given tiles whose squares are in the running sums of their rows.
     _counted: set[Index] = field(default_factory=set, init=False)
 

@@ -65,31 +65,6 @@ class _Swept(NamedTuple):
 class ResidueScheduler:
     """Makes the programs of all devices of a residue factorization.
 
-    Parameters
-    ----------
-    grid : TileGrid
-        The tiles.
-    owners : sequence of int
-        Device of each tile row.
-    panels : sequence of Panel
-        Panels that do not cross chunk boundaries.
-    layout : ResidueLayout
-        Memory of each device.
-    source_itemsize : int or None
-        Bytes per entry that a read of A moves; None when a tile function makes A on the device.
-    stored_bytes : callable or None
-        ``stored_bytes((i, j))``, bytes of a tile of L in its store and on a link; None for FP64.
-    pulls : bool
-        Whether devices copy strips from each other; else every strip that a device does not make comes from the store.
-    beside : bool
-        Whether tiles are finished and converted on streams of their own, beside the long products.
-    half_products : HalfProducts or None
-        Chooses products in FP16, for a layout with halves; None multiplies all through residues.
-    given : frozenset of tuple of int
-        Tiles of L that are in the store from the start: of each row all or none of a panel's.
-
-    Notes
-    -----
     Steps of all devices are planned in one order in which each depends on earlier ones only, so that the devices cannot wait on
     each other for ever.
     """

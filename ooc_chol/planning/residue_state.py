@@ -43,18 +43,10 @@ class _Sum:
 
 @dataclass
 class ResidueState:
-    """Contents of one device's slots; :meth:`apply` verifies a step and takes its effect.
-
-    Parameters
-    ----------
-    grid : TileGrid
-        The tiles.
-    layout : ResidueLayout
-        The device's memory.
-    """
+    """Contents of one device's slots; :meth:`apply` verifies a step and takes its effect."""
 
     grid: TileGrid
-    layout: ResidueLayout
+    layout: ResidueLayout  #: The device's memory
     tiles: dict[Place, BlockKey] = field(default_factory=dict)
     strips: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # slot: row, chunk, valid tile columns
     sums: dict[tuple[int, int], _Sum] = field(default_factory=dict)  # (accumulator slot, column in it)
@@ -62,20 +54,7 @@ class ResidueState:
     rows: set[int] = field(default_factory=set)  # tile rows whose exponents are known
 
     def apply(self, step: ResidueStep, others: Mapping[int, ResidueState]) -> None:
-        """Verify that ``step`` finds what it needs, and note what it makes.
-
-        Parameters
-        ----------
-        step : ResidueStep
-            The next step of the program.
-        others : mapping of int to ResidueState
-            The devices' states, for copies between them.
-
-        Raises
-        ------
-        ScheduleError
-            A slot does not exist or holds something else; an update is missing, repeated or out of order; a sum may overflow.
-        """
+        """Verify that ``step`` finds what it needs, and note what it makes."""
         checks: dict[type, Callable[[ResidueStep, Any], None]] = {
             Load: self._load,
             Store: self._store,

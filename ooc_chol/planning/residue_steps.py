@@ -33,35 +33,18 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class ResidueLayout:
-    """How the memory of a device is divided.
-
-    Parameters
-    ----------
-    moduli : int
-        Number of moduli.
-    nb : int
-        Order of a tile.
-    chunk : int
-        Tile columns of a strip: K of one product is at most ``chunk * nb``.
-    width : int
-        Most tile columns of a panel.
-    tiles, transit, strips, accumulators : int
-        Slots of each pool.
-    halves : bool
-        Whether a strip holds its entries in FP16, too, and an accumulator sums of their products in FP32.
-    quarters : bool
-        Whether a strip holds its entries in FP8, too, whose products add to the sums in FP32; only with ``halves``.
-    """
+    """How the memory of a device is divided."""
 
     moduli: int
-    nb: int
-    chunk: int
-    width: int
-    tiles: int
+    nb: int  #: Order of a tile
+    chunk: int  #: Tile columns of a strip: K of one product is at most ``chunk * nb``
+    width: int  #: Most tile columns of a panel
+    tiles: int  #: Slots of each pool
     transit: int
     strips: int
     accumulators: int
-    halves: bool = False
+    halves: bool = False  #: Whether a strip holds its entries in FP16, too, and an accumulator sums of their products in FP32
+    #: Whether a strip holds its entries in FP8, too, whose products add to the sums in FP32; only with ``halves``
     quarters: bool = False
 
     @property
@@ -292,23 +275,11 @@ def executed_flops(step: ResidueStep) -> int:
 
 @dataclass(frozen=True)
 class ResidueProgram:
-    """All steps of one device in the order in which they are enqueued.
-
-    Parameters
-    ----------
-    steps : tuple of ResidueStep
-        The steps.
-    layout : ResidueLayout
-        Its memory.
-    peak_bytes : int
-        Most bytes of slots in use at once.
-    flops : int
-        Flops counted.
-    """
+    """All steps of one device in the order in which they are enqueued."""
 
     steps: tuple[ResidueStep, ...]
     layout: ResidueLayout
-    peak_bytes: int
+    peak_bytes: int  #: Most bytes of slots in use at once
     flops: int
 
     @property

@@ -24,17 +24,7 @@ class Strip(NamedTuple):
 
 
 def residue_panels(nt: int, width: int, layout: ResidueLayout) -> tuple[Panel, ...]:
-    """Panels of at most ``width`` columns that end at chunk boundaries, narrower where their own rows' strips would not fit.
-
-    Parameters
-    ----------
-    nt : int
-        Tile rows.
-    width : int
-        Most tile columns.
-    layout : ResidueLayout
-        Its strips must hold, beside :data:`STREAMING` that stream through, those of the panel's own rows.
-    """
+    """Panels of at most ``width`` columns that end at chunk boundaries, narrower where their own rows' strips would not fit."""
     panels, k0 = [], 0
     while k0 < nt:
         room = layout.chunk - k0 % layout.chunk

@@ -14,18 +14,10 @@ from ooc_chol.tiling import TileGrid
 
 @dataclass(frozen=True)
 class Schedule:
-    """Ordered tasks per device.
-
-    Parameters
-    ----------
-    grid : TileGrid
-        The tiles.
-    tasks : tuple of tuple of Task
-        Tasks of each device in order.
-    """
+    """Ordered tasks per device."""
 
     grid: TileGrid
-    tasks: tuple[tuple[Task, ...], ...]
+    tasks: tuple[tuple[Task, ...], ...]  #: Tasks of each device in order
 
     def count(self, kind: TaskKind) -> int:
         """Number of tasks of one kind over all devices."""
@@ -39,22 +31,7 @@ class AbstractScheduler(ABC):
 
     @abstractmethod
     def schedule(self, grid: TileGrid, owners: Sequence[int], panels: Sequence[Panel]) -> Schedule:
-        """Order every task of the factorization.
-
-        Parameters
-        ----------
-        grid : TileGrid
-            The tiles.
-        owners : sequence of int
-            Device index of each tile row; a device's tasks change only tiles of its own rows.
-        panels : sequence of Panel
-            Consecutive panels that cover all tile columns.
-
-        Returns
-        -------
-        Schedule
-            Each task once, in an order that respects all dependencies when every device runs its list in order.
-        """
+        """Order every task of the factorization."""
 
 
 def check_schedule(schedule: Schedule) -> None:
@@ -62,12 +39,6 @@ def check_schedule(schedule: Schedule) -> None:
 
     Each device runs its list in order; a task may start when the tiles that it reads are final and its output has received all
     earlier updates, k ascending.
-
-    Raises
-    ------
-    ScheduleError
-        A task is missing, repeated, out of order or on another device than the rest of its row, or the devices wait on each other
-        for ever.
     """
     _check_owners(schedule)
     updates: dict[tuple[int, int], int] = dict.fromkeys(schedule.grid.tiles(), 0)

@@ -37,24 +37,6 @@ def least_native_steps(nt: int) -> int:
 def native_steps(nt: int, capacity: int, policy: Policy, n_devices: int = 1) -> int:
     """Steps of a plan in the devices' own FP64, all devices together.
 
-    Parameters
-    ----------
-    nt : int
-        Tile rows.
-    capacity : int
-        Tiles on each device at once, at least 3.
-    policy : Policy
-        How tiles move.
-    n_devices : int
-        Devices that share the rows.
-
-    Returns
-    -------
-    int
-        Exact where no operand is kept from task to task; else an estimate that is seldom too small.
-
-    Notes
-    -----
     O(nt log nt) for ``planned``, O(nt) for others.
     """
     if not policy.keeps_accumulator:
@@ -111,22 +93,7 @@ def least_residue_steps(nt: int) -> int:
 
 
 def residue_steps(grid: TileGrid, layout: ResidueLayout, n_devices: int = 1) -> int:
-    """Steps of a plan through residues, all devices together; an estimate that is seldom too small.
-
-    Parameters
-    ----------
-    grid : TileGrid
-        The tiles.
-    layout : ResidueLayout
-        Memory of each device.
-    n_devices : int
-        Devices that share the rows.
-
-    Returns
-    -------
-    int
-        With room for products in FP16, as if all of them were: those come in short pieces.
-    """
+    """Steps of a plan through residues, all devices together; an estimate that is seldom too small."""
     scales = 2 * grid.nt * n_devices  # each device reads every diagonal tile of A for the exponents of its rows
     panels = residue_panels(grid.nt, layout.width, layout)
     return scales + sum(_steps_of_residue_panel(grid, layout, panel, n_devices) for panel in panels)

@@ -45,26 +45,7 @@ def machine_identity(devices: str | Sequence[str] = "host:0") -> str:
 
 
 def stored_rates(grid: TileGrid, source: str, store: str, devices: str | Sequence[str] = "host:0") -> Rates | None:
-    """Rates measured on this machine at ``grid``'s tile size, or None.
-
-    Parameters
-    ----------
-    grid : TileGrid
-        The tiles.
-    source : str
-        Kind of source, ``"array"``, ``"file"``, ``"slices"`` or ``"function"``; a matrix behind slices has no rate that could
-        be known before.
-    store : str
-        Kind of store, ``"memory"`` or ``"file"``.
-    devices : str or sequence of str
-        Names of the devices of a plan; one that is not here has no rates. Of several the rates are those measured on as many at
-        once, or those of one where that was not done.
-
-    Warns
-    -----
-    RatesWarning
-        The file of rates cannot be read or is damaged: there are no rates then. Once in a process.
-    """
+    """Rates measured on this machine at ``grid``'s tile size, or None."""
     names = _names(devices)
     if not all(map(is_here, names)) or source in ("slices", "device-array"):
         return None
@@ -97,35 +78,6 @@ def measure_rates(
 ) -> Rates:
     """Measure kernels and links of a device at one tile size, and store them.
 
-    Parameters
-    ----------
-    tile_size : int
-        Order of a tile.
-    devices : str or sequence of str
-        Name of the device, or of several GPUs of one model: kernels are measured on the first, links on all at once, since they
-        share the host's memory, and the slowest counts; stored for plans of as many.
-    moduli : int or None
-        Number of moduli at which products through residues are measured too; other numbers follow from it. None measures them
-        on GPUs only, with 13, where the tile order is a multiple of 16.
-    warm_seconds : float or None
-        Seconds of DGEMM before a GPU is measured; None takes ten.
-
-    Returns
-    -------
-    Rates
-        For a matrix in memory and L in memory; the figures for files are stored with them.
-
-    Raises
-    ------
-    ValueError
-        ``tile_size`` is smaller than 1, residues are asked for and it is no multiple of 16, or several host devices are named.
-    OSError
-        The folder of :func:`rates_path` cannot be written, or the file not be replaced.
-    BudgetError
-        A device has too little free memory.
-
-    Notes
-    -----
     A few seconds on the host, 20 to 40 on GPUs: they are brought into the state of a long run and kept there, every kernel works
     on tiles of a covariance factor, and its figure is the mean of the second half of :data:`SUSTAINED_SECONDS`. What devices
     copy from each other is measured from the next device; where there is only one, from itself (:func:`pulled_from`). A file

@@ -24,22 +24,6 @@ _KNOWN: dict[Hashable, tuple[Callable[[], object], float]] = {}
 def generation_rate(source: AbstractSource, grid: TileGrid, device: str) -> float:
     """Entries per second that a tile function fills on a device.
 
-    Parameters
-    ----------
-    source : AbstractSource
-        A source of kind ``"function"``.
-    grid : TileGrid
-        Its tiles; the last tile of the first column is made.
-    device : str
-        Name of the device, which is opened for two calls, the first to warm up, unless the rate is known.
-
-    Returns
-    -------
-    float
-        Entries per second.
-
-    Notes
-    -----
     A Python function is known again while it lives, a bound method while its object does; CUDA source by its text, its kernel
     and its integer arguments, so that the functions that a fit makes of one covariance function are measured once.
     """

@@ -18,22 +18,6 @@ from ooc_chol.rates.opened import FAR, OpenedDevice
 def measure_kernels(opened: OpenedDevice, warm_seconds: float) -> dict[str, float]:
     """Flops per second of each kernel, seconds between operations, and entries per second of what is done beside them.
 
-    Parameters
-    ----------
-    opened : OpenedDevice
-        The device.
-    warm_seconds : float
-        Seconds of GEMM before the first figure, on a device whose clock follows its load.
-
-    Returns
-    -------
-    dict of str to float
-        ``potrf``, ``trsm``, ``syrk``, ``gemm`` in flops per second; in entries per second ``invert``, what prepares TRSM, and
-        ``generate``, the cheapest tile function, which is that a tile of A is checked for NaN; ``launch`` in seconds. On the host
-        ``trsm_float32`` and ``gemm_float32``, too.
-
-    Notes
-    -----
     GEMM comes last, right behind the others, so that all refer to one state of the device.
     """
     timer, tiles, nb = opened.timer, opened.tiles, opened.nb

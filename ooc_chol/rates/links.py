@@ -35,25 +35,13 @@ Work: TypeAlias = tuple[AbstractDevice, Sequence[Direction]]
 
 @dataclass(frozen=True)
 class LinkTiers:
-    """Two matrices A and two stores of L, which all devices that are measured at once share.
-
-    Parameters
-    ----------
-    grid : TileGrid
-        Their tiles.
-    array, file : SourceTier
-        A in memory, and in a file.
-    memory_store : MemoryStore
-        L in memory, page-locked where a GPU is measured.
-    file_store : FileStore
-        L in a file.
-    """
+    """Two matrices A and two stores of L, which all devices that are measured at once share."""
 
     grid: TileGrid
-    array: SourceTier
+    array: SourceTier  #: A in memory, and in a file
     file: SourceTier
-    memory_store: MemoryStore
-    file_store: FileStore
+    memory_store: MemoryStore  #: L in memory, page-locked where a GPU is measured
+    file_store: FileStore  #: L in a file
 
 
 @contextmanager
@@ -79,25 +67,7 @@ def link_tiers(names: Sequence[str], nb: int) -> Iterator[LinkTiers]:
 
 
 def measure_links(opened: Sequence[OpenedDevice], tiers: LinkTiers, seconds: float) -> list[dict[str, float]]:
-    """Bytes per second of reading A from memory and file, and of reading and writing L in both stores, on all devices at once.
-
-    Parameters
-    ----------
-    opened : sequence of OpenedDevice
-        The devices.
-    tiers : LinkTiers
-        What is read and written; each device begins at another tile.
-    seconds : float
-        How long each measurement takes, at least.
-
-    Returns
-    -------
-    list of dict of str to float
-        Of each device ``array``, ``file``, ``memory-read``, ``memory-write``, ``file-read`` and ``file-write``. On a GPU each is
-        the rate while L is written, or read, in the same store as fast as possible, since a factorization copies both ways at
-        once (51 GB/s each way on an H200 with PCIe 5, 55 alone); there ``memory-read-alone`` and ``memory-write-alone`` are for
-        comparison.
-    """
+    """Bytes per second of reading A from memory and file, and of reading and writing L in both stores, on all devices at once."""
     ways = [_Ways(each, tiers) for each in opened]
     on_host = kind_of(opened[0].device.name) is HOST
 

@@ -24,50 +24,26 @@ _ROWS_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class FactorTiles:
-    """Tiles on the device: of A, of the first column of L, and three to work on. Power, and with it the clock, depends on data.
+    """Tiles on the device: of A, of the first column of L, and three to work on. Power, so the clock too, depends on data."""
 
-    Parameters
-    ----------
-    a_kk, a_ik : (nb, nb) tile
-        A diagonal tile of A, positive definite, and one below.
-    l_kk, l_ik, l_jk : (nb, nb) tile
-        Tiles of L: the diagonal one, and two below.
-    work, load : (nb, nb) tile
-        What measured kernels change, and what the load in between changes.
-    """
-
-    a_kk: Tile
+    a_kk: Tile  #: A diagonal tile of A, positive definite, and one below
     a_ik: Tile
-    l_kk: Tile
+    l_kk: Tile  #: Tiles of L: the diagonal one, and two below
     l_ik: Tile
     l_jk: Tile
-    work: Tile
+    work: Tile  #: What measured kernels change, and what the load in between changes
     load: Tile
 
 
 @dataclass(frozen=True)
 class OpenedDevice:
-    """A device with everything that measurements use.
+    """A device with everything that measurements use."""
 
-    Parameters
-    ----------
-    device : AbstractDevice
-        The device; who opened it closes it.
-    nb : int
-        Order of a tile.
-    timer : AbstractTimer
-        Measures on one stream.
-    tiles : FactorTiles
-        Its tiles.
-    arrays : tuple
-        The arrays that were asked for beside them.
-    """
-
-    device: AbstractDevice
-    nb: int
-    timer: AbstractTimer
+    device: AbstractDevice  #: The device; who opened it closes it
+    nb: int  #: Order of a tile
+    timer: AbstractTimer  #: Measures on one stream
     tiles: FactorTiles
-    arrays: tuple[Any, ...]
+    arrays: tuple[Any, ...]  #: The arrays that were asked for beside them
 
     @property
     def stream(self) -> AbstractStream:
@@ -76,24 +52,7 @@ class OpenedDevice:
 
 
 def set_up(device: AbstractDevice, nb: int, seconds: float, arrays: tuple[ArraySpec, ...] = ()) -> OpenedDevice:
-    """Allocate and fill the tiles of a freshly opened device.
-
-    Parameters
-    ----------
-    device : AbstractDevice
-        The device; current for the calling thread.
-    nb : int
-        Order of a tile.
-    seconds : float
-        How long each figure is to be measured.
-    arrays : tuple of ArraySpec
-        What to allocate beside the tiles.
-
-    Raises
-    ------
-    BudgetError
-        The device has less free memory than that.
-    """
+    """Allocate and fill the tiles of a freshly opened device."""
     arena = device.allocate(7, whole_pages(8 * nb * nb), nb, arrays)
     stream = device.create_stream("rates")
     tiles = FactorTiles(*(arena.tile(slot, (nb, nb)) for slot in range(7)))
@@ -118,13 +77,7 @@ def _fill(device: AbstractDevice, stream: AbstractStream, tiles: FactorTiles, nb
 
 
 def covariance_function(n: int) -> TileFunction:
-    """Make the host tile function of an exponential covariance over ``n`` sites of the unit square.
-
-    Parameters
-    ----------
-    n : int
-        Number of sites.
-    """
+    """Make the host tile function of an exponential covariance over ``n`` sites of the unit square."""
     sites = np.random.default_rng(0).uniform(size=(n, 2))
     sites = sites[np.lexsort((sites[:, 0], np.floor(_BANDS * sites[:, 1])))]
 

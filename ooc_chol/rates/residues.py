@@ -27,21 +27,11 @@ _LEAST_BESIDE, _MOST_BESIDE = 1e-3, 0.9
 
 @dataclass(frozen=True)
 class ResidueShapes:
-    """Shapes of the products that are measured: one tile row by some tile columns, K long and short.
+    """Shapes of the products that are measured: one tile row by some tile columns, K long and short."""
 
-    Parameters
-    ----------
-    nb : int
-        Order of a tile.
-    moduli : int
-        Number of moduli.
-    columns, depth : int
-        Columns of the accumulator and longest K, both in tiles.
-    """
-
-    nb: int
+    nb: int  #: Order of a tile
     moduli: int
-    columns: int
+    columns: int  #: Columns of the accumulator and longest K, both in tiles
     depth: int
 
     @classmethod
@@ -76,21 +66,6 @@ class ResidueShapes:
 def measure_residues(opened: OpenedDevice, shapes: ResidueShapes) -> dict[str, float]:
     """Rates of :class:`~ooc_chol.planning.cost.ResidueRates` but for ``pull``.
 
-    Parameters
-    ----------
-    opened : OpenedDevice
-        A device opened with residue kernels, and the arrays of ``shapes``.
-    shapes : ResidueShapes
-        What to multiply.
-
-    Returns
-    -------
-    dict of str to float
-        ``moduli``, ``product``, ``accumulate``, ``convert``, ``reconstruct``, and of products in FP16 and FP8 ``half``,
-        ``half_accumulate``, ``quarter`` and ``quarter_accumulate``.
-
-    Notes
-    -----
     The load between the calls are long products, as in a factorization.
     """
     kernels, stream, timer, tiles = opened.device.open_residues(shapes.rows), opened.stream, opened.timer, opened.tiles

@@ -32,13 +32,7 @@ def rates_path() -> Path:
 
 
 def read_rates() -> Everything:
-    """Everything measured so far; empty without a file.
-
-    Raises
-    ------
-    ValueError
-        The file cannot be read, or is damaged; the text names it and says why.
-    """
+    """Everything measured so far; empty without a file."""
     try:
         loaded = json.loads(rates_path().read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -54,13 +48,7 @@ def read_rates() -> Everything:
 
 
 def rates_of(figures: Figures, nb: int, source: str, store: str) -> Rates:
-    """Stored figures as rates, for a kind of source and of store.
-
-    Raises
-    ------
-    ValueError
-        A figure is missing, or no rate; the text names the file.
-    """
+    """Stored figures as rates, for a kind of source and of store."""
     try:
         links = figures["links"]
         names = [*_KERNELS, *(name for name in _LATER_KERNELS if name in figures)]
@@ -129,13 +117,7 @@ def rates_problem() -> str | None:
 
 
 def check_writable() -> None:
-    """Make the folder of the file, and see that the file can be replaced.
-
-    Raises
-    ------
-    OSError
-        It cannot.
-    """
+    """Make the folder of the file, and see that the file can be replaced."""
     path = rates_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():

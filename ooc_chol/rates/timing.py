@@ -27,15 +27,7 @@ def nothing() -> None:
 
 
 class AbstractTimer(ABC):
-    """Measures calls that enqueue work on one stream.
-
-    Parameters
-    ----------
-    stream : AbstractStream
-        The stream.
-    seconds : float
-        How long each figure is measured, at least.
-    """
+    """Measures calls that enqueue work on one stream."""
 
     def __init__(self, stream: AbstractStream, seconds: float) -> None:
         self.stream = stream

@@ -22,27 +22,13 @@ from ooc_chol.rates.residues import ResidueShapes, measure_pull, measure_residue
 
 @dataclass(frozen=True)
 class Measurement:
-    """What to measure, and how long.
-
-    Parameters
-    ----------
-    names : tuple of str
-        The devices.
-    tile_size : int
-        Order of a tile.
-    moduli : int or None
-        Number of moduli of products through residues; None leaves them out.
-    threads : int
-        Threads of a host device.
-    seconds, link_seconds, warm_seconds : float
-        How long each figure of kernels and of links is measured at least, and how long GPUs multiply before.
-    """
+    """What to measure, and how long."""
 
     names: tuple[str, ...]
-    tile_size: int
-    moduli: int | None
-    threads: int
-    seconds: float
+    tile_size: int  #: Order of a tile
+    moduli: int | None  #: Number of moduli of products through residues; None leaves them out
+    threads: int  #: Threads of a host device
+    seconds: float  #: How long each figure of kernels and of links is measured at least, and how long GPUs multiply before
     link_seconds: float
     warm_seconds: float
 
@@ -56,23 +42,7 @@ def pulled_from(names: Sequence[str]) -> str:
 
 
 def measure_at_once(what: Measurement) -> dict[str, Any]:
-    """Figures of the first device's kernels, and of the copies of all devices at once: of those the slowest.
-
-    Parameters
-    ----------
-    what : Measurement
-        What to measure.
-
-    Returns
-    -------
-    dict
-        What :func:`~ooc_chol.rates.kernels.measure_kernels` returns, ``links``, and ``residue`` where asked.
-
-    Raises
-    ------
-    BudgetError
-        A device has too little free memory.
-    """
+    """Figures of the first device's kernels, and of the copies of all devices at once: of those the slowest."""
     shapes = None if what.moduli is None else ResidueShapes.on(what.names[0], what.tile_size, what.moduli)
     with link_tiers(what.names, what.tile_size) as tiers, ExitStack() as stack:
         opened = [_open(name, what, shapes if name in what.names[:2] else None, stack) for name in what.names]

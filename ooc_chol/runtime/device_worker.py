@@ -59,23 +59,7 @@ class Failure(NamedTuple):
 
 
 class DeviceWorker:
-    """Performs one device's actions; everything here runs on the enqueuing thread except where said.
-
-    Parameters
-    ----------
-    number : int
-        Index of the device in the plan.
-    device : AbstractDevice
-        The device, freshly opened.
-    plan : Plan
-        The plan.
-    operations : AbstractOperations
-        What performs the steps.
-    store : AbstractTier
-        Where tiles of L go.
-    channels : Channels
-        What all workers share.
-    """
+    """Performs one device's actions; everything here runs on the enqueuing thread except where said."""
 
     def __init__(
         self,

@@ -21,17 +21,6 @@ def ended(
 ) -> Iterator[None]:
     """Close the devices at the end of the block, which waits for the threads itself unless it raises.
 
-    Parameters
-    ----------
-    devices : sequence of AbstractDevice
-        Freshly opened.
-    threads : sequence of OwnThread
-        What enqueues on them; they end once their device is aborted.
-    stop : callable, optional
-        Aborts the devices and tells the threads; without it the devices are aborted.
-
-    Notes
-    -----
     The order is what lets everybody end: 1. Nothing new starts on any stream. 2. What runs is over, or is left alone inside the
     user's code; events are complete, with errors. 3. So a thread that waited for one goes on, and ends. 4. What it had enqueued
     is over. 5. Nobody uses another device's memory: they close. An interrupt may cut one short anywhere: the others are done

@@ -61,21 +61,12 @@ class Execution:
 
 @dataclass
 class Salvage:
-    """What is left of a run that failed: filled by :func:`execute` before it raises.
+    """What is left of a run that failed: filled by :func:`execute` before it raises."""
 
-    Parameters
-    ----------
-    seconds : float
-        How long it ran.
-    finished : set of tuple of int
-        Tiles of L that are final in the store, given ones too; empty where the devices cannot tell.
-    norms : (n_tiles, len(NORM_COLUMNS)) array or None
-        What was measured of final tiles.
-    """
-
-    seconds: float = 0.0
+    seconds: float = 0.0  #: How long it ran
+    #: Tiles of L that are final in the store, given ones too; empty where the devices cannot tell
     finished: set[tuple[int, int]] = field(default_factory=set)
-    norms: NDArray[np.float64] | None = None
+    norms: NDArray[np.float64] | None = None  #: What was measured of final tiles
 
 
 def execute(
@@ -87,39 +78,7 @@ def execute(
     report: Callable[[int, int, float], None] | None = None,
     salvage: Salvage | None = None,
 ) -> Execution:
-    """Run ``plan`` on ``devices`` from ``source`` to ``store``.
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan; its devices in the order of ``devices``.
-    devices : sequence of AbstractDevice
-        Freshly opened; closed here, whatever happens.
-    source : SourceTier
-        Tiles of A.
-    store : AbstractTier
-        Where the tiles of L go.
-    report : callable or None
-        ``report(flops_done, flops_total, seconds)``, called on this thread.
-    salvage : Salvage or None
-        Receives what is left of a run that fails.
-
-    Returns
-    -------
-    Execution
-        Times, bytes and records.
-
-    Raises
-    ------
-    NonFiniteError
-        The lower triangle of A holds a NaN or an infinity.
-    NotPositiveDefiniteError
-        A pivot is not positive.
-    BudgetError
-        A device has less free memory than its budget.
-    TierError
-        A tile could not be read or written.
-    """
+    """Run ``plan`` on ``devices`` from ``source`` to ``store``."""
     workers: list[DeviceWorker] = []
     with collector_off():
         errors, began = _run(plan, devices, (source, store), workers, report)

@@ -27,32 +27,6 @@ def product_with_transpose(
 ) -> NDArray[np.float64]:
     """Compute ``L @ (L.T @ vectors)``.
 
-    Parameters
-    ----------
-    store : AbstractStore
-        Holds L, every tile of it.
-    devices : sequence of AbstractDevice
-        Freshly opened; closed here. They share the tile columns.
-    vectors : (n, s) array
-        Right factor.
-    budget_bytes : int
-        Bytes on each device: what the vectors leave holds the tiles of a column between its two uses, as far as they fit, and
-        two tiles in any case.
-
-    Returns
-    -------
-    (n, s) array
-        The product.
-
-    Raises
-    ------
-    TierError
-        L cannot be read.
-    BudgetError
-        A device has no room for two tiles and the vectors, which take ``8 s`` bytes a row three times over.
-
-    Notes
-    -----
     Cost ``2 n**2 s`` flops and one reading of L, two where a tile column does not fit. Column k is ``W_k = sum_i L_ik.T w_i``,
     then ``y_i += L_ik W_k``: no column needs another, and each stream has sums of its own.
     """

@@ -34,33 +34,6 @@ def measure_matrix(
 ) -> MatrixNorms:
     """Norms of all tiles of A's lower triangle.
 
-    Parameters
-    ----------
-    grid : TileGrid
-        The tiles.
-    devices : sequence of AbstractDevice
-        Freshly opened; closed here. They share the tiles.
-    source : SourceTier
-        Tiles of A, read or generated.
-    samples : bool
-        Whether the norms of L's tiles are estimated, too, by the factor of a sample of A.
-    probes : Probes or None
-        Random vectors with which A is multiplied, too.
-
-    Returns
-    -------
-    MatrixNorms
-        Entries that are not finite make norms that are not; the factorization will name them.
-
-    Raises
-    ------
-    TierError
-        A tile cannot be read.
-    BudgetError
-        A device has no room for :data:`STREAMS` tiles.
-
-    Notes
-    -----
     Each tile is made or read once. On GPUs it does not leave the device. Probes take ``8 s (1 + STREAMS)`` bytes a row of A on
     each device, and ``2 n**2 s`` flops.
     """
@@ -171,19 +144,7 @@ def _raise_failure(device: AbstractDevice) -> None:
 
 
 class TileProducts:
-    """``A W`` on one device, tile by tile, each stream with a sum of its own.
-
-    Parameters
-    ----------
-    grid : TileGrid
-        A's tiles.
-    device : AbstractDevice
-        The device, current.
-    arena : AbstractArena
-        Its memory, with :func:`vector_arrays` for W and a sum for each stream.
-    vectors : (n, s) array
-        W.
-    """
+    """``A W`` on one device, tile by tile, each stream with a sum of its own."""
 
     def __init__(self, grid: TileGrid, device: AbstractDevice, arena: AbstractArena, vectors: NDArray[np.float64]) -> None:
         self._grid, self._device, self._vectors = grid, device, vectors

@@ -24,15 +24,7 @@ class BadFlagError(OocCholError):
 
 
 class Finisher:
-    """Gives each final tile its one value, that of its storage format, and measures it.
-
-    Parameters
-    ----------
-    device : AbstractDevice
-        Where the tiles are.
-    precision : PrecisionMap
-        Their formats.
-    """
+    """Gives each final tile its one value, that of its storage format, and measures it."""
 
     def __init__(self, device: AbstractDevice, precision: PrecisionMap) -> None:
         self._kernels, self._precision = device.kernels, precision
@@ -55,17 +47,7 @@ class Finisher:
 
 
 class AbstractOperations(ABC):
-    """Performs the steps of one device's program on its streams.
-
-    Attributes
-    ----------
-    flags : AbstractFlags
-        Failures met by the tile kernels.
-    peak_bytes : int
-        Most bytes of blocks on the device at once.
-    finisher : Finisher or None
-        Rounds final tiles; None where all is FP64.
-    """
+    """Performs the steps of one device's program on its streams."""
 
     flags: AbstractFlags
     peak_bytes: int
@@ -100,23 +82,7 @@ class AbstractOperations(ABC):
 
 
 class TileOperations(AbstractOperations):
-    """Operations of a program of FP64 tiles.
-
-    Parameters
-    ----------
-    device : AbstractDevice
-        The device, freshly opened.
-    plan : Plan
-        The plan.
-    number : int
-        Index of the device in the plan.
-    source : SourceTier
-        Tiles of A, read or generated.
-    store : AbstractTier
-        Where tiles of L go.
-    others : mapping of int to TileOperations
-        Operations of all devices, this one too once it is made; for copies between them.
-    """
+    """Operations of a program of FP64 tiles."""
 
     def __init__(
         self,

@@ -39,26 +39,14 @@ class ProgressTable:
             return self._progress.get(key, Progress.ABSENT)
 
     def event(self, key: BlockKey) -> AbstractEvent:
-        """The event recorded behind the writing of ``key``.
-
-        Raises
-        ------
-        ScheduleError
-            It is not recorded yet.
-        """
+        """The event recorded behind the writing of ``key``."""
         with self._lock:
             if key not in self._events:
                 raise ScheduleError(f"{key} is not recorded yet; waiting on it would be a no-op")
             return self._events[key]
 
     def record(self, key: BlockKey, event: AbstractEvent) -> None:
-        """Note that the writing of ``key`` is enqueued and ``event`` recorded behind it.
-
-        Raises
-        ------
-        ScheduleError
-            It was recorded before: a value is written once.
-        """
+        """Note that the writing of ``key`` is enqueued and ``event`` recorded behind it."""
         with self._lock:
             if key in self._events:
                 raise ScheduleError(f"{key} is written twice")

@@ -60,23 +60,6 @@ def arrays_of(layout: ResidueLayout) -> tuple[ArraySpec, ...]:
 class ResidueOperations(AbstractOperations):
     """Operations of a residue program.
 
-    Parameters
-    ----------
-    device : AbstractDevice
-        The device, freshly opened, with residue kernels.
-    plan : Plan
-        The plan.
-    number : int
-        Index of the device in the plan.
-    source : SourceTier
-        Tiles of A, read or generated.
-    store : AbstractTier
-        Where tiles of L go.
-    others : mapping of int to ResidueOperations
-        Operations of all devices, this one too once it is made; for copies between them.
-
-    Notes
-    -----
     That each step finds in its slots what it needs is the plan's matter: the planner runs the programs of all devices in the
     simulator (:mod:`ooc_chol.planning.simulate`), which raises if one does not.
     """

@@ -51,31 +51,6 @@ def largest_narrow_bytes(store: AbstractStore) -> int:
 class TriangularSweeps:
     """Solves ``L y = x`` and ``L.T y = x`` on one device, with right-hand sides that lie there.
 
-    Parameters
-    ----------
-    device : AbstractDevice
-        Freshly opened, current for the calling thread; whoever opened it closes it.
-    store : AbstractStore
-        Holds L, complete.
-    budget_bytes : int
-        Most bytes on the device.
-    entries : int
-        Right-hand sides and all else that :meth:`array` is asked for has so many entries at most.
-    arrays : sequence of ArraySpec
-        Other arrays on the device.
-
-    Attributes
-    ----------
-    others : tuple of array
-        The other arrays, uninitialized.
-
-    Raises
-    ------
-    BudgetError
-        The budget does not hold all this and :data:`IN_TRANSIT` tiles.
-
-    Notes
-    -----
     What the budget leaves holds tiles of L for later sweeps, the last in stored order first: all sweeps over trailing triangles
     need those.
     """
@@ -112,17 +87,6 @@ class TriangularSweeps:
     def solve(self, x: Tile, *, first: int = 0, transposed: bool = False) -> None:
         """Enqueue: solve ``L y = x``, or ``L.T y = x``, in place.
 
-        Parameters
-        ----------
-        x : (n - n0, m) array of the device
-            Right-hand sides from tile row ``first`` on, whose rows before it are zero, or not wanted.
-        first : int
-            Tile row.
-        transposed : bool
-            Which system.
-
-        Notes
-        -----
         Cost ``(n - n0)**2 m`` flops. Copies of tiles run ahead by :data:`IN_TRANSIT`.
         """
         order = list(self.grid.tiles(first))

@@ -101,21 +101,12 @@ class WorkerStatus(Enum):
 
 @dataclass(frozen=True)
 class Window:
-    """How much may be enqueued and not yet complete.
+    """How much may be enqueued and not yet complete."""
 
-    Parameters
-    ----------
-    weights : tuple of float
-        Seconds, in nominal terms, of each step.
-    watched : frozenset of int
-        Compute steps whose completion is reported: every failed pivot is seen at one, and every so much work.
-    limit : float
-        Seconds that may be in flight; enqueueing goes on below it.
-    """
-
-    weights: tuple[float, ...]
+    weights: tuple[float, ...]  #: Seconds, in nominal terms, of each step
+    #: Compute steps whose completion is reported: every failed pivot is seen at one, and every so much work
     watched: frozenset[int]
-    limit: float
+    limit: float  #: Seconds that may be in flight; enqueueing goes on below it
 
 
 #: Seconds of work, at the device's nominal rate, that stay enqueued, and between two reports. More would fill the queues of
@@ -145,17 +136,7 @@ def make_window(program: Program | ResidueProgram, grid: TileGrid, flops_per_sec
 
 
 class WorkerState:
-    """Enqueues a program in order, never more than the window ahead, never a read before its value is ready.
-
-    Parameters
-    ----------
-    program : Program or ResidueProgram
-        The device's steps.
-    window : Window
-        How far ahead.
-    turn : int
-        Steps that it enqueues before others have their turn.
-    """
+    """Enqueues a program in order, never more than the window ahead, never a read before its value is ready."""
 
     def __init__(self, program: Program | ResidueProgram, window: Window, turn: int = TURN) -> None:
         self._program = program
@@ -172,13 +153,7 @@ class WorkerState:
         self._turn = turn
 
     def handle(self, event: WorkerEvent) -> list[Action]:
-        """Take one worker event; return what to do now.
-
-        Raises
-        ------
-        ScheduleError
-            The event cannot come in this state, such as a completion of a step that was never enqueued.
-        """
+        """Take one worker event; return what to do now."""
         if self.status in (WorkerStatus.DONE, WorkerStatus.STOPPED):
             return []  # completions may still trickle in
         if isinstance(event, Stop):
@@ -247,13 +222,7 @@ class WorkerState:
         return [Finish(stopped=False)]
 
     def validate(self) -> None:
-        """Check the invariants; used by tests after every event.
-
-        Raises
-        ------
-        ScheduleError
-            The counters contradict each other.
-        """
+        """Check the invariants; used by tests after every event."""
         expected = sum(self._window.weights[position] for position in self._outstanding)
         if abs(expected - self._in_flight) > 1e-9 * max(1.0, expected):
             raise ScheduleError(f"{self._in_flight} s are counted in flight, but the outstanding steps weigh {expected} s")

@@ -193,23 +193,7 @@ def link_totals(records: Records) -> dict[str, LinkTotals]:
 
 
 def computing_ns(records: Records) -> int:
-    """Nanoseconds in which some task's kernel ran, summed over devices; kernels side by side count once.
-
-    Parameters
-    ----------
-    records : Timeline or iterable of TraceRecord
-        Operations of one run.
-
-    Returns
-    -------
-    int
-        Nanoseconds.
-
-    Raises
-    ------
-    ValueError
-        As for :func:`timeline`.
-    """
+    """Nanoseconds in which some task's kernel ran, summed over devices; kernels side by side count once."""
     run = timeline(records)
     spans: dict[str, list[tuple[int, int]]] = {}
     for record in run.records:

@@ -58,29 +58,7 @@ class _Layout:
 
 
 def export(trace: Trace, path: Path, *, replace: bool = False) -> Path:
-    """Write ``trace`` to ``path``.
-
-    Parameters
-    ----------
-    trace : Trace
-        Measured and predicted records.
-    path : Path
-        File to write; a trace that is there is replaced once the new one is complete.
-    replace : bool
-        Replace any other file, too.
-
-    Returns
-    -------
-    Path
-        ``path``.
-
-    Raises
-    ------
-    OSError
-        The file cannot be written; as ``OutputError``, it exists and is no trace.
-    ValueError
-        Two records have one step, one ends before it starts, or one waited for a step that has no record.
-    """
+    """Write ``trace`` to ``path``."""
     with output_file(path, kind=TRACE_FILES, replace=replace) as part, part.open("wb") as file:
         write_packets(trace, file)
     return path
@@ -89,20 +67,6 @@ def export(trace: Trace, path: Path, *, replace: bool = False) -> Path:
 def write_packets(trace: Trace, file: IO[bytes]) -> None:
     """Write the packets of ``trace``: descriptions of the tracks first, then the events of all tracks by time.
 
-    Parameters
-    ----------
-    trace : Trace
-        Measured and predicted records. Both begin at time 0 of the file.
-    file : binary file
-        Open for writing.
-
-    Raises
-    ------
-    ValueError
-        As for :func:`export`.
-
-    Notes
-    -----
     Packets are made as they are written: beside the records, memory holds the waits and the numbers of the flows.
     """
     layout = _Layout()

@@ -33,13 +33,7 @@ _ANNOTATION_NUMBERS = {name: number for number, name in enumerate(ANNOTATIONS, s
 
 
 def names_packet() -> Packet:
-    """Make the first packet of the file, which numbers names.
-
-    Returns
-    -------
-    TracePacket
-        With the numbers of :data:`CATEGORIES` and :data:`ANNOTATIONS`.
-    """
+    """Make the first packet of the file, which numbers names."""
     packet = TracePacket(trusted_packet_sequence_id=_SEQUENCE, sequence_flags=TracePacket.SEQ_INCREMENTAL_STATE_CLEARED)
     packet.first_packet_on_sequence = True
     for name, number in _CATEGORY_NUMBERS.items():
@@ -50,26 +44,7 @@ def names_packet() -> Packet:
 
 
 def track_packet(track: int, name: str, *, parent: int = 0, rank: int = 0, unit: str = "") -> Packet:
-    """Describe a track.
-
-    Parameters
-    ----------
-    track : int
-        Number of the track, at least 1.
-    name : str
-        What a person reads beside it.
-    parent : int, optional
-        The group that holds the track; 0 for a track at the top.
-    rank : int, optional
-        Place among the tracks of its group, the smallest on top.
-    unit : str, optional
-        Makes it a counter in this unit; ``"bytes"`` is shown with prefixes.
-
-    Returns
-    -------
-    TracePacket
-        The description.
-    """
+    """Describe a track."""
     packet = TracePacket(trusted_packet_sequence_id=_SEQUENCE)
     descriptor = packet.track_descriptor
     descriptor.uuid = track
@@ -89,26 +64,7 @@ def track_packet(track: int, name: str, *, parent: int = 0, rank: int = 0, unit:
 def begin_packet(
     track: int, time_ns: int, name: str, category: str, notes: Notes, *, leaving: Iterable[int], reaching: Iterable[int]
 ) -> Packet:
-    """Begin a slice.
-
-    Parameters
-    ----------
-    track : int
-        Number of its track.
-    time_ns : int
-        Nanoseconds since the start of the run.
-    name, category : str
-        What a person reads, and what slices are selected by.
-    notes : mapping from str to str, int or float
-        Shown when the slice is selected.
-    leaving, reaching : iterable of int
-        Numbers of the arrows that leave from and arrive at the slice. Each number belongs to one arrow.
-
-    Returns
-    -------
-    TracePacket
-        The event.
-    """
+    """Begin a slice."""
     packet = _event(track, time_ns, TrackEvent.TYPE_SLICE_BEGIN)
     _describe(packet.track_event, name, category, notes)
     packet.track_event.flow_ids.extend(leaving)

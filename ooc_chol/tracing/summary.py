@@ -59,23 +59,7 @@ class _Side:
 
 
 def summarize(trace: Trace) -> str:
-    """Say in a screenful where the time of a run went.
-
-    Parameters
-    ----------
-    trace : Trace
-        The run.
-
-    Returns
-    -------
-    str
-        At most 100 columns; long lists of streams and links are cut, and say so.
-
-    Raises
-    ------
-    ValueError
-        Two records have one step, one ends before it starts, or one waited for a step that has no record.
-    """
+    """Say in a screenful where the time of a run went."""
     head = _heading(trace.metadata)
     if not trace.records:
         return f"{head}\nno operation was recorded"

@@ -60,23 +60,6 @@ Records: TypeAlias = Timeline | Iterable[TraceRecord]
 def timeline(records: Records) -> Timeline:
     """Sort and check records.
 
-    Parameters
-    ----------
-    records : Timeline or iterable of TraceRecord
-        Records in any order. A timeline is returned as it is.
-
-    Returns
-    -------
-    Timeline
-        With every operation starting no earlier than its predecessor on the stream ended.
-
-    Raises
-    ------
-    ValueError
-        Two records have one step, one ends before it starts, or one waited for a step that has no record.
-
-    Notes
-    -----
     A device with a coarse clock can report a start slightly before the end of the operation in front, although a stream runs
     one at a time; such a start is moved to that end.
     """

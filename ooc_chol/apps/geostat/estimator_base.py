@@ -35,38 +35,11 @@ class AbstractEstimator(ABC):  # noqa: B024 -- what is shared by estimators is c
         return sorted(name for name in inspect.signature(cls).parameters)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters of the estimator.
-
-        Parameters
-        ----------
-        deep : bool
-            Without effect: no parameter is itself an estimator.
-
-        Returns
-        -------
-        dict
-            Value by name.
-        """
+        """Parameters of the estimator."""
         return {name: getattr(self, name) for name in self._parameter_names()}
 
     def set_params(self, **parameters: Any) -> Self:
-        """Set parameters by name; nothing is checked before ``fit``.
-
-        Parameters
-        ----------
-        **parameters
-            Value by name.
-
-        Returns
-        -------
-        self
-            The estimator.
-
-        Raises
-        ------
-        ValueError
-            There is no such parameter.
-        """
+        """Set parameters by name; nothing is checked before ``fit``."""
         names = self._parameter_names()
         for name, value in parameters.items():
             if name not in names:
@@ -96,40 +69,13 @@ class AbstractEstimator(ABC):  # noqa: B024 -- what is shared by estimators is c
 
 
 def not_fitted(estimator: AbstractEstimator) -> Exception:
-    """The error for an estimator that was not fitted: scikit-learn's own class where it is installed.
-
-    Parameters
-    ----------
-    estimator : AbstractEstimator
-        The estimator.
-
-    Returns
-    -------
-    Exception
-        To be raised; a ``ValueError`` in either case.
-    """
+    """The error for an estimator that was not fitted: scikit-learn's own class where it is installed."""
     kind: type[Exception] = _from_sklearn("NotFittedError", NotFittedError)
     return kind(f"This {type(estimator).__name__} instance is not fitted yet: call fit(X, y) first.")
 
 
 def column_names(table: object) -> NDArray[np.object_] | None:
-    """Names of the columns of a data frame.
-
-    Parameters
-    ----------
-    table : object
-        Any ``X`` that a user may pass.
-
-    Returns
-    -------
-    (d,) array of str, or None
-        None when it has no ``columns``, or these are not all strings.
-
-    Raises
-    ------
-    TypeError
-        Some names are strings and others are not.
-    """
+    """Names of the columns of a data frame."""
     columns = getattr(table, "columns", None)
     if columns is None or callable(columns):
         return None
@@ -141,29 +87,7 @@ def column_names(table: object) -> NDArray[np.object_] | None:
 
 
 def checked_features(X: ArrayLike, expected: int | None = None, *, name: str) -> NDArray[np.float64]:
-    """A table of finite real numbers.
-
-    Parameters
-    ----------
-    X : (n, d) array
-        What the user passes.
-    expected : int, optional
-        The ``d`` that was fitted.
-    name : str
-        The estimator's, for messages.
-
-    Returns
-    -------
-    (n, d) array
-        A float64 copy.
-
-    Raises
-    ------
-    TypeError
-        ``X`` is sparse, or an entry is no number.
-    ValueError
-        Its shape is wrong, or an entry is complex or not finite.
-    """
+    """A table of finite real numbers."""
     if issparse(X):
         raise TypeError(f"Sparse data was passed for X, but {name} needs dense data: use X.toarray()")
     array = _real(X, "X")
@@ -183,27 +107,7 @@ def checked_features(X: ArrayLike, expected: int | None = None, *, name: str) ->
 
 
 def checked_target(y: ArrayLike | None, n: int, *, name: str) -> NDArray[np.float64]:
-    """One finite real number per row of ``X``.
-
-    Parameters
-    ----------
-    y : (n,) or (n, 1) array
-        What the user passes; a column is flattened with a warning.
-    n : int
-        Rows of ``X``.
-    name : str
-        The estimator's, for messages.
-
-    Returns
-    -------
-    (n,) array
-        A float64 copy.
-
-    Raises
-    ------
-    ValueError
-        There is no ``y``, its length is not ``n``, or an entry is not finite.
-    """
+    """One finite real number per row of ``X``."""
     if y is None:
         raise ValueError(f"{name} requires y to be passed, but the target y is None")
     array = _real(y, "y")
@@ -220,20 +124,7 @@ def checked_target(y: ArrayLike | None, n: int, *, name: str) -> NDArray[np.floa
 
 
 def check_names(fitted: NDArray[np.object_] | None, given: NDArray[np.object_] | None, *, name: str) -> None:
-    """Compare the column names of a data frame with those that were fitted.
-
-    Parameters
-    ----------
-    fitted, given : (d,) arrays of str, or None
-        From :func:`column_names`.
-    name : str
-        The estimator's, for messages.
-
-    Raises
-    ------
-    ValueError
-        Both have names, and these are not the same in the same order.
-    """
+    """Compare the column names of a data frame with those that were fitted."""
     if fitted is None and given is not None:
         warnings.warn(f"X has feature names, but {name} was fitted without feature names", UserWarning, stacklevel=3)
     elif fitted is not None and given is None:

@@ -157,38 +157,7 @@ def factored(
     progress: FactorProgress | None = None,
     trace: bool = False,
 ) -> Iterator[oc.CholeskyFactor]:
-    """Cholesky factor of the covariance matrix of ``model`` at ``coordinates``, open inside the ``with`` block.
-
-    Parameters
-    ----------
-    model : AbstractCovariance
-        The covariance function, nugget on the diagonal.
-    coordinates : (n, d) array
-        Sites in matrix order.
-    settings : FactorSettings
-        How to run.
-    noise : (n,) array, optional
-        Known variance of the error of each observation, in the unit of ``model.nugget``, added to the diagonal.
-    progress : callable, optional
-        Called with flops done, flops in all and seconds.
-    trace : bool
-        Record a trace.
-
-    Yields
-    ------
-    ooc_chol.CholeskyFactor
-        The factor.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        The matrix is not positive definite in floating point: nugget too small for this range and smoothness, or duplicates
-        without nugget.
-    OutputError
-        ``settings.store`` exists already, a factor or not, and is not to be replaced: it would be removed afterwards.
-    FileNotFoundError
-        Its folder does not exist.
-    """
+    """Cholesky factor of the covariance matrix of ``model`` at ``coordinates``, open inside the ``with`` block."""
     settings.check_store()
     source = covariance_source(model, coordinates, noise)
     with settings.factor(source, progress, trace) as factor:

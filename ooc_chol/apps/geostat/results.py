@@ -24,73 +24,24 @@ RESULTS = json_files(_FORMAT)
 
 @dataclass(frozen=True, eq=False)
 class SavedFit:
-    """What prediction needs of a fit.
-
-    Parameters
-    ----------
-    spec : DataSpec
-        Data and columns.
-    model : AbstractCovariance
-        The covariance function.
-    n : int
-        Number of observations that it was fitted to.
-    coefficients : (p,) array
-        Coefficients of the mean.
-    loglik : float
-        Its log-likelihood.
-    estimated : tuple of str
-        The parameters of ``model`` that were estimated.
-    reml : bool
-        Whether the restricted likelihood was maximised.
-    """
+    """What prediction needs of a fit."""
 
     spec: DataSpec
     model: AbstractCovariance
-    n: int
-    coefficients: NDArray[np.float64]
+    n: int  #: Number of observations that it was fitted to
+    coefficients: NDArray[np.float64]  #: Coefficients of the mean
     loglik: float
-    estimated: tuple[str, ...]
-    reml: bool
+    estimated: tuple[str, ...]  #: The parameters of ``model`` that were estimated
+    reml: bool  #: Whether the restricted likelihood was maximised
 
 
 def result_content(spec: DataSpec, result: FitResult[Any]) -> dict[str, Any]:
-    """A fit as plain data for JSON; the schema is in ``docs/geostat.md``.
-
-    Parameters
-    ----------
-    spec : DataSpec
-        Where the observations come from.
-    result : FitResult
-        The estimate.
-
-    Returns
-    -------
-    dict
-        With keys ``format``, ``version``, ``data`` and ``fit``.
-    """
+    """A fit as plain data for JSON; the schema is in ``docs/geostat.md``."""
     return {"format": _FORMAT, "version": _VERSION, "data": spec.to_dict(), "fit": result.to_dict()}
 
 
 def read_result(path: str | os.PathLike[str]) -> SavedFit:
-    """Read a result file.
-
-    Parameters
-    ----------
-    path : path
-        A file with :func:`result_content`.
-
-    Returns
-    -------
-    SavedFit
-        Data specification and model.
-
-    Raises
-    ------
-    ValueError
-        The file is none of these, or of another version.
-    OSError
-        The file cannot be read.
-    """
+    """Read a result file."""
     content = read_json(path)
     if content.get("format") != _FORMAT or content.get("version") != _VERSION:
         raise ValueError(f"{path} is not a result of `ooc-chol geostat fit` of version {_VERSION}")

@@ -12,15 +12,7 @@ from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, ArraySpec
 
 
 class CudaArena(AbstractArena):
-    """One allocation of device memory: the slots, behind them the arrays, the workspace, and buffers of narrow formats.
-
-    Attributes
-    ----------
-    workspace : int
-        Address of the workspace.
-    narrow : tuple of int
-        Addresses of buffers for stored tiles of narrow formats; none where all tiles are FP64.
-    """
+    """One allocation of device memory: the slots, behind them the arrays, the workspace, and buffers of narrow formats."""
 
     def __init__(
         self,
@@ -57,13 +49,7 @@ class CudaArena(AbstractArena):
         return whole_pages(nbytes) + NARROW_BUFFERS * whole_pages(narrow_bytes) if narrow_bytes else nbytes
 
     def tile(self, slot: int, shape: tuple[int, int], dtype: str = "float64") -> Any:
-        """The first entries of ``slot``, or its first bytes, as a row-major CuPy array.
-
-        Raises
-        ------
-        ValueError
-            ``dtype`` is neither float64 nor uint8.
-        """
+        """The first entries of ``slot``, or its first bytes, as a row-major CuPy array."""
         if dtype not in ("float64", "uint8"):
             raise ValueError(f"tiles in slots of CUDA devices are float64, not {dtype}: their kernels compute in FP64 only")
         key = (slot, shape, dtype)

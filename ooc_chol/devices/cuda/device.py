@@ -83,19 +83,7 @@ class BindsBlas(Protocol):
 
 @final
 class CudaDevice(AbstractDevice):
-    """``cuda:K``: one GPU with an arena, streams, and page-locked staging buffers for blocks that no copy can reach in place.
-
-    Parameters
-    ----------
-    name : str
-        ``"cuda:0"`` and so on.
-    kernels : AbstractKernelSet
-        Tile kernels that take CuPy arrays, and bind their workspace.
-    create_flags : callable
-        ``create_flags(nt)`` returns the flags that the kernels write.
-    residues : AbstractResidueKernels or None
-        Kernels of products through residues, for a run that has some; they bind the tile kernels' cuBLAS.
-    """
+    """``cuda:K``: one GPU with an arena, streams, and page-locked staging buffers for blocks that no copy can reach in place."""
 
     nominal_flops_per_second = 6e13
 

@@ -22,15 +22,6 @@ _TOUCHING_THREADS = 16
 def page_locked(fresh: Sequence[NDArray[Any]], filled: Sequence[NDArray[Any]]) -> Iterator[None]:
     """Page-lock host memory for the time of a run, so that copies reach it at full rate and without blocking.
 
-    Parameters
-    ----------
-    fresh : sequence of array
-        Our own allocations, of which most pages were never touched; they are zeroed where they are touched.
-    filled : sequence of array
-        The user's arrays, of any strides; they are not written, not even with what they hold.
-
-    Notes
-    -----
     About 0.025 s per GiB of memory that was touched before, and 0.35 s of one thread otherwise; hence fresh memory is touched by
     several threads first. What is page-locked already is left as it is, and what the driver will not lock (a read-only file
     mapping, say) is read through staging buffers.

@@ -13,15 +13,6 @@ from ooc_chol.interfaces import AbstractStream
 class NarrowBuffers:
     """Buffers for stored tiles, each of one stream.
 
-    Parameters
-    ----------
-    addresses : sequence of int
-        Device addresses of the buffers; none where all tiles are FP64.
-    nbytes : int
-        Bytes of each.
-
-    Notes
-    -----
     A stream's copies and kernels run in order, so that it may use its buffer for tile after tile without waiting: (1) a copy
     fills the buffer, a kernel widens from it, and the next copy starts when that kernel is done; (2) a kernel fills it, a copy
     empties it, and the next kernel starts when that copy is done.
@@ -33,13 +24,7 @@ class NarrowBuffers:
         self._of_stream: dict[int, int] = {}
 
     def of(self, stream: AbstractStream, nbytes: int) -> int:
-        """Device address of the stream's buffer; the next free one at its first use.
-
-        Raises
-        ------
-        ScheduleError
-            More streams copy tiles of narrow formats than there are buffers, or a tile is larger than planned.
-        """
+        """Device address of the stream's buffer; the next free one at its first use."""
         if nbytes > self._nbytes:
             raise ScheduleError(f"a stored tile has {nbytes} bytes, but the buffers of narrow formats {self._nbytes} bytes each")
         key = id(stream)  # the device keeps its streams as long as these buffers

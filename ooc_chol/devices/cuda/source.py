@@ -31,21 +31,6 @@ def from_dlpack(a: Any) -> Any:
 class DeviceSource(AbstractSource):
     """A matrix that lies in a GPU's memory.
 
-    Parameters
-    ----------
-    a : (n, n) CuPy array
-        float64 or float32, any strides, on any GPU. Whatever was enqueued on that GPU before, on any stream, is waited for here;
-        what is enqueued later must not write to it.
-
-    Raises
-    ------
-    ValueError
-        Not square, or empty.
-    TypeError
-        Another dtype.
-
-    Notes
-    -----
     A run reads rectangles on streams that know nothing of the stream that made the matrix, and on other GPUs. So (1) making the
     source waits for its GPU, and (2) a copy to another GPU is enqueued on the stream that wants it, never through an array that
     the owning GPU fills on a stream of its own, unless an event orders the two.

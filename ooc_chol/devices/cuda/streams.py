@@ -57,17 +57,7 @@ class DeviceEvent(AbstractEvent):
 
 
 class CudaStream(AbstractStream):
-    """A non-blocking CUDA stream, and a thread that sleeps on its events for those who want to be told.
-
-    Parameters
-    ----------
-    owner : StreamOwner
-        Its device.
-    name : str
-        Name for traces.
-    priority : int
-        CUDA's, where less is more urgent; the driver takes the nearest that it has.
-    """
+    """A non-blocking CUDA stream, and a thread that sleeps on its events for those who want to be told."""
 
     def __init__(self, owner: StreamOwner, name: str, priority: int = 0) -> None:
         self._owner = owner

@@ -27,18 +27,6 @@ CUBLAS_WORKSPACE_BYTES = 32 << 20
 def k_segments(k0: int, length: int) -> list[tuple[int, int]]:
     """First columns, counted from ``k0``, and lengths of the segments of a product.
 
-    Parameters
-    ----------
-    k0 : int
-        Matrix column at which K starts.
-    length : int
-        Columns in all.
-
-    Returns
-    -------
-    list of (int, int)
-        Segments end at fixed columns of the matrix, so that they depend on ``k0`` and ``length`` alone.
-
     Examples
     --------
     >>> k_segments(0, 600), k_segments(4096, 4096)

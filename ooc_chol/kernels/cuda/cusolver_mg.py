@@ -30,33 +30,7 @@ _NAMES = ("libcusolverMg.so.12", "libcusolverMg.so.11", "libcusolverMg.so")
 
 
 def potrf_seconds(n: int, function: TileFunction, devices: Sequence[str], block: int, repeats: int) -> list[float]:
-    """Seconds of cusolverMgPotrf at order ``n``, in place; generation apart.
-
-    Parameters
-    ----------
-    n : int
-        Order; about ``8 n² / len(devices)`` bytes must be free on each device, workspace beside.
-    function : TileFunction
-        Fills each device's columns on that device, before each repeat.
-    devices : sequence of str
-        ``"cuda:K"`` each.
-    block : int
-        Columns of one block.
-    repeats : int
-        Runs after one that warms up at a small order.
-
-    Returns
-    -------
-    list of float
-        Seconds of every repeat.
-
-    Raises
-    ------
-    OocCholError
-        The library is not installed, or one of its calls fails; the text names the call and its status.
-    NotPositiveDefiniteError
-        A pivot failed.
-    """
+    """Seconds of cusolverMgPotrf at order ``n``, in place; generation apart."""
     numbers = [device_number(name) for name in devices]
     library = _library()
     with cp.cuda.Device(numbers[0]), peer_access(numbers), _handle(library, numbers) as handle:

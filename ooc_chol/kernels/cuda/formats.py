@@ -30,13 +30,6 @@ _ENCODING_STREAMS = 16
 class CudaNorms(AbstractTileNorms):
     """Norms of final tiles, written by the kernels of one device, with a page-locked mirror on the host.
 
-    Parameters
-    ----------
-    n_tiles : int
-        Packed tiles.
-
-    Notes
-    -----
     48 bytes a tile, beside the device's budget.
     """
 
@@ -94,21 +87,6 @@ class FormatKernels:
     ) -> None:
         """Round a final tile to what ``fmt`` stores of it, in place, and measure it.
 
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the device.
-        l_ij : (mb, nb) float64 array
-            Row-major contiguous.
-        fmt : PrecisionFormat
-            The tile's format.
-        norms : CudaNorms
-            Whose row of the tile is written anew.
-        index : FinalTile
-            Which tile it is; of a diagonal one the largest sums of magnitudes along rows and columns are measured, too.
-
-        Notes
-        -----
         Two launches, three for a diagonal tile. The sums come in any order: they are no part of the factor's bits.
         """
         address, row = l_ij.data.ptr, _cuda_norms(norms).row(index.packed)
@@ -122,19 +100,7 @@ class FormatKernels:
             self._functions["largest_sums"](grid, _SUM_BLOCK, arguments, stream=cupy_stream(stream))
 
     def encode(self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int) -> None:
-        """Write what ``fmt`` stores of a tile.
-
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the device.
-        tile : (mb, nb) float64 array
-            Row-major contiguous; rounded to ``fmt``, though the bytes are right for others, too.
-        fmt : PrecisionFormat
-            A format narrower than FP64.
-        address : int
-            Device address of ``fmt.stored_bytes(mb * nb)`` bytes, a multiple of 16.
-        """
+        """Write what ``fmt`` stores of a tile."""
         entries, largest, behind = np.int64(tile.size), 0, 0
         if fmt.top is not None:
             largest, behind = self._place(stream), address + fmt.scale_offset(tile.size)

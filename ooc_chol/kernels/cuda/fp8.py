@@ -31,13 +31,6 @@ class _Product(NamedTuple):
 class Fp8Products:
     """``F (+)= 2**exponent left @ right.T`` on the current device.
 
-    Parameters
-    ----------
-    blas : BlasHandle
-        The workspace of each stream.
-
-    Notes
-    -----
     Both operands are row-major with adjacent columns, which is the only order that FP8 tensor cores take: what is row-major here
     is column-major to cuBLASLt, ``right @ left.T``.
     """
@@ -52,21 +45,7 @@ class Fp8Products:
     def multiply(
         self, stream: AbstractStream, target: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
     ) -> None:
-        """Enqueue one product.
-
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the device.
-        target : (1, m, n) float32 array
-            Sums; ``m`` and ``n`` are rounded up to multiples of 16 here.
-        left, right : (1, m, k), (1, n, k) uint8 array
-            Operands; ``k`` is a multiple of 16.
-        exponent : int
-            Power of two by which the product is multiplied.
-        accumulates : bool
-            Add to what is there.
-        """
+        """Enqueue one product."""
         (_, rows, inner), cols = left.shape, right.shape[1]
         strides = right.strides[1], left.strides[1], target.strides[1] // 4
         key = (rounded_up(rows), rounded_up(cols), inner, *strides)

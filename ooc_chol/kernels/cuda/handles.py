@@ -25,13 +25,6 @@ def cupy_stream(stream: AbstractStream) -> Any:
 class BlasHandle:
     """The cuBLAS handle of a device, created before the run, and the workspaces of the streams that multiply.
 
-    Parameters
-    ----------
-    workspaces : sequence of int
-        Device addresses of :data:`~ooc_chol.kernels.cuda.CUBLAS_WORKSPACE_BYTES` bytes each: as many streams may multiply.
-
-    Notes
-    -----
     A handle takes 70 MB or more of device memory beside the budget (NVML on an H200, CUDA 13.0), hence one for all.
     """
 
@@ -42,13 +35,7 @@ class BlasHandle:
         self._current = 0
 
     def number(self, stream: AbstractStream) -> int:
-        """Which workspace is ``stream``'s; the next free one at its first use.
-
-        Raises
-        ------
-        RuntimeError
-            More streams multiply than workspaces were planned.
-        """
+        """Which workspace is ``stream``'s; the next free one at its first use."""
         pointer = cupy_stream(stream).ptr
         number = self._numbers.get(pointer)
         if number is None:

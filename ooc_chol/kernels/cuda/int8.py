@@ -62,13 +62,7 @@ class _Batch(NamedTuple):
 
 
 class Int8Products:
-    """``S[p] (+)= left[p] @ right[p].T`` for all planes p, on the current device.
-
-    Parameters
-    ----------
-    blas : BlasHandle
-        cuBLAS, and the workspace of each stream.
-    """
+    """``S[p] (+)= left[p] @ right[p].T`` for all planes p, on the current device."""
 
     def __init__(self, blas: BlasHandle) -> None:
         self._blas = blas
@@ -83,19 +77,7 @@ class Int8Products:
         *,
         accumulates: bool,
     ) -> None:
-        """``S[p] (+)= left[p] @ right[p].T``; what is row-major here is column-major to cuBLAS: ``right @ left.T``.
-
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the device.
-        shape : tuple of int
-            Number of planes, rows, columns and K; rows and columns are rounded up to multiples of 16 here.
-        operands : tuple of Planes
-            Target, left and right.
-        accumulates : bool
-            Add to what is there.
-        """
+        """``S[p] (+)= left[p] @ right[p].T``; what is row-major here is column-major to cuBLAS: ``right @ left.T``."""
         planes, rows, cols, inner = shape
         rounded, beta = (planes, rounded_up(rows), rounded_up(cols), inner), _ONE if accumulates else _ZERO
         if rounded[2] >= _LEAST_COLUMNS and inner >= _LEAST_K:

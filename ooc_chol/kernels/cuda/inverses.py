@@ -30,17 +30,6 @@ class _Place:
 class InvertedBlocks:
     """Inverses of the diagonal blocks of diagonal tiles; those of tile ``(k, k)`` lie in place ``k mod 24``.
 
-    Parameters
-    ----------
-    invert : callable
-        ``invert(stream, l_kk, address)`` enqueues the inversion of the diagonal blocks of a tile.
-    nb : int
-        Order of the largest tile.
-    address : int
-        Device address of :data:`~ooc_chol.kernels.cuda.INVERSES_KEPT` times ``inverse_bytes(nb)`` bytes.
-
-    Notes
-    -----
     Streams wait for each other here by events, whatever else orders them: (1) who uses inverses waits for who made them; (2) who
     makes those of another column in the same place waits for all who used the old ones.
     """

@@ -44,19 +44,6 @@ class _Buffers:
 def measure_links(devices: Sequence[str]) -> list[dict[str, Any]]:
     """Measure copies between host memory and each GPU, each way and both, and between GPUs; alone and at once.
 
-    Parameters
-    ----------
-    devices : sequence of str
-        ``"cuda:K"`` each.
-
-    Returns
-    -------
-    list of dict
-        For each measurement ``what``, the ``devices`` that took part, and ``gigabytes_per_second`` of each copy by name, in
-        powers of 1000, while all copies of the measurement run.
-
-    Notes
-    -----
     Page-locked memory, copies of :data:`COPY_BYTES`, each stream timed by events over :data:`COPIES` copies after one round that
     warms up. Needs 512 MiB of host memory a device; takes a few seconds.
     """

@@ -30,22 +30,7 @@ _ALREADY_ENABLED = 704
 
 
 def dgemm_tflops(left: NDArray[np.float64], right: NDArray[np.float64], seconds: float, devices: Sequence[str]) -> list[float]:
-    """Rate of ``C -= left @ right.T`` on all devices at once, repeated for at least ``seconds``.
-
-    Parameters
-    ----------
-    left, right : (nb, nb) array
-        Tiles of a factor: power, and with it the clock, depends on the data.
-    seconds : float
-        How long.
-    devices : sequence of str
-        ``"cuda:K"`` each.
-
-    Returns
-    -------
-    list of float
-        TFLOP/s of each device over the whole time, the clock settled by the load itself.
-    """
+    """Rate of ``C -= left @ right.T`` on all devices at once, repeated for at least ``seconds``."""
     nb = left.shape[0]
 
     def prepare(handle: int) -> Callable[[], None]:
@@ -70,24 +55,6 @@ _PRODUCT_COLUMNS = 8192
 def product_tflops(nb: int, inner: int, moduli: int, seconds: float, devices: Sequence[str]) -> list[float]:
     """Rate of the INT8 products behind one FP64-like product, as TFLOP/s of that product, on all devices at once.
 
-    Parameters
-    ----------
-    nb, inner : int
-        Shapes: ``(nb, inner)`` by ``(inner, 8192)`` for each modulus, one after the other, added to int32 sums.
-    moduli : int
-        Number of moduli.
-    seconds : float
-        How long.
-    devices : sequence of str
-        ``"cuda:K"`` each.
-
-    Returns
-    -------
-    list of float
-        ``2 nb 8192 inner`` flops over the seconds of all moduli, of each device, in TFLOP/s.
-
-    Notes
-    -----
     Residues are uniform over int8, as those of a factor are. Bytes: ``moduli * (nb + 8192) * inner + 32768 * moduli * nb``.
     """
     plane = np.random.default_rng(0).integers(-128, 128, (nb, inner), dtype=np.int8)
@@ -161,25 +128,7 @@ def on_device(name: str, body: Callable[[], Figure]) -> Figure:
 
 
 def at_once(devices: Sequence[str], body: Callable[[threading.Barrier], float]) -> list[float]:
-    """Run ``body(barrier)`` on one thread for each device, that device current; ``barrier.wait()`` lets all start together.
-
-    Parameters
-    ----------
-    devices : sequence of str
-        ``"cuda:K"`` each.
-    body : callable
-        Returns a figure; waits at the barrier once.
-
-    Returns
-    -------
-    list of float
-        The figures, in the order of ``devices``.
-
-    Raises
-    ------
-    Exception
-        What the body raised first on any device; the others then stop at the barrier.
-    """
+    """Run ``body(barrier)`` on one thread for each device, that device current; ``barrier.wait()`` lets all start together."""
     barrier = threading.Barrier(len(devices))
 
     def run(name: str) -> float | BaseException:

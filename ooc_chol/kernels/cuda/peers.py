@@ -29,27 +29,7 @@ _ROWS_AT_ONCE = 4096
 
 
 def xpotrf_seconds(n: int, function: TileFunction, repeats: int) -> list[float]:
-    """Seconds of cuSOLVER's Xpotrf at order ``n`` on the current device, in place and in core; generation apart.
-
-    Parameters
-    ----------
-    n : int
-        Order; ``8 n²`` bytes must be free.
-    function : TileFunction
-        Fills the matrix, before each repeat.
-    repeats : int
-        Runs after one that warms up at a small order.
-
-    Returns
-    -------
-    list of float
-        Seconds of every repeat.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        cuSOLVER reports a failed pivot.
-    """
+    """Seconds of cuSOLVER's Xpotrf at order ``n`` on the current device, in place and in core; generation apart."""
     cp.get_default_memory_pool().free_all_blocks()
     solver, params = cusolverDn.create(), cusolverDn.create_params()
     try:
@@ -94,31 +74,7 @@ def _fill(a: Any, function: TileFunction, stream: Any) -> None:
 
 
 def torch_seconds(n: int, function: TileFunction, repeats: int, library: str) -> list[float]:
-    """Seconds of ``torch.linalg.cholesky`` at order ``n``, float64, on the current device; generation apart.
-
-    Parameters
-    ----------
-    n : int
-        Order; about ``24 n²`` bytes must be free, since the factor is a new matrix.
-    function : TileFunction
-        Fills the matrix, once: PyTorch does not change it.
-    repeats : int
-        Runs after one that warms up at a small order.
-    library : {"default", "cusolver", "magma"}
-        What ``torch.backends.cuda.preferred_linalg_library`` is set to meanwhile.
-
-    Returns
-    -------
-    list of float
-        Seconds of every repeat.
-
-    Raises
-    ------
-    OocCholError
-        PyTorch is not installed, sees no GPU, or has no such library behind Cholesky any more.
-    RuntimeError
-        PyTorch refuses: it was built without the library, memory is short, or the order is too large for it.
-    """
+    """Seconds of ``torch.linalg.cholesky`` at order ``n``, float64, on the current device; generation apart."""
     torch = _torch()
     device = f"cuda:{cp.cuda.Device().id}"
     cp.get_default_memory_pool().free_all_blocks()

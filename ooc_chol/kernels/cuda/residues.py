@@ -56,13 +56,6 @@ def row_state_bytes(n: int) -> int:
 class CudaResidueKernels(AbstractResidueKernels):
     """Residues as CuPy arrays: int8 strips, int32 accumulators, row-major float64 tiles.
 
-    Parameters
-    ----------
-    moduli : int
-        Number of moduli.
-
-    Notes
-    -----
     Conversion moves ``8 + planes`` bytes an entry, reconstruction ``4 planes + 16``, folding ``8 planes``. Products round their
     orders up to multiples of 16: what lies behind the arrays must be allocated, and its sums are of no meaning.
     All results but the running sums are those of :class:`~ooc_chol.kernels.residues.HostResidueKernels` to the bit.
@@ -125,23 +118,7 @@ class CudaResidueKernels(AbstractResidueKernels):
     def convert(
         self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, narrow: NarrowParts = NOTHING_NARROW
     ) -> None:
-        """``out[p] = round(2**e_i L[i, k]) mod m_p``; with ``is_first``, add the squares to the running sums and flag rows.
-
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the device.
-        l_ik : (mb, nb) float64 array
-            Entries of L. What is not finite, or 2**63 and more when scaled, gets residues of 0: its row is flagged.
-        rows : range
-            Matrix rows of ``l_ik``.
-        out : (planes, mb, nb) int8 array
-            Receives the residues.
-        is_first : bool
-            Whether these entries are converted for the first time.
-        narrow : NarrowParts
-            ``(1, mb, nb)`` arrays of float16 and uint8 that receive the entries in FP16 and FP8.
-        """
+        """``out[p] = round(2**e_i L[i, k]) mod m_p``; with ``is_first``, add the squares to the running sums and flag rows."""
         entries = _Entries("convert", l_ik.data.ptr, l_ik.strides[0] // 8, 8, 0)
         self._convert(stream, entries, rows, out, narrow, is_first=is_first)
 
@@ -156,19 +133,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         is_first: bool,
         narrow: NarrowParts = NOTHING_NARROW,
     ) -> None:
-        """:meth:`convert` of a tile as it is stored in a format narrower than FP64.
-
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the device.
-        stored : uint8 array
-            Stored bytes, from a multiple of 16 on.
-        fmt : PrecisionFormat
-            Their format.
-        rows, out, is_first, narrow
-            As for :meth:`convert`.
-        """
+        """:meth:`convert` of a tile as it is stored in a format narrower than FP64."""
         cols, address = out.shape[2], stored.data.ptr
         behind = address + fmt.scale_offset(len(rows) * cols) if fmt.top is not None else 0
         entries = _Entries(f"convert_{fmt.name}", address, cols, fmt.itemsize, behind)
@@ -195,21 +160,7 @@ class CudaResidueKernels(AbstractResidueKernels):
     def product(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
     ) -> None:
-        """``S (+)= left[p] @ right[p].T`` for every plane p; with ``lower``, what is above a strip's diagonal block stays.
-
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the device.
-        accumulator : (planes, m, n) int32 array
-            Sums; ``m`` and ``n`` are rounded up to multiples of 16 here.
-        left, right : (planes, m, k), (planes, n, k) int8 array
-            Residues; ``k`` is a multiple of 16.
-        accumulates : bool
-            Add to what is there.
-        lower : bool
-            Only the lower triangle is wanted: ``m == n``.
-        """
+        """``S (+)= left[p] @ right[p].T`` for every plane p; with ``lower``, what is above a strip's diagonal block stays."""
         products = self._products
         if products is None:
             raise RuntimeError("a product was enqueued before cuBLAS was bound")
@@ -226,19 +177,7 @@ class CudaResidueKernels(AbstractResidueKernels):
             products.multiply(stream, (planes, r1 - r0, r1, inner), operands, accumulates=accumulates)
 
     def half_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
-        """``F (+)= left @ right.T`` on the tensor cores; what is row-major here is column-major to cuBLAS: ``right @ left.T``.
-
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the device.
-        accumulator : (1, m, n) float32 array
-            Sums.
-        left, right : (1, m, k), (1, n, k) float16 array
-            Entries of L; ``k`` is a multiple of 16.
-        accumulates : bool
-            Add to what is there.
-        """
+        """``F (+)= left @ right.T`` on the tensor cores; what is row-major here is column-major to cuBLAS: ``right @ left.T``."""
         if self._blas is None:
             raise RuntimeError("a product was enqueued before cuBLAS was bound")
         _, rows, inner = left.shape
@@ -252,21 +191,7 @@ class CudaResidueKernels(AbstractResidueKernels):
     def quarter_product(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
     ) -> None:
-        """``F (+)= 2**exponent left @ right.T`` for FP8 entries, on the tensor cores.
-
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the device.
-        accumulator : (1, m, n) float32 array
-            Sums; ``m`` and ``n`` are rounded up to multiples of 16 here.
-        left, right : (1, m, k), (1, n, k) uint8 array
-            Entries of L in E4M3; ``k`` is a multiple of 16.
-        exponent : int
-            Power of two by which the product is multiplied.
-        accumulates : bool
-            Add to what is there.
-        """
+        """``F (+)= 2**exponent left @ right.T`` for FP8 entries, on the tensor cores."""
         if self._blas is None:
             raise RuntimeError("a product was enqueued before cuBLAS was bound")
         if self._quarters is None:

@@ -25,13 +25,6 @@ _THREADS = 256
 class CudaSolveKernels(AbstractSolveKernels):
     """Kernels that take CuPy arrays.
 
-    Parameters
-    ----------
-    blas : BlasHandle
-        The device's cuBLAS.
-
-    Notes
-    -----
     cuBLAS sees the transpose of a row-major array: ``x`` becomes ``x.T``, and a lower triangle the upper one.
     """
 

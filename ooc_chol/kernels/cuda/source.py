@@ -49,13 +49,7 @@ class CudaTileFunction:
             self._ready[device] = kernel, arguments
 
     def __call__(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
-        """Fill ``out`` with ``A[rows, cols]`` on ``stream``.
-
-        Raises
-        ------
-        TypeError
-            ``out`` is not on a CUDA device.
-        """
+        """Fill ``out`` with ``A[rows, cols]`` on ``stream``."""
         if isinstance(out, np.ndarray):
             raise TypeError(
                 f"tile function {self.name} is CUDA source, but the tile is on the host; give from_function a host function and "

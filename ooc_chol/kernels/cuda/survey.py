@@ -25,17 +25,6 @@ _SQUARE = 32
 class CudaSurvey(AbstractSurvey):
     """Norms and the diagonal of A's tiles in the device's memory, a sample in page-locked memory that the kernel writes to.
 
-    Parameters
-    ----------
-    formats : FormatKernels
-        Kernels that measure norms.
-    grid : TileGrid
-        A's tiles.
-    step : int or None
-        Every how many rows and columns of a tile belong to the sample; None for no sample.
-
-    Notes
-    -----
     48 bytes a tile and 8 a row beside the device's budget. Three or four launches a tile, and no copy until the end: functions
     that streams call on the host run one after the other, at tens of microseconds each.
     """

@@ -39,13 +39,7 @@ def module() -> Any:
 
 @final
 class CudaFlags(AbstractFlags):
-    """Failures met by the kernels of one device, with a page-locked mirror on the host.
-
-    Parameters
-    ----------
-    nt : int
-        Tile columns.
-    """
+    """Failures met by the kernels of one device, with a page-locked mirror on the host."""
 
     def __init__(self, nt: int) -> None:
         n_tiles = nt * (nt + 1) // 2
@@ -106,13 +100,6 @@ class CudaKernels(AbstractKernelSet):
 
     :meth:`bind` gives it its workspace once the device has allocated it.
 
-    Parameters
-    ----------
-    streams : int
-        Streams that may call POTRF, TRSM, SYRK and GEMM: each gets a workspace of its own at its first call.
-
-    Notes
-    -----
     TRSM multiplies by inverted diagonal blocks and refines once, ``X += (C - X L_bb.T) inv(L_bb).T``: without the refinement the
     residual of ill-conditioned matrices grows by two orders.
     """

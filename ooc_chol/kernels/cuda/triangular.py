@@ -19,13 +19,7 @@ from ooc_chol.kernels.cuda.triangular_source import ROWS, SHARED_BYTES, THREADS,
 
 @final
 class TriangularKernels:
-    """The kernels, loaded for the current device.
-
-    Parameters
-    ----------
-    *options : str
-        More options of the compiler, such as ``-DFP64_MMA=0`` for the code of older devices.
-    """
+    """The kernels, loaded for the current device."""
 
     def __init__(self, *options: str) -> None:
         # Compiled once per device, and kept on disk by CuPy.
@@ -39,20 +33,6 @@ class TriangularKernels:
     def potrf(self, stream: AbstractStream, a_kk: Tile, workspace: int, first_bad: int) -> None:
         """``A[k, k] -> L[k, k]``, its upper triangle zero.
 
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the device.
-        a_kk : (n, n) float64 array
-            Row-major; only the lower triangle is read.
-        workspace : int
-            Device address of :func:`~ooc_chol.kernels.cuda.potrf_workspace_bytes` bytes, zero before the first call.
-        first_bad : int
-            Device address of an int32 that becomes the least of itself and the place, from 1 on, of a pivot that is not a
-            positive finite number.
-
-        Notes
-        -----
         Right-looking by blocks of 64. Thread blocks wait for each other on the device, as many as there are strips below the
         first block and at most 64.
         """
@@ -61,19 +41,7 @@ class TriangularKernels:
         self._launch("potrf", stream, potrf_blocks(n), arguments)
 
     def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile, inverses: int) -> None:
-        """``A[i, k] = A[i, k] @ inv(L[k, k]).T``, block column by block column, each refined once.
-
-        Parameters
-        ----------
-        stream : AbstractStream
-            A stream of the device.
-        l_kk : (n, n) float64 array
-            Row-major; its upper triangle is zero.
-        a_ik : (m, n) float64 array
-            Row-major; becomes the solution.
-        inverses : int
-            Device address of what :meth:`invert` made of ``l_kk``.
-        """
+        """``A[i, k] = A[i, k] @ inv(L[k, k]).T``, block column by block column, each refined once."""
         rows, n = a_ik.shape
         self._launch("trsm", stream, -(-rows // ROWS), (a_ik.data.ptr, np.int32(rows), np.int32(n), l_kk.data.ptr, inverses))
 

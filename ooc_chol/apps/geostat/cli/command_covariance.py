@@ -25,28 +25,14 @@ _WITH_VARIABLE = ("bivariate",)
 
 @dataclass(frozen=True)
 class Family:
-    """What is fitted besides a Matérn covariance with a start of its own.
+    """What is fitted besides a Matérn covariance with a start of its own."""
 
-    Parameters
-    ----------
-    start : AbstractCovariance
-        Class and values to start from.
-    fixed : tuple of str
-        Parameters that are kept.
-    """
-
-    start: AbstractCovariance
-    fixed: tuple[str, ...]
+    start: AbstractCovariance  #: Class and values to start from
+    fixed: tuple[str, ...]  #: Parameters that are kept
 
 
 def add_covariance_options(parser: argparse.ArgumentParser) -> None:
-    """Add them to the parser of ``fit``.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-        Gets ``--covariance``, ``--base``, ``--start`` and ``--fix``.
-    """
+    """Add them to the parser of ``fit``."""
     parser.add_argument(
         "--covariance", choices=tuple(FAMILIES), default="matern", help="the covariance function (default: matern, isotropic)"
     )
@@ -70,37 +56,12 @@ def add_covariance_options(parser: argparse.ArgumentParser) -> None:
 
 
 def is_family(options: argparse.Namespace) -> bool:
-    """Whether the options ask for more than a Matérn covariance of Euclidean distance with a start of its own.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-        Parsed options of ``fit``.
-
-    Returns
-    -------
-    bool
-        Then :func:`chosen_family` says what.
-    """
+    """Whether the options ask for more than a Matérn covariance of Euclidean distance with a start of its own."""
     return options.covariance != "matern" or bool(options.start or options.fix) or options.distance == "great-circle"
 
 
 def check_columns(options: argparse.Namespace, spec: DataSpec) -> None:
-    """Raise ``ValueError`` unless the columns are those that the covariance function needs.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-        Parsed options of ``fit``.
-    spec : DataSpec
-        The columns.
-
-    Raises
-    ------
-    ValueError
-        A time or variable is missing, or means nothing to this covariance function, as may ``--lonlat`` and ``--base``; or the
-        nugget is to be kept by ``--fix``.
-    """
+    """Raise ``ValueError`` unless the columns are those that the covariance function needs."""
     name = options.covariance
     if "nugget" in options.fix:
         raise ValueError("the nugget is kept by --nugget zero or --nugget VALUE, not by --fix")
@@ -120,27 +81,7 @@ def check_columns(options: argparse.Namespace, spec: DataSpec) -> None:
 
 
 def chosen_family(dataset: Dataset, options: argparse.Namespace, *, search: bool = True) -> Family | None:
-    """The covariance function that the options ask for, with its start.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The data.
-    options : argparse.Namespace
-        Parsed options of ``fit``.
-    search : bool
-        Whether to take the best of several starts, which costs some likelihoods of a subset; else the first.
-
-    Returns
-    -------
-    Family or None
-        None for a Matérn covariance with a start of its own.
-
-    Raises
-    ------
-    ValueError
-        A parameter is not one of the covariance function, or a value is out of its bounds.
-    """
+    """The covariance function that the options ask for, with its start."""
     if not is_family(options):
         return None
     fixed = dict(options.fix)

@@ -25,14 +25,7 @@ _DISTANCES: dict[str, Distance] = {
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of columns other than coordinates and values.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-        Gets ``--covariates``, ``--lonlat``, ``--distance``, ``--time``, ``--variable``, ``--error-variance``, ``--error-sd`` and
-        ``--mean``.
-    """
+    """Add the options of columns other than coordinates and values."""
     parser.add_argument(
         "--covariates", metavar="A,B", type=column_names, default=(), help="columns of the mean besides the intercept"
     )
@@ -58,23 +51,7 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
 
 
 def named_spec(options: argparse.Namespace) -> DataSpec:
-    """Which data the options name.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-        With ``data``, ``x``, ``y``, ``z``, ``value``, and the options of :func:`add_data_options`.
-
-    Returns
-    -------
-    DataSpec
-        The specification.
-
-    Raises
-    ------
-    ValueError
-        They contradict each other.
-    """
+    """Which data the options name."""
     return DataSpec(
         "csv",
         options.data,
@@ -92,23 +69,7 @@ def named_spec(options: argparse.Namespace) -> DataSpec:
 
 
 def fit_spec(options: argparse.Namespace) -> DataSpec:
-    """Which data the words of ``fit`` name: a file with columns or a formula, or the built-in example.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-        As :func:`named_spec`, with ``example`` and ``formula``.
-
-    Returns
-    -------
-    DataSpec
-        The specification.
-
-    Raises
-    ------
-    ValueError
-        There is no such example or formula, something is missing, or options contradict each other.
-    """
+    """Which data the words of ``fit`` name: a file with columns or a formula, or the built-in example."""
     if (options.data is None) == (options.example is None):
         raise ValueError("give either DATA.csv or --example jacksboro[:N]")
     if options.example is not None:
@@ -126,13 +87,7 @@ def fit_spec(options: argparse.Namespace) -> DataSpec:
 
 
 def say_data(dataset: Dataset) -> None:
-    """Notes on the data, and what they are.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        What was read.
-    """
+    """Notes on the data, and what they are."""
     for text in dataset.notes:
         note(text)
     spec, errors = dataset.spec, dataset.observations.error_variances
@@ -143,27 +98,7 @@ def say_data(dataset: Dataset) -> None:
 
 
 def errors_at(spec: DataSpec, sites: Table, target: str) -> NDArray[np.float64] | None:
-    """Known error variances of new observations; a note where the sites lack those that the data have.
-
-    Parameters
-    ----------
-    spec : DataSpec
-        Which column has them.
-    sites : Table
-        New sites.
-    target : {"observation", "field"}
-        What is wanted there.
-
-    Returns
-    -------
-    (m,) array or None
-        In squared units of the values.
-
-    Raises
-    ------
-    ValueError
-        One is negative or missing.
-    """
+    """Known error variances of new observations; a note where the sites lack those that the data have."""
     name = spec.error_variance or spec.error_sd
     if target == "field" or name is None:
         return None

@@ -46,13 +46,7 @@ class SpellingParser(argparse.ArgumentParser):
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a factorization.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-        Where to add them, with ``--force``; :func:`factor_settings` reads them.
-    """
+    """Add the options of a factorization."""
     parser.add_argument(
         "--memory-budget", metavar="BYTES", help="memory per device, such as '256 MiB' (default: up to half of what is free)"
     )
@@ -74,29 +68,12 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def add_at(parser: argparse.ArgumentParser) -> None:
-    """Add ``--at``, the time or variable that a grid is for.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-        Where to add it.
-    """
+    """Add ``--at``, the time or variable that a grid is for."""
     parser.add_argument("--at", type=float, metavar="VALUE", help="time, or number of the variable, that the grid is for")
 
 
 def factor_settings(options: argparse.Namespace) -> FactorSettings:
-    """How to factor.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-        With the options of :func:`add_settings`.
-
-    Returns
-    -------
-    FactorSettings
-        The settings.
-    """
+    """How to factor."""
     return FactorSettings(
         tile_size=options.tile_size,
         devices=options.devices,
@@ -108,20 +85,7 @@ def factor_settings(options: argparse.Namespace) -> FactorSettings:
 
 
 def tried(what: str, step: Callable[[], None]) -> bool:
-    """Do a step after a long computation; if it fails, that is said, and what was computed and the other steps stay.
-
-    Parameters
-    ----------
-    what : str
-        What there is not then.
-    step : callable
-        The step.
-
-    Returns
-    -------
-    bool
-        Whether it succeeded.
-    """
+    """Do a step after a long computation; if it fails, that is said, and what was computed and the other steps stay."""
     try:
         step()
     except STEP_ERRORS as error:
@@ -131,29 +95,12 @@ def tried(what: str, step: Callable[[], None]) -> bool:
 
 
 def note(text: str) -> None:
-    """Say something beside the results.
-
-    Parameters
-    ----------
-    text : str
-        One line.
-    """
+    """Say something beside the results."""
     print(f"note: {text}", file=sys.stderr)
 
 
 def column_names(text: str) -> tuple[str, ...]:
-    """Names with commas between.
-
-    Parameters
-    ----------
-    text : str
-        What was typed.
-
-    Returns
-    -------
-    tuple of str
-        The names without blanks around them.
-    """
+    """Names with commas between."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -174,23 +121,7 @@ def devices(text: str) -> str | int | tuple[str, ...]:
 
 
 def grid_size(text: str) -> tuple[int, int]:
-    """Points along two axes, ``NX,NY``.
-
-    Parameters
-    ----------
-    text : str
-        What was typed.
-
-    Returns
-    -------
-    tuple of int
-        The two numbers.
-
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        It is no such pair.
-    """
+    """Points along two axes, ``NX,NY``."""
     columns, _, rows = text.partition(",")
     if not (columns.strip().isdecimal() and rows.strip().isdecimal()):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NX,NY")
@@ -198,23 +129,7 @@ def grid_size(text: str) -> tuple[int, int]:
 
 
 def numbers(text: str) -> tuple[float, ...]:
-    """Numbers with commas or, as ExaGeoStat writes them, colons between.
-
-    Parameters
-    ----------
-    text : str
-        What was typed.
-
-    Returns
-    -------
-    tuple of float
-        The numbers.
-
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        One of them is no number.
-    """
+    """Numbers with commas or, as ExaGeoStat writes them, colons between."""
     try:
         return tuple(float(word) for word in re.split("[,:]", text))
     except ValueError:
@@ -222,23 +137,7 @@ def numbers(text: str) -> tuple[float, ...]:
 
 
 def theta(text: str) -> Matern:
-    """A Matérn model from ``variance,range,smoothness[,nugget]``.
-
-    Parameters
-    ----------
-    text : str
-        What was typed.
-
-    Returns
-    -------
-    Matern
-        The model.
-
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        There are not three or four numbers, or one is out of its bounds.
-    """
+    """A Matérn model from ``variance,range,smoothness[,nugget]``."""
     values = numbers(text)
     if len(values) not in (3, 4):
         raise argparse.ArgumentTypeError(f"{text!r} is not variance,range,smoothness[,nugget]")
@@ -260,16 +159,5 @@ def _joined(words: Iterable[str]) -> list[str]:
 
 
 def bare(text: str) -> str:
-    """A name without case, dashes and underscores.
-
-    Parameters
-    ----------
-    text : str
-        What was typed: ExaGeoStat does not mind how its options and covariance functions are spelled.
-
-    Returns
-    -------
-    str
-        Its letters and digits.
-    """
+    """A name without case, dashes and underscores."""
     return re.sub("[-_]", "", text.lower())

@@ -37,13 +37,7 @@ _SAME_LOGLIK = 0.2
 
 
 def add_profile_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``plot profile``.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-        That of ``plot``.
-    """
+    """Add the options of ``plot profile``."""
     parser.add_argument("--parameter", choices=PARAMETERS, default="range", help="of the profile (default: range)")
     parser.add_argument("--points", type=int, default=11, metavar="N", help="of the profile, a search each (default: 11)")
     parser.add_argument("--from", dest="lowest", type=float, metavar="A", help="least value (default: by the standard error)")
@@ -55,24 +49,7 @@ def add_profile_options(parser: argparse.ArgumentParser) -> None:
 
 
 def draw_profile(dataset: Dataset, saved: SavedFit, options: argparse.Namespace, settings: FactorSettings) -> None:
-    """Compute or read the profile, print its interval, and draw it.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The data.
-    saved : SavedFit
-        Their fit.
-    options : argparse.Namespace
-        Of ``plot profile``.
-    settings : FactorSettings
-        How to factor.
-
-    Raises
-    ------
-    ValueError
-        The model is no isotropic Matérn model, the values are none, or the file of values is of another fit.
-    """
+    """Compute or read the profile, print its interval, and draw it."""
     if not 0 < options.level < 1:
         raise ValueError(f"--level is {options.level}, but a probability between 0 and 1 is needed")
     name, model = options.parameter, _matern(saved.model)

@@ -61,14 +61,7 @@ from ooc_chol.apps.geostat.results import RESULTS, read_result, result_content
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``geostat`` with its own commands to a command line.
-
-    Parameters
-    ----------
-    commands : argparse's sub-parsers
-        Where to add it. Each command sets ``run``, a function of the parsed options that returns the exit status; it lets
-        ``OocCholError``, ``ValueError`` and ``OSError`` pass.
-    """
+    """Add ``geostat`` with its own commands to a command line."""
     geostat = commands.add_parser("geostat", help="fit a covariance by exact maximum likelihood, and predict (kriging)")
     actions: argparse._SubParsersAction[argparse.ArgumentParser] = geostat.add_subparsers(
         dest="action", required=True, metavar="ACTION", parser_class=SpellingParser

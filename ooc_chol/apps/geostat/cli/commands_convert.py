@@ -11,13 +11,7 @@ from ooc_chol.apps.geostat.results import read_result
 
 
 def add_convert(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``convert`` to the commands of ``geostat``.
-
-    Parameters
-    ----------
-    actions : argparse's sub-parsers
-        Where to add it.
-    """
+    """Add ``convert`` to the commands of ``geostat``."""
     parser = actions.add_parser("convert", help="print a fitted covariance in the parameters of other packages")
     parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
     parser.add_argument("--convert-to", choices=PACKAGES, metavar="PACKAGE", help=f"one of {', '.join(PACKAGES)} (default: all)")

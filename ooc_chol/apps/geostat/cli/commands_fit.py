@@ -37,14 +37,7 @@ _FIT_OPTIONS = (
 
 
 def add_fit_options(parser: argparse.ArgumentParser) -> None:
-    """Add them to the parser of ``fit``.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-        Gets ``--formula``, ``--method`` and the options of :func:`add_vecchia_options`, ``--reml``, ``--standard-errors``,
-        ``--log``, ``--resume``, ``--dry-run`` and ``--precision-threshold``.
-    """
+    """Add them to the parser of ``fit``."""
     parser.add_argument(
         "--formula",
         metavar="'V ~ A + sqrt(B)'",
@@ -68,13 +61,7 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_vecchia_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of Vecchia's approximation to the parser of ``fit``.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-        Gets ``--neighbours``, ``--starts`` and ``--exact-check``.
-    """
+    """Add the options of Vecchia's approximation to the parser of ``fit``."""
     parser.add_argument(
         "--neighbours",
         type=int,
@@ -98,27 +85,7 @@ def add_vecchia_options(parser: argparse.ArgumentParser) -> None:
 
 
 def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> FitResult[Any]:
-    """Fit as the options say, with progress on standard error.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The data.
-    options : argparse.Namespace
-        Parsed options of ``fit``.
-    settings : FactorSettings
-        How to factor.
-
-    Returns
-    -------
-    FitResult
-        The estimate.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        The user pressed Ctrl-C: with a log, it is said how to go on.
-    """
+    """Fit as the options say, with progress on standard error."""
     family = chosen_family(dataset, options)
     progress = progress_for(sys.stderr, dataset.spec.unit)
     same: dict[str, Any] = {
@@ -141,25 +108,7 @@ def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: Fa
 
 
 def search_text(dataset: Dataset, options: argparse.Namespace) -> str:
-    """What a dry run says of the search.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The data.
-    options : argparse.Namespace
-        Parsed options of ``fit``.
-
-    Returns
-    -------
-    str
-        One line.
-
-    Raises
-    ------
-    ValueError
-        The data cannot carry the fit that is asked for.
-    """
+    """What a dry run says of the search."""
     space, searches = _searched(dataset, options)
     names = [name for name in space.names if name != "smoothness" or searches == 1]
     variance = ["variance"] if space.is_profiled else []
@@ -183,18 +132,7 @@ def _searched(dataset: Dataset, options: argparse.Namespace) -> tuple[SearchSpac
 
 
 def details_text(result: FitResult[Any]) -> str:
-    """What :func:`~ooc_chol.apps.geostat.cli.summary.fit_text` leaves out: method, criteria, precision.
-
-    Parameters
-    ----------
-    result : FitResult
-        The fit.
-
-    Returns
-    -------
-    str
-        Lines for a terminal.
-    """
+    """What :func:`~ooc_chol.apps.geostat.cli.summary.fit_text` leaves out: method, criteria, precision."""
     kind = "restricted likelihood" if result.reml else "likelihood"
     reused = f", {result.reused} evaluations from the log" if result.reused else ""
     lines = [f"  method       {kind} by {result.method}{reused}; AIC {result.aic:.3f}, BIC {result.bic:.3f}"]
@@ -206,18 +144,7 @@ def details_text(result: FitResult[Any]) -> str:
 
 
 def precision_lines(check: PrecisionCheck) -> list[str]:
-    """What mixed precision changed of an estimate.
-
-    Parameters
-    ----------
-    check : PrecisionCheck
-        The check.
-
-    Returns
-    -------
-    list of str
-        Lines for a terminal.
-    """
+    """What mixed precision changed of an estimate."""
     if check.loglik_error is None:
         return [f"  precision    loglik in mixed precision, not judged in FP64: {check.problem}"]
     lines = [f"  precision    loglik in mixed precision less that in FP64: {check.loglik_error:+.3g}"]
@@ -229,18 +156,7 @@ def precision_lines(check: PrecisionCheck) -> list[str]:
 
 
 def vecchia_lines(check: VecchiaCheck) -> list[str]:
-    """How far an estimate by Vecchia's approximation is from exact.
-
-    Parameters
-    ----------
-    check : VecchiaCheck
-        The check.
-
-    Returns
-    -------
-    list of str
-        Lines for a terminal.
-    """
+    """How far an estimate by Vecchia's approximation is from exact."""
     approximate = f"  vecchia      loglik {check.loglik:.6f} with {check.neighbours} neighbours"
     if check.gap is None:
         return [f"{approximate}; not compared with the exact one" + ("" if check.problem is None else f": {check.problem}")]
@@ -252,38 +168,12 @@ def vecchia_lines(check: VecchiaCheck) -> list[str]:
 
 
 def inference_from_options(dataset: Dataset, result: FitResult[Any], settings: FactorSettings) -> Inference:
-    """Standard errors at the estimate of a fit.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The data.
-    result : FitResult
-        Their fit.
-    settings : FactorSettings
-        How to factor.
-
-    Returns
-    -------
-    Inference
-        Of the parameters that were estimated.
-    """
+    """Standard errors at the estimate of a fit."""
     return infer(dataset.observations, result.model, estimated=result.estimated, reml=result.reml, settings=settings)
 
 
 def inference_text(found: Inference) -> str:
-    """Standard errors and intervals as a table.
-
-    Parameters
-    ----------
-    found : Inference
-        The uncertainty.
-
-    Returns
-    -------
-    str
-        Lines for a terminal.
-    """
+    """Standard errors and intervals as a table."""
     more = {"effective range": found.effective_range, "variance / range**(2 nu)": found.microergodic}
     rows: dict[str, Estimated] = {**found.parameters, **{name: value for name, value in more.items() if value is not None}}
     how = f"{found.probes} probes, relative error {found.relative_error:.1g}" if found.probes else "exact"

@@ -39,13 +39,7 @@ _MAP_POINTS = 6000
 
 
 def add_plot(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``plot`` to the commands of ``geostat``.
-
-    Parameters
-    ----------
-    actions : argparse's sub-parsers
-        Where to add it.
-    """
+    """Add ``plot`` to the commands of ``geostat``."""
     parser = actions.add_parser("plot", help="draw a fitted model: variogram, map, residuals or profile likelihood")
     parser.add_argument("what", choices=("variogram", "map", "residuals", "profile"), help="the picture")
     parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
@@ -82,32 +76,7 @@ def draw_prediction_map(
     at: float | None = None,
     replace: bool = False,
 ) -> None:
-    """Draw observed, predicted and standard error over the bounding box of the observations.
-
-    Parameters
-    ----------
-    path : Path
-        A PNG, or another format that Matplotlib tells from the ending.
-    dataset : Dataset
-        The observations, in two dimensions and without covariates other than terms in the coordinates.
-    model : AbstractCovariance
-        The covariance function.
-    settings : FactorSettings
-        How to factor.
-    at : float, optional
-        Time or number of the variable that is drawn, where the data have one; observed values are those of the nearest.
-    replace : bool
-        Replace a file that is no picture of ours, too.
-
-    Raises
-    ------
-    ValueError
-        ``at`` is missing, or means nothing.
-    MissingExtraError
-        Matplotlib is not installed.
-    NotPositiveDefiniteError
-        The correlation matrix is not positive definite in floating point.
-    """
+    """Draw observed, predicted and standard error over the bounding box of the observations."""
     spec, positions = dataset.spec, dataset.places
     x, y, points = regular_grid(positions, *_map_size(positions))
     sites = grid_table(spec, points, at)
@@ -124,20 +93,7 @@ def draw_prediction_map(
 
 
 def check_map(dataset: Dataset) -> None:
-    """Find out early whether a map can be drawn.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The observations.
-
-    Raises
-    ------
-    ValueError
-        There are not two coordinates, or the mean has columns that are not known between the observations.
-    MissingExtraError
-        Matplotlib is not installed.
-    """
+    """Find out early whether a map can be drawn."""
     require_matplotlib()
     if dataset.places.shape[1] != 2 or dataset.spec.columns_off_grid:
         raise ValueError("a map needs two coordinates, and covariates are not known between the observations; leave out the map")
@@ -193,18 +149,7 @@ def _check_files(options: argparse.Namespace, data: str | None) -> None:
 
 
 def check_variogram(model: AbstractCovariance) -> None:
-    """Find out early whether a model has a semivariogram.
-
-    Parameters
-    ----------
-    model : AbstractCovariance
-        The covariance function.
-
-    Raises
-    ------
-    ValueError
-        It is none of distance alone; that of the great circle has none here, as data are binned by chords or in the plane.
-    """
+    """Find out early whether a model has a semivariogram."""
     if not isinstance(model, AbstractIsotropicCovariance):
         raise ValueError(
             f"a {type(model).__name__} is no function of distance alone, so it has no one semivariogram to draw; "

@@ -43,13 +43,7 @@ _THETA_HELP = "parameters with commas (or colons) between: VARIANCE,RANGE,SMOOTH
 
 
 def add_validation_commands(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the four commands.
-
-    Parameters
-    ----------
-    actions : argparse's sub-parsers
-        Those of ``geostat``.
-    """
+    """Add the four commands."""
     _add_synth(actions)
     _add_simulate(actions)
     _add_cv(actions)

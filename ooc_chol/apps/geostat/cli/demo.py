@@ -39,15 +39,9 @@ _REPORTS = oc.FileKind(f"report of {_FORMAT}", f"{_FORMAT}\n".encode())
 
 @dataclass(frozen=True)
 class DemoPaths:
-    """What the demonstration leaves behind.
+    """What the demonstration leaves behind."""
 
-    Parameters
-    ----------
-    folder : Path
-        Its folder, made if need be.
-    """
-
-    folder: Path
+    folder: Path  #: Its folder, made if need be
 
     @property
     def result(self) -> Path:
@@ -71,46 +65,14 @@ class DemoPaths:
 
 
 def demo_outputs(folder: Path) -> list[oc.Output]:
-    """What the demonstration writes, and which files it may replace.
-
-    Parameters
-    ----------
-    folder : Path
-        Its folder.
-
-    Returns
-    -------
-    list of Output
-        By the option that names the folder.
-    """
+    """What the demonstration writes, and which files it may replace."""
     paths = DemoPaths(folder)
     kinds = ((paths.result, _RESULTS), (paths.maps, PICTURES), (paths.report, _REPORTS), (paths.trace, oc.TRACE_FILES))
     return [oc.Output("--output", path, kind) for path, kind in kinds]
 
 
 def run_demo(folder: Path, n: int, *, memory_budget: int | str | None, out: TextIO, err: TextIO, replace: bool = False) -> None:
-    """Fit, predict, score, draw and trace.
-
-    Parameters
-    ----------
-    folder : Path
-        Where the files go; made if need be.
-    n : int
-        Heights drawn from the terrain, a tenth of which is held out.
-    memory_budget : int, str or None
-        Budget of each device; None shares 0.45 of the factor's stored bytes among them.
-    out, err : text files
-        For results and for progress.
-    replace : bool
-        Replace files in the folder that are not the demonstration's, too.
-
-    Raises
-    ------
-    ValueError
-        ``n`` is too small or larger than the terrain.
-    MissingExtraError
-        Matplotlib is not installed.
-    """
+    """Fit, predict, score, draw and trace."""
     start = time.perf_counter()
     paths = DemoPaths(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -142,20 +104,7 @@ def run_demo(folder: Path, n: int, *, memory_budget: int | str | None, out: Text
 
 
 def demo_settings(n: int, memory_budget: int | str | None) -> FactorSettings:
-    """One device, and a budget that runs out of core.
-
-    Parameters
-    ----------
-    n : int
-        Order of the matrix.
-    memory_budget : int, str or None
-        Budget of the device; None takes 0.45 of the bytes of the lower triangle.
-
-    Returns
-    -------
-    FactorSettings
-        The budget; on a host device a tile size that fits it.
-    """
+    """One device, and a budget that runs out of core."""
     return FactorSettings(memory_budget=int(BUDGET_SHARE * 8 * n * (n + 1) // 2) if memory_budget is None else memory_budget)
 
 

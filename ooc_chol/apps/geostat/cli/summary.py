@@ -14,20 +14,7 @@ from ooc_chol.apps.geostat.kriging.checks import HeldOutScores
 
 
 def fit_text(result: FitResult[Any], unit: str = "") -> str:
-    """The estimate on a few lines, of a Matérn covariance with the translation into other packages' parameters.
-
-    Parameters
-    ----------
-    result : FitResult
-        The fit.
-    unit : str
-        Unit of distances; may be empty.
-
-    Returns
-    -------
-    str
-        Lines for a terminal.
-    """
+    """The estimate on a few lines, of a Matérn covariance with the translation into other packages' parameters."""
     model = result.model
     pairs = zip(result.mean_columns, result.coefficients, np.sqrt(np.diag(result.coefficient_covariance)), strict=True)
     mean = ", ".join(f"{name} {value:.6g} ± {error:.2g}" for name, value, error in pairs) or "zero"
@@ -78,20 +65,7 @@ def _elsewhere(model: Matern) -> tuple[str, ...]:
 
 
 def score_text(scores: HeldOutScores, unit: str = "") -> str:
-    """Held-out scores on two lines.
-
-    Parameters
-    ----------
-    scores : HeldOutScores
-        The scores.
-    unit : str
-        Unit of the values; may be empty.
-
-    Returns
-    -------
-    str
-        Lines for a terminal.
-    """
+    """Held-out scores on two lines."""
     suffix = f" {unit}" if unit else ""
     return (
         f"held out     {scores.n} values\n"

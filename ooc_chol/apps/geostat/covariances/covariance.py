@@ -135,27 +135,6 @@ def covariance_source(model: AbstractCovariance, coordinates: ArrayLike, noise: 
 def derivative_source(model: AbstractCovariance, coordinates: ArrayLike, name: str) -> Any:
     """Make the source of ``dSigma / dname`` for the traces of a factor: on the host, and where there is such a kernel on a GPU.
 
-    Parameters
-    ----------
-    model : AbstractCovariance
-        The covariance function.
-    coordinates : (n, d) array
-        As for :func:`covariance_tiles`.
-    name : str
-        One of ``model.parameters``.
-
-    Returns
-    -------
-    source
-        What ``ooc_chol.from_function`` returns.
-
-    Raises
-    ------
-    ValueError
-        As :func:`derivative_tiles`.
-
-    Notes
-    -----
     Kernels for CUDA devices have the derivatives by the shape and by the range of Matérn and power exponential covariances, of
     any distance; those by angles, ratios and ranges of axes, in space-time and of two variables are made on the host.
     """

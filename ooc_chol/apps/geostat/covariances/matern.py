@@ -154,18 +154,6 @@ class MaternProfile(AbstractProfile):
 def matern_tables(smoothness: float) -> tuple[RadialTable, RadialTable, RadialTable]:
     """Tables of ``M(z)``, ``z dM/dz`` and ``dM/dnu``, as near to the exact values as rounding lets them be.
 
-    Parameters
-    ----------
-    smoothness : float
-        nu.
-
-    Returns
-    -------
-    tuple of three RadialTable
-        They are kept for the last few smoothnesses, as a search evaluates one smoothness at many ranges.
-
-    Notes
-    -----
     Some milliseconds, and 40 to 320 kB each for a smoothness of 1/10 or more.
     """
 

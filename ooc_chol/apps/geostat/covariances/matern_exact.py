@@ -33,36 +33,15 @@ _NODES = 64
 
 @dataclass(frozen=True, eq=False)
 class MaternValues:
-    """The Matérn correlation and its derivatives at scaled distances ``z = h / range``.
+    """The Matérn correlation and its derivatives at scaled distances ``z = h / range``."""
 
-    Parameters
-    ----------
-    correlation : array
-        ``M(z) = 2**(1 - nu) / gamma(nu) * z**nu * K_nu(z)``.
-    slope : array
-        ``z dM/dz``, the derivative in ``log z``.
-    by_smoothness : array
-        ``dM/dnu``.
-    """
-
-    correlation: NDArray[np.float64]
-    slope: NDArray[np.float64]
+    correlation: NDArray[np.float64]  #: ``M(z) = 2**(1 - nu) / gamma(nu) * z**nu * K_nu(z)``
+    slope: NDArray[np.float64]  #: ``z dM/dz``, the derivative in ``log z``
     by_smoothness: NDArray[np.float64]
 
 
 def check_smoothness_bounds(smoothness: float) -> None:
-    """Raise ``ValueError`` unless the smoothness is within :data:`SMOOTHNESS_BOUNDS`.
-
-    Parameters
-    ----------
-    smoothness : float
-        nu.
-
-    Raises
-    ------
-    ValueError
-        It is not.
-    """
+    """Raise ``ValueError`` unless the smoothness is within :data:`SMOOTHNESS_BOUNDS`."""
     low, high = SMOOTHNESS_BOUNDS
     if not low <= smoothness <= high:
         raise ValueError(f"smoothness is {smoothness}, but it must lie within {low:g} and {high:g}")
@@ -71,25 +50,6 @@ def check_smoothness_bounds(smoothness: float) -> None:
 def matern_values(z: ArrayLike, smoothness: float) -> MaternValues:
     """Evaluate ``M(z)``, ``z dM/dz`` and ``dM/dnu`` to a few unit roundoffs of 1.
 
-    Parameters
-    ----------
-    z : array
-        Distances over the range, zero or positive, of any shape.
-    smoothness : float
-        nu, within :data:`SMOOTHNESS_BOUNDS`.
-
-    Returns
-    -------
-    MaternValues
-        Arrays of the shape of ``z``; at zero they are 1, 0 and 0, beyond 700 they are 0.
-
-    Raises
-    ------
-    ValueError
-        The smoothness is out of bounds.
-
-    Notes
-    -----
     Up to ``z = 1``, ``1 - M`` is summed from the power series of ``I_nu`` and ``I_-nu`` (DLMF 10.27.4), so that it keeps its
     relative accuracy however small z is. Where nu is almost whole, the two series have poles that cancel; as M is an entire
     function of nu, it is there the mean over a circle around nu, and so are its derivatives. Beyond, K_nu and dK/dnu
@@ -109,22 +69,6 @@ def matern_values(z: ArrayLike, smoothness: float) -> MaternValues:
 def bessel_k(x: ArrayLike, order: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Scaled modified Bessel function ``exp(x) K_nu(x)`` and its derivative in nu, by the trapezoidal rule.
 
-    Parameters
-    ----------
-    x : array
-        Positive.
-    order : float
-        nu, of either sign.
-
-    Returns
-    -------
-    scaled : array
-        ``exp(x) K_nu(x) = int_0^inf exp(-2 x sinh(t/2)**2) cosh(nu t) dt``.
-    by_order : array
-        ``exp(x) dK_nu(x)/dnu``, the same integral of ``t sinh(nu t)``.
-
-    Notes
-    -----
     The integrand and all its derivatives are even in t and fall doubly exponentially, so that the trapezoidal rule converges
     geometrically (DLMF 10.32.9; Takekawa, arXiv:2108.11560). The end of the integral is where the exponent is 42 below zero. For
     x below 1e-8 the nodes are too few.

@@ -235,20 +235,7 @@ class DeviceForm:
 
 
 def check_names(model: AbstractCovariance, values: dict[str, Any]) -> None:
-    """Raise ``ValueError`` when a name is no parameter of the model.
-
-    Parameters
-    ----------
-    model : AbstractCovariance
-        The covariance function.
-    values : dict
-        Values by name.
-
-    Raises
-    ------
-    ValueError
-        A name is unknown; the text lists those that there are.
-    """
+    """Raise ``ValueError`` when a name is no parameter of the model."""
     known = ("variance", "nugget", *model.parameters)
     unknown = [name for name in values if name not in known]
     if unknown:
@@ -256,35 +243,13 @@ def check_names(model: AbstractCovariance, values: dict[str, Any]) -> None:
 
 
 def check_positive(**values: float) -> None:
-    """Raise ``ValueError`` when a value is not finite and positive.
-
-    Parameters
-    ----------
-    **values : float
-        Values by name.
-
-    Raises
-    ------
-    ValueError
-        Names the first that is not.
-    """
+    """Raise ``ValueError`` when a value is not finite and positive."""
     for name, value in values.items():
         if not (math.isfinite(value) and value > 0):
             raise ValueError(f"{name} is {value}, but it must be finite and positive")
 
 
 def check_nugget(nugget: float) -> None:
-    """Raise ``ValueError`` when a nugget is not finite or is negative.
-
-    Parameters
-    ----------
-    nugget : float
-        Variance of the error of an observation.
-
-    Raises
-    ------
-    ValueError
-        It is not finite, or negative.
-    """
+    """Raise ``ValueError`` when a nugget is not finite or is negative."""
     if not (math.isfinite(nugget) and nugget >= 0):
         raise ValueError(f"nugget is {nugget}, but it must be finite, and zero or positive")

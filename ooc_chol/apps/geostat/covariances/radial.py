@@ -236,24 +236,7 @@ class AbstractIsotropicCovariance(AbstractRadialCovariance):
 
 
 def chunks(out: NDArray[np.float64], arrays: int = SCRATCH) -> Iterator[tuple[slice, NDArray[np.float64], NDArray[np.float64]]]:
-    """Cut a matrix into chunks of rows, or a stack of matrices into chunks of these, that stay in the cache.
-
-    Parameters
-    ----------
-    out : (n, m) or (s, n, m) array
-        The matrix, or the stack.
-    arrays : int
-        How many arrays to calculate in; three are what a profile needs.
-
-    Yields
-    ------
-    rows : slice
-        The part of the first axis of ``out``.
-    chunk : (k, m) or (k, n, m) array
-        That part of ``out``.
-    scratch : (arrays, k, m) or (arrays, k, n, m) array
-        The arrays to calculate in, the same memory for every chunk.
-    """
+    """Cut a matrix into chunks of rows, or a stack of matrices into chunks of these, that stay in the cache."""
     step = max(1, _CHUNK_ENTRIES // max(1, math.prod(out.shape[1:])))
     scratch = np.empty((arrays, min(step, out.shape[0]), *out.shape[1:]))
     for start in range(0, out.shape[0], step):
@@ -262,46 +245,17 @@ def chunks(out: NDArray[np.float64], arrays: int = SCRATCH) -> Iterator[tuple[sl
 
 
 def of_rows(b: NDArray[np.float64], rows: slice) -> NDArray[np.float64]:
-    """The column sites of a chunk of :func:`chunks`: all of them, or those of the matrices of a stack.
-
-    Parameters
-    ----------
-    b : (d, m) or (d, s, m) array
-        Coordinates by axis.
-    rows : slice
-        Rows, or matrices.
-
-    Returns
-    -------
-    (d, m) or (d, k, m) array
-        A view.
-    """
+    """The column sites of a chunk of :func:`chunks`: all of them, or those of the matrices of a stack."""
     return b if b.ndim == 2 else b[:, rows]
 
 
 def differences(x: NDArray[np.float64], y: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-    """Write ``out[..., i, j] = x[..., i] - y[..., j]``.
-
-    Parameters
-    ----------
-    x, y : (..., n) and (..., m) arrays
-        One coordinate of the sites.
-    out : (..., n, m) array
-        Overwritten.
-    """
+    """Write ``out[..., i, j] = x[..., i] - y[..., j]``."""
     np.subtract(x[..., :, None], y[..., None, :], out=out)
 
 
 def euclidean(a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64], spare: NDArray[np.float64]) -> None:
-    """Write ``out[i, j] = |a[:, i] - b[:, j]|``, or so for each matrix of a stack.
-
-    Parameters
-    ----------
-    a, b : (d, ..., n) and (d, ..., m) arrays
-        Coordinates by axis.
-    out, spare : (..., n, m) arrays
-        Overwritten.
-    """
+    """Write ``out[i, j] = |a[:, i] - b[:, j]|``, or so for each matrix of a stack."""
     differences(a[0], b[0], out)
     if len(a) == 1:
         np.abs(out, out=out)

@@ -28,22 +28,14 @@ SCRATCH = 3
 class RadialTable:
     """A function of ``z >= 0`` as one polynomial for each sixteenth of a binade; made by :func:`tabulate`.
 
-    Parameters
-    ----------
-    first : int
-        Number of the first piece: the leading 16 bits of the float64 numbers in it.
-    coefficients : (pieces, 8) array
-        Polynomials in the place ``-1 <= s < 1`` in the piece, lowest powers first. The first row is the constant for all smaller
-        distances and has the number ``first - 1``, the last row that for all larger ones.
-
-    Notes
-    -----
     Covariance functions are smooth but at 0, where they behave like ``z**p``; pieces whose width grows with z therefore need few
     coefficients. Piece and place come from the bits of z without rounding, so that no logarithm, no search and no division is
     needed. The same table serves the host and CUDA devices.
     """
 
-    first: int
+    first: int  #: Number of the first piece: the leading 16 bits of the float64 numbers in it
+    #: Polynomials in the place ``-1 <= s < 1`` in the piece, lowest powers first. The first row is the constant for all smaller
+    #: distances and has the number ``first - 1``, the last row that for all larger ones.
     coefficients: NDArray[np.float64]
 
     @cached_property
@@ -54,15 +46,6 @@ class RadialTable:
     def evaluate(self, z: NDArray[np.float64], scratch: NDArray[np.float64]) -> None:
         """Replace ``z`` by the function of it.
 
-        Parameters
-        ----------
-        z : array
-            Distances, zero or positive; overwritten.
-        scratch : (3, ...) array
-            Three arrays of the shape of ``z``, overwritten.
-
-        Notes
-        -----
         About 8 ns an entry on one core.
         """
         bits, piece, value, part = z.view(np.int64), scratch[0].view(np.int64), scratch[1], scratch[2]
@@ -81,22 +64,7 @@ class RadialTable:
         z[...] = value
 
     def arguments(self, factor: float = 1.0) -> tuple[NDArray[np.float64], np.int32, np.int32]:
-        """What a kernel in CUDA C takes for ``factor`` times the function.
-
-        Parameters
-        ----------
-        factor : float
-            A factor of all coefficients.
-
-        Returns
-        -------
-        coefficients : (pieces, 8) array
-            Row by row.
-        before : int32
-            Number of the first row.
-        last : int32
-            Index of the last row.
-        """
+        """What a kernel in CUDA C takes for ``factor`` times the function."""
         return factor * self.coefficients, np.int32(self.first - 1), np.int32(len(self.coefficients) - 1)
 
     def __call__(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -111,22 +79,7 @@ def tabulate(
     binades: tuple[int, int],
     ends: tuple[NDArray[np.float64], ...],
 ) -> tuple[RadialTable, ...]:
-    """Make tables of functions that are computed together.
-
-    Parameters
-    ----------
-    function : callable
-        Takes an (m,) array of distances, returns a (k, m) array: k functions there.
-    binades : tuple of two int
-        The tables reach from ``2**binades[0]`` to ``2**binades[1]``.
-    ends : tuple of two (k,) arrays
-        The constants below and above.
-
-    Returns
-    -------
-    tuple of RadialTable
-        k tables, that interpolate at the Chebyshev nodes of each piece.
-    """
+    """Make tables of functions that are computed together."""
     nodes = np.cos(np.pi * (np.arange(COEFFICIENTS) + 0.5) / COEFFICIENTS)
     start, stop = (_BIAS + max(_LEAST_BINADE, binade) << PIECE_BITS for binade in binades)
     edges = (np.arange(start, stop + 1, dtype=np.int64) << _PLACE_BITS).view(np.float64)

@@ -72,17 +72,6 @@ class Scale:
 
 
 def length_scale(sites: NDArray[np.float64]) -> Scale:
-    """The scale of a length over which sites are correlated.
-
-    Parameters
-    ----------
-    sites : (n, d) array
-        Cartesian coordinates.
-
-    Returns
-    -------
-    Scale
-        Logarithmic, from 1/10,000 to ten times the diameter of the sites; both bounds are zero where the sites are one place.
-    """
+    """The scale of a length over which sites are correlated."""
     diameter = float(np.linalg.norm(np.ptp(sites, axis=0)))
     return Scale(LENGTH_FACTORS[0] * diameter, LENGTH_FACTORS[1] * diameter, is_length=True)

@@ -24,22 +24,6 @@ _DEFAULT_FILL: Mapping[str, float] = {
 def decoded(raw: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[np.float64]:
     """Numbers as they are meant, NaN where there is none.
 
-    Parameters
-    ----------
-    raw : array
-        Integers or floats as stored.
-    attributes : mapping of str to object
-        Of the variable: ``_FillValue`` (or the library's default), ``missing_value``, ``valid_min``, ``valid_max`` and
-        ``valid_range`` say which stored numbers are none, ``_Unsigned`` how they are read, ``scale_factor`` and ``add_offset``
-        what the others mean.
-
-    Returns
-    -------
-    array
-        Of the shape of ``raw``, in the machine's byte order.
-
-    Notes
-    -----
     CF conventions 1.8, sections 2.5.1 and 8.1. Limits that are floats, of packed integers, are those of the unpacked numbers
     (NetCDF Users Guide, appendix A).
     """

@@ -19,21 +19,11 @@ LATITUDE_LONGITUDE = "latitude_longitude"
 
 @dataclass(frozen=True)
 class Crs:
-    """A coordinate reference system.
+    """A coordinate reference system."""
 
-    Parameters
-    ----------
-    name : str
-        Such as ``"EPSG:4326"``; well-known text where no authority has a number for it.
-    is_geographic : bool
-        Whether coordinates are longitude and latitude in degrees.
-    unit : str
-        Unit of the coordinates; may be empty.
-    """
-
-    name: str
-    is_geographic: bool
-    unit: str = ""
+    name: str  #: Such as ``"EPSG:4326"``; well-known text where no authority has a number for it
+    is_geographic: bool  #: Whether coordinates are longitude and latitude in degrees
+    unit: str = ""  #: Unit of the coordinates; may be empty
 
     @property
     def label(self) -> str:
@@ -42,18 +32,7 @@ class Crs:
         return named[1] if named else self.name
 
     def contradicts(self, other: Crs) -> bool:
-        """Whether coordinates in one of the two must be transformed before they are used with those in the other.
-
-        Parameters
-        ----------
-        other : Crs
-            Another system.
-
-        Returns
-        -------
-        bool
-            False where both are the same, or geographic and one is not told more exactly.
-        """
+        """Whether coordinates in one of the two must be transformed before they are used with those in the other."""
         names = {authority_code(system.name) or system.name for system in (self, other)}
         is_untold = self.is_geographic and other.is_geographic and LATITUDE_LONGITUDE in names
         return len(names) == 2 and not is_untold
@@ -61,16 +40,6 @@ class Crs:
 
 def is_geographic(definition: str) -> bool:
     """Whether well-known text defines longitude and latitude.
-
-    Parameters
-    ----------
-    definition : str
-        Version 1 or 2; compound systems count by their horizontal part.
-
-    Returns
-    -------
-    bool
-        False also for text that is something else.
 
     Examples
     --------
@@ -81,34 +50,13 @@ def is_geographic(definition: str) -> bool:
 
 
 def length_unit(definition: str) -> str:
-    """Unit of the coordinates of a projected system.
-
-    Parameters
-    ----------
-    definition : str
-        Well-known text, version 1 or 2.
-
-    Returns
-    -------
-    str
-        Its last unit, which is that of its axes, or the empty string.
-    """
+    """Unit of the coordinates of a projected system."""
     units = _UNIT.findall(_VERTICAL.sub("", definition))
     return units[-1] if units else ""
 
 
 def authority_code(definition: str) -> str:
     """The number that an authority has given a system.
-
-    Parameters
-    ----------
-    definition : str
-        Well-known text, version 1 or 2.
-
-    Returns
-    -------
-    str
-        Such as ``"EPSG:28992"``, or the empty string.
 
     Examples
     --------

@@ -98,30 +98,7 @@ def load_dataset(spec: DataSpec) -> Dataset:
 
 
 def load_sites(spec: DataSpec, path: str | Path) -> Table:
-    """Read places to predict at, with the columns of ``spec`` for coordinates, time or variable, and covariates.
-
-    Parameters
-    ----------
-    spec : DataSpec
-        Names of the columns.
-    path : path
-        The file.
-
-    Returns
-    -------
-    Table
-        Its rows with all of these; where the file has the columns of the values and of their errors, those too, NaN where one
-        is missing.
-
-    Raises
-    ------
-    ValueError
-        The file or a value in it is wrong, and the text says where; or its reference system is not that of the observations.
-    OSError
-        The file cannot be read.
-    MissingExtraError
-        The package that reads this kind of file is not installed.
-    """
+    """Read places to predict at, with the columns of ``spec`` for coordinates, time or variable, and covariates."""
     table = load_table(path, (*spec.axes, *spec.covariates), optional=spec.optional)
     told, _ = _told_by_file(spec, table)
     if told.lonlat != spec.lonlat:
@@ -130,18 +107,7 @@ def load_sites(spec: DataSpec, path: str | Path) -> Table:
 
 
 def dropped_note(table: Table) -> tuple[str, ...]:
-    """Say how many rows were left out, if any.
-
-    Parameters
-    ----------
-    table : Table
-        What was read.
-
-    Returns
-    -------
-    tuple of str
-        One note, or none.
-    """
+    """Say how many rows were left out, if any."""
     return (
         (f"{table.dropped} rows of {table.source} lack a value in a column that is used and were left out",)
         if table.dropped
@@ -183,27 +149,7 @@ def regular_grid(
 
 
 def grid_table(spec: DataSpec, points: NDArray[np.float64], at: float | None = None) -> Table:
-    """Points of a grid as a table of sites, where the mean is known between the observations.
-
-    Parameters
-    ----------
-    spec : DataSpec
-        Names of the columns.
-    points : (m, d) array
-        Coordinates as in the file.
-    at : float, optional
-        Time or number of the variable, where the data have one.
-
-    Returns
-    -------
-    Table
-        With the columns of coordinates, and of time or variable.
-
-    Raises
-    ------
-    ValueError
-        The mean has columns that are no coordinates, which a grid does not have; ``at`` is missing, or means nothing.
-    """
+    """Points of a grid as a table of sites, where the mean is known between the observations."""
     last = spec.axes[len(spec.coordinates) :]
     if last and at is None:
         raise ValueError(f"a grid has no {last[0]!r}: say at which one it is meant (--at)")

@@ -17,22 +17,7 @@ LOG = (".jsonl", ".json", ".log", ".txt", "")
 
 
 def check_ending(path: str | os.PathLike[str], endings: Sequence[str], what: str) -> None:
-    """Raise ``ValueError`` unless ``what`` is written under such a name.
-
-    Parameters
-    ----------
-    path : path
-        The name; capitals do not count.
-    endings : sequence of str
-        Those that are written, with their points; the empty one for none.
-    what : str
-        What is to be written, in the plural, for the message.
-
-    Raises
-    ------
-    ValueError
-        The name has another ending; the text lists those that it may have.
-    """
+    """Raise ``ValueError`` unless ``what`` is written under such a name."""
     suffix = Path(path).suffix.lower()
     if suffix in endings:
         return
@@ -43,20 +28,7 @@ def check_ending(path: str | os.PathLike[str], endings: Sequence[str], what: str
 
 
 def check_output_path(path: str | os.PathLike[str], endings: Sequence[str], what: str) -> None:
-    """Find out before the work whether ``what`` can be written there: :func:`check_ending`, and that there is a folder.
-
-    Parameters
-    ----------
-    path, endings, what
-        As :func:`check_ending`.
-
-    Raises
-    ------
-    ValueError
-        The name has another ending.
-    FileNotFoundError
-        There is no such folder.
-    """
+    """Find out before the work whether ``what`` can be written there: :func:`check_ending`, and that there is a folder."""
     check_ending(path, endings, what)
     target = Path(path)
     if not target.parent.is_dir():

@@ -35,18 +35,6 @@ _UNDEFINED_GEOGRAPHIC = 0
 def layer_of(path: str | os.PathLike[str]) -> tuple[str, str | None]:
     """Split ``FILE.gpkg:LAYER``.
 
-    Parameters
-    ----------
-    path : path
-        A name of any file.
-
-    Returns
-    -------
-    file : str
-        The name of the file.
-    layer : str or None
-        The layer, where one is named.
-
     Examples
     --------
     >>> layer_of("soil.gpkg:zinc")
@@ -60,31 +48,6 @@ def layer_of(path: str | os.PathLike[str]) -> tuple[str, str | None]:
 def read_geopackage(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
     """Read points and attributes of one layer.
 
-    Parameters
-    ----------
-    path : path
-        ``FILE.gpkg``, or ``FILE.gpkg:LAYER`` where there are several layers.
-    names : sequence of str
-        Columns: ``x``, ``y`` and ``z`` are the coordinates of the points, the others attributes. Rows in which one is null, or
-        whose point is empty, are dropped and counted.
-    optional : sequence of str
-        Columns to read if they are there.
-
-    Returns
-    -------
-    Table
-        The columns as float64; where coordinates of the points are among them, with their reference system.
-
-    Raises
-    ------
-    ValueError
-        It is no GeoPackage, has not this layer, or has several and none is named; a column is not there; a geometry is no point;
-        a value is not a finite number; or no complete row is left.
-    OSError
-        The file cannot be read.
-
-    Notes
-    -----
     OGC 12-128r17, clauses 1.1.3 and 2.1. Longitude is always first in a GeoPackage, whatever its reference system says.
     """
     text, name = layer_of(path)

@@ -114,29 +114,7 @@ def complete_rows(
     crs: Crs | None = None,
     notes: tuple[str, ...] = (),
 ) -> Table:
-    """Drop and count the rows in which a column of ``names`` has no value; what binary files have in common.
-
-    Parameters
-    ----------
-    source : str
-        File name, for messages.
-    columns : mapping of str to (n,) array
-        All columns that were read; NaN means that there is no value.
-    names : sequence of str
-        Columns that every row must have.
-    units, crs, notes
-        Of the :class:`Table`.
-
-    Returns
-    -------
-    Table
-        Its complete rows.
-
-    Raises
-    ------
-    ValueError
-        A number is infinite, or no complete row is left.
-    """
+    """Drop and count the rows in which a column of ``names`` has no value; what binary files have in common."""
     for name, column in columns.items():
         if np.isinf(column).any():
             row = int(np.argmax(np.isinf(column)))
@@ -150,46 +128,14 @@ def complete_rows(
 
 
 def check_columns(source: str, wanted: Sequence[str], there: Sequence[str]) -> None:
-    """Raise ``ValueError`` unless every column is there.
-
-    Parameters
-    ----------
-    source : str
-        File name.
-    wanted : sequence of str
-        Columns that are needed.
-    there : sequence of str
-        Columns of the file.
-
-    Raises
-    ------
-    ValueError
-        The first that is not there, with those that are.
-    """
+    """Raise ``ValueError`` unless every column is there."""
     for name in wanted:
         if name not in there:
             raise ValueError(f"{source} has no column {name!r}; its columns are: {', '.join(there)}")
 
 
 def write_table(path: str | os.PathLike[str], columns: Mapping[str, NDArray[np.float64]], *, replace: bool = False) -> None:
-    """Write columns as CSV, numbers in the shortest form that reads back exactly; the file appears complete or not at all.
-
-    Parameters
-    ----------
-    path : path
-        A new file.
-    columns : mapping of str to (n,) array
-        Values by column name.
-    replace : bool
-        Replace the file if it exists.
-
-    Raises
-    ------
-    ValueError
-        The name's ending promises another format.
-    OSError
-        The file cannot be written; as ``OutputError``, it exists.
-    """
+    """Write columns as CSV, numbers in the shortest form that reads back exactly; the file appears complete or not at all."""
     check_ending(path, TABLE, "tables")
     with text_file(path, replace=replace) as stream:
         writer = csv.writer(stream, lineterminator="\n")
@@ -200,26 +146,7 @@ def write_table(path: str | os.PathLike[str], columns: Mapping[str, NDArray[np.f
 def write_json(
     path: str | os.PathLike[str], data: Mapping[str, Any], *, kind: oc.FileKind | None = None, replace: bool = False
 ) -> None:
-    """Write plain data as JSON; the file appears complete or not at all.
-
-    Parameters
-    ----------
-    path : path
-        Its folder must exist.
-    data : mapping
-        Plain data; no NaN or infinity, which JSON does not have.
-    kind : ooc_chol.FileKind, optional
-        Files that are replaced unasked, see :func:`json_files`.
-    replace : bool
-        Replace any other file, too.
-
-    Raises
-    ------
-    ValueError
-        A number is not finite, or the name's ending promises another format.
-    OSError
-        The file cannot be written; as ``OutputError``, it exists and must not be replaced.
-    """
+    """Write plain data as JSON; the file appears complete or not at all."""
     check_ending(path, RESULT, "results")
     text = json.dumps(data, indent=2, allow_nan=False)
     with text_file(path, kind=kind, replace=replace) as stream:
@@ -227,41 +154,12 @@ def write_json(
 
 
 def json_files(form: str) -> oc.FileKind:
-    """Files that :func:`write_json` wrote of data whose first key is ``format``.
-
-    Parameters
-    ----------
-    form : str
-        Value of that key.
-
-    Returns
-    -------
-    ooc_chol.FileKind
-        For :func:`write_json`.
-    """
+    """Files that :func:`write_json` wrote of data whose first key is ``format``."""
     return oc.FileKind(f"file of format {form!r}", f'{{\n  "format": {json.dumps(form)}'.encode())
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Parameters
-    ----------
-    path : path
-        A file written by :func:`write_json`.
-
-    Returns
-    -------
-    dict
-        The object.
-
-    Raises
-    ------
-    ValueError
-        The file is no JSON object.
-    OSError
-        The file cannot be read.
-    """
+    """Read a JSON object."""
     file = Path(path)
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
@@ -274,27 +172,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 @contextmanager
 def text_file(path: str | os.PathLike[str], *, kind: oc.FileKind | None = None, replace: bool = False) -> Iterator[TextIO]:
-    """Open a text file that takes the place of ``path`` only when the block ends without an error.
-
-    Parameters
-    ----------
-    path : path
-        Its folder must exist.
-    kind : ooc_chol.FileKind, optional
-        Files that are replaced unasked.
-    replace : bool
-        Replace any other file, too.
-
-    Yields
-    ------
-    text file
-        To write to.
-
-    Raises
-    ------
-    OSError
-        The file cannot be written; as ``OutputError``, it exists and must not be replaced.
-    """
+    """Open a text file that takes the place of ``path`` only when the block ends without an error."""
     with oc.output_file(path, kind=kind, replace=replace) as part, part.open("w", encoding="utf-8", newline="") as stream:
         yield stream
 
@@ -344,25 +222,7 @@ def _parse(cells: list[str], places: list[int], names: list[str], where: str) ->
 
 
 def parse_number(text: str, where: str) -> float:
-    """The number in a cell of text, NaN where it means that there is none.
-
-    Parameters
-    ----------
-    text : str
-        Without blanks around it.
-    where : str
-        File, row and column, for messages.
-
-    Returns
-    -------
-    float
-        Finite, or NaN.
-
-    Raises
-    ------
-    ValueError
-        It is neither a finite number nor one of :data:`MISSING`.
-    """
+    """The number in a cell of text, NaN where it means that there is none."""
     if text.lower() in MISSING:
         return math.nan
     try:

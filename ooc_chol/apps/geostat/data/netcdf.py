@@ -28,53 +28,15 @@ _DAMAGED = (IndexError, KeyError, OverflowError, TypeError, ValueError)
 
 @dataclass(frozen=True, eq=False)
 class NetcdfVariable:
-    """A variable to be written.
+    """A variable to be written."""
 
-    Parameters
-    ----------
-    dimensions : tuple of str
-        Names of its axes; none for a variable that only carries attributes.
-    values : array
-        As many axes.
-    attributes : mapping of str to str
-        Such as ``units``.
-    """
-
-    dimensions: tuple[str, ...]
+    dimensions: tuple[str, ...]  #: Names of its axes; none for a variable that only carries attributes
     values: NDArray[np.float64]
     attributes: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_netcdf(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
-    """Read variables of a NetCDF file as columns: values along one dimension, or a grid with its axes.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    names : sequence of str
-        Variables; rows in which one is masked or NaN are dropped and counted. A grid ``t(time, lat, lon)`` with ``lat(lat)`` and
-        ``lon(lon)`` gives a row for each of its cells.
-    optional : sequence of str
-        Variables to read if they are there.
-
-    Returns
-    -------
-    Table
-        The columns as float64, scaled and without gaps by the attributes of the conventions, alike for all versions
-        (:func:`~ooc_chol.apps.geostat.data.conventions.decoded`), with their ``units`` and the reference system of a
-        ``grid_mapping``.
-
-    Raises
-    ------
-    ValueError
-        It is no NetCDF file or a damaged one, a variable is not there or not of numbers, no variable spans all dimensions of the
-        others, or no complete row is left.
-    OSError
-        The file cannot be read.
-    MissingExtraError
-        The file is of version 4 or CDF-5, and netCDF4 is not installed.
-    """
+    """Read variables of a NetCDF file as columns: values along one dimension, or a grid with its axes."""
     file = Path(path)
     content = _open(file)
     try:
@@ -96,26 +58,7 @@ def write_netcdf(
     attributes: Mapping[str, str] | None = None,
     replace: bool = False,
 ) -> None:
-    """Write a NetCDF file of version 3 (64-bit offset), which every program that knows NetCDF reads.
-
-    Parameters
-    ----------
-    path : path
-        A new file; it appears complete or not at all.
-    variables : mapping of str to NetcdfVariable
-        By name; sizes of dimensions are those of the arrays.
-    attributes : mapping of str to str
-        Of the file.
-    replace : bool
-        Replace the file if it exists.
-
-    Raises
-    ------
-    ValueError
-        A name holds a slash, or two arrays disagree about a dimension.
-    OSError
-        The file cannot be written; as ``OutputError``, it exists.
-    """
+    """Write a NetCDF file of version 3 (64-bit offset), which every program that knows NetCDF reads."""
     sizes: dict[str, int] = {}
     for name, variable in variables.items():
         for dimension, size in zip(variable.dimensions, variable.values.shape, strict=True):

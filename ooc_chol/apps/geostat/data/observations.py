@@ -148,25 +148,7 @@ def make_observations(
 
 
 def as_error_variances(error_variances: ArrayLike, n: int) -> NDArray[np.float64]:
-    """Check known variances of errors.
-
-    Parameters
-    ----------
-    error_variances : (n,) array
-        Variances, in squared units of the values.
-    n : int
-        Number of observations.
-
-    Returns
-    -------
-    (n,) array
-        A copy, float64.
-
-    Raises
-    ------
-    ValueError
-        There is not one for each observation, or one is negative or not finite.
-    """
+    """Check known variances of errors."""
     errors = np.array(error_variances, dtype=np.float64)
     if errors.shape != (n,):
         raise ValueError(f"error variances have shape {errors.shape}, but there are {n} observations, and each needs one")
@@ -181,23 +163,7 @@ def as_error_variances(error_variances: ArrayLike, n: int) -> NDArray[np.float64
 
 
 def as_sites(coordinates: ArrayLike) -> NDArray[np.float64]:
-    """Check coordinates and return them as an ``(n, d)`` float64 array.
-
-    Parameters
-    ----------
-    coordinates : (n, d) or (n,) array
-        Cartesian coordinates; one axis means one dimension.
-
-    Returns
-    -------
-    (n, d) array
-        A copy.
-
-    Raises
-    ------
-    ValueError
-        There is no site, it has no coordinate, or one is not finite.
-    """
+    """Check coordinates and return them as an ``(n, d)`` float64 array."""
     sites = np.array(coordinates, dtype=np.float64)
     sites = sites[:, np.newaxis] if sites.ndim == 1 else sites
     if sites.ndim != 2 or sites.size == 0:
@@ -207,27 +173,7 @@ def as_sites(coordinates: ArrayLike) -> NDArray[np.float64]:
 
 
 def design_matrix(n: int, covariates: ArrayLike | None, mean: Mean) -> NDArray[np.float64]:
-    """Columns of the mean at ``n`` sites: an intercept unless ``mean="zero"``, then the covariates.
-
-    Parameters
-    ----------
-    n : int
-        Number of sites.
-    covariates : (n, q) or (n,) array or None
-        Further columns.
-    mean : {"constant", "zero"}
-        Whether there is an intercept.
-
-    Returns
-    -------
-    (n, p) array
-        The design matrix, a new array.
-
-    Raises
-    ------
-    ValueError
-        ``mean`` is neither of the two, a covariate is not finite, or its length is not ``n``.
-    """
+    """Columns of the mean at ``n`` sites: an intercept unless ``mean="zero"``, then the covariates."""
     if mean not in ("constant", "zero"):
         raise ValueError(f"mean is {mean!r}, but there are 'constant' and 'zero'")
     columns = [np.ones((n, 1))] if mean == "constant" else []
@@ -275,20 +221,7 @@ def chordal_coordinates(longitude: ArrayLike, latitude: ArrayLike) -> NDArray[np
 
 
 def least_squares_residuals(design: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What ordinary least squares on the columns of a mean leaves of values.
-
-    Parameters
-    ----------
-    design : (n, p) array
-        The columns.
-    values : (n,) or (n, m) array
-        The values, or several sets of them as columns.
-
-    Returns
-    -------
-    (n,) or (n, m) array
-        ``values - design @ coefficients``.
-    """
+    """What ordinary least squares on the columns of a mean leaves of values."""
     return np.asarray(values - design @ np.linalg.lstsq(design, values, rcond=None)[0])
 
 

@@ -82,36 +82,12 @@ def write_predictions(path: str | os.PathLike[str], predicted: Predicted, *, rep
 
 
 def check_output(path: str | os.PathLike[str]) -> None:
-    """Find out early whether predictions can be written to such a file.
-
-    Parameters
-    ----------
-    path : path
-        As for :func:`write_predictions`.
-
-    Raises
-    ------
-    ValueError
-        Predictions are not written with this ending.
-    FileNotFoundError
-        There is no such folder.
-    """
+    """Find out early whether predictions can be written to such a file."""
     check_output_path(path, PREDICTIONS, "predictions")
 
 
 def netcdf_variables(predicted: Predicted) -> dict[str, NetcdfVariable]:
-    """Predictions by the CF conventions: coordinates, ``prediction`` and ``standard_error``, and a reference system if known.
-
-    Parameters
-    ----------
-    predicted : Predicted
-        The predictions.
-
-    Returns
-    -------
-    dict
-        By name, for :func:`write_netcdf`.
-    """
+    """Predictions by the CF conventions: coordinates, ``prediction`` and ``standard_error``, and a reference system if known."""
     spec = predicted.spec
     axes = _axes(predicted)
     dimensions = tuple(reversed(spec.coordinates)) if predicted.grid else (_SITE_DIMENSION,)

@@ -15,32 +15,7 @@ from ooc_chol.apps.geostat.data.terrain import MissingExtraError
 
 
 def read_parquet(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
-    """Read named columns of a Parquet file.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    names : sequence of str
-        Columns to read; rows in which one is null or NaN are dropped and counted.
-    optional : sequence of str
-        Columns to read if they are there.
-
-    Returns
-    -------
-    Table
-        The columns as float64, with the ``units`` of their fields' metadata. There is no coordinate reference system: the
-        geometry of GeoParquet is not read.
-
-    Raises
-    ------
-    ValueError
-        It is no Parquet file or a damaged one, a column is not there or not of numbers, or no complete row is left.
-    OSError
-        The file cannot be read.
-    MissingExtraError
-        pyarrow is not installed.
-    """
+    """Read named columns of a Parquet file."""
     try:
         import pyarrow
         from pyarrow import parquet

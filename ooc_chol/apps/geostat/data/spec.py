@@ -282,23 +282,7 @@ class DataSpec:
 
 
 def example_spec(text: str) -> DataSpec:
-    """The specification of a built-in example.
-
-    Parameters
-    ----------
-    text : str
-        ``jacksboro``, ``jacksboro:N`` or ``jacksboro:N:regular``.
-
-    Returns
-    -------
-    DataSpec
-        The terrain's columns are ``east``, ``north`` and ``height``.
-
-    Raises
-    ------
-    ValueError
-        There is no such example.
-    """
+    """The specification of a built-in example."""
     name, *options = text.split(":")
     if (
         name != "jacksboro"

@@ -170,20 +170,6 @@ def synthetic_sites(n: int, *, seed: int = 0, dimension: int = 2) -> NDArray[np.
 def glibc_rand(count: int, *, seed: int) -> list[int]:
     """The first ``count`` results of the GNU C library's ``rand()`` after ``srand(seed)``.
 
-    Parameters
-    ----------
-    count : int
-        How many.
-    seed : int
-        0 to ``2**31 - 1``; 0 is taken as 1.
-
-    Returns
-    -------
-    list of int
-        Each from 0 to ``2**31 - 1``.
-
-    Notes
-    -----
     The additive feedback generator of 31 words (``TYPE_3``): ``r[i] = r[i-3] + r[i-31]`` modulo ``2**32``, lowest bit dropped.
     Its first words come from the Lehmer generator ``16807 r`` modulo ``2**31 - 1``.
 
@@ -205,25 +191,6 @@ def glibc_rand(count: int, *, seed: int) -> list[int]:
 def lapack_normals(n: int, *, seed: int) -> NDArray[np.float64]:
     """Standard normals of LAPACK's ``dlarnv(3, iseed, n)`` with ``iseed = (seed, seed, seed, 1)``.
 
-    Parameters
-    ----------
-    n : int
-        How many.
-    seed : int
-        0 to 4095.
-
-    Returns
-    -------
-    (n,) array
-        The normals.
-
-    Raises
-    ------
-    ValueError
-        ``n`` or ``seed`` is out of range.
-
-    Notes
-    -----
     Box and Muller's ``sqrt(-2 log u) cos(2 pi u')`` with two uniforms each from ``x <- 33952834046453 x`` modulo ``2**48``.
     SciPy does not wrap this routine.
 

@@ -27,19 +27,7 @@ _SUFFIXES: dict[str, FileKind] = {
 
 
 def file_kind(path: str | os.PathLike[str]) -> FileKind:
-    """The kind of a file by the ending of its name.
-
-    Parameters
-    ----------
-    path : path
-        ``.parquet`` and ``.pq``; ``.nc``, ``.nc3``, ``.nc4`` and ``.cdf``; ``.gpkg``, with ``:LAYER`` behind it where there are
-        several; anything else is text.
-
-    Returns
-    -------
-    {"csv", "parquet", "netcdf", "geopackage"}
-        The kind.
-    """
+    """The kind of a file by the ending of its name."""
     file, _ = layer_of(path)
     return _SUFFIXES.get(Path(file).suffix.lower(), "csv")
 

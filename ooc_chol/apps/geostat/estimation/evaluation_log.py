@@ -28,30 +28,6 @@ LOG_ADVICE = "go on from it with resume"
 class EvaluationLog(AbstractEvaluationMemory):
     """Evaluations and starting points by line; those of an earlier run are found again.
 
-    Parameters
-    ----------
-    identity : mapping
-        What the values depend on besides the point, as plain data: data, likelihood, arithmetic.
-    log : path, optional
-        File to write; it must not exist unless it is ``resume`` too. Evaluations that are reused are written to it as well.
-    resume : path, optional
-        A log to go on from; when ``log`` is not given, what is new is added to it.
-    replace : bool
-        Let ``log`` replace whatever file has its name.
-
-    Raises
-    ------
-    FileExistsError
-        ``log`` exists and is not ``resume``, and is not to be replaced.
-    FileNotFoundError
-        There is no file ``resume``.
-    ValueError
-        ``resume`` is no such log, or one of other data or other options; a line in it is damaged.
-    OSError
-        The file cannot be written from the start.
-
-    Notes
-    -----
     A last line that is cut off, as a run that was killed leaves it, is ignored. Close the log at the end. A disk that refuses
     ends the log but no fit: what was there stays, and :attr:`problem` says so.
     """
@@ -89,18 +65,7 @@ class EvaluationLog(AbstractEvaluationMemory):
         self.kept("evaluation", space, point, known, seconds=seconds)
 
     def section(self, kind: str) -> AbstractEvaluationMemory:
-        """The part of the log with evaluations of another function, such as an approximation.
-
-        Parameters
-        ----------
-        kind : str
-            Everything that its values depend on besides the log's identity and the point.
-
-        Returns
-        -------
-        AbstractEvaluationMemory
-            In the same file.
-        """
+        """The part of the log with evaluations of another function, such as an approximation."""
         return _Section(self, kind)
 
     def found(self, kind: str, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
@@ -194,18 +159,7 @@ def goes_on(log: Path | None, resume: Path | None) -> bool:
 
 
 def observations_digest(observations: Observations) -> str:
-    """A digest of sites, values and design, so that a log is not resumed with other data.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data.
-
-    Returns
-    -------
-    str
-        32 hexadecimal digits.
-    """
+    """A digest of sites, values and design, so that a log is not resumed with other data."""
     digest = hashlib.sha256(json.dumps(observations.mean_columns).encode())
     errors = () if observations.error_variances is None else (observations.error_variances,)
     for array in (observations.coordinates, observations.values, observations.design, *errors):

@@ -26,21 +26,9 @@ RADIUS = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Outcome(Generic[Model]):
-    """A trial with the likelihood and the point of its maximum.
+    """A trial with the likelihood and the point of its maximum."""
 
-    Parameters
-    ----------
-    trial : SmoothnessTrial
-        What the search found, in brief.
-    likelihood : Likelihood
-        At the maximum.
-    point : (k,) array
-        Where.
-    space : SearchSpace
-        Where was searched.
-    """
-
-    trial: SmoothnessTrial
+    trial: SmoothnessTrial  #: What the search found, in brief
     likelihood: Likelihood
     point: NDArray[np.float64]
     space: SearchSpace[Model]
@@ -48,59 +36,22 @@ class Outcome(Generic[Model]):
 
 @dataclass(eq=False)
 class Search:
-    """Maximises over one space after the other, and counts.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data.
-    options : LikelihoodOptions
-        Which likelihood, and how it is computed.
-    progress : AbstractFitProgress
-        Told of every evaluation on all observations.
-    method : {"cobyqa", "bobyqa", "lbfgs", "fisher", "vecchia"}
-        How to search.
-    limits : SearchLimits
-        When to end.
-    memory : EvaluationLog
-        Evaluations and starts of an earlier run, and where these are kept.
-    vecchia : VecchiaOptions
-        What is done with Vecchia's approximation.
-    evaluations : list of Evaluation
-        All on all observations so far.
-    subset_evaluations, reused : int
-        Evaluations for starts, and from the log.
-    start : {"template", "subset", "vecchia", "log"}
-        Where the last search came from.
-    """
+    """Maximises over one space after the other, and counts."""
 
     observations: Observations
-    options: LikelihoodOptions
-    progress: AbstractFitProgress
+    options: LikelihoodOptions  #: Which likelihood, and how it is computed
+    progress: AbstractFitProgress  #: Told of every evaluation on all observations
     method: Method
     limits: SearchLimits
-    memory: EvaluationLog
-    vecchia: VecchiaOptions
-    evaluations: list[Evaluation] = field(default_factory=list)
-    subset_evaluations: int = 0
+    memory: EvaluationLog  #: Evaluations and starts of an earlier run, and where these are kept
+    vecchia: VecchiaOptions  #: What is done with Vecchia's approximation
+    evaluations: list[Evaluation] = field(default_factory=list)  #: All on all observations so far
+    subset_evaluations: int = 0  #: Evaluations for starts, and from the log
     reused: int = 0
-    start: str = "subset"
+    start: str = "subset"  #: Where the last search came from
 
     def maximise(self, space: SearchSpace[Model], given: NDArray[np.float64] | None) -> Outcome[Model]:
-        """Find a start, then search with all observations.
-
-        Parameters
-        ----------
-        space : SearchSpace
-            Where.
-        given : (k,) array, optional
-            The start of a template.
-
-        Returns
-        -------
-        Outcome
-            The best point.
-        """
+        """Find a start, then search with all observations."""
         start = self._begin(space, given)
         if self.method == "vecchia":
             objective, end = approximate_maximum(

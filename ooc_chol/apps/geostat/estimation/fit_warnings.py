@@ -51,28 +51,7 @@ def warnings_of(
     point: NDArray[np.float64],
     reml: bool,
 ) -> tuple[str, ...]:
-    """What a user should know about the searches of a fit.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data.
-    trials : sequence of SmoothnessTrial
-        All searches.
-    best : SmoothnessTrial
-        The one whose end is the estimate.
-    space : SearchSpace
-        Where it searched.
-    point : (k,) array
-        Its end.
-    reml : bool
-        Whether the likelihood is restricted.
-
-    Returns
-    -------
-    tuple of str
-        Sentences.
-    """
+    """What a user should know about the searches of a fit."""
     texts = [bound_text(space, *found) for found in space.at_bounds(point)]
     gain = best.loglik - independent_loglik(observations, reml)
     if gain < _LEAST_GAIN:
@@ -90,24 +69,7 @@ def warnings_of(
 
 
 def bound_text(space: SearchSpace[Any], name: str, side: str, bound: float) -> str:
-    """Say that a parameter is at a bound, and of those of a Matérn model and of the nugget what that means.
-
-    Parameters
-    ----------
-    space : SearchSpace
-        Where the search was.
-    name : str
-        One of its names.
-    side : {"lower", "upper"}
-        Which bound.
-    bound : float
-        Its value.
-
-    Returns
-    -------
-    str
-        A warning.
-    """
+    """Say that a parameter is at a bound, and of those of a Matérn model and of the nugget what that means."""
     if name in (NUGGET_RATIO, VARIANCE) or isinstance(space.template, Matern):
         return _BOUND_TEXTS[name, side]
     share = " of what the other parameters allow" if space.scales[space.names.index(name)].bound else ""
@@ -118,18 +80,6 @@ def independent_loglik(observations: Observations, reml: bool) -> float:
     """Largest log-likelihood of independent values of equal variance, besides that of their known errors.
 
     ``-m/2 (log(2 pi s2) + 1)`` with m = n, or n - p; with known errors there is no such form, and ``s2`` is searched for.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data.
-    reml : bool
-        The restricted likelihood.
-
-    Returns
-    -------
-    float
-        The value.
     """
     m = degrees_of_freedom(observations, reml)
     variance = float(np.sum(least_squares_residuals(observations.design, observations.values) ** 2)) / m

@@ -262,27 +262,7 @@ def _candidates(smoothness: float | Literal["best", "free"]) -> tuple[float | No
 
 
 def default_method(method: Method | None, smoothness: float | Literal["best", "free"]) -> Method:
-    """How a fit searches.
-
-    Parameters
-    ----------
-    method : {"cobyqa", "bobyqa", "lbfgs", "fisher", "vecchia"}, optional
-        What was asked for.
-    smoothness : float or {"best", "free"}
-        As :func:`fit`.
-
-    Returns
-    -------
-    str
-        What was asked for; else Fisher scoring for a smoothness that is estimated, and COBYQA for one that is not.
-
-    Raises
-    ------
-    ValueError
-        There is no such method.
-    MissingExtraError
-        The package that it needs is not installed.
-    """
+    """How a fit searches."""
     if method is not None and method not in METHODS:
         raise ValueError(f"method is {method!r}, but there are {', '.join(METHODS)}")
     if method == "bobyqa":

@@ -215,24 +215,7 @@ def score(
 
 
 def assembled(likelihood: Likelihood, shape: tuple[str, ...], sums: Sums, crossed: Sums | None) -> LikelihoodGradient:
-    """Go from the directions of the correlation matrix to the parameters of the covariance.
-
-    Parameters
-    ----------
-    likelihood : Likelihood
-        Where the sums were taken.
-    shape : tuple of str
-        Shape parameters, the first directions.
-    sums : Sums
-        Of which the gradient is made.
-    crossed : Sums or None
-        Of whose crossed traces the information is made.
-
-    Returns
-    -------
-    LikelihoodGradient
-        By the shape parameters, the variance and the nugget.
-    """
+    """Go from the directions of the correlation matrix to the parameters of the covariance."""
     model = likelihood.model
     names = (*shape, "variance", "nugget")
     a = _directions(model, len(names), has_errors=len(sums.squares) > len(names))

@@ -243,25 +243,7 @@ def microergodic(model: Matern) -> float:
 
 
 def checked_names(model: AbstractCovariance, estimated: Sequence[str]) -> tuple[str, ...]:
-    """The names in a fixed order.
-
-    Parameters
-    ----------
-    model : AbstractCovariance
-        The estimate.
-    estimated : sequence of str
-        Names of its parameters.
-
-    Returns
-    -------
-    tuple of str
-        Parameters of the model, variance, nugget, as far as they were estimated.
-
-    Raises
-    ------
-    ValueError
-        A name is no parameter, the variance is missing, or the nugget is named although it is zero.
-    """
+    """The names in a fixed order."""
     known = tuple(_values(model))
     unknown = [name for name in estimated if name not in known]
     if unknown:

@@ -24,24 +24,12 @@ _Covariance = TypeVar("_Covariance", bound=AbstractCovariance)
 
 @dataclass(frozen=True, eq=False)
 class Whitened:
-    """Observations multiplied by ``inv(L)``, where ``L @ L.T`` is their correlation matrix ``R``, and the mean estimated there.
-
-    Parameters
-    ----------
-    design : (n, p) array
-        ``inv(L) @ X``.
-    residual : (n,) array
-        ``inv(L) @ (z - X @ coefficients)``.
-    coefficients : (p,) array
-        Generalised-least-squares estimate ``inv(X' inv(R) X) X' inv(R) z``.
-    root : (p, p) array
-        Upper triangular with ``root' @ root = X' inv(R) X``.
-    """
+    """Observations multiplied by ``inv(L)``, where ``L @ L.T`` is their correlation matrix ``R``, and the estimated mean."""
 
     design: NDArray[np.float64]
-    residual: NDArray[np.float64]
-    coefficients: NDArray[np.float64]
-    root: NDArray[np.float64]
+    residual: NDArray[np.float64]  #: ``inv(L) @ (z - X @ coefficients)``
+    coefficients: NDArray[np.float64]  #: Generalised-least-squares estimate ``inv(X' inv(R) X) X' inv(R) z``
+    root: NDArray[np.float64]  #: Upper triangular with ``root' @ root = X' inv(R) X``
 
     @property
     def quadratic(self) -> float:
@@ -210,13 +198,7 @@ def correlation_of(model: _Covariance) -> _Covariance:
 
 
 def fixed_variance(correlation: AbstractCovariance, nugget: float | None) -> float | None:
-    """The variance that a nugget kept at this value leaves at the nugget ratio of ``correlation``; None when it is profiled.
-
-    Raises
-    ------
-    ValueError
-        ``correlation`` has not variance 1, or a nugget is kept although its ratio is zero.
-    """
+    """The variance that a nugget kept at this value leaves at the nugget ratio of ``correlation``; None when it is profiled."""
     if correlation.variance != 1.0:
         raise ValueError(f"a correlation has variance 1, not {correlation.variance}")
     if nugget is None:
@@ -227,48 +209,12 @@ def fixed_variance(correlation: AbstractCovariance, nugget: float | None) -> flo
 
 
 def whiten(factor: oc.CholeskyFactor, observations: Observations) -> Whitened:
-    """Multiply the observations by ``inv(L)`` and estimate the mean.
-
-    Parameters
-    ----------
-    factor : ooc_chol.CholeskyFactor
-        Factor ``L`` of the correlation matrix, rows in the order of ``observations``.
-    observations : Observations
-        The data.
-
-    Returns
-    -------
-    Whitened
-        The transformed data.
-
-    Raises
-    ------
-    ValueError
-        The columns of the mean are linearly dependent.
-    """
+    """Multiply the observations by ``inv(L)`` and estimate the mean."""
     return estimate_mean(factor.half_solve(np.column_stack([observations.values, observations.design])), observations)
 
 
 def estimate_mean(both: NDArray[np.float64], observations: Observations) -> Whitened:
-    """Estimate the mean from values and design multiplied by ``inv(L)``.
-
-    Parameters
-    ----------
-    both : (n, 1 + p) array
-        ``inv(L) @ [z, X]``.
-    observations : Observations
-        The data.
-
-    Returns
-    -------
-    Whitened
-        The transformed data.
-
-    Raises
-    ------
-    ValueError
-        The columns of the mean are linearly dependent.
-    """
+    """Estimate the mean from values and design multiplied by ``inv(L)``."""
     values, design = both[:, 0], both[:, 1:]
     # inv(L) X = Q root: least squares there is generalised least squares for X
     q, root = np.linalg.qr(design)
@@ -287,28 +233,7 @@ def evaluated(
     settings: FactorSettings | None = None,
     progress: FactorProgress | None = None,
 ) -> Iterator[Evaluated]:
-    """Factor, whiten, and put the value together; the factor is open inside the ``with`` block.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data, in any order.
-    correlation : AbstractCovariance
-        A model of variance 1.
-    variance : float or None
-        ``sigma2``; None profiles it, which observations with known error variances do not allow.
-    reml : bool
-        The restricted log-likelihood.
-    settings : FactorSettings, optional
-        How to factor.
-    progress : callable, optional
-        Called with flops done, flops in all and seconds.
-
-    Yields
-    ------
-    Evaluated
-        The value with its factor.
-    """
+    """Factor, whiten, and put the value together; the factor is open inside the ``with`` block."""
     if variance is None and observations.error_variances is not None:
         raise ValueError(
             "with known error variances the matrix is no multiple of the variance, which is therefore not profiled out: use "
@@ -335,35 +260,7 @@ def put_together(
     reml: bool,
     start: float,
 ) -> Likelihood:
-    """The log-likelihood of data whose covariance is taken off already.
-
-    Parameters
-    ----------
-    whitened : Whitened
-        The data multiplied by ``inv(L)``.
-    logdet : float
-        Log-determinant of the correlation matrix.
-    observations : Observations
-        The data, in the order of ``whitened``.
-    correlation : AbstractCovariance
-        A model of variance 1.
-    variance : float or None
-        ``sigma2``; None profiles it.
-    reml : bool
-        The restricted log-likelihood.
-    start : float
-        ``time.perf_counter()`` when the evaluation began.
-
-    Returns
-    -------
-    Likelihood
-        The value, and what was estimated on the way.
-
-    Raises
-    ------
-    ValueError
-        The variance is to be profiled, but the mean fits the values exactly.
-    """
+    """The log-likelihood of data whose covariance is taken off already."""
     freedom = degrees_of_freedom(observations, reml)
     sigma2 = _profiled_variance(whitened, observations, freedom) if variance is None else variance
     # log N(z; X b, sigma2 R)

@@ -28,47 +28,23 @@ _INFORMATION_LIMIT = 600
 
 @dataclass(frozen=True)
 class LikelihoodOptions:
-    """How likelihoods and their derivatives are computed in a fit.
+    """How likelihoods and their derivatives are computed in a fit."""
 
-    Parameters
-    ----------
-    settings : FactorSettings
-        How every factorization runs.
-    reml : bool
-        The restricted likelihood.
-    traces : {"auto", "exact", "probes"}
-        Exact gradients, or estimates by random probes.
-    probes, seed : int
-        How many probes, and the seed of their signs: the same in every evaluation.
-    """
-
-    settings: FactorSettings = field(default_factory=FactorSettings)
+    settings: FactorSettings = field(default_factory=FactorSettings)  #: How every factorization runs
     reml: bool = False
-    traces: Traces = "auto"
-    probes: int = PROBES
+    traces: Traces = "auto"  #: Exact gradients, or estimates by random probes
+    probes: int = PROBES  #: How many probes, and the seed of their signs: the same in every evaluation
     seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What is known at a point.
+    """What is known at a point."""
 
-    Parameters
-    ----------
-    likelihood : Likelihood or None
-        None where the matrix is not positive definite.
-    gradient : (k,) array or None
-        Of the profile log-likelihood by the coordinates of the point.
-    information : (k, k) array or None
-        Its expected information.
-    gradient_error : (k,) array or None
-        Monte-Carlo standard error of the gradient; zero when it is exact.
-    """
-
-    likelihood: Likelihood | None
-    gradient: NDArray[np.float64] | None = None
+    likelihood: Likelihood | None  #: None where the matrix is not positive definite
+    gradient: NDArray[np.float64] | None = None  #: Of the profile log-likelihood by the coordinates of the point
     information: NDArray[np.float64] | None = None
-    gradient_error: NDArray[np.float64] | None = None
+    gradient_error: NDArray[np.float64] | None = None  #: Monte-Carlo standard error of the gradient; zero when it is exact
 
     @property
     def loglik(self) -> float:
@@ -107,30 +83,14 @@ class NoMemory(AbstractEvaluationMemory):
 
 @dataclass(eq=False)
 class Objective:
-    """Minus the profile log-likelihood at a point of the search space; remembers all evaluations and the best one.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data.
-    space : SearchSpace
-        What the coordinates of a point mean.
-    options : LikelihoodOptions
-        How to compute.
-    progress : AbstractFitProgress
-        Told of every evaluation.
-    memory : AbstractEvaluationMemory
-        Evaluations of an earlier run, and where these are kept.
-    graph : Conditioning, optional
-        Neighbours with which Vecchia's approximation takes the place of the exact value.
-    """
+    """Minus the profile log-likelihood at a point of the search space; remembers all evaluations and the best one."""
 
     observations: Observations
-    space: SearchSpace[Any]
+    space: SearchSpace[Any]  #: What the coordinates of a point mean
     options: LikelihoodOptions
-    progress: AbstractFitProgress
-    memory: AbstractEvaluationMemory = field(default_factory=NoMemory)
-    graph: Conditioning | None = None
+    progress: AbstractFitProgress  #: Told of every evaluation
+    memory: AbstractEvaluationMemory = field(default_factory=NoMemory)  #: Evaluations of an earlier run, and where these are kept
+    graph: Conditioning | None = None  #: Neighbours with which Vecchia's approximation takes the place of the exact value
     evaluations: list[Evaluation] = field(default_factory=list)
     reused: int = 0
     best: Likelihood | None = None
@@ -147,20 +107,7 @@ class Objective:
         return -known.loglik if known.likelihood is not None else self._penalty()
 
     def at(self, point: NDArray[np.float64], *, gradient: bool = False, information: bool = False) -> Known:
-        """What is asked for at ``point``: from memory, or by one factorization.
-
-        Parameters
-        ----------
-        point : (k,) array
-            A point of the space.
-        gradient, information : bool
-            Whether they are wanted.
-
-        Returns
-        -------
-        Known
-            The value, and what is wanted unless the matrix is not positive definite.
-        """
+        """What is asked for at ``point``: from memory, or by one factorization."""
         name = np.asarray(point, dtype=np.float64).tobytes()
         known = self._known.get(name)
         if known is None or not known.suffices(gradient, information):
@@ -250,22 +197,7 @@ class Objective:
 
 
 def profiled(space: SearchSpace[Any], full: LikelihoodGradient) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Gradient and information by the coordinates of the space; a variance that is free and none of them is profiled out.
-
-    Parameters
-    ----------
-    space : SearchSpace
-        Its names are those of the shape parameters in ``full`` and the nugget ratio.
-    full : LikelihoodGradient
-        By shape parameters, variance and nugget.
-
-    Returns
-    -------
-    gradient : (k,) array
-        Of the profile log-likelihood.
-    information : (k, k) array or None
-        The Schur complement of the information, as the variance is estimated too.
-    """
+    """Gradient and information by the coordinates of the space; a variance that is free and none of them is profiled out."""
     jacobian, k = space.jacobian(full.likelihood.model), len(space.names)
     gradient = jacobian[:k] @ full.gradient
     if full.information is None:

@@ -59,68 +59,25 @@ _ROUNDING = 1e-13
 
 @dataclass(frozen=True)
 class SearchEnd:
-    """How a search ended.
+    """How a search ended."""
 
-    Parameters
-    ----------
-    converged : bool
-        Whether it ended because of the tolerance.
-    message : str
-        Why, in words.
-    """
-
-    converged: bool
+    converged: bool  #: Whether it ended because of the tolerance
     message: str
 
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """When a search ends.
+    """When a search ends."""
 
-    Parameters
-    ----------
-    tolerance : float
-        Last trust-region radius of COBYQA and BOBYQA; for the others the largest gradient in units of one over a standard error,
-        which is the distance to the maximum in standard errors.
-    max_evaluations : int
-        Evaluations allowed.
-    radius : float
-        First trust-region radius of COBYQA and BOBYQA.
-    """
-
+    #: Last trust-region radius of COBYQA and BOBYQA; for the others the largest gradient in units of one over a standard error,
+    #: which is the distance to the maximum in standard errors
     tolerance: float
     max_evaluations: int
-    radius: float = 0.5
+    radius: float = 0.5  #: First trust-region radius of COBYQA and BOBYQA
 
 
 def search_from(objective: Objective, start: NDArray[np.float64], method: SearchMethod, limits: SearchLimits) -> SearchEnd:
-    """Look for the maximum from ``start``, or from the first shorter range at which the matrix is positive definite.
-
-    Parameters
-    ----------
-    objective : Objective
-        The function; holds the best point afterwards.
-    start : (k,) array
-        A point of its space.
-    method : {"cobyqa", "bobyqa", "lbfgs", "fisher"}
-        How.
-    limits : SearchLimits
-        When to end.
-
-    Returns
-    -------
-    SearchEnd
-        Why it ended.
-
-    Raises
-    ------
-    ValueError
-        There is no such method.
-    NotPositiveDefiniteError
-        The matrix is not positive definite at any of the ranges tried.
-    MissingExtraError
-        BOBYQA is asked for, but NLopt is not installed.
-    """
+    """Look for the maximum from ``start``, or from the first shorter range at which the matrix is positive definite."""
     searches = {"cobyqa": _cobyqa, "bobyqa": _bobyqa, "lbfgs": _lbfgs, "fisher": _fisher}
     if method not in searches:
         raise ValueError(f"method is {method!r}, but there are {', '.join(SEARCHES)}")
@@ -173,18 +130,7 @@ def _cobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimi
 
 
 def nlopt_module() -> Any:
-    """NLopt, for BOBYQA.
-
-    Returns
-    -------
-    module
-        ``nlopt``.
-
-    Raises
-    ------
-    MissingExtraError
-        It is not installed.
-    """
+    """NLopt, for BOBYQA."""
     try:
         import nlopt
     except ImportError as error:
@@ -316,26 +262,7 @@ def _change(step: NDArray[np.float64], before: Known, after: Known) -> Change:
 def fisher_step(
     objective: Objective, point: NDArray[np.float64], known: Known, last: Change | None = None
 ) -> tuple[NDArray[np.float64], float]:
-    """The step of Fisher scoring in the coordinates that are not held at a bound.
-
-    Parameters
-    ----------
-    objective : Objective
-        Whose space has the bounds.
-    point : (k,) array
-        Where.
-    known : Known
-        Gradient and information there.
-    last : tuple of two (k,) arrays, optional
-        The step before, and what it took off the gradient: the curvature that was seen.
-
-    Returns
-    -------
-    step : (k,) array
-        Zero in coordinates held at a bound; at most 1.5, and up to the bounds, in the others.
-    promise : float
-        ``gradient' inv(information) gradient``, the squared length of the unshortened step in standard errors.
-    """
+    """The step of Fisher scoring in the coordinates that are not held at a bound."""
     assert known.gradient is not None and known.information is not None
     free = _free_part(objective, point, known.gradient) != 0.0
     step = np.zeros_like(point)

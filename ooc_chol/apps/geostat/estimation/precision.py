@@ -74,28 +74,7 @@ def check_precision(
     *,
     mixed: Likelihood,
 ) -> tuple[Likelihood, PrecisionCheck]:
-    """Evaluate value, gradient and information in FP64 at an estimate.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data.
-    space : SearchSpace
-        Where the search was.
-    point : (k,) array
-        Its end.
-    options : LikelihoodOptions
-        With a precision threshold.
-    mixed : Likelihood
-        At the estimate in mixed precision.
-
-    Returns
-    -------
-    Likelihood
-        In FP64; where that cannot be computed, ``mixed``, for the estimate is worth keeping.
-    PrecisionCheck
-        What differs.
-    """
+    """Evaluate value, gradient and information in FP64 at an estimate."""
     threshold = options.settings.precision_threshold
     assert threshold is not None, "asked for in mixed precision only"
     plain = replace(options, settings=replace(options.settings, precision_threshold=None))

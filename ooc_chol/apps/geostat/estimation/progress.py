@@ -95,15 +95,7 @@ class SilentProgress(AbstractFitProgress):
 
 
 class LineProgress(AbstractFitProgress):
-    """One plain line per evaluation, for logs and pipes; none any more once the stream fails, which ends no fit.
-
-    Parameters
-    ----------
-    stream : text file
-        Where the lines go.
-    unit : str
-        Unit of distances, such as ``"km"``; may be empty.
-    """
+    """One plain line per evaluation, for logs and pipes; none any more once the stream fails, which ends no fit."""
 
     def __init__(self, stream: TextIO, unit: str = "") -> None:
         self._stream: TextIO | None = stream
@@ -141,15 +133,7 @@ class _Bar(tqdm):  # type: ignore[misc]
 
 
 class TerminalProgress(AbstractFitProgress):
-    """One live line: which evaluation, best log-likelihood so far, parameters now, how far and how long to go.
-
-    Parameters
-    ----------
-    stream : text file
-        The terminal.
-    unit : str
-        Unit of distances; may be empty.
-    """
+    """One live line: which evaluation, best log-likelihood so far, parameters now, how far and how long to go."""
 
     def __init__(self, stream: TextIO, unit: str = "") -> None:
         self._unit = unit
@@ -198,37 +182,12 @@ class TerminalProgress(AbstractFitProgress):
 
 
 def progress_for(stream: TextIO, unit: str = "") -> AbstractFitProgress:
-    """The live line on a terminal, plain lines otherwise.
-
-    Parameters
-    ----------
-    stream : text file
-        Usually ``sys.stderr``.
-    unit : str
-        Unit of distances; may be empty.
-
-    Returns
-    -------
-    AbstractFitProgress
-        To be closed at the end.
-    """
+    """The live line on a terminal, plain lines otherwise."""
     return TerminalProgress(stream, unit) if stream.isatty() else LineProgress(stream, unit)
 
 
 def describe(values: Mapping[str, float], unit: str = "") -> str:
     """Parameters in a few words.
-
-    Parameters
-    ----------
-    values : mapping of str to float
-        Parameters of a correlation function, and its nugget ratio ``tau2 / sigma2``.
-    unit : str
-        Unit of the range; may be empty.
-
-    Returns
-    -------
-    str
-        Such as ``"nu 1.5, range 0.6 km, nugget ratio 0.0028"``.
 
     Examples
     --------

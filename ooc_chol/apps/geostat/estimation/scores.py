@@ -25,40 +25,16 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What one pass over the derivatives gives; directions are the shape parameters, ``N``, the identity and ``R``, ``d`` in all.
+    """What one pass over the derivatives gives; the ``d`` directions are the shape parameters, ``N``, the identity and ``R``."""
 
-    Parameters
-    ----------
-    squares : (d,) array
-        ``a' D a`` with ``a = inv(R) (z - X b)``.
-    traces : (m, d) array
-        ``tr(P D)``: one exact row, or the estimate of each of ``m`` probes.
-    crossed : (m, d, d) array or None
-        ``tr(P D P D')``, likewise.
-    """
-
-    squares: Array
-    traces: Array
-    crossed: Array | None
+    squares: Array  #: ``a' D a`` with ``a = inv(R) (z - X b)``
+    traces: Array  #: ``tr(P D)``: one exact row, or the estimate of each of ``m`` probes
+    crossed: Array | None  #: ``tr(P D P D')``, likewise
 
 
 def exact_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
     """Exact traces in one pass of the panels of ``inv(R)``, every derivative tile made once and forgotten.
 
-    Parameters
-    ----------
-    found : Evaluated
-        A likelihood whose factor is open.
-    shape : sequence of str
-        Names of shape parameters.
-
-    Returns
-    -------
-    Sums
-        Without crossed traces.
-
-    Notes
-    -----
     Cost ``2/3 n**3`` flops, whatever the number of parameters, and ``n**2 / 2`` entries of each derivative.
     """
     vectors = _solved(found)
@@ -73,20 +49,6 @@ def exact_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
 def dense_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
     """Exact traces and crossed traces: unit vectors in the place of probes.
 
-    Parameters
-    ----------
-    found : Evaluated
-        A likelihood whose factor is open.
-    shape : sequence of str
-        Names of shape parameters.
-
-    Returns
-    -------
-    Sums
-        With crossed traces, a Gram matrix up to rounding however ill-conditioned ``R`` is.
-
-    Notes
-    -----
     Cost ``(2 + 3 k) n**3`` flops and ``8 n**2 (k + 2)`` bytes for ``k`` shape parameters.
     """
     squares, base, v = _images(found, shape, np.eye(found.observations.n))
@@ -98,24 +60,6 @@ def dense_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
 def probed_traces(found: Evaluated, shape: Sequence[str], probes: int, seed: int) -> Sums:
     """Estimates by ``u' V`` and ``V' V'`` with ``V = inv(L) D inv(L)' u`` of random signs ``u`` (Hutchinson 1990).
 
-    Parameters
-    ----------
-    found : Evaluated
-        A likelihood whose factor is open.
-    shape : sequence of str
-        Names of shape parameters.
-    probes : int
-        Vectors of random signs, at least 2.
-    seed : int
-        Seed of the signs.
-
-    Returns
-    -------
-    Sums
-        One row for each probe.
-
-    Notes
-    -----
     Cost ``(2 + 3 k) n**2`` flops for each probe and ``k`` shape parameters, and ``n**2`` entries of each derivative. Both
     estimates are of the symmetric form, whose variance is least, and the crossed ones make a Gram matrix.
     """

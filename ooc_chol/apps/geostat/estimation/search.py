@@ -41,25 +41,14 @@ _FLAT_RATIO = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class SearchSpace(Generic[Model]):
-    """The box of a fit: a coordinate for each parameter that is searched for, most of them logarithms.
+    """The box of a fit: a coordinate for each parameter that is searched for, most of them logarithms."""
 
-    Parameters
-    ----------
-    names : tuple of str
-        The ``k`` parameters searched for: some of the template's, ``"nugget_ratio"`` unless the nugget is zero, and
-        ``"variance"`` where known error variances forbid to profile it out and no positive nugget is kept.
-    scales : tuple of Scale
-        What their coordinates mean, and their bounds.
-    template : AbstractCovariance
-        A model of variance 1 with the parameters that are not searched for.
-    nugget : float or None
-        A nugget that is kept at this variance (zero included); None when it is estimated.
-    """
-
+    #: The ``k`` parameters searched for: some of the template's, ``"nugget_ratio"`` unless the nugget is zero, and ``"variance"``
+    #: where known error variances forbid to profile it out and no positive nugget is kept
     names: tuple[str, ...]
-    scales: tuple[Scale, ...]
-    template: Model
-    nugget: float | None
+    scales: tuple[Scale, ...]  #: What their coordinates mean, and their bounds
+    template: Model  #: A model of variance 1 with the parameters that are not searched for
+    nugget: float | None  #: A nugget that is kept at this variance (zero included); None when it is estimated
 
     @property
     def lower(self) -> NDArray[np.float64]:
@@ -92,18 +81,7 @@ class SearchSpace(Generic[Model]):
         return [k for k, scale in enumerate(self.scales) if scale.is_length]
 
     def correlation(self, point: NDArray[np.float64]) -> Model:
-        """The model of variance 1 at a point of the box; its nugget is the ratio.
-
-        Parameters
-        ----------
-        point : (k,) array
-            Coordinates; those outside are taken to the bounds.
-
-        Returns
-        -------
-        AbstractCovariance
-            The correlation function, of the class of the template.
-        """
+        """The model of variance 1 at a point of the box; its nugget is the ratio."""
         inside = np.clip(point, self.lower, self.upper)
         found = {name: (scale, scale.value(x)) for name, scale, x in zip(self.names, self.scales, inside, strict=True)}
         values = {name: 0.0 if found[name][0].bound else found[name][1] for name in self.shape}
@@ -114,18 +92,7 @@ class SearchSpace(Generic[Model]):
         return model.with_values(**shares) if shares else model
 
     def variance(self, point: NDArray[np.float64]) -> float | None:
-        """The variance at a point of the box: searched for, or ``nugget / ratio`` of a nugget that is kept; None if profiled.
-
-        Parameters
-        ----------
-        point : (k,) array
-            Coordinates.
-
-        Returns
-        -------
-        float or None
-            In squared units of the values.
-        """
+        """The variance at a point of the box: searched for, or ``nugget / ratio`` of a nugget that is kept; None if profiled."""
         if VARIANCE in self.names:
             k = self.names.index(VARIANCE)
             return self.scales[k].value(float(np.clip(point, self.lower, self.upper)[k]))
@@ -144,23 +111,7 @@ class SearchSpace(Generic[Model]):
         return np.clip(coordinates, self.lower, self.upper)
 
     def start(self, template: AbstractCovariance) -> NDArray[np.float64]:
-        """The point of a model with which a search begins, its nugget ratio at least 0.001.
-
-        Parameters
-        ----------
-        template : AbstractCovariance
-            Of any variance: one that is searched for starts from what the values show.
-
-        Returns
-        -------
-        (k,) array
-            The point.
-
-        Raises
-        ------
-        ValueError
-            A parameter is out of the bounds of the search.
-        """
+        """The point of a model with which a search begins, its nugget ratio at least 0.001."""
         for name, scale in zip(self.names, self.scales, strict=True):
             if name in self.shape:
                 share = template.values[name] / _bound(scale, template)
@@ -180,19 +131,7 @@ class SearchSpace(Generic[Model]):
         return scale.value(0.5 * (scale.coordinate(scale.lower) + scale.coordinate(scale.upper)))
 
     def jacobian(self, model: AbstractCovariance) -> NDArray[np.float64]:
-        """Derivatives of (shape, variance, nugget) by the coordinates and, where it is profiled, by ``log variance``.
-
-        Parameters
-        ----------
-        model : AbstractCovariance
-            Where.
-
-        Returns
-        -------
-        (k, m) or (k + 1, m) array
-            ``m`` is the number of shape parameters and 2; the nugget ratio moves the nugget, or the variance when that is fixed;
-            the variance, searched for or profiled, moves the nugget too.
-        """
+        """Derivatives of (shape, variance, nugget) by the coordinates and, where it is profiled, by ``log variance``."""
         shape, values = self.shape, model.values
         rows = np.zeros((len(self.names) + 1, len(shape) + 2))
         for row, (name, scale) in enumerate(zip(self.names, self.scales, strict=True)):
@@ -220,25 +159,7 @@ class SearchSpace(Generic[Model]):
                         rows[row, own] = model.values[name] * slope * rows[row, shape.index(other)]
 
     def fixed(self, name: str, value: float) -> SearchSpace[Model]:
-        """The space in which one of the names is kept at a value.
-
-        Parameters
-        ----------
-        name : str
-            One of :attr:`names`.
-        value : float
-            Its value.
-
-        Returns
-        -------
-        SearchSpace
-            With one dimension less.
-
-        Raises
-        ------
-        ValueError
-            It is not searched for here.
-        """
+        """The space in which one of the names is kept at a value."""
         if name not in self.names:
             raise ValueError(f"{name!r} is not estimated here; there are {', '.join(self.names)}")
         kept = [k for k, other in enumerate(self.names) if other != name]
@@ -261,18 +182,7 @@ class SearchSpace(Generic[Model]):
         return {name: scale.shift(float(part)) for name, scale, part in zip(self.names, self.scales, step, strict=True)}
 
     def raised(self, point: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The point, with a nugget ratio of at least 0.001.
-
-        Parameters
-        ----------
-        point : (k,) array
-            A start that comes from a subset.
-
-        Returns
-        -------
-        (k,) array
-            From there the likelihood falls or rises clearly in both directions; seen from below it is flat in the logarithm.
-        """
+        """The point, with a nugget ratio of at least 0.001."""
         least = self.lower.copy()
         if NUGGET_RATIO in self.names:
             least[self.names.index(NUGGET_RATIO)] = NUGGET_SCALE.coordinate(_FLAT_RATIO)

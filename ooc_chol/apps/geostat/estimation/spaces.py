@@ -29,58 +29,13 @@ _LEAST_VARIANCE_SHARE = 0.01
 
 
 def search_space(observations: Observations, nugget: Nugget, smoothness: float | None) -> SearchSpace[Matern]:
-    """The box in which a fit of a Matérn model of these observations searches.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data; their diameter sets the bounds of the range.
-    nugget : {"free", "zero"} or float
-        What is done about the nugget.
-    smoothness : float or None
-        ``nu``; None when it is estimated.
-
-    Returns
-    -------
-    SearchSpace
-        One dimension for the range, and one each for a smoothness that is estimated, a nugget that is not zero, and a variance
-        that cannot be profiled out.
-
-    Raises
-    ------
-    ValueError
-        All sites are one place; the nugget is no such choice; or it is zero although two observations share a place, so that the
-        covariance matrix is singular.
-    """
+    """The box in which a fit of a Matérn model of these observations searches."""
     template = Matern(1.0, observations.diameter or 1.0, smoothness or START_SMOOTHNESS[0])
     return family_space(observations, template, nugget, fixed=() if smoothness is None else ("smoothness",))
 
 
 def family_space(observations: Observations, template: Model, nugget: Nugget, *, fixed: Sequence[str] = ()) -> SearchSpace[Model]:
-    """The box in which a fit of any covariance function searches.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data; their sites set the bounds of lengths.
-    template : AbstractCovariance
-        Class, and values of the parameters that are kept.
-    nugget : {"free", "zero"} or float
-        What is done about the nugget.
-    fixed : sequence of str
-        Parameters that are kept.
-
-    Returns
-    -------
-    SearchSpace
-        One dimension for each parameter that is not kept, one for a nugget that is not zero, and one for a variance that cannot
-        be profiled out.
-
-    Raises
-    ------
-    ValueError
-        As :func:`search_space`; or there is no such parameter to keep, or one is kept that others bound while those are free.
-    """
+    """The box in which a fit of any covariance function searches."""
     if observations.diameter == 0.0:
         raise ValueError("all observations are at one place, so no range can be estimated")
     variance = _fixed_nugget(nugget)

@@ -13,21 +13,6 @@ from ooc_chol.apps.geostat.data.ordering import morton_order
 def neighbourhoods(observations: Observations, *, runs: int = 5, size: int = 100) -> Observations:
     """A small subset that shows short and long distances alike: ``runs`` compact neighbourhoods of ``size`` sites each.
 
-    Parameters
-    ----------
-    observations : Observations
-        The data.
-    runs, size : int
-        How many runs of the Morton order, evenly spread, and how many sites in each.
-
-    Returns
-    -------
-    Observations
-        At most ``runs * size`` observations; their values are residuals of an ordinary-least-squares mean of *all* observations,
-        and their mean is constant, so that a covariate that happens to be constant in the subset does no harm.
-
-    Notes
-    -----
     A fit of a thinned sample tells nothing about distances below its spacing, where smoothness and nugget show.
     """
     order = morton_order(observations.coordinates)
@@ -37,18 +22,7 @@ def neighbourhoods(observations: Observations, *, runs: int = 5, size: int = 100
 
 
 def without_mean(observations: Observations) -> Observations:
-    """What ordinary least squares leaves of the values, with a constant mean.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data.
-
-    Returns
-    -------
-    Observations
-        In their order, with their known error variances.
-    """
+    """What ordinary least squares leaves of the values, with a constant mean."""
     residuals = least_squares_residuals(observations.design, observations.values)
     return replace(
         observations, values=residuals, design=np.ones((observations.n, 1)), mean_columns=("intercept",), mean="constant"

@@ -111,23 +111,7 @@ def candidate_models(
     great_circle: bool = False,
     values: Mapping[str, float] | None = None,
 ) -> list[AbstractCovariance]:
-    """The models of which :func:`starting_model` takes the best, at least one.
-
-    Parameters
-    ----------
-    name, observations, base, great_circle, values
-        As :func:`starting_model`.
-
-    Returns
-    -------
-    list of AbstractCovariance
-        All different.
-
-    Raises
-    ------
-    ValueError
-        As :func:`starting_model`.
-    """
+    """The models of which :func:`starting_model` takes the best, at least one."""
     if name not in FAMILIES:
         raise ValueError(f"there is no covariance function {name!r}; there are {', '.join(FAMILIES)}")
     if base not in BASES:

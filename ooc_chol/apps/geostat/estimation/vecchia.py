@@ -88,17 +88,10 @@ def vecchia_log_likelihood(
 
 @dataclass(frozen=True, eq=False)
 class VecchiaEvaluated:
-    """An approximate log-likelihood with what its derivatives are made of.
-
-    Parameters
-    ----------
-    likelihood : Likelihood
-        The value.
-    sums : Sums or None
-        As those of the exact likelihood, where they were asked for; crossed traces are those without restriction.
-    """
+    """An approximate log-likelihood with what its derivatives are made of."""
 
     likelihood: Likelihood
+    #: As those of the exact likelihood, where they were asked for; crossed traces are those without restriction
     sums: Sums | None
 
 
@@ -113,35 +106,6 @@ def approximated(
 ) -> VecchiaEvaluated:
     """The approximate log-likelihood and, where asked for, the sums of its gradient and expected information.
 
-    Parameters
-    ----------
-    observations : Observations
-        The data, in any order.
-    correlation : AbstractCovariance
-        A model of variance 1.
-    graph : Conditioning
-        Neighbours of all observations; only the targets count.
-    variance : float or None
-        ``sigma2``; None profiles it.
-    reml : bool
-        The restricted log-likelihood.
-    shape : sequence of str, optional
-        Shape parameters to differentiate by; without it only the value is computed.
-
-    Returns
-    -------
-    VecchiaEvaluated
-        The value, and the sums.
-
-    Raises
-    ------
-    ValueError
-        The variance is to be profiled, but the mean fits the values exactly; or the observations have known error variances.
-    NotPositiveDefiniteError
-        The correlation matrix of a value and its neighbours is not positive definite in floating point.
-
-    Notes
-    -----
     With the Cholesky factor ``L`` of the correlation matrix of a value (last) and its neighbours, and ``u`` the last column of
     ``inv(L).T``, the whitened value is ``u' z`` and a derivative ``D`` enters by ``f = inv(L) D u`` only: Guinness (2021),
     *Gaussian process learning via Fisher scoring of Vecchia's approximation*, Statistics and Computing 31.

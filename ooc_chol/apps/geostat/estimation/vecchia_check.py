@@ -74,30 +74,7 @@ def check_vecchia(
     progress: AbstractFitProgress,
     memory: AbstractEvaluationMemory,
 ) -> VecchiaCheck:
-    """Evaluate the approximation and, unless skipped, the exact likelihood at an estimate.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data.
-    model : AbstractCovariance
-        The estimate.
-    found : tuple
-        The space that was searched, and the (k,) point of the estimate.
-    options : LikelihoodOptions
-        Which likelihood, and how the exact one is factored.
-    vecchia : VecchiaOptions
-        Neighbours, and what to compute exactly.
-    progress : AbstractFitProgress
-        Told of the exact evaluation.
-    memory : AbstractEvaluationMemory
-        Where that is kept.
-
-    Returns
-    -------
-    VecchiaCheck
-        Both values; the exact one not where it cannot be computed, for the estimate is good without it.
-    """
+    """Evaluate the approximation and, unless skipped, the exact likelihood at an estimate."""
     approximate = vecchia_log_likelihood(observations, model, neighbours=vecchia.neighbours, reml=options.reml).loglik
     check = VecchiaCheck(vecchia.neighbours, approximate)
     if vecchia.exact_check == "skip":
@@ -118,20 +95,7 @@ def check_vecchia(
 
 
 def check_warning(check: VecchiaCheck, vecchia: VecchiaOptions) -> str | None:
-    """What a user should know of a check that did not give all that was asked for.
-
-    Parameters
-    ----------
-    check : VecchiaCheck
-        The check.
-    vecchia : VecchiaOptions
-        What was asked for.
-
-    Returns
-    -------
-    str or None
-        A sentence.
-    """
+    """What a user should know of a check that did not give all that was asked for."""
     if check.loglik_exact is not None:
         return None if check.problem is None else f"how far the exact estimate is could not be computed: {check.problem}"
     why = "for the exact one the matrix is not positive definite in floating point"

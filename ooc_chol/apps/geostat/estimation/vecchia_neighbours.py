@@ -27,21 +27,12 @@ _Indices = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Conditioning:
-    """The graph of a Vecchia approximation.
+    """The graph of a Vecchia approximation."""
 
-    Parameters
-    ----------
-    order : (n,) array
-        Index into the observations of each place of the order.
-    neighbours : (n, m) array
-        By place, the places of the nearest earlier observations; place ``i < m`` has the first ``i`` only, and -1 behind.
-    targets : (t,) array
-        The places whose conditional densities count: all, or a sample; ascending.
-    """
-
-    order: _Indices
+    order: _Indices  #: Index into the observations of each place of the order
+    #: By place, the places of the nearest earlier observations; place ``i < m`` has the first ``i`` only, and -1 behind
     neighbours: _Indices
-    targets: _Indices
+    targets: _Indices  #: The places whose conditional densities count: all, or a sample; ascending
 
     @property
     def m(self) -> int:
@@ -49,18 +40,7 @@ class Conditioning:
         return int(self.neighbours.shape[1])
 
     def sampled(self, count: int) -> Conditioning:
-        """The same neighbours, but only so many of the conditional densities, evenly over the order from coarse to fine.
-
-        Parameters
-        ----------
-        count : int
-            How many; all when there are not more.
-
-        Returns
-        -------
-        Conditioning
-            Its likelihood is a composite one: at the truth its gradient has mean zero, too.
-        """
+        """The same neighbours, but only so many of the conditional densities, evenly over the order from coarse to fine."""
         if count >= len(self.targets):
             return self
         return replace(self, targets=self.targets[np.linspace(0, len(self.targets) - 1, count).astype(np.intp)])
@@ -72,18 +52,7 @@ class Conditioning:
         return self.order[: int(rows[-1]) + 1 if len(rows) else 0], rows
 
     def blocks(self, entries: int) -> list[_Indices]:
-        """The other targets with their neighbours, in stacks.
-
-        Parameters
-        ----------
-        entries : int
-            About how many entries the matrices of a stack have together.
-
-        Returns
-        -------
-        list of (s, m + 1) array
-            Indices into the observations; the target is the last of each row.
-        """
+        """The other targets with their neighbours, in stacks."""
         places = self.targets[self.targets >= self.m]
         size = max(1, entries // (self.m + 1) ** 2)
         parts = (places[start : start + size] for start in range(0, len(places), size))
@@ -93,25 +62,6 @@ class Conditioning:
 def conditioning(sites: NDArray[np.float64], neighbours: int = NEIGHBOURS) -> Conditioning:
     """Order sites from coarse to fine and find the nearest earlier neighbours of each.
 
-    Parameters
-    ----------
-    sites : (n, q) array
-        Coordinates whose Euclidean distances compare: those of ``AbstractCovariance.comparable_sites``.
-    neighbours : int
-        How many.
-
-    Returns
-    -------
-    Conditioning
-        Of all observations.
-
-    Raises
-    ------
-    ValueError
-        ``neighbours`` is not positive.
-
-    Notes
-    -----
     Cost ``O(n log n)``.
     """
     check_neighbours(neighbours)
@@ -128,18 +78,6 @@ def check_neighbours(count: int) -> None:
 def coarse_to_fine_order(sites: NDArray[np.float64]) -> _Indices:
     """Order sites such that the first ones are spread evenly at every length of the order: one for each cell of finer grids.
 
-    Parameters
-    ----------
-    sites : (n, q) array
-        Coordinates.
-
-    Returns
-    -------
-    (n,) array
-        Indices into ``sites``.
-
-    Notes
-    -----
     As the max-min order (Guinness 2018) this puts far ones first, so that later ones have neighbours on all sides; it takes
     ``O(n log n)`` operations in whole-array steps, and no random numbers. Of the sites of a cell the one nearest to the centre is
     taken, the first of several as near.
@@ -159,20 +97,7 @@ def coarse_to_fine_order(sites: NDArray[np.float64]) -> _Indices:
 
 
 def nearest_earlier(sites: NDArray[np.float64], m: int) -> _Indices:
-    """Nearest neighbours of each site among those before it.
-
-    Parameters
-    ----------
-    sites : (n, q) array
-        Coordinates, in order.
-    m : int
-        How many, up to ``n - 1``.
-
-    Returns
-    -------
-    (n, m) array
-        Indices; row ``i < m`` has the first ``i``, and -1 behind.
-    """
+    """Nearest neighbours of each site among those before it."""
     n = len(sites)
     found = np.full((n, m), -1, dtype=np.intp)
     for i in range(1, min(m, n)):
@@ -219,18 +144,7 @@ def _search(tree: cKDTree, sites: NDArray[np.float64], own: _Indices, found: _In
 
 
 def compare_otherwise(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
-    """Whether distances compare so differently in two sets of coordinates that other neighbours are nearest.
-
-    Parameters
-    ----------
-    before, after : (n, q) arrays
-        The same sites in both.
-
-    Returns
-    -------
-    bool
-        Whether ratios of distances, of pairs taken evenly, spread by more than a quarter; turning and scaling change nothing.
-    """
+    """Whether distances compare so differently in two sets of coordinates that other neighbours are nearest."""
     n = len(before)
     first = np.linspace(0, n - 1, min(n, _PAIRS)).astype(np.intp)
     ratios = []

@@ -43,26 +43,11 @@ _Point = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class VecchiaOptions:
-    """What a fit does with Vecchia's approximation.
+    """What a fit does with Vecchia's approximation."""
 
-    Parameters
-    ----------
-    neighbours : int
-        Earlier neighbours of each observation.
-    starts : {"auto", "template", "subset", "vecchia"}
-        Where searches start.
-    exact_check : {"value", "score", "skip"}
-        What is computed exactly at an estimate by the approximation.
-
-    Raises
-    ------
-    ValueError
-        There is no such choice, or no neighbour.
-    """
-
-    neighbours: int = NEIGHBOURS
+    neighbours: int = NEIGHBOURS  #: Earlier neighbours of each observation
     starts: Starts = "auto"
-    exact_check: ExactCheck = "value"
+    exact_check: ExactCheck = "value"  #: What is computed exactly at an estimate by the approximation
 
     def __post_init__(self) -> None:
         check_neighbours(self.neighbours)
@@ -88,35 +73,6 @@ def approximate_start(
 ) -> tuple[_Point, int]:
     """Where the approximation is largest, to a tenth of a standard error.
 
-    Parameters
-    ----------
-    observations : Observations
-        The data.
-    space : SearchSpace
-        Where to search.
-    given : (k,) array, optional
-        Where to begin; without it at the best point of the coarse grid of the space.
-    options : LikelihoodOptions
-        Which likelihood.
-    neighbours : int
-        Of each observation.
-    is_rough : bool
-        Stop after the first search, on a sample of the conditional densities.
-
-    Returns
-    -------
-    point : (k,) array
-        The start.
-    evaluations : int
-        How many it took.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        Correlation matrices of neighbours are not positive definite in floating point, even at short ranges.
-
-    Notes
-    -----
     First with 1,000 of the conditional densities, then with up to 20,000; all observations can be neighbours. A sample keeps
     what a part of the sites does not: near neighbours and far ones.
     """
@@ -149,39 +105,6 @@ def approximate_maximum(
 ) -> tuple[Objective, SearchEnd]:
     """Maximise the approximation by Fisher scoring, with neighbours that are nearest by the estimate.
 
-    Parameters
-    ----------
-    observations : Observations
-        The data.
-    space : SearchSpace
-        Where to search.
-    start : (k,) array
-        Where to begin.
-    options : LikelihoodOptions
-        Which likelihood.
-    neighbours : int
-        Of each observation.
-    limits : SearchLimits
-        When to end.
-    progress : AbstractFitProgress
-        Told of every evaluation.
-    memory : EvaluationLog
-        Where evaluations are kept, apart from exact ones.
-
-    Returns
-    -------
-    objective : Objective
-        Of the last round, with the evaluations of all.
-    end : SearchEnd
-        How that ended.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        Correlation matrices of neighbours are not positive definite in floating point, even at short ranges.
-
-    Notes
-    -----
     Where distances compare as before at the estimate (always in isotropic models), one round is all; else up to three.
     """
     evaluations: list[Evaluation] = []

@@ -304,29 +304,7 @@ class Kriging:
 def match_sites(
     observations: Observations, sites: ArrayLike, covariates: ArrayLike | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Check new sites against the observations: :meth:`Kriging.check` without a factorization.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data.
-    sites : (m, d) array
-        Coordinates.
-    covariates : (m, q) array or None
-        The covariates of the mean there.
-
-    Returns
-    -------
-    sites : (m, d) array
-        A copy.
-    design : (m, p) array
-        Columns of the mean there.
-
-    Raises
-    ------
-    ValueError
-        Dimension or covariates do not match the observations.
-    """
+    """Check new sites against the observations: :meth:`Kriging.check` without a factorization."""
     places = as_sites(sites)
     d = observations.coordinates.shape[1]
     if places.shape[1] != d:

@@ -17,48 +17,16 @@ from ooc_chol.apps.geostat.kriging.prediction import Target, kriging
 
 @dataclass(frozen=True, eq=False)
 class KrigingWeights:
-    """What the prediction of a mean needs of a factorization, and the log-likelihood that comes with it.
+    """What the prediction of a mean needs of a factorization, and the log-likelihood that comes with it."""
 
-    Parameters
-    ----------
-    observations : Observations
-        The data in the order of the weights.
-    alpha : (n,) array
-        ``inv(R) (z - X b)`` with ``R`` the correlation matrix.
-    coefficients : (p,) array
-        Generalised-least-squares coefficients ``b`` of the mean.
-    loglik : float
-        Log-likelihood, ``-n/2 log(2 pi)`` included.
-    """
-
-    observations: Observations
-    alpha: NDArray[np.float64]
-    coefficients: NDArray[np.float64]
-    loglik: float
+    observations: Observations  #: The data in the order of the weights
+    alpha: NDArray[np.float64]  #: ``inv(R) (z - X b)`` with ``R`` the correlation matrix
+    coefficients: NDArray[np.float64]  #: Generalised-least-squares coefficients ``b`` of the mean
+    loglik: float  #: Log-likelihood, ``-n/2 log(2 pi)`` included
 
 
 def kriging_weights(observations: Observations, model: AbstractCovariance, *, settings: FactorSettings) -> KrigingWeights:
-    """Factor once for the weights ``inv(R) (z - X b)`` and the value of the likelihood.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data, in any order.
-    model : AbstractCovariance
-        The covariance function.
-    settings : FactorSettings
-        How to factor.
-
-    Returns
-    -------
-    KrigingWeights
-        With the data in the order of the matrix.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        The correlation matrix is not positive definite in floating point.
-    """
+    """Factor once for the weights ``inv(R) (z - X b)`` and the value of the likelihood."""
     with evaluated(observations, correlation_of(model), variance=model.variance, settings=settings) as found:
         alpha = found.factor.half_solve(found.whitened.residual, transposed=True)
         return KrigingWeights(found.observations, alpha, found.whitened.coefficients, found.likelihood.loglik)
@@ -75,33 +43,6 @@ def prediction_covariance(
 ) -> NDArray[np.float64]:
     """Covariance matrix of the errors of universal kriging at all sites together.
 
-    Parameters
-    ----------
-    observations : Observations
-        The data, in any order.
-    model : AbstractCovariance
-        The covariance function.
-    sites : (m, d) array
-        Where.
-    covariates : (m, q) array
-        Of the mean there.
-    target : {"observation", "field"}
-        Whether the diagonal has the nugget of a new observation.
-    settings : FactorSettings
-        How to factor.
-
-    Returns
-    -------
-    (m, m) array
-        Symmetric; its diagonal is the variance of :meth:`Kriging.predict`.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        The correlation matrix is not positive definite in floating point.
-
-    Notes
-    -----
     Cost one factorization, ``n**2 m + n m**2`` flops, and memory for ``n m`` and ``m**2`` numbers.
     """
     with kriging(observations, model, settings=settings) as kriged:

@@ -67,44 +67,13 @@ class Prediction:
 
 
 def check_target(target: str) -> None:
-    """Raise ``ValueError`` unless ``target`` is one of :data:`Target`.
-
-    Parameters
-    ----------
-    target : str
-        What was asked for.
-
-    Raises
-    ------
-    ValueError
-        There is no such target.
-    """
+    """Raise ``ValueError`` unless ``target`` is one of :data:`Target`."""
     if target not in ("observation", "field"):
         raise ValueError(f"target is {target!r}, but there are 'observation' and 'field'")
 
 
 def new_errors(error_variances: ArrayLike | None, m: int, target: str) -> NDArray[np.float64] | float:
-    """Check known variances of the errors of new observations.
-
-    Parameters
-    ----------
-    error_variances : (m,) array or None
-        The variances, if any are known.
-    m : int
-        Number of sites.
-    target : {"observation", "field"}
-        What is predicted or simulated.
-
-    Returns
-    -------
-    (m,) array or float
-        The variances, or zero.
-
-    Raises
-    ------
-    ValueError
-        There is not one for each site, one is negative or not finite, or the target is the field, which has no errors.
-    """
+    """Check known variances of the errors of new observations."""
     if error_variances is None:
         return 0.0
     if target == "field":

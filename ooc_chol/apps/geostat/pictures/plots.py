@@ -75,26 +75,7 @@ class MapData:
 
 
 def draw_maps(path: str | os.PathLike[str], data: MapData, labels: MapLabels, *, replace: bool = False) -> None:
-    """Draw observed values, kriging mean and standard error side by side; the first two share their colours.
-
-    Parameters
-    ----------
-    path : path
-        As for :func:`save_figure`.
-    data : MapData
-        Observations and predictions.
-    labels : MapLabels
-        Titles and units.
-    replace : bool
-        Replace a file that is no picture of ours, too.
-
-    Raises
-    ------
-    MissingExtraError
-        Matplotlib is not installed.
-    OSError
-        The file cannot be written; as ``OutputError``, it exists and is no picture of ours.
-    """
+    """Draw observed values, kriging mean and standard error side by side; the first two share their colours."""
     save_figure(maps_figure(data, labels), path, replace=replace)
 
 
@@ -137,23 +118,7 @@ def maps_figure(data: MapData, labels: MapLabels) -> Any:
 
 
 def new_figure(size: tuple[float, float]) -> Any:
-    """An empty figure that pyplot does not know, so that the user's own figures and backend are left alone.
-
-    Parameters
-    ----------
-    size : (float, float)
-        Width and height in inches.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        With constrained layout.
-
-    Raises
-    ------
-    MissingExtraError
-        Matplotlib is not installed.
-    """
+    """An empty figure that pyplot does not know, so that the user's own figures and backend are left alone."""
     require_matplotlib()
     from matplotlib.figure import Figure
 
@@ -187,18 +152,7 @@ def save_figure(figure: Any, path: str | os.PathLike[str], *, replace: bool = Fa
 
 
 def picture_endings() -> tuple[str, ...]:
-    """Endings of the formats that Matplotlib writes.
-
-    Returns
-    -------
-    tuple of str
-        With their points.
-
-    Raises
-    ------
-    MissingExtraError
-        Matplotlib is not installed.
-    """
+    """Endings of the formats that Matplotlib writes."""
     require_matplotlib()
     from matplotlib.backend_bases import FigureCanvasBase
 
@@ -206,33 +160,12 @@ def picture_endings() -> tuple[str, ...]:
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
-    """Find out early whether a picture can be drawn into this file.
-
-    Parameters
-    ----------
-    path : path
-        As for :func:`save_figure`.
-
-    Raises
-    ------
-    ValueError
-        Matplotlib has no such format.
-    FileNotFoundError
-        There is no such folder.
-    MissingExtraError
-        Matplotlib is not installed.
-    """
+    """Find out early whether a picture can be drawn into this file."""
     check_output_path(path, picture_endings(), "pictures")
 
 
 def require_matplotlib() -> None:
-    """Find out early whether pictures can be drawn.
-
-    Raises
-    ------
-    MissingExtraError
-        Matplotlib is not installed.
-    """
+    """Find out early whether pictures can be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtraError("pictures are drawn by Matplotlib, which is not installed: pip install 'ooc_chol[plots]'")
 

@@ -165,23 +165,7 @@ def profile_figure(parameter: ArrayLike, loglik: ArrayLike, words: FigureWords, 
 
 
 def profile_interval(values: NDArray[np.float64], relative: NDArray[np.float64], drop: float) -> tuple[float, float]:
-    """Where a profile around its maximum is above ``drop``.
-
-    Parameters
-    ----------
-    values : (k,) array
-        Ascending.
-    relative : (k,) array
-        Log-likelihoods less their largest.
-    drop : float
-        Negative.
-
-    Returns
-    -------
-    low, high : float
-        Ends by linear interpolation, in the logarithm where all values are positive, or the first or last value where the
-        profile stays above.
-    """
+    """Where a profile around its maximum is above ``drop``."""
     best = int(np.argmax(relative))
     ends = []
     for step, last in ((-1, 0), (1, len(values) - 1)):

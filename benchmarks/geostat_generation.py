@@ -27,8 +27,8 @@ from ooc_chol.apps.geostat.data.ordering import morton_order
 from ooc_chol.apps.geostat.estimation.likelihood import evaluated
 from ooc_chol.bench.ceilings import dgemm_tflops
 from ooc_chol.bench.results import commit, machine, write_json
-from ooc_chol.machine import open_device
-from ooc_chol.rates.timing import elapsed
+from ooc_chol.dense.rates.timing import elapsed
+from ooc_chol.kernels.machine import open_device
 
 _TILE = 4096
 #: Sites of the tiles whose rate is measured.

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.kernels.blas import blas_identity, current_threads, potrf
+from ooc_chol.kernels.host.blas import blas_identity, current_threads, potrf
 
 IN_MEMORY_N = 8192
 FILE_N = 16384

@@ -7,9 +7,16 @@
 2.772589
 """
 
-from ooc_chol.config import FactorOptions as FactorOptions
-from ooc_chol.driver import cholesky as cholesky
-from ooc_chol.driver import plan as plan
+from ooc_chol.dense.driver import cholesky as cholesky
+from ooc_chol.dense.driver import plan as plan
+from ooc_chol.dense.factor import CholeskyFactor as CholeskyFactor
+from ooc_chol.dense.factor import HalfSolveSums as HalfSolveSums
+from ooc_chol.dense.factor import InverseTraces as InverseTraces
+from ooc_chol.dense.factor import load as load
+from ooc_chol.dense.options import FactorOptions as FactorOptions
+from ooc_chol.dense.planner.plan import Plan as Plan
+from ooc_chol.dense.report import FactorReport as FactorReport
+from ooc_chol.dense.symmetric import symm as symm
 from ooc_chol.errors import BudgetError as BudgetError
 from ooc_chol.errors import NonFiniteError as NonFiniteError
 from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
@@ -22,10 +29,6 @@ from ooc_chol.errors import RatesWarning as RatesWarning
 from ooc_chol.errors import RefinementError as RefinementError
 from ooc_chol.errors import ScheduleError as ScheduleError
 from ooc_chol.errors import TierError as TierError
-from ooc_chol.factor import CholeskyFactor as CholeskyFactor
-from ooc_chol.factor import HalfSolveSums as HalfSolveSums
-from ooc_chol.factor import InverseTraces as InverseTraces
-from ooc_chol.factor import load as load
 from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
 from ooc_chol.listing import devices as devices
 from ooc_chol.memory.host_memory import HostMemory as HostMemory
@@ -34,10 +37,7 @@ from ooc_chol.outputs import FileKind as FileKind
 from ooc_chol.outputs import Output as Output
 from ooc_chol.outputs import check_outputs as check_outputs
 from ooc_chol.outputs import output_file as output_file
-from ooc_chol.planning.certified import CertifiedBound as CertifiedBound
-from ooc_chol.planning.plan import Plan as Plan
-from ooc_chol.runtime.report import FactorReport as FactorReport
-from ooc_chol.symmetric import symm as symm
+from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
 from ooc_chol.team import map_in_threads as map_in_threads
 from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
 from ooc_chol.tracing.records import Trace as Trace

@@ -15,10 +15,10 @@ from typing import Any
 import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.commands import add_commands
 from ooc_chol.bench import commands as bench_commands
-from ooc_chol.machine import named_devices
-from ooc_chol.memory.store_file import FACTOR_FILES
-from ooc_chol.planning.precision import SVG_MARK
-from ooc_chol.rates.stored import REMEDY, rates_problem
+from ooc_chol.dense.rates.stored import REMEDY, rates_problem
+from ooc_chol.dense.stores.header import FACTOR_FILES
+from ooc_chol.kernels.machine import named_devices
+from ooc_chol.precision.tile_formats import SVG_MARK
 from ooc_chol.signals import ENDINGS, SignalInterrupt, signals_as_interrupts
 from ooc_chol.tracing.records import TRACE_FILES
 

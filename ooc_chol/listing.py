@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ooc_chol.config import format_bytes
-from ooc_chol.kernels.blas import blas_identity
-from ooc_chol.machine import HOST_DEVICES, cuda_link, cuda_model, cuda_names, cuda_problem, host_threads, memory_info
+from ooc_chol.kernels.host.blas import blas_identity
+from ooc_chol.kernels.machine import HOST_DEVICES, cuda_link, cuda_model, cuda_names, cuda_problem, host_threads, memory_info
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def residue_entry_bound(n: int, bits: int, a_ii: ArrayLike, a_jj: ArrayLike) -> 
     n : int
         Order of the matrix.
     bits : int
-        Bits of the scaled rows, :attr:`ooc_chol.residues.ResidueBasis.bits`.
+        Bits of the scaled rows, :attr:`ooc_chol.precision.moduli.ResidueBasis.bits`.
     a_ii, a_jj : array_like
         Diagonal entries of A of the rows and columns.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ooc_chol.factor import CholeskyFactor
+from ooc_chol.dense.factor import CholeskyFactor
 
 #: Columns of the long products of the residue engine.
 PRODUCT_COLUMNS = 16384
@@ -18,7 +18,7 @@ def dgemm_tflops(factor: CholeskyFactor, devices: Sequence[str], seconds: float)
     nb, rows = factor.tile_size, factor.n // factor.tile_size
     left, right = (factor.rows(range((rows - 1 - at) * nb, (rows - at) * nb), nb) for at in range(2))
     if devices[0].startswith("cuda:"):
-        from ooc_chol.kernels.cuda import measure
+        from ooc_chol.bench.cuda import measure
 
         return measure.dgemm_tflops(left, right, seconds, devices)
     out, count = np.empty((nb, nb)), 0
@@ -32,6 +32,6 @@ def dgemm_tflops(factor: CholeskyFactor, devices: Sequence[str], seconds: float)
 
 def product_tflops(nb: int, moduli: int, devices: Sequence[str], seconds: float) -> list[float]:
     """FP64-equivalent rate of the INT8 products at the residue engine's shapes, on all GPUs at once."""
-    from ooc_chol.kernels.cuda import measure
+    from ooc_chol.bench.cuda import measure
 
     return measure.product_tflops(nb, PRODUCT_COLUMNS, moduli, seconds, devices)

@@ -13,11 +13,11 @@ from ooc_chol.bench.fp64 import Session, run_case
 from ooc_chol.bench.links import describe, run_links
 from ooc_chol.bench.paper_commands import add_paper_commands
 from ooc_chol.bench.suites import SUITES, choose, run_suite, summary
-from ooc_chol.machine import kind_of, named_devices, resolve_devices
-from ooc_chol.planning.cost import ResidueRates
-from ooc_chol.rates import MODULI, WARM_SECONDS, measure_rates, rates_path
-from ooc_chol.rates.stored import rates_problem
-from ooc_chol.rates.together import pulled_from
+from ooc_chol.dense.programs.cost import ResidueRates
+from ooc_chol.dense.rates import MODULI, WARM_SECONDS, measure_rates, rates_path
+from ooc_chol.dense.rates.stored import rates_problem
+from ooc_chol.dense.rates.together import pulled_from
+from ooc_chol.kernels.machine import kind_of, named_devices, resolve_devices
 
 _RESULTS = Path("benchmarks/results")
 _LINKS = Path("benchmarks/links")

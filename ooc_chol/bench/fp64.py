@@ -15,11 +15,11 @@ from ooc_chol.bench.peers import measure_peer
 from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.bench.results import RESULT_FILES, Measured, engine_of, write_json
 from ooc_chol.config import emulation_variables
-from ooc_chol.driver import cholesky
-from ooc_chol.factor import CholeskyFactor
+from ooc_chol.dense.driver import cholesky
+from ooc_chol.dense.factor import CholeskyFactor
+from ooc_chol.dense.rates import measure_rates
 from ooc_chol.memory.sources import from_function
 from ooc_chol.outputs import Output, check_outputs
-from ooc_chol.rates import measure_rates
 from ooc_chol.tracing.records import TRACE_FILES
 
 

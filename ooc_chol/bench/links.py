@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ooc_chol.bench.results import RESULT_FILES, commit, machine, write_json
-from ooc_chol.machine import resolve_devices
+from ooc_chol.kernels.machine import resolve_devices
 from ooc_chol.outputs import Output, check_outputs
 
 
@@ -17,7 +17,7 @@ def run_links(name: str, devices: str | Sequence[str] | int | None, folder: Path
     names = resolve_devices(devices)
     if not names[0].startswith("cuda:"):
         raise ValueError(f"{names[0]} has no links to measure: they lead to GPUs, and there is none here or none was named")
-    from ooc_chol.kernels.cuda import links
+    from ooc_chol.bench.cuda import links
 
     check_outputs([Output("--case", folder / f"{name}.json", RESULT_FILES)], ask="")
     result = {

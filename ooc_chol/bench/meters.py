@@ -86,6 +86,6 @@ def meter_for(devices: Sequence[str]) -> GpuMeter | HostMeter:
     """A meter of these devices, all of one kind."""
     if not devices[0].startswith("cuda:"):
         return HostMeter()
-    from ooc_chol.devices import cuda
+    from ooc_chol.hardware import cuda
 
     return GpuMeter([cuda.nvml_handle(name) for name in devices])

@@ -12,8 +12,8 @@ from ooc_chol.bench.case import ENGINES
 from ooc_chol.bench.paper import POLICIES, run_ablation, run_kl, run_mxp
 from ooc_chol.bench.paper_runs import CORRELATIONS, Sweep
 from ooc_chol.bench.paper_tables import ablation_table, kl_table, mxp_table
-from ooc_chol.machine import kind_of, named_devices, resolve_devices
-from ooc_chol.rates import measure_rates
+from ooc_chol.dense.rates import measure_rates
+from ooc_chol.kernels.machine import kind_of, named_devices, resolve_devices
 
 #: Where the files go: not among those of single runs, which have other fields.
 _OUTPUT = Path("benchmarks/results/paper")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, eigh_tridiagonal, lapack
 
-from ooc_chol.factor import CholeskyFactor
+from ooc_chol.dense.factor import CholeskyFactor
 
 #: Largest order at which the divergence is computed exactly, in ``4/3 n**3`` flops and four dense matrices.
 EXACT_ORDER = 4096

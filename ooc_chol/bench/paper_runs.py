@@ -18,9 +18,9 @@ from ooc_chol.bench import ceilings
 from ooc_chol.bench.meters import meter_for
 from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.bench.results import RESULT_FILES, commit, machine, write_json
-from ooc_chol.driver import cholesky
+from ooc_chol.dense.driver import cholesky
+from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.errors import OocCholError
-from ooc_chol.factor import CholeskyFactor
 from ooc_chol.memory.sources import from_function
 from ooc_chol.outputs import Output, check_outputs
 

@@ -58,14 +58,14 @@ def _line(found: dict[str, Any]) -> str:
 
 
 def _cusolver(problem: CovarianceProblem, devices: Sequence[str]) -> dict[str, Any]:
-    from ooc_chol.kernels.cuda import measure, peers
+    from ooc_chol.bench.cuda import libraries, measure
 
-    return {"seconds": measure.on_device(devices[0], lambda: peers.xpotrf_seconds(problem.n, problem.cuda_tile(), REPEATS))}
+    return {"seconds": measure.on_device(devices[0], lambda: libraries.xpotrf_seconds(problem.n, problem.cuda_tile(), REPEATS))}
 
 
 def _cusolver_mg(problem: CovarianceProblem, devices: Sequence[str]) -> dict[str, Any]:
     """The better of two block sizes."""
-    from ooc_chol.kernels.cuda import cusolver_mg
+    from ooc_chol.bench.cuda import cusolver_mg
 
     function = problem.cuda_tile()
     tried = {block: cusolver_mg.potrf_seconds(problem.n, function, devices, block, REPEATS) for block in MG_BLOCKS}
@@ -74,10 +74,10 @@ def _cusolver_mg(problem: CovarianceProblem, devices: Sequence[str]) -> dict[str
 
 
 def _torch(problem: CovarianceProblem, devices: Sequence[str], library: str = "default") -> dict[str, Any]:
-    from ooc_chol.kernels.cuda import measure, peers
+    from ooc_chol.bench.cuda import libraries, measure
 
     function = problem.cuda_tile()
-    return {"seconds": measure.on_device(devices[0], lambda: peers.torch_seconds(problem.n, function, REPEATS, library))}
+    return {"seconds": measure.on_device(devices[0], lambda: libraries.torch_seconds(problem.n, function, REPEATS, library))}
 
 
 def _magma(problem: CovarianceProblem, devices: Sequence[str]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ import numpy as np
 
 from ooc_chol.bench.case import Fp64Case
 from ooc_chol.config import commit_override
-from ooc_chol.factor import CholeskyFactor
-from ooc_chol.kernels.blas import blas_identity, current_threads
+from ooc_chol.dense.factor import CholeskyFactor
+from ooc_chol.kernels.host.blas import blas_identity, current_threads
 from ooc_chol.listing import devices as list_devices
 from ooc_chol.outputs import FileKind, output_file
 
@@ -125,7 +125,7 @@ def machine(with_gpus: bool) -> dict[str, Any]:
         except importlib.metadata.PackageNotFoundError:
             continue
     if with_gpus:
-        from ooc_chol.kernels.cuda import measure
+        from ooc_chol.bench.cuda import measure
 
         about |= measure.versions()
     return about

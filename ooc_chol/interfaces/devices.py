@@ -15,7 +15,7 @@ from ooc_chol.interfaces.kernels import AbstractFlags, AbstractKernelSet, Abstra
 from ooc_chol.interfaces.residues import AbstractResidueKernels
 from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction
 from ooc_chol.interfaces.tiers import AbstractTier
-from ooc_chol.tiling import TileGrid
+from ooc_chol.tasks.tiling import TileGrid
 
 
 class ArraySpec(NamedTuple):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.interfaces.solves import AbstractSolveKernels
 from ooc_chol.interfaces.streams import AbstractStream, Tile
-from ooc_chol.tiling import TileGrid
+from ooc_chol.tasks.tiling import TileGrid
 
 
 class FinalTile(NamedTuple):
@@ -71,7 +71,7 @@ class AbstractSurvey(ABC):
 
     @abstractmethod
     def sample(self) -> NDArray[np.float64]:
-        """Lower triangle of the ``(m, m)`` sample, as :func:`ooc_chol.planning.norms.sample_starts` says; else anything."""
+        """Lower triangle of the ``(m, m)`` sample, as :func:`ooc_chol.precision.norms.sample_starts` says; else anything."""
 
 
 class AbstractKernelSet(ABC):

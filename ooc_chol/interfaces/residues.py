@@ -27,7 +27,7 @@ class AbstractResidueKernels(ABC):
     Row i of L is held as ``q_ik = round(2**e_i L_ik)``, one plane of int8 a modulus, canonical; an accumulator holds
     ``sum_k q_ik q_jk`` as one plane of int32 a modulus. Arrays have shape ``(planes, rows, columns)`` with adjacent columns;
     the strides of rows and planes are any. Every call enqueues on ``stream`` and returns at once, and calls for one array may
-    come on several streams that wait on each other. See :mod:`ooc_chol.residues` for the mathematics.
+    come on several streams that wait on each other. See :mod:`ooc_chol.precision.moduli` for the mathematics.
     """
 
     #: Whether :meth:`quarter_product` can be called, once the device is known: GPUs before Ada have no units for FP8.
@@ -51,8 +51,8 @@ class AbstractResidueKernels(ABC):
         """``out[p] = round(2**e_i L[i, k]) mod m_p`` for the matrix rows ``rows``.
 
         The parts of ``narrow`` become ``2**h_i L[i, k]`` in FP16, with the exponents of
-        :meth:`ooc_chol.residues.ResidueBasis.half_exponent`, and in FP8 that divided by a power of two; what is too large for FP8
-        becomes its largest number.
+        :meth:`ooc_chol.precision.moduli.ResidueBasis.half_exponent`, and in FP8 that divided by a power of two; what is too large
+        for FP8 becomes its largest number.
 
         With ``is_first``, add the squares to the rows' running sums and flag each row whose sum exceeds ``A_ii (1 + 2**-20)`` or
         that holds a NaN: the sums wrap only for such a row, and A is not positive definite.
@@ -78,7 +78,7 @@ class AbstractResidueKernels(ABC):
     ) -> None:
         """``S (+)= left[p] @ right[p].T`` for every plane p; with ``lower``, at least the lower triangle of a square block.
 
-        No sum may have more than :data:`ooc_chol.residues.MOST_TERMS` terms since its last :meth:`fold`.
+        No sum may have more than :data:`ooc_chol.precision.moduli.MOST_TERMS` terms since its last :meth:`fold`.
         """
 
     @abstractmethod

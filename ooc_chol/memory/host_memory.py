@@ -12,8 +12,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.config import PAGE_BYTES
 from ooc_chol.errors import BudgetError
-from ooc_chol.memory.store_layout import TILE_ALIGNMENT
 
 #: Page-locks an array inside a ``with`` block.
 PageLock = Callable[[NDArray[np.uint8]], AbstractContextManager[None]]
@@ -112,10 +112,10 @@ class HostMemory:
 def allocate_aligned(nbytes: int) -> NDArray[np.uint8]:
     """``nbytes`` uninitialised bytes that start at a page."""
     try:
-        raw = np.empty(nbytes + TILE_ALIGNMENT, dtype=np.uint8)
+        raw = np.empty(nbytes + PAGE_BYTES, dtype=np.uint8)
     except MemoryError as error:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         advice = "keep L in a file (store=) or over A (overwrite=True)"
         raise BudgetError("host memory for L", nbytes, free, advice) from error
-    skip = -raw.ctypes.data % TILE_ALIGNMENT
+    skip = -raw.ctypes.data % PAGE_BYTES
     return raw[skip : skip + nbytes]

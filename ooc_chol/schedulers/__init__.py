@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ooc_chol.planning.schedule import AbstractScheduler, Schedule
 from ooc_chol.schedulers.left_looking import LeftLookingScheduler
+from ooc_chol.schedulers.schedule import AbstractScheduler, Schedule
 
 #: Every scheduler by name.
 SCHEDULERS: dict[str, type[AbstractScheduler]] = {LeftLookingScheduler.name: LeftLookingScheduler}

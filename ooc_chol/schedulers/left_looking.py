@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ooc_chol.planning.panels import Panel
-from ooc_chol.planning.schedule import AbstractScheduler, Schedule
-from ooc_chol.tasks import Task, finish, update
-from ooc_chol.tiling import TileGrid
+from ooc_chol.schedulers.schedule import AbstractScheduler, Schedule
+from ooc_chol.tasks.cholesky import Task, finish, update
+from ooc_chol.tasks.panels import Panel
+from ooc_chol.tasks.tiling import TileGrid
 
 
 class LeftLookingScheduler(AbstractScheduler):

@@ -165,7 +165,7 @@ def test_no_allocation_during_the_run_and_memory_within_budget_by_nvml():
     import cupy as cp
     import pynvml
 
-    from ooc_chol.devices.cuda import LIBRARY_BYTES
+    from ooc_chol.hardware.cuda import LIBRARY_BYTES
 
     class Recorder(cp.cuda.MemoryHook):
         name = "recorder"
@@ -242,8 +242,8 @@ def test_order_16384_out_of_core_beside_lapack():
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 11])
 def test_bits_do_not_depend_on_panel_shapes(width):
     from ooc_chol.kernels.cuda import workspace_bytes
-    from ooc_chol.machine import open_device
-    from ooc_chol.planning.panels import uniform_panels
+    from ooc_chol.kernels.machine import open_device
+    from ooc_chol.tasks.panels import uniform_panels
     from tests.host.runs import factor_of, with_panels
 
     a = FAMILIES["matern25 nugget 1e-6"](1300)

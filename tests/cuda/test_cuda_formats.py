@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ooc_chol.dense.stores.array import MemoryStore
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, decode, encode, round_to
 from ooc_chol.interfaces import NARROW_BUFFERS, NORM_COLUMNS, FinalTile
-from ooc_chol.memory.store_array import MemoryStore
-from ooc_chol.tiling import TileGrid
+from ooc_chol.tasks.tiling import TileGrid
 
 pytestmark = pytest.mark.cuda
 
@@ -96,7 +96,7 @@ def stored_bytes(tile, fmt):
 @pytest.fixture
 def bench():
     """A device with room for tiles of order 1100, and two streams."""
-    from ooc_chol.machine import open_device
+    from ooc_chol.kernels.machine import open_device
 
     device = open_device("cuda:0")
     device.activate()
@@ -238,7 +238,7 @@ FORMATS_OF_GRID = (FP64, FP16, FP64, FP8, FP32, FP64)
 def test_copies_out_and_in_move_stored_bytes(bench, is_locked):
     import cupy as cp
 
-    from ooc_chol.machine import page_locked
+    from ooc_chol.kernels.machine import page_locked
 
     device, (outward, inward) = bench
     rng = np.random.default_rng(5)
@@ -291,7 +291,7 @@ def test_many_copies_in_flight_share_the_buffers_of_their_streams(bench):
 def test_a_tile_larger_than_its_buffer_is_refused():
     import cupy as cp
 
-    from ooc_chol.machine import open_device
+    from ooc_chol.kernels.machine import open_device
 
     device, store = open_device("cuda:0"), MemoryStore(GRID, formats=FORMATS_OF_GRID)
     device.activate()
@@ -305,7 +305,7 @@ def test_a_tile_larger_than_its_buffer_is_refused():
 
 
 def test_slots_are_tiles_of_float64():
-    from ooc_chol.devices.cuda.arena import CudaArena
+    from ooc_chol.hardware.cuda.arena import CudaArena
 
     arena = CudaArena(2, 800, 4096, narrow_bytes=10)
     assert arena.tile(1, (10, 10), "float64").shape == (10, 10)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.config import default_moduli
-from ooc_chol.planner import residues as residues_planner
-from ooc_chol.planning.ownership import cyclic_rows
-from ooc_chol.planning.program import StepKind
-from ooc_chol.planning.residue_steps import ResidueLayout
-from ooc_chol.planning.residue_strips import STREAMING
-from ooc_chol.residues import ResidueBasis
-from ooc_chol.tiling import TileGrid
+from ooc_chol.dense.options import default_moduli
+from ooc_chol.dense.planner import residues as residues_planner
+from ooc_chol.dense.programs.program import StepKind
+from ooc_chol.dense.programs.residue_steps import ResidueLayout
+from ooc_chol.precision.moduli import ResidueBasis
+from ooc_chol.schedulers.ownership import cyclic_rows
+from ooc_chol.schedulers.residues.strips import STREAMING
+from ooc_chol.tasks.tiling import TileGrid
 from tests.host.matrices import FAMILIES, check_factor, lapack_minor, residual, upper_poisoned
 from tests.host.test_errors import INDEFINITE
 from tests.host.test_errors import good as good_to_spoil
@@ -323,7 +323,7 @@ def test_no_allocation_during_the_run_and_memory_within_budget_by_nvml():
     import cupy as cp
     import pynvml
 
-    from ooc_chol.devices.cuda import LIBRARY_BYTES
+    from ooc_chol.hardware.cuda import LIBRARY_BYTES
 
     class Recorder(cp.cuda.MemoryHook):
         name = "recorder"

@@ -9,9 +9,9 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.factor import CholeskyFactor
+from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.formats import FORMATS
-from ooc_chol.tiling import TileGrid
+from ooc_chol.tasks.tiling import TileGrid
 from tests.host.device_solves import SHAPES, check_half_solve_sums, check_inverse_sums, check_product, check_solves, solver
 from tests.host.stored_factors import KEY, MIXED_STORES, STORES, lapack_factor, random_spd, write_factor
 from tests.tolerances import gamma

@@ -9,11 +9,11 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.machine import open_device
+from ooc_chol.dense.matrix_norms import measure_matrix
+from ooc_chol.kernels.machine import open_device
 from ooc_chol.memory.sources import SourceTier, as_source
-from ooc_chol.planning.norms import FactorNorms, sample_step
-from ooc_chol.runtime.matrix_norms import measure_matrix
-from ooc_chol.tiling import TileGrid
+from ooc_chol.precision.norms import FactorNorms, sample_step
+from ooc_chol.tasks.tiling import TileGrid
 from tests.host.matrices import upper_poisoned
 from tests.tolerances import NORM_RTOL, SAMPLE_RTOL
 

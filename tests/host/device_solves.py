@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.factor import DeviceSolver
-from ooc_chol.factor.device_solver import columns_that_fit
-from ooc_chol.machine import open_device, page_locked
-from ooc_chol.memory.sources_function import FunctionSource
-from ooc_chol.memory.store import AbstractStore
-from ooc_chol.symmetric import multiply_on
-from ooc_chol.tiling import TileGrid
+from ooc_chol.dense.factor import DeviceSolver
+from ooc_chol.dense.factor.device_solver import columns_that_fit
+from ooc_chol.dense.stores.file import AbstractStore
+from ooc_chol.dense.symmetric import multiply_on
+from ooc_chol.kernels.machine import open_device, page_locked
+from ooc_chol.memory.sources.function import FunctionSource
+from ooc_chol.tasks.tiling import TileGrid
 from tests.host.stored_factors import STORES, lapack_factor, random_spd, write_factor
 from tests.tolerances import gamma, product_bound, solve_bound, trsm_bound
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import ooc_chol as oc
-from ooc_chol.kernels.blas import blas_identity
+from ooc_chol.kernels.host.blas import blas_identity
 
 #: Digests and keys by the name of a case, and the library with which they were made.
 FILE = Path(__file__).with_name("golden_bits.json")

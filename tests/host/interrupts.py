@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
-from ooc_chol.kernels.blas import current_threads
+from ooc_chol.kernels.host.blas import current_threads
 
 N, NB = 192, 32
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ooc_chol.kernels.residues import HostResidueKernels
-from ooc_chol.residues import ResidueBasis
+from ooc_chol.kernels.host.residues import HostResidueKernels
+from ooc_chol.precision.moduli import ResidueBasis
 
 #: A stream that runs what it is given at once.
 STREAM = SimpleNamespace(name="test", enqueue=lambda operation: operation())

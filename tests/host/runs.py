@@ -15,21 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol
-from ooc_chol.devices.host import HostDevice, HostStream
-from ooc_chol.factor import CholeskyFactor
+from ooc_chol.dense.execution.executor import Execution, execute
+from ooc_chol.dense.factor import CholeskyFactor
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.programs.eviction import NextUse
+from ooc_chol.dense.programs.program import Link, ProgramBuilder
+from ooc_chol.dense.programs.residency import ResidencyPlanner
+from ooc_chol.dense.stores.file import AbstractStore, MemoryStore
+from ooc_chol.hardware.host import HostDevice, HostStream
 from ooc_chol.interfaces import AbstractEvictionPolicy, AbstractTier
-from ooc_chol.kernels.host import HostFlags, HostKernels
-from ooc_chol.memory.eviction import NextUse
+from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
 from ooc_chol.memory.sources import AbstractSource, SourceTier, as_source
-from ooc_chol.memory.store import AbstractStore, MemoryStore
-from ooc_chol.planning.bounds import fp64_bytes
-from ooc_chol.planning.finishing import FinishingTasks
-from ooc_chol.planning.panels import Panel
-from ooc_chol.planning.plan import Plan
-from ooc_chol.planning.program import Link, ProgramBuilder
-from ooc_chol.planning.residency import ResidencyPlanner
-from ooc_chol.runtime.executor import Execution, execute
 from ooc_chol.schedulers import LeftLookingScheduler
+from ooc_chol.schedulers.finishing import FinishingTasks
+from ooc_chol.tasks.bounds import fp64_bytes
+from ooc_chol.tasks.panels import Panel
 
 MakeDevice = Callable[..., HostDevice]
 

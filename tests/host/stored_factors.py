@@ -9,10 +9,10 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from ooc_chol.factor import CholeskyFactor
+from ooc_chol.dense.factor import CholeskyFactor
+from ooc_chol.dense.stores.file import AbstractStore, FileStore, MemoryStore, OverwriteStore
 from ooc_chol.formats import PrecisionFormat
-from ooc_chol.memory.store import AbstractStore, FileStore, MemoryStore, OverwriteStore
-from ooc_chol.tiling import TileGrid
+from ooc_chol.tasks.tiling import TileGrid
 
 KEY = {"n": "as the grid", "engine": "test", "formats": ["fp64"], "threads": 1}
 

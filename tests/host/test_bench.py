@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from ooc_chol import rates as rates_module
 from ooc_chol.bench import peers, suites
 from ooc_chol.bench.case import Fp64Case, Peer
 from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.cli import main
+from ooc_chol.dense import rates as rates_module
 from tests.plan.test_result_files import ENGINE_FIELDS, FIELDS
 from tests.tolerances import FACTOR_ENTRY_C
 

@@ -19,7 +19,7 @@ from ooc_chol.bench.paper_kl import KlReference, exact_kl, log_likelihood, measu
 from ooc_chol.bench.paper_kl import paper_kl as paper_measure
 from ooc_chol.bench.problem import CUDA_CODE, CovarianceProblem, MaternTable, matern
 from ooc_chol.cli import main
-from ooc_chol.machine import named_devices
+from ooc_chol.kernels.machine import named_devices
 from tests.plan.test_result_files import FIELDS
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")

@@ -10,13 +10,13 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import ooc_chol as oc
-from ooc_chol.devices.host import HostDevice
-from ooc_chol.memory.eviction import Lru
+from ooc_chol.dense.planner.policy import POLICIES
+from ooc_chol.dense.programs.eviction import Lru
+from ooc_chol.dense.programs.program import Link, StreamKind
+from ooc_chol.dense.stores.file import FileStore, MemoryStore
+from ooc_chol.hardware.host import HostDevice
 from ooc_chol.memory.sources import as_source
-from ooc_chol.memory.store import FileStore, MemoryStore
-from ooc_chol.planning.panels import uniform_panels
-from ooc_chol.planning.policy import POLICIES
-from ooc_chol.planning.program import Link, StreamKind
+from ooc_chol.tasks.panels import uniform_panels
 from tests.host.matrices import FAMILIES, upper_poisoned
 from tests.host.runs import (
     CountingSource,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.planning.escalation import Remedy
+from ooc_chol.precision.escalation import Remedy
 from tests.host.structured import STRUCTURED
 from tests.host.test_mixed import measured
 
@@ -111,7 +111,7 @@ def test_the_bound_of_a_factor_is_that_of_its_bits(devices, in_file, budget, tmp
 
 def test_a_tile_that_is_lost_on_its_way_shows(monkeypatch):
     """What no accounting of roundings would see: the store gives back something else than was written."""
-    from ooc_chol.memory.store_array import MemoryStore
+    from ooc_chol.dense.stores.array import MemoryStore
 
     write = MemoryStore.write_stored
 

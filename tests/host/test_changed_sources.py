@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import running
-from ooc_chol.factor import factor as factor_module
+from ooc_chol.dense import running
+from ooc_chol.dense.factor import factor as factor_module
 from tests.host.matrices import FAMILIES
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")

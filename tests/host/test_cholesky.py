@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.planning.policy import POLICIES
+from ooc_chol.dense.planner.policy import POLICIES
 from tests.host.matrices import FAMILIES, check_factor, lower, powers_of_two, upper_poisoned
 from tests.host.runs import budget_of, check_bytes
 from tests.tolerances import FACTOR_ENTRY_C, gamma, solve_bound

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import rates as rates_module
 from ooc_chol.cli import main
-from ooc_chol.kernels.blas import blas_identity
+from ooc_chol.dense import rates as rates_module
+from ooc_chol.kernels.host.blas import blas_identity
 from tests.host.matrices import FAMILIES
 from tests.host.runs import COMMAND, ENVIRONMENT
 from tests.plan.test_tracing_perfetto import read

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.devices.host import AbortedError, HostDevice, HostStream, total_host_bytes
+from ooc_chol.dense.stores.file import MemoryStore
+from ooc_chol.hardware.host import AbortedError, HostDevice, HostStream, total_host_bytes
 from ooc_chol.interfaces import AbstractEvent, AbstractStream
-from ooc_chol.kernels.host import HostFlags, HostKernels
-from ooc_chol.memory.store import MemoryStore
-from ooc_chol.tiling import TileGrid
+from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
+from ooc_chol.tasks.tiling import TileGrid
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 

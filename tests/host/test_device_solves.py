@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+from ooc_chol.dense.factor import CholeskyFactor
+from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.errors import TierError
-from ooc_chol.factor import CholeskyFactor
-from ooc_chol.machine import open_device
-from ooc_chol.memory.store import FileStore
+from ooc_chol.kernels.machine import open_device
 from tests.host.device_solves import (
     SHAPES,
     budget_for,

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.devices import host
-from ooc_chol.devices.host import HostDevice
+from ooc_chol.dense.planner.policy import POLICIES
+from ooc_chol.dense.stores.file import MemoryStore
+from ooc_chol.hardware import host
+from ooc_chol.hardware.host import HostDevice
 from ooc_chol.memory.sources import AbstractSource, as_source
-from ooc_chol.memory.store import MemoryStore
-from ooc_chol.planning.policy import POLICIES
 from tests.host.matrices import FAMILIES, lapack_minor, upper_poisoned
 from tests.host.runs import COMMAND, ENVIRONMENT, budget_of
 

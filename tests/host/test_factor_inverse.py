@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.dense.factor import CholeskyFactor, load
+from ooc_chol.dense.factor.inverse import PANEL_BYTES, panel_width
+from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.errors import TierError
-from ooc_chol.factor import CholeskyFactor, load
-from ooc_chol.factor.inverse import PANEL_BYTES, panel_width
 from ooc_chol.formats import FORMATS
-from ooc_chol.memory.store import FileStore
-from ooc_chol.tiling import TileGrid
+from ooc_chol.tasks.tiling import TileGrid
 from tests.host.stored_factors import KEY, MIXED_STORES, STORES, factor_in, lapack_factor, random_spd, write_factor
 from tests.tolerances import KERNEL_C, gamma, solve_bound
 

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from ooc_chol.dense.factor import CholeskyFactor, load, sample_residual
+from ooc_chol.dense.factor.residual import _choose_blocks
+from ooc_chol.dense.stores.file import MemoryStore
 from ooc_chol.errors import NonFiniteError
-from ooc_chol.factor import CholeskyFactor, load, sample_residual
-from ooc_chol.factor.residual import _choose_blocks
 from ooc_chol.memory.sources import from_function
-from ooc_chol.memory.store import MemoryStore
-from ooc_chol.tiling import TileGrid
+from ooc_chol.tasks.tiling import TileGrid
 from tests.host.stored_factors import KEY, factor_in, lapack_factor, random_spd, write_factor
 from tests.tolerances import FACTOR_ENTRY_C, factor_entry_bound, unit_roundoff
 

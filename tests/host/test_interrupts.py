@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.devices.host import AbortedError, HostDevice, HostEvent
-from ooc_chol.kernels.host import HostFlags, HostKernels
+from ooc_chol.hardware.host import AbortedError, HostDevice, HostEvent
+from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
 from ooc_chol.team import ThreadTeam
 from tests.host.runs import ENVIRONMENT
 

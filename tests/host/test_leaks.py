@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.memory import store as store_module
-from ooc_chol.memory import store_io
-from ooc_chol.memory.store import FileStore
+from ooc_chol.dense.stores import file as store_module
+from ooc_chol.dense.stores.file import FileStore
+from ooc_chol.memory import files as store_io
 from tests.host.matrices import FAMILIES
 from tests.host.runs import COMMAND, ENVIRONMENT
 
@@ -94,7 +94,9 @@ def test_after_a_fault_of_the_disk_the_same_call_works(tmp_path, fault, threshol
 
 
 @THRESHOLD
-@pytest.mark.parametrize("step", ["ooc_chol.driver.FactorReport", "ooc_chol.driver.CholeskyFactor", "ooc_chol.driver._trace_of"])
+@pytest.mark.parametrize(
+    "step", ["ooc_chol.dense.driver.FactorReport", "ooc_chol.dense.driver.CholeskyFactor", "ooc_chol.dense.driver._trace_of"]
+)
 def test_what_fails_between_the_run_and_the_factor_leaves_no_descriptor(tmp_path, monkeypatch, step, threshold):
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -115,7 +117,7 @@ def test_memory_that_many_take_is_free_again_after_a_failure(monkeypatch, thresh
 
     with oc.HostMemory() as memory:
         with monkeypatch.context() as patch:
-            patch.setattr("ooc_chol.driver.FactorReport", interrupt)
+            patch.setattr("ooc_chol.dense.driver.FactorReport", interrupt)
             with pytest.raises(KeyboardInterrupt) as caught:
                 oc.cholesky(A, threshold, tile_size=NB, store=memory)
         # The error still holds the frames of the run, as it does for a user who looks at it.

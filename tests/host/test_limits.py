@@ -10,8 +10,8 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol import room, threads
-from ooc_chol.devices.host import HostDevice
-from ooc_chol.kernels.host import HostFlags, HostKernels
+from ooc_chol.hardware.host import HostDevice
+from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
 from ooc_chol.team import ThreadTeam
 from tests.host.runs import ENVIRONMENT
 

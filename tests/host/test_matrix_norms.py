@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.devices import host
+from ooc_chol.dense.matrix_norms import measure_matrix
 from ooc_chol.errors import BudgetError
-from ooc_chol.machine import open_device
+from ooc_chol.hardware import host
+from ooc_chol.kernels.machine import open_device
 from ooc_chol.memory.sources import SourceTier, as_source
-from ooc_chol.planning.norms import FactorNorms, sample_step
-from ooc_chol.runtime.matrix_norms import measure_matrix
-from ooc_chol.tiling import TileGrid
+from ooc_chol.precision.norms import FactorNorms, sample_step
+from ooc_chol.tasks.tiling import TileGrid
 from tests.host.matrices import upper_poisoned
 from tests.tolerances import NORM_RTOL
 

@@ -18,9 +18,9 @@ from scipy.spatial.distance import cdist
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.ordering import morton_order
+from ooc_chol.dense.programs.program import Link
 from ooc_chol.formats import FORMATS, round_to
-from ooc_chol.planning.precision import RULES
-from ooc_chol.planning.program import Link
+from ooc_chol.precision.tile_formats import RULES
 from tests.host.matrices import FAMILIES, lapack_factor, lower, upper_poisoned
 from tests.host.runs import budget_of, check_bytes
 from tests.host.test_refinement import backward_errors

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 import ooc_chol as oc
-from ooc_chol.config import FactorOptions
-from ooc_chol.devices.host import HostDevice
-from ooc_chol.kernels.host import HostFlags, HostKernels
-from ooc_chol.kernels.residues import HostResidueKernels
+from ooc_chol.dense.execution.executor import execute
+from ooc_chol.dense.execution.operations import AbstractOperations
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner import Problem, make_plan
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.running import arithmetic_key
+from ooc_chol.dense.stores.file import MemoryStore
+from ooc_chol.hardware.host import HostDevice
+from ooc_chol.kernels.host.residues import HostResidueKernels
+from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
 from ooc_chol.memory.sources import SourceTier, as_source
-from ooc_chol.memory.store import MemoryStore
-from ooc_chol.planner import Problem, make_plan
-from ooc_chol.planning.escalation import MOST_RESTARTS, MOST_WORK, Remedy, panel_tiles, row_tiles
-from ooc_chol.planning.plan import Plan
-from ooc_chol.running import arithmetic_key
-from ooc_chol.runtime.executor import execute
-from ooc_chol.runtime.operations import AbstractOperations
+from ooc_chol.precision.escalation import MOST_RESTARTS, MOST_WORK, Remedy, panel_tiles, row_tiles
 from tests.host.matrices import lapack_minor, sites, upper_poisoned
 from tests.host.runs import jitter_devices
 from tests.host.test_errors import INDEFINITE, good
@@ -217,7 +217,7 @@ def test_a_failed_pivot_that_is_noticed_late_leaves_nothing_wrong(case, monkeypa
 @pytest.mark.parametrize("devices", [1, 2])
 def test_delays_leave_nothing_wrong(seed, devices, monkeypatch):
     make = jitter_devices(seed)
-    monkeypatch.setattr("ooc_chol.machine.HostDevice", make)
+    monkeypatch.setattr("ooc_chol.kernels.machine.HostDevice", make)
     for case in (ROW, PANEL_OF_FEW):
         check(case.factor(devices=devices), case.matrix())
 

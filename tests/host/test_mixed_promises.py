@@ -7,7 +7,7 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.formats import FP64 as FP64_FORMAT
-from ooc_chol.planning.precision import choose_formats
+from ooc_chol.precision.tile_formats import choose_formats
 from tests.host.test_mixed import A, factored, measured
 from tests.host.test_mixed_escalation import FP64, PANEL, RESTARTS, ROW
 from tests.plan.test_precision import EXACT, norms_of

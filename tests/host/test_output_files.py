@@ -18,8 +18,8 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.cli import main
-from ooc_chol.memory.store import FileStore
-from ooc_chol.tiling import TileGrid
+from ooc_chol.dense.stores.file import FileStore
+from ooc_chol.tasks.tiling import TileGrid
 from tests.host.matrices import FAMILIES
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")

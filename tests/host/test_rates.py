@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import rates as rates_module
 from ooc_chol.cli import main
-from ooc_chol.planning.cost import Rates
-from ooc_chol.rates import generation, machine_identity, measure_rates, rates_path, stored_rates
-from ooc_chol.tiling import TileGrid
+from ooc_chol.dense import rates as rates_module
+from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.rates import generation, machine_identity, measure_rates, rates_path, stored_rates
+from ooc_chol.tasks.tiling import TileGrid
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 

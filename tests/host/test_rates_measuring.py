@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ooc_chol.devices.host import HostDevice
+from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.rates import kernels, links, opened, residues, together
+from ooc_chol.dense.rates.timing import IdleTimer, LoadedTimer
 from ooc_chol.errors import BudgetError
-from ooc_chol.kernels.host import HostFlags, HostKernels
-from ooc_chol.machine import open_device
-from ooc_chol.planning.cost import Rates
-from ooc_chol.rates import kernels, links, opened, residues, together
-from ooc_chol.rates.timing import IdleTimer, LoadedTimer
+from ooc_chol.hardware.host import HostDevice
+from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
+from ooc_chol.kernels.machine import open_device
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from ooc_chol.dense.factor.refinement import RefinedSolution, refined_solve
 from ooc_chol.errors import NonFiniteError, OocCholError, RefinementError, TierError
-from ooc_chol.factor.refinement import RefinedSolution, refined_solve
 from ooc_chol.kernels.cuda.source import cuda_source
 from ooc_chol.memory.sources import AbstractSource, as_source, from_function
-from ooc_chol.tiling import TileGrid
+from ooc_chol.tasks.tiling import TileGrid
 from tests.host.matrices import FAMILIES, lapack_factor, upper_poisoned
 from tests.tolerances import REFINED_C, refined_bound, unit_roundoff
 

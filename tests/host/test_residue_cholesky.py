@@ -13,20 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol import machine
-from ooc_chol.config import default_moduli
-from ooc_chol.kernels.host import HostFlags, HostKernels
-from ooc_chol.kernels.residues import HostResidueKernels
-from ooc_chol.memory.store import MemoryStore
-from ooc_chol.planner import residues as residues_planner
-from ooc_chol.planning import residue_schedule
-from ooc_chol.planning.ownership import cyclic_rows
-from ooc_chol.planning.program import StreamKind
-from ooc_chol.planning.residue_steps import ResidueLayout
-from ooc_chol.planning.residue_strips import STREAMING
-from ooc_chol.residues import MOST_MODULI, ResidueBasis
-from ooc_chol.runtime.residue_operations import ResidueOperations
-from ooc_chol.tiling import TileGrid
+from ooc_chol.dense.execution.residue_operations import ResidueOperations
+from ooc_chol.dense.options import default_moduli
+from ooc_chol.dense.planner import residues as residues_planner
+from ooc_chol.dense.programs.program import StreamKind
+from ooc_chol.dense.programs.residue_steps import ResidueLayout
+from ooc_chol.dense.stores.file import MemoryStore
+from ooc_chol.kernels import machine
+from ooc_chol.kernels.host.residues import HostResidueKernels
+from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
+from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
+from ooc_chol.schedulers.ownership import cyclic_rows
+from ooc_chol.schedulers.residues import schedule as residue_schedule
+from ooc_chol.schedulers.residues.strips import STREAMING
+from ooc_chol.tasks.tiling import TileGrid
 from tests.host.matrices import FAMILIES, check_factor, lapack_minor, powers_of_two, residual, upper_poisoned
 from tests.host.residue_reference import integer
 from tests.host.runs import jitter_devices
@@ -296,7 +296,7 @@ def use_devices(monkeypatch, make_device) -> None:
     def opened(name, threads, moduli):
         return make_device(name, HostKernels(threads), HostFlags, HostResidueKernels(moduli, threads))
 
-    monkeypatch.setattr("ooc_chol.running.open_device", opened)
+    monkeypatch.setattr("ooc_chol.dense.running.open_device", opened)
 
 
 @pytest.mark.parametrize("seed", range(9))
@@ -480,11 +480,11 @@ def test_a_budget_that_is_too_small_says_how_much_suffices(n, nb, devices):
 def test_what_devices_hold_is_not_left_for_l(monkeypatch, devices):
     plan = oc.plan(A, tile_size=NB, fp64="residue", devices=devices, memory_budget="256 MiB")
     arenas, needed = devices * plan.layout.arena_bytes, MemoryStore(plan.grid).nbytes
-    monkeypatch.setattr("ooc_chol.running.free_host_bytes", lambda: arenas + needed - 1)
+    monkeypatch.setattr("ooc_chol.dense.running.free_host_bytes", lambda: arenas + needed - 1)
     with pytest.raises(oc.BudgetError, match=r"host memory for L.*store=") as caught:
         through_residues(A, devices=devices)
     assert caught.value.budget_bytes == needed - 1 == caught.value.needed_bytes - 1
-    monkeypatch.setattr("ooc_chol.running.free_host_bytes", lambda: arenas + needed)
+    monkeypatch.setattr("ooc_chol.dense.running.free_host_bytes", lambda: arenas + needed)
     through_residues(A, devices=devices)
 
 

@@ -100,7 +100,7 @@ sys.exit(main())
 
 
 @SIGNALS
-@pytest.mark.parametrize("module", ["numpy", "scipy.linalg", "ooc_chol.driver", "ooc_chol.bench"])
+@pytest.mark.parametrize("module", ["numpy", "scipy.linalg", "ooc_chol.dense.driver", "ooc_chol.bench"])
 def test_a_signal_while_modules_are_imported_ends_without_a_word(tmp_path, module, number, status, said):
     command = [COMMAND[0], "-c", WHILE_IMPORTING, module, str(int(number))]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT)

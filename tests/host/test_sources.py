@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import ooc_chol as oc
 from ooc_chol.errors import TierError
 from ooc_chol.memory.sources import ArraySource, SliceSource, SourceTier, as_source, from_function
-from ooc_chol.memory.sources_base import STRIP_BYTES
-from ooc_chol.tiling import TileGrid
+from ooc_chol.memory.sources.base import STRIP_BYTES
+from ooc_chol.tasks.tiling import TileGrid
 from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = pytest.mark.host

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from ooc_chol.dense.stores import array as store_array
+from ooc_chol.dense.stores.file import AbstractStore, MemoryStore, OverwriteStore
 from ooc_chol.errors import BudgetError, TierError
-from ooc_chol.memory import store_array
-from ooc_chol.memory.store import AbstractStore, MemoryStore, OverwriteStore
-from ooc_chol.tiling import TileGrid
+from ooc_chol.tasks.tiling import TileGrid
 from tests.host.stored_factors import STORES, strided
 
 every_store = pytest.mark.parametrize("kind", STORES)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.errors import TierError
-from ooc_chol.memory.store import FileStore
-from ooc_chol.tiling import TileGrid
+from ooc_chol.tasks.tiling import TileGrid
 from tests.host.runs import COMMAND, ENVIRONMENT
 from tests.host.stored_factors import KEY, lapack_factor, random_spd, write_factor
 

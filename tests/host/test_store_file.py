@@ -18,13 +18,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_chol.dense.stores import file as store_module
+from ooc_chol.dense.stores.file import FileStore
+from ooc_chol.dense.stores.header import FileHeader
+from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import TierError
-from ooc_chol.memory import store as store_module
-from ooc_chol.memory.store import FileStore
-from ooc_chol.memory.store_file import FileHeader
-from ooc_chol.memory.store_io import preallocate
-from ooc_chol.memory.store_layout import TileLayout
-from ooc_chol.tiling import TileGrid
+from ooc_chol.memory.files import preallocate
+from ooc_chol.tasks.tiling import TileGrid
 from tests.host.stored_factors import KEY, lapack_factor, random_spd, write_factor
 
 GRID = TileGrid(50, 16)

@@ -19,15 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import DTypeLike, NDArray
 
+from ooc_chol.dense.factor import CholeskyFactor, load
+from ooc_chol.dense.factor.solves import stream_tiles
+from ooc_chol.dense.stores import array as store_array
+from ooc_chol.dense.stores.file import FileStore, MemoryStore, OverwriteStore
+from ooc_chol.dense.stores.header import FileHeader
+from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import BudgetError, TierError
-from ooc_chol.factor import CholeskyFactor, load
-from ooc_chol.factor.solves import stream_tiles
 from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, Floats, PrecisionFormat, encode, round_to
-from ooc_chol.memory import store_array
-from ooc_chol.memory.store import FileStore, MemoryStore, OverwriteStore
-from ooc_chol.memory.store_file import FileHeader
-from ooc_chol.memory.store_layout import TileLayout
-from ooc_chol.tiling import TileGrid
+from ooc_chol.tasks.tiling import TileGrid
 from tests.host.stored_factors import KEY, MIXED_STORES, STORES, factor_in, lapack_factor, random_spd, write_factor
 
 Store = MemoryStore | FileStore

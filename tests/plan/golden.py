@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ooc_chol.config import FactorOptions
-from ooc_chol.machine import CUDA, HOST
-from ooc_chol.planner import Problem, make_plan
-from ooc_chol.planning.cost import Rates, ResidueRates
-from ooc_chol.planning.norms import FactorNorms, MatrixNorms
-from ooc_chol.planning.plan import Plan
-from ooc_chol.planning.precision import PrecisionMap, choose_formats
-from ooc_chol.planning.program import STREAM_NAMES, Link
-from ooc_chol.tiling import TileGrid
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner import Problem, make_plan
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.programs.cost import Rates, ResidueRates
+from ooc_chol.dense.programs.program import STREAM_NAMES, Link
+from ooc_chol.kernels.machine import CUDA, HOST
+from ooc_chol.precision.norms import FactorNorms, MatrixNorms
+from ooc_chol.precision.tile_formats import PrecisionMap, choose_formats
+from ooc_chol.tasks.tiling import TileGrid
 
 #: Digests by the name of a problem.
 FILE = Path(__file__).with_name("golden_plans.json")

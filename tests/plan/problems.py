@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
+from ooc_chol.dense.planner.policy import POLICIES, Policy
+from ooc_chol.dense.programs.eviction import EVICTION_POLICIES
+from ooc_chol.dense.programs.program import Program, ProgramBuilder
+from ooc_chol.dense.programs.residency import FetchCounter, ResidencyPlanner
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import AbstractEvictionPolicy
-from ooc_chol.memory.eviction import EVICTION_POLICIES
-from ooc_chol.planning.bounds import fp64_bytes
-from ooc_chol.planning.finishing import FinishingTasks
-from ooc_chol.planning.panels import Panel
-from ooc_chol.planning.policy import POLICIES, Policy
-from ooc_chol.planning.program import Program, ProgramBuilder
-from ooc_chol.planning.residency import FetchCounter, ResidencyPlanner
-from ooc_chol.planning.schedule import Schedule
 from ooc_chol.schedulers import SCHEDULERS
-from ooc_chol.tasks import Task
-from ooc_chol.tiling import TileGrid
+from ooc_chol.schedulers.finishing import FinishingTasks
+from ooc_chol.schedulers.schedule import Schedule
+from ooc_chol.tasks.bounds import fp64_bytes
+from ooc_chol.tasks.cholesky import Task
+from ooc_chol.tasks.panels import Panel
+from ooc_chol.tasks.tiling import TileGrid
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from ooc_chol.planning.residue_schedule import ResidueScheduler
-from ooc_chol.planning.residue_steps import ResidueLayout, ResidueProgram, ResidueStep
-from ooc_chol.planning.residue_strips import STREAMING, residue_panels
-from ooc_chol.tiling import TileGrid
+from ooc_chol.dense.programs.residue_steps import ResidueLayout, ResidueProgram, ResidueStep
+from ooc_chol.schedulers.residues.schedule import ResidueScheduler
+from ooc_chol.schedulers.residues.strips import STREAMING, residue_panels
+from ooc_chol.tasks.tiling import TileGrid
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from ooc_chol.planning.program import StepKind
-from ooc_chol.planning.residue_steps import (
+from ooc_chol.dense.programs.program import StepKind
+from ooc_chol.dense.programs.residue_steps import (
     STEP,
     Convert,
     Diagonal,
@@ -31,8 +31,8 @@ from ooc_chol.planning.residue_steps import (
     Store,
     Trsm,
 )
-from ooc_chol.residues import MOST_TERMS
-from ooc_chol.tiling import TileGrid
+from ooc_chol.precision.moduli import MOST_TERMS
+from ooc_chol.tasks.tiling import TileGrid
 from tests.plan.streams import RaceError
 
 Spot: TypeAlias = tuple[Any, ...]

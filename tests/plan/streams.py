@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ooc_chol.dense.programs.program import Program, Step, StepKind
 from ooc_chol.interfaces import BlockKey
-from ooc_chol.planning.program import Program, Step, StepKind
 
 Place = tuple[str, object]  # a slot ("device 0", 3), or a tile of the store ("store", (2, 1))
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from ooc_chol.formats import FP16, FP32, FP64
 from ooc_chol.interfaces import NORM_COLUMNS
-from ooc_chol.planning.accounting import ErrorEstimate, estimated_error
-from ooc_chol.planning.norms import MatrixNorms
-from ooc_chol.planning.precision import RULES, PrecisionMap, choose_formats
-from ooc_chol.planning.products import NarrowRun, ProductForm
-from ooc_chol.residues import MOST_MODULI
-from ooc_chol.tiling import TileGrid
+from ooc_chol.precision.accounting import ErrorEstimate, estimated_error
+from ooc_chol.precision.moduli import MOST_MODULI
+from ooc_chol.precision.norms import MatrixNorms
+from ooc_chol.precision.products import NarrowRun, ProductForm
+from ooc_chol.precision.tile_formats import RULES, PrecisionMap, choose_formats
+from ooc_chol.tasks.tiling import TileGrid
 from tests.tolerances import gamma
 
 FROBENIUS, LOST, ROW_SUM, COLUMN_SUM = (NORM_COLUMNS.index(name) for name in ("frobenius", "lost", "row_sum", "column_sum"))

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ooc_chol.dense.programs.cache import BlockCache, Residency
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
-from ooc_chol.memory.cache import BlockCache, Residency
 
 NAMES = st.sampled_from(["L", "A"])
 COORDS = st.sampled_from([(0, 0), (1, 0), (1, 1), (2, 0), (2, 2)])

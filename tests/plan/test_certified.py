@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.planning.certified import CertifiedBound, certified_bound, least_bound, least_share, ordinary_power, safety_factor
-from ooc_chol.planning.norms import PROBES, MatrixNorms, Probes
-from ooc_chol.tiling import TileGrid
+from ooc_chol.precision.certified import CertifiedBound, certified_bound, least_bound, least_share, ordinary_power, safety_factor
+from ooc_chol.precision.norms import PROBES, MatrixNorms, Probes
+from ooc_chol.tasks.tiling import TileGrid
 
 pytestmark = pytest.mark.plan
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.config import FactorOptions, cache_directory, format_bytes, parse_bytes
+from ooc_chol.config import cache_directory, format_bytes, parse_bytes
+from ooc_chol.dense.options import FactorOptions
 
 UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
 UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}

@@ -8,12 +8,9 @@ from math import inf
 import numpy as np
 import pytest
 
-from ooc_chol.formats import FP32, FP64
-from ooc_chol.planning.cost import ResidueRates
-from ooc_chol.planning.norms import MatrixNorms
-from ooc_chol.planning.precision import PrecisionMap
-from ooc_chol.planning.program import Step, StepKind, StreamKind
-from ooc_chol.planning.residue_steps import (
+from ooc_chol.dense.programs.cost import ResidueRates
+from ooc_chol.dense.programs.program import Step, StepKind, StreamKind
+from ooc_chol.dense.programs.residue_steps import (
     LOWER_SHARE,
     Convert,
     Diagonal,
@@ -28,8 +25,11 @@ from ooc_chol.planning.residue_steps import (
     ResidueStep,
     Trsm,
 )
-from ooc_chol.tasks import Task, TaskKind
-from ooc_chol.tiling import TileGrid
+from ooc_chol.formats import FP32, FP64
+from ooc_chol.precision.norms import MatrixNorms
+from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.tasks.cholesky import Task, TaskKind
+from ooc_chol.tasks.tiling import TileGrid
 from tests.plan.rates import UNIT_RATES
 
 pytestmark = pytest.mark.plan

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.planning.escalation import (
+from ooc_chol.precision.escalation import (
     LOCAL_WORK,
     MOST_RESTARTS,
     MOST_WORK,
@@ -16,8 +16,8 @@ from ooc_chol.planning.escalation import (
     panel_tiles,
     row_tiles,
 )
-from ooc_chol.planning.panels import Panel, uniform_panels
-from ooc_chol.tiling import TileGrid
+from ooc_chol.tasks.panels import Panel, uniform_panels
+from ooc_chol.tasks.tiling import TileGrid
 from tests.plan.problems import panel_shapes
 from tests.tolerances import gamma
 

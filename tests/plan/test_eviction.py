@@ -9,14 +9,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ooc_chol.memory.eviction import EVICTION_POLICIES, Lru, NextUse
-from ooc_chol.planning.bounds import fp64_bytes
-from ooc_chol.planning.panels import uniform_panels, varying_panels
-from ooc_chol.planning.policy import POLICIES
-from ooc_chol.planning.program import ProgramBuilder
-from ooc_chol.planning.residency import NEVER, ResidencyPlanner
-from ooc_chol.planning.schedule import Schedule
-from ooc_chol.tasks import Task, TaskKind
+from ooc_chol.dense.planner.policy import POLICIES
+from ooc_chol.dense.programs.eviction import EVICTION_POLICIES, Lru, NextUse
+from ooc_chol.dense.programs.program import ProgramBuilder
+from ooc_chol.dense.programs.residency import ResidencyPlanner
+from ooc_chol.schedulers.schedule import NEVER, Schedule
+from ooc_chol.tasks.bounds import fp64_bytes
+from ooc_chol.tasks.cholesky import Task, TaskKind
+from ooc_chol.tasks.panels import uniform_panels, varying_panels
 from tests.plan.problems import fetches, make_schedule, schedules
 
 PLANNED = POLICIES["planned"]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.planning.finishing import FinishingTasks
-from ooc_chol.planning.panels import Panel, uniform_panels
-from ooc_chol.tasks import Task, TaskKind, flops
+from ooc_chol.schedulers.finishing import FinishingTasks
+from ooc_chol.tasks.cholesky import Task, TaskKind, flops
+from ooc_chol.tasks.panels import Panel, uniform_panels
 from tests.plan.problems import make_schedule, panel_shapes
 
 

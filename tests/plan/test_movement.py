@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ooc_chol.config import FactorOptions
-from ooc_chol.planner import Problem, make_plan, prefetch_slots
-from ooc_chol.planning.bounds import beaumont_bytes, compulsory_bytes
-from ooc_chol.planning.plan import Plan
-from ooc_chol.tiling import TileGrid
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner import Problem, make_plan, prefetch_slots
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes
+from ooc_chol.tasks.tiling import TileGrid
 
 NB = 4096
 TILE_BYTES = 8 * NB * NB

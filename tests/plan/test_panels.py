@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.memory.eviction import NextUse
-from ooc_chol.planning.ownership import balanced_rows
-from ooc_chol.planning.panels import (
+from ooc_chol.dense.planner.policy import POLICIES
+from ooc_chol.dense.programs.eviction import NextUse
+from ooc_chol.dense.programs.residency import FetchCounter, ResidencyPlanner
+from ooc_chol.schedulers.ownership import balanced_rows
+from ooc_chol.tasks.cholesky import Task
+from ooc_chol.tasks.panels import (
     Panel,
     candidate_panels,
     own_rows_need,
@@ -16,9 +19,6 @@ from ooc_chol.planning.panels import (
     uniform_panels,
     varying_panels,
 )
-from ooc_chol.planning.policy import POLICIES
-from ooc_chol.planning.residency import FetchCounter, ResidencyPlanner
-from ooc_chol.tasks import Task
 from tests.plan.problems import fetches, make_schedule
 
 PLANNED = POLICIES["planned"]

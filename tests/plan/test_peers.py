@@ -8,14 +8,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ooc_chol.dense.planner.policy import POLICIES
+from ooc_chol.dense.programs.device_copies import with_pulls
+from ooc_chol.dense.programs.program import Link, StepKind, StreamKind, waits_of
+from ooc_chol.dense.programs.residue_steps import step_key
+from ooc_chol.dense.programs.simulate import simulate
 from ooc_chol.errors import ScheduleError
-from ooc_chol.planning.bounds import fp64_bytes
-from ooc_chol.planning.panels import uniform_panels
-from ooc_chol.planning.peers import with_pulls
-from ooc_chol.planning.policy import POLICIES
-from ooc_chol.planning.program import Link, StepKind, StreamKind, waits_of
-from ooc_chol.planning.residue_steps import step_key
-from ooc_chol.planning.simulate import simulate
+from ooc_chol.tasks.bounds import fp64_bytes
+from ooc_chol.tasks.panels import uniform_panels
 from tests.plan.problems import PlanningProblem, make_schedule, planning_problems
 
 

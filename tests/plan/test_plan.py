@@ -13,14 +13,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.config import FactorOptions, parse_bytes
-from ooc_chol.machine import CUDA, HOST
-from ooc_chol.planner import Problem, choose_tile_size, make_plan, prefetch_slots
-from ooc_chol.planner import native as native_planner
-from ooc_chol.planning.cost import Rates
-from ooc_chol.planning.plan import Plan
-from ooc_chol.planning.policy import POLICIES
-from ooc_chol.planning.program import Link, StepKind, StreamKind
+from ooc_chol.config import parse_bytes
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner import Problem, choose_tile_size, make_plan, prefetch_slots
+from ooc_chol.dense.planner import native as native_planner
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.planner.policy import POLICIES
+from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.programs.program import Link, StepKind, StreamKind
+from ooc_chol.kernels.machine import CUDA, HOST
 from tests.plan.rates import UNIT_RATES
 
 #: CPU seconds that planning may take: the promise is in seconds, but a busy machine must not fail the test.

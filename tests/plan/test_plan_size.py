@@ -15,17 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.config import FactorOptions
-from ooc_chol.machine import CUDA, HOST, kind_of
-from ooc_chol.planner import Problem, limit, make_plan, mixed_engine, prefetch_slots
-from ooc_chol.planning.ownership import balanced_rows
-from ooc_chol.planning.plan import Plan
-from ooc_chol.planning.policy import POLICIES
-from ooc_chol.planning.residue_layouts import best_layouts, least_layout
-from ooc_chol.planning.residue_schedule import ResidueScheduler
-from ooc_chol.planning.residue_strips import residue_panels
-from ooc_chol.planning.step_counts import least_native_steps, least_residue_steps, native_steps, residue_steps
-from ooc_chol.tiling import TileGrid
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner import Problem, limit, make_plan, mixed_engine, prefetch_slots
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.planner.policy import POLICIES
+from ooc_chol.dense.planner.residue_layouts import best_layouts, least_layout
+from ooc_chol.dense.planner.step_counts import least_native_steps, least_residue_steps, native_steps, residue_steps
+from ooc_chol.kernels.machine import CUDA, HOST, kind_of
+from ooc_chol.schedulers.ownership import balanced_rows
+from ooc_chol.schedulers.residues.schedule import ResidueScheduler
+from ooc_chol.schedulers.residues.strips import residue_panels
+from ooc_chol.tasks.tiling import TileGrid
 from tests.plan.rates import UNIT_RATES
 from tests.plan.residue_problems import make_problem
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, PrecisionFormat
-from ooc_chol.planning.norms import MatrixNorms
-from ooc_chol.planning.precision import RULES, PrecisionMap, choose_formats
-from ooc_chol.residues import MOST_MODULI, ResidueBasis
-from ooc_chol.tiling import TileGrid
+from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
+from ooc_chol.precision.norms import MatrixNorms
+from ooc_chol.precision.tile_formats import RULES, PrecisionMap, choose_formats
+from ooc_chol.tasks.tiling import TileGrid
 from tests.tolerances import gamma
 
 NARROW = (FP32, FP16, FP8)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from ooc_chol.formats import FP8, FP16
-from ooc_chol.planning.norms import SAFETY, FactorNorms, MatrixNorms, sample_step
-from ooc_chol.planning.panels import Panel
-from ooc_chol.planning.precision import choose_formats
-from ooc_chol.planning.products import QUARTER_STEP, SHARE, HalfProducts, ProductForm
-from ooc_chol.tiling import TileGrid
+from ooc_chol.precision.norms import SAFETY, FactorNorms, MatrixNorms, sample_step
+from ooc_chol.precision.products import QUARTER_STEP, SHARE, HalfProducts, ProductForm
+from ooc_chol.precision.tile_formats import choose_formats
+from ooc_chol.tasks.panels import Panel
+from ooc_chol.tasks.tiling import TileGrid
 
 
 def covariance(n, correlation_range):

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.planning.panels import uniform_panels
-from ooc_chol.planning.policy import POLICIES
-from ooc_chol.planning.program import Link, Program, StepKind, StreamKind
-from ooc_chol.planning.simulate import simulate
-from ooc_chol.tasks import TaskKind, flops
+from ooc_chol.dense.planner.policy import POLICIES
+from ooc_chol.dense.programs.program import Link, Program, StepKind, StreamKind
+from ooc_chol.dense.programs.simulate import simulate
+from ooc_chol.tasks.cholesky import TaskKind, flops
+from ooc_chol.tasks.panels import uniform_panels
 from tests.plan.problems import PlanningProblem, make_schedule, planning_problems
 from tests.plan.rates import UNIT_RATES
 from tests.plan.streams import RaceError, StreamReplay

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_chol.dense.execution.progress_table import Progress, ProgressTable
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import AbstractEvent, BlockKey
-from ooc_chol.runtime.progress import Progress, ProgressTable
 
 KEY = BlockKey("L", (2, 1), 2)
 OTHER = BlockKey("L", (2, 1), 1)

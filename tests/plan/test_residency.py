@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.errors import ScheduleError
-from ooc_chol.memory.eviction import Lru, NextUse
-from ooc_chol.planning.panels import Panel, uniform_panels
-from ooc_chol.planning.policy import POLICIES, policy_named
-from ooc_chol.planning.residency import (
+from ooc_chol.dense.planner.policy import POLICIES, policy_named
+from ooc_chol.dense.programs.eviction import Lru, NextUse
+from ooc_chol.dense.programs.residency import (
     NEVER,
     AbstractResidencySink,
     FetchCounter,
@@ -19,7 +17,9 @@ from ooc_chol.planning.residency import (
     TooManyFetchesError,
     next_uses,
 )
-from ooc_chol.tasks import Task, TaskKind
+from ooc_chol.errors import ScheduleError
+from ooc_chol.tasks.cholesky import Task, TaskKind
+from ooc_chol.tasks.panels import Panel, uniform_panels
 from tests.plan.problems import eviction_of, fetches, make_schedule, planning_problems, schedules
 
 PLANNED = POLICIES["planned"]

@@ -10,13 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.errors import BudgetError, ScheduleError
-from ooc_chol.kernels.cuda import INVERSES_KEPT
-from ooc_chol.planning import residue_schedule, residue_state
-from ooc_chol.planning.program import Link, StepKind, StreamKind
-from ooc_chol.planning.residue_builder import ResidueProgramBuilder
-from ooc_chol.planning.residue_layouts import least_layout, residue_layouts
-from ooc_chol.planning.residue_steps import (
+from ooc_chol.dense.planner.residue_layouts import least_layout, residue_layouts
+from ooc_chol.dense.programs import residue_state
+from ooc_chol.dense.programs.program import Link, StepKind, StreamKind
+from ooc_chol.dense.programs.residue_builder import ResidueProgramBuilder
+from ooc_chol.dense.programs.residue_steps import (
     INVERSES,
     STEP,
     Convert,
@@ -35,10 +33,13 @@ from ooc_chol.planning.residue_steps import (
     Store,
     Trsm,
 )
-from ooc_chol.planning.simulate import simulate
-from ooc_chol.residues import MOST_ROWS, MOST_TERMS
-from ooc_chol.tasks import Task, TaskKind, finish, flops, update
-from ooc_chol.tiling import TileGrid
+from ooc_chol.dense.programs.simulate import simulate
+from ooc_chol.errors import BudgetError, ScheduleError
+from ooc_chol.kernels.cuda import INVERSES_KEPT
+from ooc_chol.precision.moduli import MOST_ROWS, MOST_TERMS
+from ooc_chol.schedulers.residues import schedule as residue_schedule
+from ooc_chol.tasks.cholesky import Task, TaskKind, finish, flops, update
+from ooc_chol.tasks.tiling import TileGrid
 from tests.plan import residue_streams
 from tests.plan.residue_problems import ResidueProblem, changed, make_problem, residue_problems, with_steps
 from tests.plan.residue_streams import OF_L, ResidueReplay

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_chol.kernels.cuda.residue_source import source
-from ooc_chol.residues import MOST_MODULI, MOST_ROWS, MOST_TERMS, ROW_SLACK, ResidueBasis
+from ooc_chol.precision.moduli import MOST_MODULI, MOST_ROWS, MOST_TERMS, ROW_SLACK, ResidueBasis
 
 COUNTS = range(4, MOST_MODULI + 1)
 

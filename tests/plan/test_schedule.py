@@ -12,10 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ooc_chol.errors import ScheduleError
-from ooc_chol.planning.panels import Panel, uniform_panels
-from ooc_chol.planning.schedule import Schedule, check_schedule
 from ooc_chol.schedulers import SCHEDULERS
-from ooc_chol.tasks import Task, TaskKind, finish, update
+from ooc_chol.schedulers.schedule import Schedule, check_schedule
+from ooc_chol.tasks.cholesky import Task, TaskKind, finish, update
+from ooc_chol.tasks.panels import Panel, uniform_panels
 from tests.plan.problems import make_schedule, ownership_tables, panel_shapes, schedules
 
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_chol.dense.planner.policy import POLICIES
+from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.programs.program import Program, Step, StepKind, StreamKind
+from ooc_chol.dense.programs.simulate import simulate
 from ooc_chol.errors import ScheduleError
-from ooc_chol.planning.cost import Rates
-from ooc_chol.planning.panels import uniform_panels
-from ooc_chol.planning.policy import POLICIES
-from ooc_chol.planning.program import Program, Step, StepKind, StreamKind
-from ooc_chol.planning.simulate import simulate
-from ooc_chol.tiling import TileGrid
+from ooc_chol.tasks.panels import uniform_panels
+from ooc_chol.tasks.tiling import TileGrid
 from tests.plan.problems import PlanningProblem, make_schedule, planning_problems
 from tests.plan.rates import UNIT_RATES
 

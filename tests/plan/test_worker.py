@@ -9,12 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ooc_chol.errors import ScheduleError
-from ooc_chol.interfaces import BlockKey
-from ooc_chol.planning.panels import uniform_panels
-from ooc_chol.planning.policy import POLICIES
-from ooc_chol.planning.program import Program, StepKind
-from ooc_chol.runtime.worker import (
+from ooc_chol.dense.execution.worker import (
     IN_FLIGHT_SECONDS,
     REPORT_SECONDS,
     STEP_SECONDS,
@@ -35,8 +30,13 @@ from ooc_chol.runtime.worker import (
     WorkerStatus,
     make_window,
 )
-from ooc_chol.tasks import TaskKind, flops
-from ooc_chol.tiling import TileGrid
+from ooc_chol.dense.planner.policy import POLICIES
+from ooc_chol.dense.programs.program import Program, StepKind
+from ooc_chol.errors import ScheduleError
+from ooc_chol.interfaces import BlockKey
+from ooc_chol.tasks.cholesky import TaskKind, flops
+from ooc_chol.tasks.panels import uniform_panels
+from ooc_chol.tasks.tiling import TileGrid
 from tests.plan.problems import PlanningProblem, make_schedule, planning_problems
 
 

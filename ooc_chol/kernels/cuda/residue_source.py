@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from ooc_chol.residues import ROW_SLACK, ResidueBasis
+from ooc_chol.precision.moduli import ROW_SLACK, ResidueBasis
 
 #: Threads of a block.
 THREADS = 128

@@ -16,7 +16,7 @@ from ooc_chol.kernels.cuda.fp8 import Fp8Products
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.int8 import Int8Products, Planes, rounded_up
 from ooc_chol.kernels.cuda.residue_source import RECONSTRUCT_COLUMNS, THREADS, source
-from ooc_chol.residues import ResidueBasis
+from ooc_chol.precision.moduli import ResidueBasis
 
 #: Strips of rows of a lower triangle, each multiplied up to and including its diagonal block: 5/8 of the square.
 _LOWER_PARTS = 4
@@ -58,7 +58,7 @@ class CudaResidueKernels(AbstractResidueKernels):
 
     Conversion moves ``8 + planes`` bytes an entry, reconstruction ``4 planes + 16``, folding ``8 planes``. Products round their
     orders up to multiples of 16: what lies behind the arrays must be allocated, and its sums are of no meaning.
-    All results but the running sums are those of :class:`~ooc_chol.kernels.residues.HostResidueKernels` to the bit.
+    All results but the running sums are those of :class:`~ooc_chol.kernels.host.residues.HostResidueKernels` to the bit.
     """
 
     def __init__(self, moduli: int) -> None:

@@ -13,8 +13,8 @@ from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractStream, AbstractSurvey, FinalTile, Tile
 from ooc_chol.kernels.cuda.formats import CudaNorms, FormatKernels
 from ooc_chol.kernels.cuda.handles import cupy_stream
-from ooc_chol.planning.norms import sample_starts
-from ooc_chol.tiling import TileGrid
+from ooc_chol.precision.norms import sample_starts
+from ooc_chol.tasks.tiling import TileGrid
 
 _BLOCK = (32, 8)
 #: Order of the squares that ``mirror_lower`` moves.

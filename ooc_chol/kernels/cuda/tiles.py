@@ -19,7 +19,7 @@ from ooc_chol.kernels.cuda.inverses import InvertedBlocks
 from ooc_chol.kernels.cuda.solves import CudaSolveKernels
 from ooc_chol.kernels.cuda.survey import CudaSurvey
 from ooc_chol.kernels.cuda.triangular import TriangularKernels
-from ooc_chol.tiling import TileGrid
+from ooc_chol.tasks.tiling import TileGrid
 
 _TRANSPOSE, _NO_TRANSPOSE = 1, 0
 _SCALARS = np.array([1.0, -1.0])

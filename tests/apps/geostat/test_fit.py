@@ -14,7 +14,7 @@ import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import FactorSettings, Matern, fit, log_likelihood, make_observations, profile_log_likelihood
 from ooc_chol.apps.geostat.estimation.progress import LineProgress, TerminalProgress, progress_for
-from ooc_chol.rates import measure_rates
+from ooc_chol.dense.rates import measure_rates
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES, printed
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import running
 from ooc_chol.apps.geostat import FactorSettings, Matern, fit, make_observations, simulate
 from ooc_chol.apps.geostat.data import io
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_for
 from ooc_chol.apps.geostat.estimation.vecchia_check import check_vecchia
 from ooc_chol.apps.geostat.results import read_result
 from ooc_chol.cli import main
+from ooc_chol.dense import running
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

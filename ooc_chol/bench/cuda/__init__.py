@@ -1,0 +1,1 @@
+"""What vendors' libraries and the hardware itself do, measured on GPUs."""

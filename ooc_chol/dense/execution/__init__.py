@@ -1,0 +1,1 @@
+"""Plans on devices: one thread enqueues the steps of all of them."""

@@ -1,0 +1,236 @@
+"""One device's worker: performs the actions of its state machine on the device's streams."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.dense.execution.operations import AbstractOperations, BadFlagError
+from ooc_chol.dense.execution.progress_table import Progress, ProgressTable
+from ooc_chol.dense.execution.records import Writers, format_name, step_record
+from ooc_chol.dense.execution.worker import (
+    Await,
+    BlockReady,
+    Drain,
+    Drained,
+    Enqueue,
+    Finish,
+    Pause,
+    Resume,
+    StepDone,
+    Stop,
+    WorkerEvent,
+    WorkerState,
+    make_window,
+)
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.programs.program import STREAM_NAMES, URGENT_STREAMS, Link, Step, StepKind, StreamKind
+from ooc_chol.dense.programs.residue_steps import STEP, ResidueStep, step_key
+from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, AbstractTier, BlockKey
+from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.tracing.records import TraceRecord
+
+
+class News(NamedTuple):
+    """What a worker tells the coordinating thread."""
+
+    worker: int
+    finished: bool
+    error: BaseException | None
+    flops: int
+
+
+class Channels(NamedTuple):
+    """What the workers of a run share."""
+
+    progress: ProgressTable
+    news: queue.SimpleQueue[News]
+    inbox: queue.SimpleQueue[tuple[int, WorkerEvent | Failure]]
+
+
+class Failure(NamedTuple):
+    """Inbox message: an event completed with an error, or enqueueing failed."""
+
+    error: BaseException
+
+
+class DeviceWorker:
+    """Performs one device's actions; everything here runs on the enqueuing thread except where said."""
+
+    def __init__(
+        self,
+        number: int,
+        device: AbstractDevice,
+        plan: Plan,
+        operations: AbstractOperations,
+        store: AbstractTier,
+        channels: Channels,
+    ) -> None:
+        self.number = number
+        self.device = device
+        self._grid: TileGrid = plan.grid
+        self._program = plan.programs[number]
+        self._precision = plan.precision
+        self._store = store
+        self._progress = channels.progress
+        self._news = channels.news
+        self._inbox = channels.inbox
+        self.operations = operations
+        created = {
+            kind: device.create_stream(STREAM_NAMES[kind], is_urgent=kind in URGENT_STREAMS or self._converts(kind))
+            for kind in sorted({StreamKind.COMPUTE, *self._program.streams})
+        }
+        self._streams: list[AbstractStream] = [created.get(kind, created[StreamKind.COMPUTE]) for kind in StreamKind]
+        device.reserve_events(2 * len(self._program.steps))
+        self._state = WorkerState(self._program, make_window(self._program, plan.grid, _nominal_rate(device, plan)))
+        self._events: list[tuple[AbstractEvent, AbstractEvent]] = []
+        self._resident: list[int] = []
+        self.link_bytes = [0] * len(Link)
+        self._flops_reported_up_to = -1
+        self.norms: NDArray[np.float64] | None = None
+
+    def _converts(self, kind: StreamKind) -> bool:
+        """Whether a stream's copies widen or round tiles: a kernel that must not wait for long products."""
+        return self.operations.finisher is not None and kind in (StreamKind.COPY_IN, StreamKind.COPY_OUT)
+
+    def stop(self) -> None:
+        """End the run early; may be called from any thread, any number of times."""
+        self.device.abort()
+        self._tell(Stop())
+
+    def halt(self) -> None:
+        """Enqueue nothing more, but let run what is enqueued; as :meth:`stop` otherwise."""
+        self._tell(Stop())
+
+    def handle(self, event: WorkerEvent | Failure) -> bool:
+        """Take one event and do all that follows from it; whether the worker is finished."""
+        self.device.activate()
+        if isinstance(event, Failure):
+            raise event.error
+        if isinstance(event, StepDone):
+            self._after(event.position)
+        return self._perform_all(event)
+
+    def _tell(self, event: WorkerEvent | Failure) -> None:
+        """Put an event into the inbox; from any thread."""
+        self._inbox.put((self.number, event))
+
+    def _perform_all(self, event: WorkerEvent) -> bool:
+        """Handle one event and all that follows at once; whether the worker is finished."""
+        pending: list[WorkerEvent] = [event]
+        while pending:
+            for action in self._state.handle(pending.pop(0)):
+                if isinstance(action, Enqueue):
+                    self._enqueue(action.position, watch=action.watch)
+                elif isinstance(action, Await):
+                    if self._is_ready(action.key):
+                        pending.append(BlockReady(action.key))
+                elif isinstance(action, Pause):
+                    self._tell(Resume())
+                elif isinstance(action, Drain):
+                    self._drain()
+                elif isinstance(action, Finish):
+                    if not action.stopped:
+                        self._check_flags(self._grid.nt)
+                        self._collect()
+                    return True
+        return False
+
+    def _is_ready(self, key: BlockKey) -> bool:
+        """Whether a step that awaits ``key`` may be enqueued now; else the inbox will be told."""
+        level = Progress.RECORDED if self._is_ordered(key) else Progress.DURABLE
+        return self._progress.when(key, level, lambda: self._tell(BlockReady(key)))
+
+    def _is_ordered(self, key: BlockKey) -> bool:
+        """Whether a stream can wait for ``key``: a device's step, or a value in a store that is ordered by events."""
+        return key.name == STEP or self._store.ordered_by_events
+
+    def _enqueue(self, position: int, *, watch: bool) -> None:
+        """Enqueue one step: its waits, a start event, the operation, an end event, and what must be told when it completes."""
+        step = self._program.steps[position]
+        stream, link, events = self._streams[step.stream], step.link, self._events
+        for earlier in step.waits:
+            stream.wait(events[earlier][1])
+        for key in step.awaits:
+            if self._is_ordered(key):
+                stream.wait(self._progress.event(key))
+        start = stream.record()
+        moved = self.operations.perform(step, stream)
+        end = stream.record()
+        if link is not None:
+            self.link_bytes[link] += moved
+        events.append((start, end))
+        self._resident.append(self.operations.resident_bytes)
+        if watch:
+            self._when_done(end, lambda: self._tell(StepDone(position)))
+        if step.kind is StepKind.WRITE:
+            self._progress.record(step.block, end)
+            if not self._store.ordered_by_events:  # else nobody asks, and each call back costs the enqueuing thread time
+                self._when_done(end, lambda: self._progress.mark_durable(step.block))
+        if step.announced:
+            self._progress.record(step_key(self.number, position), end)
+
+    def _when_done(self, event: AbstractEvent, then: Callable[[], None]) -> None:
+        """Call ``then`` when ``event`` completes, or put its error into the inbox; both happen on a thread of the device."""
+        self.device.notify(event, lambda error: then() if error is None else self._tell(Failure(error)))
+
+    def _after(self, position: int) -> None:
+        """A watched step is complete: read the flags at pivots, tell the coordinating thread how far we are."""
+        if self._program.steps[position].is_pivot:
+            self._check_flags(self._program.steps[position].tile[1] + 1)
+        first, self._flops_reported_up_to = self._flops_reported_up_to + 1, max(position, self._flops_reported_up_to)
+        done = sum(step.counted_flops(self._grid) for step in self._program.steps[first : position + 1])
+        self._news.put(News(self.number, False, None, done))
+
+    def _check_flags(self, columns: int) -> None:
+        """Fail if a flag is set that counts once the pivots of the first ``columns`` tile columns are taken."""
+        is_set = self.operations.is_flagged(columns)
+        if (failure := self.device.failure()) is not None:
+            raise failure  # asked after the flags were read: what was computed since the failure may have set them
+        if is_set:
+            raise BadFlagError("a failure flag is set")
+
+    def finished_tiles(self) -> set[tuple[int, int]]:
+        """Tiles that this worker wrote to the store, as far as is known; after a run that failed."""
+        if self.operations.finisher is not None:
+            self.norms = self.operations.finisher.latest_norms()
+        steps: Sequence[Step | ResidueStep] = self._program.steps
+        done = zip(steps, self._events, strict=False)
+        writes = [(step.tile, end) for step, (_, end) in done if step.kind is StepKind.WRITE]
+        return {tile for tile, end in writes if self.device.wrote(self._store, tile, end)}
+
+    def _collect(self) -> None:
+        """What was measured of tiles, once all are final."""
+        if self.operations.finisher is not None:
+            self.norms = self.operations.finisher.norms(self._streams[StreamKind.COMPUTE])
+
+    def stream_event(self) -> AbstractEvent:
+        """An event of the compute stream, recorded now."""
+        with self.device.current():
+            return self._streams[StreamKind.COMPUTE].record()
+
+    def _drain(self) -> None:
+        """Tell the inbox when the streams are empty: each records an event, and the compute stream waits for all of them."""
+        last = self._streams[StreamKind.COMPUTE]
+        for stream in dict.fromkeys(self._streams):
+            if stream is not last:
+                last.wait(stream.record())
+        self._when_done(last.record(), lambda: self._tell(Drained()))
+
+    def records(self, writers: Writers) -> list[TraceRecord]:
+        """Every enqueued step as a record; only after the run."""
+        records = []
+        for position, ((start, end), resident) in enumerate(zip(self._events, self._resident, strict=True)):
+            step = self._program.steps[position]
+            times, fmt = (start.time_ns(), end.time_ns()), format_name(step, self._precision)
+            records.append(step_record(position, step, self.device.name, self._grid, *times, resident, writers, fmt))
+        return records
+
+
+def _nominal_rate(device: AbstractDevice, plan: Plan) -> float:
+    """Upper estimate of the rate in flops per second; products through residues are twice as fast."""
+    return device.nominal_flops_per_second * (1 if plan.layout is None else 2)

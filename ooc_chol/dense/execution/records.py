@@ -1,0 +1,116 @@
+"""Trace records of a plan's steps, measured or predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.programs.program import STREAM_NAMES, Link, Program, Step, StepKind
+from ooc_chol.dense.programs.residue_steps import Product, ResidueProgram, ResidueStep, step_key
+from ooc_chol.formats import FP8, FP16, FP64
+from ooc_chol.interfaces import BlockKey
+from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.tracing.records import TraceRecord
+
+_KINDS = {
+    StepKind.FETCH: "fetch",
+    StepKind.GENERATE: "generate",
+    StepKind.COMPUTE: "compute",
+    StepKind.WRITE: "write",
+    StepKind.PULL: "pull",
+}
+
+#: For each value in the store, the device and the step that wrote it.
+Writers = dict[BlockKey, tuple[str, int]]
+
+
+def link_name(link: Link | None, device: str) -> str:
+    """The link as traces and reports write it."""
+    if link is None:
+        return ""
+    if link is Link.PEER:
+        return f"peer->{device}"
+    return f"{device}->store" if link is Link.WRITE else f"{'source' if link is Link.SOURCE else 'store'}->{device}"
+
+
+def find_writers(devices: tuple[str, ...], programs: tuple[Program | ResidueProgram, ...]) -> Writers:
+    """Which step writes each value, and which step has the key that another device awaits."""
+    writers: Writers = {}
+    for number, (device, program) in enumerate(zip(devices, programs, strict=True)):
+        steps: Sequence[Step | ResidueStep] = program.steps
+        for position, step in enumerate(steps):
+            if step.kind is StepKind.WRITE:
+                writers[step.block] = (device, position)
+            if step.announced:
+                writers[step_key(number, position)] = (device, position)
+    return writers
+
+
+def format_name(step: Step | ResidueStep, precision: PrecisionMap | None) -> str:
+    """Format of what a step moves or multiplies: that of the tile in its store, or of a product's factors."""
+    if isinstance(step, ResidueStep) and isinstance(step.operation, Product):
+        work = step.operation
+        return "int8" if not work.half else FP16.name if work.quarter is None else FP8.name
+    is_stored = step.link in (Link.FETCH, Link.WRITE)
+    return FP64.name if precision is None or not is_stored else precision.format_of(step.tile).name
+
+
+def step_record(
+    position: int,
+    step: Step | ResidueStep,
+    device: str,
+    grid: TileGrid,
+    start_ns: int,
+    end_ns: int,
+    resident_bytes: int,
+    writers: Writers,
+    fmt: str,
+) -> TraceRecord:
+    """One step as a record."""
+    after = tuple((device, earlier) for earlier in step.waits)
+    after = (*after, *(writers[key] for key in step.awaits if key in writers))  # tiles that were given have no writer
+    return TraceRecord(
+        step=position,
+        device=device,
+        stream=STREAM_NAMES[step.stream],
+        kind=_KINDS[step.kind],
+        label=step.label,
+        block=str(step.block),
+        fmt=fmt,
+        nbytes=step.nbytes,
+        link=link_name(step.link, device),
+        flops=step.counted_flops(grid),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        after=after,
+        resident_bytes=resident_bytes,
+    )
+
+
+def predicted_records(plan: Plan) -> tuple[TraceRecord, ...]:
+    """The simulator's run of ``plan`` as records that start at 0; empty when no rates are known."""
+    if plan.rates is None:
+        return ()
+    writers = find_writers(plan.devices, plan.programs)
+    records = []
+    for device, program, starts, ends in zip(plan.devices, plan.programs, plan.timeline.starts, plan.timeline.ends, strict=True):
+        steps: Sequence[Step | ResidueStep] = program.steps
+        for position, (step, resident) in enumerate(zip(steps, _resident(program, plan.grid), strict=True)):
+            times = round(starts[position] * 1e9), round(ends[position] * 1e9)
+            fmt = format_name(step, plan.precision)
+            records.append(step_record(position, step, device, plan.grid, *times, resident, writers, fmt))
+    return tuple(records)
+
+
+def _resident(program: Program | ResidueProgram, grid: TileGrid) -> list[int]:
+    """Bytes on the device after each step, in program order."""
+    if isinstance(program, ResidueProgram):
+        return [step.resident for step in program.steps]
+    resident, total = [], 0
+    for step in program.steps:
+        total -= sum(FP64.itemsize * grid.entries(*index) for index in step.evicts)
+        if step.kind in (StepKind.FETCH, StepKind.GENERATE, StepKind.PULL):
+            total += FP64.itemsize * grid.entries(*step.tile)
+        resident.append(total)
+    return resident

@@ -1,0 +1,638 @@
+"""The Cholesky factor that the user gets: solves, determinant, products, and the file it is saved to."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from types import TracebackType
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from ooc_chol import blas_buffers
+from ooc_chol.dense.factor.device_solver import DeviceSolver
+from ooc_chol.dense.factor.inverse import inverse_diagonal, inverse_panels
+from ooc_chol.dense.factor.refinement import refined_solve
+from ooc_chol.dense.factor.residual import ResidualSample, sample_residual, source_blocks
+from ooc_chol.dense.factor.solves import backward_solve, forward_solve, multiply, right_hand_side, stream_tiles
+from ooc_chol.dense.factor.trace_sums import (
+    HalfSolveSums,
+    InverseTraces,
+    check_border,
+    check_matrices,
+    half_solve_sums,
+    inverse_traces,
+)
+from ooc_chol.dense.stores.file import AbstractStore, FileStore, is_open
+from ooc_chol.dense.stores.header import FACTOR_FILES
+from ooc_chol.errors import OutputError, RefinementError, TierError
+from ooc_chol.formats import FORMATS, FP64
+from ooc_chol.memory.sources import AbstractSource, as_source
+from ooc_chol.memory.sources.base import unchanged
+from ooc_chol.memory.sources.function import FunctionSource
+from ooc_chol.outputs import REPLACE, Output, check_outputs
+from ooc_chol.tasks.tiling import TileGrid, TileIndex
+
+
+@final
+class CholeskyFactor:
+    """The lower triangular ``L`` with ``A = L @ L.T``, wherever it is stored.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        Tiles of L.
+    store : AbstractStore
+        Holds every tile of L, complete; the factor closes it.
+    arithmetic_key : mapping
+        Everything that the bits of L depend on, as a JSON object.
+    report, trace : object, optional
+        What the run that made L has to say; None for a loaded factor.
+    a : object, optional
+        The matrix that was factored, as ``cholesky`` took it, for refined solves.
+    solver : DeviceSolver, optional
+        A device for solves with many right-hand sides or large factors, and for sums over the inverse; else the host does all.
+    files : sequence of path
+        Files that hold ``a``, or that L lies over, so that the factor is never saved into one of them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        ``arithmetic_key`` holds something that JSON cannot hold.
+
+    Notes
+    -----
+    After a factorization on GPUs the first of them does solves with 32 right-hand sides or more, with any number once L has 4 GiB
+    of memory, and sums over the inverse, within the plan's budget; all else, and all for a loaded factor, runs on the host.
+    Methods read each tile of a file once per triangular sweep, the next tile while the current one computes; they need memory for
+    the right-hand sides and two to three tiles. Several threads may call them at once; none may be running while it is closed.
+    """
+
+    def __init__(
+        self,
+        grid: TileGrid,
+        store: AbstractStore,
+        arithmetic_key: Mapping[str, Any],
+        report: Any = None,
+        trace: Any = None,
+        a: Any = None,
+        solver: DeviceSolver | None = None,
+        files: Sequence[str | os.PathLike[str]] = (),
+    ) -> None:
+        self.grid = grid
+        self.report = report
+        self.trace = trace
+        #: As it comes back from a file: lists for tuples, strings for keys.
+        self.arithmetic_key: dict[str, Any] = json.loads(json.dumps(dict(arithmetic_key), allow_nan=False))
+        #: Number of tiles of each format that L has, by name, the widest first.
+        self.formats: dict[str, int] = _tiles_by_format(store)
+        self._store: AbstractStore | None = store
+        self._a = a
+        self._solver = solver
+        self._files = tuple(files)
+        self._diagonal: NDArray[np.float64] | None = None
+
+    @property
+    def n(self) -> int:
+        """Order of the matrix."""
+        return self.grid.n
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(n, n)``."""
+        return self.grid.n, self.grid.n
+
+    @property
+    def tile_size(self) -> int:
+        """Order of a tile."""
+        return self.grid.nb
+
+    @property
+    def dtype(self) -> np.dtype[np.float64]:
+        """Type of all results, whatever the formats in which tiles are stored."""
+        return np.dtype(np.float64)
+
+    def solve(self, b: ArrayLike, *, refine: bool = False, a: Any = None) -> NDArray[np.float64]:
+        """Solve ``A x = b``.
+
+        Parameters
+        ----------
+        b : (n,) or (n, m) array_like
+            Right-hand sides; not changed.
+        refine : bool
+            Reach the accuracy of FP64 with a factor in mixed precision: conjugate gradients on A, or GMRES where they fail, with
+            the factor as preconditioner.
+        a : array, path, object, optional
+            The matrix, for a factor that was loaded or that lies over it; else the one that was factored. Used only with
+            ``refine=True``.
+
+        Returns
+        -------
+        (n,) or (n, m) array
+            The solutions.
+
+        Raises
+        ------
+        TypeError
+            ``b`` is complex or no array of numbers, or ``a`` can be made on CUDA only.
+        ValueError
+            ``b`` does not have ``n`` rows, or holds a NaN or an infinity; or refinement has no matrix, or one of another order.
+        NonFiniteError
+            Refinement meets a NaN or an infinity in A.
+        RefinementError
+            Refinement does not reach that accuracy; its ``x`` is the best it found.
+        TierError
+            L, or A for refinement, cannot be read or changes meanwhile, or the factor is closed.
+
+        Notes
+        -----
+        Cost ``2 n**2 m`` flops and two readings of L. Backward stable: Higham (2002), Thm 10.4. Refinement takes as many flops
+        again for each iteration, half of them with A, which is read once for all right-hand sides.
+        """
+        if refine:
+            return self._refined(b, self._a if a is None else a)
+        store, x, shape = self._opened(), *right_hand_side(b, self.n, copy=True)
+        self._solve(store, x, (False, True))
+        return x.reshape(shape)
+
+    def _solve(self, store: AbstractStore, x: NDArray[np.float64], transposed: Sequence[bool]) -> None:
+        """Solve ``L y = x``, or ``L.T y = x``, one after the other, in place of ``x``."""
+        if self._solver is not None and self._solver.takes(store, x.shape[1]):
+            self._solver.solve(store, x, transposed)
+        elif x.size:
+            for system in transposed:
+                (backward_solve if system else forward_solve)(store, x)
+
+    def _refined(self, b: ArrayLike, a: Any) -> NDArray[np.float64]:
+        """:meth:`solve` to the accuracy of FP64."""
+        if a is None:
+            raise ValueError("refine=True needs the matrix, which this factor does not know: give it as a=")
+        x, shape = right_hand_side(b, self.n, copy=True)
+        source = as_source(a)
+        try:
+            if source.n != self.n:
+                raise ValueError(f"the matrix has shape {(source.n, source.n)} but the factor {self.shape}")
+            with unchanged(source):
+                return refined_solve(source, self.solve, x, grid=self.grid).x.reshape(shape) if x.size else x.reshape(shape)
+        except RefinementError as error:
+            error.x = error.x.reshape(shape)
+            raise
+        finally:
+            if source is not a:
+                source.close()
+
+    def half_solve(self, b: ArrayLike, *, transposed: bool = False) -> NDArray[np.float64]:
+        """Solve ``L y = b``, so that ``y.T @ y`` is ``b.T @ inv(A) @ b``; or ``L.T y = b``.
+
+        Parameters
+        ----------
+        b : (n,) or (n, m) array_like
+            Right-hand sides; not changed.
+        transposed : bool
+            Solve ``L.T y = b``, which turns independent unit normals into a sample with covariance ``inv(A)``.
+
+        Returns
+        -------
+        (n,) or (n, m) array
+            The solutions.
+
+        Raises
+        ------
+        TypeError, ValueError, TierError
+            As :meth:`solve`.
+
+        Notes
+        -----
+        Cost ``n**2 m`` flops and one reading of L.
+        """
+        store, x, shape = self._opened(), *right_hand_side(b, self.n, copy=True)
+        self._solve(store, x, (transposed,))
+        return x.reshape(shape)
+
+    def inverse_panels(self, width: int | None = None) -> Generator[tuple[range, NDArray[np.float64]], None, None]:
+        """The lower triangle of ``inv(A)``, a panel of columns at a time.
+
+        Parameters
+        ----------
+        width : int, optional
+            Columns of a panel; the last may have fewer. When not given, whole tiles in a panel of at most 256 MiB.
+
+        Yields
+        ------
+        range
+            Columns ``j0:j1``.
+        (n - j0, j1 - j0) array
+            ``inv(A)[j0:, j0:j1]``, the block on the diagonal complete. Yours until the next panel is asked for, then it is
+            overwritten.
+
+        Raises
+        ------
+        ValueError
+            ``width`` is smaller than 1.
+        TierError
+            L cannot be read, or the factor is closed.
+
+        Notes
+        -----
+        Cost ``2/3 n**3`` flops in all: each panel is solved for from the unit columns, forward from row ``j0`` on and back to
+        row ``j0``. Tiles before ``j0`` are not read, so that all panels together read ``2/3 n / width`` times the bytes of L.
+        Memory: a panel, a tile row of it, and two to three tiles. Accuracy of :meth:`solve`, column by column.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ooc_chol as oc
+        >>> factor = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
+        >>> sum(float(panel[0, 0]) for _, panel in factor.inverse_panels(width=1))
+        0.5625
+        """
+        return inverse_panels(self._opened(), width)
+
+    def inverse_diagonal(self, width: int | None = None) -> NDArray[np.float64]:
+        """The diagonal of ``inv(A)``: reciprocals of the conditional variances, as leave-one-out prediction needs them.
+
+        Parameters
+        ----------
+        width : int, optional
+            Columns solved for at a time, as :meth:`inverse_panels`.
+
+        Returns
+        -------
+        (n,) array
+            A new array.
+
+        Raises
+        ------
+        ValueError, TierError
+            As :meth:`inverse_panels`.
+
+        Notes
+        -----
+        Cost ``n**3 / 3`` flops: squares of the columns of ``inv(L)``, so that nothing cancels.
+        """
+        store = self._opened()
+        return inverse_diagonal(store, width) if self._solver is None else self._solver.inverse_diagonal(store, width)
+
+    def inverse_traces(self, matrices: Sequence[FunctionSource], vectors: ArrayLike | None = None) -> InverseTraces:
+        """Traces ``tr(inv(A) @ D)`` of symmetric matrices that tile functions make: derivatives of a log-determinant.
+
+        Parameters
+        ----------
+        matrices : sequence of FunctionSource
+            From :func:`ooc_chol.from_function`. Unlike for ``cholesky`` any rectangle is asked for, above the diagonal too, and
+            every entry counts.
+        vectors : (n, q) array_like, optional
+            Vectors ``v`` by columns, for ``v' @ D @ v`` from the same tiles.
+
+        Returns
+        -------
+        InverseTraces
+            ``diagonal``, of ``inv(A)``; ``products``, the traces, ``(k,)``; and ``forms``, ``(k, q)``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A matrix is no tile function, or of another order, or the vectors have another number of rows.
+        TierError
+            L cannot be read, or the factor is closed.
+
+        Notes
+        -----
+        Cost ``2/3 n**3`` flops whatever the number of matrices, ``n**2 / 2`` entries of each made and forgotten. On the GPU that
+        factored where every matrix has a function for it (``cuda=``), else on the host as :meth:`inverse_panels`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ooc_chol as oc
+        >>> factor = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
+        >>> def ones(rows, cols, out, stream):
+        ...     out[...] = 1.0
+        >>> factor.inverse_traces([oc.from_function(2, ones)]).products
+        array([0.3125])
+        """
+        store = self._opened()
+        columns = np.empty((self.n, 0)) if vectors is None else right_hand_side(vectors, self.n, copy=False)[0]
+        check_matrices(matrices, self.n)
+        if self._solver is not None and all(matrix.is_made_on_cuda for matrix in matrices):
+            return self._solver.inverse_traces(store, matrices, columns)
+        return inverse_traces(store, matrices, columns)
+
+    def half_solve_sums(
+        self, matrix: FunctionSource, columns: range, vectors: ArrayLike | None = None, *, width: int | None = None
+    ) -> HalfSolveSums:
+        """Sums over ``Y = inv(L) @ B`` for a ``B`` that a tile function makes, so that neither is ever stored: kriging variances.
+
+        Parameters
+        ----------
+        matrix : FunctionSource
+            From :func:`ooc_chol.from_function`, of order ``columns.stop`` or more: a matrix of which A is the leading block, say.
+            Rows ``0:n`` of ``columns`` are B, in rectangles that may lie above the diagonal.
+        columns : range
+            Its columns, step 1, ``m`` of them.
+        vectors : (n, q) array_like, optional
+            ``V``, for ``Y' @ V``.
+        width : int, optional
+            Most columns of B in memory. When not given, 256 MiB of them, or on a GPU as many as its budget holds.
+
+        Returns
+        -------
+        HalfSolveSums
+            ``squares``, ``(m,)``, the diagonal of ``B' @ inv(A) @ B``; and ``products``, ``(m, q)``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            ``matrix`` is no tile function or too small, the columns are not such a range, or the vectors have other rows.
+        TierError
+            L cannot be read, or the factor is closed.
+
+        Notes
+        -----
+        Cost ``n**2 m`` flops, and one reading of L for each ``width`` columns. On the GPU that factored where the matrix has a
+        function for it (``cuda=``).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ooc_chol as oc
+        >>> factor = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
+        >>> def ones(rows, cols, out, stream):
+        ...     out[...] = 1.0
+        >>> factor.half_solve_sums(oc.from_function(3, ones), range(2, 3)).squares
+        array([0.3125])
+        """
+        store = self._opened()
+        beside = np.empty((self.n, 0)) if vectors is None else right_hand_side(vectors, self.n, copy=False)[0]
+        check_border(matrix, columns, self.n, width)
+        if not len(columns):
+            return HalfSolveSums(np.empty(0), np.empty((0, beside.shape[1])))
+        if self._solver is not None and matrix.is_made_on_cuda:
+            return self._solver.half_solve_sums(store, matrix, columns, beside, width)
+        return half_solve_sums(store, matrix, columns, beside, width)
+
+    def matmul(self, z: ArrayLike) -> NDArray[np.float64]:
+        """Multiply ``L @ z``: turns independent unit normals into a sample with covariance A.
+
+        Parameters
+        ----------
+        z : (n,) or (n, m) array_like
+            Right factor; not changed.
+
+        Returns
+        -------
+        (n,) or (n, m) array
+            The product.
+
+        Raises
+        ------
+        TypeError, ValueError, TierError
+            As :meth:`solve`.
+
+        Notes
+        -----
+        Cost ``n**2 m`` flops and one reading of L.
+        """
+        store, factor, shape = self._opened(), *right_hand_side(z, self.n, copy=False)
+        product = multiply(store, factor) if factor.size else np.empty_like(factor)
+        return product.reshape(shape)
+
+    def diagonal(self) -> NDArray[np.float64]:
+        """The diagonal of L.
+
+        Returns
+        -------
+        (n,) array
+            A new array.
+
+        Raises
+        ------
+        TierError
+            L cannot be read, or the factor is closed.
+
+        Notes
+        -----
+        The first call reads the diagonal tiles, ``8 n nb`` bytes; later ones read nothing.
+        """
+        store = self._opened()
+        if self._diagonal is None:
+            diagonal = np.empty(self.n)
+            with closing(stream_tiles(store, [TileIndex(k, k) for k in range(self.grid.nt)])) as tiles:
+                for (k, _), l_kk in tiles:
+                    diagonal[self.grid.start(k) :][: len(l_kk)] = l_kk.diagonal()
+            self._diagonal = diagonal
+        return self._diagonal.copy()
+
+    def logdet(self) -> float:
+        """Logarithm of the determinant of A, ``2 sum(log(L_ii))``.
+
+        Raises
+        ------
+        TierError
+            L cannot be read, or the factor is closed.
+        """
+        return 2.0 * math.fsum(np.log(self.diagonal()))
+
+    def residual(self, a: Any, *, blocks: int = 200, seed: int = 0) -> ResidualSample:
+        """Compute ``A - L @ L.T`` on sampled 64 x 64 sub-blocks, far more accurately than FP64.
+
+        Parameters
+        ----------
+        a : array, path, object or callable
+            The matrix that was factored, as anything that ``cholesky`` takes; or a function ``a(rows, cols)`` that gives the
+            sub-block of two slices. Only the lower triangle counts.
+        blocks : int
+            Blocks to sample; a matrix with no more is computed as a whole.
+        seed : int
+            Seed of the sample.
+
+        Returns
+        -------
+        ResidualSample
+            ``max_scaled_over_sqrt_n`` is at most 4 for a factor that is right.
+
+        Raises
+        ------
+        TypeError, FileNotFoundError
+            ``a`` cannot be read as a matrix, see ``cholesky``.
+        ValueError
+            ``a`` has another shape, or its diagonal is not positive.
+        NonFiniteError
+            ``a`` holds a NaN or an infinity.
+        TierError
+            L or ``a`` cannot be read, or ``a`` changes meanwhile, or the factor is closed.
+
+        Notes
+        -----
+        Per block at most ``50_000 n`` flops, ``1024 n`` bytes read and as many of memory.
+        """
+        self._opened()
+        if callable(a) and not isinstance(a, AbstractSource):
+            return sample_residual(a, self, blocks=blocks, seed=seed)
+        source = as_source(a)
+        try:
+            if source.n != self.n:
+                raise ValueError(f"the matrix has shape {(source.n, source.n)} but the factor {self.shape}")
+            with unchanged(source):
+                return sample_residual(source_blocks(source), self, blocks=blocks, seed=seed)
+        finally:
+            if source is not a:
+                source.close()
+
+    def rows(self, rows: range, stop: int) -> NDArray[np.float64]:
+        """Entries ``L[rows, :stop]``.
+
+        Parameters
+        ----------
+        rows : range
+            Rows of L, step 1.
+        stop : int
+            Number of columns.
+
+        Returns
+        -------
+        (len(rows), stop) array
+            A new array; zero above the diagonal.
+
+        Raises
+        ------
+        ValueError
+            The rows or columns leave the matrix.
+        TierError
+            L cannot be read, or the factor is closed.
+
+        Notes
+        -----
+        Reads these rows of each tile only, so that a sample of a factor in a file does not read all of it.
+        """
+        store = self._opened()
+        if rows.step != 1 or rows.start < 0 or max(rows.stop, stop) > self.n:
+            raise ValueError(f"L[{rows.start}:{rows.stop}:{rows.step}, :{stop}] is not inside a factor of shape {self.shape}")
+        out = np.zeros((len(rows), stop))
+        for i in range(rows.start // self.grid.nb, -(-rows.stop // self.grid.nb)):
+            span = self.grid.span(i)
+            part = range(max(rows.start, span.start), min(rows.stop, span.stop))
+            target = out[part.start - rows.start : part.stop - rows.start]
+            self._read_row_part(store, i, range(part.start - span.start, part.stop - span.start), target)
+        return out
+
+    def _read_row_part(self, store: AbstractStore, i: int, rows: range, target: NDArray[np.float64]) -> None:
+        """Fill ``target`` with rows ``rows`` of tile row ``i`` from column 0 on, as far as both reach."""
+        for j in range(min(i + 1, -(-target.shape[1] // self.grid.nb))):
+            piece = np.empty((len(rows), self.grid.size(j)))
+            store.read_rows((i, j), rows, piece)
+            columns = target[:, self.grid.start(j) :][:, : piece.shape[1]]
+            columns[...] = piece[:, : columns.shape[1]]
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """L as a dense ``(n, n)`` array, zero above the diagonal; needs ``8 n**2`` bytes."""
+        store = self._opened()
+        if copy is False:
+            raise ValueError("a factor is stored in tiles, so that a dense array of it is always a copy; ask without copy=False")
+        dense = np.zeros(self.shape, dtype=self.dtype if dtype is None else dtype)
+        with closing(stream_tiles(store, list(self.grid.tiles()))) as tiles:
+            for (i, j), l_ij in tiles:
+                dense[self.grid.start(i) :, self.grid.start(j) :][: l_ij.shape[0], : l_ij.shape[1]] = l_ij
+        return dense
+
+    def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:
+        """Write the factor to a file that :func:`load` reads.
+
+        Parameters
+        ----------
+        path : path
+            File to create. A factor of that name is replaced, and only once the new one is complete and on the disk.
+        replace : bool
+            Replace any other file, too, and one that another factor has open, which goes on reading what it opened.
+
+        Raises
+        ------
+        TierError
+            The file cannot be written, L cannot be read, or the factor is closed. As ``OutputError``: it is the file of the
+            matrix that was factored, or that of another open factor, or it exists and is no factor.
+
+        Notes
+        -----
+        Tile by tile through two tiles of memory, from any store. Every tile keeps its format.
+        """
+        store = self._opened()
+        self._check_target(store, path, replace=replace)
+        target = FileStore.create(path, self.grid, self.arithmetic_key, store.formats, replace=replace)
+        try:
+            with closing(stream_tiles(store, list(self.grid.tiles()))) as tiles:
+                for index, l_ij in tiles:
+                    target.write(index, l_ij)
+            target.complete()
+        except BaseException:
+            target.discard()
+            raise
+        target.close()
+
+    def _check_target(self, store: AbstractStore, path: str | os.PathLike[str], *, replace: bool) -> None:
+        """Raise ``OutputError`` where :meth:`save` would take something from somebody who reads it."""
+        inputs = [("the matrix that was factored", file) for file in self._files]
+        check_outputs([Output("save", path, FACTOR_FILES)], inputs, replace=replace)
+        if not replace and is_open(path, store):
+            name = os.fspath(path)
+            text = f"save: {name} is the file of another open factor; close it, give another name, or replace it by {REPLACE}"
+            raise OutputError(text, "save", name, "another open factor")
+
+    def close(self) -> None:
+        """Release the store of L; a second call does nothing. ``report`` and ``trace`` stay."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    def __enter__(self) -> CholeskyFactor:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        where = "closed" if self._store is None else f"store={self._store.name!r}"
+        mixed = "" if list(self.formats) == [FP64.name] else f", formats={self.formats}"
+        return f"CholeskyFactor(n={self.n}, tile_size={self.tile_size}, {where}{mixed})"
+
+    def _opened(self) -> AbstractStore:
+        if self._store is None:
+            raise TierError("this factor is closed; use it before its with block ends, or save it and load the file")
+        blas_buffers.ensure(numpys=True)  # nearly all that is asked of a factor calls BLAS on the thread that asks
+        return self._store
+
+
+def _tiles_by_format(store: AbstractStore) -> dict[str, int]:
+    """Number of tiles of each format in use."""
+    if store.formats is None:
+        return {FP64.name: store.grid.n_tiles}
+    counts = Counter(fmt.name for fmt in store.formats)
+    return {name: counts[name] for name in FORMATS if counts[name]}
+
+
+def load(path: str | os.PathLike[str]) -> CholeskyFactor:
+    """Open a factor that :meth:`CholeskyFactor.save` or ``cholesky(..., store=path)`` wrote.
+
+    Parameters
+    ----------
+    path : path
+        The file. It stays open until the factor is closed; tiles are read when they are needed.
+
+    Returns
+    -------
+    CholeskyFactor
+        The factor; its ``report`` and ``trace`` are None.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    TierError
+        Not a factor file, damaged, truncated, incomplete, or of a newer version.
+    """
+    store = FileStore.open(path)
+    return CholeskyFactor(store.grid, store, store.header.arithmetic_key)

@@ -1,0 +1,114 @@
+"""``L (L.T W)`` of a stored factor on the devices that made it, by one reading of L: what random vectors see of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.config import whole_pages
+from ooc_chol.dense.factor.sweeps import largest_narrow_bytes, slot_bytes
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.vectors import copy_vectors_in, summed_vectors, vector_arrays, zeros
+from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, AbstractDevice, AbstractEvent, Tile
+from ooc_chol.runtime.collector import collector_off
+from ooc_chol.runtime.ending import ended
+
+#: Streams of a device, each with tile columns of its own: one copies while the other multiplies.
+LANES = 2
+#: Tile columns that a stream may be behind with what is enqueued on it.
+_AHEAD = 2
+
+
+def product_with_transpose(
+    store: AbstractStore, devices: Sequence[AbstractDevice], vectors: NDArray[np.float64], budget_bytes: int
+) -> NDArray[np.float64]:
+    """Compute ``L @ (L.T @ vectors)``.
+
+    Cost ``2 n**2 s`` flops and one reading of L, two where a tile column does not fit. Column k is ``W_k = sum_i L_ik.T w_i``,
+    then ``y_i += L_ik W_k``: no column needs another, and each stream has sums of its own.
+    """
+    with collector_off(), ended(devices, ()):
+        lanes = [lane for device in devices for lane in _open(device, store, vectors, budget_bytes)]
+        for column in range(store.grid.nt):  # the longest columns first, dealt back and forth
+            turn, place = divmod(column, len(lanes))
+            lanes[place if turn % 2 == 0 else -1 - place].enqueue(column)
+        for lane in lanes:
+            lane.finish()
+        total: NDArray[np.float64] = np.zeros(vectors.shape)
+        for device in devices:
+            sums = [lane.total for lane in lanes if lane.device is device]
+            total += summed_vectors(device, sums, slot_bytes(store.grid))
+        return total
+
+
+def _open(device: AbstractDevice, store: AbstractStore, vectors: NDArray[np.float64], budget_bytes: int) -> list[_Lane]:
+    """The streams of one device, with its memory shared among them and the vectors on it."""
+    grid, shape = store.grid, vectors.shape
+    nbytes, narrow = slot_bytes(grid), largest_narrow_bytes(store)
+    arrays = vector_arrays(shape, 1 + LANES) + vector_arrays((grid.size(0), shape[1]), LANES)
+    others = sum(spec.nbytes for spec in arrays) + device.kernels.workspace_bytes(grid.nb) + NARROW_BUFFERS * whole_pages(narrow)
+    n_slots = max(1, min(grid.nt, (budget_bytes - others) // (LANES * nbytes)))
+    arena = device.allocate(LANES * n_slots, nbytes, grid.size(0), arrays, narrow_bytes=narrow)
+    lanes = [_Lane(device, store, arena, number, n_slots) for number in range(LANES)]
+    with device.current():
+        copy_vectors_in(device, lanes[0].stream, vectors, arena.arrays[0], nbytes)
+        for lane in lanes:
+            device.generate(lane.stream, zeros, range(grid.n), range(shape[1]), lane.total)
+        lanes[0].stream.synchronize()
+    return lanes
+
+
+class _Lane:
+    """One stream of a device, its slots, and its sum of ``L (L.T W)``."""
+
+    def __init__(self, device: AbstractDevice, store: AbstractStore, arena: AbstractArena, number: int, n_slots: int) -> None:
+        self.device, self._store, self._grid, self._arena = device, store, store.grid, arena
+        self._slots = range(number * n_slots, (number + 1) * n_slots)
+        self._w, self.total, self._inner = arena.arrays[0], arena.arrays[1 + number], arena.arrays[1 + LANES + number]
+        with device.current():
+            self._kernels = device.kernels.create_solves()
+            self.stream = device.create_stream(f"product-{number}")
+        self._ends: deque[AbstractEvent] = deque()
+
+    def enqueue(self, k: int) -> None:
+        """Enqueue all of tile column ``k``, once this stream is no further behind than :data:`_AHEAD` columns."""
+        if len(self._ends) == _AHEAD:
+            self._ends.popleft().synchronize()
+        with self.device.current():
+            inner = self._inner[: self._grid.size(k)]
+            self.device.generate(self.stream, zeros, range(len(inner)), range(inner.shape[1]), inner)
+            rows = range(k, self._grid.nt)
+            for i in rows:  # W[k] += L[i, k].T @ w[i]
+                self._kernels.add_product(self.stream, inner, self._fetched(i, k), self._rows(self._w, i), transposed=True)
+            for i in reversed(rows):  # y[i] += L[i, k] @ W[k]
+                tile = self._fetched(i, k) if self._is_gone(i, k) else self._tile(i, k)
+                self._kernels.add_product(self.stream, self._rows(self.total, i), tile, inner)
+            self._ends.append(self.stream.record())
+
+    def _is_gone(self, i: int, k: int) -> bool:
+        """Whether another tile of the column took the slot of tile ``(i, k)``: those that do not fit share the last one."""
+        return len(self._slots) - 1 <= i - k < self._grid.nt - 1 - k
+
+    def _tile(self, i: int, k: int) -> Tile:
+        """The slot of tile ``(i, k)``."""
+        return self._arena.tile(self._slots[min(i - k, len(self._slots) - 1)], self._grid.shape(i, k))
+
+    def _fetched(self, i: int, k: int) -> Tile:
+        """Tile ``(i, k)`` in its slot: copies and products of one stream run in order."""
+        tile = self._tile(i, k)
+        self.device.copy_in(self.stream, self._store, (i, k), tile)
+        return tile
+
+    def _rows(self, x: Tile, i: int) -> Tile:
+        span = self._grid.span(i)
+        return x[span.start : span.stop]
+
+    def finish(self) -> None:
+        """Wait for the stream; raise what went wrong on the way."""
+        with self.device.current():
+            self.stream.synchronize()
+        if (failure := self.device.failure()) is not None:
+            raise failure

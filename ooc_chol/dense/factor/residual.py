@@ -1,0 +1,292 @@
+"""The residual ``R = A - L @ L.T`` of sampled sub-blocks, computed far more accurately than the factor itself.
+
+A plain FP64 product makes errors as large as the residual that it should measure. Here each row of L is split into two short
+slices and a rest: products of slices, and all their partial sums, fit into 53 bits, so that their FP64 GEMM is exact in any order
+of summation (Ozaki et al., Numerical Algorithms 59, 2012). The products with a rest are ``2**-42`` as large and may be rounded.
+All are added with their rounding errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.errors import NonFiniteError
+from ooc_chol.formats import FP64
+from ooc_chol.memory.sources import AbstractSource
+from ooc_chol.tasks.tiling import TileGrid
+
+ReadBlock = Callable[[slice, slice], Any]
+
+#: Columns of L in one exact product: shorter ones leave more bits to a slice.
+_SEGMENT = 2048
+
+
+class RowReader(Protocol):
+    """What the sampled residual needs of a factor."""
+
+    @property
+    def grid(self) -> TileGrid:
+        """Tiles of L."""
+
+    def rows(self, rows: range, stop: int) -> NDArray[np.float64]:
+        """Entries ``L[rows, :stop]``, zero above the diagonal, as a new row-major array."""
+
+
+@dataclass(frozen=True)
+class ResidualSample:
+    """Residuals ``R = A - L @ L.T`` of sampled sub-blocks, in units of the roundoff of FP64.
+
+    Parameters
+    ----------
+    max_scaled : float
+        Largest ``|R_ij| / (u sqrt(A_ii A_jj))`` with ``u = 2**-53``.
+    worst : tuple of int
+        Row and column of that entry.
+    floor : float
+        Rigorous bound on the error that the check itself makes in any ``|R_ij|``, in the same unit.
+    classical : float
+        ``||R||_F / (n u ||A||_F)`` over the sampled entries. Usual, and no test: it is small for wrong factors too.
+    blocks : int
+        Blocks that were computed.
+    entries : int
+        Entries on and below the diagonal in those blocks; an entry in two blocks counts twice.
+    n : int
+        Order of the matrix.
+    """
+
+    max_scaled: float
+    worst: tuple[int, int]
+    floor: float
+    classical: float
+    blocks: int
+    entries: int
+    n: int
+
+    @property
+    def max_scaled_over_sqrt_n(self) -> float:
+        """``max_scaled / sqrt(n)``: at most 4 for a factor that is right in FP64."""
+        return self.max_scaled / math.sqrt(self.n)
+
+    def __str__(self) -> str:
+        return (
+            f"max |R_ij| = {self.max_scaled_over_sqrt_n:.3g} sqrt(n) u sqrt(A_ii A_jj) at {self.worst} "
+            f"({self.blocks} blocks, floor {self.floor:.1g} u); classical {self.classical:.2g}"
+        )
+
+
+def sample_residual(read_a: ReadBlock, factor: RowReader, *, blocks: int = 200, order: int = 64, seed: int = 0) -> ResidualSample:
+    """Compute ``R = A - L @ L.T`` on sampled sub-blocks of the lower triangle.
+
+    Per block at most ``12 n order**2`` flops, ``16 n order`` bytes read from L, and as many bytes of memory.
+    """
+    if blocks < 1 or order < 1:
+        raise ValueError(f"blocks is {blocks} and order {order}, but both are at least 1")
+    total = _Total()
+    for rows, cols in _choose_blocks(factor.grid, blocks, min(order, factor.grid.n), seed):
+        total.add(_block_residual(read_a, factor, rows, cols), rows, cols)
+    return total.sample(factor.grid.n)
+
+
+def source_blocks(source: AbstractSource) -> ReadBlock:
+    """Give the function that reads a new sub-block of ``source``."""
+
+    def read(rows: slice, cols: slice) -> NDArray[np.float64]:
+        block = np.empty((rows.stop - rows.start, cols.stop - cols.start))
+        source.read_block(range(rows.start, rows.stop), range(cols.start, cols.stop), block)
+        return block
+
+    return read
+
+
+def _choose_blocks(grid: TileGrid, blocks: int, order: int, seed: int) -> Iterator[tuple[range, range]]:
+    """The sampled blocks: all of the lower triangle when that takes no more, else four strata in turn."""
+    n, count = grid.n, -(-grid.n // order)
+    if count * (count + 1) // 2 <= blocks:
+        for tile in TileGrid(n, order).tiles():
+            yield TileGrid(n, order).span(tile.i), TileGrid(n, order).span(tile.j)
+        return
+    rng = np.random.default_rng(seed)
+    last = n - order
+    for stratum in range(blocks):
+        anywhere = sorted((int(rng.integers(last + 1)), int(rng.integers(last + 1))))
+        left, top = anywhere
+        if stratum % 4 == 0:  # on the diagonal
+            left = top
+        elif stratum % 4 == 1:  # across tile boundaries, row and column
+            left, top = (min(max(round(start / grid.nb) * grid.nb - order // 2, 0), last) for start in anywhere)
+        elif stratum % 4 == 2:  # in the last rows
+            top = last
+        yield range(top, top + order), range(left, left + order)
+
+
+class _Block(NamedTuple):
+    """What one block adds to the sample; entries of ``scaled`` above the diagonal are zero."""
+
+    a_norm: float
+    residual_norm: float
+    scaled: NDArray[np.float64]
+    floor: float
+    entries: int
+
+
+def _block_residual(read_a: ReadBlock, factor: RowReader, rows: range, cols: range) -> _Block:
+    """``A - L @ L.T`` of one block."""
+    lower = np.asarray(rows)[:, None] >= np.asarray(cols)[None, :]
+    a = _read_lower(read_a, factor.grid, rows, cols, lower)
+    row_roots, col_roots = (_diagonal_roots(read_a, factor.grid, span) for span in (rows, cols))
+    # Rows scaled by 1e150 would overflow: use A[i, j] / (2**p_i 2**p_j) and L[i, :] / 2**p_i, both exact, p_i = log2 sqrt(A_ii).
+    row_powers, col_powers = np.frexp(row_roots)[1], np.frexp(col_roots)[1]
+    power = row_powers[:, None] + col_powers[None, :]
+    unit = FP64.unit_roundoff * np.ldexp(row_roots, -row_powers)[:, None] * np.ldexp(col_roots, -col_powers)[None, :]
+    with np.errstate(over="ignore", invalid="ignore"):  # entries of a wrong L may be anything: they end as inf or NaN
+        l_rows = _scaled_rows(factor, rows, cols.stop, row_powers)
+        l_cols = l_rows if rows == cols else _scaled_rows(factor, cols, cols.stop, col_powers)
+        total = _CascadedSum(np.ldexp(a, -power))
+        error = _subtract_product(total, l_rows, l_cols) + total.error()
+        residual = np.where(lower, total.value(), 0.0)
+        return _Block(
+            a_norm=_norm(a),
+            residual_norm=_norm(np.ldexp(residual, power)),
+            scaled=np.abs(residual) / unit,
+            floor=float(np.max(error / unit, where=lower, initial=0.0)),
+            entries=int(lower.sum()),
+        )
+
+
+def _scaled_rows(factor: RowReader, rows: range, stop: int, powers: NDArray[np.intc]) -> NDArray[np.float64]:
+    """``L[rows, :stop]``, row i divided by ``2**powers[i]``."""
+    l_rows = factor.rows(rows, stop)
+    return np.ldexp(l_rows, -powers[:, None], out=l_rows)
+
+
+def _read_lower(read_a: ReadBlock, grid: TileGrid, rows: range, cols: range, lower: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """The block of A, zero above the diagonal and checked to be finite."""
+    block = np.asarray(read_a(slice(rows.start, rows.stop), slice(cols.start, cols.stop)), dtype=np.float64)
+    if block.shape != lower.shape:
+        raise ValueError(
+            f"A[{rows.start}:{rows.stop}, {cols.start}:{cols.stop}] came with shape {block.shape} instead of {lower.shape}"
+        )
+    block = np.where(lower, block, 0.0)
+    if not np.isfinite(block).all():
+        r, c = (int(place) for place in np.argwhere(~np.isfinite(block))[0])
+        row, col = rows[r], cols[c]
+        raise NonFiniteError(row, col, (row // grid.nb, col // grid.nb))
+    return block
+
+
+def _diagonal_roots(read_a: ReadBlock, grid: TileGrid, span: range) -> NDArray[np.float64]:
+    """``sqrt(A_ii)`` of the rows in ``span``."""
+    diagonal = _read_lower(read_a, grid, span, span, np.tri(len(span), dtype=bool)).diagonal()
+    if diagonal.min() <= 0.0:
+        row = span[int(diagonal.argmin())]
+        raise ValueError(f"A[{row}, {row}] is {diagonal.min()}, not positive: this is not the matrix of the factor")
+    return np.sqrt(diagonal)
+
+
+class _CascadedSum:
+    """Sums of arrays, entry by entry, as accurate as in twice the precision (Ogita, Rump and Oishi 2005, algorithm Sum2)."""
+
+    def __init__(self, first: NDArray[np.float64]) -> None:
+        self._sum = first
+        self._errors = np.zeros_like(first)
+        self._magnitude = np.abs(first)
+        self._terms = 1
+
+    def subtract(self, term: NDArray[np.float64]) -> None:
+        """Add ``-term``; the rounding error of the addition is exact, and is kept (Knuth's two-sum)."""
+        total = self._sum - term
+        virtual = total - self._sum
+        self._errors += (self._sum - (total - virtual)) - (term + virtual)
+        self._sum = total
+        self._magnitude += np.abs(term)
+        self._terms += 1
+
+    def value(self) -> NDArray[np.float64]:
+        """Round the sums to FP64."""
+        return self._sum + self._errors
+
+    def error(self) -> NDArray[np.float64]:
+        """Bound the error of :meth:`value`, beside its last rounding: ``gamma(m)**2 sum |terms|`` (Proposition 4.5 there)."""
+        relative = 1.01 * self._terms * FP64.unit_roundoff
+        return relative**2 * self._magnitude
+
+
+def _subtract_product(total: _CascadedSum, l_rows: NDArray[np.float64], l_cols: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``total -= l_rows @ l_cols.T``; returns a bound on the error of the products that are not exact."""
+    error = np.zeros((len(l_rows), len(l_cols)))
+    for start in range(0, l_cols.shape[1], _SEGMENT):
+        x, y = (np.ascontiguousarray(part[:, start : start + _SEGMENT]) for part in (l_rows, l_cols))
+        k = x.shape[1]
+        # Slices are integers of at most 2**bits times a power of two of their row: k products of two stay within 2**53.
+        bits = (53 - math.ceil(math.log2(k))) // 2
+        x_top, y_top = _row_powers(x), _row_powers(y)
+        x1, x2, x_rest = _slices(x, x_top, bits)
+        y1, y2, y_rest = _slices(y, y_top, bits)
+        for exact in (x1 @ y1.T, x1 @ y2.T, x2 @ y1.T):
+            total.subtract(exact)
+        for rounded in (x1 @ y_rest.T, x2 @ (y2 + y_rest).T, x_rest @ y.T):
+            total.subtract(rounded)
+        # Their terms are at most 2**(-2 bits - 2) scale: a rest is at most 2**(-2 bits - 2) of its row, x2 and y2 + y_rest
+        # 2**(-bits - 1). So the three err by less than 3 gamma(k) k 2**(-2 bits - 2) scale.
+        scale = np.ldexp(1.0, x_top)[:, None] * np.ldexp(1.0, y_top)[None, :]
+        error += FP64.unit_roundoff * k**2 * 2.0 ** (-2 * bits) * scale
+    return error
+
+
+def _row_powers(x: NDArray[np.float64]) -> NDArray[np.intc]:
+    """A power ``p`` per row such that every entry is below ``2**p``; at least -400, so that no unit below underflows."""
+    powers: NDArray[np.intc] = np.frexp(np.abs(x).max(axis=1))[1]
+    return np.maximum(powers, -400)
+
+
+def _slices(
+    x: NDArray[np.float64], top: NDArray[np.intc], bits: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Split ``x`` exactly into two slices of ``bits`` bits below ``2**top`` of each row, and the rest."""
+    first = _round_to(x, top - bits)
+    rest = x - first
+    second = _round_to(rest, top - 2 * bits - 1)
+    return first, second, rest - second
+
+
+def _round_to(x: NDArray[np.float64], power: NDArray[np.intc]) -> NDArray[np.float64]:
+    """``x`` rounded to the nearest multiple of ``2**power`` of each row."""
+    unit = np.ldexp(1.0, power)[:, None]
+    return np.rint(x / unit) * unit
+
+
+class _Total:
+    """Largest scaled residual and both norms over the blocks so far."""
+
+    def __init__(self) -> None:
+        self.worst = (-1.0, (0, 0))
+        self.floor = self.a_norm = self.r_norm = 0.0
+        self.blocks = self.entries = 0
+
+    def add(self, block: _Block, rows: range, cols: range) -> None:
+        """Take in one block."""
+        row, col = np.unravel_index(int(np.argmax(block.scaled)), block.scaled.shape)  # the first NaN, if there is one
+        if not block.scaled[row, col] <= self.worst[0]:
+            self.worst = float(block.scaled[row, col]), (rows[int(row)], cols[int(col)])
+        self.floor = max(self.floor, block.floor)
+        self.a_norm = math.hypot(self.a_norm, block.a_norm)
+        self.r_norm = math.hypot(self.r_norm, block.residual_norm)
+        self.blocks += 1
+        self.entries += block.entries
+
+    def sample(self, n: int) -> ResidualSample:
+        """The result."""
+        classical = self.r_norm / self.a_norm / (n * FP64.unit_roundoff)
+        return ResidualSample(self.worst[0], self.worst[1], self.floor, classical, self.blocks, self.entries, n)
+
+
+def _norm(x: NDArray[np.float64]) -> float:
+    """Frobenius norm, also of entries whose squares overflow."""
+    largest = float(np.abs(x).max())
+    return 0.0 if largest == 0.0 else largest * float(np.linalg.norm(x / largest))

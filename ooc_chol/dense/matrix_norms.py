@@ -1,0 +1,172 @@
+"""One pass over A for its tiles' norms, and its products with random vectors, on the devices that will factor it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.config import whole_pages
+from ooc_chol.dense.vectors import copy_vectors_in, summed_vectors, vector_arrays, zeros
+from ooc_chol.formats import FP64
+from ooc_chol.interfaces import AbstractArena, AbstractDevice, AbstractStream, AbstractSurvey, Tile
+from ooc_chol.memory.sources.base import SourceTier
+from ooc_chol.precision.norms import FactorNorms, MatrixNorms, Probes, sample_starts, sample_step
+from ooc_chol.runtime.collector import collector_off
+from ooc_chol.runtime.ending import abort_all, ended
+from ooc_chol.tasks.tiling import TileGrid, TileIndex
+from ooc_chol.threads import OwnThread, start
+
+#: Streams of a device that make or read tiles and measure them, each with one slot.
+STREAMS = 2
+
+
+def measure_matrix(
+    grid: TileGrid,
+    devices: Sequence[AbstractDevice],
+    source: SourceTier,
+    *,
+    samples: bool = False,
+    probes: Probes | None = None,
+) -> MatrixNorms:
+    """Norms of all tiles of A's lower triangle.
+
+    Each tile is made or read once. On GPUs it does not leave the device. Probes take ``8 s (1 + STREAMS)`` bytes a row of A on
+    each device, and ``2 n**2 s`` flops.
+    """
+    step = sample_step(grid) if samples else None
+    surveys: dict[int, AbstractSurvey] = {}
+    products: dict[int, TileProducts] = {}
+    began: list[float] = []
+    errors: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            device, share = devices[number], _Share(step, number, len(devices))
+            arena, streams = _prepare(grid, device, source, probes)
+            surveys[number] = device.create_survey(grid, step)
+            began.append(time.perf_counter())
+            measure = surveys[number].measure
+            if probes is not None:
+                products[number] = TileProducts(grid, device, arena, probes.vectors)
+                products[number].start(streams)
+            _measure(grid, device, source, (arena, streams, share), (measure, products.get(number)))
+        except BaseException as error:  # raised below, on the calling thread
+            errors.append(error)
+            abort_all(devices)  # behind the error: it comes first, and what the others meet follows from it
+
+    threads = [OwnThread(run, (number,), "norms") for number in range(len(devices))]
+    with collector_off(), ended(devices, threads):
+        for thread in threads:
+            start(thread)
+        for thread in threads:
+            thread.wait()
+        if errors:
+            raise errors[0]
+        # Each tile was measured by one device; what it wrote is read before the devices close.
+        tiles, diagonal = (
+            sum(parts) for parts in zip(*[(each.norms(), each.diagonal()) for each in surveys.values()], strict=True)
+        )
+        images = None if probes is None else np.sum([each.total() for each in products.values()], axis=0)
+        expected = None if step is None else FactorNorms.expected(grid, _joined(grid, step, surveys), step)
+    rows = [diagonal[span.start : span.stop] for span in map(grid.span, range(grid.nt))]
+    with np.errstate(over="ignore", invalid="ignore"):
+        traces, least, largest = (np.array([of(row) for row in rows]) for of in (np.sum, np.min, np.max))
+    return MatrixNorms(grid, tiles, traces, least, largest, time.perf_counter() - min(began), expected, probes, images, diagonal)
+
+
+class _Share(NamedTuple):
+    """What one device measures: every ``of``-th tile from ``number`` on, with a sample of every ``step``-th row and column."""
+
+    step: int | None
+    number: int
+    of: int
+
+    def tiles(self, grid: TileGrid) -> list[TileIndex]:
+        """The tiles."""
+        return list(grid.tiles())[self.number :: self.of]
+
+
+def _joined(grid: TileGrid, step: int, surveys: Mapping[int, AbstractSurvey]) -> NDArray[np.float64]:
+    """The sample of all tiles, of which each device has its share."""
+    sample, starts = surveys[0].sample(), sample_starts(grid, step)
+    for number in range(1, len(surveys)):
+        others = surveys[number].sample()
+        for i, j in _Share(step, number, len(surveys)).tiles(grid):
+            part = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
+            sample[part] = others[part]
+    return sample
+
+
+def _prepare(
+    grid: TileGrid, device: AbstractDevice, source: SourceTier, probes: Probes | None
+) -> tuple[AbstractArena, list[AbstractStream]]:
+    """Memory for tiles and vectors, kernels compiled, and what a tile function needs, on the calling thread's device."""
+    slot_bytes = whole_pages(FP64.itemsize * grid.size(0) ** 2)
+    arrays = () if probes is None else vector_arrays(probes.vectors.shape, 1 + STREAMS)
+    arena = device.allocate(STREAMS, slot_bytes, grid.size(0), arrays)
+    device.activate()
+    device.prepare(source.source.prepare)
+    return arena, [device.create_stream(f"norms-{number}") for number in range(STREAMS)]
+
+
+def _measure(
+    grid: TileGrid,
+    device: AbstractDevice,
+    source: SourceTier,
+    parts: tuple[AbstractArena, Sequence[AbstractStream], _Share],
+    uses: tuple[Callable[[AbstractStream, Tile, tuple[int, int]], None], TileProducts | None],
+) -> None:
+    """Make or read the tiles of one device, and measure and multiply them."""
+    (arena, streams, share), (measure, products) = parts, uses
+    for at, index in enumerate(share.tiles(grid)):
+        stream, tile = streams[at % STREAMS], arena.tile(at % STREAMS, grid.shape(*index))
+        if source.source.bytes_per_entry == 0:
+            device.generate(stream, source.generate, grid.span(index.i), grid.span(index.j), tile)
+        else:
+            device.copy_in(stream, source, index, tile)
+        measure(stream, tile, index)
+        if products is not None:
+            products.add(at % STREAMS, stream, tile, index)
+        _raise_failure(device)  # it may have been aborted
+    for stream in streams:
+        stream.synchronize()
+    _raise_failure(device)
+
+
+def _raise_failure(device: AbstractDevice) -> None:
+    """Raise what an operation of the device raised on the host, if one did."""
+    if (failure := device.failure()) is not None:
+        raise failure
+
+
+class TileProducts:
+    """``A W`` on one device, tile by tile, each stream with a sum of its own."""
+
+    def __init__(self, grid: TileGrid, device: AbstractDevice, arena: AbstractArena, vectors: NDArray[np.float64]) -> None:
+        self._grid, self._device, self._vectors = grid, device, vectors
+        self._w, *self._sums = arena.arrays
+        self._kernels = device.kernels.create_solves()
+        self._slot_bytes = arena.slot_bytes
+
+    def start(self, streams: Sequence[AbstractStream]) -> None:
+        """Bring W to the device and clear the sums, before any stream goes on."""
+        copy_vectors_in(self._device, streams[0], self._vectors, self._w, self._slot_bytes)
+        for stream, total in zip(streams, self._sums, strict=True):
+            self._device.generate(stream, zeros, range(self._grid.n), range(self._vectors.shape[1]), total)
+        streams[0].synchronize()
+
+    def add(self, number: int, stream: AbstractStream, a_ij: Tile, index: tuple[int, int]) -> None:
+        """Enqueue on stream ``number``: tile ``index``, whole and symmetric on the diagonal, and its mirror image above it."""
+        (i, j), total = index, self._sums[number]
+        rows, columns = (slice(span.start, span.stop) for span in (self._grid.span(i), self._grid.span(j)))
+        self._kernels.add_product(stream, total[rows], a_ij, self._w[columns])  # y[i] += A[i, j] @ w[j]
+        if i != j:  # y[j] += A[i, j].T @ w[i]
+            self._kernels.add_product(stream, total[columns], a_ij, self._w[rows], transposed=True)
+
+    def total(self) -> NDArray[np.float64]:
+        """The sum of all streams' on the host, once they are done."""
+        return summed_vectors(self._device, self._sums, self._slot_bytes)

@@ -1,0 +1,231 @@
+"""Factor in mixed precision: measure A, choose formats, run, certify, and where that is not enough, escalate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.dense.execution.executor import Execution, Salvage
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner import Problem, RatesAt, make_plan, mixed_engine
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.errors import BudgetError, NonFiniteError, NotPositiveDefiniteError, PrecisionError
+from ooc_chol.kernels.machine import kind_of, resolve_devices
+from ooc_chol.precision.accounting import doubtful_pivot
+from ooc_chol.precision.certified import CertifiedBound, least_bound, ordinary_power
+from ooc_chol.precision.escalation import (
+    RESTART_FACTOR,
+    Escalation,
+    EscalationState,
+    Remedy,
+    panel_tiles,
+    row_tiles,
+    threshold_for,
+)
+from ooc_chol.precision.norms import PROBES, MatrixNorms, Probes
+from ooc_chol.precision.tile_formats import PrecisionMap, choose_formats
+from ooc_chol.tasks.tiling import TileGrid
+
+#: ``measure(grid, samples, probes)``: the norms of A, with ``samples`` what L's are expected to be, and A's products with probes.
+Measure: TypeAlias = Callable[[TileGrid, bool, Probes | None], MatrixNorms]
+
+
+class MixedRequest(NamedTuple):
+    """What a mixed-precision factorization is made of.
+
+    ``measure`` gives the norms of A in a grid's tiles and, if told so, those that L's are expected to have; ``make_store`` an
+    empty store for a plan's L, which its maker discards when anything fails; ``run`` executes a plan into a store and fills its
+    last argument when it fails; ``certify`` bounds the error of a factor by the norms and probes of A; ``strict`` asks that the
+    bound be within the threshold.
+    """
+
+    problem: Problem
+    options: FactorOptions
+    rates_at: RatesAt
+    measure: Measure
+    make_store: Callable[[Plan], AbstractStore]
+    run: Callable[[Plan, AbstractStore, Salvage], Execution]
+    certify: Callable[[Plan, AbstractStore, MatrixNorms], CertifiedBound]
+    strict: bool
+
+
+@dataclass
+class MixedResult:
+    """A factor in its store, and how it came about."""
+
+    plan: Plan
+    execution: Execution  #: The last run, with the seconds of all runs and norms of all tiles
+    store: AbstractStore  #: Holds L, not completed yet
+    bound: CertifiedBound | None = None  #: Of the factor in the store, once it is complete
+    escalations: list[Escalation] = field(default_factory=list)
+
+
+def plan_mixed(problem: Problem, options: FactorOptions, rates_at: RatesAt, measure: Measure) -> Plan:
+    """The plan of a factorization in mixed precision."""
+    threshold = options.precision_threshold
+    assert threshold is not None
+    grid, options = mixed_engine(problem, options)
+    precision = choose_formats(measure(grid, _samples(options), None), threshold, rule=options.precision_rule)
+    return _plan_of(problem, options, rates_at, precision)
+
+
+def _samples(options: FactorOptions) -> bool:
+    """Whether products in FP16 may come into question."""
+    return options.fp64 == "residue" and options.half_products is not False
+
+
+def _plan_of(problem: Problem, options: FactorOptions, rates_at: RatesAt, precision: PrecisionMap) -> Plan:
+    """The plan for a map of formats, on the engine that ``options`` name already."""
+    if kind_of(resolve_devices(options.devices, must_exist=False)[0]).name != "host" or options.fp64 == "residue":
+        precision = precision.without_float32()
+    moduli = options.moduli or precision.moduli
+    options = replace(options, tile_size=precision.grid.nb, moduli=moduli if options.fp64 == "residue" else None)
+    return make_plan(replace(problem, precision=precision), options, rates_at)
+
+
+def factor_mixed(request: MixedRequest) -> MixedResult:
+    """Factor in mixed precision.
+
+    At most :data:`~ooc_chol.precision.escalation.MOST_WORK` factorizations, and as many readings of L beside.
+    """
+    problem, options, rates_at, *_ = request
+    threshold = options.precision_threshold
+    assert threshold is not None
+    grid, options = mixed_engine(problem, options)
+    norms = _measured(request, grid, _samples(options))
+    if request.strict and (least := least_bound(norms, PROBES)) > threshold:
+        raise PrecisionError(least, threshold)
+    of_tiles = replace(norms, probes=None, images=None)  # plans, and with them reports, keep no vectors
+    precision = choose_formats(of_tiles, threshold, rule=options.precision_rule)
+    plan = _plan_of(problem, options, rates_at, precision)
+    state = EscalationState(grid)
+    result = MixedResult(plan, Execution(0.0, (), (), ()), request.make_store(plan))
+    while (step := _attempt(request, result, state, norms)) is not None:
+        escalation, tiles, given = step
+        result.escalations.append(escalation)
+        if escalation.remedy in (Remedy.ROW, Remedy.PANEL):
+            assert result.plan.precision is not None
+            result.store.widen(tiles)
+            resumed = replace(problem, given=given)
+            result.plan = _plan_of(resumed, options, rates_at, result.plan.precision.widened(tiles))
+            continue
+        result.store.discard()
+        if escalation.remedy is Remedy.FP64:
+            result.plan = _fp64_plan(problem, replace(options, moduli=request.options.moduli), rates_at)
+        else:
+            assert escalation.threshold is not None
+            precision = choose_formats(of_tiles, escalation.threshold, rule=options.precision_rule)
+            result.plan = _plan_of(problem, options, rates_at, precision)
+        result.store = request.make_store(result.plan)
+    return result
+
+
+def _measured(request: MixedRequest, grid: TileGrid, samples: bool) -> MatrixNorms:
+    """Norms of A, and its products with probes; with scaled ones by a second pass where ordinary ones would not do."""
+    norms = request.measure(grid, samples, Probes.of(grid.n))
+    power = ordinary_power(norms)
+    return request.measure(grid, samples, Probes.of(grid.n, power)) if power else norms
+
+
+def doubts(result: MixedResult, asked: float, diagonal: NDArray[np.float64]) -> Iterator[str]:
+    """What the user of a factor must be warned of."""
+    if result.bound is not None and not result.bound.holds(asked):
+        yield f"the error is only certified to be at most {result.bound}, more than precision_threshold = {asked:g}"
+    plan, norms = result.plan, result.execution.norms
+    if plan.precision is None or norms is None:
+        return
+    if (doubtful := doubtful_pivot(plan.precision, norms, plan.moduli, diagonal)) is not None:
+        row, pivot, noise = doubtful
+        yield (
+            f"the pivot of row {row} is {pivot:.2g}, and rounding in narrow formats changes it by up to {noise:.2g}: A may be "
+            "singular, or its smallest eigenvalues lost; take a smaller precision_threshold, none, or a larger nugget"
+        )
+
+
+def _fp64_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
+    """The plan in FP64 on the same tiles: through residues if they ran so far and fit, which need more moduli now."""
+    try:
+        return make_plan(problem, options, rates_at)
+    except BudgetError:
+        return make_plan(problem, replace(options, fp64="native", moduli=None), rates_at)
+
+
+class _Step(NamedTuple):
+    """What comes next: an escalation, the tiles that it widens, and those that it keeps."""
+
+    escalation: Escalation
+    tiles: list[tuple[int, int]] = []  # noqa: RUF012 - never changed
+    given: frozenset[tuple[int, int]] = frozenset()
+
+
+def _attempt(request: MixedRequest, result: MixedResult, state: EscalationState, norms: MatrixNorms) -> _Step | None:
+    """Run the plan once and certify the factor; what comes next, or None when it is good."""
+    salvage, before, precision = Salvage(), result.execution, result.plan.precision
+    try:
+        execution = request.run(result.plan, result.store, salvage)
+    except NotPositiveDefiniteError as error:
+        if precision is None:
+            raise  # FP64 says so, too
+        merged = _merged(before, salvage.norms, result.plan)
+        result.execution = replace(before, seconds=before.seconds + salvage.seconds, norms=merged)
+        return _after_pivot(result.plan, state, error, salvage)
+    except NonFiniteError as error:
+        if precision is None or not np.isfinite(norms.tiles[precision.grid.packed(*error.tile)]):
+            raise  # it is A's own entry, or FP64 says so, too
+        result.execution = replace(before, seconds=before.seconds + salvage.seconds)
+        return _Step(Escalation(Remedy.FP64, None, None, None, 1.0))
+    merged = _merged(before, execution.norms, result.plan)
+    result.execution = replace(execution, seconds=before.seconds + execution.seconds, norms=merged)
+    result.bound = request.certify(result.plan, result.store, norms)
+    asked = request.options.precision_threshold
+    assert asked is not None
+    if not request.strict or result.bound.holds(asked):
+        return None
+    return _after_certificate(result.plan, state, float(result.bound), asked)
+
+
+def _after_certificate(plan: Plan, state: EscalationState, bound: float, asked: float) -> _Step:
+    """What comes after a factor that is not certified to be within the threshold."""
+    if plan.precision is None or (plan.moduli is None and plan.precision.is_fp64):
+        raise PrecisionError(bound, asked)
+    remedy = state.restart() if np.isfinite(bound) else Remedy.FP64
+    threshold = threshold_for(plan.precision.threshold, bound, asked) if remedy is Remedy.RESTART else None
+    return _Step(Escalation(remedy, None, None, threshold, 1.0, bound))
+
+
+def _merged(before: Execution, norms: NDArray[np.float64] | None, plan: Plan) -> NDArray[np.float64] | None:
+    """Norms of this run's tiles, and of those that were given from the runs before."""
+    if norms is None or before.norms is None or not plan.given:
+        return norms
+    merged = norms.copy()
+    given = [plan.grid.packed(*index) for index in plan.given]
+    merged[given] = before.norms[given]
+    return merged
+
+
+def _after_pivot(plan: Plan, state: EscalationState, error: NotPositiveDefiniteError, salvage: Salvage) -> _Step:
+    """What comes after a pivot that failed."""
+    assert plan.precision is not None
+    grid, column = plan.grid, error.tile[0]
+    panel = next(panel for panel in plan.panels if panel.k0 <= column < panel.k0 + panel.width)
+    # What was computed from the failed column on is void, complete or not.
+    start = next((j for j in range(column) if any((i, j) not in salvage.finished for i in range(j, grid.nt))), column)
+    # The work is charged as if all before the panel were complete, whatever a run's threads had come to: then a call's remedies,
+    # and with them its factor, do not depend on that.
+    remedy, work = state.next(column, panel.k0, panel)
+    threshold: float | None = plan.precision.threshold
+    tiles: list[tuple[int, int]] = []
+    if remedy is Remedy.ROW:
+        tiles = row_tiles([column])
+    elif remedy is Remedy.PANEL:
+        tiles, start = panel_tiles(grid, panel), min(start, panel.k0)
+    else:
+        threshold = None if remedy is Remedy.FP64 else RESTART_FACTOR * plan.precision.threshold
+    widened = set(tiles)
+    given = frozenset((i, j) for j in range(start) for i in range(j, grid.nt) if (i, j) not in widened)
+    return _Step(Escalation(remedy, column, error.minor, threshold, work), tiles, given)

@@ -1,0 +1,76 @@
+"""From options to a plan: engine, tile size, budgets, panel shapes, programs. Runs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ooc_chol.dense.options import FactorOptions, default_moduli
+from ooc_chol.dense.planner.native import make_native_plan
+from ooc_chol.dense.planner.native_tiles import choose_tile_size, native_grid, prefetch_slots
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of
+from ooc_chol.dense.planner.residue_tiles import residue_grid
+from ooc_chol.dense.planner.residues import make_residue_plan
+from ooc_chol.errors import BudgetError, PlanSizeError
+from ooc_chol.kernels.machine import kind_of, resolve_devices
+from ooc_chol.tasks.tiling import TileGrid
+
+__all__ = ["Problem", "RatesAt", "choose_tile_size", "make_plan", "make_residue_plan", "mixed_engine", "prefetch_slots"]
+
+#: Tile rows that a matrix in mixed precision should have: formats are chosen tile by tile.
+MIXED_ROWS = 16
+#: Moduli for which the least memory of products through residues is asked before those that a threshold needs are known.
+MIXED_MODULI = 8
+
+
+def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
+    """Plan the factorization of ``problem``."""
+    names = resolve_devices(options.devices, must_exist=False)
+    if options.fp64 == "residue":
+        return make_residue_plan(problem, options, names, rates_at)
+    may_be_residue = options.fp64 == "auto" and options.policy == "planned" and kind_of(names[0]).name != "host"
+    if not may_be_residue or (options.moduli or default_moduli(problem.n)) < default_moduli(problem.n):
+        return make_native_plan(problem, options, names, rates_at)
+    try:
+        native = make_native_plan(problem, options, names, rates_at)
+    except PlanSizeError as error:
+        return _instead(error, problem, options, names, rates_at)
+    return _faster(native, problem, options, names, rates_at)
+
+
+def _faster(native: Plan, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
+    """The residue plan, as accurate as ``native``, where its predicted seconds, from measured rates, are fewer."""
+    if native.seconds is None:
+        return native
+    try:
+        residue = make_residue_plan(problem, options, names, rates_at)
+    except (BudgetError, ValueError):
+        return native  # too little memory, too many steps, or tiles too small
+    return residue if residue.seconds is not None and residue.seconds < native.seconds else native
+
+
+def _instead(refusal: PlanSizeError, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
+    """The residue plan where a native one has too many steps: a product takes several tiles at once."""
+    try:
+        return make_residue_plan(problem, options, names, rates_at)
+    except (BudgetError, ValueError):
+        raise refusal from None
+
+
+def mixed_engine(problem: Problem, options: FactorOptions) -> tuple[TileGrid, FactorOptions]:
+    """The tiles of a factorization in mixed precision, and options that name its engine and tile order."""
+    names = resolve_devices(options.devices, must_exist=False)
+    kind, budget = kind_of(names[0]), budget_of(options, names)
+    if options.fp64 == "residue":
+        grid = residue_grid(problem.n, options, names, budget, options.moduli or MIXED_MODULI)
+        grid = grid or TileGrid(problem.n, options.tile_size or kind.residue_tile_sizes[-1])  # the planner says what is missing
+        return grid, replace(options, tile_size=grid.nb)
+    if options.fp64 == "auto" and kind.name == "cuda" and options.policy == "planned":
+        try:
+            grid = residue_grid(problem.n, options, names, budget, options.moduli or MIXED_MODULI)
+        except (PlanSizeError, ValueError):
+            grid = None  # too many tiles, or of an order that residues do not take
+        if grid is not None:
+            return grid, replace(options, fp64="residue", tile_size=grid.nb)
+    grid = native_grid(problem.n, options, names, budget, rows=MIXED_ROWS)
+    return grid, replace(options, fp64="native", tile_size=grid.nb)

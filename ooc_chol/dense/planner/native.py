@@ -1,0 +1,300 @@
+"""Plans in the devices' own FP64: budgets, panel shapes, programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain
+from math import inf
+
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner.limit import has_smaller_tile
+from ooc_chol.dense.planner.native_tiles import (
+    LEAST_SLOTS,
+    native_grid,
+    needed_bytes_of,
+    prefetch_slots,
+    slot_bytes_of,
+    tiles_in_budget,
+)
+from ooc_chol.dense.planner.plan import DeviceBudget, Plan
+from ooc_chol.dense.planner.policy import Policy, policy_named
+from ooc_chol.dense.planner.problem import FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
+from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.programs.device_copies import with_pulls
+from ooc_chol.dense.programs.eviction import EVICTION_POLICIES
+from ooc_chol.dense.programs.program import Program, ProgramBuilder, Step, StepKind, StreamKind
+from ooc_chol.dense.programs.residency import FetchCounter, ResidencyPlanner
+from ooc_chol.dense.programs.residue_steps import ResidueProgram, ResidueStep
+from ooc_chol.dense.programs.simulate import simulate
+from ooc_chol.errors import BudgetError, ScheduleError
+from ooc_chol.interfaces import AbstractEvictionPolicy
+from ooc_chol.kernels.machine import kind_of
+from ooc_chol.schedulers import LeftLookingScheduler
+from ooc_chol.schedulers.finishing import FinishingTasks
+from ooc_chol.schedulers.ownership import balanced_rows
+from ooc_chol.schedulers.schedule import Schedule
+from ooc_chol.tasks.bounds import fp64_bytes
+from ooc_chol.tasks.cholesky import TaskKind
+from ooc_chol.tasks.panels import Panel, candidate_panels, own_rows_need, uniform_panels
+from ooc_chol.tasks.tiling import TileGrid
+
+#: More of them to try where there is a finish stream: one that lags behind frees accumulators late.
+PREFETCH_CHOICES = (16, 24, 32)
+#: Shares of the columns for a wide last panel, where several devices share the rows.
+WIDE_ENDS = (0.3, 0.325, 0.375)
+#: Share of a run's seconds that is not worth simulating another shape for.
+NEGLIGIBLE_SHARE = 5e-3
+
+
+def make_native_plan(problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
+    """Plan in the devices' own FP64."""
+    policy = policy_named(options.policy)
+    kind = kind_of(names[0])
+    budget_bytes = budget_of(options, names)
+    grid = native_grid(problem.n, options, names, budget_bytes)
+    names = names[: grid.nt]  # a device without a tile row would have nothing to do
+    workspace = kind.workspace_bytes(grid.size(0)) + narrow_bytes(problem, kind)
+    if (needed := needed_bytes_of(grid, workspace)) > budget_bytes:
+        helps = has_smaller_tile(grid, tiles_in_budget(options, names, budget_bytes))
+        smaller = f", or a tile_size smaller than {grid.nb}" if helps else ""
+        raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, f"give that much or more{smaller}")
+    budget = _device_budget(grid, budget_bytes, policy, workspace)
+    rates = rates_at(grid)
+    rates = None if rates is None else rates.of_formats(problem.precision)
+    return _best_plan(_with_default_prefetch(_Request(grid, policy, options.objective, names, budget, rates, problem)))
+
+
+def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, workspace: int) -> DeviceBudget:
+    """Slots within the budget, no more than the whole triangle and its prefetch can use."""
+    slot_bytes = slot_bytes_of(grid)
+    n_slots = (budget_bytes - workspace) // slot_bytes
+    prefetch = prefetch_slots(n_slots) if policy.overlaps else 0
+    return _with_prefetch(DeviceBudget(budget_bytes, slot_bytes, n_slots, 0, workspace), grid, prefetch)
+
+
+def _with_prefetch(budget: DeviceBudget, grid: TileGrid, prefetch: int) -> DeviceBudget:
+    """``budget`` with ``prefetch`` slots kept free for tiles in transit, as far as three tiles are left."""
+    n_slots = (budget.budget_bytes - budget.workspace_bytes) // budget.slot_bytes
+    n_slots = min(n_slots, grid.n_tiles + prefetch)
+    return replace(budget, n_slots=n_slots, prefetch_slots=min(prefetch, max(0, n_slots - LEAST_SLOTS)))
+
+
+@dataclass(frozen=True)
+class _Request:
+    """Everything that is settled before panel shapes are chosen."""
+
+    grid: TileGrid
+    policy: Policy
+    objective: str
+    devices: tuple[str, ...]
+    budget: DeviceBudget
+    rates: Rates | None
+    problem: Problem
+
+    @property
+    def capacity(self) -> int:
+        """Tiles on a device at once, after prefetch."""
+        return self.budget.n_slots - self.budget.prefetch_slots
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether predicted seconds choose among plans."""
+        return self.objective == "seconds" and self.rates is not None
+
+    @property
+    def finishes_beside(self) -> bool:
+        """Whether tiles are finished on a stream of their own."""
+        return self.policy.overlaps and kind_of(self.devices[0]).finishes_beside
+
+    @property
+    def eviction(self) -> AbstractEvictionPolicy | None:
+        """The policy's operand cache."""
+        return EVICTION_POLICIES[self.policy.eviction] if self.policy.eviction else None
+
+
+def _with_default_prefetch(request: _Request) -> _Request:
+    """Where seconds count but no rates are known to choose by, as many slots for tiles in transit as an eighth and 16 allow."""
+    if not request.finishes_beside or request.is_timed or request.objective == "bytes":
+        return request
+    prefetch = min(PREFETCH_CHOICES[0], request.budget.n_slots // 8)
+    prefetch = max(prefetch, request.budget.prefetch_slots)
+    return replace(request, budget=_with_prefetch(request.budget, request.grid, prefetch))
+
+
+def _best_plan(request: _Request) -> Plan:
+    """The plan of the panel shapes that cost least: counted in fetches, then, for seconds, simulated."""
+    owners = balanced_rows(request.grid.nt, len(request.devices))
+    shapes = [uniform_panels(request.grid.nt, 1, 1)]
+    if request.policy.widens_panels:
+        shapes = candidate_panels(request.grid.nt, request.capacity, len(request.devices))
+    best: Plan | None = None
+    for panels, schedule in _finalists(request, owners, shapes, FINALISTS if request.is_timed else 1):
+        plan = _plan_of(request, owners, panels, schedule)
+        best = _faster(best, plan)
+        if _always_computes(plan):
+            break
+    assert best is not None
+    if request.is_timed and len(request.devices) > 1 and request.policy.widens_panels:
+        best = reduce(_faster, _with_wide_ends(request, best), best)
+    if request.is_timed and request.finishes_beside:
+        best = reduce(_faster, _with_more_prefetch(request, best), best)
+    return best
+
+
+def _faster(best: Plan | None, plan: Plan) -> Plan:
+    """The earlier of two plans unless the later one is faster; the timeline is the simulator's check of both."""
+    seconds = seconds_of(plan)
+    return plan if best is None or seconds < seconds_of(best) else best
+
+
+def _with_wide_ends(request: _Request, best: Plan) -> Iterator[Plan]:
+    """``best`` with one wide panel at the end: few rows are left there, and each waits for long sums of the one above.
+
+    In a wide panel all rows take their long sums at once, on all devices, and only what is left, inside the panel, is a chain.
+    """
+    if _always_computes(best):
+        return
+    nt = request.grid.nt
+    for width in sorted({round(share * nt) for share in WIDE_ENDS}):
+        start = nt - width
+        if start < 1 or own_rows_need(start, width) > request.capacity:
+            return
+        before = [panel._replace(width=min(panel.width, start - panel.k0)) for panel in best.panels if panel.k0 < start]
+        panels = [*before, Panel(start, width, 1)]
+        schedule = _schedule(request, best.owners, panels)
+        if _count_fetches(request, schedule, inf) is not None:
+            yield _plan_of(request, best.owners, panels, schedule)
+
+
+def _with_more_prefetch(request: _Request, best: Plan) -> Iterator[Plan]:
+    """``best``'s panels with more slots kept free, as long as that helps: tiles of a row wait for slots of the row before it."""
+    schedule = _schedule(request, best.owners, best.panels)
+    for prefetch in PREFETCH_CHOICES:
+        other = replace(request, budget=_with_prefetch(request.budget, request.grid, prefetch))
+        if prefetch > other.capacity // 4 or _always_computes(best) or _count_fetches(other, schedule, inf) is None:
+            return
+        plan = _plan_of(other, best.owners, best.panels, schedule)
+        if seconds_of(plan) >= seconds_of(best):
+            return
+        yield (best := plan)
+
+
+def _schedule(request: _Request, owners: Sequence[int], panels: Sequence[Panel]) -> Schedule:
+    """All tasks in order, but for those of tiles that are given."""
+    schedule, given = LeftLookingScheduler().schedule(request.grid, owners, panels), request.problem.given
+    if not given:
+        return schedule
+    tasks = tuple(tuple(task for task in one if task.output not in given) for one in schedule.tasks)
+    return Schedule(request.grid, tasks)
+
+
+def _always_computes(plan: Plan) -> bool:
+    """Whether the busiest device is next to never without work: the order of its tasks cannot make the run any shorter."""
+    if plan.rates is None:
+        return True
+    busiest = max(_busy_seconds(program, plan.grid, plan.rates) for program in plan.programs)
+    return plan.timeline.seconds <= (1 + NEGLIGIBLE_SHARE) * busiest
+
+
+def _busy_seconds(program: Program | ResidueProgram, grid: TileGrid, rates: Rates) -> float:
+    """Seconds of a device's tasks: one after the other, or, beside each other, by the share of its processors that they use."""
+    is_shared = StreamKind.FINISH in program.streams
+    steps: Sequence[Step | ResidueStep] = program.steps
+    return sum(
+        rates.seconds(step, grid) * (rates.share(step) if is_shared else 1.0) for step in steps if step.kind is StepKind.COMPUTE
+    )
+
+
+def _finalists(
+    request: _Request, owners: Sequence[int], shapes: Sequence[Sequence[Panel]], wanted: int
+) -> list[tuple[Sequence[Panel], Schedule]]:
+    """The ``wanted`` shapes that fetch least; a count ends early once it cannot be among them."""
+    counted: list[tuple[int, Sequence[Panel], Schedule]] = []
+    for panels in shapes:
+        schedule = _schedule(request, owners, panels)
+        limit = counted[wanted - 1][0] if len(counted) >= wanted else inf
+        fetches = _count_fetches(request, schedule, limit) if len(shapes) > 1 else 0
+        if fetches is not None:
+            counted.append((fetches, panels, schedule))
+            counted.sort(key=lambda entry: entry[0])
+            del counted[wanted:]
+        if wanted == 1 and fetches == request.grid.n_tiles:
+            break  # every tile once: nothing fetches less
+    if not counted:
+        raise ScheduleError(f"no panel shape fits {request.capacity} tiles")
+    return [(panels, schedule) for _, panels, schedule in counted]
+
+
+def _count_fetches(request: _Request, schedule: Schedule, limit: float) -> int | None:
+    """Tiles fetched by all devices, or None when the shapes do not fit or fetch more than ``limit``."""
+    counter = FetchCounter(limit)
+    try:
+        for tasks in schedule.tasks:
+            ResidencyPlanner(tasks, request.capacity, request.policy, request.eviction).run(counter)
+    except ScheduleError:
+        return None
+    return counter.fetches
+
+
+def _programs(request: _Request, panels: Sequence[Panel], schedule: Schedule) -> tuple[Program, ...]:
+    """The steps of every device."""
+    programs = []
+    for tasks in schedule.tasks:
+        builder = ProgramBuilder(
+            request.grid,
+            request.budget.n_slots,
+            request.problem.bytes_per_entry or None,
+            request.problem.stored_bytes(request.grid),
+            overlaps=request.policy.overlaps,
+            finishing=FinishingTasks(request.grid, panels) if request.finishes_beside else None,
+        )
+        ResidencyPlanner(tasks, request.capacity, request.policy, request.eviction).run(builder)
+        programs.append(builder.build())
+    if len(programs) == 1 or not request.policy.widens_panels:
+        return tuple(programs)  # the paper's policies know no copies between devices
+    given = request.problem.given
+    timeline = simulate(programs, request.grid, request.rates, given) if request.rates is not None else None
+    return with_pulls(programs, None if timeline is None else timeline.starts, _slot_bytes(request), given)
+
+
+def _slot_bytes(request: _Request) -> Callable[[tuple[int, int]], int]:
+    """Bytes of a tile in a slot, which go from device to device: those of the format in which it is computed."""
+    grid, precision = request.grid, request.problem.precision
+    if precision is None:
+        return fp64_bytes(grid)
+    return lambda index: precision.product_of(index).itemsize * grid.entries(*index)
+
+
+def _executed_flops(request: _Request, schedule: Schedule) -> int:
+    """Flops that the kernels of these devices execute; tasks of one kind and shape are computed once."""
+    grid, kind = request.grid, kind_of(request.devices[0])
+    counts: Counter[tuple[TaskKind, int, int, int]] = Counter()
+    examples = {}
+    for task in chain.from_iterable(schedule.tasks):
+        shape = task.kind, grid.size(task.i), grid.size(task.j), grid.size(task.k)
+        counts[shape] += 1
+        examples[shape] = task
+    return sum(count * kind.executed_flops(examples[shape], grid) for shape, count in counts.items())
+
+
+def _plan_of(request: _Request, owners: Sequence[int], panels: Sequence[Panel], schedule: Schedule) -> Plan:
+    """The plan for one choice of panel shapes."""
+    return Plan(
+        grid=request.grid,
+        policy=request.policy,
+        objective=request.objective,
+        devices=request.devices,
+        owners=tuple(owners),
+        panels=tuple(panels),
+        budgets=(request.budget,) * len(request.devices),
+        programs=_programs(request, panels, schedule),
+        rates=request.rates,
+        task_counts={kind.name: schedule.count(kind) for kind in TaskKind},
+        source=request.problem.source,
+        flops_executed=_executed_flops(request, schedule),
+        precision=request.problem.precision,
+        given=request.problem.given,
+    )

@@ -1,0 +1,364 @@
+"""The plan of a factorization: what every device will do, and what it will cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ooc_chol.config import format_bytes
+from ooc_chol.dense.planner.policy import Policy
+from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.programs.program import Link, Program
+from ooc_chol.dense.programs.residue_steps import Product, ResidueLayout, ResidueProgram
+from ooc_chol.dense.programs.simulate import Timeline, simulate
+from ooc_chol.formats import FP64
+from ooc_chol.precision.products import HalfProducts, NarrowRun
+from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.schedulers.ownership import imbalance
+from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes
+from ooc_chol.tasks.panels import Panel
+from ooc_chol.tasks.tiling import TileGrid
+
+
+@dataclass(frozen=True)
+class DeviceBudget:
+    """Memory of one device in a plan.
+
+    Parameters
+    ----------
+    budget_bytes : int
+        What the user or the device allows.
+    slot_bytes : int
+        Bytes of a slot: the largest tile, rounded up to 4096.
+    n_slots : int
+        Slots of the arena.
+    prefetch_slots : int
+        Slots kept free for tiles in transit.
+    workspace_bytes : int
+        Kernel workspace, inside the budget.
+    """
+
+    budget_bytes: int
+    slot_bytes: int
+    n_slots: int
+    prefetch_slots: int
+    workspace_bytes: int
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes for tiles after workspace and prefetch, as FP64: the S of the movement bound."""
+        return (self.n_slots - self.prefetch_slots) * self.slot_bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A frozen description of one factorization; it holds no matrix data and no device.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        The tiles.
+    policy : Policy
+        How tiles move.
+    objective : str
+        What the planner made least, ``"seconds"`` or ``"bytes"``.
+    devices : tuple of str
+        Device names.
+    owners : tuple of int
+        Device of each tile row.
+    panels : tuple of Panel
+        Panel shapes.
+    budgets : tuple of DeviceBudget
+        Memory of each device.
+    programs : tuple of Program or ResidueProgram
+        Steps of each device.
+    rates : Rates or None
+        Measured rates behind the predicted seconds.
+    task_counts : mapping of str to int
+        Number of tasks of each kind.
+    source : str
+        What A comes from, such as ``"array"`` or ``"function"``.
+    flops_executed : int
+        Flops that the kernels of these devices execute, more than are counted where a kernel computes what nobody needs.
+    precision : PrecisionMap or None
+        Formats of the tiles; None where all is FP64.
+    given : frozenset of tuple of int
+        Tiles of L that are in the store before the run.
+    half_products : HalfProducts or None
+        What chose products in FP16; None where all run through residues or in the devices' own arithmetic.
+    """
+
+    grid: TileGrid
+    policy: Policy
+    objective: str
+    devices: tuple[str, ...]
+    owners: tuple[int, ...]
+    panels: tuple[Panel, ...]
+    budgets: tuple[DeviceBudget, ...]
+    programs: tuple[Program | ResidueProgram, ...]
+    rates: Rates | None
+    task_counts: Mapping[str, int]
+    source: str
+    flops_executed: int
+    precision: PrecisionMap | None = None
+    given: frozenset[tuple[int, int]] = frozenset()
+    half_products: HalfProducts | None = None
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The simulator's run of this plan."""
+        return simulate(self.programs, self.grid, self.rates, self.given)
+
+    @property
+    def seconds(self) -> float | None:
+        """Predicted seconds, or None when no rates were measured."""
+        return self.timeline.seconds if self.rates else None
+
+    @cached_property
+    def flops(self) -> int:
+        """Flops counted over all tasks."""
+        return sum(program.flops for program in self.programs)
+
+    def link_bytes(self, link: Link) -> int:
+        """Planned bytes over ``link``, all devices together."""
+        return sum(program.link_bytes()[link] for program in self.programs)
+
+    @property
+    def loaded_bytes(self) -> int:
+        """Planned bytes onto the devices."""
+        return self.link_bytes(Link.SOURCE) + self.link_bytes(Link.FETCH)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most device bytes in use at once on any device, workspace included."""
+        return max(
+            _peak_bytes(program, budget.slot_bytes) + budget.workspace_bytes
+            for program, budget in zip(self.programs, self.budgets, strict=True)
+        )
+
+    @property
+    def layout(self) -> ResidueLayout | None:
+        """How a device's memory is divided for products through residues; None for native FP64."""
+        program = self.programs[0]
+        return program.layout if isinstance(program, ResidueProgram) else None
+
+    @property
+    def engine(self) -> str:
+        """How products are computed: ``"native"``, ``"residue"``, or ``"mixed"`` where tiles have formats of their own."""
+        if self.precision is not None:
+            return "mixed"
+        return "native" if self.layout is None else "residue"
+
+    @property
+    def moduli(self) -> int | None:
+        """Number of moduli; None for native FP64."""
+        return None if self.layout is None else self.layout.moduli
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """Bytes of the lower triangle once."""
+        return compulsory_bytes(self.grid, FP64.itemsize)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the factor in its store."""
+        return self.compulsory_bytes if self.precision is None else self.precision.total_bytes
+
+    @property
+    def movement_bound_bytes(self) -> float:
+        """The larger of the two lower bounds on loaded bytes.
+
+        Where A is made on the device, reading it once is no bound, and counts off the other one, which may then be zero. In mixed
+        precision an entry has no fixed size, and only reading A is a bound.
+        """
+        if self.precision is not None:
+            return 0.0 if self.is_generated else float(self.compulsory_bytes)
+        capacity = sum(budget.capacity_bytes for budget in self.budgets)
+        if self.layout is not None:
+            capacity = len(self.budgets) * FP64.itemsize * self.layout.entries
+        blocked = beaumont_bytes(self.grid.n, capacity, FP64.itemsize)
+        if self.is_generated:
+            return max(0.0, blocked - self.compulsory_bytes)
+        return max(float(self.compulsory_bytes), blocked)
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether A is made on the device, so that it crosses no link."""
+        return self.link_bytes(Link.SOURCE) == 0
+
+    @property
+    def movement_ratio(self) -> float | None:
+        """Loaded bytes over their lower bound; None where the bound is zero."""
+        return self.loaded_bytes / self.movement_bound_bytes if self.movement_bound_bytes else None
+
+    def to_dict(self) -> dict[str, object]:
+        """The plan's figures as plain data."""
+        return {
+            "n": self.grid.n,
+            "tile_size": self.grid.nb,
+            "tile_rows": self.grid.nt,
+            "policy": self.policy.name,
+            "engine": self.engine,
+            "moduli": self.moduli,
+            "objective": self.objective,
+            "devices": list(self.devices),
+            "panels": [list(panel) for panel in self.panels],
+            "tasks": dict(self.task_counts),
+            "flops": self.flops,
+            "flops_executed": self.flops_executed,
+            "bytes": {link.name.lower(): self.link_bytes(link) for link in Link},
+            "bounds": {"compulsory": self.compulsory_bytes, "loaded": self.movement_bound_bytes},
+            "peak_bytes": self.peak_bytes,
+            "seconds": self.seconds,
+            "precision_threshold": None if self.precision is None else self.precision.threshold,
+            "formats": {"fp64": self.grid.n_tiles} if self.precision is None else self.precision.counts,
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
+
+    def _lines(self) -> list[tuple[str, str]]:
+        """The lines of the printed page."""
+        grid = self.grid
+        tasks = ", ".join(f"{count} {kind}" for kind, count in self.task_counts.items())
+        title = (
+            f"Plan: Cholesky of n = {grid.n} in {grid.nt} x {grid.nt} tiles of {grid.nb} ({self._formats_name()}), {self._how()}"
+        )
+        stored = format_bytes(self.stored_bytes)
+        formats = [] if self.precision is None else [("formats", self._formats_text())]
+        return [
+            ("", title),
+            *[("device", line) for line in self._device_lines()],
+            ("panels", self._panel_text()),
+            *formats,
+            ("tasks", f"{tasks}; {self.flops:.4g} flops counted, {self.flops_executed:.4g} executed"),
+            ("moves", self._moves_text()),
+            ("bounds", self.bounds_text()),
+            ("memory", f"peak {format_bytes(self.peak_bytes)} on a device; the factor takes {stored} in its store"),
+            ("seconds", self._seconds_text()),
+        ]
+
+    def _formats_name(self) -> str:
+        """The formats in a word."""
+        return "fp64" if self.precision is None else f"mixed, threshold {self.precision.threshold:g}"
+
+    def _formats_text(self) -> str:
+        """Tiles of each format, and the error to expect."""
+        assert self.precision is not None
+        heading, *rows = str(self.precision).splitlines()
+        return "\n".join([heading, *(f"{'':13}{row}" for row in rows)])
+
+    @cached_property
+    def product_shares(self) -> dict[str, float]:
+        """Shares of the flops counted in products through residues that run in FP16 and in FP8."""
+        flops = Counter[str]()
+        for program in self.programs:
+            if not isinstance(program, ResidueProgram):
+                continue
+            for step in program.steps:
+                if isinstance(work := step.operation, Product):
+                    flops["fp8" if work.quarter is not None else "fp16" if work.half else "residue"] += step.flops
+        total = flops.total() or 1
+        return {name: flops[name] / total for name in ("fp16", "fp8")}
+
+    @property
+    def half_share(self) -> float:
+        """Share of the flops counted in products that run in FP16 or FP8."""
+        return sum(self.product_shares.values())
+
+    @cached_property
+    def narrow_products(self) -> NarrowRun | None:
+        """Which products of tiles (i, k) and (j, k) run in FP16 and FP8, and with which exponents; None where none do."""
+        if self.half_products is None:
+            return None
+        nt = self.grid.nt
+        forms = np.zeros((nt, nt, nt), dtype=np.int8)
+        for panel in self.panels:
+            for row in range(panel.k0, nt):
+                of_row = self.half_products.of(panel, row)
+                for column in range(panel.k0, min(row, panel.k0 + panel.width)):
+                    forms[row, column, :column] = of_row[:column]
+        return NarrowRun(forms, self.half_products.exponents_of_rows)
+
+    def _how(self) -> str:
+        """Policy or engine in words."""
+        if self.layout is None:
+            return f"policy {self.policy.name!r}"
+        if self.layout.halves:
+            residues = f"residues of {self.layout.moduli} moduli ({self.layout.basis.bits} bits)"
+            shares = " and ".join(
+                f"{100 * share:.0f} % in {name.upper()}" for name, share in self.product_shares.items() if share
+            )
+            return f"products {shares or '0 % in FP16'}, the rest through {residues}"
+        return f"products through residues of {self.layout.moduli} moduli ({self.layout.basis.bits} bits)"
+
+    def _moves_text(self) -> str:
+        """Bytes over each link."""
+        read, fetched, written, pulled = (format_bytes(self.link_bytes(link)) for link in Link)
+        total = format_bytes(self.loaded_bytes + self.link_bytes(Link.WRITE))
+        text = f"{read} of A read ({self.source}), {fetched} of L fetched again, {written} of L written; {total} in all"
+        return f"{text}; {pulled} from device to device" if self.link_bytes(Link.PEER) else text
+
+    def bounds_text(self) -> str:
+        """Loads beside the larger lower bound."""
+        if self.movement_ratio is None:
+            return f"A is made on the device: no load is a must, {format_bytes(self.loaded_bytes)} are planned"
+        bound = format_bytes(self.movement_bound_bytes)
+        if self.is_generated:
+            return (
+                f"loads are {self.movement_ratio:.2f} x their bound, {bound} (n³/(3·√2·√S) less the triangle, made on the device)"
+            )
+        larger = "read once" if self.movement_bound_bytes == self.compulsory_bytes else "n³/(3·√2·√S)"
+        both = format_bytes(2 * self.compulsory_bytes)
+        return f"loads are {self.movement_ratio:.2f} x the larger bound, {bound} ({larger}); read once and written once: {both}"
+
+    def _seconds_text(self) -> str:
+        """Predicted seconds, or why there are none."""
+        if self.seconds is None:
+            return "unknown: no rates are measured for this machine and tile size; `ooc-chol bench rates` measures them"
+        return f"{self.seconds:.3g} predicted ({self.flops / self.seconds / 1e9:.4g} GFLOP/s)"
+
+    def _device_lines(self) -> list[str]:
+        """One line per device."""
+        lines = []
+        for name, budget, program in zip(self.devices, self.budgets, self.programs, strict=True):
+            rows = sum(self.devices[owner] == name for owner in self.owners)
+            slots = _slots_text(program, budget)
+            lines.append(
+                f"{name}: budget {format_bytes(budget.budget_bytes)}, {slots}, {rows} tile rows, {len(program.steps)} steps"
+            )
+        if len(self.devices) > 1:
+            lines.append(f"work of the busiest device is {imbalance(self.owners, len(self.devices)):.3f} x the mean")
+        return lines
+
+    def _panel_text(self) -> str:
+        """Widths and heights, equal neighbours joined."""
+        runs: list[tuple[int, int, int]] = []
+        for panel in self.panels:
+            if runs and runs[-1][1:] == (panel.width, panel.height):
+                runs[-1] = (runs[-1][0] + 1, panel.width, panel.height)
+            else:
+                runs.append((1, panel.width, panel.height))
+        shown = ", ".join(f"{count} x (w={width}, h={height})" for count, width, height in runs[:8])
+        return shown + (f", ... {len(self.panels)} in all" if len(runs) > 8 else "")
+
+
+def _peak_bytes(program: Program | ResidueProgram, slot_bytes: int) -> int:
+    """Most bytes of slots in use at once; residues have the device's memory to themselves from the start."""
+    return program.layout.arena_bytes if isinstance(program, ResidueProgram) else program.peak_slots * slot_bytes
+
+
+def _slots_text(program: Program | ResidueProgram, budget: DeviceBudget) -> str:
+    """The slots of one device in words."""
+    if isinstance(program, Program):
+        return f"{budget.n_slots} tiles of {format_bytes(budget.slot_bytes)} ({budget.prefetch_slots} for prefetch)"
+    layout = program.layout
+    return (
+        f"{layout.strips} strips of {format_bytes(layout.strip_bytes)} ({layout.chunk} tiles), "
+        f"{layout.accumulators} accumulators of {format_bytes(layout.accumulator_bytes)} ({layout.width} tiles), "
+        f"{layout.tiles + layout.transit} tiles of {format_bytes(layout.tile_bytes)} ({layout.transit} in transit)"
+    )

@@ -1,0 +1,69 @@
+"""What a plan is made for: the matrix, and the bytes that each device may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ooc_chol.config import parse_bytes, whole_pages
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.formats import FP32
+from ooc_chol.interfaces import NARROW_BUFFERS
+from ooc_chol.kernels.machine import DeviceKind, default_budget
+from ooc_chol.memory.sources.base import AbstractSource
+from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.tasks.bounds import fp64_bytes
+from ooc_chol.tasks.tiling import TileGrid
+
+#: Measured rates for a grid of tiles, or None where there are none.
+RatesAt: TypeAlias = Callable[[TileGrid], Rates | None]
+#: Candidates whose plans are simulated when seconds are to be least.
+FINALISTS = 3
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the planner must know of A."""
+
+    n: int  #: Order of the matrix
+    bytes_per_entry: int  #: Bytes that reading one entry moves; 0 when a tile function makes A on the device
+    source: str  #: Kind of source, for the plan's page
+    #: Formats of the tiles; None stores and computes all in FP64. Its grid is that of the plan.
+    precision: PrecisionMap | None = None
+    given: frozenset[tuple[int, int]] = frozenset()  #: Tiles of L that are in the store already, from a run that failed
+
+    def stored_bytes(self, grid: TileGrid) -> Callable[[tuple[int, int]], int]:
+        """Bytes of each tile of L on a link and in its store."""
+        return fp64_bytes(grid) if self.precision is None else self.precision.stored_bytes
+
+    @classmethod
+    def of(cls, source: AbstractSource) -> Problem:
+        """The problem that ``source`` poses."""
+        return cls(source.n, source.bytes_per_entry, source.name)
+
+
+def narrow_bytes(problem: Problem, kind: DeviceKind) -> int:
+    """Bytes that a device needs to widen and round tiles of narrow formats: GPUs do so, on the host the stores do."""
+    if problem.precision is None or kind.name == "host":
+        return 0
+    return NARROW_BUFFERS * whole_pages(problem.precision.largest_stored_bytes)
+
+
+def most_narrow_bytes(grid: TileGrid, options: FactorOptions, kind: DeviceKind) -> int:
+    """As :func:`narrow_bytes` before formats are known: those of a tile in the widest of narrow formats."""
+    if options.precision_threshold is None or kind.name == "host":
+        return 0
+    return NARROW_BUFFERS * whole_pages(FP32.stored_bytes(grid.size(0) ** 2))
+
+
+def budget_of(options: FactorOptions, names: tuple[str, ...]) -> int:
+    """Bytes of each device's budget: what ``options`` say, or what is free on all of ``names``."""
+    return default_budget(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
+
+
+def seconds_of(plan: Plan) -> float:
+    """Predicted seconds, 0 without rates."""
+    return plan.timeline.seconds

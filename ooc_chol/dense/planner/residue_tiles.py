@@ -1,0 +1,98 @@
+"""Tiles of plans with products through residues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner import limit
+from ooc_chol.dense.planner.limit import Tiles, check_steps, larger_tile
+from ooc_chol.dense.planner.problem import most_narrow_bytes
+from ooc_chol.dense.planner.residue_layouts import best_layouts, least_layout
+from ooc_chol.dense.planner.step_counts import least_residue_steps, residue_steps
+from ooc_chol.dense.programs.residue_steps import ResidueLayout
+from ooc_chol.kernels.machine import DeviceKind, kind_of
+from ooc_chol.precision.moduli import MOST_ROWS
+from ooc_chol.tasks.tiling import TileGrid
+
+#: Tile rows that products through residues should have, so that little of a panel is finished in small pieces.
+LEAST_RESIDUE_ROWS = 16
+#: Tile rows above which smaller tiles are not tried: a plan has about a sixth of their cube steps over the width of a panel.
+MOST_RESIDUE_ROWS = 160
+#: What the tensor cores take: K and strides of int8 matrices are multiples of it.
+TENSOR_MULTIPLE = 16
+
+
+def check_for_residues(n: int, tile_size: int | None) -> None:
+    """Raise ``ValueError`` where residues have no room for ``n`` rows, or take no tiles of that order."""
+    if n > MOST_ROWS:
+        raise ValueError(f"n is {n}, but residues have room for the rounding of {MOST_ROWS} rows; use fp64='native'")
+    if tile_size is not None and tile_size % TENSOR_MULTIPLE:
+        raise ValueError(f"tile_size is {tile_size}, but products through residues take multiples of {TENSOR_MULTIPLE}")
+
+
+def residue_grid(n: int, options: FactorOptions, names: tuple[str, ...], budget_bytes: int, moduli: int) -> TileGrid | None:
+    """The tiles of a plan through residues of so many moduli; None where the budget does not hold any."""
+    check_for_residues(n, options.tile_size)
+    tiles_of = residue_tiles_in_budget(options, names, budget_bytes, moduli)
+    for grid in residue_grids(n, options.tile_size, kind_of(names[0]), tiles_of):
+        tiles = tiles_of(grid)
+        if tiles.needed_bytes is None:
+            check_steps(grid, tiles.steps, tiles_of)
+            return grid
+    return None
+
+
+def residue_grids(n: int, tile_size: int | None, kind: DeviceKind, tiles_of: Callable[[TileGrid], Tiles]) -> list[TileGrid]:
+    """Tiles to try, the best first, of those that are not too many to plan."""
+    grids = _best_grids(n, tile_size, kind)
+    steps = [tiles_of(grid).steps for grid in grids]
+    if planned := [grid for grid, each in zip(grids, steps, strict=True) if each <= limit.MOST_STEPS]:
+        return planned
+    if tile_size is None and (larger := larger_tile(grids[0], kind.residue_tile_sizes, tiles_of)) is not None:
+        return [larger]
+    check_steps(grids[0], steps[0], tiles_of)
+    return grids
+
+
+def _best_grids(n: int, tile_size: int | None, kind: DeviceKind) -> list[TileGrid]:
+    """Tiles that run fast, the largest first: enough tile rows, but no more than can be planned in seconds."""
+    if tile_size is not None:
+        return [TileGrid(n, tile_size)]
+    grids = [TileGrid(n, nb) for nb in kind.residue_tile_sizes]
+    sensible = [grid for grid in grids if LEAST_RESIDUE_ROWS <= grid.nt <= MOST_RESIDUE_ROWS]
+    return sensible or [min(grids, key=lambda grid: abs(grid.nt - LEAST_RESIDUE_ROWS))]
+
+
+def residue_tiles_in_budget(
+    options: FactorOptions, names: tuple[str, ...], budget_bytes: int, moduli: int
+) -> Callable[[TileGrid], Tiles]:
+    """What a plan through residues takes by its tiles, whatever order of theirs ``options`` names."""
+    return partial(_tiles_in, options, names, budget_bytes, moduli)
+
+
+def _tiles_in(options: FactorOptions, names: tuple[str, ...], budget_bytes: int, moduli: int, grid: TileGrid) -> Tiles:
+    """Steps of a plan with these tiles in the layout of the budget that looks best, or in the least layout."""
+    kind, halves = kind_of(names[0]), bool(options.half_products) and options.precision_threshold is not None
+    least = replace(least_layout(grid, moduli), halves=halves, quarters=halves and options.half_products == "fp8")
+    workspace = kind.residue_workspace_bytes(grid.n, grid.nb) + most_narrow_bytes(grid, options, kind)
+    needed = workspace + least.arena_bytes
+    steps = least_residue_steps(grid.nt)
+    if steps <= limit.MOST_STEPS:
+        layouts = [least]
+        if needed <= budget_bytes:
+            shares = (0.5, 0.25 * least.quarters) if halves else None
+            layouts = best_layouts(grid, budget_bytes - workspace, moduli, len(names[: grid.nt]), None, shares=shares)
+        steps = _steps_of_best(grid, layouts, len(names[: grid.nt]))
+    return Tiles(steps, None if needed <= budget_bytes else needed)
+
+
+def _steps_of_best(grid: TileGrid, layouts: list[ResidueLayout], n_devices: int) -> int:
+    """Steps in the first layout that can be planned; in none, about the fewest."""
+    shapes: dict[tuple[int, int], ResidueLayout] = {}
+    for layout in layouts:
+        shapes.setdefault((layout.chunk, layout.width), layout)
+    steps = [residue_steps(grid, layout, n_devices) for layout in shapes.values()]
+    return next((each for each in steps if each <= limit.MOST_STEPS), min(steps))

@@ -1,0 +1,198 @@
+"""Measured rates, and the seconds that they predict for a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from math import inf
+
+from ooc_chol.dense.programs.program import Step, StepKind
+from ooc_chol.dense.programs.residue_steps import (
+    LOWER_SHARE,
+    Convert,
+    Fold,
+    Invert,
+    Potrf,
+    Product,
+    Pull,
+    Reconstruct,
+    ResidueStep,
+    Trsm,
+)
+from ooc_chol.formats import FP32
+from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.tasks.cholesky import Task, TaskKind, flops
+from ooc_chol.tasks.tiling import TileGrid
+
+
+@dataclass(frozen=True)
+class ResidueRates:
+    """What a device does in a second with residues of one number of moduli.
+
+    Products of all shapes are told by two numbers: a product of K columns takes ``2 K / product + 1 / accumulate`` seconds an
+    entry. They are those of a long and of a short product (:mod:`ooc_chol.dense.rates.residues`).
+    """
+
+    moduli: int
+    product: float  #: FP64 flops per second that products of long K stand for
+    accumulate: float  #: Entries per second of an accumulator, all moduli together, that a product reads and writes besides
+    convert: float  #: Entries of a tile per second
+    reconstruct: float
+    pull: float  #: Bytes per second copied from another device
+    #: As ``product`` and ``accumulate``, of products in FP16 and in FP8; None where they were not measured
+    half: float | None = None
+    half_accumulate: float | None = None
+    quarter: float | None = None
+    quarter_accumulate: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_positive(self)
+
+    def at(self, moduli: int) -> ResidueRates:
+        """The same for another number of moduli: each costs its share."""
+        share = self.moduli / moduli
+        product, accumulate = self.product * share, self.accumulate * share
+        return replace(
+            self,
+            moduli=moduli,
+            product=product,
+            accumulate=accumulate,
+            convert=self.convert * share,
+            reconstruct=self.reconstruct * share,
+        )
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a device does in a second, measured; a plan without rates predicts no seconds.
+
+    Parameters
+    ----------
+    tile_size : int
+        Tile order at which the kernels were measured.
+    potrf, trsm, syrk, gemm : float
+        Flops per second of each kernel.
+    source, fetch, write : float
+        Bytes per second read from A, read from the store of L, and written to it: on GPUs while the link carries as much in the
+        other direction, as it does in a run.
+    generate : float
+        Entries per second of a tile function.
+    launch : float
+        Seconds between two operations of one stream.
+    residue : ResidueRates or None
+        Rates of products through residues; None where they were not measured.
+    invert : float
+        Entries per second of a diagonal tile that TRSM is prepared with; infinite where that was not measured.
+    trsm_float32, gemm_float32 : float or None
+        Flops per second of tiles that are updated in float32, of TRSM with what makes them final; None where they were not
+        measured, which counts as float64.
+    precision : PrecisionMap or None
+        Which tiles these are; None where all are float64.
+
+    Raises
+    ------
+    ValueError
+        A rate is not more than zero.
+    """
+
+    tile_size: int
+    potrf: float
+    trsm: float
+    syrk: float
+    gemm: float
+    source: float
+    fetch: float
+    write: float
+    generate: float
+    launch: float
+    residue: ResidueRates | None = None
+    invert: float = inf
+    trsm_float32: float | None = None
+    gemm_float32: float | None = None
+    precision: PrecisionMap | None = None
+
+    def __post_init__(self) -> None:
+        _check_positive(self)
+
+    def of_formats(self, precision: PrecisionMap | None) -> Rates:
+        """The same for a factorization whose tiles have these formats."""
+        return replace(self, precision=precision)
+
+    def seconds(self, step: Step | ResidueStep, grid: TileGrid) -> float:
+        """Predicted seconds of ``step`` on its stream.
+
+        Raises
+        ------
+        ValueError
+            It works on residues, but no rates of those are known.
+        """
+        if isinstance(step, ResidueStep) and step.kind in (StepKind.COMPUTE, StepKind.PULL):
+            return self.launch + self._residue_seconds(step, grid)
+        if isinstance(step, Step) and step.task is not None:
+            # The first TRSM of a column prepares the diagonal tile that POTRF made; that is counted with POTRF.
+            prepared = grid.entries(*step.tile) / self.invert if step.task.kind is TaskKind.POTRF else 0.0
+            return self.launch + prepared + flops(step.task, grid) / self._of_task(step.task)
+        if step.kind is StepKind.GENERATE:
+            return self.launch + grid.entries(*step.tile) / self.generate
+        if step.kind is StepKind.PULL:
+            # Where copies from device to device were not measured, as by way of the host's memory.
+            return self.launch + step.nbytes / (self.fetch if self.residue is None else self.residue.pull)
+        if step.kind is StepKind.WRITE:
+            return self.launch + step.nbytes / self.write
+        return self.launch + step.nbytes / (self.source if step.version == 0 else self.fetch)
+
+    def share(self, step: Step | ResidueStep) -> float:
+        """Share of the device's processors that a kernel keeps busy: what its flops would take of its time at GEMM's rate."""
+        if isinstance(step, Step):
+            return 1.0 if step.task is None else min(1.0, self._of_kernel(step.task.kind) / self.gemm)
+        kernel = {Potrf: TaskKind.POTRF, Invert: TaskKind.POTRF, Trsm: TaskKind.TRSM}.get(type(step.operation))
+        return 1.0 if kernel is None else min(1.0, self._of_kernel(kernel) / self.gemm)
+
+    def _residue_seconds(self, step: ResidueStep, grid: TileGrid) -> float:
+        """Predicted seconds of an operation on residues."""
+        if self.residue is None:
+            raise ValueError("no rates of residues are measured for this machine and tile size")
+        rates, work = self.residue, step.operation
+        if isinstance(work, Product | Fold):
+            columns = sum(grid.size(step.tile[1] + offset) for offset in range(work.n_columns))
+            return grid.size(step.tile[0]) * columns * _seconds_an_entry(work, rates, grid.nb)
+        if isinstance(work, Pull):
+            return step.nbytes / rates.pull
+        if isinstance(work, Potrf):
+            return step.flops / self.potrf
+        if isinstance(work, Trsm):
+            return step.flops / self.trsm
+        speeds = {Convert: rates.convert, Reconstruct: rates.reconstruct, Invert: self.invert}
+        speed = speeds.get(type(work), inf)  # what is left reads a diagonal
+        return grid.entries(*step.tile) / speed
+
+    def _of_task(self, task: Task) -> float:
+        """Flops per second of a task, in the format in which its tile is updated."""
+        if self.precision is not None and self.precision.product_of(task.output) is FP32:
+            in_float32 = {TaskKind.TRSM: self.trsm_float32, TaskKind.GEMM: self.gemm_float32}
+            return in_float32.get(task.kind) or self._of_kernel(task.kind)
+        return self._of_kernel(task.kind)
+
+    def _of_kernel(self, kind: TaskKind) -> float:
+        """Flops per second of one kernel."""
+        return {TaskKind.POTRF: self.potrf, TaskKind.TRSM: self.trsm, TaskKind.SYRK: self.syrk, TaskKind.GEMM: self.gemm}[kind]
+
+
+def _seconds_an_entry(work: Product | Fold, rates: ResidueRates, nb: int) -> float:
+    """Seconds for each entry of an accumulator; a fold reads and writes it as a product does."""
+    if isinstance(work, Fold):
+        return 1 / rates.accumulate
+    flops = 2 * (work.stop - work.start) * nb
+    if work.quarter is not None and rates.quarter is not None and rates.quarter_accumulate is not None:
+        return flops / rates.quarter + 1 / rates.quarter_accumulate
+    if work.half and rates.half is not None and rates.half_accumulate is not None:
+        return flops / rates.half + 1 / rates.half_accumulate
+    share = LOWER_SHARE if work.lower else 1.0
+    return share * (flops / rates.product + 1 / rates.accumulate)
+
+
+def _check_positive(rates: Rates | ResidueRates) -> None:
+    """Refuse rates that cannot have been measured."""
+    for entry in fields(rates):
+        value = getattr(rates, entry.name)
+        if entry.name not in ("residue", "precision") and value is not None and not value > 0:
+            raise ValueError(f"rate {entry.name} is {value}, but a measured rate is more than zero")

@@ -1,0 +1,114 @@
+"""Copies from device to device in place of fetches: a tile crosses the host's link once, and goes on to others directly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ooc_chol.dense.programs.program import Program, Step, StepKind, StreamKind, final_keys, waits_of
+from ooc_chol.dense.programs.residue_steps import step_key
+from ooc_chol.errors import ScheduleError
+from ooc_chol.interfaces import BlockKey
+from ooc_chol.tasks.cholesky import TaskKind
+from ooc_chol.tasks.tiling import Index
+
+_BRINGS = (StepKind.FETCH, StepKind.GENERATE, StepKind.PULL)
+
+
+def with_pulls(
+    programs: Sequence[Program],
+    starts: Sequence[Sequence[float]] | None,
+    slot_bytes: Callable[[Index], int],
+    given: Iterable[Index] = (),
+) -> tuple[Program, ...]:
+    """Replace fetches of tiles that another device holds at that time by copies from there.
+
+    The steps of all devices are put into one order that respects each program and every value's way through the store. A copy
+    awaits the step that brought or made the tile on the other device, which stands before it in that order; the step that fills
+    the other device's slot next awaits the copy and stands behind it. So no device waits for itself by way of others.
+    """
+    merge = _Merge([list(program.steps) for program in programs], starts, slot_bytes, stored=set(final_keys(given)))
+    merge.run()
+    changed = []
+    for program, steps in zip(programs, merge.steps, strict=True):
+        waits = waits_of(steps, program.n_slots)
+        changed.append(replace(program, steps=tuple(s._replace(waits=w) for s, w in zip(steps, waits, strict=True))))
+    return tuple(changed)
+
+
+@dataclass
+class _Merge:
+    """All programs on their way through one order."""
+
+    steps: list[list[Step]]
+    starts: Sequence[Sequence[float]] | None
+    slot_bytes: Callable[[Index], int]
+    next: list[int] = field(default_factory=list)
+    key: list[float] = field(default_factory=list)
+    stored: set[BlockKey] = field(default_factory=set)
+    holders: dict[Index, dict[int, tuple[int, int]]] = field(default_factory=dict)  # tile: device: slot, step that brought it
+    pulls: dict[tuple[int, int], list[BlockKey]] = field(default_factory=dict)  # device and slot: copies from there
+
+    def run(self) -> None:
+        """Take the steps one after the other."""
+        self.next, self.key = [0] * len(self.steps), [0.0] * len(self.steps)
+        while (device := self._choose()) is not None:
+            position = self.next[device]
+            self._take(device, position)
+            self.next[device] += 1
+        left = [device for device, steps in enumerate(self.steps) if self.next[device] < len(steps)]
+        if left:
+            step = self.steps[left[0]][self.next[left[0]]]
+            raise ScheduleError(f"the plan blocks: device {left[0]} waits for {step.block}, which is never written")
+
+    def _choose(self) -> int | None:
+        """The device whose next step may come and starts first."""
+        best, soonest = None, float("inf")
+        for device, steps in enumerate(self.steps):
+            position = self.next[device]
+            if position == len(steps) or (steps[position].needs_store and steps[position].block not in self.stored):
+                continue
+            start = position / len(steps) if self.starts is None else self.starts[device][position]
+            start = max(self.key[device], start)
+            if start < soonest:
+                best, soonest = device, start
+        if best is not None:
+            self.key[best] = soonest
+        return best
+
+    def _take(self, device: int, position: int) -> None:
+        """One step: what it drops, brings, makes final or writes."""
+        step = self.steps[device][position]
+        for tile in step.evicts:
+            self.holders.get(tile, {}).pop(device, None)
+        if step.kind is StepKind.FETCH and step.version == step.tile[1] + 1:
+            step = self._pulled(device, position, step)
+        if step.kind in _BRINGS:
+            after = self.pulls.pop((device, step.slot), [])
+            step = step._replace(after=(*step.after, *after))
+            if step.version == step.tile[1] + 1:
+                self.holders.setdefault(step.tile, {})[device] = step.slot, position
+        elif step.kind is StepKind.COMPUTE and step.task is not None and step.task.kind <= TaskKind.TRSM:
+            self.holders.setdefault(step.tile, {})[device] = step.slot, position
+        elif step.kind is StepKind.WRITE:
+            self.stored.add(step.block)
+        self.steps[device][position] = step
+
+    def _pulled(self, device: int, position: int, step: Step) -> Step:
+        """The fetch ``step`` as a copy, if another device holds its tile."""
+        holders = self.holders.get(step.tile, {})
+        if not holders:
+            return step
+        # Of several holders the one that was asked least: its links are shared.
+        other = min(holders, key=lambda number: (len(self.pulls.get((number, holders[number][0]), [])), number))
+        slot, made = holders[other]
+        self.steps[other][made] = self.steps[other][made]._replace(announced=True)
+        self.pulls.setdefault((other, slot), []).append(step_key(device, position))
+        return step._replace(
+            kind=StepKind.PULL,
+            stream=StreamKind.PEER,
+            nbytes=self.slot_bytes(step.tile),
+            source=(other, slot),
+            after=(step_key(other, made),),
+            announced=True,
+        )

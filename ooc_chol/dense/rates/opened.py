@@ -1,0 +1,94 @@
+"""A device opened to be measured: its stream, its timer, and tiles of a covariance matrix and of its factor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.config import whole_pages
+from ooc_chol.dense.rates.timing import AbstractTimer, IdleTimer, LoadedTimer
+from ooc_chol.interfaces import AbstractDevice, AbstractStream, ArraySpec, Tile, TileFunction
+from ooc_chol.kernels.machine import HOST, kind_of
+from ooc_chol.memory.sources import SourceTier, from_function
+from ooc_chol.tasks.tiling import TileGrid
+
+#: Tile columns in front of those at which kernels are measured: whole segments of K for any tile size.
+FAR = 1 << 20
+#: The covariance ``exp(-h / range)`` plus a nugget, of sites of the unit square in bands from left to right.
+_RANGE, _NUGGET, _BANDS = 0.1, 0.01, 16
+_ROWS_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class FactorTiles:
+    """Tiles on the device: of A, of the first column of L, and three to work on. Power, so the clock too, depends on data."""
+
+    a_kk: Tile  #: A diagonal tile of A, positive definite, and one below
+    a_ik: Tile
+    l_kk: Tile  #: Tiles of L: the diagonal one, and two below
+    l_ik: Tile
+    l_jk: Tile
+    work: Tile  #: What measured kernels change, and what the load in between changes
+    load: Tile
+
+
+@dataclass(frozen=True)
+class OpenedDevice:
+    """A device with everything that measurements use."""
+
+    device: AbstractDevice  #: The device; who opened it closes it
+    nb: int  #: Order of a tile
+    timer: AbstractTimer  #: Measures on one stream
+    tiles: FactorTiles
+    arrays: tuple[Any, ...]  #: The arrays that were asked for beside them
+
+    @property
+    def stream(self) -> AbstractStream:
+        """The stream that is measured."""
+        return self.timer.stream
+
+
+def set_up(device: AbstractDevice, nb: int, seconds: float, arrays: tuple[ArraySpec, ...] = ()) -> OpenedDevice:
+    """Allocate and fill the tiles of a freshly opened device."""
+    arena = device.allocate(7, whole_pages(8 * nb * nb), nb, arrays)
+    stream = device.create_stream("rates")
+    tiles = FactorTiles(*(arena.tile(slot, (nb, nb)) for slot in range(7)))
+    _fill(device, stream, tiles, nb)
+    timer = IdleTimer if kind_of(device.name) is HOST else LoadedTimer
+    return OpenedDevice(device, nb, timer(stream, seconds), tiles, arena.arrays)
+
+
+def _fill(device: AbstractDevice, stream: AbstractStream, tiles: FactorTiles, nb: int) -> None:
+    """Bring tiles of A, and make those of the first column of L from them."""
+    kernels, flags = device.kernels, device.create_flags(1)
+    source = SourceTier(from_function(3 * nb, covariance_function(3 * nb)), TileGrid(3 * nb, nb))
+    for index, tile in (((0, 0), tiles.a_kk), ((1, 0), tiles.a_ik), ((2, 0), tiles.l_jk)):
+        device.copy_in(stream, source, index, tile)
+    for copied, to in ((tiles.a_kk, tiles.l_kk), (tiles.a_ik, tiles.l_ik), (tiles.a_kk, tiles.work), (tiles.a_ik, tiles.load)):
+        device.copy_between(stream, copied, to)
+    kernels.potrf(stream, tiles.l_kk, flags, 0)
+    for tile in (tiles.l_ik, tiles.l_jk):
+        # L[i, 0] = A[i, 0] @ inv(L[0, 0]).T
+        kernels.trsm(stream, tiles.l_kk, tile, 0)
+    stream.synchronize()
+
+
+def covariance_function(n: int) -> TileFunction:
+    """Make the host tile function of an exponential covariance over ``n`` sites of the unit square."""
+    sites = np.random.default_rng(0).uniform(size=(n, 2))
+    sites = sites[np.lexsort((sites[:, 0], np.floor(_BANDS * sites[:, 1])))]
+
+    def tile_fn(rows: range, cols: range, out: NDArray[np.float64], stream: Any) -> None:
+        x, y = sites[rows.start : rows.stop], sites[cols.start : cols.stop]
+        for r0 in range(0, len(rows), _ROWS_AT_ONCE):
+            strip, part = out[r0 : r0 + _ROWS_AT_ONCE], x[r0 : r0 + _ROWS_AT_ONCE]
+            np.subtract.outer(part[:, 0], y[:, 0], out=strip)
+            np.hypot(strip, np.subtract.outer(part[:, 1], y[:, 1]), out=strip)
+            np.exp(np.multiply(strip, -1.0 / _RANGE, out=strip), out=strip)
+        both = np.arange(max(rows.start, cols.start), min(rows.stop, cols.stop))
+        out[both - rows.start, both - cols.start] += _NUGGET
+
+    return tile_fn

@@ -1,0 +1,131 @@
+"""Rates of products through residues, and of what goes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from ooc_chol.dense.rates.opened import OpenedDevice
+from ooc_chol.dense.rates.timing import AbstractTimer
+from ooc_chol.interfaces import ArraySpec, NarrowParts, Tile
+from ooc_chol.kernels.machine import CUDA, kind_of, memory_info
+from ooc_chol.precision.products import HALF_TILES
+
+#: Columns and longest K of the products that are measured on GPUs, as those of a panel's sweeps; a host takes some tiles.
+_COLUMNS, _MOST_K = 8192, 32768
+_HOST_COLUMN_TILES, _HOST_K_TILES = 2, 4
+#: Power of two by which entries are divided in FP8: those of a first tile column are near their row's norm over its columns.
+_QUARTER_EXPONENT = 8
+#: Share of a GPU's free memory that the residues may take.
+_MEMORY_SHARE = 0.5
+#: Least share of a long product's time that is its accumulator's, and most: a difference of noisy times may say anything.
+_LEAST_BESIDE, _MOST_BESIDE = 1e-3, 0.9
+
+
+@dataclass(frozen=True)
+class ResidueShapes:
+    """Shapes of the products that are measured: one tile row by some tile columns, K long and short."""
+
+    nb: int  #: Order of a tile
+    moduli: int
+    columns: int  #: Columns of the accumulator and longest K, both in tiles
+    depth: int
+
+    @classmethod
+    def on(cls, name: str, nb: int, moduli: int) -> ResidueShapes:
+        """The shapes for a device: as long as half of its free memory allows, at least two tiles."""
+        if kind_of(name) is not CUDA:
+            return cls(nb, moduli, _HOST_COLUMN_TILES, _HOST_K_TILES)
+        allowed = _MEMORY_SHARE * memory_info(name)[0]
+        shapes = cls(nb, moduli, max(1, _COLUMNS // nb), max(2, _MOST_K // nb))
+        while shapes.depth > 2 and sum(spec.nbytes for spec in shapes.arrays) > allowed:
+            shapes = cls(nb, moduli, shapes.columns, shapes.depth // 2)
+        return shapes
+
+    @property
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """Strips of residues, the left one above the right ones, and an accumulator; the same for products in FP16."""
+        strips, sums = (self.rows, self.depth * self.nb), (self.nb, self.columns * self.nb)
+        return (
+            ArraySpec(np.dtype(np.int8), (self.moduli, *strips)),
+            ArraySpec(np.dtype(np.int32), (self.moduli, *sums)),
+            ArraySpec(np.dtype(np.float16), (1, *strips)),
+            ArraySpec(np.dtype(np.float32), (1, *sums)),
+            ArraySpec(np.dtype(np.uint8), (1, *strips)),
+        )
+
+    @property
+    def rows(self) -> int:
+        """Matrix rows of all strips."""
+        return (1 + self.columns) * self.nb
+
+
+def measure_residues(opened: OpenedDevice, shapes: ResidueShapes) -> dict[str, float]:
+    """Rates of :class:`~ooc_chol.dense.programs.cost.ResidueRates` but for ``pull``.
+
+    The load between the calls are long products, as in a factorization.
+    """
+    kernels, stream, timer, tiles = opened.device.open_residues(shapes.rows), opened.stream, opened.timer, opened.tiles
+    (strips, sums, halves, half_sums, quarters), nb = opened.arrays, shapes.nb
+    for row in range(shapes.columns + 1):
+        kernels.set_diagonal(stream, row * nb, tiles.a_kk)
+        for column in range(shapes.depth):
+            rows, tile = range(row * nb, (row + 1) * nb), (tiles.l_ik, tiles.l_jk)[(row + column) % 2]
+            columns = range(column * nb, (column + 1) * nb)
+            narrow = NarrowParts(_part(halves, rows, columns), _part(quarters, rows, columns), _QUARTER_EXPONENT)
+            kernels.convert(stream, tile, rows, _part(strips, rows, columns), is_first=False, narrow=narrow)
+
+    def multiply(inner: int) -> None:
+        left, right = strips[:, :nb, :inner], strips[:, nb:, :inner]
+        kernels.product(stream, sums, left, right, accumulates=True, lower=False)
+
+    def multiply_halves(inner: int) -> None:
+        left, right = halves[:, :nb, :inner], halves[:, nb:, :inner]
+        kernels.half_product(stream, half_sums, left, right, accumulates=True)
+
+    def multiply_quarters(inner: int) -> None:
+        left, right = quarters[:, :nb, :inner], quarters[:, nb:, :inner]
+        kernels.quarter_product(stream, half_sums, left, right, exponent=2 * _QUARTER_EXPONENT, accumulates=True)
+
+    first, target = range(nb), _part(strips, range(nb), range(nb))
+    short = replace(shapes, depth=min(shapes.depth, HALF_TILES))
+    narrow_rates = {"half": _product_rates(timer, multiply_halves, short)}
+    if kernels.multiplies_fp8:
+        narrow_rates["quarter"] = _product_rates(timer, multiply_quarters, short)
+    rates = _product_rates(timer, multiply, shapes)
+    convert = timer.seconds_each(lambda: kernels.convert(stream, tiles.l_ik, first, target, is_first=False))
+    reconstruct = timer.seconds_each(lambda: kernels.reconstruct(stream, sums[:, :, :nb], tiles.work, first, range(nb, 2 * nb)))
+    return {
+        "moduli": shapes.moduli,
+        **rates,
+        "convert": nb * nb / convert,
+        "reconstruct": nb * nb / reconstruct,
+        **{name: found["product"] for name, found in narrow_rates.items()},
+        **{f"{name}_accumulate": found["accumulate"] for name, found in narrow_rates.items()},
+    }
+
+
+def measure_pull(opened: OpenedDevice, shapes: ResidueShapes, source: Tile) -> float:
+    """Bytes per second of a strip copied from ``source``, of the shape of the left strip."""
+    target = opened.arrays[0][:, : shapes.nb]
+    each = opened.timer.seconds_each(partial(opened.device.copy_between, opened.stream, source, target))
+    return shapes.moduli * shapes.nb * shapes.nb * shapes.depth / each
+
+
+def _part(strips: Tile, rows: range, columns: range) -> Tile:
+    """Rows and columns of every plane."""
+    return strips[:, rows.start : rows.stop, columns.start : columns.stop]
+
+
+def _product_rates(timer: AbstractTimer, multiply: Callable[[int], None], shapes: ResidueShapes) -> dict[str, float]:
+    """``seconds = entries (2 K / product + 1 / accumulate)``, solved for two lengths of K."""
+    long, short = shapes.depth * shapes.nb, shapes.nb
+    timer.put_under_load(partial(multiply, long))
+    seconds = [timer.seconds_each(partial(multiply, inner)) for inner in (long, short)]
+    entries = shapes.nb * shapes.columns * shapes.nb
+    of_flops = (seconds[0] - seconds[1]) / (1 - short / long)  # of the long one, without its accumulator
+    of_flops = min(max(of_flops, (1 - _MOST_BESIDE) * seconds[0]), (1 - _LEAST_BESIDE) * seconds[0])
+    return {"product": 2 * entries * long / of_flops, "accumulate": entries / (seconds[0] - of_flops)}

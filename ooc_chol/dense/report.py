@@ -1,0 +1,162 @@
+"""The report of a run: measured figures beside the plan's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ooc_chol.config import format_bytes
+from ooc_chol.dense.execution.executor import Execution
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.programs.program import Link
+from ooc_chol.precision.accounting import ErrorEstimate, estimated_error
+from ooc_chol.precision.certified import CertifiedBound
+from ooc_chol.precision.escalation import Escalation
+from ooc_chol.tracing.analysis import exposed_copy_seconds
+
+
+@dataclass(frozen=True)
+class FactorReport:
+    """What a factorization did, beside what was planned.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan that was executed.
+    execution : Execution
+        Times, bytes and records.
+    setup_seconds : float
+        Seconds for planning and for allocating device memory and the store, not part of :attr:`seconds`.
+    escalations : tuple of Escalation
+        What failed in the planned formats and was computed again in wider ones.
+    certified_bound : CertifiedBound or None
+        With a precision threshold: what ``||A - L L.T||_F / ||A||_F`` is at most, whatever the formats came to be. None without.
+    certify_seconds : float
+        Seconds of reading L for that.
+    """
+
+    plan: Plan
+    execution: Execution
+    setup_seconds: float
+    escalations: tuple[Escalation, ...] = ()
+    certified_bound: CertifiedBound | None = None
+    certify_seconds: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """From the first step to the last byte of L in its store, generation included, and both passes of mixed precision.
+
+        These are the one over A that chose formats, and the one over L that certifies it. Runs that failed count, too.
+        """
+        return self.execution.seconds + self.norms_seconds + self.certify_seconds
+
+    @property
+    def norms_seconds(self) -> float:
+        """Seconds of the pass over A for the norms of its tiles; 0 in FP64."""
+        return 0.0 if self.plan.precision is None else self.plan.precision.norms.seconds
+
+    @property
+    def tflops(self) -> float:
+        """``n³/3`` over the seconds, in TFLOP/s."""
+        return self.plan.grid.n**3 / 3 / self.seconds / 1e12
+
+    @property
+    def planned_bytes(self) -> dict[str, int]:
+        """Planned bytes over each link, all devices together."""
+        return {link.name.lower(): self.plan.link_bytes(link) for link in Link}
+
+    @property
+    def executed_bytes(self) -> dict[str, int]:
+        """Bytes over each link counted from the copies issued, all devices together."""
+        return {link.name.lower(): sum(device[link] for device in self.execution.link_bytes) for link in Link}
+
+    @property
+    def fallback_share(self) -> float:
+        """Share of the matrix rows whose products left the chosen arithmetic for native FP64.
+
+        Zero in every run that ends: in residues a row leaves its range only when its squares exceed its diagonal entry, and then
+        A is not positive definite.
+        """
+        return 0.0
+
+    @cached_property
+    def estimated_error(self) -> ErrorEstimate | None:
+        """Where the error comes from, by the norms of final tiles: an estimate, mostly from above. None where all is FP64."""
+        precision, norms = self.plan.precision, self.execution.norms
+        if precision is None or norms is None:
+            return None
+        return estimated_error(precision, norms, self.plan.moduli, self.plan.narrow_products)
+
+    @cached_property
+    def exposed_copy_share(self) -> float:
+        """Share of the run in which compute streams were idle while a fetch that they waited for was in flight."""
+        return exposed_copy_seconds(self.execution.records) / (self.seconds * len(self.plan.devices))
+
+    def to_dict(self) -> dict[str, object]:
+        """The figures as plain data."""
+        return {
+            "n": self.plan.grid.n,
+            "tile_size": self.plan.grid.nb,
+            "devices": list(self.plan.devices),
+            "policy": self.plan.policy.name,
+            "engine": self.plan.engine,
+            "moduli": self.plan.moduli,
+            "half_share": self.plan.half_share,
+            "product_shares": self.plan.product_shares,
+            "fallback_share": self.fallback_share,
+            "seconds": self.seconds,
+            "predicted_seconds": self.plan.seconds,
+            "norms_seconds": self.norms_seconds,
+            "setup_seconds": self.setup_seconds,
+            "tflops": self.tflops,
+            "bytes": {"planned": self.planned_bytes, "executed": self.executed_bytes},
+            "bounds": {"compulsory": self.plan.compulsory_bytes, "loaded": self.plan.movement_bound_bytes},
+            "peak_bytes": max(self.execution.peak_bytes),
+            "budget_bytes": self.plan.budgets[0].budget_bytes,
+            "exposed_copy_share": self.exposed_copy_share,
+            "precision_threshold": None if self.plan.precision is None else self.plan.precision.threshold,
+            "formats": {"fp64": self.plan.grid.n_tiles} if self.plan.precision is None else self.plan.precision.counts,
+            "certify_seconds": self.certify_seconds,
+            "certified_bound": None if self.certified_bound is None else self.certified_bound.total,
+            "certified_measured": None if self.certified_bound is None else self.certified_bound.measured,
+            "estimated_error": None if self.estimated_error is None else self.estimated_error.total,
+            "escalations": [str(step) for step in self.escalations],
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
+
+    def _lines(self) -> list[tuple[str, str]]:
+        """The lines of the printed report."""
+        plan = self.plan
+        devices = ", ".join(plan.devices)
+        peak, budget = format_bytes(max(self.execution.peak_bytes)), format_bytes(plan.budgets[0].budget_bytes)
+        return [
+            ("", f"Cholesky of n = {plan.grid.n} in tiles of {plan.grid.nb} on {devices}, policy {plan.policy.name!r}"),
+            ("seconds", self._seconds_text()),
+            ("bytes", "; ".join(map(self._link_text, Link))),
+            ("bounds", plan.bounds_text()),
+            ("memory", f"peak {peak} of tiles on a device, budget {budget}"),
+            ("exposed", f"{100 * self.exposed_copy_share:.1f} % of the time a compute stream waited for a copy"),
+            *self._precision_lines(),
+        ]
+
+    def _precision_lines(self) -> list[tuple[str, str]]:
+        """Formats, the certified bound and what had to be widened; nothing in FP64."""
+        lines = []
+        if self.plan.precision is not None:
+            lines = [("formats", str(self.plan.precision).splitlines()[0]), ("estimated", f"error {self.estimated_error}")]
+        if self.certified_bound is not None:
+            lines.append(("certified", f"error at most {self.certified_bound}"))
+        return lines + [("escalated" if at == 0 else "", str(step)) for at, step in enumerate(self.escalations)]
+
+    def _seconds_text(self) -> str:
+        """Measured beside predicted seconds."""
+        predicted = "none predicted (no rates measured)" if self.plan.seconds is None else f"{self.plan.seconds:.3g} predicted"
+        rate = f"{self.tflops * 1e3:.4g} GFLOP/s"
+        return f"{self.seconds:.3g} ({rate}); {predicted}; planning and allocation took {self.setup_seconds:.2g} before"
+
+    def _link_text(self, link: Link) -> str:
+        """Executed beside planned bytes of one link."""
+        name = link.name.lower()
+        return f"{name} {format_bytes(self.executed_bytes[name])} of {format_bytes(self.planned_bytes[name])} planned"

@@ -1,0 +1,225 @@
+"""The tiers that hold L in memory: packed, or over the lower triangle of the user's own array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile, closed_error
+from ooc_chol.dense.stores.layout import TileLayout
+from ooc_chol.formats import FP64, Floats, PrecisionFormat, decode, encode
+from ooc_chol.memory.host_memory import HostMemory, allocate_aligned
+from ooc_chol.tasks.tiling import TileGrid
+
+#: Order of the sub-blocks of a diagonal tile that are copied through a mask; all others are copied whole.
+_MASKED_ORDER = 64
+_LOWER = np.tri(_MASKED_ORDER, dtype=bool)
+
+
+@final
+class MemoryStore(AbstractStore):
+    """L packed in one allocation of ordinary memory, every tile at a page.
+
+    ``TileLayout(grid, formats=formats).end`` bytes. Pages that were never written hold no memory. Widened tiles get memory of
+    their own: the first allocation never moves, since a device may have page-locked it.
+    """
+
+    name = "memory"
+    ordered_by_events = True
+
+    def __init__(
+        self, grid: TileGrid, formats: Sequence[PrecisionFormat] | None = None, memory: HostMemory | None = None
+    ) -> None:
+        self.grid = grid
+        self.layout = TileLayout(grid, formats=None if formats is None else tuple(formats))
+        self.memory, self._is_own = memory or HostMemory(), memory is None
+        self._bytes: NDArray[np.uint8] | None = self.memory.take(self, self.layout.end)
+        #: Widened tiles, outside the first allocation.
+        self._widened: dict[tuple[int, int], NDArray[np.uint8]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the allocations that hold tiles."""
+        return self.layout.end
+
+    @property
+    def formats(self) -> tuple[PrecisionFormat, ...] | None:
+        """Format of every tile in packed order, as it is now; None when all are FP64."""
+        return self.layout.present_formats
+
+    def view(self, index: tuple[int, int]) -> NDArray[np.float64] | None:
+        """FP64 tile ``index`` in place, row-major; writing into it changes L. None for a tile of another format."""
+        raw = self.stored(index)
+        return raw.view(np.float64).reshape(self.grid.shape(*index)) if self.format_of(index) == FP64 else None
+
+    def stored(self, index: tuple[int, int]) -> NDArray[np.uint8]:
+        """The bytes of tile ``index`` in its format, in place; writing into them changes L."""
+        if self._bytes is None:
+            raise closed_error(self.name)
+        widened = self._widened.get((index[0], index[1]))
+        if widened is not None:
+            return widened
+        start = self.layout.offset(*index)
+        return self._bytes[start : start + self.layout.nbytes(*index)]
+
+    def host_memory(self) -> NDArray[np.uint8] | None:
+        """All tiles but widened ones and the unused bytes between them, as whole pages; None once the store is closed."""
+        return self._bytes
+
+    def read(self, index: tuple[int, int], out: Floats) -> None:
+        """Copy tile ``index`` into ``out``."""
+        self.read_rows(index, range(self.grid.size(index[0])), out)
+
+    def read_rows(self, index: tuple[int, int], rows: range, out: Floats) -> None:
+        """Copy rows ``rows`` of tile ``index`` into ``out``."""
+        fmt, columns = self.format_of(index), self.grid.size(index[1])
+        check_tile(out, (len(rows), columns), fmt)
+        tile = self.view(index)
+        if tile is not None:
+            np.copyto(out, tile[rows.start : rows.stop])
+        else:
+            decode(self.stored(index), fmt, slice(rows.start * columns, rows.stop * columns), out)
+
+    def write(self, index: tuple[int, int], data: Floats) -> None:
+        """Copy ``data`` into tile ``index``, rounded to its format."""
+        fmt = self.format_of(index)
+        check_tile(data, self.grid.shape(*index), fmt)
+        tile = self.view(index)
+        if tile is not None:
+            np.copyto(tile, data)
+        else:
+            encode(data, fmt, self.stored(index))
+
+    def read_stored(self, index: tuple[int, int], out: NDArray[np.uint8]) -> None:
+        """Copy the stored bytes of tile ``index`` into ``out``."""
+        stored = self.stored(index)
+        check_stored(out, len(stored))
+        np.copyto(out, stored)
+
+    def write_stored(self, index: tuple[int, int], data: NDArray[np.uint8]) -> None:
+        """Copy ``data`` over the stored bytes of tile ``index``."""
+        stored = self.stored(index)
+        check_stored(data, len(stored))
+        np.copyto(stored, data)
+
+    def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
+        """Store these tiles in FP64 from now on, in one more allocation."""
+        if self._bytes is None:
+            raise closed_error(self.name)
+        layout = self.layout.with_wider(tiles)
+        memory = allocate_aligned(layout.end - self.layout.end)
+        for i, j in layout.widened[len(self.layout.widened) :]:
+            start = layout.offset(i, j) - self.layout.end
+            self._widened[i, j] = memory[start : start + layout.nbytes(i, j)]
+        self.layout = layout
+
+    def complete(self) -> None:
+        """Nothing to do: memory is as durable as it gets."""
+
+    def discard(self) -> None:
+        """Free the memory."""
+        self.close()
+
+    def close(self) -> None:
+        """Free the memory once no view is left, or give it back; a second call does nothing."""
+        if self._bytes is not None:
+            self.memory.give_back()
+            if self._is_own:
+                self.memory.close()
+        self._bytes = None
+        self._widened = {}
+
+
+@final
+class OverwriteStore(AbstractStore):
+    """L in FP64 over the lower triangle of the user's array; the strict upper triangle is neither read nor written."""
+
+    name = "array"
+    ordered_by_events = True
+
+    def __init__(self, a: NDArray[np.float64], grid: TileGrid) -> None:
+        if not isinstance(a, np.ndarray) or a.dtype != np.float64:
+            kind = a.dtype if isinstance(a, np.ndarray) else type(a).__name__
+            raise TypeError(f"L can be written over a NumPy float64 array only, not {kind}; leave overwrite=True out")
+        if a.shape != (grid.n, grid.n):
+            raise ValueError(f"L of order {grid.n} cannot be written over an array of shape {a.shape}")
+        if not a.flags.writeable:
+            raise ValueError(
+                "L cannot be written over a read-only array; leave overwrite=True out, or open it writable (mode 'r+')"
+            )
+        if grid.n > 1 and 0 in a.strides:
+            raise ValueError(f"L cannot be written over an array whose entries share memory (strides {a.strides}); pass a copy")
+        self.grid = grid
+        self._a: NDArray[np.float64] | None = a
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the store needs beside the user's array: none."""
+        return 0
+
+    @property
+    def formats(self) -> None:
+        """None: all tiles are FP64."""
+        return None
+
+    def view(self, index: tuple[int, int]) -> None:
+        """None: tiles of the array are not contiguous, and above its diagonal are not ours."""
+        return None
+
+    def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
+        """Nothing to do: all tiles are FP64."""
+
+    def read(self, index: tuple[int, int], out: Floats) -> None:
+        """Copy tile ``index`` into ``out``; the strict upper part of a diagonal tile becomes zero."""
+        self.read_rows(index, range(self.grid.size(index[0])), out)
+
+    def read_rows(self, index: tuple[int, int], rows: range, out: Floats) -> None:
+        """Copy rows ``rows`` of tile ``index`` into ``out``; strict upper entries become zero."""
+        check_tile(out, (len(rows), self.grid.size(index[1])))
+        tile = self._tile(index)[rows.start : rows.stop]
+        if index[0] != index[1]:
+            np.copyto(out, tile)
+            return
+        out[...] = 0.0
+        _copy_lower(out, tile, rows.start)
+
+    def write(self, index: tuple[int, int], data: Floats) -> None:
+        """Copy ``data`` over tile ``index``, of a diagonal tile the lower part only."""
+        check_tile(data, self.grid.shape(*index))
+        if index[0] != index[1]:
+            np.copyto(self._tile(index), data)
+        else:
+            _copy_lower(self._tile(index), data, 0)
+
+    def complete(self) -> None:
+        """Flush an array that is a map of a file."""
+        if isinstance(self._a, np.memmap):
+            self._a.flush()
+
+    def discard(self) -> None:
+        """Let go of the array; its lower triangle holds a mixture of A and L."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the array; a second call does nothing."""
+        self._a = None
+
+    def _tile(self, index: tuple[int, int]) -> NDArray[np.float64]:
+        if self._a is None:
+            raise closed_error(self.name)
+        rows, columns = self.grid.span(index[0]), self.grid.span(index[1])
+        return self._a[rows.start : rows.stop, columns.start : columns.stop]
+
+
+def _copy_lower(target: Floats, source: Floats, first_row: int) -> None:
+    """Copy the entries on and below the diagonal; row 0 of both is row ``first_row`` of the diagonal tile."""
+    for top in range(0, target.shape[0], _MASKED_ORDER):
+        rows = slice(top, min(top + _MASKED_ORDER, target.shape[0]))
+        left = first_row + top
+        columns = slice(left, first_row + rows.stop)
+        order = rows.stop - top
+        target[rows, :left] = source[rows, :left]
+        np.copyto(target[rows, columns], source[rows, columns], where=_LOWER[:order, :order])

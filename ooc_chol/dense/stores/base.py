@@ -1,0 +1,84 @@
+"""What every tier that holds L has in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.errors import TierError
+from ooc_chol.formats import FP64, Floats, PrecisionFormat
+from ooc_chol.interfaces import AbstractTier
+from ooc_chol.tasks.tiling import TileGrid
+
+
+class AbstractStore(AbstractTier):
+    """A tier for L: written tile by tile during a run, then read by the factor.
+
+    Tiles are given and taken as float64, those of a narrower format also as float32, and rounded to their format when written.
+    """
+
+    #: Tiles of L.
+    grid: TileGrid
+
+    @property
+    @abstractmethod
+    def formats(self) -> tuple[PrecisionFormat, ...] | None:
+        """Format of every tile in packed order, as it is now; None when all are FP64."""
+
+    def format_of(self, index: tuple[int, int]) -> PrecisionFormat:
+        """Format in which tile ``index`` is stored."""
+        formats = self.formats
+        return FP64 if formats is None else formats[self.grid.packed(*index)]
+
+    @abstractmethod
+    def view(self, index: tuple[int, int]) -> NDArray[np.float64] | None:
+        """Tile ``index`` in place as a row-major contiguous array, or None when it must be read."""
+
+    @abstractmethod
+    def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
+        """Store these tiles in FP64 from now on: each must be written again before it is read. FP64 ones stay as they are.
+
+        Other tiles stay where they are, so that other threads may go on with them.
+        """
+
+    @abstractmethod
+    def read_rows(self, index: tuple[int, int], rows: range, out: Floats) -> None:
+        """Fill ``out`` with rows ``rows`` of tile ``index``, counted within the tile, step 1."""
+
+    def describe(self, arithmetic_key: Mapping[str, Any]) -> None:
+        """Replace the arithmetic key that was given when the store was made, before :meth:`complete`; memory keeps none."""
+
+    @abstractmethod
+    def complete(self) -> None:
+        """Make what was written durable, once every tile is; from then on the store is only read."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Close a store whose run has failed, and remove what it leaves behind. A completed store is only closed."""
+
+
+def check_tile(tile: Floats, shape: tuple[int, int], fmt: PrecisionFormat = FP64) -> None:
+    """Raise ValueError unless ``tile`` is a row-major contiguous float64, or for a narrow ``fmt`` float32, array of ``shape``."""
+    is_narrow = fmt.itemsize < FP64.itemsize
+    fits = tile.dtype == np.float64 or (is_narrow and tile.dtype == np.float32)
+    if tile.shape != shape or not fits or not tile.flags.c_contiguous:
+        order = "row-major contiguous" if tile.flags.c_contiguous else "not row-major contiguous"
+        kinds = "float64 or float32" if is_narrow else "float64"
+        raise ValueError(
+            f"the tile buffer is {tile.dtype} {tile.shape}, {order}; needed is a row-major contiguous {kinds} {shape}"
+        )
+
+
+def check_stored(data: NDArray[np.uint8], nbytes: int) -> None:
+    """Raise ValueError unless ``data`` holds exactly the ``nbytes`` bytes of a stored tile, contiguous."""
+    if data.shape != (nbytes,) or data.dtype != np.uint8 or not data.flags.c_contiguous:
+        raise ValueError(f"the buffer is {data.dtype} {data.shape}; a stored tile is contiguous uint8 of shape {(nbytes,)}")
+
+
+def closed_error(name: str) -> TierError:
+    """Describe the use of store ``name`` after its end."""
+    return TierError(f"the {name} store of L is closed; use the factor before closing it, or save it and load the file")

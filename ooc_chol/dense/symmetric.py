@@ -1,0 +1,138 @@
+"""Products with a symmetric matrix whose tiles are made and forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ooc_chol.config import parse_bytes
+from ooc_chol.dense.factor.solves import right_hand_side
+from ooc_chol.dense.vectors import Columns, zeros
+from ooc_chol.errors import BudgetError
+from ooc_chol.interfaces import AbstractDevice, ArraySpec
+from ooc_chol.kernels.machine import HOST, default_budget, kind_of, open_device, page_locked, resolve_devices
+from ooc_chol.memory.sources.function import FunctionSource, check_function
+from ooc_chol.runtime.collector import collector_off
+from ooc_chol.team import map_in_threads
+
+#: Rows and columns of the tiles that the host and a GPU make at once.
+_HOST_TILE, _DEVICE_TILE = 512, 2048
+_DOUBLE = np.dtype(np.float64)
+
+
+def symm(
+    a: FunctionSource,
+    b: ArrayLike,
+    *,
+    devices: str | Sequence[str] | int | None = None,
+    memory_budget: int | str | None = None,
+) -> NDArray[np.float64]:
+    """Multiply ``A @ b`` with a symmetric matrix that a tile function makes, and that is never stored.
+
+    Parameters
+    ----------
+    a : FunctionSource
+        From :func:`from_function`. Unlike for ``cholesky`` any rectangle is asked for, above the diagonal too, and every entry
+        counts.
+    b : (n,) or (n, m) array_like
+        Right factor; not changed.
+    devices : str, sequence of str, int or None
+        As for ``cholesky``; the first one computes, the host where the matrix has no function for a GPU (``cuda=``).
+    memory_budget : int, str or None
+        Bytes on a GPU; as for ``cholesky``.
+
+    Returns
+    -------
+    (n,) or (n, m) array
+        The product.
+
+    Raises
+    ------
+    TypeError, ValueError
+        ``a`` is no tile function, ``b`` no array of finite real numbers with ``n`` rows, or there is no such device.
+    BudgetError
+        The budget does not hold a column and a tile.
+
+    Notes
+    -----
+    Cost ``2 n**2 m`` flops and ``n**2`` entries made, for every group of columns that fits a GPU.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> def ones(rows, cols, out, stream):
+    ...     out[...] = 1.0
+    >>> oc.symm(oc.from_function(3, ones), np.array([1.0, 2.0, 3.0]), devices="host:0")
+    array([6., 6., 6.])
+    """
+    check_function(a, "a")
+    x, shape = right_hand_side(b, a.n, copy=False)
+    name = resolve_devices(devices)[0]
+    if not x.size:
+        return np.empty(shape)
+    if kind_of(name) is HOST or not a.is_made_on_cuda:
+        return _on_host(a, x).reshape(shape)
+    budget = default_budget([name]) if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
+    x = np.ascontiguousarray(x)
+    y = np.empty_like(x)
+    with collector_off(), page_locked([name], filled=[x, y]), closing(open_device(name)) as device, device.current():
+        multiply_on(device, a, (x, y), budget)
+    return y.reshape(shape)
+
+
+def _spans(n: int, size: int) -> list[range]:
+    """``range(n)`` in pieces of at most ``size``."""
+    return [range(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def _on_host(a: FunctionSource, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows of the product by several threads: tile functions of NumPy release the interpreter lock."""
+
+    def product(rows: range) -> NDArray[np.float64]:
+        total = np.zeros((len(rows), x.shape[1]))
+        for cols in _spans(a.n, _HOST_TILE):
+            tile = np.empty((len(rows), len(cols)))
+            a.read_block(rows, cols, tile)
+            total += tile @ x[cols.start : cols.stop]
+        return total
+
+    return np.concatenate(map_in_threads(product, _spans(a.n, _HOST_TILE)))
+
+
+def multiply_on(
+    device: AbstractDevice, a: FunctionSource, arrays: tuple[NDArray[np.float64], NDArray[np.float64]], budget_bytes: int
+) -> None:
+    """``y = A @ x`` on one device, as many columns at a time as fit."""
+    x, y = arrays
+    n, m = x.shape
+    nb = min(_DEVICE_TILE, n)
+    fixed = device.kernels.workspace_bytes(nb) + 8 * nb * nb + 3 * 4096
+    width = min(m, (budget_bytes - fixed) // (8 * (n + nb)))
+    if width < 1:
+        advice = "it holds no column beside a tile; give a larger memory_budget"
+        raise BudgetError(f"product on {device.name}", fixed + 8 * (n + nb), budget_bytes, advice)
+    # the slot holds rows of the product: staging buffers, where copies need them, are as large as a slot
+    arena = device.allocate(1, 8 * nb * width, nb, [ArraySpec(_DOUBLE, (size,)) for size in (nb * nb, n * width)])
+    device.prepare(a.prepare)
+    kernels, stream, spans = device.kernels.create_solves(), device.create_stream("symm"), _spans(n, nb)
+    for start in range(0, m, width):
+        columns = slice(start, min(start + width, m))
+        wide = columns.stop - columns.start
+        source, product = Columns(x, columns, nb), Columns(y, columns, nb)
+        right, target = arena.arrays[1][: n * wide].reshape(n, wide), arena.tile(0, (nb, wide))
+        for block, rows in enumerate(spans):
+            device.copy_in(stream, source, (block, 0), right[rows.start : rows.stop])
+        for block, rows in enumerate(spans):
+            device.generate(stream, zeros, rows, range(wide), target)
+            for cols in spans:  # y[i] += A[i, j] @ x[j]
+                made = arena.arrays[0][: len(rows) * len(cols)].reshape(len(rows), len(cols))
+                device.generate(stream, a.function, rows, cols, made)
+                kernels.add_product(stream, target[: len(rows)], made, right[cols.start : cols.stop])
+            device.copy_out(stream, target[: len(rows)], product, (block, 0))
+    stream.synchronize()
+    if (failure := device.failure()) is not None:
+        raise failure

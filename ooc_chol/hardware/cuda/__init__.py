@@ -1,0 +1,31 @@
+"""CUDA devices: CuPy's memory, streams and events behind the runtime's interface. Needs CuPy; imported only when asked for."""
+
+from __future__ import annotations
+
+from ooc_chol.hardware.cuda.device import LIBRARY_BYTES, CudaDevice
+from ooc_chol.hardware.cuda.facts import (
+    device_count,
+    device_number,
+    library_versions,
+    link_and_driver,
+    memory_info,
+    model,
+    nvml_handle,
+)
+from ooc_chol.hardware.cuda.locking import page_locked
+from ooc_chol.hardware.cuda.source import DeviceSource, from_dlpack
+
+__all__ = [
+    "LIBRARY_BYTES",
+    "CudaDevice",
+    "DeviceSource",
+    "device_count",
+    "device_number",
+    "from_dlpack",
+    "library_versions",
+    "link_and_driver",
+    "memory_info",
+    "model",
+    "nvml_handle",
+    "page_locked",
+]

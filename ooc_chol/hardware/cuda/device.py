@@ -1,0 +1,375 @@
+"""One GPU behind the runtime's interface: arena, streams, copies, staging buffers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, cast, final
+
+import cupy as cp
+import numpy as np
+from numpy.typing import NDArray
+from nvmath.bindings import cublas
+
+from ooc_chol.config import format_bytes
+from ooc_chol.errors import BudgetError, OocCholError, ScheduleError
+from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.hardware.cuda.arena import CudaArena
+from ooc_chol.hardware.cuda.copies import allow_peer, copy_rows, has_adjacent_entries, planes
+from ooc_chol.hardware.cuda.facts import device_number
+from ooc_chol.hardware.cuda.locking import LockedMemory
+from ooc_chol.hardware.cuda.narrow import NarrowBuffers
+from ooc_chol.hardware.cuda.streams import Callback, CudaStream, DeviceEvent, cuda_stream, timed_event
+from ooc_chol.interfaces import (
+    AbstractDevice,
+    AbstractEvent,
+    AbstractFlags,
+    AbstractKernelSet,
+    AbstractResidueKernels,
+    AbstractStream,
+    AbstractSurvey,
+    AbstractTier,
+    AbstractTileNorms,
+    ArraySpec,
+    Tile,
+    TileFunction,
+)
+from ooc_chol.tasks.tiling import TileGrid
+
+_runtime = cp.cuda.runtime
+#: Bytes that cuBLAS's handle and our kernels take beside the budget, by NVML on an H200 with CUDA 13.0. The context comes on top,
+#: and the driver's tables for page-locked host memory, about 8 bytes for each 4 KiB.
+LIBRARY_BYTES = 256 << 20
+#: Priority of urgent streams: the highest of Hopper.
+_MOST_URGENT = -5
+
+
+class BindsWorkspace(Protocol):
+    """What the device asks of its kernels beside the tile kernels."""
+
+    def workspace_bytes(self, nb: int) -> int:
+        """Bytes of workspace."""
+
+    @property
+    def blas(self) -> Any:
+        """cuBLAS, for kernels of other kinds on the same streams."""
+
+    def bind(self, nb: int, workspace: int) -> None:
+        """Take the workspace at a device address."""
+
+    def create_norms(self, n_tiles: int) -> AbstractTileNorms:
+        """Norms that the kernels write, on the current device."""
+
+    def create_survey(self, grid: TileGrid, step: int | None) -> AbstractSurvey:
+        """A survey that the kernels make, on the current device."""
+
+    def encode(self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int) -> None:
+        """Enqueue: write what is stored of a tile to a device address."""
+
+    def widen(self, stream: AbstractStream, address: int, fmt: PrecisionFormat, tile: Tile) -> None:
+        """Enqueue: make a tile of its stored bytes."""
+
+    def close(self) -> None:
+        """Destroy the handle."""
+
+
+class BindsBlas(Protocol):
+    """What the device asks of kernels on residues beside their interface."""
+
+    def bind(self, blas: Any) -> None:
+        """Take the device's cuBLAS, and compile for the current device."""
+
+
+@final
+class CudaDevice(AbstractDevice):
+    """``cuda:K``: one GPU with an arena, streams, and page-locked staging buffers for blocks that no copy can reach in place."""
+
+    nominal_flops_per_second = 6e13
+
+    def __init__(
+        self,
+        name: str,
+        kernels: AbstractKernelSet,
+        create_flags: Callable[[int], AbstractFlags],
+        residues: AbstractResidueKernels | None = None,
+    ) -> None:
+        self.name = name
+        self.kernels = kernels
+        self.residues = residues
+        self.error: BaseException | None = None
+        self._device = cp.cuda.Device(device_number(name))
+        self._create_flags = create_flags
+        self._streams: list[CudaStream] = []
+        self._arena: CudaArena | None = None
+        self._staging: dict[int, NDArray[np.uint8]] = {}
+        self._locked = LockedMemory()
+        self._narrow = NarrowBuffers()
+        self._spare_events: list[Any] = []
+        self._staging_bytes = 0
+        self._aborted = False
+        with self.current():
+            self._base = timed_event()
+            self._base.record()
+            self._base.synchronize()
+            self._base_ns = time.perf_counter_ns()
+
+    def current(self) -> AbstractContextManager[object]:
+        """Make this the current device of the calling thread for the time of a ``with`` block."""
+        return cast(AbstractContextManager[object], self._device)
+
+    def reserve_events(self, count: int) -> None:
+        """Make ``count`` events ahead; the driver takes memory for events that live at once, and time for taking it."""
+        with self.current():
+            self._spare_events += [timed_event() for _ in range(count)]
+
+    def new_event(self) -> Any:
+        """CuPy's event, one that was made ahead while there is one; the device is current."""
+        return self._spare_events.pop() if self._spare_events else timed_event()
+
+    def host_time_ns(self, event: Any) -> int:
+        """Completion of ``event`` on the host's clock; resolution about a microsecond in runs of some seconds."""
+        return self._base_ns + int(1e6 * cp.cuda.get_elapsed_time(self._base, event))
+
+    def allocate(
+        self, n_slots: int, slot_bytes: int, nb: int, arrays: Sequence[ArraySpec] = (), *, narrow_bytes: int = 0
+    ) -> CudaArena:
+        """Allocate slots, arrays, workspace and buffers in one piece, and bind the kernels to their workspace."""
+        kernels = self._binding_kernels()
+        workspace = kernels.workspace_bytes(nb)
+        needed = CudaArena.bytes_for(n_slots, slot_bytes, workspace, arrays, narrow_bytes)
+        with self.current():
+            free, total = _runtime.memGetInfo()
+            if needed > free:
+                advice = f"{format_bytes(free)} of {format_bytes(total)} are free, others may use the device; lower memory_budget"
+                raise BudgetError(f"arena of {self.name}", needed, int(free), advice)
+            try:
+                self._arena = CudaArena(n_slots, slot_bytes, workspace, arrays, narrow_bytes=narrow_bytes)
+            except (cp.cuda.memory.OutOfMemoryError, _runtime.CUDARuntimeError) as error:
+                advice = f"the driver refused ({error}); give a smaller memory_budget"
+                raise BudgetError(f"arena of {self.name}", needed, int(free), advice) from error
+            try:
+                kernels.bind(nb, self._arena.workspace)
+                if self.residues is not None:
+                    cast(BindsBlas, self.residues).bind(kernels.blas)
+            except cublas.cuBLASError as error:
+                advice = f"cuBLAS needs memory beside the budget ({error}); give a smaller memory_budget"
+                raise BudgetError(f"libraries of {self.name}", needed + LIBRARY_BYTES, int(free), advice) from error
+            self._default_stream_done()
+        self._narrow = NarrowBuffers(self._arena.narrow, narrow_bytes)
+        self._staging_bytes = max(slot_bytes, narrow_bytes)
+        return self._arena
+
+    def _binding_kernels(self) -> BindsWorkspace:
+        return cast(BindsWorkspace, self.kernels)
+
+    def open_residues(self, n: int) -> AbstractResidueKernels:
+        """The residue kernels with state for ``n`` matrix rows."""
+        if self.residues is None:
+            raise ScheduleError(f"{self.name} was opened without kernels for residues; open it with their moduli")
+        with self.current():
+            self.residues.open(n)
+            self._default_stream_done()
+        return self.residues
+
+    def _default_stream_done(self) -> None:
+        """Wait for what was cleared on the default stream: ours do not, and the user's work may be before it there."""
+        cp.cuda.Stream.null.synchronize()
+
+    def create_flags(self, nt: int) -> AbstractFlags:
+        """Clear flags for ``nt`` tile columns."""
+        with self.current():
+            return self._create_flags(nt)
+
+    def create_norms(self, n_tiles: int) -> AbstractTileNorms:
+        """Norms of ``n_tiles`` packed tiles, all zero."""
+        with self.current():
+            return self._binding_kernels().create_norms(n_tiles)
+
+    def create_survey(self, grid: TileGrid, step: int | None) -> AbstractSurvey:
+        """A survey of the tiles of a grid."""
+        with self.current():
+            return self._binding_kernels().create_survey(grid, step)
+
+    def create_stream(self, name: str, *, is_urgent: bool = False) -> CudaStream:
+        """A new non-blocking stream; thread blocks of an urgent one start before those of others that wait."""
+        self._streams.append(CudaStream(self, f"{self.name} {name}", _MOST_URGENT if is_urgent else 0))
+        return self._streams[-1]
+
+    def activate(self) -> None:
+        """Make this the current device of the calling thread."""
+        self._device.use()
+
+    def prepare(self, once: Callable[[], None]) -> None:
+        """Compile and upload what a tile function needs."""
+        with self.current():
+            once()
+            self._device.synchronize()  # uploads, and whatever still fills an array of the user's on this device
+
+    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile) -> None:
+        """Enqueue a copy from page-locked memory, else a read into a staging buffer and a copy from there.
+
+        Stored bytes of a narrow format go to the stream's buffer on the device, from which a kernel widens them.
+        """
+        fmt, cupy_stream = tier.format_of(index), cuda_stream(stream).stream
+        if fmt != FP64:
+            self._copy_narrow_in(stream, tier, index, tile, fmt)
+            return
+        view = self._view_in_place(tier, index)
+        if view is None:
+            staged = view = self._stage_tile(stream, tile.shape)
+            self._on_host(cupy_stream, lambda: tier.read(index, staged))
+        rows, width = tile.shape[0], 8 * tile.shape[1]
+        pitches = width, view.strides[0]
+        copy_rows(tile.data.ptr, view.ctypes.data, pitches, (rows, width), _runtime.memcpyHostToDevice, cupy_stream)
+
+    def _copy_narrow_in(
+        self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile, fmt: PrecisionFormat
+    ) -> None:
+        nbytes = fmt.stored_bytes(tile.size)
+        buffer = self._narrow.of(stream, nbytes)
+        # The copy and the kernel, and all later uses of the buffer, are in the order of this stream.
+        self._copy_bytes_in(stream, tier, index, buffer, nbytes)
+        self._binding_kernels().widen(stream, buffer, fmt, tile)
+
+    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], target: Tile) -> None:
+        """Enqueue a copy of stored bytes from page-locked memory, else a read into a staging buffer and a copy from there."""
+        self._copy_bytes_in(stream, tier, index, target.data.ptr, target.size)
+
+    def _copy_bytes_in(
+        self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], address: int, nbytes: int
+    ) -> None:
+        """Enqueue the copy of a block's stored bytes to ``address``; uses of the staging buffer are in stream order."""
+        cupy_stream, stored = cuda_stream(stream).stream, self._stored_in_place(tier, index)
+        if stored is None:
+            staged = stored = self._stage(stream, nbytes)
+            self._on_host(cupy_stream, lambda: tier.read_stored(index, staged))
+        _runtime.memcpyAsync(address, stored.ctypes.data, nbytes, _runtime.memcpyHostToDevice, cupy_stream.ptr)
+
+    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
+        """Enqueue a copy to page-locked memory, else a copy into a staging buffer and a write from there.
+
+        For a narrow format a kernel writes what is stored of the tile to the stream's buffer on the device first.
+        """
+        fmt, cupy_stream = tier.format_of(index), cuda_stream(stream).stream
+        if fmt != FP64:
+            self._copy_narrow_out(stream, tile, tier, index, fmt)
+            return
+        view = self._view_in_place(tier, index)
+        target = self._stage_tile(stream, tile.shape) if view is None else view
+        rows, width = tile.shape[0], 8 * tile.shape[1]
+        pitches = target.strides[0], width
+        copy_rows(target.ctypes.data, tile.data.ptr, pitches, (rows, width), _runtime.memcpyDeviceToHost, cupy_stream)
+        if view is None:
+            self._on_host(cupy_stream, lambda: tier.write(index, target))
+
+    def _copy_narrow_out(
+        self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int], fmt: PrecisionFormat
+    ) -> None:
+        nbytes, cupy_stream = fmt.stored_bytes(tile.size), cuda_stream(stream).stream
+        buffer, stored = self._narrow.of(stream, nbytes), self._stored_in_place(tier, index)
+        target = self._stage(stream, nbytes) if stored is None else stored
+        # The kernel and the copy, and all later uses of the two buffers, are in the order of this stream.
+        self._binding_kernels().encode(stream, tile, fmt, buffer)
+        _runtime.memcpyAsync(target.ctypes.data, buffer, nbytes, _runtime.memcpyDeviceToHost, cupy_stream.ptr)
+        if stored is None:
+            self._on_host(cupy_stream, lambda: tier.write_stored(index, target))
+
+    def wrote(self, tier: AbstractTier, index: tuple[int, int], event: AbstractEvent) -> bool:
+        """Whether the copy is complete: after an abort, only where the block lies in memory that is page-locked for a run."""
+        return event.query() and (not self._aborted or self._stored_in_place(tier, index) is not None)
+
+    def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:
+        """Call a tile function with the stream current, so that its CuPy operations and kernels are enqueued there."""
+        with self.current(), cuda_stream(stream).stream as current:
+            function(rows, cols, tile, current)
+        if self._aborted and self.error is not None:
+            raise self.error  # nobody waited for a function that took long: what follows would use a device that is closed
+
+    def copy_between(self, stream: AbstractStream, source: Tile, target: Tile) -> None:
+        """Enqueue copies, directly between GPUs that reach each other's memory, else by way of the host."""
+        cupy_stream = cuda_stream(stream).stream
+        allow_peer(source.data.device_id, target.data.device_id)
+        *_, rows, columns = target.shape
+        pitches, shape = (target.strides[-2], source.strides[-2]), (rows, columns * target.itemsize)
+        for to_plane, from_plane in zip(planes(target), planes(source), strict=True):
+            copy_rows(to_plane, from_plane, pitches, shape, _runtime.memcpyDefault, cupy_stream)
+
+    def notify(self, event: AbstractEvent, callback: Callback) -> None:
+        """Call back from a watcher thread, once ``event`` and all that its stream holds by now is complete."""
+        if not isinstance(event, DeviceEvent):
+            raise TypeError(f"{type(event).__name__} is not an event of a CUDA device")
+        with self.current():
+            event.stream.watch(callback)
+
+    def failure(self) -> BaseException | None:
+        """What a host function raised: what was computed after it is void, its flags too."""
+        return self.error
+
+    def abort(self) -> None:
+        """Let host functions do nothing; what is enqueued on the GPU, at most the window, runs out."""
+        self._aborted = True
+        if self.error is None:
+            self.error = OocCholError("the run was stopped")
+
+    def synchronize(self) -> None:
+        """Wait for the streams."""
+        with self.current():
+            for stream in self._streams:
+                stream.stream.synchronize()
+
+    def close(self) -> None:
+        """Wait for the streams, end the watchers, free memory."""
+        with self.current():
+            while self._streams:
+                stream = self._streams.pop()
+                stream.stream.synchronize()
+                stream.close()
+            if self.residues is not None:
+                self.residues.close()
+            self._binding_kernels().close()
+            if self._arena is not None:
+                self._arena.close()
+                self._arena = None
+            self._staging.clear()
+            self._locked.clear()
+            self._narrow = NarrowBuffers()
+            self._spare_events.clear()
+
+    def _view_in_place(self, tier: AbstractTier, index: tuple[int, int]) -> NDArray[np.float64] | None:
+        """Block ``index`` if an asynchronous copy can read or write it in place: rows of adjacent float64, page-locked."""
+        view = tier.view(index)
+        if view is None or not has_adjacent_entries(view):
+            return None
+        return view if self._locked.holds(tier, view) else None
+
+    def _stored_in_place(self, tier: AbstractTier, index: tuple[int, int]) -> NDArray[np.uint8] | None:
+        """The stored bytes of block ``index`` if an asynchronous copy can read or write them in place."""
+        stored = tier.stored(index)
+        return stored if stored is not None and self._locked.holds(tier, stored) else None
+
+    def _stage_tile(self, stream: AbstractStream, shape: tuple[int, int]) -> NDArray[np.float64]:
+        """The stream's page-locked buffer, shaped as a tile."""
+        return self._stage(stream, 8 * shape[0] * shape[1]).view(np.float64).reshape(shape)
+
+    def _stage(self, stream: AbstractStream, nbytes: int) -> NDArray[np.uint8]:
+        """The first bytes of the stream's page-locked buffer; uses of it are in stream order."""
+        key = id(stream)
+        if key not in self._staging:
+            self._staging[key] = np.frombuffer(
+                cp.cuda.alloc_pinned_memory(self._staging_bytes), dtype=np.uint8, count=self._staging_bytes
+            )
+        return self._staging[key][:nbytes]
+
+    def _on_host(self, stream: Any, operation: Callable[[], None]) -> None:
+        """Enqueue a host function; its error becomes the device's."""
+
+        def run(_: object) -> None:
+            if self._aborted or self.error is not None:
+                return
+            try:
+                operation()
+            except BaseException as error:  # raised by the next synchronize of any event of this device
+                self.error = error
+
+        stream.launch_host_func(run, None)

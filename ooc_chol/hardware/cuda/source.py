@@ -1,0 +1,95 @@
+"""Matrices that lie in a GPU's memory."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, final
+
+import cupy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.hardware.cuda.copies import allow_peer, copy_rows, has_adjacent_entries
+from ooc_chol.interfaces import Tile
+from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
+
+_runtime = cp.cuda.runtime
+
+
+class _Gatherer(NamedTuple):
+    """What prepares copies to one other GPU: a stream of the matrix's own GPU, and an event on it, recorded anew each time."""
+
+    stream: Any
+    gathered: Any
+
+
+def from_dlpack(a: Any) -> Any:
+    """``a`` as a CuPy array of the same memory: itself, or what it hands over by DLPack."""
+    return a if isinstance(a, cp.ndarray) else cp.from_dlpack(a)
+
+
+@final
+class DeviceSource(AbstractSource):
+    """A matrix that lies in a GPU's memory.
+
+    A run reads rectangles on streams that know nothing of the stream that made the matrix, and on other GPUs. So (1) making the
+    source waits for its GPU, and (2) a copy to another GPU is enqueued on the stream that wants it, never through an array that
+    the owning GPU fills on a stream of its own, unless an event orders the two.
+    """
+
+    name = "device-array"
+    bytes_per_entry = 0
+
+    def __init__(self, a: Any) -> None:
+        self._a = a
+        self.n = check_shape(self._a.shape, "the array")
+        check_dtype(self._a.dtype, "the array")
+        self._gatherers: dict[int, _Gatherer] = {}
+        with self._a.device:
+            _runtime.deviceSynchronize()
+
+    def prepare(self) -> None:
+        """Let the current device reach the matrix: directly where the hardware can, and a stream that gathers for it."""
+        here, there = cp.cuda.Device().id, self._a.device.id
+        if here == there or here in self._gatherers:
+            return
+        allow_peer(there, here)
+        with self._a.device:
+            self._gatherers[here] = _Gatherer(cp.cuda.Stream(non_blocking=True), cp.cuda.Event(disable_timing=True))
+
+    def function(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
+        """Copy the rectangle, widened to float64: to the host at once, to a GPU in the order of ``stream``."""
+        block = self._a[rows.start : rows.stop, cols.start : cols.stop]
+        if isinstance(out, np.ndarray):
+            with self._a.device, cp.cuda.Stream(non_blocking=True) as own:
+                out[...] = cp.asnumpy(block, stream=own)
+        elif out.device == self._a.device:
+            cp.copyto(out, block)
+        elif has_adjacent_entries(block):
+            self._copy_rows(block, out, stream)
+        else:
+            self._gather(block, out, stream)
+
+    def _copy_rows(self, block: Any, out: Tile, stream: Any) -> None:
+        """Enqueue one copy between GPUs, which the driver takes by way of the host where they do not reach each other."""
+        width = 8 * out.shape[1]
+        pitches = width, block.strides[0] if len(block) > 1 else width
+        copy_rows(out.data.ptr, block.data.ptr, pitches, (len(block), width), _runtime.memcpyDefault, stream)
+
+    def _gather(self, block: Any, out: Tile, stream: Any) -> None:
+        """Make rows of adjacent float64 on the matrix's own GPU, then copy those."""
+        gatherer = self._gatherers[out.device.id]
+        with self._a.device, gatherer.stream:
+            rows = cp.empty(block.shape, np.float64)
+            cp.copyto(rows, block)
+            gatherer.gathered.record(gatherer.stream)
+        stream.wait_event(gatherer.gathered)
+        self._copy_rows(rows, out, stream)
+        # CuPy gives the memory of `rows` to later work of the gathering stream, which therefore waits for the copy: 1. rows are
+        # gathered, 2. the wanting stream copies them, 3. the gathering stream goes on.
+        copied = cp.cuda.Event(disable_timing=True)
+        copied.record(stream)
+        gatherer.stream.wait_event(copied)
+
+    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+        """Copy the rectangle to the host."""
+        self.function(rows, cols, out, None)

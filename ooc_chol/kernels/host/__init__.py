@@ -1,0 +1,1 @@
+"""Tile kernels of the host."""

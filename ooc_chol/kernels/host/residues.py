@@ -1,0 +1,296 @@
+"""Residue kernels of a host device: an exact integer model, in NumPy, of what the CUDA kernels compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol import blas_buffers
+from ooc_chol.errors import ScheduleError
+from ooc_chol.formats import FP8, PrecisionFormat, decode
+from ooc_chol.interfaces import NOTHING_NARROW, AbstractResidueKernels, AbstractStream, NarrowParts, Tile
+from ooc_chol.kernels.host.streams import enqueue
+from ooc_chol.kernels.host.words import Words, digits_of, rounded
+from ooc_chol.precision.moduli import ROW_SLACK, ResidueBasis
+from ooc_chol.precision.products import FP8_LARGEST
+from ooc_chol.team import ThreadTeam
+
+Floats: TypeAlias = NDArray[np.float64]
+#: Rows of one job: the temporary arrays of a job stay in a core's cache.
+_ROWS = 64
+#: Terms of which a float32 sum is exact: ``2**10`` products of at most ``2**14``.
+_EXACT_TERMS = 1 << 10
+#: First magnitude that no int64 holds, and first scaled entry of A to which a reconstructed sum is not added exactly.
+_TOO_LARGE, _NO_INTEGER = 2.0**63, 2.0**126
+
+
+@final
+class HostResidueKernels(AbstractResidueKernels):
+    """Residues as NumPy arrays: int8 strips, int32 accumulators, float64 tiles, of any strides.
+
+    Every result is exact or rounded once: it depends neither on ``threads`` nor on the order of sums, and CUDA's is the same.
+    The running sums alone are rounded in their own order here and there, 2**32 times finer than what they are compared with.
+    """
+
+    def __init__(self, moduli: int, threads: int = 1) -> None:
+        self.basis = ResidueBasis(moduli)
+        self._team = ThreadTeam(threads)
+        self._exponents: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self._limits: Floats = np.zeros(0)
+        self._sums: Floats = np.zeros(0)
+        self._flagged: NDArray[np.bool_] = np.zeros(0, dtype=bool)
+
+    def open(self, n: int) -> None:
+        """Make the state of ``n`` matrix rows, sums all zero."""
+        self._exponents = np.zeros(n, dtype=np.int32)
+        self._limits, self._sums = np.zeros(n), np.zeros(n)
+        self._flagged = np.zeros(n, dtype=bool)
+
+    def close(self) -> None:
+        """End the team's threads and release the rows' state, but for which row is flagged: a run that failed asks that last."""
+        self._team.close()
+        flagged = self._flagged
+        self.open(0)
+        self._flagged = flagged
+
+    def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
+        """Exponents and limits of rows ``first, first + 1, ...`` from the diagonal of a square block of A."""
+        enqueue(stream, partial(self._set_diagonal, first, a_bb))
+
+    def convert(
+        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, narrow: NarrowParts = NOTHING_NARROW
+    ) -> None:
+        """``out[p] = round(2**e_i L[i, k]) mod m_p``; with ``is_first``, add the squares to the running sums and flag rows."""
+        enqueue(stream, partial(self._in_strips, len(rows), partial(self._convert, l_ik, rows.start, (out, narrow), is_first)))
+
+    def product(
+        self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
+    ) -> None:
+        """``S (+)= left[p] @ right[p].T`` for every plane p; with ``lower``, what is above a strip's diagonal block stays."""
+        job = partial(_product, accumulator, left, right, accumulates, lower)
+        enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
+
+    def convert_stored(
+        self,
+        stream: AbstractStream,
+        stored: Tile,
+        fmt: PrecisionFormat,
+        rows: range,
+        out: Tile,
+        *,
+        is_first: bool,
+        narrow: NarrowParts = NOTHING_NARROW,
+    ) -> None:
+        """:meth:`convert` of a tile as it is stored in a format narrower than FP64."""
+        job = partial(self._convert_stored, stored.reshape(-1), fmt, rows.start, (out, narrow), is_first)
+        enqueue(stream, partial(self._in_strips, len(rows), job))
+
+    def half_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
+        """``F (+)= left @ right.T``: products of FP16 entries are exact in float32, in which they are added."""
+        job = partial(_half_product, accumulator, left, right, accumulates, 0)
+        enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
+
+    def quarter_product(
+        self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
+    ) -> None:
+        """``F (+)= 2**exponent left @ right.T`` for FP8 entries: their products are exact in float32, in which they are added."""
+        operands = left.view(FP8.dtype), right.view(FP8.dtype)
+        job = partial(_half_product, accumulator, *operands, accumulates, exponent)
+        enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
+
+    def subtract_halves(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
+        """``A[i, j] -= F / 2**(h_i + h_j)``, in float64."""
+        job = partial(self._subtract_halves, accumulator, a_ij, rows.start, cols)
+        enqueue(stream, partial(self._in_strips, len(rows), job))
+
+    def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
+        """``S = S mod m_p``, canonical, in place."""
+        enqueue(stream, partial(self._in_strips, accumulator.shape[1], partial(self._fold, accumulator)))
+
+    def reconstruct(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
+        """``A[i, j] -= sum_k q_ik q_jk / 2**(e_i + e_j)``, with one rounding to nearest even, also of subnormal results.
+
+        Notes
+        -----
+        ``A[i, j] 2**(e_i + e_j)`` is first rounded to an integer. Where it reaches 2**126, A is not positive definite (or the
+        entry is above the diagonal): there the sum is rounded before it is subtracted.
+        """
+        job = partial(self._reconstruct, accumulator, a_ij, rows.start, cols)
+        enqueue(stream, partial(self._in_strips, len(rows), job))
+
+    def copy_back(self, stream: AbstractStream) -> None:
+        """Do nothing: the kernels flag rows in host memory already."""
+
+    def flagged_row(self) -> int | None:
+        """Smallest flagged matrix row; None if there is none."""
+        return int(np.argmax(self._flagged)) if self._flagged.any() else None
+
+    def _in_strips(self, rows: int, job: Callable[[slice], None], height: int = _ROWS) -> None:
+        """Run ``job`` for strips of rows, shared by the team's threads."""
+
+        def run(strip: slice) -> None:
+            blas_buffers.ensure(numpys=True)
+            job(strip)
+
+        self._team.run([partial(run, slice(start, min(rows, start + height))) for start in range(0, rows, height)])
+
+    def _set_diagonal(self, first: int, a_bb: Floats) -> None:
+        entries = a_bb.diagonal()
+        good = (entries > 0) & (entries < np.inf)
+        mantissas, powers = np.frexp(np.where(good, entries, 1.0))
+        largest, top = self.basis.limit
+        exponents = np.where(good, (top - powers - (mantissas > largest)) >> 1, 0)
+        rows = slice(first, first + len(entries))
+        self._exponents[rows] = exponents
+        # A_ii 4**e_i in two exact steps: 4**e_i alone may overflow.
+        self._limits[rows] = np.ldexp(np.ldexp(np.where(good, entries, 0.0), exponents), exponents) * (1 + ROW_SLACK)
+        self._flagged[rows] |= ~good
+
+    def _convert(
+        self,
+        l_ik: Floats,
+        first: int,
+        targets: tuple[NDArray[np.int8], NarrowParts],
+        is_first: bool,
+        part: slice,
+    ) -> None:
+        """``out[p] = q mod m_p`` with ``q = round(2**e_i L[i, k])``, and ``2**h_i L[i, k]`` in FP16 and FP8."""
+        out, narrow = targets
+        rows = slice(first + part.start, first + part.stop)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            scaled = np.ldexp(l_ik[part], self._exponents[rows, None])
+            if is_first:
+                self._sums[rows] += (scaled * scaled).sum(axis=1)
+                self._flagged[rows] |= ~(self._sums[rows] <= self._limits[rows])
+            integers = np.where(np.abs(scaled) < _TOO_LARGE, np.rint(scaled), 0.0).astype(np.int64)
+            if narrow.half is not None:
+                narrow.half[0, part] = np.ldexp(l_ik[part], self._half_exponents(rows)[:, None]).astype(np.float16)
+            if narrow.quarter is not None:
+                quarters = np.ldexp(l_ik[part], self._half_exponents(rows)[:, None] - narrow.exponent)
+                limited = np.clip(quarters, -FP8_LARGEST, FP8_LARGEST).astype(np.float32)
+                narrow.quarter[0, part] = limited.astype(FP8.dtype).view(np.uint8)
+        for plane, modulus in enumerate(self.basis.moduli):
+            out[plane, part] = _canonical(integers, modulus)
+
+    def _convert_stored(
+        self,
+        stored: NDArray[np.uint8],
+        fmt: PrecisionFormat,
+        first: int,
+        targets: tuple[NDArray[np.int8], NarrowParts],
+        is_first: bool,
+        part: slice,
+    ) -> None:
+        """:meth:`_convert` of a strip of rows that is widened first."""
+        out, narrow = targets
+        cols = out.shape[2]
+        strip = np.empty((part.stop - part.start, cols))
+        decode(stored, fmt, slice(part.start * cols, part.stop * cols), strip)
+        half, quarter = (None if array is None else array[:, part] for array in narrow[:2])
+        of_strip = out[:, part], NarrowParts(half, quarter, narrow.exponent)
+        self._convert(strip, first + part.start, of_strip, is_first, slice(0, len(strip)))
+
+    def _half_exponents(self, rows: slice) -> NDArray[np.int32]:
+        """``h_i`` of matrix rows."""
+        return self._exponents[rows] + np.int32(self.basis.half_exponent(0))
+
+    def _subtract_halves(self, accumulator: NDArray[np.float32], a_ij: Floats, first: int, cols: range, part: slice) -> None:
+        """``A -= F 2**-(h_i + h_j)`` for a strip of rows, in two steps: the power of two alone may overflow."""
+        rows = slice(first + part.start, first + part.stop)
+        columns = self._half_exponents(slice(cols.start, cols.stop))
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            sums = np.ldexp(accumulator[0, part].astype(np.float64), -self._half_exponents(rows)[:, None])
+            a_ij[part] -= np.ldexp(sums, -columns[None, :])
+
+    def _fold(self, accumulator: NDArray[np.int32], part: slice) -> None:
+        for plane, modulus in enumerate(self.basis.moduli):
+            accumulator[plane, part] = _canonical(accumulator[plane, part], modulus)
+
+    def _reconstruct(self, accumulator: NDArray[np.int32], a_ij: Floats, first: int, cols: range, part: slice) -> None:
+        """``A -= X 2**-(e_i + e_j)`` for a strip of rows."""
+        rows = slice(first + part.start, first + part.stop)
+        exponents = np.add.outer(self._exponents[rows], self._exponents[cols.start : cols.stop])
+        planes = enumerate(self.basis.moduli)
+        residues = np.array([_canonical(accumulator[p, part], m).ravel() for p, m in planes], dtype=np.float64)
+        with np.errstate(all="ignore"):
+            entries = _difference(a_ij[part].ravel(), _remainder(self.basis, residues), exponents.ravel())
+        a_ij[part] = entries.reshape(exponents.shape)
+
+
+def _canonical(numbers: NDArray[np.signedinteger], modulus: int) -> NDArray[np.signedinteger]:
+    """``numbers mod m`` in ``[-(m // 2), (m - 1) // 2]``."""
+    residues = numbers % modulus
+    return residues - modulus * (residues > (modulus - 1) // 2)
+
+
+def _product(
+    accumulator: NDArray[np.int32],
+    left: NDArray[np.int8],
+    right: NDArray[np.int8],
+    accumulates: bool,
+    lower: bool,
+    part: slice,
+) -> None:
+    """``S (+)= left @ right.T`` for a strip of rows: in float32, exact for up to 1024 terms, and from there in int32."""
+    cols = part.stop if lower else accumulator.shape[2]
+    if lower and accumulator.shape[1] != accumulator.shape[2]:
+        raise ScheduleError(f"the lower triangle of a block of {accumulator.shape[1:]} was asked for; report this as a bug")
+    target = accumulator[:, part, :cols]
+    if not accumulates:
+        target[:] = 0
+    for k0 in range(0, left.shape[2], _EXACT_TERMS):
+        terms = slice(k0, k0 + _EXACT_TERMS)
+        for plane in range(len(target)):
+            factors = left[plane, part, terms].astype(np.float32), right[plane, :cols, terms].astype(np.float32)
+            target[plane] += (factors[0] @ factors[1].T).astype(np.int32)
+
+
+def _half_product(
+    accumulator: NDArray[np.float32],
+    left: NDArray[Any],
+    right: NDArray[Any],
+    accumulates: bool,
+    exponent: int,
+    part: slice,
+) -> None:
+    """``F (+)= 2**exponent left @ right.T`` for a strip of rows; what overflows belongs to rows that are flagged."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = left[0, part].astype(np.float32) @ right[0].astype(np.float32).T
+        if exponent:
+            product *= np.float32(2.0**exponent)
+        if accumulates:
+            accumulator[0, part] += product
+        else:
+            accumulator[0, part] = product
+
+
+def _remainder(basis: ResidueBasis, residues: NDArray[np.float64]) -> Words:
+    """``X = sum_p r_p w_p mod P`` in ``(-P/2, P/2]`` for each column of canonical residues.
+
+    The sums over 32-bit digits of the weights are exact in float64: 16 residues of 8 bits.
+    """
+    weights = np.array([digits_of(weight) for weight in basis.weights], dtype=np.float64)
+    shares = np.array([weight / basis.product for weight in basis.weights])
+    multiples = np.rint(shares @ residues).astype(np.int64)  # off by one at most, and that near +-P/2
+    sums = (weights.T @ residues).astype(np.int64)
+    x = Words.of_digits([sums[d] - multiples * digit for d, digit in enumerate(digits_of(basis.product))])
+    product, half = Words.of_constant(basis.product), Words.of_constant(basis.product // 2)
+    x = x.plus_where(x.exceeds(half), product.negated())
+    return x.plus_where(~x.exceeds(half.negated()), product)
+
+
+def _difference(a_ij: Floats, x: Words, exponents: NDArray[np.int32]) -> Floats:
+    """``(A_ij 2**e - X) 2**-e``, rounded once where ``A_ij 2**e`` is below 2**126; it is rounded to an integer first."""
+    half = exponents >> 1  # in two steps: 2**e alone may overflow
+    scaled = np.ldexp(np.ldexp(a_ij, half), exponents - half)
+    magnitude = np.rint(np.abs(scaled))
+    is_integer = magnitude < _NO_INTEGER
+    magnitude = np.where(is_integer, magnitude, 0.0)
+    high = np.floor(magnitude * 2.0**-64)
+    integer = Words(high.astype(np.int64), (magnitude - high * 2.0**64).astype(np.uint64)).negated_where(scaled < 0)
+    result: Floats = np.where(is_integer, 0.0, a_ij) + rounded(integer.plus(x.negated()), exponents)
+    return result

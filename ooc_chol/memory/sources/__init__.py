@@ -1,0 +1,76 @@
+"""Sources of A: what :func:`as_source` takes for a matrix, and the kinds of source that there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ooc_chol.memory.sources.array import ArraySource, SliceSource
+from ooc_chol.memory.sources.base import AbstractSource, SourceTier, check_dtype, check_shape
+from ooc_chol.memory.sources.file import MatrixLayout, NpySource, memmap_layout, npy_layout
+from ooc_chol.memory.sources.function import FunctionSource, from_function
+
+__all__ = [
+    "AbstractSource",
+    "ArraySource",
+    "FunctionSource",
+    "MatrixLayout",
+    "NpySource",
+    "SliceSource",
+    "SourceTier",
+    "as_source",
+    "from_function",
+    "memmap_layout",
+    "npy_layout",
+    "register_source",
+]
+
+#: Makers of sources of other kinds, such as arrays on a GPU, which this layer does not know.
+_MAKERS: list[Callable[[Any], AbstractSource | None]] = []
+
+
+def register_source(make: Callable[[Any], AbstractSource | None]) -> Callable[[Any], AbstractSource | None]:
+    """Let :func:`as_source` ask ``make(a)`` first, which returns None for what it does not know; returns ``make``."""
+    _MAKERS.append(make)
+    return make
+
+
+def as_source(a: Any) -> AbstractSource:
+    """Make the source that reads ``a``."""
+    if isinstance(a, AbstractSource):
+        return a
+    made = (make(a) for make in _MAKERS)
+    if (source := next((one for one in made if one is not None), None)) is not None:
+        return source
+    if isinstance(a, str | os.PathLike):
+        return _path_source(Path(a))
+    if isinstance(a, np.ndarray) and not isinstance(a, np.ma.MaskedArray):
+        return _array_source(a)
+    if all(hasattr(a, attribute) for attribute in ("shape", "dtype", "__getitem__")):
+        return SliceSource(a)
+    raise TypeError(
+        f"A is a {type(a).__module__}.{type(a).__qualname__}, without shape, dtype and slicing A[r0:r1, c0:c1]; pass an array "
+        "(np.asarray(A)), the path of a .npy file, or from_function(n, tile_fn)"
+    )
+
+
+def _path_source(path: Path) -> NpySource:
+    """Open the file at ``path``."""
+    if path.suffix != ".npy":
+        raise ValueError(
+            f"{path} does not end in .npy: A may be the path of a .npy file only; open other files first (raw numbers with "
+            "np.memmap, others with h5py or Zarr) and pass the open array"
+        )
+    return NpySource(npy_layout(path))
+
+
+def _array_source(a: np.ndarray[Any, np.dtype[Any]]) -> AbstractSource:
+    """Read ``a`` from the file that it maps if there is one, else from memory."""
+    check_shape(a.shape, "the array")
+    check_dtype(a.dtype, "the array")
+    layout = memmap_layout(a)
+    return ArraySource(a) if layout is None else NpySource(layout)

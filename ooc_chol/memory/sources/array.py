@@ -1,0 +1,95 @@
+"""Sources of A that slicing reads: arrays in memory, and anything else with ``shape``, ``dtype`` and two-dimensional slices."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.errors import TierError
+from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
+from ooc_chol.memory.sources.behind import files_behind
+from ooc_chol.threads import users_code
+
+# Columns copied at a time from a column-major array: 128-byte pieces of its columns stay cached until the strip is written out.
+_STRIP_COLUMNS = 16
+
+
+@final
+class ArraySource(AbstractSource):
+    """A matrix in memory: an array of any strides, negative and zero included."""
+
+    name = "array"
+
+    def __init__(self, a: NDArray[Any]) -> None:
+        self.n = check_shape(a.shape, "the array")
+        check_dtype(a.dtype, "the array")
+        self._a = np.asarray(a)
+        self.bytes_per_entry = a.dtype.itemsize
+
+    def view(self, rows: range, cols: range) -> NDArray[np.float64] | None:
+        """The rectangle in place, when its entries are float64."""
+        return self._a[rows.start : rows.stop, cols.start : cols.stop] if self._a.dtype == np.float64 else None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file that the array maps, if it does."""
+        return files_behind(self._a)
+
+    def host_memory(self) -> NDArray[Any] | None:
+        """The array, when its entries are float64."""
+        return self._a if self._a.dtype == np.float64 else None
+
+    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+        """Copy the rectangle, along whichever axis has the shorter stride."""
+        block = self._a[rows.start : rows.stop, cols.start : cols.stop]
+        if abs(block.strides[0]) >= abs(block.strides[1]):
+            out[...] = block
+            return
+        for c0 in range(0, len(cols), _STRIP_COLUMNS):
+            out[:, c0 : c0 + _STRIP_COLUMNS] = block[:, c0 : c0 + _STRIP_COLUMNS]
+
+
+@final
+class SliceSource(AbstractSource):
+    """Anything with ``shape``, ``dtype`` and slicing ``a[r0:r1, c0:c1]``: h5py and Zarr data sets, Dask arrays, masked arrays.
+
+    Slices are taken by one thread at a time, since such objects seldom say whether two threads may read. A slice is a temporary
+    array of the tile's size outside of every budget. Chunks that are aligned with the tiles are read once each.
+    """
+
+    name = "slices"
+
+    def __init__(self, a: Any) -> None:
+        self._what = f"the {type(a).__module__}.{type(a).__qualname__}"
+        self.n = check_shape(tuple(a.shape), self._what)
+        self._a = a
+        self._lock = Lock()
+        self.bytes_per_entry = self._slice(range(1), range(1)).dtype.itemsize
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file that the object is open on, if it tells."""
+        return files_behind(self._a)
+
+    def _slice(self, rows: range, cols: range) -> NDArray[Any]:
+        """Return one slice as an array, masked entries as NaN."""
+        try:
+            with users_code(), self._lock:
+                piece = self._a[rows.start : rows.stop, cols.start : cols.stop]
+                block = np.asarray(piece)
+        except OSError as error:
+            raise TierError(f"{self._what} could not read rows {rows} x columns {cols}: {error}") from error
+        if block.shape != (len(rows), len(cols)):
+            raise TypeError(
+                f"{self._what} gives an array of shape {block.shape} for [{rows.start}:{rows.stop}, {cols.start}:{cols.stop}]; "
+                "pass what gives arrays of the slice's shape (of a sparse matrix A.toarray(), of a table A.to_numpy())"
+            )
+        check_dtype(block.dtype, self._what)
+        return piece.filled(np.nan) if isinstance(piece, np.ma.MaskedArray) else block
+
+    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+        """Take one slice and copy it."""
+        out[...] = self._slice(rows, cols)

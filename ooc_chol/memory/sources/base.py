@@ -1,0 +1,157 @@
+"""What every source of A has in common: its order, its entries' width, and reading a rectangle of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.errors import OocCholError, ScheduleError, TierError
+from ooc_chol.interfaces import AbstractTier, Tile
+from ooc_chol.tasks.tiling import TileGrid
+
+#: Most bytes that a source holds beside ``out`` while it turns what it reads into a row-major tile of float64.
+STRIP_BYTES = 1 << 17
+_BYTE_ORDERS = {">": "big-endian", "<": "little-endian"}
+
+
+class AbstractSource(ABC):
+    """An ``(n, n)`` real symmetric matrix of which rectangles of the lower triangle can be read, from several threads at once."""
+
+    name: str
+    n: int
+    bytes_per_entry: int
+
+    def read_block(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+        """Fill ``out`` with ``A[rows, cols]``, widened to float64."""
+        for axis in (rows, cols):
+            if axis.step != 1 or axis.start < 0 or axis.stop > self.n:
+                raise ValueError(f"{axis} is not a range of step 1 inside a matrix of order {self.n}")
+        if out.shape != (len(rows), len(cols)) or out.dtype != np.float64 or not out.flags.carray:
+            raise ValueError(
+                f"out is {out.dtype} of shape {out.shape} and strides {out.strides}, but {rows} x {cols} is read into "
+                "a writable, contiguous, row-major float64 array of its shape"
+            )
+        self._read(rows, cols, out)
+
+    @abstractmethod
+    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+        """Fill ``out``, whose shape and order were checked."""
+
+    def view(self, rows: range, cols: range) -> NDArray[np.float64] | None:
+        """``A[rows, cols]`` in place, as float64 of any strides; None when it must be read."""
+        return None
+
+    def host_memory(self) -> NDArray[Any] | None:
+        """The memory behind all views; None when there are no views."""
+        return None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files that A is read from, as far as they are known."""
+        return ()
+
+    def prepare(self) -> None:  # noqa: B027 - most sources need no preparation
+        """Do what must be done once on the current CUDA device before a run: compile, upload."""
+
+    def function(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
+        """Fill ``out`` where it is, for sources that move no bytes over a link (``bytes_per_entry == 0``)."""
+        raise ScheduleError(f"a source of kind {self.name!r} is read, not generated on the device")
+
+    def check_unchanged(self) -> None:  # noqa: B027 - most sources cannot tell
+        """Refuse what was read so far if the matrix has changed since the source was opened, as far as that can be told."""
+
+    def close(self) -> None:  # noqa: B027 - most sources hold nothing to release
+        """Release what the source holds; a second call does nothing."""
+
+
+@contextmanager
+def unchanged(source: AbstractSource) -> Iterator[None]:
+    """Refuse what a block makes of a source that changes meanwhile; that goes before the block's verdict on its numbers."""
+    try:
+        yield
+    except (OocCholError, ValueError):
+        source.check_unchanged()
+        raise
+    source.check_unchanged()
+
+
+@final
+class SourceTier(AbstractTier):
+    """A source of A cut into tiles: a tier that is only read."""
+
+    def __init__(self, source: AbstractSource, grid: TileGrid) -> None:
+        if source.n != grid.n:
+            raise ValueError(f"the grid has order {grid.n}, but the source has order {source.n}")
+        self.name = source.name
+        self.source = source
+        self.grid = grid
+
+    def read(self, index: tuple[int, int], out: NDArray[Any]) -> None:
+        """Fill ``out`` with tile ``index`` of A, rounded where ``out`` is float32.
+
+        A diagonal tile is read whole: its strict upper part may hold anything, and no later step reads it.
+        """
+        i, j = index
+        _in_float64(self.source.read_block, self.grid.span(i), self.grid.span(j), out)
+
+    def generate(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
+        """Fill ``out`` by the source's tile function, rounded where ``out`` is a float32 array of the host."""
+        if isinstance(out, np.ndarray):
+            _in_float64(lambda part, columns, piece: self.source.function(part, columns, piece, stream), rows, cols, out)
+        else:
+            self.source.function(rows, cols, out, stream)
+
+    def view(self, index: tuple[int, int]) -> NDArray[np.float64] | None:
+        """Tile ``index`` of A in place, if it is float64 in host memory."""
+        return self.source.view(self.grid.span(index[0]), self.grid.span(index[1]))
+
+    def host_memory(self) -> NDArray[Any] | None:
+        """The memory that holds A, if tiles are seen in place."""
+        return self.source.host_memory()
+
+    def write(self, index: tuple[int, int], data: NDArray[np.float64]) -> None:
+        """Refuse: A is an input."""
+        raise TierError(
+            f"tile {index} was to be written to A's source ({self.name}), which is read-only; write to the store of L"
+        )
+
+    def close(self) -> None:
+        """Close the source; a second call does nothing."""
+        self.source.close()
+
+
+def _in_float64(fill: Callable[[range, range, NDArray[np.float64]], None], rows: range, cols: range, out: NDArray[Any]) -> None:
+    """``fill(rows, cols, out)``; for a float32 ``out`` through strips of float64."""
+    if out.dtype == np.float64:
+        fill(rows, cols, out)
+        return
+    height = max(1, STRIP_BYTES // (8 * len(cols)))
+    strip = np.empty((min(height, len(rows)), len(cols)))
+    for start in range(0, len(rows), height):
+        part = rows[start : start + height]
+        fill(part, cols, strip[: len(part)])
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is flagged as such
+            out[start : start + len(part)] = strip[: len(part)]
+
+
+def check_dtype(dtype: np.dtype[Any], what: str) -> None:
+    """Refuse every dtype but float64 and float32 in native byte order."""
+    if dtype in (np.float64, np.float32):
+        return
+    fix = "if its imaginary part is zero, pass A.real.copy()" if dtype.kind == "c" else "convert it with A.astype(float)"
+    shown = f"{dtype.name} in {_BYTE_ORDERS[dtype.byteorder]} byte order" if dtype.byteorder in _BYTE_ORDERS else dtype.name
+    raise TypeError(f"{what} holds {shown}, but A is float64 or float32 in this machine's byte order: {fix}")
+
+
+def check_shape(shape: tuple[int, ...], what: str) -> int:
+    """Refuse every shape but ``(n, n)`` with ``n >= 1``."""
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ValueError(f"{what} has shape {shape}, but A is a square matrix of shape (n, n)")
+    if shape[0] < 1:
+        raise ValueError(f"{what} has shape {shape}, but A has at least 1 row")
+    return int(shape[0])

@@ -1,0 +1,224 @@
+"""A source of A in a file, read by ``pread`` so that its pages never count as memory: ``.npy`` files and memory maps."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from io import FileIO
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.errors import TierError
+from ooc_chol.memory.sources.base import STRIP_BYTES, AbstractSource, check_dtype, check_shape
+
+# Version (3, 0) is (2, 0) with field names beyond Latin-1, which no matrix has: its dtype is refused later, by name.
+_HEADER_READERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+    (3, 0): np.lib.format.read_array_header_2_0,
+}
+# Linux moves at most 2 GiB - 4 KiB in one call, and other systems refuse more.
+_LARGEST_READ = 1 << 30
+
+
+class FileState(NamedTuple):
+    """What tells that a file is another one, or was written to. A change within one tick of its clock is not seen."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, descriptor: int) -> FileState:
+        """State of an open file."""
+        status = os.fstat(descriptor)
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+    def changes_to(self, later: FileState) -> str:
+        """What became of the file; empty if nothing did."""
+        if later[:2] != self[:2]:
+            return "another file took its name"
+        if later.size != self.size:
+            return f"it went from {self.size} to {later.size} bytes"
+        if later.modified_ns != self.modified_ns:
+            moment = datetime.fromtimestamp(later.modified_ns / 1e9).astimezone()
+            return f"it was written at {moment.isoformat(timespec='milliseconds')}"
+        return ""
+
+
+@dataclass(frozen=True)
+class MatrixLayout:
+    """Where the entries of a matrix lie in a file."""
+
+    path: Path
+    n: int  #: Order of the matrix
+    dtype: np.dtype[Any]  #: float64 or float32 in native byte order
+    offset: int  #: Bytes before entry (0, 0)
+    row_stride: int  #: Bytes from an entry to the one below and to the one on its right. One of the two is the width of an entry.
+    col_stride: int
+    #: State of the file that this layout was found in; None if that is unknown
+    state: FileState | None = field(default=None, compare=False)
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether the entries of a row are adjacent."""
+        return self.col_stride == self.dtype.itemsize
+
+    def position(self, row: int, col: int) -> int:
+        """Bytes before entry ``(row, col)``."""
+        return self.offset + row * self.row_stride + col * self.col_stride
+
+    @property
+    def end(self) -> int:
+        """Bytes that the file has at least."""
+        corners = (self.position(row, col) for row in (0, self.n - 1) for col in (0, self.n - 1))
+        return max(corners) + self.dtype.itemsize
+
+
+@final
+class NpySource(AbstractSource):
+    """A matrix in a file, in row-major or column-major order.
+
+    Beside ``out``, a read holds at most ``STRIP_BYTES`` or one row (or column) of the tile: none for row-major float64. A file
+    that is replaced under its name while it is open stays what it was.
+    """
+
+    name = "file"
+
+    def __init__(self, layout: MatrixLayout) -> None:
+        self.n = layout.n
+        self.bytes_per_entry = layout.dtype.itemsize
+        self._layout = layout
+        self._file = open(layout.path, "rb", buffering=0)  # noqa: SIM115 - closed by close()
+        self._state = layout.state or FileState.of(self._file.fileno())
+        try:
+            self.check_unchanged()
+            _check_length(self._file, layout)
+        except TierError:
+            self._file.close()
+            raise
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file."""
+        return (str(self._layout.path),)
+
+    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+        """Read row pieces straight into ``out`` when they are what it holds, else by strips of converted pieces."""
+        if not self._layout.is_row_major:
+            self._read_strips(cols, rows, out.T)
+        elif self._layout.dtype != np.float64:
+            self._read_strips(rows, cols, out)
+        else:
+            self._read_lines(rows, cols, out)
+
+    def _read_strips(self, lines: range, entries: range, out: NDArray[np.float64]) -> None:
+        """Fill ``out``, of any order, with pieces of the file's ``lines`` (rows if row-major, else columns)."""
+        dtype = self._layout.dtype
+        depth = max(1, STRIP_BYTES // (len(entries) * dtype.itemsize))
+        strip = np.empty((min(depth, len(lines)), len(entries)), dtype)
+        for first in range(0, len(lines), depth):
+            chosen = lines[first : first + depth]
+            self._read_lines(chosen, entries, strip[: len(chosen)])
+            out[first : first + depth] = strip[: len(chosen)]
+
+    def _read_lines(self, lines: range, entries: range, out: NDArray[Any]) -> None:
+        """Fill ``out``, contiguous and of the file's dtype, with one piece of each of the file's ``lines``."""
+        layout = self._layout
+        stride = layout.row_stride if layout.is_row_major else layout.col_stride
+        start = layout.offset + lines.start * stride + entries.start * layout.dtype.itemsize
+        piece = len(entries) * layout.dtype.itemsize
+        buffer = out.data.cast("B")
+        if stride == piece:
+            self._pread(buffer, start)
+            return
+        for line in range(len(lines)):
+            self._pread(buffer[line * piece : (line + 1) * piece], start + line * stride)
+
+    def _pread(self, buffer: memoryview, position: int) -> None:
+        """Fill ``buffer`` with the file's bytes from ``position`` on."""
+        done, size = 0, len(buffer)
+        while done < size:
+            try:
+                got = os.preadv(self._file.fileno(), [buffer[done : done + _LARGEST_READ]], position + done)
+            except (OSError, ValueError) as error:  # ValueError: the file is closed
+                raise TierError(f"{self._layout.path}: {size} bytes at byte {position} could not be read: {error}") from error
+            if not got:
+                raise TierError(f"{self._layout.path} ends before byte {position + size}: it became shorter while it was read")
+            done += got
+
+    def check_unchanged(self) -> None:
+        """Compare size and time of writing with those that the file had when its layout was found."""
+        if change := self._state.changes_to(FileState.of(self._file.fileno())):
+            raise TierError(
+                f"{self._layout.path}: {change} while it was read, so that what was computed belongs to no matrix: let nothing "
+                "write to the file during the call, or give a copy of it"
+            )
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        self._file.close()
+
+
+def npy_layout(path: str | os.PathLike[str]) -> MatrixLayout:
+    """Find where the entries lie in a ``.npy`` file."""
+    path = Path(path)
+    with open(path, "rb") as file:
+        try:
+            shape, is_fortran, dtype = _HEADER_READERS[np.lib.format.read_magic(file)](file)
+        except Exception as error:  # the parser of a damaged header may raise anything
+            raise TierError(f"{path} is not a complete .npy file ({error}): write it anew with np.save") from error
+        offset, state = file.tell(), FileState.of(file.fileno())
+    n = check_shape(shape, str(path))
+    check_dtype(dtype, str(path))
+    near, far = dtype.itemsize, n * dtype.itemsize
+    return MatrixLayout(path, n, dtype, offset, *((near, far) if is_fortran else (far, near)), state=state)
+
+
+def memmap_layout(a: NDArray[Any]) -> MatrixLayout | None:
+    """Find where the entries of a memory map, or of a view of one, lie in its file.
+
+    Whether the file was replaced is told from 64 entries spread over the matrix, read both ways.
+    """
+    root = a
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    if not isinstance(root, np.memmap) or not isinstance(root.base, mmap.mmap) or not root.filename or root.mode == "c":
+        return None
+    if a.itemsize not in a.strides:
+        return None
+    offset = root.offset + a.ctypes.data - root.ctypes.data
+    layout = MatrixLayout(Path(root.filename), a.shape[0], a.dtype, offset, *a.strides)
+    state = _state_of_its_file(a, layout)
+    return None if state is None else replace(layout, state=state)
+
+
+def _state_of_its_file(a: NDArray[Any], layout: MatrixLayout) -> FileState | None:
+    """State of the file if entries spread over ``a`` have the bytes that the file has at their positions."""
+    sample = sorted({(layout.n - 1) * step // 7 for step in range(8)})
+    try:
+        file = open(layout.path, "rb", buffering=0)  # noqa: SIM115 - closed below
+    except OSError:
+        return None
+    with file:
+        state = FileState.of(file.fileno())
+        _check_length(file, layout)
+        positions = [(row, col) for row in sample for col in sample]
+        agrees = all(os.pread(file.fileno(), a.itemsize, layout.position(*entry)) == a[entry].tobytes() for entry in positions)
+    return state if agrees else None
+
+
+def _check_length(file: FileIO, layout: MatrixLayout) -> None:
+    """Refuse a file that ends before the last entry."""
+    size = os.fstat(file.fileno()).st_size
+    if size < layout.end:
+        raise TierError(
+            f"{layout.path} has {size} bytes, but its matrix of order {layout.n} ends at byte {layout.end}: it was cut short, "
+            "write it anew"
+        )

@@ -1,0 +1,138 @@
+"""A source of A that is computed: a function that fills one tile at a time."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.interfaces import Tile, TileFunction
+from ooc_chol.memory.sources.base import AbstractSource
+from ooc_chol.threads import users_code
+
+
+@final
+class FunctionSource(AbstractSource):
+    """A matrix that is generated tile by tile, where it is needed; made by :func:`from_function`.
+
+    Attributes
+    ----------
+    n : int
+        Order of the matrix.
+    bytes_per_entry : int
+        0: nothing crosses the link to the device that generates the tile.
+    """
+
+    name = "function"
+    bytes_per_entry = 0
+
+    def __init__(self, n: int, tile_fn: TileFunction, cuda: TileFunction | None = None) -> None:
+        self.n = n
+        self._tile_fn = tile_fn
+        self._cuda = cuda
+
+    def prepare(self) -> None:
+        """Let the CUDA tile function compile and upload for the current device, before a run."""
+        prepare = getattr(self._cuda or self._tile_fn, "prepare", None)
+        if prepare is not None:
+            prepare()
+
+    @property
+    def is_made_on_cuda(self) -> bool:
+        """Whether there is a function for CUDA devices of its own."""
+        return self._cuda is not None
+
+    def tile_function(self, *, on_host: bool) -> TileFunction:
+        """The function that fills tiles in the host's memory, or in that of CUDA devices."""
+        return self._tile_fn if self._cuda is None or on_host else self._cuda
+
+    def function(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
+        """Call the tile function on the device that owns ``out``: what :meth:`AbstractDevice.generate` takes.
+
+        Raises
+        ------
+        TypeError
+            The function returned a tile of its own instead of filling ``out``.
+        """
+        if isinstance(out, np.ndarray):
+            # A function that fills nothing must not pass with an earlier tile's entries: these are found by the check for NaN.
+            out[:1, :1] = out[-1:, :1] = np.nan
+        tile_fn = self.tile_function(on_host=isinstance(out, np.ndarray))
+        with users_code():
+            returned: object = tile_fn(rows, cols, out, stream)
+        if returned is not None and returned is not out:
+            name = getattr(tile_fn, "__qualname__", type(tile_fn).__qualname__)
+            raise TypeError(
+                f"tile function {name} returned a {type(returned).__name__} for {rows} x {cols}, which is not looked at: let it "
+                "fill its third argument in place, as in out[...] = tile"
+            )
+
+    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+        """Generate on the host, outside of any stream."""
+        self.function(rows, cols, out, None)
+
+
+def check_function(matrix: object, name: str) -> None:
+    """Raise ``TypeError`` unless ``matrix``, called ``name`` by the caller, is what :func:`from_function` makes."""
+    if not isinstance(matrix, FunctionSource):
+        raise TypeError(f"{name} is a {type(matrix).__name__}; give what from_function makes of a tile function")
+
+
+def from_function(n: int, tile_fn: TileFunction, *, cuda: TileFunction | None = None) -> FunctionSource:
+    """Make a source of the ``(n, n)`` symmetric matrix whose tiles ``tile_fn`` computes, so that A is never stored.
+
+    Parameters
+    ----------
+    n : int
+        Order of the matrix, at least 1.
+    tile_fn : callable
+        ``tile_fn(rows, cols, out, stream)`` fills ``out``, a row-major float64 array of shape ``(len(rows), len(cols))`` on the
+        device that owns it, with ``A[rows, cols]``, and returns None. ``rows`` and ``cols`` are ranges of step 1; only tiles of
+        the lower triangle are asked for, and the strict upper part of a diagonal tile is ignored. ``stream`` is the device's
+        stream (None outside of a run). It is called from a thread of the device, and may be called twice for one tile: it must
+        give the same entries each time. An interrupt (Ctrl-C) waits about a second for a call to return; one that does not keeps
+        its thread, which ends when it returns, and does not keep the process from ending.
+    cuda : callable, optional
+        The same for CUDA devices, where ``out`` is a CuPy array and ``stream`` CuPy's current stream, such as :func:`cuda_source`
+        makes. Without it ``tile_fn`` is called there too.
+
+    Returns
+    -------
+    FunctionSource
+        Takes the place of A in ``cholesky`` and ``plan``.
+
+    Raises
+    ------
+    ValueError
+        ``n`` is smaller than 1.
+    TypeError
+        ``n`` is not an integer, or ``tile_fn`` cannot be called.
+
+    Notes
+    -----
+    On the host, two entries of ``out`` are NaN before the call: a function that fills nothing, as after ``out = tile``, meets
+    ``NonFiniteError`` and not the entries of an earlier tile.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def exponential(rows, cols, out, stream):
+    ...     np.subtract.outer(np.asarray(rows), np.asarray(cols), out=out)
+    ...     np.exp(-np.abs(out), out=out)
+    >>> source = from_function(1000, exponential)
+    >>> tile = np.empty((2, 2))
+    >>> source.read_block(range(4, 6), range(4, 6), tile)
+    >>> tile.round(3)
+    array([[1.   , 0.368],
+           [0.368, 1.   ]])
+    """
+    order = operator.index(n)
+    if order < 1:
+        raise ValueError(f"n is {order}, but a matrix has at least 1 row")
+    if not callable(tile_fn):
+        raise TypeError(f"tile_fn is a {type(tile_fn).__name__}, but it must be callable as tile_fn(rows, cols, out, stream)")
+    if cuda is not None and not callable(cuda):
+        raise TypeError(f"cuda is a {type(cuda).__name__}, but it must be callable as tile_fn(rows, cols, out, stream)")
+    return FunctionSource(order, tile_fn, cuda)

@@ -1,1 +1,0 @@
-"""Everything about a factorization that is known before it starts; pure, without matrix data and without devices."""

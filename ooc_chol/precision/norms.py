@@ -1,0 +1,147 @@
+"""What the planner knows of a matrix and of its factor: norms of tiles, and a sample of entries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf
+
+from ooc_chol.formats import FP16
+from ooc_chol.tasks.tiling import TileGrid
+
+#: Rows that a sample takes of each tile, and most rows of a sample.
+SAMPLE_ROWS, MOST_SAMPLE_ROWS = 32, 4096
+#: Magnitudes are measured before a tile is rounded, in the narrowest format up by a sixteenth.
+LARGEST_ROUNDED = 1 + 2.0**-4
+#: By how much expected norms may be too small.
+SAFETY = 1.5
+
+
+#: Random vectors that measure the error of a factor.
+PROBES = 32
+#: Seed of their entries: a call's bound, and what is done about it, is the same each time.
+_SEED = 20241116
+
+
+@dataclass(frozen=True, eq=False)
+class Probes:
+    """Random vectors with which a matrix is multiplied to learn the norm of what is wrong with its factor."""
+
+    vectors: NDArray[np.float64]  #: Independent standard normal entries, times ``2**power``
+    power: int = 0  #: Not 0 where A is so large or small that its products with ordinary numbers overflow, or vanish
+
+    @classmethod
+    def of(cls, n: int, power: int = 0) -> Probes:
+        """The :data:`PROBES` vectors for a matrix of order ``n``; the first rows are those of smaller orders."""
+        entries = np.random.Generator(np.random.Philox(_SEED)).standard_normal((n, PROBES), dtype=np.float32)
+        return cls(np.ldexp(entries.astype(np.float64), power), power)
+
+
+def sample_step(grid: TileGrid) -> int:
+    """Every how many rows and columns of a tile a sample takes: a power of two, at least 1."""
+    rows = min(SAMPLE_ROWS, max(1, MOST_SAMPLE_ROWS // grid.nt))
+    step = 1
+    while grid.nb // step > rows:
+        step *= 2
+    return step
+
+
+def sample_starts(grid: TileGrid, step: int) -> NDArray[np.int64]:
+    """Where each tile row starts in a sample of every ``step``-th row and column of each tile, and where the last one ends."""
+    return np.cumsum([0, *(-(-grid.size(i) // step) for i in range(grid.nt))])
+
+
+@dataclass(frozen=True, eq=False)
+class FactorNorms:
+    """What is known, or expected, of the tiles of L."""
+
+    tiles: NDArray[np.float64]  #: Frobenius norm of each tile
+    columns: NDArray[np.float64]  #: Largest 2-norm of a column of each tile
+
+    @classmethod
+    def expected(cls, grid: TileGrid, sample: NDArray[np.float64], step: int) -> FactorNorms | None:
+        """Norms of L's tiles by the factor of a sample of A."""
+        # The lower triangle row by row is the upper one column by column, which LAPACK takes without a copy.
+        upper, info = dpotrf(np.array(sample).T, lower=0, clean=1, overwrite_a=1)
+        if info != 0:
+            return None
+        starts, factor = sample_starts(grid, step), upper.T
+        by_column = np.zeros((grid.nt, len(factor)))  # of each tile row
+        for i, (top, bottom) in enumerate(pairwise(starts)):
+            rows = factor[top:bottom, :bottom]
+            by_column[i, :bottom] = np.einsum("ij,ij->j", rows, rows)
+        # A row of the sample stands for `step` rows, and a column for as many columns.
+        with np.errstate(over="ignore"):  # norms beyond FP64 are small for no format
+            tiles = np.sqrt(step * np.add.reduceat(by_column, starts[:-1], axis=1))
+        return cls(SAFETY * tiles, SAFETY * np.sqrt(np.maximum.reduceat(by_column, starts[:-1], axis=1)))
+
+    @classmethod
+    def measured(cls, grid: TileGrid, rows: NDArray[np.float64]) -> FactorNorms:
+        """Norms as kernels measured them, the numbers of :data:`ooc_chol.interfaces.NORM_COLUMNS`; columns from above."""
+        tiles, largest = lower_matrix(grid, rows[:, 0]), lower_matrix(grid, rows[:, 4])
+        heights = np.sqrt([grid.size(i) for i in range(grid.nt)])
+        return cls(tiles, np.minimum(tiles, LARGEST_ROUNDED * heights[:, None] * largest))
+
+    def squared_errors(self, row: int, columns: slice, stop: int, lost: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Squared errors of products ``L[row, k] @ L[j, k].T``, for the ``columns`` j and k before ``stop``.
+
+        In FP16; or with ``lost[i, k]``, the error of a tile relative to what FP16's unit roundoff takes for it.
+        """
+        left_column, right_column = self.columns[row, :stop], self.columns[columns, :stop]
+        left, right = self.tiles[row, :stop], self.tiles[columns, :stop]
+        if lost is not None:
+            left, right = lost[row, :stop] * left, lost[columns, :stop] * right
+        squares = np.square(left * right_column) + np.square(left_column * right)
+        return FP16.unit_roundoff**2 / 3.0 * squares
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixNorms:
+    """What the planner must know of A's entries."""
+
+    grid: TileGrid
+    tiles: NDArray[np.float64]  #: Frobenius norm of each packed tile; of a diagonal tile, of the whole square
+    traces: NDArray[np.float64]  #: Sum, least and largest of the diagonal entries of each tile row
+    least: NDArray[np.float64]
+    largest: NDArray[np.float64]
+    seconds: float = 0.0  #: Seconds that measuring took, A's tiles made or read included
+    expected: FactorNorms | None = None  #: What L's tiles are expected to have, by a sample of A
+    probes: Probes | None = None
+    images: NDArray[np.float64] | None = None
+    diagonal: NDArray[np.float64] | None = None
+
+    def __post_init__(self) -> None:
+        rows = (self.traces, self.least, self.largest)
+        if self.tiles.shape != (self.grid.n_tiles,) or any(row.shape != (self.grid.nt,) for row in rows):
+            raise ValueError(f"the norms are not those of {self.grid.n_tiles} tiles in {self.grid.nt} rows")
+
+    @cached_property
+    def total(self) -> float:
+        """``||A||_F``."""
+        return symmetric_norm(lower_matrix(self.grid, self.tiles))
+
+    @property
+    def trace(self) -> float:
+        """Trace of A, which is also ``||L||_F**2``."""
+        return float(self.traces.sum())
+
+
+def lower_matrix(grid: TileGrid, packed: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Packed numbers of tiles as an ``(nt, nt)`` matrix, zero above the diagonal."""
+    matrix = np.zeros((grid.nt, grid.nt))
+    matrix[np.tril_indices(grid.nt)] = packed
+    return matrix
+
+
+def symmetric_norm(lower: NDArray[np.float64]) -> float:
+    """Frobenius norm of a symmetric matrix by norms of its tiles: those below the diagonal count twice."""
+    scale = float(lower.max())
+    if not 0.0 < scale < np.inf:
+        return scale
+    squares = np.square(lower / scale)
+    return scale * sqrt(2.0 * float(squares.sum()) - float(np.trace(squares)))

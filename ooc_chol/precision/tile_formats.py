@@ -1,0 +1,249 @@
+"""In which format each tile is stored, and in which its products are computed: the rule, its map, and the error to expect.
+
+A tile may be stored in a format of unit roundoff u when ``nt ||A_ij||_F / ||A||_F <= precision_threshold / u``: then rounding it
+changes A by at most ``precision_threshold ||A||_F / nt``, and all tiles together by at most ``precision_threshold ||A||_F``
+(Higham and Mary, Acta Numerica 2022; Ren, Ltaief, Abdulah and Keyes 2024, section IV-C).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+
+from ooc_chol.formats import FORMATS, FP32, FP64, PrecisionFormat
+from ooc_chol.precision.certified import safety_factor
+from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
+from ooc_chol.precision.norms import PROBES, MatrixNorms, lower_matrix
+from ooc_chol.tasks.bounds import compulsory_bytes
+from ooc_chol.tasks.tiling import TileGrid
+
+#: Rules by which formats are chosen; the paper's takes machine epsilon where Higham and Mary take the unit roundoff.
+RULES = ("unit-roundoff", "paper")
+#: Diagonal entries of A beside which float32 holds what is computed of a tile, and what is far smaller, with room to spare.
+_FLOAT32_SCALES = 1e-24, 1e30
+#: Least share of the threshold that products through residues may take by rounding rows of L to integers.
+LEAST_RESIDUE_SHARE = 0.25
+#: Share that it may take of what storing leaves; the rest is for products in FP16 and for what norms do not tell. A second
+#: factorization, where the first is not certified to be within the threshold, costs far more than a modulus.
+RESIDUE_PART = 0.5
+#: How many times the expected errors must fit into the threshold, as the certified bound is so many times the measured one.
+_CERTIFIED = safety_factor(PROBES)
+#: Tiles that a text shows side by side; larger maps are shown in blocks of tiles.
+_MOST_SHOWN = 64
+#: Pixels of a picture's side, of a line of its legend, and of the legend's width.
+_PICTURE_SIZE, _LEGEND_STEP, _LEGEND_WIDTH = 480, 20, 160
+#: A line of every picture, by which it is known for one of ours.
+SVG_MARK = "<desc>formats of tiles, drawn by ooc_chol</desc>"
+#: Colours of the formats in a picture.
+_COLOURS = {"fp64": "#0b2f5b", "fp32": "#2f77b8", "fp16": "#8ab8e0", "fp8": "#ee8a2e"}
+
+
+@dataclass(frozen=True, eq=False)
+class PrecisionMap:
+    """Formats of all tiles.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        The tiles.
+    threshold : float
+        Most error that storing may cause, relative to ``||A||_F``.
+    rule : str
+        One of :data:`RULES`.
+    norms : MatrixNorms
+        Norms of A.
+    formats : tuple of PrecisionFormat
+        Storage format of each packed tile; diagonal tiles are FP64.
+    products : tuple of PrecisionFormat
+        Format in which each packed tile receives its updates where the device has one of its own: FP64 or FP32.
+    moduli : int
+        Moduli that suffice for products through residues.
+    """
+
+    grid: TileGrid
+    threshold: float
+    rule: str
+    norms: MatrixNorms
+    formats: tuple[PrecisionFormat, ...]
+    products: tuple[PrecisionFormat, ...]
+    moduli: int
+
+    def format_of(self, index: tuple[int, int]) -> PrecisionFormat:
+        """Storage format of a tile."""
+        return self.formats[self.grid.packed(*index)]
+
+    def product_of(self, index: tuple[int, int]) -> PrecisionFormat:
+        """Format in which a tile is updated and solved."""
+        return self.products[self.grid.packed(*index)]
+
+    def stored_bytes(self, index: tuple[int, int]) -> int:
+        """Bytes of a tile on a link and in its store."""
+        return self.format_of(index).stored_bytes(self.grid.entries(*index))
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all tiles as stored."""
+        return sum(self.stored_bytes(index) for index in self.grid.tiles())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Tiles of each format, the widest first; formats without tiles are left out."""
+        counted = Counter(fmt.name for fmt in self.formats)
+        return {name: counted[name] for name in FORMATS if counted[name]}
+
+    @property
+    def product_counts(self) -> dict[str, int]:
+        """Tiles that receive their updates in each format."""
+        counted = Counter(fmt.name for fmt in self.products)
+        return {name: counted[name] for name in FORMATS if counted[name]}
+
+    @property
+    def largest_stored_bytes(self) -> int:
+        """Bytes of the largest tile of a narrow format; 0 where all are FP64."""
+        narrow = (self.stored_bytes(index) for index in self.grid.tiles() if self.format_of(index) is not FP64)
+        return max(narrow, default=0)
+
+    @property
+    def estimate(self) -> float:
+        """Expected error of storing, relative to ``||A||_F``: tiles of L times their columns' diagonal ones taken as tiles of A.
+
+        Notes
+        -----
+        ``sqrt(2 sum_ij (u_ij ||A_ij||_F)**2) / (sqrt(3) ||A||_F)``: rounding errors spread evenly up to u.
+        """
+        roundoffs = np.array([fmt.unit_roundoff if fmt is not FP64 else 0.0 for fmt in self.formats])
+        with np.errstate(over="ignore", invalid="ignore"):  # an entry of A may be no number: the factorization will name it
+            errors = lower_matrix(self.grid, roundoffs * self.norms.tiles) / (self.norms.total or 1.0)
+            return sqrt(2.0 * float(np.square(errors).sum()) / 3.0)
+
+    @property
+    def is_fp64(self) -> bool:
+        """Whether nothing is narrow, neither tiles nor products."""
+        return all(fmt is FP64 for fmt in (*self.formats, *self.products))
+
+    def widened(self, tiles: Iterable[tuple[int, int]]) -> PrecisionMap:
+        """The map with these tiles stored and computed in FP64."""
+        formats, products = list(self.formats), list(self.products)
+        for index in tiles:
+            formats[self.grid.packed(*index)] = products[self.grid.packed(*index)] = FP64
+        return replace(self, formats=tuple(formats), products=tuple(products))
+
+    def without_float32(self) -> PrecisionMap:
+        """The map for a device that computes in FP64 only."""
+        return replace(self, products=(FP64,) * self.grid.n_tiles)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
+        share = self.total_bytes / compulsory_bytes(self.grid, FP64.itemsize)
+        heading = (
+            f"threshold {self.threshold:g} ({self.rule}): {counts}; {share:.2f} x the bytes of FP64; "
+            f"expected error {self.estimate:.1e} ||A||_F"
+        )
+        return "\n".join([heading, *self.rows_of_text()])
+
+    def rows_of_text(self) -> list[str]:
+        """The lower triangle, a digit a tile: bytes of an entry; in large maps those of the widest tile of each block."""
+        nt = self.grid.nt
+        step = -(-nt // _MOST_SHOWN)
+        rows = []
+        for top in range(0, nt, step):
+            cells = []
+            for left in range(0, top + 1, step):
+                block = (
+                    self.format_of((i, j)).itemsize
+                    for i in range(top, min(top + step, nt))
+                    for j in range(left, min(left + step, i + 1))
+                )
+                cells.append(str(max(block)))
+            rows.append("".join(cells))
+        return rows
+
+    def svg(self) -> str:
+        """The map as a picture: a square a tile, the darker the wider its format, as text of an SVG file."""
+        nt = self.grid.nt
+        cell = max(2, _PICTURE_SIZE // nt)
+        size = cell * nt
+        squares = []
+        for i in range(nt):
+            first = 0
+            for j in range(1, i + 2):  # neighbours of one format become one rectangle
+                if j == i + 1 or self.format_of((i, j)) is not self.format_of((i, first)):
+                    colour = _COLOURS[self.format_of((i, first)).name]
+                    place = f'x="{cell * first}" y="{cell * i}" width="{cell * (j - first)}" height="{cell}"'
+                    squares.append(f'<rect {place} fill="{colour}"/>')
+                    first = j
+        legend = []
+        for number, (name, count) in enumerate(self.counts.items()):
+            top = _LEGEND_STEP * number
+            legend.append(f'<rect x="{size * 0.6:g}" y="{top}" width="14" height="14" fill="{_COLOURS[name]}"/>')
+            legend.append(f'<text x="{size * 0.6 + 20:g}" y="{top + 12}">{name}: {count} tiles</text>')
+        top = _LEGEND_STEP * len(self.counts)
+        legend.append(f'<text x="{size * 0.6:g}" y="{top + 12}">threshold {self.threshold:g}</text>')
+        width = max(size, round(size * 0.6) + _LEGEND_WIDTH)
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{size}" font-family="sans-serif" font-size="13">'
+        return "\n".join([head, SVG_MARK, *squares, *legend, "</svg>", ""])
+
+
+def choose_formats(norms: MatrixNorms, threshold: float, *, rule: str = RULES[0]) -> PrecisionMap:
+    """The map of formats for a threshold."""
+    if not 0.0 < threshold < 1.0:
+        raise ValueError(f"precision_threshold is {threshold!r}, but it must be more than 0 and less than 1, such as 1e-6")
+    if rule not in RULES:
+        raise ValueError(f"rule is {rule!r}, but there are {', '.join(RULES)}")
+    grid, total = norms.grid, norms.total
+    formats, products = [], []
+    for i, j in grid.tiles():
+        fmt = FP64
+        if i != j and np.isfinite(total) and _suits_float32(norms, i, j):
+            fmt = _narrowest(grid.nt * norms.tiles[grid.packed(i, j)], threshold * total, rule)
+        formats.append(fmt)
+        products.append(FP32 if fmt is not FP64 and _may_sum_in_float32(norms, i, j, threshold * total) else FP64)
+    precision = PrecisionMap(grid, threshold, rule, norms, tuple(formats), tuple(products), MOST_MODULI)
+    return replace(precision, moduli=enough_moduli(norms, threshold, precision.estimate))
+
+
+def _narrowest(error: float, allowed: float, rule: str) -> PrecisionFormat:
+    """The narrowest format with ``error * u <= allowed``."""
+    for fmt in reversed(FORMATS.values()):
+        roundoff = fmt.machine_epsilon if rule == "paper" else fmt.unit_roundoff
+        if error * roundoff <= allowed:
+            return fmt
+    return FP64
+
+
+def _suits_float32(norms: MatrixNorms, i: int, j: int) -> bool:
+    """Whether float32 holds all that is computed for the tile: entries of L and of A are at most ``sqrt(A_ii A_jj)``."""
+    low, high = _FLOAT32_SCALES
+    return bool(min(norms.least[i], norms.least[j]) >= low and max(norms.largest[i], norms.largest[j]) <= high)
+
+
+def _may_sum_in_float32(norms: MatrixNorms, i: int, j: int, allowed: float) -> bool:
+    """Whether updates in float32 add less than the tile's share of ``allowed``.
+
+    ``sum_k ||L_ik|| ||L_jk|| <= sqrt(trace(A_ii) trace(A_jj))`` by Cauchy and Schwarz, as ``sum_k ||L_ik||**2`` is a trace.
+    """
+    return bool(norms.grid.nt * FP32.unit_roundoff * sqrt(norms.traces[i]) * sqrt(norms.traces[j]) <= allowed)
+
+
+def enough_moduli(norms: MatrixNorms, threshold: float, storing: float) -> int:
+    """The least number of moduli whose rounding of rows, as certified, takes half of what storing leaves of the threshold.
+
+    An entry of row i is rounded to a multiple of ``2**-e_i``, so that a sum ``sum_k L_ik L_jk`` errs by ``sqrt((4**-e_i A_jj +
+    4**-e_j A_ii) / 12)`` (root mean square), and all of them by ``sqrt(sum_i 4**-e_i trace(A) / 6)``.
+    """
+    allowed = RESIDUE_PART * max(LEAST_RESIDUE_SHARE * threshold, threshold - _CERTIFIED * storing) * norms.total
+    sizes = np.array([norms.grid.size(i) for i in range(norms.grid.nt)])
+    for count in range(4, MOST_MODULI):
+        basis = ResidueBasis(count)
+        # Of a tile's rows that of the largest diagonal entry has the least exponent.
+        with np.errstate(over="ignore", invalid="ignore"):
+            steps = np.array([2.0 ** -basis.exponent(float(a_ii)) if 0.0 < a_ii < np.inf else np.inf for a_ii in norms.largest])
+            error = np.sqrt(sizes) * steps
+            rounding = float(np.linalg.norm(error)) * sqrt(max(0.0, norms.trace) / 6)
+        if _CERTIFIED * rounding <= allowed:
+            return count
+    return MOST_MODULI

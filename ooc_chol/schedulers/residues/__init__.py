@@ -1,0 +1,1 @@
+"""The left-looking order through residues."""

@@ -1,0 +1,81 @@
+"""What a device does in which panel, and in which runs its products come: the plain arithmetic of the residue order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ooc_chol.precision.products import HALF_TILES, ProductForm
+from ooc_chol.schedulers.residues.strips import Strip
+from ooc_chol.tasks.panels import Panel
+from ooc_chol.tasks.tiling import Index, TileGrid
+
+
+class Job(NamedTuple):
+    """Tile row ``row`` in panel number ``panel``."""
+
+    panel: int
+    row: int
+
+
+def jobs_of(device: int, grid: TileGrid, owners: Sequence[int], panels: Sequence[Panel], given: frozenset[Index]) -> list[Job]:
+    """A device's rows of each panel: the panel's own, then the next panel's, then the rest in snake order."""
+    jobs = []
+    for number, panel in enumerate(panels):
+        k1 = panel.k0 + panel.width
+        following = panels[number + 1].width if number + 1 < len(panels) else 0
+        rest = [m for m in range(k1 + following, grid.nt) if owners[m] == device]
+        near = [m for m in range(panel.k0, k1 + following) if owners[m] == device]
+        rows = [*near, *(rest[::-1] if number % 2 else rest)]
+        jobs += [Job(number, m) for m in rows if (m, panel.k0) not in given]
+    return jobs
+
+
+def uses_of(jobs: Sequence[Job], panels: Sequence[Panel], chunk: int) -> dict[Strip, list[int]]:
+    """The jobs that use each strip of ``chunk`` tile columns, ascending."""
+    uses: dict[Strip, list[int]] = {}
+    for at, job in enumerate(jobs):
+        panel = panels[job.panel]
+        columns = range(panel.k0, min(job.row, panel.k0 + panel.width - 1) + 1)
+        for number in range(panel.k0 // chunk + 1):
+            for row in {job.row, *columns}:
+                uses.setdefault(Strip(row, number), []).append(at)
+    return uses
+
+
+class Depth(NamedTuple):
+    """Tile columns ``start:stop`` of K that are multiplied in one way: residues, FP16, or FP8 with a scale."""
+
+    start: int
+    stop: int
+    half: bool
+    quarter: int | None
+
+
+def depths(forms: Sequence[ProductForm], scales: Sequence[int], first: int, last: int) -> list[Depth]:
+    """Tile columns ``first:last`` of K, counted from ``first``, in runs that are multiplied in one way; narrow ones are short.
+
+    ``scales`` are the exponents of products in FP8, by tile column.
+    """
+    runs: list[Depth] = []
+    for k in range(first, last):
+        half = forms[k] is not ProductForm.RESIDUE
+        one = Depth(k - first, k - first + 1, half, scales[k] if forms[k] is ProductForm.QUARTER else None)
+        latest = runs[-1] if runs else None
+        if latest is not None and latest[2:] == one[2:] and not (half and one.start - latest.start == HALF_TILES):
+            runs[-1] = latest._replace(stop=one.stop)
+        else:
+            runs.append(one)
+    return runs
+
+
+def runs(slots: Sequence[int], last_apart: bool) -> list[tuple[int, int]]:
+    """First position and length of each run of consecutive slots; with ``last_apart`` the last one, the row's own, alone."""
+    runs: list[tuple[int, int]] = []
+    end = len(slots) - 1 if last_apart else len(slots)
+    for at in range(end):
+        if runs and slots[at] == slots[at - 1] + 1:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((at, 1))
+    return [*runs, (end, 1)] if last_apart else runs

@@ -1,0 +1,112 @@
+"""Strips of residues on devices: kept, moved, pulled from another device, or fetched from the store and converted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.dense.programs.program import StepKind, StreamKind
+from ooc_chol.dense.programs.residue_steps import Convert, Load, Place, Pool, Pull, ResidueLayout
+from ooc_chol.interfaces import BlockKey
+from ooc_chol.schedulers.residues.strips import DeviceStrips, Strip
+from ooc_chol.tasks.tiling import Index, TileGrid
+
+#: What all conversions and reconstructions read: the exponents of the rows.
+ROWS = Place(Pool.ROWS, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class StripMoves:
+    """Adds the steps that bring strips to where products read them."""
+
+    grid: TileGrid
+    layout: ResidueLayout  #: Memory of each device
+    owners: Sequence[int]  #: Device of each tile row
+    devices: Sequence[DeviceStrips]  #: The strips of each device, and its program
+    exponents: NDArray[np.int64]  #: Exponents of tiles of L in FP8, where products run in it
+    stored_bytes: Callable[[Index], int]  #: Bytes of a tile of L in its store and on a link
+    pulls: bool  #: Whether devices copy strips from each other
+    converting: StreamKind  #: Stream on which tiles from the store are converted
+    given: frozenset[Index]  #: Tiles of L that are in the store from the start
+    # Given tiles whose squares are in the running sums of their rows.
+    _counted: set[Index] = field(default_factory=set, init=False)
+
+    def ensure(self, device: DeviceStrips, strip: Strip, *, depth: int, needed: set[Strip], copies: StreamKind) -> int:
+        """Slot of ``strip``, its first ``depth`` tile columns valid: kept, pulled from its owner, or fetched and converted.
+
+        Copies go on stream ``copies``: what long products need is complete before the panel starts, and must not stand behind
+        what the panel's own rows are still to make.
+        """
+        home = device.home(strip)
+        if home is not None and device.slot.get(strip, home) != home:
+            self._move_home(device, strip, home, copies)
+        if strip not in device.slot:
+            device.put(strip, device.loose_slot(needed) if home is None else home)
+        slot, have = device.slot[strip], device.valid[strip]
+        if have < depth:
+            holder = self.devices[self.owners[strip.row]]
+            if self.pulls and holder is not device and holder.valid.get(strip, 0) >= depth:
+                self._pull_strip(device, holder, strip, (have, depth), copies)
+            else:
+                for column in range(have, depth):
+                    self._fetch(device, strip, column)
+            device.valid[strip] = depth
+        return slot
+
+    def convert(
+        self, device: DeviceStrips, tile: Index, place: Place, slot: int, column: int, stream: StreamKind, *, is_first: bool
+    ) -> None:
+        """Tile to residues."""
+        work = Convert(place, slot, column, is_first, int(self.exponents[tile]))
+        strip = Place(Pool.STRIP, slot)
+        columns = column, column + 1
+        device.builder.add(
+            StepKind.COMPUTE, stream, tile, tile[1] + 1, work, reads=(place, ROWS), writes=(strip,), columns=columns
+        )
+
+    def pull(self, device: DeviceStrips, holder: DeviceStrips, tile: Index, work: Pull, stream: StreamKind) -> None:
+        """Copy from another device once it is made there; the slot there is written next only after this copy."""
+        version, nbytes = tile[1] + 1, 8 * self.grid.entries(*tile)
+        if work.place.pool is Pool.STRIP:
+            version, nbytes = 0, self.layout.entry_bytes * self.grid.size(tile[0]) * (work.stop - work.start) * self.grid.nb
+        awaits, columns = holder.builder.makers(work.source, work.stop), (work.start, work.stop)
+        builder = device.builder
+        position = builder.add(
+            StepKind.PULL, stream, tile, version, work, nbytes=nbytes, writes=(work.place,), columns=columns, awaits=awaits
+        )
+        holder.builder.pulled(work.source, builder.device, stream, position)
+        builder.announce(position)
+
+    def _move_home(self, device: DeviceStrips, strip: Strip, home: int, stream: StreamKind) -> None:
+        """Copy a strip that streamed through before to its place among the panel's own."""
+        valid, source = device.valid[strip], Place(Pool.STRIP, device.slot[strip])
+        work = Pull(device.builder.device, source, Place(Pool.STRIP, home), 0, valid)
+        where = strip.row, strip.chunk
+        device.builder.add(StepKind.COMPUTE, stream, where, 0, work, reads=(source,), writes=(work.place,), columns=(0, valid))
+        device.loose.append(source.slot)
+        device.slot[strip] = home
+
+    def _fetch(self, device: DeviceStrips, strip: Strip, column: int) -> None:
+        """Fetch one tile of L from the store and convert it."""
+        builder, tile = device.builder, (strip.row, strip.chunk * self.layout.chunk + column)
+        place, slot = builder.take(Pool.TRANSIT), device.slot[strip]
+        version, nbytes = tile[1] + 1, self.stored_bytes(tile)
+        key = BlockKey("L", tile, version)
+        builder.add(StepKind.FETCH, StreamKind.COPY_IN, tile, version, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,))
+        # The squares of a tile from an earlier run count when its row's device meets it first, before its row is finished.
+        is_first = tile in self.given and self.devices[self.owners[tile[0]]] is device and tile not in self._counted
+        if is_first:
+            self._counted.add(tile)
+        self.convert(device, tile, place, slot, column, self.converting, is_first=is_first)
+        builder.give(place)
+
+    def _pull_strip(
+        self, device: DeviceStrips, holder: DeviceStrips, strip: Strip, part: tuple[int, int], stream: StreamKind
+    ) -> None:
+        """Copy tile columns of a strip from the device that holds it."""
+        source, place = Place(Pool.STRIP, holder.slot[strip]), Place(Pool.STRIP, device.slot[strip])
+        work = Pull(holder.builder.device, source, place, *part)
+        self.pull(device, holder, (strip.row, strip.chunk), work, stream)

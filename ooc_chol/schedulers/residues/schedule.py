@@ -1,0 +1,372 @@
+"""The left-looking order through residues: panels, row by row, each row's strips against the panel's own.
+
+For panel ``[k0, k1)`` every device holds the residues of the panel's own rows, strip by strip. Each tile row m below sweeps its
+own strips past them once: ``S[m, c] = sum_k q_mk q_ck`` for all c of the panel, in long products. Then the row is finished
+column by column: the products inside the panel, ``A[m, c] - S[m, c]`` reconstructed, TRSM, and its residues for what comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from ooc_chol.dense.programs.program import StepKind, StreamKind
+from ooc_chol.dense.programs.residue_builder import ResidueProgramBuilder
+from ooc_chol.dense.programs.residue_steps import (
+    INVERSES,
+    Diagonal,
+    Fold,
+    Invert,
+    Load,
+    Place,
+    Pool,
+    Potrf,
+    Product,
+    Pull,
+    Reconstruct,
+    ResidueLayout,
+    ResidueProgram,
+    Store,
+    Trsm,
+    step_key,
+)
+from ooc_chol.interfaces import BlockKey
+from ooc_chol.precision.moduli import MOST_TERMS
+from ooc_chol.precision.products import HalfProducts, ProductForm
+from ooc_chol.schedulers.residues.jobs import Job, depths, jobs_of, runs, uses_of
+from ooc_chol.schedulers.residues.moves import ROWS, StripMoves
+from ooc_chol.schedulers.residues.strips import DeviceStrips, Strip
+from ooc_chol.tasks.bounds import fp64_bytes
+from ooc_chol.tasks.cholesky import Task, TaskKind, finish, flops
+from ooc_chol.tasks.panels import Panel
+from ooc_chol.tasks.tiling import Index, TileGrid
+
+#: Streams on which rows are finished, one row after the other on each: one row alone is a chain that leaves a GPU half idle.
+FINISHING = (StreamKind.FINISH, StreamKind.FINISH_1, StreamKind.FINISH_2)
+
+
+class _Swept(NamedTuple):
+    """A row after its long products: what is needed to finish it."""
+
+    device: DeviceStrips
+    row: int
+    columns: range
+    accumulator: Place
+    terms: int
+    halves: bool
+    forms: Sequence[ProductForm]
+    scales: Sequence[int]
+
+
+class ResidueScheduler:
+    """Makes the programs of all devices of a residue factorization.
+
+    Steps of all devices are planned in one order in which each depends on earlier ones only, so that the devices cannot wait on
+    each other for ever.
+    """
+
+    def __init__(
+        self,
+        grid: TileGrid,
+        owners: Sequence[int],
+        panels: Sequence[Panel],
+        layout: ResidueLayout,
+        source_itemsize: int | None,
+        stored_bytes: Callable[[Index], int] | None = None,
+        *,
+        pulls: bool = True,
+        beside: bool = True,
+        half_products: HalfProducts | None = None,
+        given: frozenset[Index] = frozenset(),
+    ) -> None:
+        self._grid = grid
+        self._half_products = half_products
+        nothing = np.zeros((grid.nt, grid.nt), dtype=np.int64)
+        self._exponents = nothing if half_products is None else half_products.exponents_of_rows
+        self._owners = owners
+        self._panels = panels
+        self._layout = layout
+        self._source_itemsize = source_itemsize
+        self._stored_bytes = stored_bytes or fp64_bytes(grid)
+        self._pulls = pulls
+        self._finishing = FINISHING if beside else (StreamKind.COMPUTE,)
+        self._converting = StreamKind.CONVERT if beside else StreamKind.COMPUTE
+        self._preparing = StreamKind.EXCHANGE if beside else StreamKind.COMPUTE
+        n_devices = max(owners) + 1
+        self._jobs = [jobs_of(device, grid, owners, panels, given) for device in range(n_devices)]
+        self._numbers = [{job: at for at, job in enumerate(jobs)} for jobs in self._jobs]
+        self._devices = [
+            DeviceStrips(ResidueProgramBuilder(device, layout), uses_of(self._jobs[device], panels, layout.chunk))
+            for device in range(n_devices)
+        ]
+        self._strips = StripMoves(
+            grid, layout, owners, self._devices, self._exponents, self._stored_bytes, pulls, self._converting, given
+        )
+        self._diagonals_read: list[dict[int, int]] = [{} for _ in range(n_devices)]  # positions of the loads, by row
+
+    def programs(self) -> tuple[ResidueProgram, ...]:
+        """The programs of all devices."""
+        for device in self._devices:
+            self._scale_rows(device)
+        for number, panel in enumerate(self._panels):
+            own = range(panel.k0, panel.k0 + panel.width)
+            following = self._panels[number + 1] if number + 1 < len(self._panels) else None
+            for device in self._devices:
+                device.begin(panel, following)
+            jobs = [(self._owners[row], Job(number, row)) for row in own]
+            self._run_jobs([(device, job) for device, job in jobs if job in self._numbers[device]])
+            self._run_rows_below(number, following)
+            for device in self._devices:
+                for place in device.diagonal.values():
+                    device.builder.give(place)
+                device.diagonal.clear()
+        return tuple(device.builder.build() for device in self._devices)
+
+    def _run_rows_below(self, number: int, following: Panel | None) -> None:
+        """The rows below a panel's own: those of the next panel on all devices, and then, while these are copied, the rest."""
+        end = self._panels[number].k0 + self._panels[number].width
+        behind = end if following is None else end + following.width
+        near, rest = (
+            [[job for job in jobs if job.panel == number and job.row in rows] for jobs in self._jobs]
+            for rows in (range(end, behind), range(behind, self._grid.nt))
+        )
+        if len(self._devices) == 1:  # nobody else makes what is copied: the rows need no border between them
+            near, rest = [[]], [near[0] + rest[0]]
+        for at, jobs in enumerate(near):
+            self._run_jobs([(at, job) for job in jobs])
+        for at, jobs in enumerate(rest):
+            self._run_jobs([(at, job) for job in jobs], self._pulls_ahead(self._devices[at], end))
+
+    def _pulls_ahead(self, device: DeviceStrips, end: int) -> list[Callable[[], object]]:
+        """Copies of the next panel's strips from other devices, where ``device`` has room for that panel beside this one.
+
+        Their rows are final up to column ``end`` once the rows of the next panel are done. At that panel's start the copies would
+        stand behind what its own rows hand to each other: those of one device seem to queue, whatever their stream.
+        """
+        ahead: list[Callable[[], object]] = []
+        if not self._pulls or device.next_panel is None:
+            return ahead
+        for row in range(device.next_panel.k0, device.next_panel.k0 + device.next_panel.width):
+            holder = self._devices[self._owners[row]]
+            for chunk, first in enumerate(range(0, end, self._layout.chunk)):
+                strip, depth = Strip(row, chunk), min(self._layout.chunk, end - first)
+                if holder is not device and holder.valid.get(strip, 0) >= depth:
+                    ahead.append(partial(self._strips.ensure, device, strip, depth=depth, needed={strip}, copies=StreamKind.PEER))
+        return ahead
+
+    def _scale_rows(self, device: DeviceStrips) -> None:
+        """Exponents of all rows, from the diagonal tiles of A; a device needs those of all columns."""
+        for row in range(self._grid.nt):
+            self._diagonals_read[device.builder.device][row] = device.builder.position
+            place = self._load_a(device, (row, row), self._converting)
+            work = Diagonal(place)
+            device.builder.add(StepKind.COMPUTE, self._converting, (row, row), 0, work, reads=(place,), writes=(ROWS,))
+            device.builder.give(place)
+
+    def _run_jobs(self, jobs: Sequence[tuple[int, Job]], ahead: Sequence[Callable[[], object]] = ()) -> None:
+        """Sweep each row before the one above it is finished: what a sweep fetches is enqueued while others are finished.
+
+        The steps that ``ahead`` adds are spread evenly over the rows.
+        """
+        swept: _Swept | None = None
+        if not jobs:
+            for add in ahead:
+                add()
+        for at, (number, job) in enumerate(jobs):
+            for add in ahead[at * len(ahead) // len(jobs) : (at + 1) * len(ahead) // len(jobs)]:
+                add()
+            latest = self._sweep_row(number, job)
+            if swept is not None:
+                self._finish_row(swept)
+            swept = latest
+        if swept is not None:
+            self._finish_row(swept)
+
+    def _sweep_row(self, number: int, job: Job) -> _Swept:
+        """The long products of one tile row of one panel."""
+        device, panel, row = self._devices[number], self._panels[job.panel], job.row
+        device.now = self._numbers[number][job]
+        columns = range(panel.k0, min(row + 1, panel.k0 + panel.width))
+        accumulator = device.builder.take(Pool.ACCUMULATOR)
+        forms, scales = self._forms(panel, row)
+        terms, halves = self._sweep(device, row, columns, accumulator, forms, scales)
+        device.unfinished.add(Strip(row, panel.k0 // self._layout.chunk))
+        return _Swept(device, row, columns, accumulator, terms, halves, forms, scales)
+
+    def _forms(self, panel: Panel, row: int) -> tuple[Sequence[ProductForm], Sequence[int]]:
+        """How a row's products of a panel run, by tile column of K, and the exponents of those in FP8."""
+        stop = panel.k0 + panel.width
+        if self._half_products is None:
+            return [ProductForm.RESIDUE] * stop, [0] * stop
+        scales = self._exponents[row, :stop] + self._exponents[panel.k0, :stop]
+        return self._half_products.of(panel, row), scales.tolist()
+
+    def _finish_row(self, swept: _Swept) -> None:
+        """The tiles of a row made final one after the other."""
+        device, row, columns = swept.device, swept.row, swept.columns
+        stream = self._finishing[device.rows_finished % len(self._finishing)]
+        device.rows_finished += 1
+        for column in columns:
+            self._finish_tile(swept, column, stream)
+        device.unfinished.discard(Strip(row, columns.start // self._layout.chunk))
+        device.builder.give(swept.accumulator)
+
+    def _sweep(
+        self,
+        device: DeviceStrips,
+        row: int,
+        columns: range,
+        accumulator: Place,
+        forms: Sequence[ProductForm],
+        scales: Sequence[int],
+    ) -> tuple[int, bool]:
+        """``S[row, c] = sum_k q_row,k q_ck`` over all k before the panel.
+
+        Returns the terms since the last fold, and whether some products were halves.
+        """
+        k0, chunk, terms, halves = columns.start, self._layout.chunk, 0, False
+        for q in range(-(-k0 // chunk)):
+            depth = min(chunk, k0 - q * chunk)
+            needed = {Strip(row, q), *(Strip(c, q) for c in columns)}
+            ensure = partial(self._strips.ensure, device, depth=depth, needed=needed, copies=StreamKind.PEER)
+            left = ensure(Strip(row, q))
+            rights = [left if c == row else ensure(Strip(c, q)) for c in columns]
+            for start, stop, half, quarter in depths(forms, scales, q * chunk, q * chunk + depth):
+                if not half and terms + (stop - start) * self._grid.nb > MOST_TERMS:
+                    self._fold(device, (row, k0), 0, len(columns), accumulator, StreamKind.COMPUTE)
+                    terms = self._layout.basis.moduli[0]
+                for first, count in runs(rights, row in columns):
+                    at, adds = columns[first], halves if half else terms > 0
+                    place = accumulator.slot, at - k0, count, left, rights[first]
+                    work = Product(*place, start, stop, adds, row == at, half, quarter)
+                    self._product(device, (row, at), work, StreamKind.COMPUTE)
+                terms += 0 if half else (stop - start) * self._grid.nb
+                halves |= half
+        return terms, halves
+
+    def _product(self, device: DeviceStrips, tile: Index, work: Product, stream: StreamKind) -> None:
+        """One product of a strip with neighbouring ones; ``tile`` is the first that it adds to."""
+        (row, column), grid = tile, self._grid
+        rows, inner = grid.size(row), (work.stop - work.start) * grid.nb
+        columns = sum(grid.size(column + offset) for offset in range(work.n_columns))
+        counted = rows * rows * inner if work.lower else 2 * rows * columns * inner
+        slots = dict.fromkeys((work.left, *range(work.right, work.right + work.n_columns)))
+        reads, sums = [Place(Pool.STRIP, slot) for slot in slots], Place(Pool.ACCUMULATOR, work.accumulator)
+        extent = work.start, work.stop
+        device.builder.add(StepKind.COMPUTE, stream, tile, 0, work, flops=counted, reads=reads, writes=(sums,), columns=extent)
+
+    def _fold(self, device: DeviceStrips, tile: Index, at: int, count: int, accumulator: Place, stream: StreamKind) -> None:
+        """Keep the int32 sums of ``count`` tile columns, ``tile``'s the first, from overflowing."""
+        device.builder.add(StepKind.COMPUTE, stream, tile, 0, Fold(accumulator.slot, at, count), writes=(accumulator,))
+
+    def _finish_tile(self, swept: _Swept, column: int, stream: StreamKind) -> None:
+        """``A[row, column] - S``, then POTRF or TRSM, its residues, and its way to the store."""
+        device, row, k0, accumulator = swept.device, swept.row, swept.columns.start, swept.accumulator
+        terms, halves = swept.terms, swept.halves
+        builder, at = device.builder, column - k0
+        chunk = self._layout.chunk
+        if at:
+            strip, base = Strip(row, k0 // chunk), k0 // chunk * chunk
+            needed = {strip, *(Strip(c, strip.chunk) for c in range(k0, column + 1))}
+            ensure = partial(self._strips.ensure, device, depth=column - base, needed=needed, copies=StreamKind.EXCHANGE)
+            left = ensure(strip)
+            right = left if row == column else ensure(Strip(column, strip.chunk))
+            for start, stop, half, quarter in depths(swept.forms, swept.scales, k0, column):
+                if not half and terms + (stop - start) * self._grid.nb > MOST_TERMS:
+                    self._fold(device, (row, column), at, 1, accumulator, stream)
+                    terms = self._layout.basis.moduli[0]
+                adds, extent = halves if half else terms > 0, (start + k0 - base, stop + k0 - base)
+                work = Product(accumulator.slot, at, 1, left, right, *extent, adds, row == column, half, quarter)
+                self._product(device, (row, column), work, stream)
+                terms += 0 if half else (stop - start) * self._grid.nb
+                halves |= half
+        place = self._load_a(device, (row, column), stream)
+        if terms or halves:
+            recon = Reconstruct(accumulator.slot, at, place, terms > 0, halves)
+            builder.add(StepKind.COMPUTE, stream, (row, column), column, recon, reads=(accumulator, ROWS), writes=(place,))
+        if row == column:
+            self._potrf(device, column, place, stream)
+            self._write(device, (row, column), place)
+        else:
+            self._trsm(device, (row, column), place, stream)
+            self._keep(device, (row, column), place, stream)
+            self._write(device, (row, column), place)
+            builder.give(place)
+
+    def _load_a(self, device: DeviceStrips, tile: Index, stream: StreamKind) -> Place:
+        """Bring a tile of A, or make it on the stream of its row: rows that are finished at once must not wait for each other."""
+        place, builder = device.builder.take(Pool.TILE), device.builder
+        if self._source_itemsize is None:
+            builder.add(StepKind.GENERATE, stream, tile, 0, Load(place), writes=(place,))
+        else:
+            nbytes = self._source_itemsize * self._grid.entries(*tile)
+            builder.add(StepKind.FETCH, StreamKind.SOURCE, tile, 0, Load(place), nbytes=nbytes, writes=(place,))
+        return place
+
+    def _potrf(self, device: DeviceStrips, column: int, place: Place, stream: StreamKind) -> None:
+        """POTRF, and what TRSM needs of it; the diagonal tile stays until its panel is done."""
+        counted = flops(finish(column, column), self._grid)
+        device.builder.add(StepKind.COMPUTE, stream, (column, column), column + 1, Potrf(place), flops=counted, writes=(place,))
+        self._invert(device, column, place, stream)
+        device.diagonal[column] = place
+
+    def _invert(self, device: DeviceStrips, column: int, place: Place, stream: StreamKind) -> None:
+        """Prepare TRSM with a diagonal tile."""
+        if column + 1 == self._grid.nt:
+            return
+        inverse = Place(Pool.INVERSE, column % INVERSES)
+        work = Invert(place, inverse.slot)
+        device.builder.add(StepKind.COMPUTE, stream, (column, column), column + 1, work, reads=(place,), writes=(inverse,))
+
+    def _trsm(self, device: DeviceStrips, tile: Index, place: Place, stream: StreamKind) -> None:
+        """TRSM with the diagonal tile of its column, brought here if another device made it."""
+        column = tile[1]
+        if column not in device.diagonal:
+            self._bring_diagonal(device, column)
+        diagonal, inverse = device.diagonal[column], Place(Pool.INVERSE, column % INVERSES)
+        counted = flops(Task(TaskKind.TRSM, *tile, column), self._grid)
+        work = Trsm(place, diagonal, inverse.slot)
+        device.builder.add(
+            StepKind.COMPUTE, stream, tile, column + 1, work, flops=counted, reads=(diagonal, inverse), writes=(place,)
+        )
+
+    def _bring_diagonal(self, device: DeviceStrips, column: int) -> None:
+        """A diagonal tile from the device that made it, or from the store."""
+        place, builder, tile = device.builder.take(Pool.TILE), device.builder, (column, column)
+        holder = self._devices[self._owners[column]]
+        if self._pulls and column in holder.diagonal:
+            work = Pull(holder.builder.device, holder.diagonal[column], place, 0, 1)
+            self._strips.pull(device, holder, tile, work, StreamKind.EXCHANGE)
+        else:
+            key, nbytes = BlockKey("L", tile, column + 1), self._stored_bytes(tile)
+            builder.add(
+                StepKind.FETCH, StreamKind.COPY_IN, tile, column + 1, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,)
+            )
+        device.diagonal[column] = place
+        self._invert(device, column, place, self._preparing)
+
+    def _keep(self, device: DeviceStrips, tile: Index, place: Place, stream: StreamKind) -> None:
+        """Residues of a final tile: for the products inside the panel, and for later panels while there is room."""
+        row, column = tile
+        chunk = self._layout.chunk
+        strip, base = Strip(row, column // chunk), column // chunk * chunk
+        if strip not in device.slot or device.valid[strip] < column - base:
+            self._strips.ensure(device, strip, depth=column - base, needed={strip}, copies=StreamKind.EXCHANGE)
+        self._strips.convert(device, tile, place, device.slot[strip], column - base, stream, is_first=True)
+        device.valid[strip] = column - base + 1
+
+    def _write(self, device: DeviceStrips, tile: Index, place: Place) -> None:
+        """The final tile to its store, which may lie over A: a diagonal tile once every device has read that of A."""
+        nbytes, awaits = self._stored_bytes(tile), []
+        if tile[0] == tile[1] and self._source_itemsize is not None:
+            others = [other.builder for other in self._devices if other is not device]
+            for other in others:
+                position = self._diagonals_read[other.device][tile[0]]
+                other.announce(position)
+                awaits.append(step_key(other.device, position))
+        device.builder.add(
+            StepKind.WRITE, StreamKind.COPY_OUT, tile, tile[1] + 1, Store(place), nbytes=nbytes, reads=(place,), awaits=awaits
+        )

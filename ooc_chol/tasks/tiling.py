@@ -1,0 +1,90 @@
+"""The tile grid of a symmetric matrix: which rows a tile has, and where it lies in packed order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+#: Tile row and tile column.
+Index: TypeAlias = tuple[int, int]
+
+
+class TileIndex(NamedTuple):
+    """Tile ``(i, j)`` of the lower triangle, ``i >= j``."""
+
+    i: int
+    j: int
+
+
+@dataclass(frozen=True)
+class TileGrid:
+    """The lower triangle of an ``(n, n)`` matrix cut into tiles of order ``nb``; the last tile row may be short.
+
+    Parameters
+    ----------
+    n : int
+        Order of the matrix, at least 1.
+    nb : int
+        Order of a tile, at least 1. May exceed ``n``: then there is one tile.
+
+    Raises
+    ------
+    ValueError
+        ``n`` or ``nb`` is smaller than 1.
+
+    Examples
+    --------
+    >>> grid = TileGrid(n=10, nb=4)
+    >>> grid.nt, grid.shape(2, 0), grid.n_tiles
+    (3, (2, 4), 6)
+    """
+
+    n: int
+    nb: int
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise ValueError(f"n is {self.n}, but a matrix has at least 1 row")
+        if self.nb < 1:
+            raise ValueError(f"tile_size is {self.nb}, but a tile has at least 1 row")
+
+    @property
+    def nt(self) -> int:
+        """Number of tile rows."""
+        return -(-self.n // self.nb)
+
+    @property
+    def n_tiles(self) -> int:
+        """Number of tiles of the lower triangle, diagonal included."""
+        return self.nt * (self.nt + 1) // 2
+
+    def start(self, i: int) -> int:
+        """First matrix row of tile row ``i``."""
+        return i * self.nb
+
+    def size(self, i: int) -> int:
+        """Matrix rows of tile row ``i``."""
+        return min(self.nb, self.n - i * self.nb)
+
+    def span(self, i: int) -> range:
+        """Matrix rows of tile row ``i`` as a range."""
+        return range(self.start(i), self.start(i) + self.size(i))
+
+    def shape(self, i: int, j: int) -> tuple[int, int]:
+        """Rows and columns of tile ``(i, j)``."""
+        return self.size(i), self.size(j)
+
+    def entries(self, i: int, j: int) -> int:
+        """Entries of tile ``(i, j)``; a diagonal tile counts its whole square."""
+        return self.size(i) * self.size(j)
+
+    def packed(self, i: int, j: int) -> int:
+        """Position of tile ``(i, j)`` in packed order: row by row of the lower triangle."""
+        return i * (i + 1) // 2 + j
+
+    def tiles(self, first: int = 0) -> Iterator[TileIndex]:
+        """Every tile of the lower triangle in packed order, or of the trailing one that begins with tile row ``first``."""
+        for i in range(first, self.nt):
+            for j in range(first, i + 1):
+                yield TileIndex(i, j)

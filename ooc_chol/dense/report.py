@@ -8,10 +8,10 @@ from functools import cached_property
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.execution.executor import Execution
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.programs.program import Link
 from ooc_chol.precision.accounting import ErrorEstimate, estimated_error
 from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.escalation import Escalation
+from ooc_chol.tasks.operations import Link
 from ooc_chol.tracing.analysis import exposed_copy_seconds
 
 

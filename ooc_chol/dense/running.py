@@ -46,27 +46,14 @@ def arithmetic_key(the_plan: Plan) -> ArithmeticKey:
         n=the_plan.grid.n,
         nb=the_plan.grid.nb,
         formats=FP64.name if the_plan.precision is None else _formats_text(the_plan.precision),
-        engine=_engine_text(the_plan),
-        k_segment_tiles=K_SEGMENT_TILES if layout is None else 0,
+        engine=layout.key_text(the_plan.product_shares, [panel.width for panel in the_plan.panels]),
+        k_segment_tiles=K_SEGMENT_TILES if layout.moduli is None else 0,
         trsm=facts.trsm,
         kernels=facts.kernels,
         device_model=facts.model,
         library=facts.library,
         threads_per_call=1,
     )
-
-
-def _engine_text(the_plan: Plan) -> str:
-    """How products are computed. FP32 sums of products in FP16 depend on panels and on the lengths of K, which are added."""
-    layout = the_plan.layout
-    if layout is None:
-        return "native"
-    text = f"residue, {layout.moduli} moduli"
-    if not layout.halves:
-        return text
-    widths = ",".join(str(panel.width) for panel in the_plan.panels)
-    shares = ", ".join(f"{100 * share:.4f} % in {name}" for name, share in the_plan.product_shares.items())
-    return f"{text}, {shares}, chunks of {layout.chunk}, panels {widths}"
 
 
 def _formats_text(precision: PrecisionMap) -> str:
@@ -144,9 +131,7 @@ def _check_host_memory(the_plan: Plan, needed: int, place: HostMemory | None, op
 
 def _arena_bytes(the_plan: Plan) -> int:
     """Bytes of slots on all devices together."""
-    if the_plan.layout is not None:
-        return len(the_plan.devices) * the_plan.layout.arena_bytes
-    return sum(budget.n_slots * budget.slot_bytes for budget in the_plan.budgets)
+    return len(the_plan.devices) * the_plan.layout.arena_bytes
 
 
 def one_thread_per_call(names: Sequence[str]) -> AbstractContextManager[None]:

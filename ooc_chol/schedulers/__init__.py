@@ -1,11 +1,17 @@
-"""Schedulers: the order of tasks. To add one, subclass :class:`AbstractScheduler` and add a line to the register."""
+"""Schedulers: who does what in which order. To add one, subclass :class:`AbstractScheduler` and add a line to the register."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from ooc_chol.schedulers.left_looking import LeftLookingScheduler
+from ooc_chol.schedulers.residues import ResidueScheduler
 from ooc_chol.schedulers.schedule import AbstractScheduler, Schedule
 
-#: Every scheduler by name.
-SCHEDULERS: dict[str, type[AbstractScheduler]] = {LeftLookingScheduler.name: LeftLookingScheduler}
+#: Every scheduler by name; a memory layout of :mod:`ooc_chol.dense.programs.layouts` names that of its engine.
+SCHEDULERS: dict[str, type[AbstractScheduler[Any]]] = {
+    LeftLookingScheduler.name: LeftLookingScheduler,
+    ResidueScheduler.name: ResidueScheduler,
+}
 
-__all__ = ["SCHEDULERS", "AbstractScheduler", "LeftLookingScheduler", "Schedule"]
+__all__ = ["SCHEDULERS", "AbstractScheduler", "LeftLookingScheduler", "ResidueScheduler", "Schedule"]

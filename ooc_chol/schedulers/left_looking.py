@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import final
 
 from ooc_chol.schedulers.schedule import AbstractScheduler, Schedule
 from ooc_chol.tasks.cholesky import Task, finish, update
 from ooc_chol.tasks.panels import Panel
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.tasks.tiling import Index, TileGrid
 
 
-class LeftLookingScheduler(AbstractScheduler):
+@final
+class LeftLookingScheduler(AbstractScheduler[Task]):
     """Each panel receives all updates from the columns before it, then is finished column by column.
 
     Order inside a panel: its own rows, then the next panel's rows (they may stay on the device until they are needed), then the
@@ -20,7 +22,9 @@ class LeftLookingScheduler(AbstractScheduler):
 
     name = "left-looking"
 
-    def schedule(self, grid: TileGrid, owners: Sequence[int], panels: Sequence[Panel]) -> Schedule:
+    def schedule(
+        self, grid: TileGrid, owners: Sequence[int], panels: Sequence[Panel], given: frozenset[Index] = frozenset()
+    ) -> Schedule[Task]:
         """Order every task; see :class:`AbstractScheduler`."""
         n_devices = max(owners) + 1
         tasks: list[list[Task]] = [[] for _ in range(n_devices)]
@@ -28,6 +32,8 @@ class LeftLookingScheduler(AbstractScheduler):
             for device in range(n_devices):
                 for group in _row_groups(grid.nt, owners, device, panel, snake=number % 2 == 1):
                     tasks[device].extend(_group_tasks(group, panel))
+        if given:
+            tasks = [[task for task in one if task.output not in given] for one in tasks]
         return Schedule(grid, tuple(map(tuple, tasks)))
 
 

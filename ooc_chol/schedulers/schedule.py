@@ -1,43 +1,54 @@
-"""A schedule: each device's tasks in order, and the checks that any schedule must pass."""
+"""A schedule: what each device does in order, and the checks that any schedule of tasks must pass."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from ooc_chol.errors import ScheduleError
 from ooc_chol.tasks.cholesky import Task, TaskKind
 from ooc_chol.tasks.panels import Panel
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.tasks.tiling import Index, TileGrid
 
 #: Position of a use that never comes.
 NEVER = 1 << 62
 
 
+#: What is ordered: tasks on tiles, or what stands for many of them.
+Work = TypeVar("Work")
+
+
 @dataclass(frozen=True)
-class Schedule:
-    """Ordered tasks per device."""
+class Schedule(Generic[Work]):
+    """Ordered work per device."""
 
     grid: TileGrid
-    tasks: tuple[tuple[Task, ...], ...]  #: Tasks of each device in order
-
-    def count(self, kind: TaskKind) -> int:
-        """Number of tasks of one kind over all devices."""
-        return sum(task.kind is kind for tasks in self.tasks for task in tasks)
+    tasks: tuple[tuple[Work, ...], ...]  #: Work of each device in order
 
 
-class AbstractScheduler(ABC):
+class AbstractScheduler(ABC, Generic[Work]):
     """Turns a grid, an ownership table and panel shapes into a schedule; deterministic."""
 
     name: str
 
     @abstractmethod
-    def schedule(self, grid: TileGrid, owners: Sequence[int], panels: Sequence[Panel]) -> Schedule:
-        """Order every task of the factorization."""
+    def schedule(
+        self, grid: TileGrid, owners: Sequence[int], panels: Sequence[Panel], given: frozenset[Index] = frozenset()
+    ) -> Schedule[Work]:
+        """Order all work but that on ``given`` tiles, so that every device may run its list in order.
+
+        A device changes tiles of its own rows only, those of which ``owners`` is its number; ``panels`` cover all tile columns.
+        """
 
 
-def check_schedule(schedule: Schedule) -> None:
+def count_tasks(schedule: Schedule[Task], kind: TaskKind) -> int:
+    """Number of tasks of one kind over all devices."""
+    return sum(task.kind is kind for tasks in schedule.tasks for task in tasks)
+
+
+def check_schedule(schedule: Schedule[Task]) -> None:
     """Verify that every task stands once, in an order that can run.
 
     Each device runs its list in order; a task may start when the tiles that it reads are final and its output has received all
@@ -65,7 +76,7 @@ def check_schedule(schedule: Schedule) -> None:
         raise ScheduleError(f"tile {tuple(missing)} is never made final")
 
 
-def _check_owners(schedule: Schedule) -> None:
+def _check_owners(schedule: Schedule[Task]) -> None:
     """Each tile row is changed by one device only: another one would read updates that are never written."""
     owners: dict[int, int] = {}
     for device, tasks in enumerate(schedule.tasks):

@@ -8,11 +8,11 @@ import pytest
 import ooc_chol as oc
 from ooc_chol.dense.options import default_moduli
 from ooc_chol.dense.planner import residues as residues_planner
-from ooc_chol.dense.programs.program import StepKind
-from ooc_chol.dense.programs.residue_steps import ResidueLayout
+from ooc_chol.dense.programs.layouts import ResidueLayout
+from ooc_chol.dense.programs.residues.strips import STREAMING
 from ooc_chol.precision.moduli import ResidueBasis
 from ooc_chol.schedulers.ownership import cyclic_rows
-from ooc_chol.schedulers.residues.strips import STREAMING
+from ooc_chol.tasks.operations import StepKind
 from ooc_chol.tasks.tiling import TileGrid
 from tests.host.matrices import FAMILIES, check_factor, lapack_minor, residual, upper_poisoned
 from tests.host.test_errors import INDEFINITE

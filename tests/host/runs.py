@@ -19,8 +19,9 @@ from ooc_chol.dense.execution.executor import Execution, execute
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.eviction import NextUse
-from ooc_chol.dense.programs.program import Link, ProgramBuilder
+from ooc_chol.dense.programs.layouts import TileSlots
 from ooc_chol.dense.programs.residency import ResidencyPlanner
+from ooc_chol.dense.programs.tile_program import TileProgram
 from ooc_chol.dense.stores.file import AbstractStore, MemoryStore
 from ooc_chol.hardware.host import HostDevice, HostStream
 from ooc_chol.interfaces import AbstractEvictionPolicy, AbstractTier
@@ -29,6 +30,7 @@ from ooc_chol.memory.sources import AbstractSource, SourceTier, as_source
 from ooc_chol.schedulers import LeftLookingScheduler
 from ooc_chol.schedulers.finishing import FinishingTasks
 from ooc_chol.tasks.bounds import fp64_bytes
+from ooc_chol.tasks.operations import Link
 from ooc_chol.tasks.panels import Panel
 
 MakeDevice = Callable[..., HostDevice]
@@ -54,10 +56,11 @@ def with_panels(
     """``plan`` with other panels (another eviction policy, a finish stream): the same factorization in another order."""
     schedule = LeftLookingScheduler().schedule(plan.grid, plan.owners, panels)
     programs = []
-    for tasks, budget in zip(schedule.tasks, plan.budgets, strict=True):
+    for device, (tasks, budget) in enumerate(zip(schedule.tasks, plan.budgets, strict=True)):
         finishing = FinishingTasks(plan.grid, panels) if finishes else None
         overlaps, stored = plan.policy.overlaps, fp64_bytes(plan.grid)
-        builder = ProgramBuilder(plan.grid, budget.n_slots, 8, stored, overlaps=overlaps, finishing=finishing)
+        layout = TileSlots(budget.n_slots, budget.slot_bytes)
+        builder = TileProgram(plan.grid, layout, 8, stored, stored, device=device, overlaps=overlaps, finishing=finishing)
         capacity = budget.n_slots - budget.prefetch_slots
         ResidencyPlanner(tasks, capacity, plan.policy, eviction or NextUse()).run(builder)
         programs.append(builder.build())
@@ -84,7 +87,7 @@ def check_bytes(plan: Plan, execution: Execution) -> None:
     """Assert that every link of every device carried what was planned, and that no device held more than its budget."""
     assert execution.link_bytes == tuple(program.link_bytes() for program in plan.programs)
     for program, budget, peak in zip(plan.programs, plan.budgets, execution.peak_bytes, strict=True):
-        assert peak <= program.peak_slots * budget.slot_bytes <= budget.n_slots * budget.slot_bytes <= budget.budget_bytes
+        assert peak <= program.peak_bytes <= budget.n_slots * budget.slot_bytes <= budget.budget_bytes
 
 
 # taking time

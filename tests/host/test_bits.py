@@ -12,10 +12,10 @@ from threadpoolctl import threadpool_limits
 import ooc_chol as oc
 from ooc_chol.dense.planner.policy import POLICIES
 from ooc_chol.dense.programs.eviction import Lru
-from ooc_chol.dense.programs.program import Link, StreamKind
 from ooc_chol.dense.stores.file import FileStore, MemoryStore
 from ooc_chol.hardware.host import HostDevice
 from ooc_chol.memory.sources import as_source
+from ooc_chol.tasks.operations import Link, StepKind, StreamKind
 from ooc_chol.tasks.panels import uniform_panels
 from tests.host.matrices import FAMILIES, upper_poisoned
 from tests.host.runs import (
@@ -242,7 +242,7 @@ def test_from_a_file_over_the_same_file(expected, tmp_path):
 
 def without_waits(plan):
     """``plan`` with kernels that do not wait for their tiles."""
-    steps = (step._replace(waits=()) if step.task is not None else step for step in plan.programs[0].steps)
+    steps = (step._replace(waits=()) if step.kind is StepKind.COMPUTE else step for step in plan.programs[0].steps)
     return replace(plan, programs=(replace(plan.programs[0], steps=tuple(steps)),))
 
 

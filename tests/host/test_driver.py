@@ -18,8 +18,8 @@ from threadpoolctl import threadpool_limits
 
 import ooc_chol as oc
 from ooc_chol.dense.planner.policy import POLICIES
-from ooc_chol.dense.programs.program import Link
 from ooc_chol.kernels.host.blas import blas_identity, current_threads
+from ooc_chol.tasks.operations import Link
 from tests.host.matrices import FAMILIES
 from tests.host.runs import ENVIRONMENT, budget_of, check_bytes
 

@@ -18,9 +18,9 @@ from scipy.spatial.distance import cdist
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.ordering import morton_order
-from ooc_chol.dense.programs.program import Link
 from ooc_chol.formats import FORMATS, round_to
 from ooc_chol.precision.tile_formats import RULES
+from ooc_chol.tasks.operations import Link
 from tests.host.matrices import FAMILIES, lapack_factor, lower, upper_poisoned
 from tests.host.runs import budget_of, check_bytes
 from tests.host.test_refinement import backward_errors
@@ -115,7 +115,7 @@ def mixed(a, threshold: float, nb: int, tiles: int = 1000, **options) -> oc.Chol
     options = {"memory_budget": budget_of(tiles, 10**9, nb), "devices": "host:0", **options}
     factor = oc.cholesky(a, threshold, tile_size=nb, **options)
     report = factor.report
-    if report.plan.layout is None and not report.escalations:
+    if report.plan.moduli is None and not report.escalations:
         check_bytes(report.plan, report.execution)
     return factor
 
@@ -259,7 +259,7 @@ def test_the_source_does_not_matter(expected, tmp_path, devices):
 def test_neither_budget_nor_store_matter_through_residues(tmp_path):
     a = matern(208, 1.5, RANGES["weak"], 1e-4)
     first = mixed(a, THRESHOLD, 16, fp64="residue", memory_budget="64 MiB")
-    assert first.report.plan.layout is not None
+    assert first.report.plan.moduli is not None
     for options in ({"memory_budget": "1 MB"}, {"devices": ["host:0", "host:1"]}, {"store": tmp_path / "L.ooc"}):
         with mixed(a, THRESHOLD, 16, fp64="residue", **{"memory_budget": "64 MiB"} | options) as other:
             assert_same(other, first)

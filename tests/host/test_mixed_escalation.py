@@ -92,7 +92,7 @@ def check(factor: oc.CholeskyFactor, a: Matrix) -> None:
 def from_nothing(plan: Plan, a: Matrix) -> oc.CholeskyFactor:
     """The factor that the formats of ``plan`` give when nothing of it is there."""
     source = as_source(a)
-    engine = "native" if plan.layout is None else "residue"
+    engine = "native" if plan.moduli is None else "residue"
     options = FactorOptions(tile_size=plan.grid.nb, devices=plan.devices, memory_budget="64 MiB", fp64=engine, moduli=plan.moduli)
     fresh = make_plan(replace(Problem.of(source), precision=plan.precision), options, lambda grid: None)
     assert arithmetic_key(fresh) == arithmetic_key(plan)
@@ -179,7 +179,7 @@ def test_a_resumed_factor_is_the_one_of_its_formats(case, devices, fp64):
     """Tiles that were kept are what they would be in the widened formats, too."""
     factor = case.factor(devices=devices, fp64=fp64, memory_budget=case.budget if fp64 == "native" else "64 MiB")
     assert Remedy.ROW in remedies(factor)
-    assert (factor.report.plan.layout is None) == (fp64 == "native")
+    assert (factor.report.plan.moduli is None) == (fp64 == "native")
     check(factor, case.matrix())
     if factor.report.plan.precision is not None:
         assert np.array_equal(np.asarray(factor), np.asarray(from_nothing(factor.report.plan, case.matrix())))

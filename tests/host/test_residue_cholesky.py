@@ -16,16 +16,17 @@ import ooc_chol as oc
 from ooc_chol.dense.execution.residue_operations import ResidueOperations
 from ooc_chol.dense.options import default_moduli
 from ooc_chol.dense.planner import residues as residues_planner
-from ooc_chol.dense.programs.program import StreamKind
-from ooc_chol.dense.programs.residue_steps import ResidueLayout
+from ooc_chol.dense.programs.layouts import ResidueLayout
+from ooc_chol.dense.programs.residues.strips import STREAMING
 from ooc_chol.dense.stores.file import MemoryStore
 from ooc_chol.kernels import machine
 from ooc_chol.kernels.host.residues import HostResidueKernels
 from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
 from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
+from ooc_chol.schedulers import SCHEDULERS, AbstractScheduler, ResidueScheduler, Schedule
 from ooc_chol.schedulers.ownership import cyclic_rows
-from ooc_chol.schedulers.residues import schedule as residue_schedule
-from ooc_chol.schedulers.residues.strips import STREAMING
+from ooc_chol.schedulers.residues import Job
+from ooc_chol.tasks.operations import StreamKind
 from ooc_chol.tasks.tiling import TileGrid
 from tests.host.matrices import FAMILIES, check_factor, lapack_minor, powers_of_two, residual, upper_poisoned
 from tests.host.residue_reference import integer
@@ -232,15 +233,20 @@ def test_who_owns_a_row_does_not_matter(expected, monkeypatch, name):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_order_of_rows_in_a_panel_does_not_matter(expected, monkeypatch, seed):
-    in_order = residue_schedule.jobs_of
-
-    def by_chance(device, grid, owners, panels, given):
+    class ByChance(AbstractScheduler[Job]):
         """The panel's own rows in their order, then the others in any."""
-        rng, jobs = random.Random(f"{seed} {device}"), in_order(device, grid, owners, panels, given)
-        ends = [panel.k0 + panel.width for panel in panels]
-        return sorted(jobs, key=lambda job: (job.panel, job.row if job.row < ends[job.panel] else NT + rng.random()))
 
-    monkeypatch.setattr(residue_schedule, "jobs_of", by_chance)
+        name = "by chance"
+
+        def schedule(self, grid, owners, panels, given=frozenset()):
+            rng, ends = random.Random(seed), [panel.k0 + panel.width for panel in panels]
+            mixed = []
+            for jobs in ResidueScheduler().schedule(grid, owners, panels, given).tasks:
+                chance = [(job.panel, job.row if job.row < ends[job.panel] else NT + rng.random(), job) for job in jobs]
+                mixed.append(tuple(job for _, _, job in sorted(chance)))
+            return Schedule(grid, tuple(mixed))
+
+    monkeypatch.setitem(SCHEDULERS, "residues", ByChance)
     force(monkeypatch, chunk=4, width=2, strips=2)
     assert_same(through_residues(A, devices=1 + seed % 3), expected)
 

@@ -10,8 +10,7 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.dense import rates as rates_module
-from ooc_chol.dense.programs.program import STREAM_NAMES, Link, StepKind
-from ooc_chol.dense.programs.residue_steps import step_key
+from ooc_chol.tasks.operations import STREAM_NAMES, Link, StepKind, step_key
 from tests.host.matrices import FAMILIES
 from tests.host.runs import budget_of, check_bytes
 from tests.plan.test_tracing_perfetto import read

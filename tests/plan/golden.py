@@ -18,10 +18,10 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cost import Rates, ResidueRates
-from ooc_chol.dense.programs.program import STREAM_NAMES, Link
 from ooc_chol.kernels.machine import CUDA, HOST
 from ooc_chol.precision.norms import FactorNorms, MatrixNorms
 from ooc_chol.precision.tile_formats import PrecisionMap, choose_formats
+from ooc_chol.tasks.operations import STREAM_NAMES, Link, Pool
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Digests by the name of a problem.
@@ -87,7 +87,10 @@ def digest(plan: Plan) -> str:
     """SHA-256 of every step, the panels, owners and budgets, and of what the plan predicts."""
     text = [repr((plan.panels, plan.owners, plan.budgets, plan.flops, plan.flops_executed))]
     text += [repr([plan.link_bytes(link) for link in Link])]
-    text += [f"{plan.seconds!r}", f"{[program.n_slots if hasattr(program, 'n_slots') else 0 for program in plan.programs]}"]
+    text += [
+        f"{plan.seconds!r}",
+        f"{[program.layout.slots(Pool.TILE) if plan.moduli is None else 0 for program in plan.programs]}",
+    ]
     for program in plan.programs:
         for step in program.steps:
             place = STREAM_NAMES[step.stream], tuple(step.block), step.nbytes

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hypothesis import strategies as st
 
 from ooc_chol.dense.planner.policy import POLICIES, Policy
 from ooc_chol.dense.programs.eviction import EVICTION_POLICIES
-from ooc_chol.dense.programs.program import Program, ProgramBuilder
+from ooc_chol.dense.programs.layouts import TileSlots
 from ooc_chol.dense.programs.residency import FetchCounter, ResidencyPlanner
+from ooc_chol.dense.programs.steps import Program, Step
+from ooc_chol.dense.programs.tile_program import TileProgram
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import AbstractEvictionPolicy
-from ooc_chol.schedulers import SCHEDULERS
+from ooc_chol.schedulers import LeftLookingScheduler
 from ooc_chol.schedulers.finishing import FinishingTasks
 from ooc_chol.schedulers.schedule import Schedule
 from ooc_chol.tasks.bounds import fp64_bytes
-from ooc_chol.tasks.cholesky import Task
+from ooc_chol.tasks.cholesky import Task, finish, update
+from ooc_chol.tasks.operations import Gemm, Potrf, Syrk, Trsm
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -26,7 +30,7 @@ from ooc_chol.tasks.tiling import TileGrid
 class PlanningProblem:
     """A schedule, and how much memory its program gets."""
 
-    schedule: Schedule
+    schedule: Schedule[Task]
     policy: Policy
     capacity: int
     prefetch: int
@@ -42,15 +46,47 @@ class PlanningProblem:
 
     def programs(self) -> tuple[Program, ...]:
         """The program of each device."""
-        return tuple(self._program(tasks) for tasks in self.schedule.tasks)
+        return tuple(self._program(device, tasks) for device, tasks in enumerate(self.schedule.tasks))
 
-    def _program(self, tasks: Sequence[Task]) -> Program:
-        slots = self.capacity + self.prefetch
+    def _program(self, device: int, tasks: Sequence[Task]) -> Program:
         grid, overlaps = self.schedule.grid, self.policy.overlaps
         finishing = None if self.finishing is None else FinishingTasks(grid, self.finishing)
-        builder = ProgramBuilder(grid, slots, self.source_itemsize, fp64_bytes(grid), overlaps=overlaps, finishing=finishing)
-        ResidencyPlanner(tasks, self.capacity, self.policy, eviction_of(self.policy)).run(builder)
-        return builder.build()
+        moves = tile_program(
+            grid, self.capacity + self.prefetch, self.source_itemsize, device=device, overlaps=overlaps, finishing=finishing
+        )
+        ResidencyPlanner(tasks, self.capacity, self.policy, eviction_of(self.policy)).run(moves)
+        return moves.build()
+
+
+def tile_program(grid: TileGrid, slots: int, source_itemsize: int | None = 8, **options: Any) -> TileProgram:
+    """A program of FP64 tiles in the making."""
+    held, layout = fp64_bytes(grid), TileSlots(slots, 8 * grid.size(0) ** 2)
+    return TileProgram(grid, layout, source_itemsize, held, held, **options)
+
+
+def with_steps(program: Program, steps: Sequence[Step]) -> Program:
+    """``program`` with other steps."""
+    return replace(program, steps=tuple(steps))
+
+
+def changed(program: Program, position: int, **what: object) -> Program:
+    """``program`` with other facts in one step."""
+    steps = list(program.steps)
+    steps[position] = steps[position]._replace(**what)
+    return with_steps(program, steps)
+
+
+def task_of(step: Step) -> Task | None:
+    """The task that a step does; None for one that moves a tile."""
+    (i, j), work = step.tile, step.operation
+    if isinstance(work, Gemm | Syrk):
+        return update(i, j, work.k)
+    return finish(i, j) if isinstance(work, Potrf | Trsm) else None
+
+
+def on_other_places(program: Program, position: int, **what: object) -> Program:
+    """``program`` with other places in one operation."""
+    return changed(program, position, operation=program.steps[position].operation._replace(**what))
 
 
 def eviction_of(policy: Policy) -> AbstractEvictionPolicy | None:
@@ -58,7 +94,7 @@ def eviction_of(policy: Policy) -> AbstractEvictionPolicy | None:
     return EVICTION_POLICIES[policy.eviction] if policy.eviction else None
 
 
-def fetches(schedule: Schedule, capacity: int, policy: Policy, eviction: AbstractEvictionPolicy | None) -> int | None:
+def fetches(schedule: Schedule[Task], capacity: int, policy: Policy, eviction: AbstractEvictionPolicy | None) -> int | None:
     """Tiles fetched by all devices; None when the panels do not fit."""
     counter = FetchCounter()
     try:
@@ -69,7 +105,7 @@ def fetches(schedule: Schedule, capacity: int, policy: Policy, eviction: Abstrac
     return counter.fetches
 
 
-def least_capacity(schedule: Schedule, policy: Policy) -> int:
+def least_capacity(schedule: Schedule[Task], policy: Policy) -> int:
     """Fewest tiles with which the schedule runs."""
     capacity = 1
     while fetches(schedule, capacity, policy, eviction_of(policy)) is None:
@@ -77,11 +113,9 @@ def least_capacity(schedule: Schedule, policy: Policy) -> int:
     return capacity
 
 
-def make_schedule(
-    nt: int, panels: Sequence[Panel], owners: Sequence[int] | None = None, *, name: str = "left-looking", nb: int = 4
-) -> Schedule:
+def make_schedule(nt: int, panels: Sequence[Panel], owners: Sequence[int] | None = None, *, nb: int = 4) -> Schedule[Task]:
     """The schedule of ``nt`` whole tile rows; on one device when no owners are given."""
-    return SCHEDULERS[name]().schedule(TileGrid(nt * nb, nb), owners or (0,) * nt, panels)
+    return LeftLookingScheduler().schedule(TileGrid(nt * nb, nb), owners or (0,) * nt, panels)
 
 
 @st.composite
@@ -103,12 +137,12 @@ def ownership_tables(draw: st.DrawFn, nt: int, *, most: int = 3) -> tuple[int, .
 
 
 @st.composite
-def schedules(draw: st.DrawFn, *, most_rows: int = 7, most_devices: int = 3) -> Schedule:
-    """Any scheduler, on any panels and ownership, the last tile row as short as may be."""
+def schedules(draw: st.DrawFn, *, most_rows: int = 7, most_devices: int = 3) -> Schedule[Task]:
+    """Tasks on any panels and ownership, the last tile row as short as may be."""
     nt, nb = draw(st.integers(1, most_rows)), draw(st.integers(1, 5))
     grid = TileGrid(nt * nb - draw(st.integers(0, nb - 1)), nb)
     owners = draw(ownership_tables(nt, most=most_devices))
-    return SCHEDULERS[draw(st.sampled_from(sorted(SCHEDULERS)))]().schedule(grid, owners, draw(panel_shapes(nt)))
+    return LeftLookingScheduler().schedule(grid, owners, draw(panel_shapes(nt)))
 
 
 @st.composite

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from ooc_chol.dense.programs.residue_steps import ResidueLayout, ResidueProgram, ResidueStep
-from ooc_chol.schedulers.residues.schedule import ResidueScheduler
-from ooc_chol.schedulers.residues.strips import STREAMING, residue_panels
+from ooc_chol.dense.programs.layouts import ResidueLayout
+from ooc_chol.dense.programs.residues.rows import ResiduePrograms
+from ooc_chol.dense.programs.residues.strips import STREAMING, residue_panels
+from ooc_chol.dense.programs.steps import Program
+from ooc_chol.schedulers import ResidueScheduler
+from ooc_chol.tasks.bounds import fp64_bytes
 from ooc_chol.tasks.tiling import TileGrid
 
 
@@ -24,13 +27,19 @@ class ResidueProblem:
     pulls: bool = True
     beside: bool = True
 
-    def programs(self) -> tuple[ResidueProgram, ...]:
+    def programs(self) -> tuple[Program, ...]:
         """The program of each device."""
         panels = residue_panels(self.grid.nt, self.layout.width, self.layout)
-        scheduler = ResidueScheduler(
-            self.grid, self.owners, panels, self.layout, self.source_itemsize, pulls=self.pulls, beside=self.beside
-        )
-        return scheduler.programs()
+        return ResiduePrograms(
+            ResidueScheduler().schedule(self.grid, self.owners, panels),
+            self.owners,
+            panels,
+            self.layout,
+            self.source_itemsize,
+            fp64_bytes(self.grid),
+            pulls=self.pulls,
+            beside=self.beside,
+        ).programs()
 
 
 def least_strips(nt: int, chunk: int, width: int) -> int:
@@ -45,18 +54,6 @@ def make_problem(
     strips = least_strips(nt, chunk, width) + more
     layout = ResidueLayout(13, nb, chunk, width, width + 1 + more, 1 + more, strips, 2 + more)
     return ResidueProblem(TileGrid(nt * nb, nb), tuple(owners or (0,) * nt), layout, **options)
-
-
-def with_steps(program: ResidueProgram, steps: Sequence[ResidueStep]) -> ResidueProgram:
-    """``program`` with other steps."""
-    return ResidueProgram(tuple(steps), program.layout, program.peak_bytes, program.flops)
-
-
-def changed(program: ResidueProgram, position: int, **what: object) -> ResidueProgram:
-    """``program`` with other facts in one step."""
-    steps = list(program.steps)
-    steps[position] = steps[position]._replace(**what)
-    return with_steps(program, steps)
 
 
 @st.composite

@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 
 from ooc_chol.dense.programs.cost import ResidueRates
-from ooc_chol.dense.programs.program import Step, StepKind, StreamKind
-from ooc_chol.dense.programs.residue_steps import (
+from ooc_chol.dense.programs.steps import Step, tile_key
+from ooc_chol.formats import FP32, FP64
+from ooc_chol.precision.norms import MatrixNorms
+from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.tasks.cholesky import finish, flops, update
+from ooc_chol.tasks.operations import (
     LOWER_SHARE,
     Convert,
     Diagonal,
     Fold,
+    Gemm,
     Invert,
     Place,
     Pool,
@@ -22,13 +27,11 @@ from ooc_chol.dense.programs.residue_steps import (
     Product,
     Pull,
     Reconstruct,
-    ResidueStep,
+    StepKind,
+    StreamKind,
+    Syrk,
     Trsm,
 )
-from ooc_chol.formats import FP32, FP64
-from ooc_chol.precision.norms import MatrixNorms
-from ooc_chol.precision.tile_formats import PrecisionMap
-from ooc_chol.tasks.cholesky import Task, TaskKind
 from ooc_chol.tasks.tiling import TileGrid
 from tests.plan.rates import UNIT_RATES
 
@@ -41,7 +44,7 @@ PLACE = Place(Pool.TILE, 0)
 
 
 def step_of(operation, tile=(2, 1), kind=StepKind.COMPUTE, nbytes=0, flops=0):
-    return ResidueStep(kind, StreamKind.COMPUTE, tile, 1, operation, nbytes, flops, (), (), 0)
+    return Step(kind, StreamKind.COMPUTE, tile_key(tile, 1), operation, (), (), (0, 0), (), nbytes, flops, (), (), 0)
 
 
 def product(tile, n_columns, depth, *, lower=False):
@@ -76,10 +79,10 @@ def test_residues_without_rates_are_refused():
 
 
 def test_what_trsm_is_prepared_with_counts_natively_with_potrf():
-    step = Step(StepKind.COMPUTE, StreamKind.COMPUTE, (1, 1), 2, 0, 0, (), Task(TaskKind.POTRF, 1, 1, 1), (), ())
+    step = step_of(Potrf(PLACE, prepares=True), (1, 1), flops=flops(finish(1, 1), GRID))
     assert UNIT_RATES.invert == inf and UNIT_RATES.seconds(step, GRID) == pytest.approx(1.0)
     assert RATES.seconds(step, GRID) == pytest.approx(1.0 + 16 / 2)
-    trsm = step._replace(tile=(2, 1), task=Task(TaskKind.TRSM, 2, 1, 1))
+    trsm = step_of(Trsm(PLACE, PLACE), (2, 1), flops=flops(finish(2, 1), GRID))
     assert RATES.seconds(trsm, GRID) == pytest.approx(1.0)
 
 
@@ -101,18 +104,22 @@ def precision_of(products):
     return PrecisionMap(GRID, 1e-6, "unit-roundoff", norms, tuple(products), tuple(products), 8)
 
 
-def task_step(kind, i, j, k):
-    return Step(StepKind.COMPUTE, StreamKind.COMPUTE, (i, j), k + 1, 0, 0, (), Task(kind, i, j, k), (), ())
+def of_task(operation, task):
+    return step_of(operation, task.output, flops=flops(task, GRID))
 
 
 def test_tiles_that_are_updated_in_float32_have_rates_of_their_own():
     in_float32 = replace(UNIT_RATES, trsm_float32=256.0, gemm_float32=512.0)
     products = [FP32 if index == (2, 1) else FP64 for index in GRID.tiles()]
     mixed = in_float32.of_formats(precision_of(products))
-    gemm, trsm = task_step(TaskKind.GEMM, 2, 1, 0), task_step(TaskKind.TRSM, 2, 1, 1)
+    gemm, trsm = of_task(Gemm(PLACE, PLACE, PLACE, 0), update(2, 1, 0)), of_task(Trsm(PLACE, PLACE), finish(2, 1))
     for rates, seconds in ((UNIT_RATES, 1.0), (in_float32, 1.0), (UNIT_RATES.of_formats(mixed.precision), 1.0), (mixed, 0.25)):
         assert rates.seconds(gemm, GRID) == rates.seconds(trsm, GRID) == pytest.approx(seconds)
-    others = task_step(TaskKind.SYRK, 2, 2, 1), task_step(TaskKind.TRSM, 2, 0, 0), task_step(TaskKind.POTRF, 1, 1, 1)
+    others = (
+        of_task(Syrk(PLACE, PLACE, 1), update(2, 2, 1)),
+        of_task(Trsm(PLACE, PLACE), finish(2, 0)),
+        of_task(Potrf(PLACE, prepares=True), finish(1, 1)),
+    )
     assert [mixed.seconds(step, GRID) for step in others] == [UNIT_RATES.seconds(step, GRID) for step in others]
     assert mixed.of_formats(None) == in_float32
 

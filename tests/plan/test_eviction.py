@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 
 from ooc_chol.dense.planner.policy import POLICIES
 from ooc_chol.dense.programs.eviction import EVICTION_POLICIES, Lru, NextUse
-from ooc_chol.dense.programs.program import ProgramBuilder
 from ooc_chol.dense.programs.residency import ResidencyPlanner
 from ooc_chol.schedulers.schedule import NEVER, Schedule
-from ooc_chol.tasks.bounds import fp64_bytes
 from ooc_chol.tasks.cholesky import Task, TaskKind
 from ooc_chol.tasks.panels import uniform_panels, varying_panels
-from tests.plan.problems import fetches, make_schedule, schedules
+from tests.plan.problems import fetches, make_schedule, schedules, tile_program
 
 PLANNED = POLICIES["planned"]
 #: Tile rows and capacities of the golden schedules, from a tenth of the triangle to two thirds. All tiles are whole: for tiles of
@@ -25,15 +23,15 @@ PLANNED = POLICIES["planned"]
 GOLDEN = [(8, 5), (8, 12), (8, 24), (14, 10), (14, 35), (14, 60), (24, 30), (24, 80), (24, 160)]
 
 
-def golden_schedules(nt: int, capacity: int) -> list[Schedule]:
+def golden_schedules(nt: int, capacity: int) -> list[Schedule[Task]]:
     """The orders that a planner with this memory may choose."""
     shapes = [uniform_panels(nt, 1, 1), uniform_panels(nt, 2, 1), varying_panels(nt, capacity)]
     return [make_schedule(nt, panels) for panels in shapes]
 
 
-def loaded_bytes(schedule: Schedule, capacity: int, policy: NextUse | Lru) -> int:
+def loaded_bytes(schedule: Schedule[Task], capacity: int, policy: NextUse | Lru) -> int:
     """Bytes that the program of the only device loads."""
-    builder = ProgramBuilder(schedule.grid, capacity, 8, fp64_bytes(schedule.grid), overlaps=True)
+    builder = tile_program(schedule.grid, capacity)
     ResidencyPlanner(schedule.tasks[0], capacity, PLANNED, policy).run(builder)
     source, fetch, *_ = builder.build().link_bytes()
     return source + fetch

@@ -9,12 +9,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ooc_chol.dense.planner.policy import POLICIES
+from ooc_chol.dense.programs.builder import waits_of
 from ooc_chol.dense.programs.device_copies import with_pulls
-from ooc_chol.dense.programs.program import Link, StepKind, StreamKind, waits_of
-from ooc_chol.dense.programs.residue_steps import step_key
 from ooc_chol.dense.programs.simulate import simulate
 from ooc_chol.errors import ScheduleError
 from ooc_chol.tasks.bounds import fp64_bytes
+from ooc_chol.tasks.operations import Link, Place, Pool, Pull, StepKind, StreamKind, step_key
 from ooc_chol.tasks.panels import uniform_panels
 from tests.plan.problems import PlanningProblem, make_schedule, planning_problems
 
@@ -47,7 +47,7 @@ def moved_with(problem: PlanningProblem):
 @given(problem=planning_problems(most_rows=6))
 def test_the_waits_of_a_program_are_those_that_its_slots_call_for(problem):
     for program in problem.programs():
-        assert waits_of(program.steps, program.n_slots) == [step.waits for step in program.steps]
+        assert waits_of(program.steps) == [step.waits for step in program.steps]
 
 
 @given(problem=shared_problems())
@@ -57,9 +57,15 @@ def test_only_the_way_of_tiles_changes(problem):
         assert len(old.steps) == len(new.steps)
         for first, second in zip(old.steps, new.steps, strict=True):
             changed = second._replace(
-                kind=first.kind, stream=first.stream, waits=first.waits, source=None, after=(), announced=False
+                kind=first.kind,
+                stream=first.stream,
+                operation=first.operation,
+                waits=first.waits,
+                awaits=first.awaits,
+                announced=False,
             )
             assert changed == first
+            assert second.operation == first.operation or second.operation.place == first.operation.place
             assert (second.kind is first.kind) or (first.kind is StepKind.FETCH and second.kind is StepKind.PULL)
         loaded = old.link_bytes()[Link.FETCH] + old.link_bytes()[Link.SOURCE]
         assert sum(new.link_bytes()[link] for link in (Link.FETCH, Link.SOURCE, Link.PEER)) == loaded
@@ -70,21 +76,27 @@ def test_a_copy_awaits_what_made_its_tile_and_the_next_filling_awaits_the_copy(p
     _, programs = moved_with(problem)
     for device, program in enumerate(programs):
         for position, step in enumerate(program.steps):
-            if step.source is None:
+            work = step.operation
+            if not isinstance(work, Pull):
                 continue
-            other, slot = step.source
-            assert other != device and step.stream is StreamKind.PEER and not step.needs_store
-            (made,) = (key.coords for key in step.after if programs[key.coords[0]].steps[key.coords[1]].tile == step.tile)
-            maker = programs[other].steps[made[1]]
-            assert made[0] == other and maker.slot == slot and maker.announced and step.announced
+            assert work.device != device and step.stream is StreamKind.PEER and not step.needs_store
+            made = step.awaits[0].coords  # behind it are copies from the slot that it fills
+            maker = programs[work.device].steps[made[1]]
+            assert (
+                made[0] == work.device
+                and maker.tile == step.tile
+                and maker.operation.place == work.source
+                and maker.announced
+                and step.announced
+            )
             fills = [
                 at
-                for at in range(made[1] + 1, len(programs[other].steps))
-                if programs[other].steps[at].slot == slot
-                and programs[other].steps[at].kind in (StepKind.FETCH, StepKind.GENERATE, StepKind.PULL)
+                for at in range(made[1] + 1, len(programs[work.device].steps))
+                if programs[work.device].steps[at].operation.place == work.source
+                and programs[work.device].steps[at].kind in (StepKind.FETCH, StepKind.GENERATE, StepKind.PULL)
             ]
             if fills:
-                assert step_key(device, position) in programs[other].steps[fills[0]].awaits
+                assert step_key(device, position) in programs[work.device].steps[fills[0]].awaits
 
 
 def test_with_memory_for_all_a_tile_is_fetched_by_nobody():
@@ -99,13 +111,15 @@ def test_a_copy_of_what_the_other_device_does_not_hold_is_refused():
         (number, at)
         for number, program in enumerate(programs)
         for at, step in enumerate(program.steps)
-        if step.source is not None
+        if isinstance(step.operation, Pull)
     )
     steps = list(programs[device].steps)
-    other, slot = steps[position].source
-    steps[position] = steps[position]._replace(source=(other, (slot + 1) % programs[other].n_slots))
+    work = steps[position].operation
+    other, slot = work.device, work.source.slot
+    far = Place(Pool.TILE, (slot + 1) % programs[other].layout.n_slots)
+    steps[position] = steps[position]._replace(operation=work._replace(source=far))
     broken = [replace(program, steps=tuple(steps)) if at == device else program for at, program in enumerate(programs)]
-    with pytest.raises(ScheduleError, match=rf"pull .* slot \d+ of device {other} (holds|is empty)"):
+    with pytest.raises(ScheduleError, match=rf"pull .* slot \d+ of TILE of device {other} (holds|is empty)"):
         simulate(broken, problem_of((0, 1, 0, 1, 0, 1), 1, 30).schedule.grid, None)
 
 

@@ -20,8 +20,9 @@ from ooc_chol.dense.planner import native as native_planner
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.policy import POLICIES
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.programs.program import Link, StepKind, StreamKind
 from ooc_chol.kernels.machine import CUDA, HOST
+from ooc_chol.tasks.operations import Link, Pool, StepKind, StreamKind
+from tests.plan.problems import task_of
 from tests.plan.rates import UNIT_RATES
 
 #: CPU seconds that planning may take: the promise is in seconds, but a busy machine must not fail the test.
@@ -100,7 +101,7 @@ def test_memory_stays_within_the_budget_whatever_it_is(n, nb, slots, policy):
     assert budget.n_slots * budget.slot_bytes + budget.workspace_bytes <= budget.budget_bytes == tiles(slots, nb) + 17
     assert budget.capacity_bytes == (budget.n_slots - budget.prefetch_slots) * budget.slot_bytes
     assert plan.peak_bytes <= budget.capacity_bytes + budget.workspace_bytes
-    assert plan.programs[0].n_slots == budget.n_slots
+    assert plan.layout.slots(Pool.TILE) == budget.n_slots
     assert 8 * max(plan.grid.entries(*tile) for tile in plan.grid.tiles()) <= budget.slot_bytes
 
 
@@ -136,14 +137,14 @@ def plan_on_gpu(n: int, budget: str, *, rates: Rates | None = H200, **options: o
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_a_gpu_finishes_tiles_on_a_stream_of_their_own_where_the_policy_overlaps(policy):
     program = plan_on_gpu(8 * 4096, "4 GiB", policy=policy).programs[0]
-    tasks = {step.stream for step in program.steps if step.task is not None}
+    tasks = {step.stream for step in program.steps if task_of(step) is not None}
     assert tasks == ({StreamKind.COMPUTE, StreamKind.FINISH} if POLICIES[policy].overlaps else {StreamKind.COMPUTE})
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_the_host_computes_on_one_stream(policy):
     for program in make(500, tile_size=50, devices=2, memory_budget=tiles(20, 50), policy=policy).programs:
-        assert {step.stream for step in program.steps if step.task is not None} == {StreamKind.COMPUTE}
+        assert {step.stream for step in program.steps if task_of(step) is not None} == {StreamKind.COMPUTE}
 
 
 def test_finishing_beside_the_sweeps_saves_what_small_kernels_leave(monkeypatch):

@@ -23,11 +23,9 @@ from ooc_chol.dense.planner.residue_layouts import best_layouts, least_layout
 from ooc_chol.dense.planner.step_counts import least_native_steps, least_residue_steps, native_steps, residue_steps
 from ooc_chol.kernels.machine import CUDA, HOST, kind_of
 from ooc_chol.schedulers.ownership import balanced_rows
-from ooc_chol.schedulers.residues.schedule import ResidueScheduler
-from ooc_chol.schedulers.residues.strips import residue_panels
 from ooc_chol.tasks.tiling import TileGrid
 from tests.plan.rates import UNIT_RATES
-from tests.plan.residue_problems import make_problem
+from tests.plan.residue_problems import ResidueProblem, make_problem
 
 #: What may be between a count and the steps of a plan of at least LEAST_ROWS tile rows, as the counts' module states.
 LOW, HIGH, LEAST_ROWS = 0.9, 1.75, 8
@@ -96,8 +94,8 @@ def test_counts_are_near_the_steps_of_residue_plans(nt, devices, nb, more, place
     grid = TileGrid(nt * nb, nb)
     layouts = best_layouts(grid, int(more * least_layout(grid, 13).arena_bytes), 13, devices, None)
     layout = layouts[place % len(layouts)]
-    panels = residue_panels(nt, layout.width, layout)
-    built = steps_of(ResidueScheduler(grid, balanced_rows(nt, devices), panels, layout, 8).programs())
+    problem = ResidueProblem(grid, balanced_rows(nt, devices), layout)
+    built = steps_of(problem.programs())
     assert least_residue_steps(nt) <= built
     assert LOW * built <= residue_steps(grid, layout, devices) <= HIGH * built
 

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_chol.dense.planner.policy import POLICIES
-from ooc_chol.dense.programs.program import Link, Program, StepKind, StreamKind
 from ooc_chol.dense.programs.simulate import simulate
-from ooc_chol.tasks.cholesky import TaskKind, flops
+from ooc_chol.dense.programs.steps import Program
+from ooc_chol.tasks.cholesky import flops
+from ooc_chol.tasks.operations import Link, Pool, Potrf, StepKind, StreamKind
 from ooc_chol.tasks.panels import uniform_panels
-from tests.plan.problems import PlanningProblem, make_schedule, planning_problems
+from tests.plan.problems import PlanningProblem, make_schedule, planning_problems, task_of, with_steps
 from tests.plan.rates import UNIT_RATES
-from tests.plan.streams import RaceError, StreamReplay
+from tests.plan.replay import RaceError, Replay
 
 #: From a stream that hardly ever moves to one that always moves first.
 EAGERNESS = st.lists(st.sampled_from([1e-6, 1e-2, 1.0, 1e3]), min_size=12, max_size=12)
@@ -38,7 +39,7 @@ def without_waits(program: Program, stream: StreamKind, other: StreamKind) -> Pr
         step._replace(waits=tuple(at for at in step.waits if step.stream is not stream or steps[at].stream is not other))
         for step in steps
     ]
-    return Program(tuple(kept), program.n_slots, program.peak_slots, program.flops)
+    return with_steps(program, kept)
 
 
 # what `waits` promises
@@ -46,9 +47,9 @@ def without_waits(program: Program, stream: StreamKind, other: StreamKind) -> Pr
 
 @given(problem=planning_problems(), eagerness=EAGERNESS, seed=SEEDS)
 def test_waits_are_enough_for_any_interleaving_of_the_streams(problem, eagerness, seed):
-    replay = StreamReplay(problem.programs())
+    replay = Replay(problem.programs(), problem.schedule.grid)
     replay.run(eagerness, seed)
-    final = {tile: value.version for (where, tile), value in replay.held.items() if where == "store"}
+    final = {spot[1:]: version for spot, version in replay.held.items() if spot[0] == "store"}
     assert final == {(i, j): j + 1 for i, j in problem.schedule.grid.tiles()}
 
 
@@ -56,7 +57,7 @@ def test_waits_are_enough_for_any_interleaving_of_the_streams(problem, eagerness
 @given(problem=planning_problems())
 def test_waits_are_enough_when_one_stream_hardly_moves(late, problem):
     eagerness = [1e-9 if at % 4 == late else 1.0 for at in range(12)]
-    StreamReplay(problem.programs()).run(eagerness, 0)
+    Replay(problem.programs(), problem.schedule.grid).run(eagerness, 0)
 
 
 @pytest.mark.parametrize(
@@ -75,13 +76,14 @@ def test_waits_are_enough_when_one_stream_hardly_moves(late, problem):
 )
 def test_each_kind_of_wait_is_needed(stream, other):
     finishes = StreamKind.FINISH in (stream, other)
-    program = small_problem(finishes=finishes).programs()[0]
-    StreamReplay([program]).run([1.0, 1.0, 1e-9, 1.0], 0)
+    problem = small_problem(finishes=finishes)
+    program, grid = problem.programs()[0], problem.schedule.grid
+    Replay([program], grid).run([1.0, 1.0, 1e-9, 1.0], 0)
     broken = without_waits(program, stream, other)
     assert broken != program
     eagerness = [1e-9 if lane is other else 1.0 for lane in StreamKind]
     with pytest.raises(RaceError):
-        StreamReplay([broken]).run(eagerness, 0)
+        Replay([broken], grid).run(eagerness, 0)
 
 
 @given(planning_problems())
@@ -112,29 +114,31 @@ def test_without_overlap_every_step_is_on_one_stream(problem):
 
 @given(planning_problems())
 def test_the_peak_never_exceeds_the_slots(problem):
+    grid = problem.schedule.grid
     for program in problem.programs():
-        resident, most = set(), 0
+        held, most = {}, 0
         for step in program.steps:
-            resident -= set(step.evicts)
+            for place in step.drops:
+                del held[place]
             if step.kind in (StepKind.FETCH, StepKind.GENERATE):
-                resident.add(step.tile)
-            most = max(most, len(resident))
-        assert program.peak_slots == most <= problem.capacity
-        assert program.n_slots == problem.capacity + problem.prefetch
+                held[step.operation.place] = step.tile
+            most = max(most, len(held))
+            assert step.resident == sum(8 * grid.entries(*tile) for tile in held.values())
+        assert program.peak_bytes == most * program.layout.tile_bytes
+        assert most <= problem.capacity
+        assert program.layout.slots(Pool.TILE) == problem.capacity + problem.prefetch
 
 
 @given(planning_problems())
 def test_a_slot_rests_for_as_many_evictions_as_there_are_prefetch_slots(problem):
     # A fetch into a slot must wait for what still reads it: the longer ago it was freed, the earlier the fetch may run.
     for program in problem.programs():
-        slot_of, freed = {}, deque()
+        freed = deque()
         for step in program.steps:
-            freed.extend(slot_of.pop(tile) for tile in step.evicts)
-            if step.kind in (StepKind.FETCH, StepKind.GENERATE):
-                if step.slot in freed:
-                    assert len(freed) - 1 - freed.index(step.slot) >= problem.prefetch
-                    freed.remove(step.slot)
-                slot_of[step.tile] = step.slot
+            freed.extend(step.drops)
+            if step.kind in (StepKind.FETCH, StepKind.GENERATE) and (place := step.operation.place) in freed:
+                assert len(freed) - 1 - freed.index(place) >= problem.prefetch
+                freed.remove(place)
 
 
 def test_prefetch_slots_hide_copies_behind_computation():
@@ -181,7 +185,7 @@ def test_bytes_per_link_are_those_of_the_tiles(problem):
 @given(planning_problems())
 def test_the_tasks_of_a_program_are_those_of_its_device_in_order(problem):
     for tasks, program in zip(problem.schedule.tasks, problem.programs(), strict=True):
-        assert tuple(step.task for step in program.steps if step.kind is StepKind.COMPUTE) == tasks
+        assert tuple(task_of(step) for step in program.steps if step.kind is StepKind.COMPUTE) == tasks
         assert program.flops == sum(flops(task, problem.schedule.grid) for task in tasks)
 
 
@@ -202,5 +206,5 @@ def test_steps_are_named_for_traces():
     labels = [step.label for step in steps]
     assert labels[:3] == ["fetch (0, 0)", "POTRF (0, 0)", "write (0, 0)"]
     assert any(label.startswith("GEMM (") and " k=" in label for label in labels)
-    assert sum(step.task is not None and step.task.kind is TaskKind.POTRF for step in steps) == 6
+    assert sum(isinstance(step.operation, Potrf) for step in steps) == 6
     assert [step.link for step in steps[:3]] == [Link.SOURCE, None, Link.WRITE]

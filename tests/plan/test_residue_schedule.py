@@ -11,16 +11,23 @@ from hypothesis import strategies as st
 
 import ooc_chol as oc
 from ooc_chol.dense.planner.residue_layouts import least_layout, residue_layouts
-from ooc_chol.dense.programs import residue_state
-from ooc_chol.dense.programs.program import Link, StepKind, StreamKind
-from ooc_chol.dense.programs.residue_builder import ResidueProgramBuilder
-from ooc_chol.dense.programs.residue_steps import (
+from ooc_chol.dense.programs import contents
+from ooc_chol.dense.programs.builder import ProgramBuilder
+from ooc_chol.dense.programs.residues import rows
+from ooc_chol.dense.programs.simulate import simulate
+from ooc_chol.dense.programs.steps import Program, Step, tile_key
+from ooc_chol.errors import BudgetError, ScheduleError
+from ooc_chol.kernels.cuda import INVERSES_KEPT
+from ooc_chol.precision.moduli import MOST_ROWS, MOST_TERMS
+from ooc_chol.tasks.cholesky import Task, TaskKind, finish, flops, update
+from ooc_chol.tasks.operations import (
     INVERSES,
     STEP,
     Convert,
     Diagonal,
     Fold,
     Invert,
+    Link,
     Load,
     Place,
     Pool,
@@ -28,22 +35,16 @@ from ooc_chol.dense.programs.residue_steps import (
     Product,
     Pull,
     Reconstruct,
-    ResidueProgram,
-    ResidueStep,
+    StepKind,
     Store,
+    StreamKind,
     Trsm,
 )
-from ooc_chol.dense.programs.simulate import simulate
-from ooc_chol.errors import BudgetError, ScheduleError
-from ooc_chol.kernels.cuda import INVERSES_KEPT
-from ooc_chol.precision.moduli import MOST_ROWS, MOST_TERMS
-from ooc_chol.schedulers.residues import schedule as residue_schedule
-from ooc_chol.tasks.cholesky import Task, TaskKind, finish, flops, update
 from ooc_chol.tasks.tiling import TileGrid
-from tests.plan import residue_streams
-from tests.plan.residue_problems import ResidueProblem, changed, make_problem, residue_problems, with_steps
-from tests.plan.residue_streams import OF_L, ResidueReplay
-from tests.plan.streams import RaceError
+from tests.plan import replay
+from tests.plan.problems import changed, on_other_places, with_steps
+from tests.plan.replay import RaceError, Replay
+from tests.plan.residue_problems import ResidueProblem, make_problem, residue_problems
 
 #: From a stream that hardly ever moves to one that always moves first.
 EAGERNESS = st.lists(st.sampled_from([1e-6, 1e-2, 1.0, 1e3]), min_size=30, max_size=30)
@@ -56,17 +57,17 @@ def tasks_of(grid: TileGrid) -> list[Task]:
     return [task for i, j in grid.tiles() for task in (*(update(i, j, k) for k in range(j)), finish(i, j))]
 
 
-def replayed(programs, grid: TileGrid, eagerness=(1.0,), seed: int = 0) -> ResidueReplay:
+def replayed(programs, grid: TileGrid, eagerness=(1.0,), seed: int = 0) -> Replay:
     """The replay after its run; L must be complete, and the squares of each row summed once."""
-    replay = ResidueReplay(programs, grid)
-    replay.run(eagerness, seed)
-    assert {spot: value for spot, value in replay.held.items() if spot[0] == "store"} == {
-        ("store", i, j): OF_L for i, j in grid.tiles()
+    run = Replay(programs, grid)
+    run.run(eagerness, seed)
+    assert {spot: value for spot, value in run.held.items() if spot[0] == "store"} == {
+        ("store", i, j): j + 1 for i, j in grid.tiles()
     }
-    assert Counter(replay.writes_of_store) == Counter(("store", i, j) for i, j in grid.tiles())
-    norms = [(spot[2], value) for spot, value in replay.held.items() if spot[0] == "norms"]
+    assert Counter(run.writes_of_store) == Counter(("store", i, j) for i, j in grid.tiles())
+    norms = [(spot[2], value) for spot, value in run.held.items() if spot[0] == "norms"]
     assert sorted(norms) == [(row, row) for row in range(1, grid.nt)]
-    return replay
+    return run
 
 
 # what `waits` and `awaits` promise
@@ -90,7 +91,7 @@ def test_waits_are_enough_when_one_stream_of_one_device_hardly_moves(late, probl
         replayed(programs, problem.grid, [1e-9 if lane == (slow, late) else 1.0 for lane in lanes])
 
 
-def without(programs, stream: StreamKind, other: StreamKind) -> list[ResidueProgram]:
+def without(programs, stream: StreamKind, other: StreamKind) -> list[Program]:
     """The programs, whose steps on ``stream`` do not wait on ``other``."""
     weaker = []
     for program in programs:
@@ -183,7 +184,7 @@ def test_not_beside_every_kernel_is_on_the_compute_stream(problem):
         assert kernels - {StreamKind.PEER} == {StreamKind.COMPUTE} and generations <= {StreamKind.COMPUTE}
 
 
-def first_readers(program: ResidueProgram) -> dict[int, StreamKind]:
+def first_readers(program: Program) -> dict[int, StreamKind]:
     """Of each copy of a strip or a diagonal tile the stream that uses it first, by position of the copy."""
     filled: dict[object, int] = {}
     readers: dict[int, StreamKind] = {}
@@ -219,7 +220,7 @@ def test_strips_for_long_products_and_copies_inside_a_panel_do_not_share_a_strea
 def test_both_kinds_of_copies_are_there():
     for program in make_problem(8, owners=OWNERS, chunk=2, width=2).programs():
         readers = set(first_readers(program).values())
-        assert StreamKind.COMPUTE in readers and readers & set(residue_schedule.FINISHING)
+        assert StreamKind.COMPUTE in readers and readers & set(rows.FINISHING)
 
 
 @pytest.mark.parametrize(("strips", "ahead"), [(60, True), (20, False)])
@@ -238,7 +239,7 @@ def test_strips_of_the_next_panel_are_copied_before_it_starts_where_there_is_roo
     assert (not late) == ahead
 
 
-def is_strip_pull(step: ResidueStep) -> bool:
+def is_strip_pull(step: Step) -> bool:
     """Whether a step copies a strip from another device."""
     return step.kind is StepKind.PULL and step.operation.place.pool is Pool.STRIP
 
@@ -265,14 +266,14 @@ def test_a_copy_of_a_strip_awaits_the_step_that_made_its_last_column(problem):
 
 
 def test_a_slot_is_filled_again_after_the_copies_on_every_stream_of_another_device():
-    builder, place = ResidueProgramBuilder(0, PROBLEM.layout), Place(Pool.STRIP, 0)
+    builder, place = ProgramBuilder(0, PROBLEM.layout), Place(Pool.STRIP, 0)
 
     def awaited_after(*pulls: tuple[StreamKind, int]) -> set[tuple[int, ...]]:
         """Steps that the next writer awaits."""
         for stream, position in pulls:
             builder.pulled(place, 1, stream, position)
         work = Convert(Place(Pool.TILE, 0), 0, 0, is_first=True)
-        builder.add(StepKind.COMPUTE, StreamKind.FINISH, (1, 0), 1, work, writes=(place,), columns=(0, 1))
+        builder.add(StepKind.COMPUTE, StreamKind.FINISH, tile_key((1, 0), 1), work, writes=(place,), columns=(0, 1))
         return {key.coords for key in builder.build().steps[-1].awaits}
 
     assert awaited_after((StreamKind.PEER, 5), (StreamKind.EXCHANGE, 7)) == {(1, 5), (1, 7)}
@@ -305,7 +306,7 @@ def test_counted_flops_are_those_of_the_tasks(problem):
     programs = problem.programs()
     assert sum(program.flops for program in programs) == sum(flops(task, problem.grid) for task in tasks_of(problem.grid))
     for program in programs:
-        assert program.flops == sum(step.counted_flops(problem.grid) for step in program.steps)
+        assert program.flops == sum(step.flops for step in program.steps)
 
 
 @given(residue_problems())
@@ -394,7 +395,7 @@ def test_sums_are_folded_in_time_wherever_the_limit_is(problem, most, seed):
     longest = problem.layout.chunk * problem.grid.nb
     limit = longest + most + problem.layout.basis.moduli[0]  # what a fold leaves counts as so many terms
     with pytest.MonkeyPatch.context() as patch:
-        for module in (residue_schedule, residue_state, residue_streams):
+        for module in (rows, contents, replay):
             patch.setattr(module, "MOST_TERMS", limit)
         programs = problem.programs()
         simulate(programs, problem.grid, None)
@@ -426,7 +427,7 @@ def test_too_many_rows_and_tiles_of_the_wrong_order_are_refused():
 # programs that are refused
 
 
-def first(program: ResidueProgram, kind: type, *, where=lambda step: True) -> int:
+def first(program: Program, kind: type, *, where=lambda step: True) -> int:
     """Position of the first step of one kind."""
     return next(at for at, step in enumerate(program.steps) if isinstance(step.operation, kind) and where(step))
 
@@ -441,10 +442,10 @@ def refused(problem: ResidueProblem, programs, match: str) -> None:
 PROBLEM = make_problem(6, chunk=2, width=2, more=1)
 
 
-def with_operation(position: int, **what) -> list[ResidueProgram]:
+def with_operation(position: int, **what) -> list[Program]:
     """The program of PROBLEM, other facts in the operation of one step."""
     (program,) = PROBLEM.programs()
-    return [changed(program, position, operation=program.steps[position].operation._replace(**what))]
+    return [on_other_places(program, position, **what)]
 
 
 def test_products_in_another_order_are_refused():
@@ -476,7 +477,9 @@ def test_a_product_that_comes_twice_or_forgets_what_was_summed_is_refused():
     (program,) = PROBLEM.programs()
     position = first(program, Product, where=lambda step: step.operation.accumulates)
     refused(PROBLEM, with_operation(position, accumulates=False), r"product \(\d, \d\).* overwrites its sum, which holds _Sum")
-    steps = [*program.steps[: position + 1], *(step._replace(waits=()) for step in program.steps[position:])]
+    again = program.steps[position]._replace(drops=())
+    steps = [*program.steps[: position + 1], again, *program.steps[position + 1 :]]
+    steps = [step._replace(waits=()) for step in steps]
     refused(PROBLEM, [with_steps(program, steps)], r"product \(\d, \d\).* adds tile columns")
 
 
@@ -498,11 +501,11 @@ def test_wrong_places_are_refused():
     convert = first(program, Convert)
     refused(PROBLEM, with_operation(convert, column=1), r"convert \(1, 0\) goes to tile column 1 of a strip, but belongs to 0")
     refused(PROBLEM, with_operation(convert, strip=99), r"convert \(1, 0\): there is no slot 99 of STRIP")
-    for kind, text in ((Load, "load|fetch"), (Potrf, "potrf"), (Trsm, "trsm"), (Store, "write"), (Reconstruct, "reconstruct")):
-        refused(PROBLEM, with_operation(first(program, kind), place=Place(Pool.TILE, 77)), rf"{text}.*(there is no slot|TILE) 77")
+    for kind, text in ((Load, "fetch"), (Potrf, "POTRF"), (Trsm, "TRSM"), (Store, "write"), (Reconstruct, "reconstruct")):
+        refused(PROBLEM, with_operation(first(program, kind), place=Place(Pool.TILE, 77)), rf"{text}.*slot 77 of TILE")
     trsm = first(program, Trsm)
-    refused(PROBLEM, with_operation(trsm, slot=5), r"trsm \(1, 0\): inverse 5 belongs to column None")
-    refused(PROBLEM, with_operation(trsm, diagonal=Place(Pool.TILE, 77)), r"trsm \(1, 0\): TILE 77 holds None")
+    refused(PROBLEM, with_operation(trsm, slot=5), r"TRSM \(1, 0\): inverse 5 belongs to column None")
+    refused(PROBLEM, with_operation(trsm, diagonal=Place(Pool.TILE, 77)), r"TRSM \(1, 0\): slot 77 of TILE is empty")
 
 
 def test_waits_on_later_steps_and_awaits_of_nothing_are_refused():
@@ -524,11 +527,13 @@ def test_a_pull_of_a_strip_that_is_not_there_is_refused():
             wrong = list(programs)
             far = Place(work.source.pool, 98)
             wrong[device] = changed(program, at, operation=work._replace(source=far))
-            refused(problem, wrong, r"pull \(\d, \d\)(: TILE 98 holds None| of strip .*: the source holds None)")
+            refused(
+                problem, wrong, r"pull \(\d, \d\)(: slot 98 of TILE of device \d is empty| of strip .*: the source holds None)"
+            )
     assert pulls
 
 
-def is_idle(step: ResidueStep) -> bool:
+def is_idle(step: Step) -> bool:
     """Whether nothing needs the step: row 0 has no products, and a negative entry on its diagonal is met by its pivot."""
     return isinstance(step.operation, Diagonal) and step.tile == (0, 0)
 

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ooc_chol.dense.programs.layouts import ResidueLayout, TileSlots
 from ooc_chol.errors import ScheduleError
-from ooc_chol.schedulers import SCHEDULERS
-from ooc_chol.schedulers.schedule import Schedule, check_schedule
+from ooc_chol.schedulers import SCHEDULERS, LeftLookingScheduler, ResidueScheduler
+from ooc_chol.schedulers.schedule import Schedule, check_schedule, count_tasks
 from ooc_chol.tasks.cholesky import Task, TaskKind, finish, update
 from ooc_chol.tasks.panels import Panel, uniform_panels
+from ooc_chol.tasks.tiling import TileGrid
 from tests.plan.problems import make_schedule, ownership_tables, panel_shapes, schedules
 
 
@@ -42,32 +44,48 @@ def can_run(schedule: Schedule) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", sorted(SCHEDULERS))
 @given(data=st.data(), nt=st.integers(1, 12))
-def test_each_task_stands_once_in_a_valid_order(name, data, nt):
-    schedule = make_schedule(nt, data.draw(panel_shapes(nt)), data.draw(ownership_tables(nt)), name=name)
-    assert schedule.count(TaskKind.POTRF) == nt
-    assert schedule.count(TaskKind.TRSM) == nt * (nt - 1) // 2
-    assert schedule.count(TaskKind.SYRK) == nt * (nt - 1) // 2
-    assert schedule.count(TaskKind.GEMM) == nt * (nt - 1) * (nt - 2) // 6
+def test_each_task_stands_once_in_a_valid_order(data, nt):
+    schedule = make_schedule(nt, data.draw(panel_shapes(nt)), data.draw(ownership_tables(nt)))
+    assert count_tasks(schedule, TaskKind.POTRF) == nt
+    assert count_tasks(schedule, TaskKind.TRSM) == nt * (nt - 1) // 2
+    assert count_tasks(schedule, TaskKind.SYRK) == nt * (nt - 1) // 2
+    assert count_tasks(schedule, TaskKind.GEMM) == nt * (nt - 1) * (nt - 2) // 6
     assert set(Counter(task for tasks in schedule.tasks for task in tasks).values()) == {1}
     assert can_run(schedule)
     check_schedule(schedule)
 
 
-@pytest.mark.parametrize("name", sorted(SCHEDULERS))
 @given(data=st.data(), nt=st.integers(1, 9))
-def test_a_device_changes_only_its_own_rows(name, data, nt):
+def test_a_device_changes_only_its_own_rows(data, nt):
     owners = data.draw(ownership_tables(nt))
-    schedule = make_schedule(nt, data.draw(panel_shapes(nt)), owners, name=name)
+    schedule = make_schedule(nt, data.draw(panel_shapes(nt)), owners)
     assert all(owners[task.i] == device for device, tasks in enumerate(schedule.tasks) for task in tasks)
 
 
-@pytest.mark.parametrize("name", sorted(SCHEDULERS))
 @given(data=st.data(), nt=st.integers(1, 9))
-def test_schedules_are_deterministic(name, data, nt):
+def test_schedules_are_deterministic(data, nt):
     panels, owners = data.draw(panel_shapes(nt)), data.draw(ownership_tables(nt))
-    assert make_schedule(nt, panels, owners, name=name) == make_schedule(nt, list(panels), list(owners), name=name)
+    assert make_schedule(nt, panels, owners) == make_schedule(nt, list(panels), list(owners))
+
+
+def test_each_engine_has_its_order_in_the_register():
+    assert {name: type(scheduler()) for name, scheduler in SCHEDULERS.items()} == {
+        "left-looking": LeftLookingScheduler,
+        "residues": ResidueScheduler,
+    }
+    assert {layout.scheduler for layout in (TileSlots, ResidueLayout)} <= set(SCHEDULERS)
+
+
+@given(data=st.data(), nt=st.integers(1, 9))
+def test_rows_through_residues_stand_once_in_each_of_their_panels(data, nt):
+    panels, owners = data.draw(panel_shapes(nt)), data.draw(ownership_tables(nt))
+    schedule = ResidueScheduler().schedule(TileGrid(4 * nt, 4), owners, panels)
+    jobs = [(job.panel, job.row) for tasks in schedule.tasks for job in tasks]
+    assert sorted(jobs) == [(number, row) for number, panel in enumerate(panels) for row in range(panel.k0, nt)]
+    for device, tasks in enumerate(schedule.tasks):
+        assert all(owners[job.row] == device for job in tasks)
+        assert [job.panel for job in tasks] == sorted(job.panel for job in tasks)
 
 
 def test_width_one_is_the_left_looking_order():

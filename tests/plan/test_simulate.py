@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_chol.dense.planner.policy import POLICIES
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.programs.program import Program, Step, StepKind, StreamKind
 from ooc_chol.dense.programs.simulate import simulate
+from ooc_chol.dense.programs.steps import Program
 from ooc_chol.errors import ScheduleError
+from ooc_chol.tasks.operations import Fold, Gemm, Place, Pool, StepKind, StreamKind
 from ooc_chol.tasks.panels import uniform_panels
 from ooc_chol.tasks.tiling import TileGrid
-from tests.plan.problems import PlanningProblem, make_schedule, planning_problems
+from tests.plan.problems import (
+    PlanningProblem,
+    changed,
+    make_schedule,
+    on_other_places,
+    planning_problems,
+    task_of,
+    with_steps,
+)
 from tests.plan.rates import UNIT_RATES
 
 GRID = TileGrid(24, 4)
@@ -26,21 +33,10 @@ def two_devices(policy: str = "planned") -> tuple[Program, ...]:
     return PlanningProblem(make_schedule(6, uniform_panels(6, 2, 1), (0, 1, 1, 0, 0, 1)), POLICIES[policy], 7, 1).programs()
 
 
-def with_steps(program: Program, steps: Sequence[Step]) -> Program:
-    return Program(tuple(steps), program.n_slots, program.peak_slots, program.flops)
-
-
 def first(program: Program, kind: StepKind, *, after: int = 0, needs_store: bool = False) -> int:
     """Position of the first step of one kind, from step ``after`` on."""
     steps = enumerate(program.steps)
     return next(at for at, step in steps if at >= after and step.kind is kind and step.needs_store >= needs_store)
-
-
-def changed(program: Program, position: int, **what: object) -> Program:
-    """``program`` with other facts in one step."""
-    steps = list(program.steps)
-    steps[position] = steps[position]._replace(**what)
-    return with_steps(program, steps)
 
 
 def run(*programs: Program) -> None:
@@ -111,10 +107,10 @@ def test_a_finish_stream_beside_the_sweeps_by_hand():
     # Two columns, one panel: TRSM 10, then SYRK 11 by the column just before and POTRF 11 are the finish stream's.
     panels = uniform_panels(2, 2, 1)
     program = PlanningProblem(make_schedule(2, panels), POLICIES["planned"], 3, 0, finishing=panels).programs()[0]
-    assert all(step.stream is StreamKind.FINISH for step in program.steps if step.task is not None)
+    assert all(step.stream is StreamKind.FINISH for step in program.steps if task_of(step) is not None)
     timeline = simulate([program], TileGrid(8, 4), UNIT_RATES)
     steps = zip(program.steps, timeline.starts[0], timeline.ends[0], strict=True)
-    finished = [(start, end) for step, start, end in steps if step.task is not None]
+    finished = [(start, end) for step, start, end in steps if task_of(step) is not None]
     assert finished == [pytest.approx(when) for when in [(1, 2), (2, 3), (3, 4), (4, 5)]]
 
 
@@ -124,7 +120,7 @@ def test_kernels_share_the_processors():
     one = PlanningProblem(make_schedule(6, panels), planned, 21, 4, None).programs()
     two = PlanningProblem(make_schedule(6, panels), planned, 21, 4, None, panels).programs()
     grid = TileGrid(24, 4)
-    busy = sum(UNIT_RATES.share(step) * UNIT_RATES.seconds(step, grid) for step in two[0].steps if step.task is not None)
+    busy = sum(UNIT_RATES.share(step) * UNIT_RATES.seconds(step, grid) for step in two[0].steps if task_of(step) is not None)
     assert busy < simulate(two, grid, UNIT_RATES).seconds < simulate(one, grid, UNIT_RATES).seconds
 
 
@@ -141,61 +137,70 @@ def test_a_whole_plan_passes(policy):
     run(*two_devices(policy))
 
 
+def tile_slot(slot: int) -> Place:
+    return Place(Pool.TILE, slot)
+
+
 def test_overlapping_slots_are_found():
     one, two = two_devices()
     second = first(one, StepKind.FETCH, after=first(one, StepKind.FETCH) + 1)
-    with pytest.raises(ScheduleError, match=r"fetch .*: slot \d+ is not free"):
-        run(changed(one, second, slot=one.steps[0].slot, evicts=()), two)
+    with pytest.raises(ScheduleError, match=r"fetch .*: slot \d+ of TILE is not free, it holds L"):
+        run(on_other_places(changed(one, second, drops=()), second, place=one.steps[0].operation.place), two)
 
 
 @pytest.mark.parametrize("slot", [-1, 8])
 def test_a_slot_that_does_not_exist_is_found(slot):
     one, two = two_devices()
-    with pytest.raises(ScheduleError, match=rf"fetch \(0, 0\): slot {slot} is not free"):
-        run(changed(one, 0, slot=slot), two)
+    with pytest.raises(ScheduleError, match=rf"fetch \(0, 0\): there is no slot {slot} of TILE"):
+        run(on_other_places(one, 0, place=tile_slot(slot)), two)
 
 
 def test_a_missing_fetch_is_found():
     one, two = two_devices()
-    with pytest.raises(ScheduleError, match=r"POTRF \(0, 0\): slot 0 is empty, not L\(0, 0\)v0"):
+    with pytest.raises(ScheduleError, match=r"POTRF \(0, 0\): slot 0 of TILE is empty, not L\(0, 0\)v0"):
         run(with_steps(one, one.steps[1:]), two)
 
 
 def test_an_operand_in_another_slot_is_found():
     one, two = two_devices()
-    at = next(at for at, step in enumerate(one.steps) if len(step.operands) == 2)
-    swapped = one.steps[at].operands[::-1]
-    with pytest.raises(ScheduleError, match=r"GEMM .*: slot \d+ holds L.*, not L"):
-        run(changed(one, at, operands=swapped), two)
+    at = next(at for at, step in enumerate(one.steps) if isinstance(step.operation, Gemm))
+    work = one.steps[at].operation
+    with pytest.raises(ScheduleError, match=r"GEMM .*: slot \d+ of TILE holds L.*, not L"):
+        run(on_other_places(one, at, left=work.right, right=work.left), two)
 
 
 def test_a_wrong_version_is_found():
     one, two = two_devices()
-    potrf = first(one, StepKind.COMPUTE)
-    with pytest.raises(ScheduleError, match=r"slot 0 holds L\(0, 0\)v0, not L\(0, 0\)v1"):
-        run(changed(one, potrf, version=2), two)
-    with pytest.raises(ScheduleError, match=r"write \(0, 0\): slot 0 holds L\(0, 0\)v1, not L\(0, 0\)v2"):
-        run(changed(one, first(one, StepKind.WRITE), version=2), two)
+    potrf, write = first(one, StepKind.COMPUTE), first(one, StepKind.WRITE)
+    with pytest.raises(ScheduleError, match=r"slot 0 of TILE holds L\(0, 0\)v0, not L\(0, 0\)v1"):
+        run(changed(one, potrf, block=one.steps[potrf].block._replace(version=2)), two)
+    with pytest.raises(ScheduleError, match=r"write \(0, 0\): slot 0 of TILE holds L\(0, 0\)v1, not L\(0, 0\)v2"):
+        run(changed(one, write, block=one.steps[write].block._replace(version=2)), two)
 
 
-def test_a_tile_fetched_beside_its_own_copy_is_found():
+def test_giving_up_what_is_not_there_is_found():
     one, two = two_devices()
-    write = first(one, StepKind.WRITE)
-    again = one.steps[0]._replace(version=1, slot=one.n_slots - 1)
-    with pytest.raises(ScheduleError, match=r"fetch \(0, 0\): the tile is on the device already, in slot 0"):
-        run(with_steps(one, (*one.steps[: write + 1], again, *one.steps[write + 1 :])), two)
-
-
-def test_an_eviction_of_what_is_not_there_is_found():
-    one, two = two_devices()
-    with pytest.raises(ScheduleError, match=r"POTRF \(0, 0\): tile \(3, 3\) is to be evicted, but is not on the device"):
-        run(changed(one, 1, evicts=((3, 3),)), two)
+    with pytest.raises(ScheduleError, match=r"POTRF \(0, 0\): slot 3 of TILE is to be given up, but holds nothing"):
+        run(changed(one, 1, drops=(tile_slot(3),)), two)
 
 
 def test_an_eviction_too_early_is_found():
     one, two = two_devices()
-    with pytest.raises(ScheduleError, match=r"POTRF \(0, 0\): slot 0 is empty"):
-        run(changed(one, 1, evicts=((0, 0),)), two)
+    with pytest.raises(ScheduleError, match=r"POTRF \(0, 0\): slot 0 of TILE is empty"):
+        run(changed(one, 1, drops=(tile_slot(0),)), two)
+
+
+def test_an_eviction_before_the_write_is_found():
+    one, two = two_devices()
+    write = first(one, StepKind.WRITE)
+    with pytest.raises(ScheduleError, match=r"write .*: slot 0 of TILE is to be given up, but L\(0, 0\)v1 is not in the store"):
+        run(changed(one, write, drops=(tile_slot(0),)), two)
+
+
+def test_a_step_for_which_the_memory_has_no_place_is_found():
+    one, two = two_devices()
+    with pytest.raises(ScheduleError, match=r"the device's memory has no place for residues"):
+        run(changed(one, 1, operation=Fold(0, 0, 1)), two)
 
 
 @pytest.mark.parametrize("ahead", [0, 5])
@@ -210,7 +215,8 @@ def test_devices_that_wait_on_each_other_are_found():
     foreign = first(one, StepKind.FETCH, needs_store=True)
     # Device 0 asks for its first tile from device 1 before it writes the one that device 1 waits for.
     steps = list(one.steps)
-    steps.insert(first(one, StepKind.WRITE), steps.pop(foreign)._replace(slot=one.n_slots - 1, waits=(), evicts=()))
+    work = steps[foreign].operation._replace(place=tile_slot(one.layout.n_slots - 1))
+    steps.insert(first(one, StepKind.WRITE), steps.pop(foreign)._replace(operation=work, waits=(), drops=()))
     with pytest.raises(
         ScheduleError, match=r"the plan blocks: device \d waits at step \d+ \(.*\) for L.*, which is never written"
     ):

@@ -31,13 +31,13 @@ from ooc_chol.dense.execution.worker import (
     make_window,
 )
 from ooc_chol.dense.planner.policy import POLICIES
-from ooc_chol.dense.programs.program import Program, StepKind
+from ooc_chol.dense.programs.steps import Program
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.tasks.cholesky import TaskKind, flops
+from ooc_chol.tasks.operations import StepKind
 from ooc_chol.tasks.panels import uniform_panels
-from ooc_chol.tasks.tiling import TileGrid
-from tests.plan.problems import PlanningProblem, make_schedule, planning_problems
+from tests.plan.problems import PlanningProblem, make_schedule, planning_problems, task_of
 
 
 def shared_program(policy: str = "planned") -> Program:
@@ -241,7 +241,7 @@ def test_a_stop_ends_the_worker_wherever_it_stands(data, cut):
 
 def test_a_completion_of_what_was_never_enqueued_is_an_error():
     program = shared_program()
-    state = WorkerState(program, make_window(program, TileGrid(24, 4), 1e9))
+    state = WorkerState(program, make_window(program, 1e9))
     state.handle(Start())
     assert 0 < state.next < len(program.steps)  # it waits for the first device
     with pytest.raises(ScheduleError, match=rf"step {state.next} is reported complete but was not enqueued to be watched"):
@@ -253,7 +253,7 @@ def test_a_completion_of_what_was_never_enqueued_is_an_error():
 
 def test_streams_cannot_be_drained_before_all_is_enqueued():
     program = shared_program()
-    state = WorkerState(program, make_window(program, TileGrid(24, 4), 1e9))
+    state = WorkerState(program, make_window(program, 1e9))
     state.handle(Start())
     with pytest.raises(ScheduleError, match="drained before all steps are enqueued"):
         state.handle(Drained())
@@ -261,7 +261,7 @@ def test_streams_cannot_be_drained_before_all_is_enqueued():
 
 def test_validate_finds_a_window_that_does_not_add_up():
     program = shared_program()
-    state = WorkerState(program, make_window(program, TileGrid(24, 4), 1e9))
+    state = WorkerState(program, make_window(program, 1e9))
     state.handle(Start())
     state.validate()
     state._in_flight += 1.0
@@ -276,18 +276,18 @@ def test_validate_finds_a_window_that_does_not_add_up():
 def test_every_pivot_and_every_so_much_work_is_reported(problem, rate):
     grid = problem.schedule.grid
     for program in problem.programs():
-        window = make_window(program, grid, rate)
+        window = make_window(program, rate)
         assert window.limit == IN_FLIGHT_SECONDS
         since = 0.0
         for position, step in enumerate(program.steps):
-            if step.task is None:
+            if (task := task_of(step)) is None:
                 assert position not in window.watched
                 assert window.weights[position] == STEP_SECONDS
                 continue
-            assert window.weights[position] == max(STEP_SECONDS, flops(step.task, grid) / rate)
+            assert window.weights[position] == max(STEP_SECONDS, flops(task, grid) / rate)
             since += window.weights[position]
             assert position in window.watched or since < REPORT_SECONDS
-            assert position in window.watched or step.task.kind is not TaskKind.POTRF
+            assert position in window.watched or task.kind is not TaskKind.POTRF
             if position in window.watched:
                 since = 0.0
 
@@ -295,7 +295,7 @@ def test_every_pivot_and_every_so_much_work_is_reported(problem, rate):
 def test_a_hundred_milliseconds_stay_enqueued():
     # The window closes at 120 ms and opens at the first report, 10 ms of work (or one step) later.
     program = PlanningProblem(make_schedule(12, uniform_panels(12, 1, 1)), POLICIES["planned"], 30, 4).programs()[0]
-    window = make_window(program, TileGrid(48, 4), 128 / 0.004)  # a GEMM takes 4 ms
+    window = make_window(program, 128 / 0.004)  # a GEMM takes 4 ms
     state = WorkerState(program, window)
     watched, ahead, event = [], [], Start()
     while state.next < len(program.steps):

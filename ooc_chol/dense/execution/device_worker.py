@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,9 +28,8 @@ from ooc_chol.dense.execution.worker import (
     make_window,
 )
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.programs.program import STREAM_NAMES, URGENT_STREAMS, Link, Step, StepKind, StreamKind
-from ooc_chol.dense.programs.residue_steps import STEP, ResidueStep, step_key
 from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, AbstractTier, BlockKey
+from ooc_chol.tasks.operations import STEP, STREAM_NAMES, URGENT_STREAMS, Link, StepKind, StreamKind, step_key
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tracing.records import TraceRecord
 
@@ -86,9 +85,8 @@ class DeviceWorker:
         }
         self._streams: list[AbstractStream] = [created.get(kind, created[StreamKind.COMPUTE]) for kind in StreamKind]
         device.reserve_events(2 * len(self._program.steps))
-        self._state = WorkerState(self._program, make_window(self._program, plan.grid, _nominal_rate(device, plan)))
+        self._state = WorkerState(self._program, make_window(self._program, _nominal_rate(device, plan)))
         self._events: list[tuple[AbstractEvent, AbstractEvent]] = []
-        self._resident: list[int] = []
         self.link_bytes = [0] * len(Link)
         self._flops_reported_up_to = -1
         self.norms: NDArray[np.float64] | None = None
@@ -135,7 +133,7 @@ class DeviceWorker:
                     self._drain()
                 elif isinstance(action, Finish):
                     if not action.stopped:
-                        self._check_flags(self._grid.nt)
+                        self._end_if(self.operations.is_flagged(self._grid.nt))
                         self._collect()
                     return True
         return False
@@ -164,7 +162,6 @@ class DeviceWorker:
         if link is not None:
             self.link_bytes[link] += moved
         events.append((start, end))
-        self._resident.append(self.operations.resident_bytes)
         if watch:
             self._when_done(end, lambda: self._tell(StepDone(position)))
         if step.kind is StepKind.WRITE:
@@ -180,26 +177,23 @@ class DeviceWorker:
 
     def _after(self, position: int) -> None:
         """A watched step is complete: read the flags at pivots, tell the coordinating thread how far we are."""
-        if self._program.steps[position].is_pivot:
-            self._check_flags(self._program.steps[position].tile[1] + 1)
+        self._end_if(self.operations.must_end_after(self._program.steps[position]))
         first, self._flops_reported_up_to = self._flops_reported_up_to + 1, max(position, self._flops_reported_up_to)
-        done = sum(step.counted_flops(self._grid) for step in self._program.steps[first : position + 1])
+        done = sum(step.flops for step in self._program.steps[first : position + 1])
         self._news.put(News(self.number, False, None, done))
 
-    def _check_flags(self, columns: int) -> None:
-        """Fail if a flag is set that counts once the pivots of the first ``columns`` tile columns are taken."""
-        is_set = self.operations.is_flagged(columns)
+    def _end_if(self, is_flagged: bool) -> None:
+        """Fail where a flag is set; asked after the flags were read, as what was computed since a failure may have set them."""
         if (failure := self.device.failure()) is not None:
-            raise failure  # asked after the flags were read: what was computed since the failure may have set them
-        if is_set:
+            raise failure
+        if is_flagged:
             raise BadFlagError("a failure flag is set")
 
     def finished_tiles(self) -> set[tuple[int, int]]:
         """Tiles that this worker wrote to the store, as far as is known; after a run that failed."""
         if self.operations.finisher is not None:
             self.norms = self.operations.finisher.latest_norms()
-        steps: Sequence[Step | ResidueStep] = self._program.steps
-        done = zip(steps, self._events, strict=False)
+        done = zip(self._program.steps, self._events, strict=False)
         writes = [(step.tile, end) for step, (_, end) in done if step.kind is StepKind.WRITE]
         return {tile for tile, end in writes if self.device.wrote(self._store, tile, end)}
 
@@ -224,13 +218,13 @@ class DeviceWorker:
     def records(self, writers: Writers) -> list[TraceRecord]:
         """Every enqueued step as a record; only after the run."""
         records = []
-        for position, ((start, end), resident) in enumerate(zip(self._events, self._resident, strict=True)):
+        for position, (start, end) in enumerate(self._events):
             step = self._program.steps[position]
             times, fmt = (start.time_ns(), end.time_ns()), format_name(step, self._precision)
-            records.append(step_record(position, step, self.device.name, self._grid, *times, resident, writers, fmt))
+            records.append(step_record(position, step, self.device.name, *times, writers, fmt))
         return records
 
 
 def _nominal_rate(device: AbstractDevice, plan: Plan) -> float:
     """Upper estimate of the rate in flops per second; products through residues are twice as fast."""
-    return device.nominal_flops_per_second * (1 if plan.layout is None else 2)
+    return device.nominal_flops_per_second * (1 if plan.moduli is None else 2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
@@ -22,8 +22,7 @@ from ooc_chol.dense.execution.records import find_writers
 from ooc_chol.dense.execution.residue_operations import ResidueOperations
 from ooc_chol.dense.execution.worker import Start
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.programs.program import final_keys
-from ooc_chol.dense.programs.residue_steps import ResidueProgram
+from ooc_chol.dense.programs.steps import final_keys
 from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError
 from ooc_chol.interfaces import AbstractDevice, AbstractTier
 from ooc_chol.memory.sources.base import SourceTier
@@ -32,6 +31,9 @@ from ooc_chol.runtime.ending import abort_all, ended
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.threads import OwnThread, start, take
 from ooc_chol.tracing.records import TraceRecord
+
+#: What performs the steps of each engine, by the name that a memory layout has for it.
+ENGINES: Mapping[str, type[AbstractOperations]] = {"native": TileOperations, "residue": ResidueOperations}
 
 
 @dataclass(frozen=True)
@@ -157,16 +159,11 @@ def _operations(
 ) -> list[AbstractOperations]:
     """What performs the steps of each device; allocates its memory."""
     # They know each other only while they live: nothing that holds a device's memory is part of a cycle.
-    residues: WeakValueDictionary[int, ResidueOperations] = WeakValueDictionary()
-    tiles: WeakValueDictionary[int, TileOperations] = WeakValueDictionary()
-    operations: list[AbstractOperations] = []
+    others: WeakValueDictionary[int, AbstractOperations] = WeakValueDictionary()
+    engine, operations = ENGINES[plan.layout.engine], []
     for number, device in enumerate(devices):
-        if isinstance(plan.programs[number], ResidueProgram):
-            operations.append(residue := ResidueOperations(device, plan, number, source, store, residues))
-            residues[number] = residue
-        else:
-            operations.append(native := TileOperations(device, plan, number, source, store, tiles))
-            tiles[number] = native
+        operations.append(one := engine(device, plan, number, source, store, others))
+        others[number] = one
     return operations
 
 
@@ -222,7 +219,7 @@ def _summary(plan: Plan, workers: Sequence[DeviceWorker], began: int) -> Executi
     return Execution(
         (ended - began) / 1e9,
         tuple(tuple(worker.link_bytes) for worker in workers),
-        tuple(worker.operations.peak_bytes for worker in workers),
+        tuple(program.peak_resident for program in plan.programs),
         records,
         _norms_of(workers),
     )

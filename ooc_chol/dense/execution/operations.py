@@ -1,22 +1,22 @@
-"""What a step does on a device: tile kernels on FP64 tiles in slots of one size."""
+"""What a step does on a device: the operations that both engines share, and those of tiles in slots of one size."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.programs.cache import BlockCache
-from ooc_chol.dense.programs.program import Link, Program, Step, StepKind
+from ooc_chol.dense.programs.steps import Step
 from ooc_chol.errors import OocCholError
-from ooc_chol.interfaces import AbstractDevice, AbstractFlags, AbstractStream, AbstractTier, BlockKey, FinalTile, Tile
+from ooc_chol.interfaces import AbstractDevice, AbstractStream, AbstractTier, FinalTile, Tile
 from ooc_chol.memory.sources.base import SourceTier
 from ooc_chol.precision.tile_formats import PrecisionMap
-from ooc_chol.tasks.cholesky import TaskKind
+from ooc_chol.tasks.operations import Gemm, Load, Place, Pool, Potrf, Pull, StepKind, Store, Syrk, Trsm
+from ooc_chol.tasks.tiling import Index
 
 
 class BadFlagError(OocCholError):
@@ -47,42 +47,15 @@ class Finisher:
 
 
 class AbstractOperations(ABC):
-    """Performs the steps of one device's program on its streams."""
+    """Performs the steps of one device's program on its streams.
 
-    flags: AbstractFlags
-    peak_bytes: int
-    finisher: Finisher | None
+    That each step finds in its slots what it needs is the plan's matter: the planner runs the programs of all devices in the
+    simulator (:mod:`ooc_chol.dense.programs.simulate`), which raises if one does not.
+    """
 
-    @abstractmethod
-    def perform(self, step: Any, stream: AbstractStream) -> int:
-        """Enqueue ``step``; returns the bytes that it moves over its link."""
-
-    @property
-    @abstractmethod
-    def resident_bytes(self) -> int:
-        """Bytes of blocks on the device behind the last step."""
-
-    def flagged_row(self) -> int | None:
-        """Smallest matrix row whose squares exceed its diagonal entry of A, as of the last copy of flags; None without one."""
-        return None
-
-    def flagged_row_is_due(self, columns: int) -> bool:
-        """Whether the pivot of :meth:`flagged_row` is this device's and in the first ``columns`` tile columns."""
-        return False
-
-    def is_flagged(self, columns: int) -> bool:
-        """Whether the run must end, once the pivots of this device's first ``columns`` tile columns are taken.
-
-        Notes
-        -----
-        A flagged row does not end it at once: a smaller minor may fail, which that row has no part in, and is to be named.
-        """
-        is_set = self.flags.nonfinite() is not None or self.flags.failed_pivot() is not None
-        return is_set or self.flagged_row_is_due(columns)
-
-
-class TileOperations(AbstractOperations):
-    """Operations of a program of FP64 tiles."""
+    #: What performs each operation and tells the bytes that it moves over a link: functions, as bound methods would tie an
+    #: object to itself, and its device's memory with it.
+    _PERFORM: ClassVar[Mapping[type, Callable[[Any, Step, Any, AbstractStream], int]]]
 
     def __init__(
         self,
@@ -91,95 +64,144 @@ class TileOperations(AbstractOperations):
         number: int,
         source: SourceTier,
         store: AbstractTier,
-        others: Mapping[int, TileOperations],
+        others: Mapping[int, Self],
     ) -> None:
-        budget, program = plan.budgets[number], plan.programs[number]
-        assert isinstance(program, Program)
-        self._device, self._grid = device, plan.grid
+        self._device, self._grid, self._precision = device, plan.grid, plan.precision
+        self._number, self._owners = number, plan.owners
         self._source, self._store, self._others = source, store, others
         self._source_itemsize = source.source.bytes_per_entry
-        self._cache = BlockCache(budget.n_slots, budget.slot_bytes)
-        self._precision = plan.precision
-        narrow = 0 if plan.precision is None else plan.precision.largest_stored_bytes
-        self._arena = device.allocate(budget.n_slots, budget.slot_bytes, plan.grid.size(0), narrow_bytes=narrow)
+        self._arena = self._allocate(plan)
         self.finisher = None if plan.precision is None else Finisher(device, plan.precision)
         device.prepare(source.source.prepare)
         self.flags = device.create_flags(plan.grid.nt)
 
-    @property
-    def resident_bytes(self) -> int:
-        """Bytes of tiles on the device."""
-        return self._cache.resident_bytes
+    @abstractmethod
+    def _allocate(self, plan: Plan) -> Any:
+        """The device's memory, as the plan divides it."""
 
-    @property
-    def peak_bytes(self) -> int:  # type: ignore[override]
-        """Most bytes of tiles at once."""
-        return self._cache.peak_bytes
+    @abstractmethod
+    def tile(self, place: Place, index: Index) -> Tile:
+        """The slot as tile ``index``."""
+
+    @abstractmethod
+    def flagged_row(self) -> int | None:
+        """Smallest matrix row whose squares exceed its diagonal entry of A, as of the last copy of flags; None without one."""
 
     def perform(self, step: Step, stream: AbstractStream) -> int:
-        """The operation of ``step`` and its effect on the cache."""
-        for index in step.evicts:
-            self._cache.evict("L", index)
-        tile = self.tile(step.slot, step.tile)
-        if step.kind is StepKind.COMPUTE:
-            self._compute(step, stream, tile)
-        elif step.kind is StepKind.WRITE:
-            self._device.copy_out(stream, tile, self._store, step.tile)
-            self._cache.written(step.block)
-            self._cache.release(step.block)
-        else:
-            self._bring(step, stream, tile)
-        return 0 if step.link is None else self._moved_bytes(step, tile)
+        """Enqueue ``step``; returns the bytes that it moves over its link."""
+        return self._PERFORM[type(step.operation)](self, step, step.operation, stream)
 
-    def _moved_bytes(self, step: Step, tile: Tile) -> int:
-        """Bytes that the issued copy moves; what is narrower on the link is widened on arrival."""
-        if step.link is Link.SOURCE:
-            return int(tile.size * self._source_itemsize)
-        if step.link is Link.PEER:
-            return int(tile.nbytes)
-        return self._store.format_of(step.tile).stored_bytes(int(tile.size))
+    def must_end_after(self, step: Step) -> bool:
+        """Whether the run must end once ``step`` is complete: flags are read at pivots."""
+        return step.is_pivot and self.is_flagged(step.tile[1] + 1)
 
-    def _bring(self, step: Step, stream: AbstractStream, tile: Tile) -> None:
+    def is_flagged(self, columns: int) -> bool:
+        """Whether the run must end, once the pivots of this device's first ``columns`` tile columns are taken.
+
+        A flagged row does not end it at once: a smaller minor may fail, which that row has no part in, and is to be named. The
+        row counts when its pivot, this device's, has been taken with all before it.
+        """
+        if self.flags.nonfinite() is not None or self.flags.failed_pivot() is not None:
+            return True
+        row = self.flagged_row()
+        return row is not None and row // self._grid.nb < columns and self._owners[row // self._grid.nb] == self._number
+
+    def _load(self, step: Step, work: Load, stream: AbstractStream) -> int:
         """Fetch or generate a tile; tiles of A are checked for NaN and infinity before anything uses them."""
-        i, j = step.tile
-        self._cache.reserve(step.block, step.slot, tile.nbytes)
+        i, j = index = step.tile
+        if step.block.version:
+            return self._fetch(work.place, index, stream)
+        tile = self.tile(work.place, index)
         if step.kind is StepKind.GENERATE:
             self._device.generate(stream, self._source.generate, self._grid.span(i), self._grid.span(j), tile)
-        elif step.source is not None:
-            other, slot = step.source
-            self._device.copy_between(stream, self._others[other].tile(slot, step.tile), tile)
         else:
-            self._device.copy_in(stream, self._source if step.version == 0 else self._store, step.tile, tile)
-        if step.version == 0:
-            self._device.kernels.check_finite(stream, tile, i == j, self.flags, self._grid.packed(i, j))
-        self._cache.loaded(step.block)
-        if step.version <= j:  # an accumulator: it stays until it is written
-            self._cache.hold(step.block)
+            self._device.copy_in(stream, self._source, index, tile)
+        self._device.kernels.check_finite(stream, tile, i == j, self.flags, self._grid.packed(i, j))
+        return self._grid.entries(i, j) * self._source_itemsize
 
-    def _compute(self, step: Step, stream: AbstractStream, tile: Tile) -> None:
-        """One tile kernel on tiles that the cache vouches for."""
-        task = step.task
-        assert task is not None
-        kernels = self._device.kernels
-        before = BlockKey("L", step.tile, step.version - 1)
-        assert self._cache.slot(before) == step.slot
-        reads = [BlockKey("L", (i, j), j + 1) for i, j in task.reads]
-        operands = [self.tile(self._cache.slot(key), key.coords) for key in reads]
-        if task.kind is TaskKind.GEMM:
-            kernels.gemm(stream, tile, operands[0], operands[1], k0=self._grid.start(task.k))
-        elif task.kind is TaskKind.SYRK:
-            kernels.syrk(stream, tile, operands[0], k0=self._grid.start(task.k))
-        elif task.kind is TaskKind.TRSM:
-            kernels.trsm(stream, operands[0], tile, task.k)
-        else:
-            kernels.potrf(stream, tile, self.flags, task.k)
-            self.flags.copy_back(stream)
-        if self.finisher is not None and task.kind <= TaskKind.TRSM:
+    @abstractmethod
+    def _fetch(self, place: Place, index: Index, stream: AbstractStream) -> int:
+        """Fetch a tile of L from the store."""
+
+    def _write(self, step: Step, work: Store, stream: AbstractStream) -> int:
+        self._device.copy_out(stream, self.tile(work.place, step.tile), self._store, step.tile)
+        return self._stored_bytes(step.tile)
+
+    def _potrf(self, step: Step, work: Potrf, stream: AbstractStream) -> int:
+        tile = self.tile(work.place, step.tile)
+        self._device.kernels.potrf(stream, tile, self.flags, step.tile[0])
+        if self.finisher is not None:
             self.finisher.finish(stream, tile, step.tile)
-        self._cache.modify(before)
+        self._copy_flags_back(stream)
+        return 0
 
-    def tile(self, slot: int, index: tuple[int, int]) -> Tile:
-        """The slot as tile ``index``."""
+    @abstractmethod
+    def _copy_flags_back(self, stream: AbstractStream) -> None:
+        """Enqueue the copies of all flags to the host."""
+
+    def _trsm(self, step: Step, work: Trsm, stream: AbstractStream) -> int:
+        column = step.tile[1]
+        diagonal, tile = self.tile(work.diagonal, (column, column)), self.tile(work.place, step.tile)
+        self._device.kernels.trsm(stream, diagonal, tile, column)
+        if self.finisher is not None:
+            self.finisher.finish(stream, tile, step.tile)
+        return 0
+
+    def _pull_tile(self, step: Step, work: Pull, stream: AbstractStream) -> int:
+        """Copy a tile from another device."""
+        tile = self.tile(work.place, step.tile)
+        self._device.copy_between(stream, self._others[work.device].tile(work.source, step.tile), tile)
+        return int(tile.nbytes)
+
+    def _stored_bytes(self, index: Index) -> int:
+        """Bytes of a tile of L on its way to and from the store: what is narrower there is widened on arrival."""
+        return self._store.format_of(index).stored_bytes(self._grid.entries(*index))
+
+
+@final
+class TileOperations(AbstractOperations):
+    """Operations of a program of tiles in the devices' own arithmetic."""
+
+    def _allocate(self, plan: Plan) -> Any:
+        narrow = 0 if plan.precision is None else plan.precision.largest_stored_bytes
+        slots, nbytes = plan.layout.slots(Pool.TILE), plan.layout.slot_bytes(Pool.TILE)
+        return self._device.allocate(slots, nbytes, plan.grid.size(0), narrow_bytes=narrow)
+
+    def tile(self, place: Place, index: Index) -> Tile:
+        """The slot as tile ``index``, in the format in which it is updated."""
         if self._precision is None:
-            return self._arena.tile(slot, self._grid.shape(*index))
-        return self._arena.tile(slot, self._grid.shape(*index), self._precision.product_of(index).dtype.name)
+            return self._arena.tile(place.slot, self._grid.shape(*index))
+        return self._arena.tile(place.slot, self._grid.shape(*index), self._precision.product_of(index).dtype.name)
+
+    def flagged_row(self) -> None:
+        """None: pivots tell."""
+        return
+
+    def _copy_flags_back(self, stream: AbstractStream) -> None:
+        self.flags.copy_back(stream)
+
+    def _fetch(self, place: Place, index: Index, stream: AbstractStream) -> int:
+        self._device.copy_in(stream, self._store, index, self.tile(place, index))
+        return self._stored_bytes(index)
+
+    def _syrk(self, step: Step, work: Syrk, stream: AbstractStream) -> int:
+        i, _ = step.tile
+        k0 = self._grid.start(work.k)
+        self._device.kernels.syrk(stream, self.tile(work.place, step.tile), self.tile(work.left, (i, work.k)), k0=k0)
+        return 0
+
+    def _gemm(self, step: Step, work: Gemm, stream: AbstractStream) -> int:
+        i, j = step.tile
+        k, left, right = work.k, self.tile(work.left, (i, work.k)), self.tile(work.right, (j, work.k))
+        self._device.kernels.gemm(stream, self.tile(work.place, step.tile), left, right, k0=self._grid.start(k))
+        return 0
+
+    _PERFORM: ClassVar[Mapping[type, Callable[[Any, Step, Any, AbstractStream], int]]] = {
+        Load: AbstractOperations._load,
+        Store: AbstractOperations._write,
+        Potrf: AbstractOperations._potrf,
+        Trsm: AbstractOperations._trsm,
+        Syrk: _syrk,
+        Gemm: _gemm,
+        Pull: AbstractOperations._pull_tile,
+    }

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.programs.program import STREAM_NAMES, Link, Program, Step, StepKind
-from ooc_chol.dense.programs.residue_steps import Product, ResidueProgram, ResidueStep, step_key
+from ooc_chol.dense.programs.steps import Program, Step
 from ooc_chol.formats import FP8, FP16, FP64
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.precision.tile_formats import PrecisionMap
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.tasks.operations import STREAM_NAMES, Link, Product, StepKind, step_key
 from ooc_chol.tracing.records import TraceRecord
 
 _KINDS = {
@@ -34,12 +31,11 @@ def link_name(link: Link | None, device: str) -> str:
     return f"{device}->store" if link is Link.WRITE else f"{'source' if link is Link.SOURCE else 'store'}->{device}"
 
 
-def find_writers(devices: tuple[str, ...], programs: tuple[Program | ResidueProgram, ...]) -> Writers:
+def find_writers(devices: tuple[str, ...], programs: tuple[Program, ...]) -> Writers:
     """Which step writes each value, and which step has the key that another device awaits."""
     writers: Writers = {}
     for number, (device, program) in enumerate(zip(devices, programs, strict=True)):
-        steps: Sequence[Step | ResidueStep] = program.steps
-        for position, step in enumerate(steps):
+        for position, step in enumerate(program.steps):
             if step.kind is StepKind.WRITE:
                 writers[step.block] = (device, position)
             if step.announced:
@@ -47,10 +43,9 @@ def find_writers(devices: tuple[str, ...], programs: tuple[Program | ResidueProg
     return writers
 
 
-def format_name(step: Step | ResidueStep, precision: PrecisionMap | None) -> str:
+def format_name(step: Step, precision: PrecisionMap | None) -> str:
     """Format of what a step moves or multiplies: that of the tile in its store, or of a product's factors."""
-    if isinstance(step, ResidueStep) and isinstance(step.operation, Product):
-        work = step.operation
+    if isinstance(work := step.operation, Product):
         return "int8" if not work.half else FP16.name if work.quarter is None else FP8.name
     is_stored = step.link in (Link.FETCH, Link.WRITE)
     return FP64.name if precision is None or not is_stored else precision.format_of(step.tile).name
@@ -58,12 +53,10 @@ def format_name(step: Step | ResidueStep, precision: PrecisionMap | None) -> str
 
 def step_record(
     position: int,
-    step: Step | ResidueStep,
+    step: Step,
     device: str,
-    grid: TileGrid,
     start_ns: int,
     end_ns: int,
-    resident_bytes: int,
     writers: Writers,
     fmt: str,
 ) -> TraceRecord:
@@ -80,11 +73,11 @@ def step_record(
         fmt=fmt,
         nbytes=step.nbytes,
         link=link_name(step.link, device),
-        flops=step.counted_flops(grid),
+        flops=step.flops,
         start_ns=start_ns,
         end_ns=end_ns,
         after=after,
-        resident_bytes=resident_bytes,
+        resident_bytes=step.resident,
     )
 
 
@@ -95,22 +88,8 @@ def predicted_records(plan: Plan) -> tuple[TraceRecord, ...]:
     writers = find_writers(plan.devices, plan.programs)
     records = []
     for device, program, starts, ends in zip(plan.devices, plan.programs, plan.timeline.starts, plan.timeline.ends, strict=True):
-        steps: Sequence[Step | ResidueStep] = program.steps
-        for position, (step, resident) in enumerate(zip(steps, _resident(program, plan.grid), strict=True)):
+        for position, step in enumerate(program.steps):
             times = round(starts[position] * 1e9), round(ends[position] * 1e9)
             fmt = format_name(step, plan.precision)
-            records.append(step_record(position, step, device, plan.grid, *times, resident, writers, fmt))
+            records.append(step_record(position, step, device, *times, writers, fmt))
     return tuple(records)
-
-
-def _resident(program: Program | ResidueProgram, grid: TileGrid) -> list[int]:
-    """Bytes on the device after each step, in program order."""
-    if isinstance(program, ResidueProgram):
-        return [step.resident for step in program.steps]
-    resident, total = [], 0
-    for step in program.steps:
-        total -= sum(FP64.itemsize * grid.entries(*index) for index in step.evicts)
-        if step.kind in (StepKind.FETCH, StepKind.GENERATE, StepKind.PULL):
-            total += FP64.itemsize * grid.entries(*step.tile)
-        resident.append(total)
-    return resident

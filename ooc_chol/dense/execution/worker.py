@@ -6,16 +6,14 @@ Worker events go in, actions come out; :mod:`ooc_chol.dense.execution.executor` 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from ooc_chol.dense.programs.program import Program, Step, StepKind
-from ooc_chol.dense.programs.residue_steps import ResidueProgram, ResidueStep
+from ooc_chol.dense.programs.steps import Program
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.tasks.operations import StepKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +117,13 @@ TURN = 48
 STEP_SECONDS = 2e-5
 
 
-def make_window(program: Program | ResidueProgram, grid: TileGrid, flops_per_second: float) -> Window:
+def make_window(program: Program, flops_per_second: float) -> Window:
     """The window of ``program``: weights from flops at the nominal rate, reports at pivots and about every 10 ms of work."""
     weights, watched, since = [], set(), 0.0
-    steps: Sequence[Step | ResidueStep] = program.steps
-    for position, step in enumerate(steps):
+    for position, step in enumerate(program.steps):
         weight = STEP_SECONDS
         if step.kind is StepKind.COMPUTE:
-            weight = max(weight, step.counted_flops(grid) / flops_per_second)
+            weight = max(weight, step.flops / flops_per_second)
             since += weight
             if since >= REPORT_SECONDS or step.is_pivot:
                 watched.add(position)
@@ -138,7 +135,7 @@ def make_window(program: Program | ResidueProgram, grid: TileGrid, flops_per_sec
 class WorkerState:
     """Enqueues a program in order, never more than the window ahead, never a read before its value is ready."""
 
-    def __init__(self, program: Program | ResidueProgram, window: Window, turn: int = TURN) -> None:
+    def __init__(self, program: Program, window: Window, turn: int = TURN) -> None:
         self._program = program
         self._window = window
         self.status = WorkerStatus.RUNNING

@@ -25,19 +25,21 @@ from ooc_chol.dense.planner.problem import FINALISTS, Problem, RatesAt, budget_o
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.device_copies import with_pulls
 from ooc_chol.dense.programs.eviction import EVICTION_POLICIES
-from ooc_chol.dense.programs.program import Program, ProgramBuilder, Step, StepKind, StreamKind
+from ooc_chol.dense.programs.layouts import TileSlots
 from ooc_chol.dense.programs.residency import FetchCounter, ResidencyPlanner
-from ooc_chol.dense.programs.residue_steps import ResidueProgram, ResidueStep
 from ooc_chol.dense.programs.simulate import simulate
+from ooc_chol.dense.programs.steps import Program
+from ooc_chol.dense.programs.tile_program import TileProgram
 from ooc_chol.errors import BudgetError, ScheduleError
 from ooc_chol.interfaces import AbstractEvictionPolicy
 from ooc_chol.kernels.machine import kind_of
-from ooc_chol.schedulers import LeftLookingScheduler
+from ooc_chol.schedulers import SCHEDULERS
 from ooc_chol.schedulers.finishing import FinishingTasks
 from ooc_chol.schedulers.ownership import balanced_rows
-from ooc_chol.schedulers.schedule import Schedule
+from ooc_chol.schedulers.schedule import Schedule, count_tasks
 from ooc_chol.tasks.bounds import fp64_bytes
-from ooc_chol.tasks.cholesky import TaskKind
+from ooc_chol.tasks.cholesky import Task, TaskKind
+from ooc_chol.tasks.operations import StepKind, StreamKind
 from ooc_chol.tasks.panels import Panel, candidate_panels, own_rows_need, uniform_panels
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -182,13 +184,9 @@ def _with_more_prefetch(request: _Request, best: Plan) -> Iterator[Plan]:
         yield (best := plan)
 
 
-def _schedule(request: _Request, owners: Sequence[int], panels: Sequence[Panel]) -> Schedule:
-    """All tasks in order, but for those of tiles that are given."""
-    schedule, given = LeftLookingScheduler().schedule(request.grid, owners, panels), request.problem.given
-    if not given:
-        return schedule
-    tasks = tuple(tuple(task for task in one if task.output not in given) for one in schedule.tasks)
-    return Schedule(request.grid, tasks)
+def _schedule(request: _Request, owners: Sequence[int], panels: Sequence[Panel]) -> Schedule[Task]:
+    """All tasks in order."""
+    return SCHEDULERS[TileSlots.scheduler]().schedule(request.grid, owners, panels, request.problem.given)
 
 
 def _always_computes(plan: Plan) -> bool:
@@ -199,20 +197,21 @@ def _always_computes(plan: Plan) -> bool:
     return plan.timeline.seconds <= (1 + NEGLIGIBLE_SHARE) * busiest
 
 
-def _busy_seconds(program: Program | ResidueProgram, grid: TileGrid, rates: Rates) -> float:
+def _busy_seconds(program: Program, grid: TileGrid, rates: Rates) -> float:
     """Seconds of a device's tasks: one after the other, or, beside each other, by the share of its processors that they use."""
     is_shared = StreamKind.FINISH in program.streams
-    steps: Sequence[Step | ResidueStep] = program.steps
     return sum(
-        rates.seconds(step, grid) * (rates.share(step) if is_shared else 1.0) for step in steps if step.kind is StepKind.COMPUTE
+        rates.seconds(step, grid) * (rates.share(step) if is_shared else 1.0)
+        for step in program.steps
+        if step.kind is StepKind.COMPUTE
     )
 
 
 def _finalists(
     request: _Request, owners: Sequence[int], shapes: Sequence[Sequence[Panel]], wanted: int
-) -> list[tuple[Sequence[Panel], Schedule]]:
+) -> list[tuple[Sequence[Panel], Schedule[Task]]]:
     """The ``wanted`` shapes that fetch least; a count ends early once it cannot be among them."""
-    counted: list[tuple[int, Sequence[Panel], Schedule]] = []
+    counted: list[tuple[int, Sequence[Panel], Schedule[Task]]] = []
     for panels in shapes:
         schedule = _schedule(request, owners, panels)
         limit = counted[wanted - 1][0] if len(counted) >= wanted else inf
@@ -228,7 +227,7 @@ def _finalists(
     return [(panels, schedule) for _, panels, schedule in counted]
 
 
-def _count_fetches(request: _Request, schedule: Schedule, limit: float) -> int | None:
+def _count_fetches(request: _Request, schedule: Schedule[Task], limit: float) -> int | None:
     """Tiles fetched by all devices, or None when the shapes do not fit or fetch more than ``limit``."""
     counter = FetchCounter(limit)
     try:
@@ -239,15 +238,18 @@ def _count_fetches(request: _Request, schedule: Schedule, limit: float) -> int |
     return counter.fetches
 
 
-def _programs(request: _Request, panels: Sequence[Panel], schedule: Schedule) -> tuple[Program, ...]:
+def _programs(request: _Request, panels: Sequence[Panel], schedule: Schedule[Task]) -> tuple[Program, ...]:
     """The steps of every device."""
     programs = []
-    for tasks in schedule.tasks:
-        builder = ProgramBuilder(
+    layout, held_bytes = TileSlots(request.budget.n_slots, request.budget.slot_bytes), _held_bytes(request)
+    for device, tasks in enumerate(schedule.tasks):
+        builder = TileProgram(
             request.grid,
-            request.budget.n_slots,
+            layout,
             request.problem.bytes_per_entry or None,
             request.problem.stored_bytes(request.grid),
+            held_bytes,
+            device=device,
             overlaps=request.policy.overlaps,
             finishing=FinishingTasks(request.grid, panels) if request.finishes_beside else None,
         )
@@ -257,10 +259,10 @@ def _programs(request: _Request, panels: Sequence[Panel], schedule: Schedule) ->
         return tuple(programs)  # the paper's policies know no copies between devices
     given = request.problem.given
     timeline = simulate(programs, request.grid, request.rates, given) if request.rates is not None else None
-    return with_pulls(programs, None if timeline is None else timeline.starts, _slot_bytes(request), given)
+    return with_pulls(programs, None if timeline is None else timeline.starts, held_bytes, given)
 
 
-def _slot_bytes(request: _Request) -> Callable[[tuple[int, int]], int]:
+def _held_bytes(request: _Request) -> Callable[[tuple[int, int]], int]:
     """Bytes of a tile in a slot, which go from device to device: those of the format in which it is computed."""
     grid, precision = request.grid, request.problem.precision
     if precision is None:
@@ -268,7 +270,7 @@ def _slot_bytes(request: _Request) -> Callable[[tuple[int, int]], int]:
     return lambda index: precision.product_of(index).itemsize * grid.entries(*index)
 
 
-def _executed_flops(request: _Request, schedule: Schedule) -> int:
+def _executed_flops(request: _Request, schedule: Schedule[Task]) -> int:
     """Flops that the kernels of these devices execute; tasks of one kind and shape are computed once."""
     grid, kind = request.grid, kind_of(request.devices[0])
     counts: Counter[tuple[TaskKind, int, int, int]] = Counter()
@@ -280,7 +282,7 @@ def _executed_flops(request: _Request, schedule: Schedule) -> int:
     return sum(count * kind.executed_flops(examples[shape], grid) for shape, count in counts.items())
 
 
-def _plan_of(request: _Request, owners: Sequence[int], panels: Sequence[Panel], schedule: Schedule) -> Plan:
+def _plan_of(request: _Request, owners: Sequence[int], panels: Sequence[Panel], schedule: Schedule[Task]) -> Plan:
     """The plan for one choice of panel shapes."""
     return Plan(
         grid=request.grid,
@@ -292,7 +294,7 @@ def _plan_of(request: _Request, owners: Sequence[int], panels: Sequence[Panel], 
         budgets=(request.budget,) * len(request.devices),
         programs=_programs(request, panels, schedule),
         rates=request.rates,
-        task_counts={kind.name: schedule.count(kind) for kind in TaskKind},
+        task_counts={kind.name: count_tasks(schedule, kind) for kind in TaskKind},
         source=request.problem.source,
         flops_executed=_executed_flops(request, schedule),
         precision=request.problem.precision,

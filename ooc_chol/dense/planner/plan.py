@@ -12,14 +12,15 @@ import numpy as np
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.planner.policy import Policy
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.programs.program import Link, Program
-from ooc_chol.dense.programs.residue_steps import Product, ResidueLayout, ResidueProgram
+from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
 from ooc_chol.dense.programs.simulate import Timeline, simulate
+from ooc_chol.dense.programs.steps import Program
 from ooc_chol.formats import FP64
 from ooc_chol.precision.products import HalfProducts, NarrowRun
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.schedulers.ownership import imbalance
 from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes
+from ooc_chol.tasks.operations import Link, Product
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -74,7 +75,7 @@ class Plan:
         Panel shapes.
     budgets : tuple of DeviceBudget
         Memory of each device.
-    programs : tuple of Program or ResidueProgram
+    programs : tuple of Program
         Steps of each device.
     rates : Rates or None
         Measured rates behind the predicted seconds.
@@ -99,7 +100,7 @@ class Plan:
     owners: tuple[int, ...]
     panels: tuple[Panel, ...]
     budgets: tuple[DeviceBudget, ...]
-    programs: tuple[Program | ResidueProgram, ...]
+    programs: tuple[Program, ...]
     rates: Rates | None
     task_counts: Mapping[str, int]
     source: str
@@ -136,27 +137,26 @@ class Plan:
     def peak_bytes(self) -> int:
         """Most device bytes in use at once on any device, workspace included."""
         return max(
-            _peak_bytes(program, budget.slot_bytes) + budget.workspace_bytes
+            program.layout.taken_bytes(program.peak_bytes) + budget.workspace_bytes
             for program, budget in zip(self.programs, self.budgets, strict=True)
         )
 
     @property
-    def layout(self) -> ResidueLayout | None:
-        """How a device's memory is divided for products through residues; None for native FP64."""
-        program = self.programs[0]
-        return program.layout if isinstance(program, ResidueProgram) else None
+    def layout(self) -> AbstractMemoryLayout:
+        """How the memory of each device is divided into slots."""
+        return self.programs[0].layout
 
     @property
     def engine(self) -> str:
         """How products are computed: ``"native"``, ``"residue"``, or ``"mixed"`` where tiles have formats of their own."""
         if self.precision is not None:
             return "mixed"
-        return "native" if self.layout is None else "residue"
+        return self.layout.engine
 
     @property
     def moduli(self) -> int | None:
         """Number of moduli; None for native FP64."""
-        return None if self.layout is None else self.layout.moduli
+        return self.layout.moduli
 
     @property
     def compulsory_bytes(self) -> int:
@@ -177,9 +177,7 @@ class Plan:
         """
         if self.precision is not None:
             return 0.0 if self.is_generated else float(self.compulsory_bytes)
-        capacity = sum(budget.capacity_bytes for budget in self.budgets)
-        if self.layout is not None:
-            capacity = len(self.budgets) * FP64.itemsize * self.layout.entries
+        capacity = sum(self.layout.capacity_bytes(budget.prefetch_slots) for budget in self.budgets)
         blocked = beaumont_bytes(self.grid.n, capacity, FP64.itemsize)
         if self.is_generated:
             return max(0.0, blocked - self.compulsory_bytes)
@@ -257,8 +255,6 @@ class Plan:
         """Shares of the flops counted in products through residues that run in FP16 and in FP8."""
         flops = Counter[str]()
         for program in self.programs:
-            if not isinstance(program, ResidueProgram):
-                continue
             for step in program.steps:
                 if isinstance(work := step.operation, Product):
                     flops["fp8" if work.quarter is not None else "fp16" if work.half else "residue"] += step.flops
@@ -285,16 +281,8 @@ class Plan:
         return NarrowRun(forms, self.half_products.exponents_of_rows)
 
     def _how(self) -> str:
-        """Policy or engine in words."""
-        if self.layout is None:
-            return f"policy {self.policy.name!r}"
-        if self.layout.halves:
-            residues = f"residues of {self.layout.moduli} moduli ({self.layout.basis.bits} bits)"
-            shares = " and ".join(
-                f"{100 * share:.0f} % in {name.upper()}" for name, share in self.product_shares.items() if share
-            )
-            return f"products {shares or '0 % in FP16'}, the rest through {residues}"
-        return f"products through residues of {self.layout.moduli} moduli ({self.layout.basis.bits} bits)"
+        """Engine or policy in words."""
+        return self.layout.products_text(self.product_shares) or f"policy {self.policy.name!r}"
 
     def _moves_text(self) -> str:
         """Bytes over each link."""
@@ -327,7 +315,7 @@ class Plan:
         lines = []
         for name, budget, program in zip(self.devices, self.budgets, self.programs, strict=True):
             rows = sum(self.devices[owner] == name for owner in self.owners)
-            slots = _slots_text(program, budget)
+            slots = program.layout.describe(budget.prefetch_slots)
             lines.append(
                 f"{name}: budget {format_bytes(budget.budget_bytes)}, {slots}, {rows} tile rows, {len(program.steps)} steps"
             )
@@ -345,20 +333,3 @@ class Plan:
                 runs.append((1, panel.width, panel.height))
         shown = ", ".join(f"{count} x (w={width}, h={height})" for count, width, height in runs[:8])
         return shown + (f", ... {len(self.panels)} in all" if len(runs) > 8 else "")
-
-
-def _peak_bytes(program: Program | ResidueProgram, slot_bytes: int) -> int:
-    """Most bytes of slots in use at once; residues have the device's memory to themselves from the start."""
-    return program.layout.arena_bytes if isinstance(program, ResidueProgram) else program.peak_slots * slot_bytes
-
-
-def _slots_text(program: Program | ResidueProgram, budget: DeviceBudget) -> str:
-    """The slots of one device in words."""
-    if isinstance(program, Program):
-        return f"{budget.n_slots} tiles of {format_bytes(budget.slot_bytes)} ({budget.prefetch_slots} for prefetch)"
-    layout = program.layout
-    return (
-        f"{layout.strips} strips of {format_bytes(layout.strip_bytes)} ({layout.chunk} tiles), "
-        f"{layout.accumulators} accumulators of {format_bytes(layout.accumulator_bytes)} ({layout.width} tiles), "
-        f"{layout.tiles + layout.transit} tiles of {format_bytes(layout.tile_bytes)} ({layout.transit} in transit)"
-    )

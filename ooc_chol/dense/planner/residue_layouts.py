@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ooc_chol.dense.programs.cost import Rates, ResidueRates
-from ooc_chol.dense.programs.residue_steps import INVERSES, ResidueLayout
+from ooc_chol.dense.programs.layouts import ResidueLayout
+from ooc_chol.dense.programs.residues.strips import STREAMING, residue_panels
 from ooc_chol.formats import FP64
 from ooc_chol.precision.products import ProductForm
-from ooc_chol.schedulers.residues.strips import STREAMING, residue_panels
+from ooc_chol.tasks.operations import INVERSES
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
 

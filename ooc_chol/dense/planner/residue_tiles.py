@@ -12,7 +12,7 @@ from ooc_chol.dense.planner.limit import Tiles, check_steps, larger_tile
 from ooc_chol.dense.planner.problem import most_narrow_bytes
 from ooc_chol.dense.planner.residue_layouts import best_layouts, least_layout
 from ooc_chol.dense.planner.step_counts import least_residue_steps, residue_steps
-from ooc_chol.dense.programs.residue_steps import ResidueLayout
+from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.kernels.machine import DeviceKind, kind_of
 from ooc_chol.precision.moduli import MOST_ROWS
 from ooc_chol.tasks.tiling import TileGrid

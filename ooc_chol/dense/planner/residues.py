@@ -17,14 +17,16 @@ from ooc_chol.dense.planner.residue_layouts import best_layouts, least_layout
 from ooc_chol.dense.planner.residue_tiles import check_for_residues, residue_grids, residue_tiles_in_budget
 from ooc_chol.dense.planner.step_counts import residue_steps
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.programs.residue_steps import ResidueLayout, executed_flops
+from ooc_chol.dense.programs.layouts import ResidueLayout
+from ooc_chol.dense.programs.residues.rows import ResiduePrograms
+from ooc_chol.dense.programs.residues.strips import residue_panels
+from ooc_chol.dense.programs.steps import executed_flops
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
 from ooc_chol.kernels.machine import kind_of
 from ooc_chol.precision.products import HalfProducts
+from ooc_chol.schedulers import SCHEDULERS
 from ooc_chol.schedulers.ownership import balanced_rows
-from ooc_chol.schedulers.residues.schedule import ResidueScheduler
-from ooc_chol.schedulers.residues.strips import residue_panels
 from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
@@ -167,10 +169,10 @@ def _plan_of_layout(
     given = _whole_panels(problem.given, panels)
     if half_products is not None:
         half_products = replace(half_products, quarters=layout.quarters, panels=tuple(panels))
-    scheduler = ResidueScheduler(
-        grid, owners, panels, layout, itemsize, stored, beside=beside, half_products=half_products, given=given
-    )
-    programs = scheduler.programs()
+    schedule = SCHEDULERS[layout.scheduler]().schedule(grid, owners, panels, given)
+    programs = ResiduePrograms(
+        schedule, owners, panels, layout, itemsize, stored, beside=beside, half_products=half_products, given=given
+    ).programs()
     nt = grid.nt
     counts = {"POTRF": nt, "TRSM": nt * (nt - 1) // 2, "SYRK": nt * (nt - 1) // 2, "GEMM": nt * (nt - 1) * (nt - 2) // 6}
     return Plan(

@@ -8,10 +8,10 @@ the policies ``sync``, ``async`` and ``v1``.
 from __future__ import annotations
 
 from ooc_chol.dense.planner.policy import Policy
-from ooc_chol.dense.programs.residue_steps import ResidueLayout
+from ooc_chol.dense.programs.layouts import ResidueLayout
+from ooc_chol.dense.programs.residues.strips import STREAMING, residue_panels
 from ooc_chol.precision.moduli import MOST_TERMS
 from ooc_chol.precision.products import HALF_TILES
-from ooc_chol.schedulers.residues.strips import STREAMING, residue_panels
 from ooc_chol.tasks.panels import Panel, own_rows_need, tallest_group
 from ooc_chol.tasks.tiling import TileGrid
 

@@ -5,22 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from math import inf
 
-from ooc_chol.dense.programs.program import Step, StepKind
-from ooc_chol.dense.programs.residue_steps import (
+from ooc_chol.dense.programs.steps import Step
+from ooc_chol.formats import FP32
+from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.tasks.operations import (
     LOWER_SHARE,
     Convert,
+    Diagonal,
     Fold,
+    Gemm,
     Invert,
+    Load,
     Potrf,
     Product,
     Pull,
     Reconstruct,
-    ResidueStep,
+    StepKind,
+    Store,
+    Syrk,
     Trsm,
 )
-from ooc_chol.formats import FP32
-from ooc_chol.precision.tile_formats import PrecisionMap
-from ooc_chol.tasks.cholesky import Task, TaskKind, flops
 from ooc_chol.tasks.tiling import TileGrid
 
 
@@ -117,7 +121,7 @@ class Rates:
         """The same for a factorization whose tiles have these formats."""
         return replace(self, precision=precision)
 
-    def seconds(self, step: Step | ResidueStep, grid: TileGrid) -> float:
+    def seconds(self, step: Step, grid: TileGrid) -> float:
         """Predicted seconds of ``step`` on its stream.
 
         Raises
@@ -125,56 +129,64 @@ class Rates:
         ValueError
             It works on residues, but no rates of those are known.
         """
-        if isinstance(step, ResidueStep) and step.kind in (StepKind.COMPUTE, StepKind.PULL):
-            return self.launch + self._residue_seconds(step, grid)
-        if isinstance(step, Step) and step.task is not None:
-            # The first TRSM of a column prepares the diagonal tile that POTRF made; that is counted with POTRF.
-            prepared = grid.entries(*step.tile) / self.invert if step.task.kind is TaskKind.POTRF else 0.0
-            return self.launch + prepared + flops(step.task, grid) / self._of_task(step.task)
-        if step.kind is StepKind.GENERATE:
-            return self.launch + grid.entries(*step.tile) / self.generate
-        if step.kind is StepKind.PULL:
+        work = step.operation
+        kind = type(work)
+        if kind is Load or kind is Store:
+            return self.launch + self._moving(step, grid)
+        if kind is Pull:
             # Where copies from device to device were not measured, as by way of the host's memory.
             return self.launch + step.nbytes / (self.fetch if self.residue is None else self.residue.pull)
-        if step.kind is StepKind.WRITE:
-            return self.launch + step.nbytes / self.write
-        return self.launch + step.nbytes / (self.source if step.version == 0 else self.fetch)
+        if kind is Gemm or kind is Syrk or kind is Trsm:
+            return self.launch + step.flops / self._of_task(step)
+        if isinstance(work, Potrf):
+            # What TRSM needs of the tile is made by the first TRSM of the column, and counted here.
+            return self.launch + (grid.entries(*step.tile) / self.invert if work.prepares else 0.0) + step.flops / self.potrf
+        return self.launch + self._residue_seconds(step, grid)
 
-    def share(self, step: Step | ResidueStep) -> float:
+    def share(self, step: Step) -> float:
         """Share of the device's processors that a kernel keeps busy: what its flops would take of its time at GEMM's rate."""
-        if isinstance(step, Step):
-            return 1.0 if step.task is None else min(1.0, self._of_kernel(step.task.kind) / self.gemm)
-        kernel = {Potrf: TaskKind.POTRF, Invert: TaskKind.POTRF, Trsm: TaskKind.TRSM}.get(type(step.operation))
-        return 1.0 if kernel is None else min(1.0, self._of_kernel(kernel) / self.gemm)
+        rate = self._of_kernel(type(step.operation))
+        return 1.0 if rate is None else min(1.0, rate / self.gemm)
 
-    def _residue_seconds(self, step: ResidueStep, grid: TileGrid) -> float:
+    def _moving(self, step: Step, grid: TileGrid) -> float:
+        """Seconds of a tile on its way between tier and device, or made there."""
+        if step.kind is StepKind.GENERATE:
+            return grid.entries(*step.tile) / self.generate
+        if step.kind is StepKind.WRITE:
+            return step.nbytes / self.write
+        return step.nbytes / (self.source if step.version == 0 else self.fetch)
+
+    def _residue_seconds(self, step: Step, grid: TileGrid) -> float:
         """Predicted seconds of an operation on residues."""
         if self.residue is None:
             raise ValueError("no rates of residues are measured for this machine and tile size")
         rates, work = self.residue, step.operation
         if isinstance(work, Product | Fold):
-            columns = sum(grid.size(step.tile[1] + offset) for offset in range(work.n_columns))
-            return grid.size(step.tile[0]) * columns * _seconds_an_entry(work, rates, grid.nb)
-        if isinstance(work, Pull):
-            return step.nbytes / rates.pull
-        if isinstance(work, Potrf):
-            return step.flops / self.potrf
-        if isinstance(work, Trsm):
-            return step.flops / self.trsm
-        speeds = {Convert: rates.convert, Reconstruct: rates.reconstruct, Invert: self.invert}
-        speed = speeds.get(type(work), inf)  # what is left reads a diagonal
-        return grid.entries(*step.tile) / speed
+            row, first = step.tile
+            columns = sum(grid.size(first + offset) for offset in range(work.n_columns))
+            return grid.size(row) * columns * _seconds_an_entry(work, rates, grid.nb)
+        speeds = {Convert: rates.convert, Reconstruct: rates.reconstruct, Invert: self.invert, Diagonal: inf}
+        return grid.entries(*step.tile) / speeds[type(work)]
 
-    def _of_task(self, task: Task) -> float:
-        """Flops per second of a task, in the format in which its tile is updated."""
-        if self.precision is not None and self.precision.product_of(task.output) is FP32:
-            in_float32 = {TaskKind.TRSM: self.trsm_float32, TaskKind.GEMM: self.gemm_float32}
-            return in_float32.get(task.kind) or self._of_kernel(task.kind)
-        return self._of_kernel(task.kind)
+    def _of_task(self, step: Step) -> float:
+        """Flops per second of a tile kernel, in the format in which its tile is updated."""
+        kind = type(step.operation)
+        rate: float | None = None
+        if self.precision is not None and self.precision.product_of(step.tile) is FP32:
+            rate = {Trsm: self.trsm_float32, Gemm: self.gemm_float32}.get(kind)
+        rate = rate or self._of_kernel(kind)
+        assert rate is not None
+        return rate
 
-    def _of_kernel(self, kind: TaskKind) -> float:
-        """Flops per second of one kernel."""
-        return {TaskKind.POTRF: self.potrf, TaskKind.TRSM: self.trsm, TaskKind.SYRK: self.syrk, TaskKind.GEMM: self.gemm}[kind]
+    def _of_kernel(self, kind: type) -> float | None:
+        """Flops per second of one tile kernel; what prepares TRSM keeps the processors as busy as POTRF."""
+        if kind is Gemm:
+            return self.gemm
+        if kind is Syrk:
+            return self.syrk
+        if kind is Trsm:
+            return self.trsm
+        return self.potrf if kind is Potrf or kind is Invert else None
 
 
 def _seconds_an_entry(work: Product | Fold, rates: ResidueRates, nb: int) -> float:

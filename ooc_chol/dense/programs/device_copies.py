@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ooc_chol.dense.programs.program import Program, Step, StepKind, StreamKind, final_keys, waits_of
-from ooc_chol.dense.programs.residue_steps import step_key
+from ooc_chol.dense.programs.builder import waits_of
+from ooc_chol.dense.programs.steps import Program, Step, final_keys
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
-from ooc_chol.tasks.cholesky import TaskKind
+from ooc_chol.tasks.operations import Load, Place, Potrf, Pull, StepKind, StreamKind, Trsm, step_key
 from ooc_chol.tasks.tiling import Index
-
-_BRINGS = (StepKind.FETCH, StepKind.GENERATE, StepKind.PULL)
 
 
 def with_pulls(
@@ -31,7 +29,7 @@ def with_pulls(
     merge.run()
     changed = []
     for program, steps in zip(programs, merge.steps, strict=True):
-        waits = waits_of(steps, program.n_slots)
+        waits = waits_of(steps)
         changed.append(replace(program, steps=tuple(s._replace(waits=w) for s, w in zip(steps, waits, strict=True))))
     return tuple(changed)
 
@@ -46,8 +44,9 @@ class _Merge:
     next: list[int] = field(default_factory=list)
     key: list[float] = field(default_factory=list)
     stored: set[BlockKey] = field(default_factory=set)
-    holders: dict[Index, dict[int, tuple[int, int]]] = field(default_factory=dict)  # tile: device: slot, step that brought it
-    pulls: dict[tuple[int, int], list[BlockKey]] = field(default_factory=dict)  # device and slot: copies from there
+    holders: dict[Index, dict[int, tuple[Place, int]]] = field(default_factory=dict)  # tile: device: place, step that made it
+    held: dict[tuple[int, Place], Index] = field(default_factory=dict)  # device and place: the tile there
+    pulls: dict[tuple[int, Place], list[BlockKey]] = field(default_factory=dict)  # device and place: copies from there
 
     def run(self) -> None:
         """Take the steps one after the other."""
@@ -77,38 +76,45 @@ class _Merge:
         return best
 
     def _take(self, device: int, position: int) -> None:
-        """One step: what it drops, brings, makes final or writes."""
+        """One step: what it gives up, brings, makes final or writes."""
         step = self.steps[device][position]
-        for tile in step.evicts:
-            self.holders.get(tile, {}).pop(device, None)
-        if step.kind is StepKind.FETCH and step.version == step.tile[1] + 1:
-            step = self._pulled(device, position, step)
-        if step.kind in _BRINGS:
-            after = self.pulls.pop((device, step.slot), [])
-            step = step._replace(after=(*step.after, *after))
-            if step.version == step.tile[1] + 1:
-                self.holders.setdefault(step.tile, {})[device] = step.slot, position
-        elif step.kind is StepKind.COMPUTE and step.task is not None and step.task.kind <= TaskKind.TRSM:
-            self.holders.setdefault(step.tile, {})[device] = step.slot, position
+        for place in step.drops:
+            self.holders.get(self.held.pop((device, place)), {}).pop(device, None)
+        work = step.operation
+        if isinstance(work, Load):
+            step = self._brought(device, position, step, work)
+        elif isinstance(work, Potrf | Trsm):
+            self.holders.setdefault(step.tile, {})[device] = work.place, position
         elif step.kind is StepKind.WRITE:
             self.stored.add(step.block)
         self.steps[device][position] = step
 
-    def _pulled(self, device: int, position: int, step: Step) -> Step:
+    def _brought(self, device: int, position: int, step: Step, work: Load) -> Step:
+        """A tile comes into a slot that other devices may still copy from."""
+        is_final = step.version == step.tile[1] + 1
+        if is_final and step.kind is StepKind.FETCH:
+            step = self._pulled(device, position, step, work)
+        after = self.pulls.pop((device, work.place), [])
+        self.held[device, work.place] = step.tile
+        if is_final:
+            self.holders.setdefault(step.tile, {})[device] = work.place, position
+        return step._replace(awaits=(*step.awaits, *after)) if after else step
+
+    def _pulled(self, device: int, position: int, step: Step, work: Load) -> Step:
         """The fetch ``step`` as a copy, if another device holds its tile."""
         holders = self.holders.get(step.tile, {})
         if not holders:
             return step
         # Of several holders the one that was asked least: its links are shared.
         other = min(holders, key=lambda number: (len(self.pulls.get((number, holders[number][0]), [])), number))
-        slot, made = holders[other]
+        source, made = holders[other]
         self.steps[other][made] = self.steps[other][made]._replace(announced=True)
-        self.pulls.setdefault((other, slot), []).append(step_key(device, position))
+        self.pulls.setdefault((other, source), []).append(step_key(device, position))
         return step._replace(
             kind=StepKind.PULL,
             stream=StreamKind.PEER,
+            operation=Pull(other, source, work.place),
             nbytes=self.slot_bytes(step.tile),
-            source=(other, slot),
-            after=(step_key(other, made),),
+            awaits=(step_key(other, made),),
             announced=True,
         )

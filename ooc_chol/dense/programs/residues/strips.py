@@ -6,10 +6,11 @@ from bisect import bisect_right
 from collections import deque
 from typing import NamedTuple
 
-from ooc_chol.dense.programs.residue_builder import ResidueProgramBuilder
-from ooc_chol.dense.programs.residue_steps import Place, Pool, ResidueLayout
+from ooc_chol.dense.programs.builder import ProgramBuilder
+from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.errors import ScheduleError
 from ooc_chol.schedulers.schedule import NEVER
+from ooc_chol.tasks.operations import Place, Pool
 from ooc_chol.tasks.panels import Panel
 
 #: Strips that stream through at least: one is multiplied, one filled, one about to be.
@@ -45,8 +46,8 @@ class DeviceStrips:
     rows that stream through, kept by next use for when they stream again or become own rows.
     """
 
-    def __init__(self, builder: ResidueProgramBuilder, uses: dict[Strip, list[int]]) -> None:
-        self.builder = builder
+    def __init__(self, builder: ProgramBuilder, layout: ResidueLayout, uses: dict[Strip, list[int]]) -> None:
+        self.builder, self.layout = builder, layout
         self.uses = uses
         self.now = 0
         self.slot: dict[Strip, int] = {}
@@ -67,7 +68,7 @@ class DeviceStrips:
 
     def begin(self, panel: Panel, following: Panel | None) -> None:
         """Give slots at one end to the strips of ``panel``'s own rows and, if there is room, at the other to the next one's."""
-        slots, chunk = self.builder.layout.strips, self.builder.layout.chunk
+        slots, chunk = self.layout.strips, self.layout.chunk
         self.base = self.next_base if self.next_panel == panel else 0
         self.panel, self.next_panel = panel, None
         taken = panel.width * (panel.k0 // chunk + 1)
@@ -110,7 +111,7 @@ class DeviceStrips:
                 break
             self.drop(max(others, key=lambda strip: (self.next_use(strip), strip)))
         if not self.loose:
-            raise ScheduleError(f"{self.builder.layout.strips} strips are too few for these panels; give more memory")
+            raise ScheduleError(f"{self.layout.strips} strips are too few for these panels; give more memory")
         return self.loose.popleft()
 
     def drop(self, strip: Strip) -> None:

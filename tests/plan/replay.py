@@ -1,8 +1,9 @@
-"""Streams in any order, for programs through residues: what each operation reads and writes, derived from the operation alone.
+"""Streams in any order: replays programs under every interleaving that stream order, ``waits`` and ``awaits`` allow.
 
-An operation takes time: between its start and its end anything else that may run does. Everything that it uses must hold the
-right value from its start to its end: tiles, each tile column of each strip, each tile column of each accumulator with the range
-of K that it sums, inverses, the exponents of rows, their running sums, and the store.
+An operation takes time: between its start and its end anything else that may run does. Everything that it uses, derived here from
+the operation alone, must hold the right value from its start to its end: tiles with the number of their updates, each tile column
+of each strip, each tile column of each accumulator with the range of K that it sums, inverses, the exponents of rows, their
+running sums, and the store.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from ooc_chol.dense.programs.program import StepKind
-from ooc_chol.dense.programs.residue_steps import (
+from ooc_chol.dense.programs.layouts import ResidueLayout
+from ooc_chol.dense.programs.steps import Program, Step
+from ooc_chol.precision.moduli import MOST_TERMS
+from ooc_chol.tasks.operations import (
     STEP,
     Convert,
     Diagonal,
     Fold,
+    Gemm,
     Invert,
     Load,
     Place,
@@ -26,19 +30,18 @@ from ooc_chol.dense.programs.residue_steps import (
     Product,
     Pull,
     Reconstruct,
-    ResidueProgram,
-    ResidueStep,
+    StepKind,
     Store,
+    Syrk,
     Trsm,
 )
-from ooc_chol.precision.moduli import MOST_TERMS
 from ooc_chol.tasks.tiling import TileGrid
-from tests.plan.streams import RaceError
 
 Spot: TypeAlias = tuple[Any, ...]
 
-#: A tile on its way: as in A, with all updates, and as in L.
-OF_A, UPDATED, OF_L = "A", "updated", "L"
+
+class RaceError(AssertionError):
+    """A step saw a wrong value, two steps used one place at once, or some step could never run."""
 
 
 class Write(NamedTuple):
@@ -66,16 +69,17 @@ class _Lane:
     uses: Uses | None = None
 
 
-class ResidueReplay:
+class Replay:
     """Runs the programs of all devices, one start or one end at a time; checks every value that a step sees.
 
     L lies over A, as with ``overwrite=True``: a tile of A is gone once that of L is written.
     """
 
-    def __init__(self, programs: Sequence[ResidueProgram], grid: TileGrid) -> None:
+    def __init__(self, programs: Sequence[Program], grid: TileGrid) -> None:
         self._programs = programs
         self._grid = grid
-        self.held: dict[Spot, Any] = {("store", i, j): OF_A for i, j in grid.tiles()}
+        self.held: dict[Spot, Any] = {("store", i, j): 0 for i, j in grid.tiles()}
+        self._written: set[Any] = set()
         self.writes_of_store: list[Spot] = []
         self._readers: dict[Spot, int] = {}
         self._writers: set[Spot] = set()
@@ -107,7 +111,7 @@ class ResidueReplay:
             if not self._programs[device].steps[position].announced:
                 raise RaceError(f"{key} is awaited, but will not be announced")
             return position in self._done[device]
-        return bool(self.held.get(("store", *key.coords)) == OF_L) and ("store", *key.coords) not in self._writers
+        return key in self._written
 
     def _move(self, lane: _Lane) -> None:
         """Start the next step of the lane, or end the one that runs."""
@@ -121,10 +125,12 @@ class ResidueReplay:
         for spot, _, after in lane.uses.writes:
             self._writers.discard(spot)
             self.held[spot] = after
+        if step.kind is StepKind.WRITE:
+            self._written.add(step.block)
         lane.uses = None
         self._done[lane.device].add(lane.queue.pop())
 
-    def _begin(self, step: ResidueStep, uses: Uses) -> None:
+    def _begin(self, step: Step, uses: Uses) -> None:
         for spot, _, _ in uses.writes:
             if self._readers.get(spot) or spot in self._writers:
                 raise RaceError(f"{step.label} writes {spot} while it is in use")
@@ -139,8 +145,8 @@ class ResidueReplay:
 
     # what operations use
 
-    def _uses(self, device: int, step: ResidueStep) -> Uses:
-        derive: dict[type, Callable[[int, ResidueStep, Any], Uses]] = {
+    def _uses(self, device: int, step: Step) -> Uses:
+        derive: dict[type, Callable[[int, Step, Any], Uses]] = {
             Load: self._load,
             Store: self._store,
             Diagonal: self._diagonal,
@@ -151,32 +157,41 @@ class ResidueReplay:
             Potrf: self._potrf,
             Invert: self._invert,
             Trsm: self._trsm,
+            Syrk: self._update,
+            Gemm: self._update,
             Pull: self._pull,
         }
         return derive[type(step.operation)](device, step, step.operation)
 
-    def _load(self, device: int, step: ResidueStep, work: Load) -> Uses:
-        stage = OF_L if step.version else OF_A
-        reads = [] if step.kind is StepKind.GENERATE else [(("store", *step.tile), stage)]
-        return Uses(reads, [Write(tile_at(device, work.place), None, (*step.tile, stage))])
+    def _load(self, device: int, step: Step, work: Load) -> Uses:
+        reads = [] if step.kind is StepKind.GENERATE else [(("store", *step.tile), step.version)]
+        return Uses(reads, [Write(tile_at(device, work.place), None, (*step.tile, step.version))])
 
-    def _store(self, device: int, step: ResidueStep, work: Store) -> Uses:
-        return Uses([(tile_at(device, work.place), (*step.tile, OF_L))], [Write(("store", *step.tile), OF_A, OF_L)])
+    def _store(self, device: int, step: Step, work: Store) -> Uses:
+        value = (*step.tile, step.version)
+        return Uses([(tile_at(device, work.place), value)], [Write(("store", *step.tile), None, step.version)])
 
-    def _diagonal(self, device: int, step: ResidueStep, work: Diagonal) -> Uses:
+    def _update(self, device: int, step: Step, work: Syrk | Gemm) -> Uses:
+        i, j = step.tile
+        reads = [(tile_at(device, work.left), (i, work.k, work.k + 1))]
+        if isinstance(work, Gemm):
+            reads.append((tile_at(device, work.right), (j, work.k, work.k + 1)))
+        return Uses(reads, [Write(tile_at(device, work.place), (i, j, work.k), (i, j, work.k + 1))])
+
+    def _diagonal(self, device: int, step: Step, work: Diagonal) -> Uses:
         row = step.tile[0]
-        return Uses([(tile_at(device, work.place), (row, row, OF_A))], [Write(("exponents", device, row), None, True)])
+        return Uses([(tile_at(device, work.place), (row, row, 0))], [Write(("exponents", device, row), None, True)])
 
-    def _convert(self, device: int, step: ResidueStep, work: Convert) -> Uses:
+    def _convert(self, device: int, step: Step, work: Convert) -> Uses:
         row, column = step.tile
-        reads = [(tile_at(device, work.place), (row, column, OF_L)), (("exponents", device, row), True)]
+        reads = [(tile_at(device, work.place), (row, column, column + 1)), (("exponents", device, row), True)]
         writes = [Write(("strip", device, work.strip, work.column), None, (row, column))]
         if work.is_first:  # the squares are summed by ascending columns
             self.held.setdefault(("norms", device, row), 0)
             writes.append(Write(("norms", device, row), column, column + 1))
         return Uses(reads, writes)
 
-    def _product(self, device: int, step: ResidueStep, work: Product) -> Uses:
+    def _product(self, device: int, step: Step, work: Product) -> Uses:
         row, first = step.tile
         columns = range(first, first + work.n_columns)
         if work.lower != (row in columns) or (work.lower and work.n_columns > 1):
@@ -200,7 +215,7 @@ class ResidueReplay:
         before = (row, column, k0, terms) if work.accumulates else None
         return Write(spot, before, (row, column, k0 + work.stop - work.start, more))
 
-    def _fold(self, device: int, step: ResidueStep, work: Fold) -> Uses:
+    def _fold(self, device: int, step: Step, work: Fold) -> Uses:
         row, first = step.tile
         writes = []
         for offset in range(work.n_columns):
@@ -211,44 +226,47 @@ class ResidueReplay:
             writes.append(Write(spot, held, (*held[:3], 0)))
         return Uses([], writes)
 
-    def _reconstruct(self, device: int, step: ResidueStep, work: Reconstruct) -> Uses:
+    def _reconstruct(self, device: int, step: Step, work: Reconstruct) -> Uses:
         row, column = step.tile
         spot = ("sum", device, work.accumulator, work.column)
         total = (row, column, column, self.held.get(spot, (0, 0, 0, 0))[3])
         reads = [(spot, total), *((("exponents", device, index), True) for index in {row, column})]
-        return Uses(reads, [Write(tile_at(device, work.place), (row, column, OF_A), (row, column, UPDATED))])
+        return Uses(reads, [Write(tile_at(device, work.place), (row, column, 0), (row, column, column))])
 
-    def _potrf(self, device: int, step: ResidueStep, work: Potrf) -> Uses:
+    def _potrf(self, device: int, step: Step, work: Potrf) -> Uses:
         return Uses([], [_finished(device, step, work.place)])
 
-    def _invert(self, device: int, step: ResidueStep, work: Invert) -> Uses:
+    def _invert(self, device: int, step: Step, work: Invert) -> Uses:
         column = step.tile[1]
         return Uses(
-            [(tile_at(device, work.place), (column, column, OF_L))], [Write(("inverse", device, work.slot), None, column)]
+            [(tile_at(device, work.place), (column, column, column + 1))], [Write(("inverse", device, work.slot), None, column)]
         )
 
-    def _trsm(self, device: int, step: ResidueStep, work: Trsm) -> Uses:
+    def _trsm(self, device: int, step: Step, work: Trsm) -> Uses:
         column = step.tile[1]
-        reads = [(tile_at(device, work.diagonal), (column, column, OF_L)), (("inverse", device, work.slot), column)]
+        reads = [(tile_at(device, work.diagonal), (column, column, column + 1))]
+        if work.slot is not None:
+            reads.append((("inverse", device, work.slot), column))
         return Uses(reads, [_finished(device, step, work.place)])
 
-    def _pull(self, device: int, step: ResidueStep, work: Pull) -> Uses:
+    def _pull(self, device: int, step: Step, work: Pull) -> Uses:
         if work.source.pool is not Pool.STRIP:
-            value = (*step.tile, OF_L)
+            value = (*step.tile, step.tile[1] + 1)
             return Uses([(tile_at(work.device, work.source), value)], [Write(tile_at(device, work.place), None, value)])
         row, chunk = step.tile
-        base = chunk * self._programs[device].layout.chunk
+        layout = self._programs[device].layout
+        assert isinstance(layout, ResidueLayout)
+        base = chunk * layout.chunk
         values = {at: (row, base + at) for at in range(work.start, work.stop)}
         reads = [(("strip", work.device, work.source.slot, at), value) for at, value in values.items()]
         return Uses(reads, [Write(("strip", device, work.place.slot, at), None, value) for at, value in values.items()])
 
 
 def tile_at(device: int, place: Place) -> Spot:
-    """A slot of FP64 tiles."""
+    """A slot of tiles."""
     return "tile", device, place.pool, place.slot
 
 
-def _finished(device: int, step: ResidueStep, place: Place) -> Write:
-    """A tile with all its updates becomes one of L; the first column has none."""
-    before = UPDATED if step.tile[1] else OF_A
-    return Write(tile_at(device, place), (*step.tile, before), (*step.tile, OF_L))
+def _finished(device: int, step: Step, place: Place) -> Write:
+    """A tile with all its updates becomes one of L."""
+    return Write(tile_at(device, place), (*step.tile, step.tile[1]), (*step.tile, step.tile[1] + 1))

@@ -8,14 +8,24 @@ column by column: the products inside the panel, ``A[m, c] - S[m, c]`` reconstru
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import numpy as np
 
-from ooc_chol.dense.programs.program import StepKind, StreamKind
-from ooc_chol.dense.programs.residue_builder import ResidueProgramBuilder
-from ooc_chol.dense.programs.residue_steps import (
+from ooc_chol.dense.programs.builder import ProgramBuilder
+from ooc_chol.dense.programs.layouts import ResidueLayout
+from ooc_chol.dense.programs.residues.moves import ROWS, StripMoves
+from ooc_chol.dense.programs.residues.runs import Depth, depths, runs, uses_of
+from ooc_chol.dense.programs.residues.strips import DeviceStrips, Strip
+from ooc_chol.dense.programs.steps import Program, tile_key
+from ooc_chol.precision.moduli import MOST_TERMS
+from ooc_chol.precision.products import HalfProducts, ProductForm
+from ooc_chol.schedulers.residues import Job
+from ooc_chol.schedulers.schedule import Schedule
+from ooc_chol.tasks.cholesky import Task, TaskKind, finish, flops
+from ooc_chol.tasks.operations import (
     INVERSES,
     Diagonal,
     Fold,
@@ -27,25 +37,31 @@ from ooc_chol.dense.programs.residue_steps import (
     Product,
     Pull,
     Reconstruct,
-    ResidueLayout,
-    ResidueProgram,
+    StepKind,
     Store,
+    StreamKind,
     Trsm,
     step_key,
 )
-from ooc_chol.interfaces import BlockKey
-from ooc_chol.precision.moduli import MOST_TERMS
-from ooc_chol.precision.products import HalfProducts, ProductForm
-from ooc_chol.schedulers.residues.jobs import Job, depths, jobs_of, runs, uses_of
-from ooc_chol.schedulers.residues.moves import ROWS, StripMoves
-from ooc_chol.schedulers.residues.strips import DeviceStrips, Strip
-from ooc_chol.tasks.bounds import fp64_bytes
-from ooc_chol.tasks.cholesky import Task, TaskKind, finish, flops
 from ooc_chol.tasks.panels import Panel
-from ooc_chol.tasks.tiling import Index, TileGrid
+from ooc_chol.tasks.tiling import Index
 
 #: Streams on which rows are finished, one row after the other on each: one row alone is a chain that leaves a GPU half idle.
 FINISHING = (StreamKind.FINISH, StreamKind.FINISH_1, StreamKind.FINISH_2)
+
+
+@dataclass
+class _Sums:
+    """An accumulator in the making: terms of its int32 sums since they were folded, and whether it has sums in FP32 too."""
+
+    place: Place
+    terms: int = 0
+    halves: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was added yet."""
+        return not (self.terms or self.halves)
 
 
 class _Swept(NamedTuple):
@@ -54,35 +70,36 @@ class _Swept(NamedTuple):
     device: DeviceStrips
     row: int
     columns: range
-    accumulator: Place
-    terms: int
-    halves: bool
+    sums: _Sums
     forms: Sequence[ProductForm]
     scales: Sequence[int]
 
 
-class ResidueScheduler:
-    """Makes the programs of all devices of a residue factorization.
+@final
+class ResiduePrograms:
+    """Makes the programs of all devices of a factorization through residues.
 
     Steps of all devices are planned in one order in which each depends on earlier ones only, so that the devices cannot wait on
-    each other for ever.
+    each other for ever. ``source_itemsize`` is None when a tile function makes A on the device; ``stored_bytes`` are those of a
+    tile of L in its store. With ``pulls`` devices copy strips from each other, ``beside`` each other rows are finished on streams
+    of their own. ``given`` tiles of L are in the store from the start.
     """
 
     def __init__(
         self,
-        grid: TileGrid,
+        schedule: Schedule[Job],
         owners: Sequence[int],
         panels: Sequence[Panel],
         layout: ResidueLayout,
         source_itemsize: int | None,
-        stored_bytes: Callable[[Index], int] | None = None,
+        stored_bytes: Callable[[Index], int],
         *,
         pulls: bool = True,
         beside: bool = True,
         half_products: HalfProducts | None = None,
         given: frozenset[Index] = frozenset(),
     ) -> None:
-        self._grid = grid
+        self._grid = grid = schedule.grid
         self._half_products = half_products
         nothing = np.zeros((grid.nt, grid.nt), dtype=np.int64)
         self._exponents = nothing if half_products is None else half_products.exponents_of_rows
@@ -90,24 +107,23 @@ class ResidueScheduler:
         self._panels = panels
         self._layout = layout
         self._source_itemsize = source_itemsize
-        self._stored_bytes = stored_bytes or fp64_bytes(grid)
+        self._stored_bytes = stored_bytes
         self._pulls = pulls
         self._finishing = FINISHING if beside else (StreamKind.COMPUTE,)
         self._converting = StreamKind.CONVERT if beside else StreamKind.COMPUTE
         self._preparing = StreamKind.EXCHANGE if beside else StreamKind.COMPUTE
-        n_devices = max(owners) + 1
-        self._jobs = [jobs_of(device, grid, owners, panels, given) for device in range(n_devices)]
+        self._jobs = schedule.tasks
         self._numbers = [{job: at for at, job in enumerate(jobs)} for jobs in self._jobs]
         self._devices = [
-            DeviceStrips(ResidueProgramBuilder(device, layout), uses_of(self._jobs[device], panels, layout.chunk))
-            for device in range(n_devices)
+            DeviceStrips(ProgramBuilder(device, layout), layout, uses_of(jobs, panels, layout.chunk))
+            for device, jobs in enumerate(self._jobs)
         ]
         self._strips = StripMoves(
             grid, layout, owners, self._devices, self._exponents, self._stored_bytes, pulls, self._converting, given
         )
-        self._diagonals_read: list[dict[int, int]] = [{} for _ in range(n_devices)]  # positions of the loads, by row
+        self._diagonals_read: list[dict[int, int]] = [{} for _ in self._devices]  # positions of the loads, by row
 
-    def programs(self) -> tuple[ResidueProgram, ...]:
+    def programs(self) -> tuple[Program, ...]:
         """The programs of all devices."""
         for device in self._devices:
             self._scale_rows(device)
@@ -163,7 +179,8 @@ class ResidueScheduler:
             self._diagonals_read[device.builder.device][row] = device.builder.position
             place = self._load_a(device, (row, row), self._converting)
             work = Diagonal(place)
-            device.builder.add(StepKind.COMPUTE, self._converting, (row, row), 0, work, reads=(place,), writes=(ROWS,))
+            key = tile_key((row, row), 0)
+            device.builder.add(StepKind.COMPUTE, self._converting, key, work, reads=(place,), writes=(ROWS,))
             device.builder.give(place)
 
     def _run_jobs(self, jobs: Sequence[tuple[int, Job]], ahead: Sequence[Callable[[], object]] = ()) -> None:
@@ -192,9 +209,10 @@ class ResidueScheduler:
         columns = range(panel.k0, min(row + 1, panel.k0 + panel.width))
         accumulator = device.builder.take(Pool.ACCUMULATOR)
         forms, scales = self._forms(panel, row)
-        terms, halves = self._sweep(device, row, columns, accumulator, forms, scales)
+        swept = _Swept(device, row, columns, _Sums(accumulator), forms, scales)
+        self._sweep(swept)
         device.unfinished.add(Strip(row, panel.k0 // self._layout.chunk))
-        return _Swept(device, row, columns, accumulator, terms, halves, forms, scales)
+        return swept
 
     def _forms(self, panel: Panel, row: int) -> tuple[Sequence[ProductForm], Sequence[int]]:
         """How a row's products of a panel run, by tile column of K, and the exponents of those in FP8."""
@@ -212,40 +230,56 @@ class ResidueScheduler:
         for column in columns:
             self._finish_tile(swept, column, stream)
         device.unfinished.discard(Strip(row, columns.start // self._layout.chunk))
-        device.builder.give(swept.accumulator)
+        device.builder.give(swept.sums.place)
 
-    def _sweep(
-        self,
-        device: DeviceStrips,
-        row: int,
-        columns: range,
-        accumulator: Place,
-        forms: Sequence[ProductForm],
-        scales: Sequence[int],
-    ) -> tuple[int, bool]:
-        """``S[row, c] = sum_k q_row,k q_ck`` over all k before the panel.
-
-        Returns the terms since the last fold, and whether some products were halves.
-        """
-        k0, chunk, terms, halves = columns.start, self._layout.chunk, 0, False
+    def _sweep(self, swept: _Swept) -> None:
+        """``S[row, c] = sum_k q_row,k q_ck`` over all k before the panel."""
+        device, row, columns = swept.device, swept.row, swept.columns
+        k0, chunk = columns.start, self._layout.chunk
         for q in range(-(-k0 // chunk)):
             depth = min(chunk, k0 - q * chunk)
             needed = {Strip(row, q), *(Strip(c, q) for c in columns)}
             ensure = partial(self._strips.ensure, device, depth=depth, needed=needed, copies=StreamKind.PEER)
             left = ensure(Strip(row, q))
             rights = [left if c == row else ensure(Strip(c, q)) for c in columns]
-            for start, stop, half, quarter in depths(forms, scales, q * chunk, q * chunk + depth):
-                if not half and terms + (stop - start) * self._grid.nb > MOST_TERMS:
-                    self._fold(device, (row, k0), 0, len(columns), accumulator, StreamKind.COMPUTE)
-                    terms = self._layout.basis.moduli[0]
-                for first, count in runs(rights, row in columns):
-                    at, adds = columns[first], halves if half else terms > 0
-                    place = accumulator.slot, at - k0, count, left, rights[first]
-                    work = Product(*place, start, stop, adds, row == at, half, quarter)
-                    self._product(device, (row, at), work, StreamKind.COMPUTE)
-                terms += 0 if half else (stop - start) * self._grid.nb
-                halves |= half
-        return terms, halves
+            for run in depths(swept.forms, swept.scales, q * chunk, q * chunk + depth):
+                self._multiply(swept, columns, left, rights, run, StreamKind.COMPUTE, swept.sums)
+
+    def _multiply(
+        self,
+        swept: _Swept,
+        columns: range,
+        left: int,
+        rights: Sequence[int],
+        run: Depth,
+        stream: StreamKind,
+        sums: _Sums,
+    ) -> None:
+        """The products of strip ``left`` with those of ``columns`` over one run of K, folded before their int32 sums overflow."""
+        row, k0, terms = swept.row, swept.columns.start, (run.stop - run.start) * self._grid.nb
+        if not run.half and sums.terms + terms > MOST_TERMS:
+            self._fold(swept.device, (row, columns.start), columns.start - k0, len(columns), sums.place, stream)
+            sums.terms = self._layout.basis.moduli[0]
+        for first, count in runs(rights, row in columns):
+            column = columns[first]
+            work = Product(
+                accumulator=sums.place.slot,
+                column=column - k0,
+                n_columns=count,
+                left=left,
+                right=rights[first],
+                start=run.start,
+                stop=run.stop,
+                accumulates=sums.halves if run.half else sums.terms > 0,
+                lower=row == column,
+                half=run.half,
+                quarter=run.quarter,
+            )
+            self._product(swept.device, (row, column), work, stream)
+        if run.half:
+            sums.halves = True
+        else:
+            sums.terms += terms
 
     def _product(self, device: DeviceStrips, tile: Index, work: Product, stream: StreamKind) -> None:
         """One product of a strip with neighbouring ones; ``tile`` is the first that it adds to."""
@@ -254,39 +288,33 @@ class ResidueScheduler:
         columns = sum(grid.size(column + offset) for offset in range(work.n_columns))
         counted = rows * rows * inner if work.lower else 2 * rows * columns * inner
         slots = dict.fromkeys((work.left, *range(work.right, work.right + work.n_columns)))
-        reads, sums = [Place(Pool.STRIP, slot) for slot in slots], Place(Pool.ACCUMULATOR, work.accumulator)
-        extent = work.start, work.stop
-        device.builder.add(StepKind.COMPUTE, stream, tile, 0, work, flops=counted, reads=reads, writes=(sums,), columns=extent)
+        reads, sums = tuple([Place(Pool.STRIP, slot) for slot in slots]), Place(Pool.ACCUMULATOR, work.accumulator)
+        key, extent = tile_key(tile, 0), (work.start, work.stop)
+        device.builder.add(StepKind.COMPUTE, stream, key, work, flops=counted, reads=reads, writes=(sums,), columns=extent)
 
     def _fold(self, device: DeviceStrips, tile: Index, at: int, count: int, accumulator: Place, stream: StreamKind) -> None:
         """Keep the int32 sums of ``count`` tile columns, ``tile``'s the first, from overflowing."""
-        device.builder.add(StepKind.COMPUTE, stream, tile, 0, Fold(accumulator.slot, at, count), writes=(accumulator,))
+        work = Fold(accumulator.slot, at, count)
+        device.builder.add(StepKind.COMPUTE, stream, tile_key(tile, 0), work, writes=(accumulator,))
 
     def _finish_tile(self, swept: _Swept, column: int, stream: StreamKind) -> None:
         """``A[row, column] - S``, then POTRF or TRSM, its residues, and its way to the store."""
-        device, row, k0, accumulator = swept.device, swept.row, swept.columns.start, swept.accumulator
-        terms, halves = swept.terms, swept.halves
-        builder, at = device.builder, column - k0
-        chunk = self._layout.chunk
-        if at:
+        device, row, k0 = swept.device, swept.row, swept.columns.start
+        builder, chunk, sums = device.builder, self._layout.chunk, replace(swept.sums)
+        if column > k0:
             strip, base = Strip(row, k0 // chunk), k0 // chunk * chunk
             needed = {strip, *(Strip(c, strip.chunk) for c in range(k0, column + 1))}
             ensure = partial(self._strips.ensure, device, depth=column - base, needed=needed, copies=StreamKind.EXCHANGE)
             left = ensure(strip)
             right = left if row == column else ensure(Strip(column, strip.chunk))
-            for start, stop, half, quarter in depths(swept.forms, swept.scales, k0, column):
-                if not half and terms + (stop - start) * self._grid.nb > MOST_TERMS:
-                    self._fold(device, (row, column), at, 1, accumulator, stream)
-                    terms = self._layout.basis.moduli[0]
-                adds, extent = halves if half else terms > 0, (start + k0 - base, stop + k0 - base)
-                work = Product(accumulator.slot, at, 1, left, right, *extent, adds, row == column, half, quarter)
-                self._product(device, (row, column), work, stream)
-                terms += 0 if half else (stop - start) * self._grid.nb
-                halves |= half
+            for run in depths(swept.forms, swept.scales, k0, column):
+                inside = run._replace(start=run.start + k0 - base, stop=run.stop + k0 - base)
+                self._multiply(swept, range(column, column + 1), left, [right], inside, stream, sums)
         place = self._load_a(device, (row, column), stream)
-        if terms or halves:
-            recon = Reconstruct(accumulator.slot, at, place, terms > 0, halves)
-            builder.add(StepKind.COMPUTE, stream, (row, column), column, recon, reads=(accumulator, ROWS), writes=(place,))
+        if not sums.is_empty:
+            work = Reconstruct(sums.place.slot, column - k0, place, sums.terms > 0, sums.halves)
+            key = tile_key((row, column), column)
+            builder.add(StepKind.COMPUTE, stream, key, work, reads=(sums.place, ROWS), writes=(place,))
         if row == column:
             self._potrf(device, column, place, stream)
             self._write(device, (row, column), place)
@@ -300,16 +328,17 @@ class ResidueScheduler:
         """Bring a tile of A, or make it on the stream of its row: rows that are finished at once must not wait for each other."""
         place, builder = device.builder.take(Pool.TILE), device.builder
         if self._source_itemsize is None:
-            builder.add(StepKind.GENERATE, stream, tile, 0, Load(place), writes=(place,))
+            builder.add(StepKind.GENERATE, stream, tile_key(tile, 0), Load(place), writes=(place,))
         else:
             nbytes = self._source_itemsize * self._grid.entries(*tile)
-            builder.add(StepKind.FETCH, StreamKind.SOURCE, tile, 0, Load(place), nbytes=nbytes, writes=(place,))
+            builder.add(StepKind.FETCH, StreamKind.SOURCE, tile_key(tile, 0), Load(place), nbytes=nbytes, writes=(place,))
         return place
 
     def _potrf(self, device: DeviceStrips, column: int, place: Place, stream: StreamKind) -> None:
         """POTRF, and what TRSM needs of it; the diagonal tile stays until its panel is done."""
         counted = flops(finish(column, column), self._grid)
-        device.builder.add(StepKind.COMPUTE, stream, (column, column), column + 1, Potrf(place), flops=counted, writes=(place,))
+        key = tile_key((column, column), column + 1)
+        device.builder.add(StepKind.COMPUTE, stream, key, Potrf(place), flops=counted, writes=(place,))
         self._invert(device, column, place, stream)
         device.diagonal[column] = place
 
@@ -318,8 +347,8 @@ class ResidueScheduler:
         if column + 1 == self._grid.nt:
             return
         inverse = Place(Pool.INVERSE, column % INVERSES)
-        work = Invert(place, inverse.slot)
-        device.builder.add(StepKind.COMPUTE, stream, (column, column), column + 1, work, reads=(place,), writes=(inverse,))
+        work, key = Invert(place, inverse.slot), tile_key((column, column), column + 1)
+        device.builder.add(StepKind.COMPUTE, stream, key, work, reads=(place,), writes=(inverse,))
 
     def _trsm(self, device: DeviceStrips, tile: Index, place: Place, stream: StreamKind) -> None:
         """TRSM with the diagonal tile of its column, brought here if another device made it."""
@@ -330,7 +359,13 @@ class ResidueScheduler:
         counted = flops(Task(TaskKind.TRSM, *tile, column), self._grid)
         work = Trsm(place, diagonal, inverse.slot)
         device.builder.add(
-            StepKind.COMPUTE, stream, tile, column + 1, work, flops=counted, reads=(diagonal, inverse), writes=(place,)
+            StepKind.COMPUTE,
+            stream,
+            tile_key(tile, column + 1),
+            work,
+            flops=counted,
+            reads=(diagonal, inverse),
+            writes=(place,),
         )
 
     def _bring_diagonal(self, device: DeviceStrips, column: int) -> None:
@@ -341,10 +376,8 @@ class ResidueScheduler:
             work = Pull(holder.builder.device, holder.diagonal[column], place, 0, 1)
             self._strips.pull(device, holder, tile, work, StreamKind.EXCHANGE)
         else:
-            key, nbytes = BlockKey("L", tile, column + 1), self._stored_bytes(tile)
-            builder.add(
-                StepKind.FETCH, StreamKind.COPY_IN, tile, column + 1, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,)
-            )
+            key, nbytes = tile_key(tile, column + 1), self._stored_bytes(tile)
+            builder.add(StepKind.FETCH, StreamKind.COPY_IN, key, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,))
         device.diagonal[column] = place
         self._invert(device, column, place, self._preparing)
 
@@ -368,5 +401,11 @@ class ResidueScheduler:
                 other.announce(position)
                 awaits.append(step_key(other.device, position))
         device.builder.add(
-            StepKind.WRITE, StreamKind.COPY_OUT, tile, tile[1] + 1, Store(place), nbytes=nbytes, reads=(place,), awaits=awaits
+            StepKind.WRITE,
+            StreamKind.COPY_OUT,
+            tile_key(tile, tile[1] + 1),
+            Store(place),
+            nbytes=nbytes,
+            reads=(place,),
+            awaits=awaits,
         )

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.programs.program import StepKind, StreamKind
-from ooc_chol.dense.programs.residue_steps import Convert, Load, Place, Pool, Pull, ResidueLayout
-from ooc_chol.interfaces import BlockKey
-from ooc_chol.schedulers.residues.strips import DeviceStrips, Strip
+from ooc_chol.dense.programs.layouts import ResidueLayout
+from ooc_chol.dense.programs.residues.strips import DeviceStrips, Strip
+from ooc_chol.dense.programs.steps import tile_key
+from ooc_chol.tasks.operations import Convert, Load, Place, Pool, Pull, StepKind, StreamKind
 from ooc_chol.tasks.tiling import Index, TileGrid
 
 #: What all conversions and reconstructions read: the exponents of the rows.
@@ -64,7 +64,7 @@ class StripMoves:
         strip = Place(Pool.STRIP, slot)
         columns = column, column + 1
         device.builder.add(
-            StepKind.COMPUTE, stream, tile, tile[1] + 1, work, reads=(place, ROWS), writes=(strip,), columns=columns
+            StepKind.COMPUTE, stream, tile_key(tile, tile[1] + 1), work, reads=(place, ROWS), writes=(strip,), columns=columns
         )
 
     def pull(self, device: DeviceStrips, holder: DeviceStrips, tile: Index, work: Pull, stream: StreamKind) -> None:
@@ -75,7 +75,14 @@ class StripMoves:
         awaits, columns = holder.builder.makers(work.source, work.stop), (work.start, work.stop)
         builder = device.builder
         position = builder.add(
-            StepKind.PULL, stream, tile, version, work, nbytes=nbytes, writes=(work.place,), columns=columns, awaits=awaits
+            StepKind.PULL,
+            stream,
+            tile_key(tile, version),
+            work,
+            nbytes=nbytes,
+            writes=(work.place,),
+            columns=columns,
+            awaits=awaits,
         )
         holder.builder.pulled(work.source, builder.device, stream, position)
         builder.announce(position)
@@ -85,7 +92,9 @@ class StripMoves:
         valid, source = device.valid[strip], Place(Pool.STRIP, device.slot[strip])
         work = Pull(device.builder.device, source, Place(Pool.STRIP, home), 0, valid)
         where = strip.row, strip.chunk
-        device.builder.add(StepKind.COMPUTE, stream, where, 0, work, reads=(source,), writes=(work.place,), columns=(0, valid))
+        device.builder.add(
+            StepKind.COMPUTE, stream, tile_key(where, 0), work, reads=(source,), writes=(work.place,), columns=(0, valid)
+        )
         device.loose.append(source.slot)
         device.slot[strip] = home
 
@@ -93,9 +102,8 @@ class StripMoves:
         """Fetch one tile of L from the store and convert it."""
         builder, tile = device.builder, (strip.row, strip.chunk * self.layout.chunk + column)
         place, slot = builder.take(Pool.TRANSIT), device.slot[strip]
-        version, nbytes = tile[1] + 1, self.stored_bytes(tile)
-        key = BlockKey("L", tile, version)
-        builder.add(StepKind.FETCH, StreamKind.COPY_IN, tile, version, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,))
+        key, nbytes = tile_key(tile, tile[1] + 1), self.stored_bytes(tile)
+        builder.add(StepKind.FETCH, StreamKind.COPY_IN, key, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,))
         # The squares of a tile from an earlier run count when its row's device meets it first, before its row is finished.
         is_first = tile in self.given and self.devices[self.owners[tile[0]]] is device and tile not in self._counted
         if is_first:

@@ -1,34 +1,14 @@
-"""What a device does in which panel, and in which runs its products come: the plain arithmetic of the residue order."""
+"""Which rows use which strips, and in which runs their products come."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ooc_chol.dense.programs.residues.strips import Strip
 from ooc_chol.precision.products import HALF_TILES, ProductForm
-from ooc_chol.schedulers.residues.strips import Strip
+from ooc_chol.schedulers.residues import Job
 from ooc_chol.tasks.panels import Panel
-from ooc_chol.tasks.tiling import Index, TileGrid
-
-
-class Job(NamedTuple):
-    """Tile row ``row`` in panel number ``panel``."""
-
-    panel: int
-    row: int
-
-
-def jobs_of(device: int, grid: TileGrid, owners: Sequence[int], panels: Sequence[Panel], given: frozenset[Index]) -> list[Job]:
-    """A device's rows of each panel: the panel's own, then the next panel's, then the rest in snake order."""
-    jobs = []
-    for number, panel in enumerate(panels):
-        k1 = panel.k0 + panel.width
-        following = panels[number + 1].width if number + 1 < len(panels) else 0
-        rest = [m for m in range(k1 + following, grid.nt) if owners[m] == device]
-        near = [m for m in range(panel.k0, k1 + following) if owners[m] == device]
-        rows = [*near, *(rest[::-1] if number % 2 else rest)]
-        jobs += [Job(number, m) for m in rows if (m, panel.k0) not in given]
-    return jobs
 
 
 def uses_of(jobs: Sequence[Job], panels: Sequence[Panel], chunk: int) -> dict[Strip, list[int]]:

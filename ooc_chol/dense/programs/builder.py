@@ -1,0 +1,232 @@
+"""One device's program in the making: slots, and which steps must wait on which."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+
+from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
+from ooc_chol.dense.programs.steps import Program, Step
+from ooc_chol.errors import ScheduleError
+from ooc_chol.interfaces import BlockKey
+from ooc_chol.tasks.operations import Operation, Place, Pool, StepKind, StreamKind, step_key
+
+_Key = TypeVar("_Key", bound=Hashable)
+#: A device and one of its streams.
+_Lane: TypeAlias = tuple[int, StreamKind]
+_STREAMS = tuple(StreamKind)  # iterating over an enum is ten times slower
+_NO_WAITS: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class _Uses:
+    """Latest steps that wrote and read a place, by stream; pulls of other devices by device and stream there.
+
+    ``made`` is, for each tile column that a strip holds now, the step that made it, which ends after that of the column before.
+    """
+
+    writers: dict[StreamKind, int] = field(default_factory=dict)
+    readers: dict[StreamKind, int] = field(default_factory=dict)
+    pullers: dict[_Lane, int] = field(default_factory=dict)
+    made: list[tuple[StreamKind, int]] = field(default_factory=list)
+
+
+class Waits:
+    """Which earlier steps each step must wait on, by the places that steps read and write.
+
+    A step waits for the latest step of each other stream that wrote what it reads, or read or wrote what it writes, unless its
+    stream has waited for that one or a later one. Of a strip, a reader waits for what made its columns and those before, not for
+    what is added behind; what is added does not wait for readers of the columns before.
+    """
+
+    def __init__(self) -> None:
+        self._uses: dict[Place, _Uses] = {}
+        self._seen = [[-1] * len(_STREAMS) for _ in _STREAMS]
+        self._seen_elsewhere: dict[tuple[StreamKind, _Lane], int] = {}
+
+    def add(
+        self, position: int, stream: StreamKind, reads: Sequence[Place], writes: Sequence[Place], columns: tuple[int, int]
+    ) -> tuple[tuple[int, ...], list[BlockKey]]:
+        """The waits of step ``position``, and the copies of other devices that it must await."""
+        before: dict[StreamKind, int] = {}
+        elsewhere: dict[_Lane, int] = {}
+        start, stop = columns
+        for place in reads:
+            _latest(before, self.makers(place, stop))
+        for place in writes:
+            if start and place.pool is Pool.STRIP:
+                _latest(before, self.makers(place, start))
+                continue
+            uses = self._of(place)
+            _latest(before, uses.writers)
+            _latest(before, uses.readers)
+            if uses.pullers:
+                _latest(elsewhere, uses.pullers)
+                uses.pullers.clear()
+        waits = self._unseen(stream, before) if before else _NO_WAITS
+        keys = self._unseen_elsewhere(stream, elsewhere) if elsewhere else []
+        for place in reads:
+            self._of(place).readers[stream] = position
+        for place in writes:
+            uses = self._of(place)
+            if place.pool is Pool.STRIP:
+                uses.made[start:] = [(stream, position)] * (stop - start)
+            if not start or place.pool is not Pool.STRIP:  # it waited for all before it: who waits for it waits for those
+                uses.writers.clear()
+                uses.readers.clear()
+            uses.writers[stream] = position
+        return waits, keys
+
+    def pulled(self, place: Place, lane: _Lane, position: int) -> None:
+        """Note that a step of another device reads ``place``: its next writer must await it."""
+        self._of(place).pullers[lane] = position
+
+    def makers(self, place: Place, stop: int) -> dict[StreamKind, int]:
+        """The latest step of each stream that wrote to ``place``; of a strip only the last one before tile column ``stop``."""
+        uses = self._of(place)
+        return dict([uses.made[stop - 1]]) if place.pool is Pool.STRIP else uses.writers
+
+    def _of(self, place: Place) -> _Uses:
+        uses = self._uses.get(place)
+        if uses is None:
+            uses = self._uses[place] = _Uses()
+        return uses
+
+    def _unseen(self, stream: StreamKind, latest: dict[StreamKind, int]) -> tuple[int, ...]:
+        """The ``latest`` step of each other stream that ``stream`` has not seen, nor a later one, by streams in their order."""
+        seen = self._seen[stream]
+        waits = []
+        for other in sorted(latest):
+            position = latest[other]
+            if other is not stream and position > seen[other]:
+                seen[other] = position
+                waits.append(position)
+        return tuple(waits)
+
+    def _unseen_elsewhere(self, stream: StreamKind, elsewhere: dict[_Lane, int]) -> list[BlockKey]:
+        """The latest pull on each stream of other devices that ``stream`` has not waited for yet, nor for a later one."""
+        keys = []
+        for lane, position in elsewhere.items():
+            if position > self._seen_elsewhere.get((stream, lane), -1):
+                self._seen_elsewhere[stream, lane] = position
+                keys.append(step_key(lane[0], position))
+        return keys
+
+
+class ProgramBuilder:
+    """Appends steps, with the waits that the places which they read and write call for.
+
+    Slots of a pool freed longest ago are used first, so that a copy seldom waits on a step that still reads the slot's old
+    content: spare slots are prefetch depth.
+    """
+
+    def __init__(self, device: int, layout: AbstractMemoryLayout) -> None:
+        self.device = device
+        self.layout = layout
+        self._steps: list[Step] = []
+        self._announced: set[int] = set()
+        pools: tuple[Pool, ...] = (Pool.TILE, Pool.TRANSIT, Pool.ACCUMULATOR)
+        self._free = {pool: deque(Place(pool, slot) for slot in range(layout.slots(pool))) for pool in pools}
+        self._slot_bytes = {pool: layout.slot_bytes(pool) for pool in Pool}
+        self._bytes: dict[Place, int] = {}
+        self._drops: list[Place] = []
+        self._waits = Waits()
+        self._resident = 0
+        self._taken = 0
+        self._peak = 0
+        self._flops = 0
+
+    @property
+    def position(self) -> int:
+        """Position of the next step."""
+        return len(self._steps)
+
+    def build(self) -> Program:
+        """The finished program."""
+        for position in self._announced:
+            self._steps[position] = self._steps[position]._replace(announced=True)
+        return Program(tuple(self._steps), self.layout, self._peak, self._flops)
+
+    def take(self, pool: Pool, nbytes: int | None = None) -> Place:
+        """A free slot of ``pool``, the one freed longest ago, for a block of ``nbytes``; None fills the slot."""
+        free = self._free[pool]
+        if not free:
+            raise ScheduleError(f"all {self.layout.slots(pool)} slots of {pool.name} are taken; give more memory")
+        place = free.popleft()
+        if nbytes is not None:
+            self._bytes[place] = nbytes
+        self.occupy(pool, nbytes)
+        return place
+
+    def give(self, place: Place) -> None:
+        """Free a slot; the step that uses it next will wait for what still reads it."""
+        self._free[place.pool].append(place)
+        self.vacate(place.pool, self._bytes.pop(place, None))
+        self._drops.append(place)
+
+    def occupy(self, pool: Pool, nbytes: int | None = None) -> None:
+        """Count one slot more in use."""
+        slot_bytes = self._slot_bytes[pool]
+        self._resident += slot_bytes if nbytes is None else nbytes
+        self._taken += slot_bytes
+        self._peak = max(self._peak, self._taken)
+
+    def vacate(self, pool: Pool, nbytes: int | None = None) -> None:
+        """Count one slot less in use."""
+        slot_bytes = self._slot_bytes[pool]
+        self._resident -= slot_bytes if nbytes is None else nbytes
+        self._taken -= slot_bytes
+
+    def add(
+        self,
+        kind: StepKind,
+        stream: StreamKind,
+        block: BlockKey,
+        operation: Operation,
+        *,
+        nbytes: int = 0,
+        flops: int = 0,
+        reads: tuple[Place, ...] = (),
+        writes: tuple[Place, ...] = (),
+        columns: tuple[int, int] = (0, 0),
+        awaits: Iterable[BlockKey] = (),
+    ) -> int:
+        """Append a step; returns its position."""
+        position = len(self._steps)
+        waits, keys = self._waits.add(position, stream, reads, writes, columns)
+        drops = tuple(self._drops)
+        self._drops.clear()
+        self._flops += flops
+        awaited = (*awaits, *keys)
+        step = Step(kind, stream, block, operation, reads, writes, columns, drops, nbytes, flops, waits, awaited, self._resident)
+        self._steps.append(step)
+        return position
+
+    def pulled(self, place: Place, device: int, stream: StreamKind, position: int) -> None:
+        """Note that step ``position``, on ``stream`` of another device, reads ``place`` here: its next writer must await it."""
+        self._waits.pulled(place, (device, stream), position)
+
+    def makers(self, place: Place, stop: int) -> list[BlockKey]:
+        """The steps that made what ``place`` holds, of a strip before tile column ``stop``; they will be announced."""
+        positions = list(self._waits.makers(place, stop).values())
+        self._announced.update(positions)
+        return [step_key(self.device, position) for position in positions]
+
+    def announce(self, position: int) -> None:
+        """Another device awaits step ``position``."""
+        self._announced.add(position)
+
+
+def waits_of(steps: Sequence[Step]) -> list[tuple[int, ...]]:
+    """The waits that the places of ``steps`` call for, whatever theirs are."""
+    tracker = Waits()
+    return [tracker.add(position, step.stream, step.reads, step.writes, step.columns)[0] for position, step in enumerate(steps)]
+
+
+def _latest(into: dict[_Key, int], more: dict[_Key, int]) -> None:
+    """Keep the later position of each."""
+    for key, position in more.items():
+        if position > into.get(key, -1):
+            into[key] = position

@@ -1,0 +1,258 @@
+"""What the slots of a device hold while its program runs: the check of plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ooc_chol.dense.programs.layouts import AbstractMemoryLayout, ResidueLayout
+from ooc_chol.dense.programs.steps import Step, tile_key
+from ooc_chol.errors import ScheduleError
+from ooc_chol.interfaces import BlockKey
+from ooc_chol.precision.moduli import MOST_TERMS
+from ooc_chol.tasks.operations import (
+    Convert,
+    Diagonal,
+    Fold,
+    Gemm,
+    Invert,
+    Load,
+    Place,
+    Pool,
+    Potrf,
+    Product,
+    Pull,
+    Reconstruct,
+    Store,
+    Syrk,
+    Trsm,
+)
+from ooc_chol.tasks.tiling import Index, TileGrid
+
+
+@dataclass
+class _Sum:
+    """One tile column of an accumulator: ``S[row, column]`` over tile columns ``0:stop`` of K."""
+
+    row: int
+    column: int
+    stop: int
+    terms: int
+    halves: bool = False
+
+
+@dataclass
+class Contents:
+    """What one device's slots hold; :meth:`apply` verifies a step and takes its effect.
+
+    A slot may be filled when it was given up, and given up when what it holds is in the store. Its bytes stay until it is filled
+    again: other devices may still copy them.
+    """
+
+    grid: TileGrid
+    layout: AbstractMemoryLayout  #: The device's memory
+    tiles: dict[Place, BlockKey] = field(default_factory=dict)
+    free: set[Place] = field(default_factory=set)  # slots of tiles that were given up
+    unwritten: set[Place] = field(default_factory=set)  # slots of tiles that are newer than the store's
+    strips: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # slot: row, chunk, valid tile columns
+    sums: dict[tuple[int, int], _Sum] = field(default_factory=dict)  # (accumulator slot, column in it)
+    inverses: dict[int, int] = field(default_factory=dict)  # slot: tile column
+    rows: set[int] = field(default_factory=set)  # tile rows whose exponents are known
+
+    def apply(self, step: Step, others: Sequence[Contents]) -> None:
+        """Verify that ``step`` finds what it needs, and note what it makes."""
+        for place in step.drops:
+            self._drop(step, place)
+        self._CHECKS[type(step.operation)](self, step, step.operation, others)
+
+    def _drop(self, step: Step, place: Place) -> None:
+        if place.pool is Pool.ACCUMULATOR:
+            return
+        if place not in self.tiles or place in self.free:
+            raise ScheduleError(f"{step.label}: {_name(place)} is to be given up, but holds nothing")
+        if place in self.unwritten:
+            raise ScheduleError(
+                f"{step.label}: {_name(place)} is to be given up, but {self.tiles[place]} is not in the store yet"
+            )
+        self.free.add(place)
+
+    def _load(self, step: Step, work: Load, others: Sequence[Contents]) -> None:
+        self._fill(step, work.place, step.block)
+
+    def _store(self, step: Step, work: Store, others: Sequence[Contents]) -> None:
+        self._expect(step, work.place, step.tile, step.version)
+        self.unwritten.discard(work.place)
+
+    def _update(self, step: Step, work: Syrk | Gemm, others: Sequence[Contents]) -> None:
+        row, column = step.tile
+        self._expect(step, work.place, step.tile, work.k)
+        self._expect(step, work.left, (row, work.k), work.k + 1)
+        if isinstance(work, Gemm):
+            self._expect(step, work.right, (column, work.k), work.k + 1)
+        self._make(step, work.place)
+
+    def _diagonal(self, step: Step, work: Diagonal, others: Sequence[Contents]) -> None:
+        self._expect(step, work.place, step.tile, 0)
+        self.rows.add(step.tile[0])
+
+    def _convert(self, step: Step, work: Convert, others: Sequence[Contents]) -> None:
+        row, column = step.tile
+        self._expect(step, work.place, step.tile, column + 1)
+        self._exists(step, Place(Pool.STRIP, work.strip))
+        self._scaled(step, row)
+        chunk, at = divmod(column, self._chunk(step))
+        if at != work.column:
+            raise ScheduleError(f"{step.label} goes to tile column {work.column} of a strip, but belongs to {at}")
+        if at == 0:
+            self.strips[work.strip] = (row, chunk, 0)
+        if self.strips.get(work.strip) != (row, chunk, at):
+            raise ScheduleError(f"{step.label} continues strip slot {work.strip}, which holds {self._held(work.strip)}")
+        self.strips[work.strip] = (row, chunk, at + 1)
+
+    def _product(self, step: Step, work: Product, others: Sequence[Contents]) -> None:
+        row, column = step.tile
+        chunk = self._strip_of(step, work.left, row, work.stop)
+        for offset in range(work.n_columns):
+            if self._strip_of(step, work.right + offset, column + offset, work.stop) != chunk:
+                raise ScheduleError(f"{step.label}: its strips belong to different chunks")
+            self._add(step, work, offset, chunk * self._chunk(step))
+
+    def _add(self, step: Step, work: Product, offset: int, base: int) -> None:
+        """One column's sum grows by the product's range of K, which must continue it."""
+        row, column = step.tile[0], step.tile[1] + offset
+        place = work.accumulator, work.column + offset
+        start, stop = base + work.start, base + work.stop
+        before = self.sums.get(place) if start else _Sum(row, column, 0, 0)
+        if before is None or (before.row, before.column, before.stop) != (row, column, start):
+            raise ScheduleError(f"{step.label} adds tile columns {start}:{stop} of K to ({row}, {column}), which holds {before}")
+        if work.accumulates != (before.halves if work.half else before.terms > 0):
+            raise ScheduleError(f"{step.label} {'adds to' if work.accumulates else 'overwrites'} its sum, which holds {before}")
+        if work.half:
+            self.sums[place] = _Sum(row, column, stop, before.terms, True)
+            return
+        terms = before.terms + (stop - start) * self.grid.nb
+        if terms > MOST_TERMS:
+            raise ScheduleError(f"{step.label}: {terms} products in one int32 may overflow; fold before")
+        self.sums[place] = _Sum(row, column, stop, terms, before.halves)
+
+    def _fold(self, step: Step, work: Fold, others: Sequence[Contents]) -> None:
+        terms = self._residues(step).basis.moduli[0]
+        for column in range(work.column, work.column + work.n_columns):
+            held = self.sums.get((work.accumulator, column))
+            if held is None:
+                raise ScheduleError(f"{step.label}: column {column} of accumulator {work.accumulator} holds nothing to fold")
+            held.terms = terms
+
+    def _reconstruct(self, step: Step, work: Reconstruct, others: Sequence[Contents]) -> None:
+        self._expect(step, work.place, step.tile, 0)
+        self._scaled(step, *step.tile)
+        held = self.sums.pop((work.accumulator, work.column), None)
+        if held is None or (held.row, held.column, held.stop) != (*step.tile, step.tile[1]):
+            raise ScheduleError(f"{step.label} needs all updates of its tile, but the accumulator holds {held}")
+        if (work.residues, work.halves) != (held.terms > 0, held.halves):
+            raise ScheduleError(f"{step.label} takes sums that are not there, or leaves some: {held}")
+        self.tiles[work.place] = tile_key(step.tile, step.tile[1])
+        self.unwritten.add(work.place)
+
+    def _potrf(self, step: Step, work: Potrf, others: Sequence[Contents]) -> None:
+        self._expect(step, work.place, step.tile, step.version - 1)
+        self._make(step, work.place)
+
+    def _invert(self, step: Step, work: Invert, others: Sequence[Contents]) -> None:
+        self._expect(step, work.place, step.tile, step.tile[1] + 1)
+        self.inverses[work.slot] = step.tile[1]
+
+    def _trsm(self, step: Step, work: Trsm, others: Sequence[Contents]) -> None:
+        column = step.tile[1]
+        self._expect(step, work.place, step.tile, step.version - 1)
+        self._expect(step, work.diagonal, (column, column), column + 1)
+        if work.slot is not None and self.inverses.get(work.slot) != column:
+            raise ScheduleError(f"{step.label}: inverse {work.slot} belongs to column {self.inverses.get(work.slot)}")
+        self._make(step, work.place)
+
+    def _pull(self, step: Step, work: Pull, others: Sequence[Contents]) -> None:
+        other = others[work.device]
+        if work.source.pool is not Pool.STRIP:
+            wanted, held = tile_key(step.tile, step.tile[1] + 1), other.tiles.get(work.source)
+            if held != wanted:
+                holds = "is empty" if held is None else f"holds {held}"
+                raise ScheduleError(f"{step.label}: {_name(work.source)} of device {work.device} {holds}, not {wanted}")
+            self._fill(step, work.place, wanted)
+            return
+        self._exists(step, work.place)
+        row, chunk = step.tile
+        there = other.strips.get(work.source.slot)
+        here = self.strips.get(work.place.slot) if work.start else (row, chunk, 0)
+        if there is None or there[:2] != (row, chunk) or there[2] < work.stop or here != (row, chunk, work.start):
+            raise ScheduleError(f"{step.label} of strip {(row, chunk)}: the source holds {there}, the target {here}")
+        self.strips[work.place.slot] = (row, chunk, work.stop)
+
+    def _scaled(self, step: Step, *rows: int) -> None:
+        if not self.rows.issuperset(rows):
+            raise ScheduleError(f"{step.label} needs the exponents of tile rows {rows}, of which some are not known yet")
+
+    def _exists(self, step: Step, place: Place) -> None:
+        if not 0 <= place.slot < self.layout.slots(place.pool):
+            raise ScheduleError(f"{step.label}: there is no slot {place.slot} of {place.pool.name}")
+
+    def _expect(self, step: Step, place: Place, tile: Index, version: int) -> None:
+        """Verify the value in a tile's slot; a tile of the first column needs no update."""
+        held = None if place in self.free else self.tiles.get(place)
+        if held != (wanted := tile_key(tile, version)):
+            raise ScheduleError(f"{step.label}: {_name(place)} {'is empty' if held is None else f'holds {held}'}, not {wanted}")
+
+    def _fill(self, step: Step, place: Place, key: BlockKey) -> None:
+        """A slot that was free holds a tile of a store."""
+        self._exists(step, place)
+        if place in self.tiles and place not in self.free:
+            raise ScheduleError(f"{step.label}: {_name(place)} is not free, it holds {self.tiles[place]}")
+        self.free.discard(place)
+        self.tiles[place] = key
+
+    def _make(self, step: Step, place: Place) -> None:
+        """A tile changes in place."""
+        self.tiles[place] = step.block
+        self.unwritten.add(place)
+
+    def _residues(self, step: Step) -> ResidueLayout:
+        """The layout, which has strips and sums."""
+        if not isinstance(self.layout, ResidueLayout):
+            raise ScheduleError(f"{step.label}: the device's memory has no place for residues")
+        return self.layout
+
+    def _chunk(self, step: Step) -> int:
+        return self._residues(step).chunk
+
+    def _strip_of(self, step: Step, slot: int, row: int, depth: int) -> int:
+        """Chunk of a strip that must belong to ``row`` and have ``depth`` valid tile columns."""
+        held = self.strips.get(slot)
+        if held is None or held[0] != row or held[2] < depth:
+            raise ScheduleError(f"{step.label} reads {depth} tile columns of row {row} in strip slot {slot}: {self._held(slot)}")
+        return held[1]
+
+    def _held(self, slot: int) -> str:
+        held = self.strips.get(slot)
+        return "nothing" if held is None else f"row {held[0]}, chunk {held[1]}, {held[2]} tile columns"
+
+    #: The check of each operation: functions, so that no object refers to itself.
+    _CHECKS: ClassVar[dict[type, Callable[[Contents, Step, Any, Sequence[Contents]], None]]] = {
+        Load: _load,
+        Store: _store,
+        Potrf: _potrf,
+        Invert: _invert,
+        Trsm: _trsm,
+        Syrk: _update,
+        Gemm: _update,
+        Diagonal: _diagonal,
+        Convert: _convert,
+        Product: _product,
+        Fold: _fold,
+        Reconstruct: _reconstruct,
+        Pull: _pull,
+    }
+
+
+def _name(place: Place) -> str:
+    """A slot in words."""
+    return f"slot {place.slot} of {place.pool.name}"

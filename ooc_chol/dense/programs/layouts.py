@@ -1,0 +1,204 @@
+"""How the memory of a device is divided into slots: equal tiles, or what products through residues need."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from ooc_chol.config import format_bytes
+from ooc_chol.formats import FP64
+from ooc_chol.precision.moduli import ResidueBasis
+from ooc_chol.tasks.operations import Pool
+
+
+class AbstractMemoryLayout(ABC):
+    """The pools of slots of one device; it names the engine that works on them."""
+
+    #: How products are computed: ``"native"`` or ``"residue"``.
+    engine: ClassVar[str]
+    #: Whose order the engine's steps follow, a name in :data:`ooc_chol.schedulers.SCHEDULERS`.
+    scheduler: ClassVar[str]
+    #: Number of moduli; None where products are the device's own.
+    moduli: int | None
+
+    @abstractmethod
+    def slots(self, pool: Pool) -> int:
+        """Slots of one pool."""
+
+    @abstractmethod
+    def slot_bytes(self, pool: Pool) -> int:
+        """Bytes of one slot of a pool."""
+
+    @property
+    @abstractmethod
+    def arena_bytes(self) -> int:
+        """Bytes of all slots."""
+
+    @abstractmethod
+    def taken_bytes(self, peak_bytes: int) -> int:
+        """Bytes that a program takes of the device whose slots in use are never more than ``peak_bytes``."""
+
+    @abstractmethod
+    def capacity_bytes(self, prefetch: int) -> int:
+        """Bytes of matrix entries, as FP64, that the slots hold beside ``prefetch`` tiles in transit."""
+
+    @abstractmethod
+    def describe(self, prefetch: int) -> str:
+        """The slots in words, of which ``prefetch`` are for tiles in transit."""
+
+    @abstractmethod
+    def products_text(self, shares: Mapping[str, float]) -> str | None:
+        """How products are computed, of which ``shares`` in FP16 and FP8, in words; None where as the device does."""
+
+    @abstractmethod
+    def key_text(self, shares: Mapping[str, float], widths: Sequence[int]) -> str:
+        """How products are computed, as far as bits depend on it; ``widths`` are those of the panels."""
+
+
+@final
+@dataclass(frozen=True)
+class TileSlots(AbstractMemoryLayout):
+    """Equal slots, each as large as the largest tile."""
+
+    engine = "native"
+    scheduler = "left-looking"
+
+    moduli = None
+
+    n_slots: int
+    tile_bytes: int  #: Bytes of a slot
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of all slots."""
+        return self.n_slots * self.tile_bytes
+
+    def slots(self, pool: Pool) -> int:
+        """All slots are tiles."""
+        return self.n_slots if pool is Pool.TILE else 0
+
+    def slot_bytes(self, pool: Pool) -> int:
+        """Bytes of a slot."""
+        return self.tile_bytes
+
+    def taken_bytes(self, peak_bytes: int) -> int:
+        """What is in use."""
+        return peak_bytes
+
+    def capacity_bytes(self, prefetch: int) -> int:
+        """All slots that tiles stay in."""
+        return (self.n_slots - prefetch) * self.tile_bytes
+
+    def products_text(self, shares: Mapping[str, float]) -> None:
+        """None: as the device does."""
+        return
+
+    def key_text(self, shares: Mapping[str, float], widths: Sequence[int]) -> str:
+        """The engine's name."""
+        return self.engine
+
+    def describe(self, prefetch: int) -> str:
+        """The slots in words."""
+        return f"{self.n_slots} tiles of {format_bytes(self.tile_bytes)} ({prefetch} for prefetch)"
+
+
+@final
+@dataclass(frozen=True)
+class ResidueLayout(AbstractMemoryLayout):
+    """Strips of residues, accumulators of their sums, and FP64 tiles."""
+
+    engine = "residue"
+    scheduler = "residues"
+
+    moduli: int
+    nb: int  #: Order of a tile
+    chunk: int  #: Tile columns of a strip: K of one product is at most ``chunk * nb``
+    width: int  #: Most tile columns of a panel
+    tiles: int  #: Slots of each pool
+    transit: int
+    strips: int
+    accumulators: int
+    halves: bool = False  #: Whether a strip holds its entries in FP16, too, and an accumulator sums of their products in FP32
+    #: Whether a strip holds its entries in FP8, too, whose products add to the sums in FP32; only with ``halves``
+    quarters: bool = False
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of an FP64 tile."""
+        return 8 * self.nb * self.nb
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of an entry of a strip: one a modulus, two for FP16 and one for FP8."""
+        return self.moduli + 2 * self.halves + self.quarters
+
+    @property
+    def strip_bytes(self) -> int:
+        """Bytes of a strip."""
+        return self.entry_bytes * self.nb * self.nb * self.chunk
+
+    @property
+    def accumulator_bytes(self) -> int:
+        """Bytes of an accumulator: four bytes an entry and modulus, and four for sums in FP32."""
+        return 4 * (self.moduli + self.halves) * self.nb * self.nb * self.width
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of all slots."""
+        tiles = (self.tiles + self.transit) * self.tile_bytes
+        return tiles + self.strips * self.strip_bytes + self.accumulators * self.accumulator_bytes
+
+    @property
+    def entries(self) -> int:
+        """Matrix entries that the slots hold."""
+        tiles = self.tiles + self.transit + self.strips * self.chunk + self.accumulators * self.width
+        return tiles * self.nb * self.nb
+
+    @property
+    def basis(self) -> ResidueBasis:
+        """The moduli."""
+        return ResidueBasis(self.moduli)
+
+    def slots(self, pool: Pool) -> int:
+        """Slots of one pool; the kernels keep as many inverses as they need."""
+        return {Pool.TILE: self.tiles, Pool.TRANSIT: self.transit, Pool.STRIP: self.strips, Pool.ACCUMULATOR: self.accumulators}[
+            pool
+        ]
+
+    def capacity_bytes(self, prefetch: int) -> int:
+        """All entries, whatever they are held as."""
+        return FP64.itemsize * self.entries
+
+    def products_text(self, shares: Mapping[str, float]) -> str:
+        """Residues, and what is not."""
+        residues = f"residues of {self.moduli} moduli ({self.basis.bits} bits)"
+        if not self.halves:
+            return f"products through {residues}"
+        narrow = " and ".join(f"{100 * share:.0f} % in {name.upper()}" for name, share in shares.items() if share)
+        return f"products {narrow or '0 % in FP16'}, the rest through {residues}"
+
+    def key_text(self, shares: Mapping[str, float], widths: Sequence[int]) -> str:
+        """The moduli. FP32 sums of products in FP16 depend on panels and on the lengths of K, which are added."""
+        text = f"residue, {self.moduli} moduli"
+        if not self.halves:
+            return text
+        narrow = ", ".join(f"{100 * share:.4f} % in {name}" for name, share in shares.items())
+        return f"{text}, {narrow}, chunks of {self.chunk}, panels {','.join(map(str, widths))}"
+
+    def taken_bytes(self, peak_bytes: int) -> int:
+        """All: residues have the device's memory to themselves from the start."""
+        return self.arena_bytes
+
+    def describe(self, prefetch: int) -> str:
+        """The slots in words."""
+        return (
+            f"{self.strips} strips of {format_bytes(self.strip_bytes)} ({self.chunk} tiles), "
+            f"{self.accumulators} accumulators of {format_bytes(self.accumulator_bytes)} ({self.width} tiles), "
+            f"{self.tiles + self.transit} tiles of {format_bytes(self.tile_bytes)} ({self.transit} in transit)"
+        )
+
+    def slot_bytes(self, pool: Pool) -> int:
+        """Bytes of one slot of a pool."""
+        return {Pool.STRIP: self.strip_bytes, Pool.ACCUMULATOR: self.accumulator_bytes}.get(pool, self.tile_bytes)

@@ -1,0 +1,112 @@
+"""Steps and programs: what one device does, in the order in which it is enqueued."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
+from ooc_chol.interfaces import BlockKey
+from ooc_chol.tasks.operations import LOWER_SHARE, Link, Operation, Place, Potrf, Product, StepKind, StreamKind, label_of, link_of
+from ooc_chol.tasks.tiling import Index
+
+
+class Step(NamedTuple):
+    """One operation on one stream, with all that it touches.
+
+    ``block`` is the value that it makes, brings or writes: of L a tile, with the number of its updates as version (that of A has
+    version 0); of a product the tile row and the first tile column; of a strip its row and chunk.
+    """
+
+    kind: StepKind
+    stream: StreamKind
+    block: BlockKey
+    operation: Operation
+    reads: tuple[Place, ...]
+    writes: tuple[Place, ...]
+    columns: tuple[int, int]  #: Of strips it reads or writes the tile columns from the first to before the second
+    drops: tuple[Place, ...]  #: Places that are given up just before it
+    nbytes: int  #: Bytes over its link
+    flops: int  #: Flops counted
+    waits: tuple[int, ...]  #: Earlier steps of the same program, on other streams, that must be complete
+    awaits: tuple[BlockKey, ...]  #: Tiles in the store, and steps of other devices, that must be enqueued before
+    resident: int  #: Bytes of blocks on the device behind it
+    announced: bool = False  #: Whether another device awaits it
+
+    @property
+    def tile(self) -> Index:
+        """Tile row and column of its block."""
+        coords: Index = self.block.coords
+        return coords
+
+    @property
+    def version(self) -> int:
+        """Version of its block."""
+        return self.block.version
+
+    @property
+    def link(self) -> Link | None:
+        """The link that its bytes cross."""
+        return link_of(self.kind, self.block.version)
+
+    @property
+    def is_pivot(self) -> bool:
+        """Whether it may find that A is not positive definite."""
+        return type(self.operation) is Potrf
+
+    @property
+    def needs_store(self) -> bool:
+        """Whether it reads a value that some device must have written to the store before."""
+        return self.kind is StepKind.FETCH and self.block.version > 0
+
+    @property
+    def label(self) -> str:
+        """Short name for traces."""
+        return label_of(self.kind, self.tile, self.operation)
+
+
+def tile_key(tile: Index, version: int) -> BlockKey:
+    """Name of a tile with so many updates."""
+    return BlockKey("L", tile, version)
+
+
+def final_keys(tiles: Iterable[Index]) -> list[BlockKey]:
+    """Names of the final values of tiles of L."""
+    return [tile_key((i, j), j + 1) for i, j in tiles]
+
+
+def executed_flops(step: Step) -> int:
+    """Flops that a step through residues executes or stands for, where its kernel computes more than is counted."""
+    work = step.operation
+    if isinstance(work, Product) and work.lower:
+        return round(2 * LOWER_SHARE * step.flops)
+    return step.flops
+
+
+@dataclass(frozen=True)
+class Program:
+    """All steps of one device in the order in which they are enqueued."""
+
+    steps: tuple[Step, ...]
+    layout: AbstractMemoryLayout  #: Its memory
+    peak_bytes: int  #: Most bytes of slots in use at once
+    flops: int  #: Flops counted
+
+    @property
+    def streams(self) -> tuple[StreamKind, ...]:
+        """The streams that it uses, in their order."""
+        return tuple(sorted({step.stream for step in self.steps}))
+
+    @property
+    def peak_resident(self) -> int:
+        """Most bytes of blocks on the device at once."""
+        return max((step.resident for step in self.steps), default=0)
+
+    def link_bytes(self) -> tuple[int, ...]:
+        """Planned bytes over each :class:`Link`."""
+        totals = [0] * len(Link)
+        for step in self.steps:
+            if (link := step.link) is not None:
+                totals[link] += step.nbytes
+        return tuple(totals)

@@ -1,0 +1,102 @@
+"""The program of a device that works on tiles: moves and tasks of the residency planner as steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+from ooc_chol.dense.programs.builder import ProgramBuilder
+from ooc_chol.dense.programs.layouts import TileSlots
+from ooc_chol.dense.programs.residency import AbstractResidencySink
+from ooc_chol.dense.programs.steps import Program, tile_key
+from ooc_chol.errors import ScheduleError
+from ooc_chol.schedulers.finishing import FinishingTasks
+from ooc_chol.tasks.cholesky import Task, TaskKind
+from ooc_chol.tasks.cholesky import flops as task_flops
+from ooc_chol.tasks.operations import Gemm, Load, Operation, Place, Pool, Potrf, StepKind, Store, StreamKind, Syrk, Trsm
+from ooc_chol.tasks.tiling import Index, TileGrid
+
+
+@final
+class TileProgram(AbstractResidencySink):
+    """Turns moves into steps: every tile has a slot, and a task changes its output in place.
+
+    ``source_itemsize`` is None when a tile function makes A on the device. ``stored_bytes`` are those of a tile of L in its store
+    and on a link, ``held_bytes`` those in a slot. Without ``overlaps`` all is on one stream; ``finishing`` tells which tasks run
+    on the finish stream, None leaves all on the compute stream.
+    """
+
+    def __init__(
+        self,
+        grid: TileGrid,
+        layout: TileSlots,
+        source_itemsize: int | None,
+        stored_bytes: Callable[[Index], int],
+        held_bytes: Callable[[Index], int],
+        *,
+        device: int = 0,
+        overlaps: bool = True,
+        finishing: FinishingTasks | None = None,
+    ) -> None:
+        self._grid = grid
+        self._finishing = finishing
+        self._source_itemsize = source_itemsize
+        self._stored_bytes, self._held_bytes = stored_bytes, held_bytes
+        self._copy_in, self._copy_out = (
+            (StreamKind.COPY_IN, StreamKind.COPY_OUT) if overlaps else (StreamKind.COMPUTE, StreamKind.COMPUTE)
+        )
+        self._finish = StreamKind.FINISH if overlaps else StreamKind.COMPUTE
+        self._builder = ProgramBuilder(device, layout)
+        self._place_of: dict[Index, Place] = {}
+
+    def build(self) -> Program:
+        """The finished program."""
+        return self._builder.build()
+
+    def fetch(self, index: Index, version: int) -> None:
+        """Add a fetch, or for A from a tile function a generation, into the slot freed longest ago."""
+        try:
+            place = self._builder.take(Pool.TILE, self._held_bytes(index))
+        except ScheduleError as error:
+            raise ScheduleError(f"no free slot for tile {tuple(index)}: {error}") from None
+        self._place_of[index] = place
+        is_made = version == 0 and self._source_itemsize is None
+        kind = StepKind.GENERATE if is_made else StepKind.FETCH
+        of_a = (self._source_itemsize or 0) * self._grid.entries(*index)
+        nbytes = of_a if version == 0 else self._stored_bytes(index)
+        block = tile_key(index, version)
+        awaits = (block,) if version > 0 else ()
+        self._builder.add(kind, self._copy_in, block, Load(place), nbytes=nbytes, writes=(place,), awaits=awaits)
+
+    def compute(self, task: Task) -> None:
+        """Add a task; its output is changed in place."""
+        place = self._place_of[task.output]
+        reads = tuple([self._place_of[tile] for tile in task.reads])
+        finishes = self._finishing is not None and self._finishing.takes(task)
+        self._builder.add(
+            StepKind.COMPUTE,
+            self._finish if finishes else StreamKind.COMPUTE,
+            tile_key(task.output, task.k + 1),
+            _operation(task, place, reads),
+            flops=task_flops(task, self._grid),
+            reads=reads,
+            writes=(place,),
+        )
+
+    def write(self, index: Index, version: int) -> None:
+        """Add a write to the store."""
+        place, block = self._place_of[index], tile_key(index, version)
+        self._builder.add(StepKind.WRITE, self._copy_out, block, Store(place), nbytes=self._stored_bytes(index), reads=(place,))
+
+    def evict(self, index: Index) -> None:
+        """Free the tile's slot; the step that uses the slot next will wait for what still reads it."""
+        self._builder.give(self._place_of.pop(index))
+
+
+def _operation(task: Task, place: Place, reads: tuple[Place, ...]) -> Operation:
+    """The task on the slots of its tiles."""
+    if task.kind is TaskKind.GEMM:
+        return Gemm(place, reads[0], reads[1], task.k)
+    if task.kind is TaskKind.SYRK:
+        return Syrk(place, reads[0], task.k)
+    return Trsm(place, reads[0]) if task.kind is TaskKind.TRSM else Potrf(place, prepares=True)

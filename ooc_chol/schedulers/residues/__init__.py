@@ -1,1 +1,0 @@
-"""The left-looking order through residues."""

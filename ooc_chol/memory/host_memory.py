@@ -28,7 +28,7 @@ class HostMemory:
     Notes
     -----
     For a GPU a new allocation is touched and page-locked, which takes as long as a third of a factorization of order 124,769
-    (docs/performance.md).
+    (docs/measurements.md).
 
     Examples
     --------

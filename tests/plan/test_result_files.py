@@ -169,7 +169,7 @@ def test_documents_show_the_tables_of_the_files():
         for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
         if re.search("^<!-- results", path.read_text("utf-8"), re.M)
     ]
-    assert {"ablation.md", "performance.md"} <= {path.name for path in documents}
+    assert {"README.md", "ablation.md", "measurements.md"} <= {path.name for path in documents}
     for path in documents:
         text = path.read_text(encoding="utf-8")
         up_to_date = table.updated(text, table.tables(table.load(), table.link_from(path)))
@@ -202,7 +202,7 @@ def test_update_replaces_the_tables_and_nothing_else(tmp_path):
 def test_update_refuses_a_document_without_a_place_and_an_unknown_table():
     with pytest.raises(ValueError, match="no place"):
         table.updated("<!-- results -->\nnever closed\n", {})
-    with pytest.raises(ValueError, match="no table gpus; there are gpu, policies, peers, host"):
+    with pytest.raises(ValueError, match="no table gpus; there are short, gpu, policies, peers, host"):
         table.updated("<!-- results gpus -->\n<!-- /results -->\n", {})
 
 
@@ -221,7 +221,7 @@ def test_a_host_result_has_a_table_of_its_own():
         "exposed_copy_share": 0.0123,
         "anonymous_before_bytes": [10 << 20, 11 << 20], "anonymous_peak_bytes": [270 << 20, 273 << 20],
     }  # fmt: skip
-    assert list(table.tables([found], "results")) == ["host"]
+    assert list(table.tables([found], "results")) == ["short", "host"]
     row = table.tables([found], "results")["host"].splitlines()[2]
     assert row == (
         "| [host-fp64-file](results/host-fp64-file.json) | 16,384 | 256 MiB | file | 19 (18-20) | **77.2** "

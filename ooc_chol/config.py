@@ -128,7 +128,7 @@ class FactorOptions:
     host_budget : int, str or None
         Bytes of host memory for L when it is kept in memory.
     policy : str
-        "planned", "sync", "async", "v1", "v2" or "v3".
+        Name in :data:`ooc_chol.planning.policy.POLICIES`.
     objective : {"seconds", "bytes"}
         What the planner makes least.
     fp64 : {"auto", "native", "residue"}

@@ -208,7 +208,7 @@ def computing_ns(records: Records) -> int:
     Raises
     ------
     ValueError
-        Two records have one step, one ends before it starts, or one waited for a step that has no record.
+        As for :func:`timeline`.
     """
     run = timeline(records)
     spans: dict[str, list[tuple[int, int]]] = {}

@@ -4,7 +4,7 @@
     python benchmarks/table.py --update README.md docs/measurements.md   rewrite them in these documents
 
 A document holds a place for them between ``<!-- results -->`` and ``<!-- /results -->``; ``<!-- results gpu host -->`` takes
-only the tables named: ``short``, ``gpu``, ``policies``, ``peers`` or ``host``.
+only the tables named: ``short``, ``gpu``, ``predicted``, ``policies``, ``peers`` or ``host``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Column: TypeAlias = tuple[str, Callable[[Result], str]]
 _PLACE = re.compile(r"<!-- results((?: \w+)*) -->\n.*?<!-- /results -->", flags=re.DOTALL)
 _SOURCES = {"device-function": "made on the device", "host-array": "host array", "file": "file"}
 #: Names of the tables, in the order of a document that names none.
-TABLES = ("short", "gpu", "policies", "peers", "host")
+TABLES = ("short", "gpu", "predicted", "policies", "peers", "host")
 #: Cases of the short table, which a reader meets first.
 SHORT = (
     "host-fp64-file",
@@ -57,6 +57,7 @@ GPU_NOTE = """\
 - *exposed*: share of the time in which the compute stream stood still for a copy in flight.
 - *residual*: largest `|R_ij| / (√n u √(A_ii A_jj))` of 200 sampled blocks. The bound is 4.
 - *J/TFLOP*: energy of the GPUs during the whole call over `n³/3`."""
+PREDICTED_NOTE = "*Low by*: the share of the measured seconds that the plan's lack."
 PEERS_NOTE = (
     "The whole matrix in device memory, the covariance of the cases beside it, warm, generation apart; the best of two runs "
     "(the median in files from before that rule, which name no devices)."
@@ -86,12 +87,14 @@ def tables(results: Sequence[Result], link: str) -> dict[str, str]:
     ours = sorted((result for result in on_gpu if result["policy"] == "planned"), key=order)
     ablations = {_setting(result) for result in on_gpu if result["policy"] != "planned"}
     policies = sorted((result for result in on_gpu if _setting(result) in ablations), key=_moved, reverse=True)
+    predicted = sorted((result for result in on_gpu if result.get("predicted_seconds") is not None), key=order)
     on_host = [result for result in results if result not in on_gpu]
     by_case = {result["case"]: result for result in results}
     case: Column = ("case", lambda result: f"[{result['case']}]({link}/{result['case']}.json)")
     made = {
         "short": _table([by_case[name] for name in SHORT if name in by_case], _short(results, link), SHORT_NOTE),
         "gpu": _table(ours, [case, *_GPU], GPU_NOTE),
+        "predicted": _table(predicted, [case, *_PREDICTIONS], PREDICTED_NOTE),
         "policies": _table(policies, _POLICY, POLICIES_NOTE),
         "peers": _table(peers_of(on_gpu), _PEERS, PEERS_NOTE),
         "host": _table(on_host, [case, *_HOST], HOST_NOTE),
@@ -319,6 +322,11 @@ _GPU: list[Column] = [
     _EXPOSED,
     ("residual", lambda result: f"{result['residual']['max_scaled_over_sqrt_n']:.2f}"),
     ("J/TFLOP", lambda result: f"{joules_per_tflop(result):.1f}"),
+]
+_PREDICTIONS: list[Column] = [
+    ("predicted", lambda result: f"{result['predicted_seconds']:.2f}"),
+    ("measured", lambda result: f"{median(result['seconds']):.2f}"),
+    ("low by", lambda result: f"{100 * (1 - result['predicted_seconds'] / median(result['seconds'])):.1f} %"),
 ]
 _PEERS: list[Column] = [
     ("library", lambda peer: peer["name"] + (f", blocks of {peer['block']}" if "block" in peer else "")),

@@ -216,7 +216,7 @@ def test_the_short_table_is_of_five_columns_and_its_vendor_s_rate_is_the_best_in
 def test_update_refuses_a_document_without_a_place_and_an_unknown_table():
     with pytest.raises(ValueError, match="no place"):
         table.updated("<!-- results -->\nnever closed\n", {})
-    with pytest.raises(ValueError, match="no table gpus; there are short, gpu, policies, peers, host"):
+    with pytest.raises(ValueError, match="no table gpus; there are short, gpu, predicted, policies, peers, host"):
         table.updated("<!-- results gpus -->\n<!-- /results -->\n", {})
 
 

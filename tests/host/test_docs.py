@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 
 import pytest
 
@@ -11,7 +12,7 @@ import ooc_chol as oc
 from ooc_chol import tracing
 from ooc_chol.apps import geostat
 from ooc_chol.cli import main
-from tests.documents import ROOT, blocks, is_shown, read, run_command, run_document
+from tests.documents import ROOT, blocks, is_shown, parse, read, run_command, run_document
 
 DOCS = ROOT / "docs"
 #: Pages whose blocks other tests run, or that have none.
@@ -20,10 +21,10 @@ ELSEWHERE = {"geostat-guide", "geostat", "index"}
 
 def test_the_tutorial_runs_and_prints_what_it_shows(one_blas_thread, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "no rates yet"))
     page = DOCS / "tutorial.md"
     run_document(read(page), page, capsys)
-    assert {path.name for path in tmp_path.iterdir()} == {"cache", "covariance.npy", "covariance.factor", "run.pftrace"}
+    assert {path.name for path in tmp_path.iterdir()} == {"no rates yet", "covariance.npy", "covariance.factor", "run.pftrace"}
 
 
 PAGES = ["how-it-works", "traces", "residues", "mixed-precision", "ablation", "measurements"]
@@ -32,6 +33,7 @@ PAGES = ["how-it-works", "traces", "residues", "mixed-precision", "ablation", "m
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_runs_and_prints_what_it_shows(one_blas_thread, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "no rates"))
     page = DOCS / f"{name}.md"
     run_document(read(page), page, capsys)
 
@@ -70,6 +72,25 @@ def test_every_command_has_its_help_in_the_reference(capsys):
     assert groups < top
     wanted = (top - groups) | {f"{group} {name}" for group in groups for name in commands_of(capsys, group)}
     assert set(re.findall(r"^```\{command-help\} (.+)$", read(DOCS / "reference" / "commands.md"), flags=re.MULTILINE)) == wanted
+
+
+def test_commands_in_running_text_are_read_by_their_parsers(capsys):
+    """What a sentence names as a whole command has options that exist; what it leaves out it writes as dots or capitals."""
+    pages = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("*/README.md"),
+        *DOCS.rglob("*.md"),
+        ROOT / "ooc_chol" / "apps" / "geostat" / "README.md",
+    ]
+    named = {text for page in pages if "_build" not in page.parts for text in re.findall(r"`ooc-chol ([^`]+)`", read(page))}
+    whole = sorted(text for text in named if not re.search(r"\.\.\.|\||\b(?:COMMAND|NAME|N)\b", text))
+    assert len(whole) > 20
+    for text in whole:
+        if "--" in text:
+            assert parse(shlex.split(text)) == 0, text
+        else:
+            with pytest.raises(SystemExit, match=r"^0$"):
+                main([*shlex.split(text), "--help"])
 
 
 # the checks themselves

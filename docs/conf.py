@@ -21,7 +21,7 @@ os.environ.update(COLUMNS="100", NO_COLOR="1")
 
 project = "ooc_chol"
 release = ooc_chol.__version__
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.mathjax", "myst_parser", "numpydoc"]
+extensions = ["sphinx.ext.autodoc", "myst_parser", "numpydoc"]
 exclude_patterns = ["_build"]
 nitpicky = True
 # A table of the planner that an option's description names, and that is not public.
@@ -37,7 +37,6 @@ numpydoc_validation_checks = {"GL08", "PR01", "PR02", "PR10", "RT03", "SS01"}
 numpydoc_validation_exclude = {r"^ooc_chol\.apps\.geostat\.\w+\.", r"\.TRACE_FILES$"}
 
 myst_heading_anchors = 4
-suppress_warnings = ["myst.header"]  # a page that begins with a level-2 heading after its picture
 
 html_theme = "pydata_sphinx_theme"
 html_title = "ooc_chol"

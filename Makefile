@@ -4,6 +4,7 @@
 #   make test    all tests that can run here
 #   make test-gpu  the tests that need a GPU, with the python3 that has CuPy; no set-up, no network
 #   make check   format, lint, types, layers, contents of the wheel
+#   make docs    the documentation site, in docs/_build; a warning is an error
 #   make clean   remove all that make made
 
 VENV ?= .venv
@@ -14,10 +15,12 @@ DATA ?= $(wildcard ../shared/data)
 
 bin := $(VENV)/bin
 ready := $(VENV)/.ready
+# The same for the site's own packages, so that tests and demo do without them.
+ready-docs := $(VENV)/.ready-docs
 # Named one by one: the links schedulers, kernels and apps at the top lead into ooc_chol.
-code := ooc_chol ooc_chol_command.py tests $(wildcard examples benchmarks)
+code := ooc_chol ooc_chol_command.py docs/conf.py tests $(wildcard examples benchmarks)
 
-.PHONY: demo test test-gpu check clean
+.PHONY: demo test test-gpu check docs clean
 
 demo: $(ready)
 	@$(bin)/ooc-chol geostat demo --output demo-output --force
@@ -36,8 +39,12 @@ check: $(ready)
 	@$(bin)/lint-imports
 	@$(bin)/python -m pytest -q tests/plan/test_repository.py
 
+docs: $(ready-docs)
+	@$(bin)/python -m sphinx --fail-on-warning --fresh-env --quiet -b html docs docs/_build
+	@echo "the site is in docs/_build: open index.html there"
+
 clean:
-	@rm -rf $(VENV) demo-output build dist ooc_chol.egg-info
+	@rm -rf $(VENV) demo-output build dist ooc_chol.egg-info docs/_build
 	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find $(code) -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -53,4 +60,8 @@ $(ready): pyproject.toml
 	echo "setting up $(VENV) with $$($$python --version), once: a minute or two"; \
 	$$python -m venv $(VENV)
 	@$(bin)/python -m pip install -qq --disable-pip-version-check -e '.[dev,plots]'
+	@touch $@
+
+$(ready-docs): $(ready)
+	@$(bin)/python -m pip install -qq --disable-pip-version-check -e '.[docs]'
 	@touch $@

@@ -5,7 +5,8 @@
 
 Needs Matplotlib (``pip install '.[plots]'``). *rates*: TFLOP/s of each case beside DGEMM, the residue engine's products and other
 libraries, measured in the same process. *predictions*: the plan's seconds over the measured ones. *streams*: how busy each
-stream of a device was over the run, by kind of operation.
+stream of a device was over the run, by kind of operation. *overview*: rates of the link and of the arithmetic over one run,
+measured and predicted.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ STREAMS = {
     "streams-residue.png": ("h200-residue-131072-32g", "cuda:0"),
     "streams-four.png": ("h200x4-residue-163840", "cuda:1"),
 }
+#: Trace of the picture that a reader meets first.
+OVERVIEW = "h200-native-131072-24g"
 #: Colours of the kinds of operations on residues; :mod:`timelines` has the others.
 RESIDUE_COLOURS = {
     "product": "#8ab8e0",
@@ -154,6 +157,48 @@ def draw_streams(run: timelines.Run, path: Path) -> None:
     _save(figure, path)
 
 
+def draw_overview(run: timelines.Run, result: dict[str, Any], path: Path) -> None:
+    """Draw the rates of both directions of the link and of the arithmetic over a run, with those that the plan predicted."""
+    lanes = {
+        "GB/s\nto the GPU": ("fetch", "nbytes", 1e9),
+        "TFLOP/s": (None, "flops", 1e12),
+        "GB/s\nfrom the GPU": ("write", "nbytes", 1e9),
+    }
+    colours = ("#ee8a2e", "#2f77b8", "#3f9d57")
+    figure, axes = _figure(9.0, 4.2, rows=len(lanes))
+    measured, predicted = (max(entry.end for entry in entries) for entries in (run.measured, run.predicted))
+    edges = np.linspace(0.0, max(measured, predicted), BINS // 2 + 1)
+    for axis, colour, (label, (kind, amount, unit)) in zip(axes, colours, lanes.items(), strict=True):
+        rates = [
+            _rate([entry for entry in entries if kind in (None, entry.kind)], amount, edges) / unit
+            for entries in (run.measured, run.predicted)
+        ]
+        axis.stairs(rates[0], edges, fill=True, color=colour, linewidth=0, label="measured")
+        axis.stairs(rates[1], edges, color="black", linewidth=0.9, label="predicted by the plan")
+        axis.set_ylim(0, 1.15 * float(np.quantile(np.concatenate(rates), 0.99)))
+        axis.set_ylabel(label, fontsize=8)
+        axis.tick_params(labelsize=8)
+    axes[1].axhline(table.dgemm_of(result), color="#b0306a", linewidth=0.9, linestyle="--", label="DGEMM on this GPU")
+    axes[1].set_ylim(0, 1.15 * table.dgemm_of(result))
+    axes[1].legend(frameon=True, framealpha=0.9, fontsize=8, loc="lower center", ncols=3)
+    factor = 4 * result["n"] * (result["n"] + 1) / 1e9
+    figure.suptitle(
+        f"A factor of {factor:.0f} GB through {result['budget_bytes'] / 2**30:.0f} GiB of an H200: n = {result['n']:,}, FP64, "
+        f"{measured:.1f} s, {predicted:.1f} s predicted",
+        fontsize=10,
+    )
+    axes[-1].set_xlabel("seconds", fontsize=8)
+    _save(figure, path)
+
+
+def _rate(operations: Sequence[timelines.Operation], amount: str, edges: np.ndarray) -> np.ndarray:
+    """Units per second in each bin of time; what an operation does is spread evenly over its seconds."""
+    done = np.zeros(len(edges))
+    for entry in operations:
+        done += getattr(entry, amount) * np.clip((edges - entry.start) / max(entry.end - entry.start, 1e-9), 0.0, 1.0)
+    return np.diff(done) / np.diff(edges)
+
+
 def _rank(stream: str) -> tuple[int, str]:
     """Copies in on top, then what computes, copies out below."""
     return {"copy-in": 0, "copy-out": 2}.get(stream, 1), stream
@@ -201,6 +246,8 @@ def main() -> None:
     results = table.load(options.results)
     draw_rates(chosen(results), options.output / "rates.svg")
     draw_predictions([result for result in results if on_gpu(result)], options.output / "predictions.svg")
+    (first,) = (result for result in results if result["case"] == OVERVIEW)
+    draw_overview(timelines.read_run(ROOT / f"traces/{OVERVIEW}.pftrace.gz"), first, options.output / "overview.png")
     for name, (trace, device) in STREAMS.items():
         draw_streams(timelines.read_run(ROOT / f"traces/{trace}.pftrace.gz", device), options.output / name)
 

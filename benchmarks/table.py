@@ -1,10 +1,10 @@
 """Markdown tables of the result files.
 
-    python benchmarks/table.py                                          print them
-    python benchmarks/table.py --update README.md docs/performance.md   rewrite them in these documents
+    python benchmarks/table.py                                           print them
+    python benchmarks/table.py --update README.md docs/measurements.md   rewrite them in these documents
 
 A document holds a place for them between ``<!-- results -->`` and ``<!-- /results -->``; ``<!-- results gpu host -->`` takes
-only the tables named: ``gpu``, ``policies``, ``peers`` or ``host``.
+only the tables named: ``short``, ``gpu``, ``predicted``, ``policies``, ``peers`` or ``host``.
 """
 
 from __future__ import annotations
@@ -27,20 +27,37 @@ Column: TypeAlias = tuple[str, Callable[[Result], str]]
 _PLACE = re.compile(r"<!-- results((?: \w+)*) -->\n.*?<!-- /results -->", flags=re.DOTALL)
 _SOURCES = {"device-function": "made on the device", "host-array": "host array", "file": "file"}
 #: Names of the tables, in the order of a document that names none.
-TABLES = ("gpu", "policies", "peers", "host")
+TABLES = ("short", "gpu", "predicted", "policies", "peers", "host")
+#: Cases of the short table, which a reader meets first.
+SHORT = (
+    "host-fp64-file",
+    "h200-native-131072-24g",
+    "h200-residue-131072-32g",
+    "h200-residue-163840-48g",
+    "h200-residue-250000-112g",
+    "h200x4-residue-163840",
+)
 #: Characters of an error that a table shows.
 _ERROR_LENGTH = 100
 
-GPU_NOTE = (
-    "Engine: with the number of moduli, and the share of the work that fell back to native products, where there is any. Budget: "
-    "memory of each GPU, and that of all as a share of L's bytes; out of core is at most half. Seconds: median (least to most), "
-    "from the first step to the last byte of L in its store; *before*: planning, allocating, page-locking. Predicted: the plan's "
-    "seconds over the measured ones. DGEMM: share of its rate, summed over the GPUs, on two tiles of the factor, just before and "
-    "just after. cuSOLVER: ratio to its fastest Cholesky, the whole matrix in device memory, the same covariance. GB: executed, "
-    "of A read over the link, of L fetched again, of L written, and from GPU to GPU. Exposed: share of the time in which the "
-    "compute stream stood still for a copy in flight. Residual: largest `|R_ij| / (√n u √(A_ii A_jj))` of 200 sampled blocks; "
-    "the bound is 4. J/TFLOP: energy of the GPUs during the whole call over `n³/3`."
-)
+SHORT_NOTE = """\
+*Memory*: what each device may use, and the share of L's bytes that all devices hold together. *Seconds*: median of the run, from
+the first step to the last byte of L, and in brackets of the whole call, planning and page-locking included; on the host the
+latter alone. *Rate*: `n³/3` flops over the seconds in front. *In core*: the fastest Cholesky of cuSOLVER, cuSOLVERMg or LAPACK on
+as many devices, at its best order, the whole matrix in their memory."""
+GPU_NOTE = """\
+- *engine*: with the number of moduli, and the share of the work that fell back to native products, where there is any.
+- *budget*: memory of each GPU, and that of all as a share of L's bytes. Out of core means at most half.
+- *seconds*: median (least to most), from the first step to the last byte of L in its store.
+- *before*: seconds of planning, allocating and page-locking before the first step.
+- *predicted*: the plan's seconds over the measured ones.
+- *DGEMM*: share of its rate, summed over the GPUs, on two tiles of the factor, just before and just after.
+- *cuSOLVER in core*: ratio to its fastest Cholesky of the same covariance, the whole matrix in device memory.
+- *GB*: executed, of A read over the link, of L fetched again, of L written, and from GPU to GPU.
+- *exposed*: share of the time in which the compute stream stood still for a copy in flight.
+- *residual*: largest `|R_ij| / (√n u √(A_ii A_jj))` of 200 sampled blocks. The bound is 4.
+- *J/TFLOP*: energy of the GPUs during the whole call over `n³/3`."""
+PREDICTED_NOTE = "*Low by*: the share of the measured seconds that the plan's lack."
 PEERS_NOTE = (
     "The whole matrix in device memory, the covariance of the cases beside it, warm, generation apart; the best of two runs "
     "(the median in files from before that rule, which name no devices)."
@@ -50,11 +67,12 @@ POLICIES_NOTE = (
     "Exposed: share of the time in which the compute stream stood still for a copy in flight. "
     "kJ: of the GPU during the whole call."
 )
-HOST_NOTE = (
-    "Seconds: median (least to most) of the wall clock around the whole call. dpotrf: ratio to LAPACK's, in memory. "
-    "GB: executed, of A read, of L fetched again, of L written. "
-    "Memory: most anonymous resident memory during the call, less that before it."
-)
+HOST_NOTE = """\
+- *seconds*: median (least to most) of the wall clock around the whole call.
+- *dpotrf*: ratio to LAPACK's, in memory.
+- *GB*: executed, of A read, of L fetched again, of L written.
+- *exposed*: share of the time in which the compute stream stood still for a copy in flight.
+- *memory*: most anonymous resident memory during the call, less that before it."""
 
 
 def load(folder: Path = RESULTS) -> list[Result]:
@@ -65,14 +83,18 @@ def load(folder: Path = RESULTS) -> list[Result]:
 
 def tables(results: Sequence[Result], link: str) -> dict[str, str]:
     """The tables that have rows, by name; ``link`` is the folder of the result files as the document sees it."""
-    on_gpu = [result for result in results if result["devices"][0].startswith("cuda")]
+    on_gpu = [result for result in results if _is_on_gpu(result)]
     ours = sorted((result for result in on_gpu if result["policy"] == "planned"), key=order)
     ablations = {_setting(result) for result in on_gpu if result["policy"] != "planned"}
     policies = sorted((result for result in on_gpu if _setting(result) in ablations), key=_moved, reverse=True)
+    predicted = sorted((result for result in on_gpu if result.get("predicted_seconds") is not None), key=order)
     on_host = [result for result in results if result not in on_gpu]
+    by_case = {result["case"]: result for result in results}
     case: Column = ("case", lambda result: f"[{result['case']}]({link}/{result['case']}.json)")
     made = {
+        "short": _table([by_case[name] for name in SHORT if name in by_case], _short(results, link), SHORT_NOTE),
         "gpu": _table(ours, [case, *_GPU], GPU_NOTE),
+        "predicted": _table(predicted, [case, *_PREDICTIONS], PREDICTED_NOTE),
         "policies": _table(policies, _POLICY, POLICIES_NOTE),
         "peers": _table(peers_of(on_gpu), _PEERS, PEERS_NOTE),
         "host": _table(on_host, [case, *_HOST], HOST_NOTE),
@@ -234,6 +256,50 @@ def _budget_of_l(result: Result) -> str:
     return f"{_budget(result)} ({100 * share:.0f} %)"
 
 
+def _short(results: Sequence[Result], link: str) -> list[Column]:
+    """Columns of the short table."""
+    engines = {"native": "FP64", "residue": "FP64 through residues"}
+
+    def what(result: Result) -> str:
+        """Order, engine and devices, linked to the file."""
+        gpus = len(result["devices"])
+        where = ("one H200" if gpus == 1 else f"{gpus} H200s") if _is_on_gpu(result) else "two host cores, file to file"
+        return f"[n = {result['n']:,}, {engines[result['engine']]}, {where}]({link}/{result['case']}.json)"
+
+    def seconds(result: Result) -> str:
+        """Those of the run, and of the whole call where they are apart."""
+        call = f" ({median(result['wall_seconds']):.3g})" if "wall_seconds" in result else ""
+        return f"{median(result['seconds']):.3g}{call}"
+
+    def rate(tflops: float) -> str:
+        """In the unit that suits it."""
+        return f"{tflops:.3g} TFLOP/s" if tflops >= 1 else f"{1e3 * tflops:.3g} GFLOP/s"
+
+    def in_core(result: Result) -> str:
+        """The fastest Cholesky of a vendor's or LAPACK's on as many devices of the kind, in any file."""
+        alike = [
+            other
+            for other in results
+            if _is_on_gpu(other) == _is_on_gpu(result) and len(other["devices"]) == len(result["devices"])
+        ]
+        libraries = ("cuSOLVER", "LAPACK")
+        peers = [best for other in alike for name in libraries if (best := best_peer(other, name)) is not None]
+        return rate(max(float(peer["tflops"]) for peer in peers)) if peers else ""
+
+    return [
+        ("matrix and machine", what),
+        ("memory (of L)", _budget_of_l),
+        ("seconds", seconds),
+        ("rate", lambda result: f"**{rate(result['tflops'])}**"),
+        ("in core", in_core),
+    ]
+
+
+def _is_on_gpu(result: Result) -> bool:
+    """Whether GPUs computed."""
+    return bool(result["devices"][0].startswith("cuda"))
+
+
 _LINKS = ("source", "fetch", "write", "peer")
 _EXPOSED: Column = ("exposed", lambda result: f"{100 * result['exposed_copy_share']:.1f} %")
 _ENERGY: Column = ("kJ", lambda result: f"{median(result['joules']) / 1e3:.2f}")
@@ -256,6 +322,11 @@ _GPU: list[Column] = [
     _EXPOSED,
     ("residual", lambda result: f"{result['residual']['max_scaled_over_sqrt_n']:.2f}"),
     ("J/TFLOP", lambda result: f"{joules_per_tflop(result):.1f}"),
+]
+_PREDICTIONS: list[Column] = [
+    ("predicted", lambda result: f"{result['predicted_seconds']:.2f}"),
+    ("measured", lambda result: f"{median(result['seconds']):.2f}"),
+    ("low by", lambda result: f"{100 * (1 - result['predicted_seconds'] / median(result['seconds'])):.1f} %"),
 ]
 _PEERS: list[Column] = [
     ("library", lambda peer: peer["name"] + (f", blocks of {peer['block']}" if "block" in peer else "")),

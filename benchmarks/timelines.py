@@ -1,7 +1,7 @@
 """What the streams of a GPU did under each policy: tables and pictures from the recorded traces of one matrix.
 
     python benchmarks/timelines.py             print the tables
-    python benchmarks/timelines.py --update    rewrite them in docs/ablation.md and docs/performance.md, and draw docs/pictures
+    python benchmarks/timelines.py --update    rewrite them in docs/ablation.md and docs/measurements.md, and draw docs/pictures
 
 A document holds the place of a table between ``<!-- streams -->`` and ``<!-- /streams -->``, or ``kernels``. The pictures need
 Matplotlib (``pip install '.[plots]'``).
@@ -33,7 +33,7 @@ RUNS = {
 }
 DEVICE = "cuda:0"
 #: Document that holds each table.
-DOCUMENTS = {"streams": ROOT / "docs/ablation.md", "kernels": ROOT / "docs/performance.md"}
+DOCUMENTS = {"streams": ROOT / "docs/ablation.md", "kernels": ROOT / "docs/measurements.md"}
 KERNELS = ("GEMM", "SYRK", "TRSM", "POTRF")
 #: What each stream runs, from top to bottom in the pictures.
 STREAMS = {"compute": KERNELS, "copy-in": ("fetch", "generate"), "copy-out": ("write",)}

@@ -50,7 +50,18 @@ class FileKind:
     anywhere: bool = False
 
     def has(self, path: AnyPath) -> bool:
-        """Whether the file at ``path`` is of this kind; one that cannot be read is not."""
+        """Whether a file is of this kind; one that cannot be read is not.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+
+        Returns
+        -------
+        bool
+            True where its beginning, or with ``anywhere`` its beginning or end, has the mark.
+        """
         try:
             with open(path, "rb") as file:
                 if not self.anywhere:

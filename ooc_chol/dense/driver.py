@@ -125,7 +125,7 @@ def cholesky(
     Returns
     -------
     CholeskyFactor
-        The factor, with :attr:`report` and, if asked for, :attr:`trace`.
+        The factor, with its ``report`` and, if asked for, its ``trace``.
 
     Raises
     ------

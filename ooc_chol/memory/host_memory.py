@@ -28,7 +28,7 @@ class HostMemory:
     Notes
     -----
     For a GPU a new allocation is touched and page-locked, which takes as long as a third of a factorization of order 124,769
-    (docs/performance.md).
+    (docs/measurements.md).
 
     Examples
     --------
@@ -91,7 +91,13 @@ class HostMemory:
         self._user = None
 
     def lock(self, page_lock: PageLock) -> None:
-        """Page-lock the allocation as long as it lasts; a second call for one allocation does nothing."""
+        """Page-lock the allocation as long as it lasts; a second call for one allocation does nothing.
+
+        Parameters
+        ----------
+        page_lock : callable
+            Receives the allocation, and returns a context in which its pages are locked.
+        """
         if self._bytes is not None and not self._is_locked:
             self._locks.enter_context(page_lock(self._bytes))
             self._is_locked = True

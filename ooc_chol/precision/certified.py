@@ -67,7 +67,18 @@ class CertifiedBound:
         return f"{self.total:.1e} ||A||_F ({self.measured:.1e} as {self.probes} random vectors measure it)"
 
     def holds(self, threshold: float) -> bool:
-        """Whether the bound is at most ``threshold``; False for one that is no number."""
+        """Whether the bound is at most ``threshold``; False for one that is no number.
+
+        Parameters
+        ----------
+        threshold : float
+            The ``precision_threshold`` of the call.
+
+        Returns
+        -------
+        bool
+            True where ``||A - L L.T||_F / ||A||_F`` is certified to be within it.
+        """
         return self.total <= threshold
 
 

@@ -109,7 +109,7 @@ def waits(records: Records, *, shortest_ns: int = SHORTEST_WAIT_NS) -> tuple[Wai
     Raises
     ------
     ValueError
-        As for :func:`timeline`.
+        Two records have one step, one ends before it starts, or one waited for a step that has no record.
     """
     run = timeline(records)
     found: list[Wait] = []
@@ -151,7 +151,7 @@ def stream_times(records: Records) -> dict[StreamKey, StreamTimes]:
     Raises
     ------
     ValueError
-        As for :func:`timeline`.
+        Two records have one step, one ends before it starts, or one waited for a step that has no record.
     """
     run = timeline(records)
     waiting = dict.fromkeys(run.streams, 0)
@@ -182,7 +182,7 @@ def link_totals(records: Records) -> dict[str, LinkTotals]:
     Raises
     ------
     ValueError
-        As for :func:`timeline`.
+        Two records have one step, one ends before it starts, or one waited for a step that has no record.
     """
     totals: dict[str, LinkTotals] = {}
     for record in timeline(records).records:
@@ -223,7 +223,7 @@ def exposed_copy_seconds(records: Records) -> float:
     Raises
     ------
     ValueError
-        As for :func:`timeline`.
+        Two records have one step, one ends before it starts, or one waited for a step that has no record.
     """
     run = timeline(records)
     exposed_ns = 0

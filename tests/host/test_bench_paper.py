@@ -290,7 +290,8 @@ ON_H200 = ("weak", "medium", "medium-1e-5", "strong")
 
 
 def test_the_document_shows_the_files():
-    text = (FILES.parents[2] / "docs/mixed-precision.md").read_text(encoding="utf-8")
+    pages = ("measurements.md", "mixed-precision.md")
+    text = "".join((FILES.parents[2] / "docs" / page).read_text(encoding="utf-8") for page in pages)
     kl, mixed = file_runs("host-kl-4096", "host-kl-8192"), file_runs("host-mixed-8192")
     tables = {
         "kl": paper_tables.kl_markdown(kl),

@@ -1,22 +1,67 @@
-"""The README's Python blocks run as they stand, one after the other in one folder, as a reader would try them."""
+"""The README runs as it stands, one block after the other in one folder, as a reader would try it, and shows what files say."""
 
 from __future__ import annotations
 
+import json
 import re
-from pathlib import Path
+from statistics import median
 
-import numpy as np
+from tests.documents import ROOT, read, run_document
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
 
 
-def test_python_blocks_run(tmp_path, monkeypatch, capsys):
+def test_the_readme_runs_and_prints_what_it_shows(one_blas_thread, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    assert any("covariance.npy" in block for block in blocks)
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, str(README), "exec"), names)
-        np.save("covariance.npy", names["A"])  # the reader's own file: the matrix of the first block
-    assert capsys.readouterr().out.count("Cholesky of n = 1500") == 1
-    assert {path.name for path in tmp_path.iterdir()} == {"covariance.npy", "covariance.factor", "run.pftrace"}
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "no rates"))
+    run_document(read(README), README, capsys)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "covariance.npy", "covariance.factor", "run.pftrace", "field.csv", "model.json", "map.csv", "map.png",
+    }  # fmt: skip
+
+
+def result(name: str) -> dict:
+    """A result file that the README links to."""
+    assert f"](benchmarks/results/{name}.json)" in read(README)
+    return json.loads(read(RESULTS / f"{name}.json"))
+
+
+def test_figures_of_the_bullets_are_those_of_the_files():
+    text = read(README)
+    largest = result("h200-residue-250000-112g")
+    assert f"[factor of {4e-9 * largest['n'] * (largest['n'] + 1):.0f} GB]" in text
+    assert f"in {largest['budget_bytes'] / 2**30:.0f} GiB of its memory" in text
+
+    fast = result("h200-residue-163840-48g")
+    best = max(peer["tflops"] for peer in fast["peers"] if peer["name"].startswith("cuSOLVER"))
+    assert f"{fast['tflops']:.0f} TFLOP/s of FP64 out of core" in text and fast["out_of_core"]
+    assert f"[{fast['tflops'] / best:.1f} times]" in text
+
+    drawn = result("h200-native-131072-24g")
+    assert f"[{drawn['predicted_seconds']:.1f} seconds]" in text and f"which took {median(drawn['seconds']):.1f}." in text
+    assert f"may use {drawn['budget_bytes'] / 2**30:.0f} GiB" in text
+    assert f"waits for copies {100 * drawn['exposed_copy_share']:.1f} % of the time" in text
+    assert f"factor takes {4e-9 * drawn['n'] * (drawn['n'] + 1):.0f} GB" in text
+
+    first, *mixed = (run for run in result("paper/host-mixed-8192")["runs"] if run["correlation"] == "weak")
+    shares = [run["bytes"]["executed"]["write"] / first["bytes"]["executed"]["write"] for run in mixed]
+    assert f"[{100 * min(shares):.0f} %]" in text
+
+    terrain = result("geostat/jacksboro-h200")
+    assert f"{terrain['n']:,} heights" in text and f"[{terrain['seconds']['fit']:.0f} seconds]" in text
+
+
+def test_the_readme_is_short():
+    """A front page: what it does, on what, how to begin. Everything measured is in docs/measurements.md."""
+    text = read(README)
+    assert len(text.splitlines()) <= 125
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(rows) <= 2 + 6 and max(line.count(" | ") for line in rows) <= 4
+
+
+def test_links_of_documents_lead_somewhere():
+    written = [page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts]
+    for page in [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("*/README.md"), *written]:
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", read(page)):
+            assert (page.parent / link).exists(), f"{page.relative_to(ROOT)} links to {link}, which is not there"

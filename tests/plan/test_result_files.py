@@ -169,7 +169,7 @@ def test_documents_show_the_tables_of_the_files():
         for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
         if re.search("^<!-- results", path.read_text("utf-8"), re.M)
     ]
-    assert {"ablation.md", "performance.md"} <= {path.name for path in documents}
+    assert {"README.md", "ablation.md", "measurements.md"} <= {path.name for path in documents}
     for path in documents:
         text = path.read_text(encoding="utf-8")
         up_to_date = table.updated(text, table.tables(table.load(), table.link_from(path)))
@@ -199,10 +199,24 @@ def test_update_replaces_the_tables_and_nothing_else(tmp_path):
     assert not table.update(document)
 
 
+def test_the_short_table_is_of_five_columns_and_its_vendor_s_rate_is_the_best_in_any_file():
+    rows = [row.strip("| ").split(" | ") for row in table.tables(table.load(), "results")["short"].splitlines()[2:8]]
+    assert [len(row) for row in rows] == [5] * len(table.SHORT)
+    peers = [peer for peer in table.peers_of(filter(on_gpu, table.load())) if peer["name"].startswith("cuSOLVER")]
+    for row, name in zip(rows, table.SHORT, strict=True):
+        found = next(result for result in table.load() if result["case"] == name)
+        assert f"results/{name}.json" in row[0] and f"{found['n']:,}" in row[0]
+        if on_gpu(found):
+            best = max(
+                peer["tflops"] for peer in peers if len(peer.get("devices", [0])) == len(found["devices"]) and "tflops" in peer
+            )
+            assert row[4] == f"{best:.3g} TFLOP/s"
+
+
 def test_update_refuses_a_document_without_a_place_and_an_unknown_table():
     with pytest.raises(ValueError, match="no place"):
         table.updated("<!-- results -->\nnever closed\n", {})
-    with pytest.raises(ValueError, match="no table gpus; there are gpu, policies, peers, host"):
+    with pytest.raises(ValueError, match="no table gpus; there are short, gpu, predicted, policies, peers, host"):
         table.updated("<!-- results gpus -->\n<!-- /results -->\n", {})
 
 
@@ -215,13 +229,14 @@ def test_a_table_tells_planned_bytes_that_were_not_met():
 
 def test_a_host_result_has_a_table_of_its_own():
     found = {
-        "case": "host-fp64-file", "n": 16384, "devices": ["host:0"], "source": "file", "budget_bytes": 256 << 20,
-        "seconds": [20.0, 18.0, 19.0], "tflops": 0.0772, "peers": [{"name": "LAPACK dpotrf", "n": 8192, "tflops": 0.0965}],
+        "case": "host-fp64-file", "n": 16384, "devices": ["host:0"], "engine": "native", "source": "file",
+        "budget_bytes": 256 << 20, "seconds": [20.0, 18.0, 19.0], "tflops": 0.0772,
+        "peers": [{"name": "LAPACK dpotrf", "n": 8192, "tflops": 0.0965}],
         "bytes": {link: {"source": 10**9, "fetch": 2 * 10**9, "write": 10**9} for link in ("planned", "executed")},
         "exposed_copy_share": 0.0123,
         "anonymous_before_bytes": [10 << 20, 11 << 20], "anonymous_peak_bytes": [270 << 20, 273 << 20],
     }  # fmt: skip
-    assert list(table.tables([found], "results")) == ["host"]
+    assert list(table.tables([found], "results")) == ["short", "host"]
     row = table.tables([found], "results")["host"].splitlines()[2]
     assert row == (
         "| [host-fp64-file](results/host-fp64-file.json) | 16,384 | 256 MiB | file | 19 (18-20) | **77.2** "

@@ -125,7 +125,18 @@ class Plan:
         return sum(program.flops for program in self.programs)
 
     def link_bytes(self, link: Link) -> int:
-        """Planned bytes over ``link``, all devices together."""
+        """Planned bytes over one link, all devices together.
+
+        Parameters
+        ----------
+        link : Link
+            The kind of copy.
+
+        Returns
+        -------
+        int
+            Bytes.
+        """
         return sum(program.link_bytes()[link] for program in self.programs)
 
     @property

@@ -5,60 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shlex
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat.cli.commands import add_commands
 from ooc_chol.apps.geostat.data.dataset import example_spec
-from ooc_chol.cli import main
+from tests.documents import ROOT, read, run_document
 
-ROOT = Path(__file__).parents[3]
 README = ROOT / "ooc_chol" / "apps" / "geostat" / "README.md"
 REFERENCE = ROOT / "docs" / "geostat.md"
 GUIDE = ROOT / "docs" / "geostat-guide.md"
-
-#: Largest relative difference between a number that a document shows and the one that is printed.
-SHOWN = 0.05
-
-NUMBER = r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
-
-
-def read(path):
-    return path.read_text(encoding="utf-8")
-
-
-def run_blocks(text, path, capsys):
-    """Run every command and program in order, and compare the outputs shown with those of all before."""
-    printed, names = "", {}
-    for language, content in re.findall(r"```(\w+)\n(.*?)```", text, flags=re.DOTALL):
-        if language == "sh":
-            for line in content.splitlines():
-                words = shlex.split(line, comments=True)
-                assert words.pop(0) == "ooc-chol"
-                assert main(words) == 0, capsys.readouterr().err
-        elif language == "python":
-            exec(compile(content, str(path), "exec"), names)
-        else:
-            assert language == "text", language
-            for line in content.splitlines():
-                assert is_shown(line, printed), f"{path.name} shows {line!r}, but what was printed is\n{printed}"
-        printed += capsys.readouterr().out
-    return printed
-
-
-def is_shown(line, printed):
-    """Whether a line of the output is this one, apart from small differences of its numbers."""
-    numbers = [float(text) for text in re.findall(NUMBER, line)]
-    words = re.sub(NUMBER, "#", line)
-    return any(
-        re.sub(NUMBER, "#", other) == words
-        and np.allclose([float(text) for text in re.findall(NUMBER, other)], numbers, rtol=SHOWN, atol=0.0)
-        for other in printed.splitlines()
-    )
 
 
 def parsers():
@@ -68,11 +25,6 @@ def parsers():
     (action,) = (a for a in top._actions if isinstance(a, argparse._SubParsersAction))
     (inner,) = (a for a in action.choices["geostat"]._actions if isinstance(a, argparse._SubParsersAction))
     return inner.choices
-
-
-def geostatistics(readme):
-    """The section of the project's README."""
-    return re.search(r"## Geostatistics\n(.*?)\n## ", readme, flags=re.DOTALL)[1]
 
 
 def write_terrain(folder, data, header):
@@ -86,37 +38,18 @@ def write_terrain(folder, data, header):
 def test_the_readme_runs(one_blas_thread, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_terrain(tmp_path, "soil.csv", "easting,northing,zinc,other")
-    printed = run_blocks(read(README).replace("jacksboro:2000", "jacksboro:150"), README, capsys)
+    printed = run_document(read(README).replace("jacksboro:2000", "jacksboro:150"), README, capsys)
     assert "Matern(variance=" in printed
     assert {"terrain.json", "terrain.png", "zinc.json", "predicted.csv", "variogram.png"} <= {
         path.name for path in tmp_path.iterdir()
     }
 
 
-def test_the_section_of_the_main_readme_runs(one_blas_thread, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    write_terrain(tmp_path, "meuse.csv", "x,y,zinc,dist")
-    main_readme = ROOT / "README.md"
-    section = geostatistics(read(main_readme)).replace("jacksboro:2000", "jacksboro:150")
-    printed = run_blocks(section, main_readme, capsys)
-    assert "variance / range**(2 nu)" in printed
-    assert "length_scale = " in printed
-
-
 def test_the_guide_runs_and_prints_what_it_shows(one_blas_thread, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    run_blocks(read(GUIDE), GUIDE, capsys)
+    run_document(read(GUIDE), GUIDE, capsys)
     pictures = {path.name for path in tmp_path.glob("*.png")}
     assert pictures == {"map.png", "variogram.png", "north-east.png", "residuals.png", "profile.png"}
-
-
-def test_a_line_that_was_not_printed_is_found_out():
-    printed = "  range        0.0510708; effective range 0.30\nnugget 1e-08"
-    assert is_shown("  range        0.0509; effective range 0.301", printed)
-    assert is_shown("nugget 1.01e-08", printed)
-    assert not is_shown("  range        0.0409; effective range 0.301", printed)
-    assert not is_shown("nugget 2e-08", printed)
-    assert not is_shown("  range        0.0509", printed)
 
 
 def test_the_sizes_of_the_guide_follow_from_the_results():

@@ -317,7 +317,7 @@ class GreatCircle(AbstractWrappedCovariance):
     Notes
     -----
     Gneiting (2013), *Strictly and non-strictly positive definite functions on spheres*, Bernoulli 19, table 1. Smoother fields
-    need the chord (:func:`~ooc_chol.apps.geostat.data.observations.chordal_coordinates`).
+    need the chord (:func:`~ooc_chol.apps.geostat.chordal_coordinates`).
     """
 
     base: AbstractIsotropicCovariance

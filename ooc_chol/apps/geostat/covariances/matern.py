@@ -58,8 +58,7 @@ class Matern(AbstractIsotropicCovariance):
     Notes
     -----
     Absolute errors are below 1e-13 of the variance: values and both derivatives come from tables
-    (:class:`~ooc_chol.apps.geostat.covariances.radial_table.RadialTable`) of exact values, made once per smoothness in some
-    milliseconds.
+    of exact values, made once per smoothness in some milliseconds.
 
     Examples
     --------

@@ -85,7 +85,7 @@ class Observations:
         )
 
     def scaled_errors(self, variance: float) -> NDArray[np.float64] | None:
-        """:attr:`error_variances` over ``variance``: what the diagonal of a correlation matrix has of them, shape ``(n,)``."""
+        """``error_variances`` over ``variance``: what the diagonal of a correlation matrix has of them, shape ``(n,)``."""
         return None if self.error_variances is None else self.error_variances / variance
 
 

@@ -170,12 +170,12 @@ class DataSpec:
         Parameters
         ----------
         table : Table
-            With the columns :attr:`covariates` and :attr:`axes`.
+            With the columns ``covariates`` and ``axes``.
 
         Returns
         -------
         (n, q) array
-            One column for each of :attr:`terms`.
+            One column for each of ``terms``.
 
         Raises
         ------
@@ -190,7 +190,7 @@ class DataSpec:
         Parameters
         ----------
         columns : mapping of str to (n,) array
-            With the column :attr:`value`.
+            With the column ``value``.
 
         Returns
         -------

@@ -38,7 +38,8 @@ def load_table(path: str | os.PathLike[str], names: Sequence[str], *, optional: 
     Parameters
     ----------
     path : path
-        See :func:`file_kind`.
+        ``.parquet`` and ``.pq``; ``.nc``, ``.nc3``, ``.nc4`` and ``.cdf``; ``.gpkg``, with ``:LAYER`` behind it where there are
+        several; anything else is text.
     names : sequence of str
         Columns to read; a row in which one of them has no value is dropped and counted.
     optional : sequence of str

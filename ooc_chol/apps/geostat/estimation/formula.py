@@ -111,7 +111,7 @@ class Formula:
         Returns
         -------
         (n, q) array
-            One column for each of :attr:`terms`.
+            One column for each of ``terms``.
 
         Raises
         ------
@@ -130,8 +130,9 @@ def parse_formula(text: str) -> Formula:
     Parameters
     ----------
     text : str
-        Column names that are Python names, numbers, ``+ - * / **``, parentheses and :data:`FUNCTIONS`. A ``+`` separates terms
-        unless it is inside a function or product: there it adds. ``*`` and ``**`` are arithmetic, not interactions.
+        Column names that are Python names, numbers, ``+ - * / **``, parentheses, and the functions abs, cos, exp, log, log10,
+        log1p, sin and sqrt. A ``+`` separates terms unless it is inside a function or product: there it adds. ``*`` and ``**``
+        are arithmetic, not interactions.
 
     Returns
     -------

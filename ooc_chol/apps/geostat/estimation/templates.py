@@ -61,8 +61,8 @@ def starting_model(
 
     Parameters
     ----------
-    name : str
-        One of :data:`FAMILIES`.
+    name : {"matern", "power-exponential", "anisotropic", "axis-ranges", "great-circle", "separable", "gneiting", "bivariate"}
+        The family.
     observations : Observations
         The data.
     base : {"matern", "power-exponential"}
@@ -80,7 +80,7 @@ def starting_model(
     -------
     AbstractCovariance
         Of a few combinations of lengths (3, 10 and 30 % of the extent of the sites) and directions the one with the largest
-        likelihood on the subset :func:`~ooc_chol.apps.geostat.estimation.subset.neighbourhoods`.
+        likelihood on a subset of neighbourhoods.
 
     Raises
     ------

@@ -25,7 +25,7 @@ BATCH_BYTES = 96 * 2**20
 
 
 class Kriging:
-    """A factored data set, ready to predict; made by :func:`~ooc_chol.apps.geostat.kriging.prediction.kriging`.
+    """A factored data set, ready to predict; made by :func:`~ooc_chol.apps.geostat.kriging`.
 
     Parameters
     ----------
@@ -297,7 +297,7 @@ class Kriging:
         return mean, self.model.variance * (unexplained + np.einsum("ij,ij->j", trend, trend))
 
     def check(self, sites: ArrayLike, covariates: ArrayLike | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Sites and their design matrix, matched with the observations by :func:`match_sites`."""
+        """Sites and their design matrix, matched with the observations by ``match_sites``."""
         return match_sites(self.observations, sites, covariates)
 
 

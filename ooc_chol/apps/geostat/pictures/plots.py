@@ -80,7 +80,7 @@ def draw_maps(path: str | os.PathLike[str], data: MapData, labels: MapLabels, *,
 
 
 def maps_figure(data: MapData, labels: MapLabels) -> Any:
-    """The picture that :func:`draw_maps` saves.
+    """The maps of a prediction as a Matplotlib figure.
 
     Parameters
     ----------

@@ -1,0 +1,139 @@
+"""The pages of the documentation run as they stand, print what they show, and have a place for every public name and command."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+
+import pytest
+
+import ooc_chol as oc
+from ooc_chol import tracing
+from ooc_chol.apps import geostat
+from ooc_chol.cli import main
+from tests.documents import ROOT, blocks, is_shown, parse, read, run_command, run_document
+
+DOCS = ROOT / "docs"
+#: Pages whose blocks other tests run, or that have none.
+ELSEWHERE = {"geostat-guide", "geostat", "index"}
+
+
+def test_the_tutorial_runs_and_prints_what_it_shows(one_blas_thread, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "no rates yet"))
+    page = DOCS / "tutorial.md"
+    run_document(read(page), page, capsys)
+    assert {path.name for path in tmp_path.iterdir()} == {"no rates yet", "covariance.npy", "covariance.factor", "run.pftrace"}
+
+
+PAGES = ["how-it-works", "traces", "residues", "mixed-precision", "ablation", "measurements"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_runs_and_prints_what_it_shows(one_blas_thread, name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "no rates"))
+    page = DOCS / f"{name}.md"
+    run_document(read(page), page, capsys)
+
+
+def test_every_page_with_programs_is_run_by_a_test():
+    assert {path.stem for path in DOCS.glob("*.md")} == {"tutorial", *PAGES, *ELSEWHERE}
+    for path in [DOCS / "geostat.md", DOCS / "index.md", *(DOCS / "decisions").glob("*.md"), *(DOCS / "reference").glob("*.md")]:
+        assert not list(blocks(read(path))), path
+
+
+def test_every_public_name_has_a_place_in_the_reference():
+    for module, pages in (
+        (oc, ("factorization", "objects", "errors", "tracing", "files")),
+        (tracing, ("tracing",)),
+        (geostat, ("geostat",)),
+    ):
+        names = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
+        public = {name for name in names if not inspect.ismodule(getattr(module, name))}
+        text = "".join(read(DOCS / "reference" / f"{page}.rst") for page in pages)
+        placed = re.findall(r"^\.\. auto\w+:: (\w+)$", text, flags=re.MULTILINE)
+        assert public - set(placed) == set()
+        assert module is not geostat or sorted(placed) == sorted(public)
+
+
+def commands_of(capsys, *words):
+    """Commands below ``words``, from what the command line answers to one that does not exist."""
+    with pytest.raises(SystemExit):
+        main([*words, "no-such-command"])
+    choices = re.search(r"\(choose from (.*)\)", capsys.readouterr().err)
+    return {name.strip("', ") for name in choices[1].split(",")}
+
+
+def test_every_command_has_its_help_in_the_reference(capsys):
+    groups = {"bench", "geostat"}
+    top = commands_of(capsys)
+    assert groups < top
+    wanted = (top - groups) | {f"{group} {name}" for group in groups for name in commands_of(capsys, group)}
+    assert set(re.findall(r"^```\{command-help\} (.+)$", read(DOCS / "reference" / "commands.md"), flags=re.MULTILINE)) == wanted
+
+
+def test_commands_in_running_text_are_read_by_their_parsers(capsys):
+    """What a sentence names as a whole command has options that exist; what it leaves out it writes as dots or capitals."""
+    pages = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("*/README.md"),
+        *DOCS.rglob("*.md"),
+        ROOT / "ooc_chol" / "apps" / "geostat" / "README.md",
+    ]
+    named = {text for page in pages if "_build" not in page.parts for text in re.findall(r"`ooc-chol ([^`]+)`", read(page))}
+    whole = sorted(text for text in named if not re.search(r"\.\.\.|\||\b(?:COMMAND|NAME|N)\b", text))
+    assert len(whole) > 20
+    for text in whole:
+        if "--" in text:
+            assert parse(shlex.split(text)) == 0, text
+        else:
+            with pytest.raises(SystemExit, match=r"^0$"):
+                main([*shlex.split(text), "--help"])
+
+
+# the checks themselves
+
+
+def test_a_line_that_was_not_printed_is_found_out():
+    printed = "  range        0.0510708; effective range 0.30\nnugget 1e-08\n17,008 bytes\nwall (ms)   12.5"
+    assert is_shown("  range        0.0509; effective range 0.301", printed)
+    assert is_shown("nugget 1.01e-08", printed)
+    assert is_shown("17,010 bytes", printed)
+    assert is_shown("wall (ms) 99.1", printed)
+    assert not is_shown("  range        0.0409; effective range 0.301", printed)
+    assert not is_shown("nugget 2e-08", printed)
+    assert not is_shown("  range        0.0509", printed)
+    assert not is_shown("19,008 bytes", printed)
+    assert not is_shown("wall (s) 12.5", printed)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ooc-chol plan --n 1000 --no-such-option 1",
+        "ooc-chol bench rates --device",
+        "make no-such-target",
+        "python3 -m pip install '.[no-such-extra]'",
+        "python benchmarks/table.py --no-such-option",
+        "rm -r /",
+    ],
+)
+def test_a_command_that_would_fail_is_found_out_without_running_it(line, capsys):
+    with pytest.raises((AssertionError, SystemExit)):
+        run_command(line, is_run=False)
+
+
+def test_what_is_not_run_says_why():
+    text = (
+        "<!-- not run by the tests: it needs a GPU -->\n```sh\nooc-chol devices\n```\n\n"
+        "```text\nanything\n```\n```{toctree}\na\n```\n"
+    )
+    assert [(block.language, block.is_run) for block in blocks(text)] == [("sh", False), ("text", True)]
+
+
+def test_the_helper_notices_an_output_that_differs(tmp_path, capsys):
+    shown = "```python\nprint('two', 2)\n```\n\n```text\ntwo 3\n```\n"
+    with pytest.raises(AssertionError, match="shows 'two 3'"):
+        run_document(shown, tmp_path / "page.md", capsys)

@@ -110,40 +110,56 @@ def test_what_is_no_parquet_is_said(tmp_path, frame):
 
 # NetCDF
 
-#: Stored numbers and attributes; every one leaves something out.
+NONE = np.nan
+UNWRITTEN = ("i2", "i4", "f4", "f8")
+
+#: Type, stored numbers, attributes, and the numbers that are meant; every one leaves something out.
 PACKED = {
-    "filled": ("i2", [1, 2, -9, 4, 5, 6], {"_FillValue": np.int16(-9), "scale_factor": 0.5, "add_offset": 10.0}),
-    "several": ("i4", [1, 2, 3, 4, 5, 6], {"missing_value": np.array([2, 5], "i4")}),
-    "both": ("f8", [1, 2, -9, -8, 5, 6], {"_FillValue": -9.0, "missing_value": -8.0}),
-    "ranged": ("f4", [1, 2, -1, 50, 5, 6], {"valid_range": np.array([0, 10], "f4")}),
-    "limited": ("i2", [1, 2, -1, 50, 5, 6], {"valid_min": np.int16(0), "valid_max": np.int16(10), "scale_factor": 0.1}),
-    "unsigned": ("i1", [1, 2, 3, -56, -1, 6], {"_Unsigned": "true", "_FillValue": np.int8(-1), "scale_factor": 2.0}),
+    "filled": (
+        "i2",
+        [1, 2, -9, 4, 5, 6],
+        {"_FillValue": np.int16(-9), "scale_factor": 0.5, "add_offset": 10.0},
+        [10.5, 11, NONE, 12, 12.5, 13],
+    ),
+    "several": ("i4", [1, 2, 3, 4, 5, 6], {"missing_value": np.array([2, 5], "i4")}, [1, NONE, 3, 4, NONE, 6]),
+    "both": ("f8", [1, 2, -9, -8, 5, 6], {"_FillValue": -9.0, "missing_value": -8.0}, [1, 2, NONE, NONE, 5, 6]),
+    "ranged": ("f4", [1, 2, -1, 50, 5, 6], {"valid_range": np.array([0, 10], "f4")}, [1, 2, NONE, NONE, 5, 6]),
+    "limited": (
+        "i2",
+        [1, 2, -1, 50, 5, 6],
+        {"valid_min": np.int16(0), "valid_max": np.int16(10), "scale_factor": 0.1},
+        [1 * 0.1, 2 * 0.1, NONE, NONE, 5 * 0.1, 6 * 0.1],
+    ),
+    "unsigned": (
+        "i1",
+        [1, 2, 3, -56, -1, 6],
+        {"_Unsigned": "true", "_FillValue": np.int8(-1), "scale_factor": 2.0},
+        [2, 4, 6, 400, NONE, 12],
+    ),
 }
 
 
 def write_packed(path, version):
     with netCDF4.Dataset(path, "w", format=version) as content:
         content.createDimension("site", 6)
-        for name, (kind, stored, attributes) in PACKED.items():
+        for name, (kind, stored, attributes, _) in PACKED.items():
             fill = attributes.get("_FillValue")
             made = content.createVariable(name, kind, ("site",), fill_value=fill)
             made.set_auto_maskandscale(False)
             made.setncatts({key: value for key, value in attributes.items() if key != "_FillValue"} | {"units": "m"})
             made[:] = np.array(stored, dtype=kind)
-        for kind in ("i2", "i4", "f4", "f8"):
+        for kind in UNWRITTEN:
             content.createVariable(f"unwritten_{kind}", kind, ("site",))[:3] = [1, 2, 3]
 
 
 @pytest.mark.parametrize("version", FORMATS)
-def test_gaps_and_packing_are_those_that_netcdf4_sees(tmp_path, version):
+def test_gaps_and_packing_mean_the_same_in_every_version(tmp_path, version):
     path = tmp_path / "a.nc"
     write_packed(path, version)
-    with netCDF4.Dataset(path) as content:
-        names = tuple(content.variables)
-        expected = {name: np.ma.filled(content[name][:].astype(np.float64), np.nan) for name in names}
-    assert all(np.isnan(column).any() for column in expected.values())
-    for name, column in expected.items():
-        table = load_table(path, (name,))
+    expected = {name: numbers for name, (_, _, _, numbers) in PACKED.items()}
+    expected |= {f"unwritten_{kind}": [1, 2, 3, NONE, NONE, NONE] for kind in UNWRITTEN}
+    for name, numbers in expected.items():
+        table, column = load_table(path, (name,)), np.array(numbers)
         assert np.array_equal(table.columns[name], column[np.isfinite(column)]), name
         assert table.dropped == np.count_nonzero(np.isnan(column))
         assert table.units == ({name: "m"} if name in PACKED else {})
@@ -177,13 +193,32 @@ def test_grid_of_xarray(tmp_path, engine, crs):
     assert dataset.notes == (*(note if crs is WGS else ()), one_missing("a.nc"))
 
 
-@pytest.mark.parametrize("version", ["NETCDF3_CLASSIC", "NETCDF4"])
-def test_what_is_damaged_is_said(tmp_path, version):
+@pytest.mark.parametrize("version", ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF4"])
+@pytest.mark.parametrize("axis", [None, 500])
+def test_what_was_cut_off_is_said(tmp_path, version, axis):
     path = tmp_path / "a.nc"
-    write_packed(path, version)
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises((ValueError, OSError), match=r"a\.nc"):
-        load_table(path, ("filled",))
+    with netCDF4.Dataset(path, "w", format=version) as content:
+        content.createDimension("site", axis)
+        content.createVariable("x", "f8", ("site",))[:] = np.arange(1.0, 501.0)
+    whole = path.read_bytes()
+    assert load_table(path, ("x",)).columns["x"].tolist() == list(range(1, 501))
+    for length in (8, 100, len(whole) // 2, len(whole) - 8):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"a\.nc is a damaged NetCDF file"):
+            load_table(path, ("x",))
+
+
+def test_what_is_damaged_inside_is_said(tmp_path):
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w") as content:
+        content.createDimension("site", 5000)
+        content.createVariable("x", "f8", ("site",), fletcher32=True)[:] = np.arange(5000.0)
+    content = bytearray(path.read_bytes())
+    place = content.index(np.arange(1000.0, 1010.0).tobytes())
+    content[place : place + 8] = bytes(8)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.nc, variable 'x' is damaged: NetCDF: HDF error"):
+        load_table(path, ("x",))
 
 
 def test_texts_and_dates_are_no_numbers_or_told(tmp_path):

@@ -253,7 +253,7 @@ def test_geopackage_of_geopandas(tmp_path, frame):
     sites.to_file(path, layer="deep")
     assert len(load_table(f"{path}:deep", ("x", "y")).columns["x"]) == 18
     sites.set_geometry(sites.buffer(1.0)).to_file(tmp_path / "areas.gpkg")
-    with pytest.raises(ValueError, match=r"areas row 1: its geometry is no point \(type 3\); take centroids first"):
+    with pytest.raises(ValueError, match=r"areas feature 1: its geometry is no point but a Polygon; take centroids first"):
         load_table(tmp_path / "areas.gpkg", ("x", "zinc"))
 
 
@@ -267,13 +267,19 @@ def test_geopackage_of_geopandas(tmp_path, frame):
         (2263, Crs("EPSG:2263", False, "US survey foot")),
         ("ESRI:54009", Crs("ESRI:54009", False, "metre")),
         (4978, Crs("EPSG:4978", False, "metre")),
-        ("+proj=utm +zone=32 +ellps=bessel +units=m", Crs("unknown", False, "metre")),
     ],
 )
 def test_reference_systems_of_geopandas(tmp_path, frame, crs, expected):
     points(frame, crs, scale=1e-3, offset=(5.0, 50.0)).to_file(tmp_path / "a.gpkg")
     assert load_table(tmp_path / "a.gpkg", ("x", "y")).crs == expected
     assert load_dataset(DataSpec("csv", str(tmp_path / "a.gpkg"), ("x", "y"), "zinc")).spec.lonlat == expected.is_geographic
+
+
+def test_a_system_without_a_number_is_known_by_its_text(tmp_path, frame):
+    system = pyproj.CRS("+proj=utm +zone=32 +ellps=bessel +units=m")
+    points(frame, system).to_file(tmp_path / "a.gpkg")
+    crs = load_table(tmp_path / "a.gpkg", ("x", "y")).crs
+    assert pyproj.CRS(crs.name) == system and (crs.label, crs.is_geographic, crs.unit) == ("unknown", False, "metre")
 
 
 def test_points_without_a_reference_system_have_none(tmp_path, frame):
@@ -297,7 +303,7 @@ def test_one_system_in_files_of_different_kinds(tmp_path, frame):
     metres, degrees = (
         load_dataset(DataSpec("csv", str(tmp_path / name), ("x", "y"), "zinc")).spec for name in ("metres.gpkg", "degrees.gpkg")
     )
-    assert load_sites(metres, netcdf("a.nc", RD)).crs == Crs("EPSG:28992", False)
+    assert load_sites(metres, netcdf("a.nc", RD)).crs == Crs("EPSG:28992", False, "metre")
     for told in ({}, {"grid_mapping_name": "latitude_longitude"}):
         assert load_sites(degrees, netcdf("b.nc", WGS, **told)).crs.is_geographic
         with pytest.raises(ValueError, match=r"b\.nc has coordinates in .*, but the fit has them in EPSG:28992; transform them"):
@@ -347,7 +353,7 @@ def test_xarray_has_what_the_file_has(tmp_path, spec):
         assert float(nearest) == out.prediction.mean[1 * 4 + 1]
     table = load_table(tmp_path / "theirs.nc", (*spec.coordinates, "prediction", "standard_error"))
     assert all(np.array_equal(table.columns[name], column) for name, column in out.columns.items())
-    assert table.crs == Crs(spec.crs or "latitude_longitude", spec.lonlat)
+    assert table.crs == Crs(spec.crs or "latitude_longitude", spec.lonlat, "" if spec.lonlat else "metre")
     if "crs" in made and spec.crs:
         assert pyproj.CRS(made["crs"].attrs["spatial_ref"]) == pyproj.CRS(spec.crs)
 

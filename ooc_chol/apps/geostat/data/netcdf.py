@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.io import netcdf_file
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE, Crs, authority_code, is_geographic
+from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE, Crs, described
 from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows
 
@@ -43,7 +43,7 @@ def read_netcdf(path: str | os.PathLike[str], names: Sequence[str], *, optional:
         wanted = [*names, *(name for name in optional if name in variables and name not in names)]
         columns = _columns(file.name, {name: variables[name] for name in wanted})
         units = {name: _text(variables[name], "units") for name in wanted}
-        crs = _crs(variables, wanted)
+        crs = _crs(file.name, variables, wanted)
     return complete_rows(file.name, columns, names, units=units, crs=crs)
 
 
@@ -130,7 +130,7 @@ def _spread(array: NDArray[np.float64], dimensions: Sequence[str], axes: Sequenc
     return ordered[tuple(slice(None) if axis in dimensions else np.newaxis for axis in axes)]
 
 
-def _crs(variables: Mapping[str, Any], wanted: Sequence[str]) -> Crs | None:
+def _crs(source: str, variables: Mapping[str, Any], wanted: Sequence[str]) -> Crs | None:
     """The reference system that a grid mapping names."""
     for name in wanted:
         # "crs" or, in the extended form, "crs: x y"
@@ -138,7 +138,8 @@ def _crs(variables: Mapping[str, Any], wanted: Sequence[str]) -> Crs | None:
         if mapping in variables:
             text = _text(variables[mapping], "crs_wkt") or _text(variables[mapping], "spatial_ref")
             kind = _text(variables[mapping], "grid_mapping_name")
-            return Crs(authority_code(text) or text or kind, kind == LATITUDE_LONGITUDE or is_geographic(text))
+            crs = described(text, source) if text else Crs(kind, False)
+            return Crs(crs.name, crs.is_geographic or kind == LATITUDE_LONGITUDE, crs.unit)
     return None
 
 

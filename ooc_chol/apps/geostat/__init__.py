@@ -10,6 +10,8 @@
 True
 """
 
+from typing import TYPE_CHECKING
+
 from ooc_chol.apps.geostat.convert import Conversion as Conversion
 from ooc_chol.apps.geostat.convert import convert_parameters as convert_parameters
 from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern as BivariateMatern
@@ -77,7 +79,6 @@ from ooc_chol.apps.geostat.estimation.progress import Evaluation as Evaluation
 from ooc_chol.apps.geostat.estimation.templates import starting_model as starting_model
 from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood as vecchia_log_likelihood
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck as VecchiaCheck
-from ooc_chol.apps.geostat.estimator import MaternGP as MaternGP
 from ooc_chol.apps.geostat.factorization import FactorSettings as FactorSettings
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores as HeldOutScores
 from ooc_chol.apps.geostat.kriging.checks import coverage as coverage
@@ -113,3 +114,15 @@ from ooc_chol.apps.geostat.pictures.variogram import Variogram as Variogram
 from ooc_chol.apps.geostat.pictures.variogram import empirical_variogram as empirical_variogram
 from ooc_chol.apps.geostat.pictures.variogram import model_variogram as model_variogram
 from ooc_chol.apps.geostat.pictures.variogram import variogram_envelope as variogram_envelope
+
+if TYPE_CHECKING:
+    from ooc_chol.apps.geostat.estimator import MaternGP as MaternGP
+else:
+
+    def __getattr__(name: str) -> type:
+        """``MaternGP`` when it is first asked for: the rest needs no scikit-learn, which takes half a second to import."""
+        if name != "MaternGP":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from ooc_chol.apps.geostat.estimator import MaternGP
+
+        return MaternGP

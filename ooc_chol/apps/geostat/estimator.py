@@ -1,4 +1,4 @@
-"""Kriging as an estimator of scikit-learn's kind: ``MaternGP().fit(X, y).predict(X, return_std=True)``."""
+"""Kriging as an estimator of scikit-learn: ``MaternGP().fit(X, y).predict(X, return_std=True)``."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import Matern, cross_covariance
 from ooc_chol.apps.geostat.data.observations import Mean, Observations, chordal_coordinates, design_matrix, make_observations
+from ooc_chol.apps.geostat.data.terrain import MissingExtraError
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
 from ooc_chol.apps.geostat.estimation.search import Nugget
-from ooc_chol.apps.geostat.estimator_base import (
-    AbstractEstimator,
-    check_names,
-    checked_features,
-    checked_target,
-    column_names,
-    not_fitted,
-)
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.posterior import kriging_weights, prediction_covariance
 from ooc_chol.apps.geostat.kriging.prediction import BATCH_BYTES, Kriging, Target, kriging
 
+try:
+    from sklearn.base import BaseEstimator, RegressorMixin
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise MissingExtraError(
+        "MaternGP is an estimator of scikit-learn, of which 1.6 or later is not installed: pip install 'ooc_chol[sklearn]'; "
+        "geostat.fit and geostat.kriging need no scikit-learn"
+    ) from error
+
 _Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-class MaternGP(AbstractEstimator):
+class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian-process regression with a Matérn covariance: exact maximum likelihood and universal kriging, out of core.
 
     Parameters
@@ -80,8 +82,8 @@ class MaternGP(AbstractEstimator):
 
     Notes
     -----
-    The class needs no scikit-learn, and does not inherit from its ``BaseEstimator``, so that it is one class with and without;
-    where scikit-learn is installed (1.6 or later) its ``clone``, ``Pipeline``, ``GridSearchCV`` and so on take it.
+    The class needs scikit-learn, of which it has ``score``, ``get_params``, ``set_params`` and the checks of ``X`` and ``y``;
+    it is imported when the class is first asked for.
 
     No factor stays in memory, on a device or in a file, so an estimator can be copied and pickled at any time. ``fit`` keeps
     ``n`` weights, with which a mean costs ``n`` evaluations of the covariance; ``return_std``, ``return_cov`` and ``sample_y``
@@ -163,12 +165,8 @@ class MaternGP(AbstractEstimator):
         NotPositiveDefiniteError
             The correlation matrix is not positive definite in floating point.
         """
-        name, names = type(self).__name__, column_names(X)
-        features = checked_features(X, name=name)
-        values = checked_target(y, len(features), name=name)
-        if len(values) == 1:
-            raise ValueError(f"{name} cannot be fitted to one sample (n_samples = 1)")
-        self._remember_columns(features, names)
+        # below two rows no range can be estimated
+        features, values = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         sites, covariates = self._split(features)
         observations = make_observations(
             sites, values, covariates=covariates, covariate_names=self._covariate_names(), mean=self.mean
@@ -249,38 +247,6 @@ class MaternGP(AbstractEstimator):
                 return mean, kriged.predict(sites, covariates=covariates, target=self.target).standard_error
         return mean
 
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Coefficient of determination ``1 - sum w (y - p)**2 / sum w (y - mean(y))**2`` of the predictions ``p``.
-
-        Parameters
-        ----------
-        X : (m, d) array or data frame
-            Where.
-        y : (m,) array
-            The true values; at least two different ones.
-        sample_weight : (m,) array, optional
-            Weights ``w``.
-
-        Returns
-        -------
-        float
-            1 for perfect predictions, 0 for the mean of ``y``; may be negative.
-
-        Raises
-        ------
-        NotFittedError
-            ``fit`` was not called.
-        ValueError
-            Shapes do not match, or all values are equal, for which the ratio has no meaning.
-        """
-        predicted = self.predict(X)
-        values = checked_target(y, len(predicted), name=type(self).__name__)
-        weights = np.ones(len(values)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        total = float(np.sum(weights * (values - np.average(values, weights=weights)) ** 2))
-        if total == 0.0:
-            raise ValueError("all values of y are equal, so R2 has no meaning")
-        return 1.0 - float(np.sum(weights * (values - predicted) ** 2)) / total
-
     def sample_y(
         self, X: ArrayLike, n_samples: int = 1, random_state: int | np.random.Generator | None = 0
     ) -> NDArray[np.float64]:
@@ -328,12 +294,8 @@ class MaternGP(AbstractEstimator):
         NotFittedError
             ``fit`` was not called.
         """
-        self._check_fitted()
+        check_is_fitted(self, "alpha_")
         return kriging(self.observations_, self.model_, settings=self._settings())
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "alpha_"):
-            raise not_fitted(self)
 
     def _settings(self) -> FactorSettings:
         return FactorSettings(
@@ -355,14 +317,6 @@ class MaternGP(AbstractEstimator):
             )
         nugget = 0.0 if self.nugget == "zero" else float(self.nugget)
         return Matern(float(self.variance), float(self.range), float(self.smoothness), nugget)
-
-    def _remember_columns(self, features: NDArray[np.float64], names: NDArray[np.object_] | None) -> None:
-        """Number and names of the columns of a fit."""
-        self.n_features_in_ = features.shape[1]
-        if names is not None:
-            self.feature_names_in_ = names
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
 
     def _covariate_places(self) -> list[int]:
         """Positions of the covariates among the columns."""
@@ -393,10 +347,8 @@ class MaternGP(AbstractEstimator):
 
     def _new_sites(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Sites and covariates of a prediction."""
-        self._check_fitted()
-        name = type(self).__name__
-        check_names(getattr(self, "feature_names_in_", None), column_names(X), name=name)
-        return self._split(checked_features(X, self.n_features_in_, name=name))
+        check_is_fitted(self, "alpha_")
+        return self._split(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _mean(self, sites: NDArray[np.float64], covariates: NDArray[np.float64]) -> NDArray[np.float64]:
         """``x0' b + r' inv(R) (y - X b)``, a batch of sites at a time."""

@@ -110,40 +110,56 @@ def test_what_is_no_parquet_is_said(tmp_path, frame):
 
 # NetCDF
 
-#: Stored numbers and attributes; every one leaves something out.
+NONE = np.nan
+UNWRITTEN = ("i2", "i4", "f4", "f8")
+
+#: Type, stored numbers, attributes, and the numbers that are meant; every one leaves something out.
 PACKED = {
-    "filled": ("i2", [1, 2, -9, 4, 5, 6], {"_FillValue": np.int16(-9), "scale_factor": 0.5, "add_offset": 10.0}),
-    "several": ("i4", [1, 2, 3, 4, 5, 6], {"missing_value": np.array([2, 5], "i4")}),
-    "both": ("f8", [1, 2, -9, -8, 5, 6], {"_FillValue": -9.0, "missing_value": -8.0}),
-    "ranged": ("f4", [1, 2, -1, 50, 5, 6], {"valid_range": np.array([0, 10], "f4")}),
-    "limited": ("i2", [1, 2, -1, 50, 5, 6], {"valid_min": np.int16(0), "valid_max": np.int16(10), "scale_factor": 0.1}),
-    "unsigned": ("i1", [1, 2, 3, -56, -1, 6], {"_Unsigned": "true", "_FillValue": np.int8(-1), "scale_factor": 2.0}),
+    "filled": (
+        "i2",
+        [1, 2, -9, 4, 5, 6],
+        {"_FillValue": np.int16(-9), "scale_factor": 0.5, "add_offset": 10.0},
+        [10.5, 11, NONE, 12, 12.5, 13],
+    ),
+    "several": ("i4", [1, 2, 3, 4, 5, 6], {"missing_value": np.array([2, 5], "i4")}, [1, NONE, 3, 4, NONE, 6]),
+    "both": ("f8", [1, 2, -9, -8, 5, 6], {"_FillValue": -9.0, "missing_value": -8.0}, [1, 2, NONE, NONE, 5, 6]),
+    "ranged": ("f4", [1, 2, -1, 50, 5, 6], {"valid_range": np.array([0, 10], "f4")}, [1, 2, NONE, NONE, 5, 6]),
+    "limited": (
+        "i2",
+        [1, 2, -1, 50, 5, 6],
+        {"valid_min": np.int16(0), "valid_max": np.int16(10), "scale_factor": 0.1},
+        [1 * 0.1, 2 * 0.1, NONE, NONE, 5 * 0.1, 6 * 0.1],
+    ),
+    "unsigned": (
+        "i1",
+        [1, 2, 3, -56, -1, 6],
+        {"_Unsigned": "true", "_FillValue": np.int8(-1), "scale_factor": 2.0},
+        [2, 4, 6, 400, NONE, 12],
+    ),
 }
 
 
 def write_packed(path, version):
     with netCDF4.Dataset(path, "w", format=version) as content:
         content.createDimension("site", 6)
-        for name, (kind, stored, attributes) in PACKED.items():
+        for name, (kind, stored, attributes, _) in PACKED.items():
             fill = attributes.get("_FillValue")
             made = content.createVariable(name, kind, ("site",), fill_value=fill)
             made.set_auto_maskandscale(False)
             made.setncatts({key: value for key, value in attributes.items() if key != "_FillValue"} | {"units": "m"})
             made[:] = np.array(stored, dtype=kind)
-        for kind in ("i2", "i4", "f4", "f8"):
+        for kind in UNWRITTEN:
             content.createVariable(f"unwritten_{kind}", kind, ("site",))[:3] = [1, 2, 3]
 
 
 @pytest.mark.parametrize("version", FORMATS)
-def test_gaps_and_packing_are_those_that_netcdf4_sees(tmp_path, version):
+def test_gaps_and_packing_mean_the_same_in_every_version(tmp_path, version):
     path = tmp_path / "a.nc"
     write_packed(path, version)
-    with netCDF4.Dataset(path) as content:
-        names = tuple(content.variables)
-        expected = {name: np.ma.filled(content[name][:].astype(np.float64), np.nan) for name in names}
-    assert all(np.isnan(column).any() for column in expected.values())
-    for name, column in expected.items():
-        table = load_table(path, (name,))
+    expected = {name: numbers for name, (_, _, _, numbers) in PACKED.items()}
+    expected |= {f"unwritten_{kind}": [1, 2, 3, NONE, NONE, NONE] for kind in UNWRITTEN}
+    for name, numbers in expected.items():
+        table, column = load_table(path, (name,)), np.array(numbers)
         assert np.array_equal(table.columns[name], column[np.isfinite(column)]), name
         assert table.dropped == np.count_nonzero(np.isnan(column))
         assert table.units == ({name: "m"} if name in PACKED else {})
@@ -177,13 +193,32 @@ def test_grid_of_xarray(tmp_path, engine, crs):
     assert dataset.notes == (*(note if crs is WGS else ()), one_missing("a.nc"))
 
 
-@pytest.mark.parametrize("version", ["NETCDF3_CLASSIC", "NETCDF4"])
-def test_what_is_damaged_is_said(tmp_path, version):
+@pytest.mark.parametrize("version", ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF4"])
+@pytest.mark.parametrize("axis", [None, 500])
+def test_what_was_cut_off_is_said(tmp_path, version, axis):
     path = tmp_path / "a.nc"
-    write_packed(path, version)
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises((ValueError, OSError), match=r"a\.nc"):
-        load_table(path, ("filled",))
+    with netCDF4.Dataset(path, "w", format=version) as content:
+        content.createDimension("site", axis)
+        content.createVariable("x", "f8", ("site",))[:] = np.arange(1.0, 501.0)
+    whole = path.read_bytes()
+    assert load_table(path, ("x",)).columns["x"].tolist() == list(range(1, 501))
+    for length in (8, 100, len(whole) // 2, len(whole) - 8):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"a\.nc is a damaged NetCDF file"):
+            load_table(path, ("x",))
+
+
+def test_what_is_damaged_inside_is_said(tmp_path):
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w") as content:
+        content.createDimension("site", 5000)
+        content.createVariable("x", "f8", ("site",), fletcher32=True)[:] = np.arange(5000.0)
+    content = bytearray(path.read_bytes())
+    place = content.index(np.arange(1000.0, 1010.0).tobytes())
+    content[place : place + 8] = bytes(8)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.nc, variable 'x' is damaged: NetCDF: HDF error"):
+        load_table(path, ("x",))
 
 
 def test_texts_and_dates_are_no_numbers_or_told(tmp_path):
@@ -218,7 +253,7 @@ def test_geopackage_of_geopandas(tmp_path, frame):
     sites.to_file(path, layer="deep")
     assert len(load_table(f"{path}:deep", ("x", "y")).columns["x"]) == 18
     sites.set_geometry(sites.buffer(1.0)).to_file(tmp_path / "areas.gpkg")
-    with pytest.raises(ValueError, match=r"areas row 1: its geometry is no point \(type 3\); take centroids first"):
+    with pytest.raises(ValueError, match=r"areas feature 1: its geometry is no point but a Polygon; take centroids first"):
         load_table(tmp_path / "areas.gpkg", ("x", "zinc"))
 
 
@@ -232,13 +267,19 @@ def test_geopackage_of_geopandas(tmp_path, frame):
         (2263, Crs("EPSG:2263", False, "US survey foot")),
         ("ESRI:54009", Crs("ESRI:54009", False, "metre")),
         (4978, Crs("EPSG:4978", False, "metre")),
-        ("+proj=utm +zone=32 +ellps=bessel +units=m", Crs("unknown", False, "metre")),
     ],
 )
 def test_reference_systems_of_geopandas(tmp_path, frame, crs, expected):
     points(frame, crs, scale=1e-3, offset=(5.0, 50.0)).to_file(tmp_path / "a.gpkg")
     assert load_table(tmp_path / "a.gpkg", ("x", "y")).crs == expected
     assert load_dataset(DataSpec("csv", str(tmp_path / "a.gpkg"), ("x", "y"), "zinc")).spec.lonlat == expected.is_geographic
+
+
+def test_a_system_without_a_number_is_known_by_its_text(tmp_path, frame):
+    system = pyproj.CRS("+proj=utm +zone=32 +ellps=bessel +units=m")
+    points(frame, system).to_file(tmp_path / "a.gpkg")
+    crs = load_table(tmp_path / "a.gpkg", ("x", "y")).crs
+    assert pyproj.CRS(crs.name) == system and (crs.label, crs.is_geographic, crs.unit) == ("unknown", False, "metre")
 
 
 def test_points_without_a_reference_system_have_none(tmp_path, frame):
@@ -262,7 +303,7 @@ def test_one_system_in_files_of_different_kinds(tmp_path, frame):
     metres, degrees = (
         load_dataset(DataSpec("csv", str(tmp_path / name), ("x", "y"), "zinc")).spec for name in ("metres.gpkg", "degrees.gpkg")
     )
-    assert load_sites(metres, netcdf("a.nc", RD)).crs == Crs("EPSG:28992", False)
+    assert load_sites(metres, netcdf("a.nc", RD)).crs == Crs("EPSG:28992", False, "metre")
     for told in ({}, {"grid_mapping_name": "latitude_longitude"}):
         assert load_sites(degrees, netcdf("b.nc", WGS, **told)).crs.is_geographic
         with pytest.raises(ValueError, match=r"b\.nc has coordinates in .*, but the fit has them in EPSG:28992; transform them"):
@@ -312,7 +353,7 @@ def test_xarray_has_what_the_file_has(tmp_path, spec):
         assert float(nearest) == out.prediction.mean[1 * 4 + 1]
     table = load_table(tmp_path / "theirs.nc", (*spec.coordinates, "prediction", "standard_error"))
     assert all(np.array_equal(table.columns[name], column) for name, column in out.columns.items())
-    assert table.crs == Crs(spec.crs or "latitude_longitude", spec.lonlat)
+    assert table.crs == Crs(spec.crs or "latitude_longitude", spec.lonlat, "" if spec.lonlat else "metre")
     if "crs" in made and spec.crs:
         assert pyproj.CRS(made["crs"].attrs["spatial_ref"]) == pyproj.CRS(spec.crs)
 

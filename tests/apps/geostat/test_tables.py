@@ -9,11 +9,12 @@ import sys
 from contextlib import closing
 
 import numpy as np
+import pyproj
 import pytest
 from scipy.io import netcdf_file
 
 from ooc_chol.apps.geostat import MissingExtraError, chordal_coordinates
-from ooc_chol.apps.geostat.data.crs import Crs, is_geographic, length_unit
+from ooc_chol.apps.geostat.data.crs import Crs, described
 from ooc_chol.apps.geostat.data.dataset import DataSpec, load_dataset, load_sites
 from ooc_chol.apps.geostat.data.netcdf import NetcdfVariable, read_netcdf, write_netcdf
 from ooc_chol.apps.geostat.data.tables import file_kind, load_table
@@ -49,9 +50,11 @@ def write_geopackage(path, rows, *, srs=28992, layers=("soil",), z=0, columns="z
         database.executescript(
             """
             PRAGMA application_id = 1196444487;
+            PRAGMA user_version = 10300;
             CREATE TABLE gpkg_spatial_ref_sys (srs_name TEXT, srs_id INTEGER PRIMARY KEY, organization TEXT,
                 organization_coordsys_id INTEGER, definition TEXT, description TEXT);
-            CREATE TABLE gpkg_contents (table_name TEXT PRIMARY KEY, data_type TEXT, identifier TEXT, srs_id INTEGER);
+            CREATE TABLE gpkg_contents (table_name TEXT PRIMARY KEY, data_type TEXT, identifier TEXT,
+                description TEXT, last_change DATETIME, min_x DOUBLE, min_y DOUBLE, max_x DOUBLE, max_y DOUBLE, srs_id INTEGER);
             CREATE TABLE gpkg_geometry_columns (table_name TEXT, column_name TEXT, geometry_type_name TEXT, srs_id INTEGER,
                 z TINYINT, m TINYINT);
             """
@@ -61,7 +64,11 @@ def write_geopackage(path, rows, *, srs=28992, layers=("soil",), z=0, columns="z
                 "INSERT INTO gpkg_spatial_ref_sys VALUES (?, ?, ?, ?, ?, '')", (name, code, organization, number, definition)
             )
         for layer in layers:
-            database.execute("INSERT INTO gpkg_contents VALUES (?, 'features', ?, ?)", (layer, layer, srs))
+            database.execute(
+                "INSERT INTO gpkg_contents (table_name, data_type, identifier, last_change, srs_id) "
+                "VALUES (?, 'features', ?, '2026-01-01T00:00:00.000Z', ?)",
+                (layer, layer, srs),
+            )
             database.execute("INSERT INTO gpkg_geometry_columns VALUES (?, 'geom', 'POINT', ?, ?, 0)", (layer, srs, z))
             quoted = '"' + layer.replace('"', '""') + '"'
             database.execute(f"CREATE TABLE {quoted} (fid INTEGER PRIMARY KEY, geom BLOB, {columns})")
@@ -142,7 +149,7 @@ def test_third_coordinates_and_attributes_of_their_names(tmp_path):
     assert deep.notes == ("column x, z of a.gpkg is that of its points, not the attribute of this name",)
     flat = load_table(write_geopackage(tmp_path / "b.gpkg", rows, columns=columns), ("x", "y", "z"))
     assert flat.stack(("x", "y", "z")).tolist() == [[1.0, 2.0, 80.0], [1.0, 2.0, 81.0]]
-    with pytest.raises(ValueError, match=r"c\.gpkg has no column 'z'; its columns are: x, y, fid, zinc, note"):
+    with pytest.raises(ValueError, match=r"c\.gpkg has no column 'z'; its columns are: x, y, zinc, note"):
         load_table(write_geopackage(tmp_path / "c.gpkg", [(point(0.0, 0.0), 1.0, "")]), ("z",))
 
 
@@ -158,18 +165,26 @@ def test_layers_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ((point(1.0, 2.0), "many", ""), r"a\.gpkg:soil row 1, column 'zinc': 'many' is not a number"),
+        ((point(1.0, 2.0), "many", ""), r"a\.gpkg:soil feature 1, column 'zinc': 'many' is not a number"),
         ((point(1.0, 2.0), np.inf, ""), r"a\.gpkg row 1, column 'zinc': inf is not finite"),
-        ((point(1.0, 2.0), b"blob", ""), r"column 'zinc': a bytes is not a number"),
-        ((point(1.0, 2.0, kind=2), 3.0, ""), r"soil row 1: its geometry is no point \(type 2\)"),
-        ((b"\x01\x02", 3.0, ""), r"does not begin as one of a GeoPackage"),
-        ((point(1.0, 2.0)[:-3], 3.0, ""), r"soil row 1: its geometry is damaged"),
+        ((point(1.0, 2.0), b"blob", ""), r"column 'zinc': b'blob' is not a number"),
+        ((point(1.0, 2.0, kind=2), 3.0, ""), r"soil feature 1: its geometry is no point but a LineString; take centroids"),
+        ((b"\x01\x02", 3.0, ""), r"soil feature 1: its geometry is damaged"),
+        ((point(1.0, 2.0)[:-3], 3.0, ""), r"soil feature 1: its geometry is damaged"),
         ((None, None, ""), r"no row with a value in every column used \(x, y, zinc\); 1 rows were dropped"),
     ],
 )
 def test_what_is_wrong_in_a_geopackage_is_named(tmp_path, row, words):
     with pytest.raises(ValueError, match=words):
         load_table(write_geopackage(tmp_path / "a.gpkg", [row]), ("x", "y", "zinc"))
+
+
+@pytest.mark.parametrize("package", ["pyogrio", "shapely", "pyproj"])
+def test_what_reads_a_geopackage_is_named_where_it_is_missing(tmp_path, monkeypatch, package):
+    path = write_geopackage(tmp_path / "a.gpkg", [(point(1.0, 2.0), 3.0, "")])
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=rf"by {package}, which is not installed: pip install 'ooc_chol\[io\]'"):
+        load_table(path, ("x", "zinc"))
 
 
 def test_what_is_no_geopackage_is_said(tmp_path):
@@ -232,7 +247,7 @@ def test_grid_mapping_is_the_reference_system(tmp_path):
         "crs": NetcdfVariable((), np.array(0.0), {"spatial_ref": "EPSG:28992"}),
     }
     write_netcdf(path, variables)
-    assert load_table(path, ("x", "v")).crs == Crs("EPSG:28992", False)
+    assert load_table(path, ("x", "v")).crs == Crs("EPSG:28992", False, "metre")
     assert load_table(path, ("x",)).crs is None
     variables["crs"] = NetcdfVariable((), np.array(0.0), {"grid_mapping_name": "latitude_longitude"})
     write_netcdf(path, variables, replace=True)
@@ -262,7 +277,9 @@ def test_what_is_no_netcdf_is_said(tmp_path, monkeypatch):
         read_netcdf(tmp_path / "a.nc", ("x",))
     (tmp_path / "b.nc").write_bytes(b"\x89HDF\r\n\x1a\n")
     monkeypatch.setitem(sys.modules, "netCDF4", None)
-    with pytest.raises(MissingExtraError, match=r"b\.nc is NetCDF of version 4.*pip install 'ooc_chol\[io\]', or convert"):
+    with pytest.raises(
+        MissingExtraError, match=r"NetCDF files are read by netCDF4, which is not installed: pip install 'ooc_chol\[io\]'"
+    ):
         read_netcdf(tmp_path / "b.nc", ("x",))
 
 
@@ -283,37 +300,60 @@ def test_written_files_are_complete_or_not_there(tmp_path):
 
 def test_without_pyarrow_parquet_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"pyarrow, which is not installed: pip install 'ooc_chol\[io\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"Parquet files are read by pyarrow, which is not installed: pip install 'ooc_chol\[io\]'"
+    ):
         load_table(tmp_path / "a.parquet", ("x",))
 
 
 # reference systems, from file to result
 
-WKT2_UTM = """PROJCRS["UTM",BASEGEOGCRS["WGS 84",DATUM["W",ELLIPSOID["W",6378137,298,LENGTHUNIT["metre",1]]]],
-CONVERSION["c",METHOD["TM"],PARAMETER["lat",0,ANGLEUNIT["degree",0.0174]]],CS[Cartesian,2],AXIS["(E)",east],
-LENGTHUNIT["US survey foot",0.3048]]"""
-WKT2_WGS = 'GEOGCRS["WGS 84",DATUM["W",ELLIPSOID["W",6378137,298,LENGTHUNIT["metre",1]]],CS[ellipsoidal,2],ANGLEUNIT["degree",1]]'
-WKT2_GEOCENTRIC = (
-    'GEODCRS["WGS 84",DATUM["W",ELLIPSOID["W",6378137,298]],CS[Cartesian,3],AXIS["(X)",geocentricX],LENGTHUNIT["metre",1]]'
-)
+#: As GDAL 2 wrote it, with a transformation to another datum inside.
+RD_WITH_SHIFT = """PROJCS["Amersfoort / RD New",GEOGCS["Amersfoort",DATUM["Amersfoort",
+SPHEROID["Bessel 1841",6377397.155,299.1528128],
+TOWGS84[565.2369,50.0087,465.658,-0.406857,0.350733,-1.870347,4.0812]],PRIMEM["Greenwich",0],UNIT["degree",0.0174532925199433],
+AUTHORITY["EPSG","4289"]],PROJECTION["Oblique_Stereographic"],PARAMETER["latitude_of_origin",52.15616055555555],
+PARAMETER["central_meridian",5.38763888888889],PARAMETER["scale_factor",0.9999079],PARAMETER["false_easting",155000],
+PARAMETER["false_northing",463000],UNIT["metre",1],AUTHORITY["EPSG","28992"]]"""
+UTM_IN_FEET = pyproj.CRS("+proj=utm +zone=32 +ellps=bessel +units=us-ft").to_wkt()
+DEGREES_AND_HEIGHT = pyproj.CRS("EPSG:4326+5773").to_wkt()
 
 
 @pytest.mark.parametrize(
-    ("definition", "geographic", "unit"),
+    ("definition", "expected"),
     [
-        (SYSTEMS[4326][3], True, None),
-        (RD_NEW, False, "metre"),
-        (WKT2_WGS, True, None),
-        (WKT2_UTM, False, "US survey foot"),
-        (WKT2_GEOCENTRIC, False, "metre"),
-        (f'COMPD_CS["both",{RD_NEW},VERT_CS["height",UNIT["foot",0.3]]]', False, "metre"),
-        (f'COMPD_CS["both",{SYSTEMS[4326][3]},VERT_CS["height",UNIT["foot",0.3]]]', True, None),
-        ("undefined", False, ""),
+        (RD_WITH_SHIFT, Crs("EPSG:28992", False, "metre")),
+        (UTM_IN_FEET, Crs(UTM_IN_FEET, False, "US survey foot")),
+        (DEGREES_AND_HEIGHT, Crs(DEGREES_AND_HEIGHT, True, "degrees")),
+        (pyproj.CRS(4979).to_wkt(), Crs("EPSG:4979", True, "degrees")),
+        (pyproj.CRS(4978).to_wkt(), Crs("EPSG:4978", False, "metre")),
+        (pyproj.CRS(7415).to_wkt("WKT1_GDAL"), Crs("EPSG:7415", False, "metre")),
+        ("undefined", Crs("undefined", False)),
     ],
 )
-def test_well_known_text_tells_degrees_and_units(definition, geographic, unit):
-    assert is_geographic(definition) == geographic
-    assert unit is None or length_unit(definition) == unit
+def test_well_known_text_tells_number_degrees_and_unit(definition, expected):
+    assert described(definition, "a.nc") == expected
+
+
+def test_well_known_text_that_is_not_understood_is_no_name():
+    with pytest.raises(ValueError, match=r"a\.nc has a reference system that PROJ does not understand: GEOGCS"):
+        described('GEOGCS["WGS 84",UNIT["degree",0.0174]]', "a.nc")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "contradicts"),
+    [
+        (Crs("EPSG:28992", False), Crs(pyproj.CRS(28992).to_wkt("WKT1_ESRI"), False), False),
+        (Crs("EPSG:4326", True), Crs("OGC:CRS84", True), False),
+        (Crs("EPSG:4326", True), Crs("latitude_longitude", True), False),
+        (Crs("EPSG:4326", True), Crs("EPSG:4258", True), True),
+        (Crs("EPSG:28992", False), Crs(UTM_IN_FEET, False), True),
+        (Crs("EPSG:28992", False), Crs("transverse_mercator", False), True),
+        (Crs(UTM_IN_FEET, False), Crs("unknown", False), False),
+    ],
+)
+def test_one_system_may_have_several_names(one, other, contradicts):
+    assert one.contradicts(other) == other.contradicts(one) == contradicts
 
 
 def example_rows(n=60, scale=1.0, offset=(0.0, 0.0)):
@@ -350,7 +390,7 @@ def test_systems_that_contradict_are_refused(tmp_path):
     plain = write_geopackage(tmp_path / "c.gpkg", example_rows(scale=1000.0), srs=-1)
     assert load_sites(told, plain).crs is None
     unknown = write_geopackage(tmp_path / "d.gpkg", example_rows(), srs=0)
-    assert load_dataset(DataSpec("csv", str(unknown), ("x", "y"), "zinc")).spec.crs == "Undefined geographic"
+    assert load_dataset(DataSpec("csv", str(unknown), ("x", "y"), "zinc")).spec.crs.startswith('GEOGCS["Undefined geographic')
 
 
 def test_fit_keeps_units_and_system_and_predicts_to_netcdf(tmp_path, capsys):
@@ -366,7 +406,7 @@ def test_fit_keeps_units_and_system_and_predicts_to_netcdf(tmp_path, capsys):
     assert main(["geostat", "predict", str(model), data, data, "--output", str(sites)]) == 0
     assert "held out     60 values" in capsys.readouterr().out
     table = load_table(grid, ("x", "y", "prediction", "standard_error"))
-    assert len(table.columns["x"]) == 12 and table.crs == Crs("EPSG:28992", False)
+    assert len(table.columns["x"]) == 12 and table.crs == Crs("EPSG:28992", False, "metre")
     there = load_table(sites, ("x", "y", "prediction"))
     assert np.array_equal(there.columns["x"], load_table(data, ("x",), optional=("zinc",)).columns["x"])
     assert main(["geostat", "predict", str(model), data, "--grid", "4,3", "--output", str(tmp_path / "out.gpkg")]) == 2

@@ -1,17 +1,12 @@
-"""Coordinate reference systems: a name, and what well-known text says of their coordinates."""
+"""Coordinate reference systems: a name, and what PROJ knows of their coordinates."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
-#: Words of well-known text, versions 1 and 2, for systems whose coordinates are angles, and for those where they are not.
-_ANGLES = re.compile(r"\b(GEOGCS|GEOGCRS|GEOGRAPHICCRS|GEODCRS|GEODETICCRS)\b", flags=re.IGNORECASE)
-_LENGTHS = re.compile(r"\b(PROJCS|PROJCRS|PROJECTEDCRS|GEOCCS|ENGCRS|LOCAL_CS)\b|\bCS\s*\[\s*Cartesian\b", flags=re.IGNORECASE)
-_UNIT = re.compile(r'\b(?:LENGTH)?UNIT\s*\[\s*"([^"]+)"', flags=re.IGNORECASE)
-#: The identifier that closes a definition; those of its parts are further inside.
-_IDENTIFIER = re.compile(r'\b(?:ID|AUTHORITY)\s*\[\s*"([^"]+)"\s*,\s*"?([^",\]]+)"?[^\[\]]*\]\s*\]\s*$', flags=re.IGNORECASE)
-_VERTICAL = re.compile(r"\b(?:VERT_CS|VERTCRS|VERTICALCRS)\b.*", flags=re.IGNORECASE | re.DOTALL)
+from ooc_chol.apps.geostat.data.extras import imported
 
 #: Name in the CF conventions of longitude and latitude without a word of the ellipsoid.
 LATITUDE_LONGITUDE = "latitude_longitude"
@@ -33,35 +28,52 @@ class Crs:
 
     def contradicts(self, other: Crs) -> bool:
         """Whether coordinates in one of the two must be transformed before they are used with those in the other."""
-        names = {authority_code(system.name) or system.name for system in (self, other)}
-        is_untold = self.is_geographic and other.is_geographic and LATITUDE_LONGITUDE in names
-        return len(names) == 2 and not is_untold
+        is_untold = self.is_geographic and other.is_geographic and LATITUDE_LONGITUDE in (self.name, other.name)
+        if self.name == other.name or is_untold:
+            return False
+        ours, theirs = _system(self.name), _system(other.name)
+        if ours is None or theirs is None:
+            return self.label != other.label
+        # x is always first here, whatever a system says of its axes
+        return not ours.equals(theirs, ignore_axis_order=True)
 
 
-def is_geographic(definition: str) -> bool:
-    """Whether well-known text defines longitude and latitude.
-
-    Examples
-    --------
-    >>> is_geographic('GEOGCS["WGS 84",UNIT["degree",0.0174532925199433]]')
-    True
-    """
-    return bool(_ANGLES.search(definition)) and not _LENGTHS.search(definition)
-
-
-def length_unit(definition: str) -> str:
-    """Unit of the coordinates of a projected system."""
-    units = _UNIT.findall(_VERTICAL.sub("", definition))
-    return units[-1] if units else ""
-
-
-def authority_code(definition: str) -> str:
-    """The number that an authority has given a system.
+def described(definition: str, source: str) -> Crs:
+    """What well-known text or the number of an authority says; any other name is kept as it is.
 
     Examples
     --------
-    >>> authority_code('GEOGCS["WGS 84",UNIT["degree",0.0174532925199433],AUTHORITY["EPSG","4326"]]')
-    'EPSG:4326'
+    >>> described("EPSG:28992", "soil.nc")
+    Crs(name='EPSG:28992', is_geographic=False, unit='metre')
     """
-    match = _IDENTIFIER.search(definition)
-    return f"{match[1].upper()}:{match[2].strip()}" if match else ""
+    system = _system(definition)
+    if system is None and "[" not in definition:
+        return Crs(definition, False)
+    if system is None:
+        # whether these are degrees nobody can tell
+        raise ValueError(f"{source} has a reference system that PROJ does not understand: {definition}; mend it, or write CSV")
+    number = system.to_json_dict().get("id")
+    name = f"{number['authority']}:{number['code']}" if number else definition
+    if system.is_geographic:
+        return Crs(name, True, "degrees")
+    return Crs(name, False, system.axis_info[0].unit_name if system.axis_info else "")
+
+
+def is_east(unit: str) -> bool:
+    """Whether a unit is one of longitude in the CF conventions: ``degrees_east`` and its spellings."""
+    return unit.lower().replace("degrees", "degree").replace("_", "") in ("degreeeast", "degreee")
+
+
+def is_north(unit: str) -> bool:
+    """Whether a unit is one of latitude in the CF conventions: ``degrees_north`` and its spellings."""
+    return unit.lower().replace("degrees", "degree").replace("_", "") in ("degreenorth", "degreen")
+
+
+def _system(definition: str) -> Any:
+    """PROJ's object, without a transformation to another datum that comes with it; None for what PROJ does not know."""
+    pyproj = imported("pyproj", "reference systems")
+    try:
+        system = pyproj.CRS(definition)
+    except pyproj.exceptions.CRSError:
+        return None
+    return system.source_crs if system.is_bound else system

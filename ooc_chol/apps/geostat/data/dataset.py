@@ -10,8 +10,7 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.data.conventions import is_east, is_north
-from ooc_chol.apps.geostat.data.crs import Crs
+from ooc_chol.apps.geostat.data.crs import Crs, is_east, is_north
 from ooc_chol.apps.geostat.data.grids import grid_over
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.observations import Observations, make_observations

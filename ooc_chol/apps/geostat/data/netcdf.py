@@ -1,4 +1,4 @@
-"""NetCDF: version 3 by SciPy, without extras, in both directions; version 4, which is HDF5, and CDF-5 read by netCDF4."""
+"""NetCDF: every version is read by netCDF4, which knows packing and gaps; version 3 is written by SciPy, without extras."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from numpy.typing import NDArray
 from scipy.io import netcdf_file
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.data.conventions import decoded
-from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE, Crs, authority_code, is_geographic
+from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE, Crs, described
+from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows
-from ooc_chol.apps.geostat.data.terrain import MissingExtraError
 
-#: First bytes of a file of version 3 (classic, 64-bit offset), and of others that netCDF4 reads: version 4 and CDF-5.
+#: First bytes of a file: version 3 (classic, 64-bit offset), and what else netCDF4 reads (version 4, which is HDF5, and CDF-5).
 _MAGIC_3 = (b"CDF\x01", b"CDF\x02")
 _MAGIC_4 = (b"\x89HDF", b"CDF\x05")
 
-#: What SciPy raises where a file of version 3 ends too early or holds nonsense.
-_DAMAGED = (IndexError, KeyError, OverflowError, TypeError, ValueError)
+#: What SciPy and netCDF4 raise where a file ends too early or holds nonsense.
+_DAMAGED = (IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,16 +37,13 @@ class NetcdfVariable:
 def read_netcdf(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
     """Read variables of a NetCDF file as columns: values along one dimension, or a grid with its axes."""
     file = Path(path)
-    content = _open(file)
-    try:
+    with _open(file) as content:
         variables = content.variables
         check_columns(file.name, names, list(variables))
         wanted = [*names, *(name for name in optional if name in variables and name not in names)]
         columns = _columns(file.name, {name: variables[name] for name in wanted})
         units = {name: _text(variables[name], "units") for name in wanted}
-        crs = _crs(variables, wanted)
-    finally:
-        content.close()
+        crs = _crs(file.name, variables, wanted)
     return complete_rows(file.name, columns, names, units=units, crs=crs)
 
 
@@ -80,26 +76,22 @@ def write_netcdf(
 
 
 def _open(file: Path) -> Any:
-    """An open file with ``variables``, each with ``dimensions`` and numbers as stored; SciPy's and netCDF4's are alike."""
+    """The file in netCDF4, whose variables give numbers as the conventions mean them."""
     with file.open("rb") as stream:
         magic = stream.read(4)
-    if magic in _MAGIC_3:
-        try:
-            return netcdf_file(file, "r", mmap=False, maskandscale=False)
-        except _DAMAGED as error:
-            raise ValueError(f"{file.name} is a damaged NetCDF file: {error}") from error
-    if magic not in _MAGIC_4:
+    if magic not in (*_MAGIC_3, *_MAGIC_4):
         raise ValueError(f"{file.name} is not a NetCDF file: it begins with {magic!r}")
+    netcdf4 = imported("netCDF4", "NetCDF files")
     try:
-        import netCDF4
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{file.name} is NetCDF of version 4 or CDF-5, which netCDF4 reads; it is not installed: pip install 'ooc_chol[io]', "
-            "or convert the file (nccopy -k classic)"
-        ) from error
-    content = netCDF4.Dataset(file)
-    content.set_auto_maskandscale(False)
-    return content
+        if magic in _MAGIC_3:
+            # netCDF4 reads zeros where such a file was cut off; SciPy raises
+            netcdf_file(file, "r", mmap=True).close()
+        return netcdf4.Dataset(file)
+    except (*_DAMAGED, OSError) as error:
+        # what the system refuses has a positive number
+        if isinstance(error, OSError) and (error.errno or 0) > 0:
+            raise
+        raise ValueError(f"{file.name} is a damaged NetCDF file: {error}") from error
 
 
 def _columns(source: str, variables: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
@@ -122,18 +114,14 @@ def _columns(source: str, variables: Mapping[str, Any]) -> dict[str, NDArray[np.
 
 
 def _values(variable: Any, where: str) -> NDArray[np.float64]:
-    """Values as they are meant, NaN where there is none."""
-    raw = np.asarray(variable[...])
-    if raw.dtype.kind not in "iuf":
-        raise ValueError(f"{where} holds {raw.dtype}, not numbers")
-    return decoded(raw, _attributes(variable))
-
-
-def _attributes(variable: Any) -> Mapping[str, Any]:
-    """All attributes; netCDF4 lists them, SciPy keeps them with what is private to the variable."""
-    if hasattr(variable, "ncattrs"):
-        return {name: variable.getncattr(name) for name in variable.ncattrs()}
-    return dict(variable._attributes)
+    """Unpacked values, NaN where there is none."""
+    try:
+        values = np.ma.asarray(variable[...])
+    except _DAMAGED as error:
+        raise ValueError(f"{where} is damaged: {error}") from error
+    if values.dtype.kind not in "iuf":
+        raise ValueError(f"{where} holds {values.dtype}, not numbers")
+    return np.asarray(np.ma.filled(values.astype(np.float64), np.nan))
 
 
 def _spread(array: NDArray[np.float64], dimensions: Sequence[str], axes: Sequence[str]) -> NDArray[np.float64]:
@@ -142,7 +130,7 @@ def _spread(array: NDArray[np.float64], dimensions: Sequence[str], axes: Sequenc
     return ordered[tuple(slice(None) if axis in dimensions else np.newaxis for axis in axes)]
 
 
-def _crs(variables: Mapping[str, Any], wanted: Sequence[str]) -> Crs | None:
+def _crs(source: str, variables: Mapping[str, Any], wanted: Sequence[str]) -> Crs | None:
     """The reference system that a grid mapping names."""
     for name in wanted:
         # "crs" or, in the extended form, "crs: x y"
@@ -150,11 +138,11 @@ def _crs(variables: Mapping[str, Any], wanted: Sequence[str]) -> Crs | None:
         if mapping in variables:
             text = _text(variables[mapping], "crs_wkt") or _text(variables[mapping], "spatial_ref")
             kind = _text(variables[mapping], "grid_mapping_name")
-            return Crs(authority_code(text) or text or kind, kind == LATITUDE_LONGITUDE or is_geographic(text))
+            crs = described(text, source) if text else Crs(kind, False)
+            return Crs(crs.name, crs.is_geographic or kind == LATITUDE_LONGITUDE, crs.unit)
     return None
 
 
 def _text(variable: Any, name: str) -> str:
-    """An attribute in words; SciPy has bytes, netCDF4 has text."""
-    value = getattr(variable, name, "")
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    """An attribute in words; empty where it is not there."""
+    return str(getattr(variable, name, ""))

@@ -10,17 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows
-from ooc_chol.apps.geostat.data.terrain import MissingExtraError
 
 
 def read_parquet(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
     """Read named columns of a Parquet file."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtraError("Parquet is read by pyarrow, which is not installed: pip install 'ooc_chol[io]'") from error
+    pyarrow, parquet = (imported(module, "Parquet files") for module in ("pyarrow", "pyarrow.parquet"))
     file = Path(path)
     with file.open("rb") as stream:
         try:

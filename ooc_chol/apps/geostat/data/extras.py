@@ -1,0 +1,17 @@
+"""Packages that read files of others: imported when a file needs them, for they need not be installed and take a while."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+
+
+def imported(module: str, what: str) -> Any:
+    """A module of the extra ``io``, which reads ``what``."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise MissingExtraError(f"{what} are read by {package}, which is not installed: pip install 'ooc_chol[io]'") from error

@@ -17,7 +17,8 @@ from ooc_chol.dense.stores.file import FileStore, MemoryStore
 from ooc_chol.hardware.host import HostDevice
 from ooc_chol.memory.sources import as_source
 from ooc_chol.tasks.panels import uniform_panels
-from tests.host.matrices import FAMILIES, upper_poisoned
+from tests.host.matrices import FAMILIES
+from tests.host.one_matrix import ALL_TILES, NB, NT, SOURCES, A, N
 from tests.host.runs import (
     CountingSource,
     CountingStore,
@@ -30,11 +31,6 @@ from tests.host.runs import (
 )
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
-
-N, NB = 300, 32
-NT = 10
-ALL_TILES = NT * (NT + 1) // 2
-A = upper_poisoned(FAMILIES["matern25 nugget 1e-11"](N))
 
 
 def factored(a=A, tiles=ALL_TILES, **options) -> oc.CholeskyFactor:
@@ -163,49 +159,6 @@ def test_the_number_of_threads_that_share_a_tile_does_not_matter():
 
 
 # tiers
-
-
-class Sliceable:
-    """As data sets of h5py and Zarr: shape, dtype and slicing, no array."""
-
-    def __init__(self, a):
-        self.shape, self.dtype, self._a = a.shape, a.dtype, a
-
-    def __getitem__(self, where):
-        return self._a[where].copy()
-
-
-def saved(folder, a):
-    """The path of a file that holds ``a``."""
-    np.save(folder / "a.npy", a)
-    return folder / "a.npy"
-
-
-def spread(a):
-    """``a`` as every second row and every third column of an array."""
-    wide = np.zeros((2 * N, 3 * N))
-    wide[::2, ::3] = a
-    return wide[::2, ::3]
-
-
-def read_a(rows, cols, out, stream):
-    """The tile function of A."""
-    out[...] = A[rows.start : rows.stop, cols.start : cols.stop]
-
-
-#: The same matrix in every form, given an empty folder.
-SOURCES = {
-    "C": lambda folder: A,
-    "F": lambda folder: np.asfortranarray(A),
-    "strided": lambda folder: spread(A),
-    "negative strides": lambda folder: A[::-1, ::-1].copy()[::-1, ::-1],
-    "path": lambda folder: saved(folder, A),
-    "path as str, F": lambda folder: str(saved(folder, np.asfortranarray(A))),
-    "memmap": lambda folder: np.load(saved(folder, A), mmap_mode="r"),
-    "memmap, F": lambda folder: np.load(saved(folder, np.asfortranarray(A)), mmap_mode="r"),
-    "slices": lambda folder: Sliceable(A),
-    "function": lambda folder: oc.from_function(N, read_a),
-}
 
 
 @pytest.mark.parametrize("kind", SOURCES)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 import ooc_chol as oc
 from ooc_chol.dense.execution.executor import execute
@@ -24,50 +21,17 @@ from ooc_chol.kernels.host.residues import HostResidueKernels
 from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
 from ooc_chol.memory.sources import SourceTier, as_source
 from ooc_chol.precision.escalation import MOST_RESTARTS, MOST_WORK, Remedy, panel_tiles, row_tiles
-from tests.host.matrices import lapack_minor, sites, upper_poisoned
+from tests.host.escalation_cases import CASES, FP64, PANEL, PANEL_OF_FEW, RESTART, RESTARTS, ROW, Case, Matrix
+from tests.host.matrices import lapack_minor
+from tests.host.mixed_precision import check_certified
 from tests.host.runs import jitter_devices
-from tests.host.test_errors import INDEFINITE, good
-from tests.host.test_mixed import check_certified
+from tests.host.spoiled import INDEFINITE, good
 
 #: Matrices of these tests are made to be at the limit of what a format can do.
 pytestmark = [
     pytest.mark.usefixtures("no_hang", "one_blas_thread"),
     pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
 ]
-
-Matrix = NDArray[np.float64]
-
-
-class Case(NamedTuple):
-    """A Gaussian covariance matrix with a nugget, and what it is factored with."""
-
-    n: int
-    nb: int
-    budget: str
-    nugget: float
-    threshold: float
-    on_a_line: bool = False
-
-    def matrix(self) -> Matrix:
-        places = sites(self.n)
-        if self.on_a_line:
-            places = np.sort(np.random.default_rng(0).uniform(size=self.n))[:, None]
-        return np.asarray(np.exp(-((cdist(places, places) / 0.1) ** 2)) + self.nugget * np.eye(self.n))
-
-    def factor(self, a=None, **options) -> oc.CholeskyFactor:
-        a = upper_poisoned(self.matrix()) if a is None else a
-        options = {"tile_size": self.nb, "memory_budget": self.budget, "devices": "host:0", **options}
-        return oc.cholesky(a, self.threshold, **options)
-
-
-#: What the least remedy is that helps; found by search.
-ROW = Case(320, 32, "150 kB", 1e-6, 1e-4)
-PANEL = Case(256, 16, "80 kB", 1e-4, 1e-2)
-PANEL_OF_FEW = Case(256, 32, "100 kB", 1e-5, 1e-2)
-RESTART = Case(256, 16, "80 kB", 1e-3, 1e-2, on_a_line=True)
-RESTARTS = Case(256, 16, "400 kB", 1e-4, 1e-2, on_a_line=True)
-FP64 = Case(256, 16, "80 kB", 1e-6, 1e-2, on_a_line=True)
-CASES = {"row": ROW, "panel": PANEL, "panel of few": PANEL_OF_FEW, "restart": RESTART, "restarts": RESTARTS, "fp64": FP64}
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 

@@ -27,13 +27,13 @@ from ooc_chol.schedulers.ownership import cyclic_rows
 from ooc_chol.schedulers.residues import schedule as residue_schedule
 from ooc_chol.schedulers.residues.strips import STREAMING
 from ooc_chol.tasks.tiling import TileGrid
-from tests.host.matrices import FAMILIES, check_factor, lapack_minor, powers_of_two, residual, upper_poisoned
+from tests.host.matrices import FAMILIES, check_factor, lapack_minor, powers_of_two, residual
+from tests.host.one_matrix import NB, SOURCES, A, N
 from tests.host.residue_reference import integer
 from tests.host.runs import jitter_devices
-from tests.host.test_bits import NB, SOURCES, A, N
-from tests.host.test_errors import INDEFINITE, PLACES
-from tests.host.test_errors import N as ERROR_N
-from tests.host.test_errors import good as good_to_spoil
+from tests.host.spoiled import INDEFINITE, PLACES, counter_example, spread_out
+from tests.host.spoiled import N as ERROR_N
+from tests.host.spoiled import good as good_to_spoil
 from tests.tolerances import residue_entry_bound
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -337,16 +337,6 @@ def minor_of(a, **options) -> tuple[int, tuple[int, int]]:
     return caught.value.minor, caught.value.tile
 
 
-def counter_example(count: int, scale: float = 1.0) -> np.ndarray:
-    """An indefinite 7 x 7 matrix whose sum of residues wraps to a pivot that looks positive, though no entry is too large."""
-    basis = ResidueBasis(count)
-    ratio = float(Fraction(basis.product) / Fraction(4) ** basis.exponent(scale**2)) / scale**2  # P in units of A_ii: 2 to 8
-    squares = min(0.6 * ratio + 0.05, 5.9)  # beyond P / 2, so that it wraps, below six entries' bounds
-    a = np.eye(7)
-    a[6, :6] = a[:6, 6] = np.sqrt(squares / 6)
-    return scale**2 * a
-
-
 def wrapped_pivots(a, count: int) -> list[float]:
     """Pivots of a factorization whose sums are taken modulo P and whose rows nobody watches; entries are within their bounds."""
     basis = ResidueBasis(count)
@@ -363,14 +353,6 @@ def wrapped_pivots(a, count: int) -> list[float]:
             l_dense[i, j] = np.sqrt(rest) if i == j else rest / l_dense[j, j]
             assert i == j or abs(l_dense[i, j]) <= np.sqrt(a[i, i])
     return pivots
-
-
-def spread_out(a, distance: int = 16) -> np.ndarray:
-    """``a`` with each row in a tile of its own, the rest of each tile from an identity."""
-    n = distance * len(a)
-    wide = a[0, 0] * np.eye(n)
-    wide[::distance, ::distance] = a
-    return upper_poisoned(wide)
 
 
 @pytest.mark.parametrize("count", COUNTS)

@@ -14,7 +14,7 @@ from ooc_chol.dense.programs.program import STREAM_NAMES, Link, StepKind
 from ooc_chol.dense.programs.residue_steps import step_key
 from tests.host.matrices import FAMILIES
 from tests.host.runs import budget_of, check_bytes
-from tests.plan.test_tracing_perfetto import read
+from tests.plan.perfetto_files import read
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 

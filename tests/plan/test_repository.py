@@ -45,6 +45,18 @@ def test_only_the_package_imports_under_its_name():
     assert packages == {"ooc_chol", "tests"}
 
 
+def test_tests_import_helpers_and_never_other_tests():
+    """A test module is read for what it promises; what two of them need stands in a module of its own."""
+    importing = re.compile(
+        r"^\s*(?:from\s+tests\.(?:\w+\.)*test_\w+\s+import|import\s+tests\.(?:\w+\.)*test_\w+).*", re.MULTILINE
+    )
+    found = {
+        str(path.relative_to(ROOT)): importing.findall(path.read_text(encoding="utf-8"))
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+    }
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Source distribution, and the wheel built from it, without a network and outside the checkout."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ooc_chol.dense.stores.array import MemoryStore
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, decode
 from ooc_chol.interfaces import NARROW_BUFFERS, NORM_COLUMNS, FinalTile
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import memory_store, open_device, page_locked
 from tests.host.narrow_tiles import KINDS, expected_norms, norm, rounded, same, stored_bytes
 
 pytestmark = pytest.mark.cuda
@@ -21,8 +21,6 @@ NARROW = [FP32, FP16, FP8]
 @pytest.fixture
 def bench():
     """A device with room for tiles of order 1100, and two streams."""
-    from ooc_chol.kernels.machine import open_device
-
     device = open_device("cuda:0")
     device.activate()
     device.allocate(4, 8 * 1100 * 1100, 1100, narrow_bytes=FP32.stored_bytes(1100 * 1100))
@@ -163,13 +161,11 @@ FORMATS_OF_GRID = (FP64, FP16, FP64, FP8, FP32, FP64)
 def test_copies_out_and_in_move_stored_bytes(bench, is_locked):
     import cupy as cp
 
-    from ooc_chol.kernels.machine import page_locked
-
     device, (outward, inward) = bench
     rng = np.random.default_rng(5)
-    store = MemoryStore(GRID, formats=FORMATS_OF_GRID)
+    store = memory_store(GRID, FORMATS_OF_GRID)
     indices = [(i, j) for i in range(GRID.nt) for j in range(i + 1)]
-    with page_locked(["cuda:0"], fresh=store.host_memory() if is_locked else None):
+    with page_locked("cuda:0", fresh=store.host_memory() if is_locked else None):
         for index, fmt in zip(indices, FORMATS_OF_GRID, strict=True):
             tile = rounded(rng.standard_normal(GRID.shape(*index)), fmt)
             source, back = on_device(tile), cp.full(tile.shape, np.nan)
@@ -193,7 +189,7 @@ def test_many_copies_in_flight_share_the_buffers_of_their_streams(bench):
 
     device, (outward, inward) = bench
     rng = np.random.default_rng(6)
-    store = MemoryStore(GRID, formats=FORMATS_OF_GRID)
+    store = memory_store(GRID, FORMATS_OF_GRID)
     narrow = [(1, 0), (2, 0), (2, 1)]
     formats = zip(narrow, (FP16, FP8, FP32), strict=True)
     tiles = {index: rounded(rng.standard_normal(GRID.shape(*index)), fmt) for index, fmt in formats}
@@ -216,9 +212,7 @@ def test_many_copies_in_flight_share_the_buffers_of_their_streams(bench):
 def test_a_tile_larger_than_its_buffer_is_refused():
     import cupy as cp
 
-    from ooc_chol.kernels.machine import open_device
-
-    device, store = open_device("cuda:0"), MemoryStore(GRID, formats=FORMATS_OF_GRID)
+    device, store = open_device("cuda:0"), memory_store(GRID, FORMATS_OF_GRID)
     device.activate()
     device.allocate(1, 8 * 700 * 700, 700, narrow_bytes=100)
     try:

@@ -20,6 +20,7 @@ from ooc_chol.dense.stores.file import MemoryStore
 from ooc_chol.hardware import host
 from ooc_chol.hardware.host import HostDevice
 from ooc_chol.memory.sources import AbstractSource, as_source
+from tests.builders import memory_store
 from tests.host.matrices import FAMILIES, lapack_minor
 from tests.host.runs import COMMAND, ENVIRONMENT, budget_of
 from tests.host.spoiled import INDEFINITE, NB, PLACES, N, good
@@ -295,7 +296,7 @@ def test_no_room_for_l_in_memory_says_how_much_is_needed(tmp_path):
         oc.cholesky(a, tile_size=NB, host_budget="10 kB")
     error = caught.value
     assert error.budget_bytes == 10_000 < error.needed_bytes
-    assert error.needed_bytes == MemoryStore(oc.plan(N, tile_size=NB).grid).nbytes
+    assert error.needed_bytes == memory_store(oc.plan(N, tile_size=NB).grid).nbytes
     oc.cholesky(a, tile_size=NB, host_budget=error.needed_bytes)
     oc.cholesky(a, tile_size=NB, host_budget="10 kB", store=tmp_path / "L.ooc").close()
     oc.cholesky(a.copy(), tile_size=NB, host_budget="10 kB", overwrite=True)

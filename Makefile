@@ -1,9 +1,9 @@
 # Everything runs in .venv, which the first command makes; needs Python 3.11 or newer.
 #
 #   make demo    fit real terrain out of core, predict held-out heights, draw, trace; output in demo-output/
-#   make test    all tests that can run here
+#   make test    all tests that can run here, in two processes; `make test WORKERS=8` where there are cores
 #   make test-gpu  the tests that need a GPU, with the python3 that has CuPy; no set-up, no network
-#   make check   format, lint, types, layers, contents of the wheel
+#   make check   format, lint, types, layers
 #   make docs    the documentation site, in docs/_build; a warning is an error
 #   make clean   remove all that make made
 
@@ -12,6 +12,8 @@ VENV ?= .venv
 PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
 # Folder of shared data; without it the tests that need it are deselected and counted.
 DATA ?= $(wildcard ../shared/data)
+# Processes that run the tests, one thread of BLAS each; 0 runs them all in one, with all threads.
+WORKERS ?= 2
 
 bin := $(VENV)/bin
 ready := $(VENV)/.ready
@@ -26,7 +28,7 @@ demo: $(ready)
 	@$(bin)/ooc-chol geostat demo --output demo-output --force
 
 test: $(ready)
-	@$(bin)/python -m pytest -q $(if $(DATA),--data="$(DATA)")
+	@$(bin)/python -m pytest -q -n $(WORKERS) --dist loadfile $(if $(DATA),--data="$(DATA)")
 
 # The machine's own python3: a GPU machine has CuPy there. Needs CuPy, nvmath-python, perfetto, pytest and hypothesis.
 test-gpu:
@@ -37,7 +39,6 @@ check: $(ready)
 	@$(bin)/ruff check $(code)
 	@$(bin)/mypy
 	@$(bin)/lint-imports
-	@$(bin)/python -m pytest -q tests/plan/test_repository.py
 
 docs: $(ready-docs)
 	@$(bin)/python -m sphinx --fail-on-warning --fresh-env --quiet -b html docs docs/_build

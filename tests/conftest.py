@@ -1,17 +1,21 @@
 """Options, deselection and fixtures of all tests.
 
 A test that cannot run here is *deselected* and counted in one line. A skip fails the run: nothing stops being tested in silence.
+Several processes (``pytest -n 2 --dist loadfile``, as ``make test`` has it) promise the same: each takes whole files, those of
+``SERIAL_FILES`` are all for one of them, and what a process deselects or skips is told in the end by the one that a person sees.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -23,6 +27,17 @@ hypothesis.settings.load_profile("ci")  # --hypothesis-profile=thorough looks fu
 
 #: Tier of the tests of a folder that do not name one themselves.
 _TIER_OF_FOLDER = {"plan": "plan", "host": "host", "apps": "host"}
+
+#: Files whose tests look at the memory, the limits, the threads or the clock, or send signals: never two of them at once.
+SERIAL_FILES = {
+    "tests/host/test_device.py",
+    "tests/host/test_interrupts.py",
+    "tests/host/test_leaks.py",
+    "tests/host/test_limits.py",
+    "tests/host/test_rates_measuring.py",
+    "tests/host/test_signals.py",
+    "tests/host/test_team.py",
+}
 
 #: Seconds that a thread gets to end after its test.
 _THREAD_GRACE_SECONDS = 2.0
@@ -37,17 +52,32 @@ _skipped = pytest.StashKey[list[str]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ooc_chol")
     group.addoption("--data", metavar="DIR", type=Path, help="shared data; without it the tests that need it are deselected")
+    group.addoption("--thorough", action="store_true", help="every combination of parameters, where the usual run takes some")
     group.addoption("--require-cuda", metavar="N", type=int, default=0, help="fail unless N CUDA devices are visible to CuPy")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_deselected] = {}
     config.stash[_skipped] = []
+    if _is_distributed(config) and not _is_worker(config):
+        # Several processes, one thread of BLAS each, unless the user or a test asks for more; the workers inherit it.
+        for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ.setdefault(variable, "1")
     data, required = config.getoption("--data"), config.getoption("--require-cuda")
     if data is not None and not data.is_dir():
         raise pytest.UsageError(f"--data {data}: there is no such folder")
     if required and cuda_device_count() < required:
         raise pytest.UsageError(f"--require-cuda {required}: CuPy sees {cuda_device_count()} CUDA devices")
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    """Whether another process collects what this one finds."""
+    return hasattr(config, "workerinput")
+
+
+def _is_distributed(config: pytest.Config) -> bool:
+    """Whether several processes run the tests; pytest-xdist need not be there."""
+    return _is_worker(config) or bool(config.getoption("numprocesses", None))
 
 
 def cuda_device_count() -> int:
@@ -98,6 +128,8 @@ def _missing_here(item: pytest.Item) -> str | None:
         return "nvcc"
     if item.get_closest_marker("golden_bits") is not None and not _has_recorded_blas():
         return "the BLAS library and processor of golden_bits.json"
+    if item.get_closest_marker("thorough") is not None and not item.config.getoption("--thorough"):
+        return "--thorough"
     devices = _cuda_devices_needed(item)
     if devices and cuda_device_count() < devices:
         return f"CuPy and {devices} CUDA device{'s' if devices > 1 else ''}"
@@ -120,6 +152,33 @@ def _cuda_devices_needed(item: pytest.Item) -> int:
     return needed
 
 
+# several processes
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole files to whoever is free; in the order of collection, in which the short ones of ``tests/plan`` come last."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            return "serial" if file in SERIAL_FILES else file
+
+    config.option.loadscopereorder = False
+    return Files(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Take over what a worker counted: each collects all tests, and skips those that it runs."""
+    output, skipped = getattr(node, "workeroutput", {}), node.config.stash[_skipped]
+    node.config.stash[_deselected].update(output.get("deselected", {}))
+    skipped.extend(name for name in output.get("skipped", []) if name not in skipped)
+
+
 # a skip fails the run
 
 
@@ -140,7 +199,10 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if session.config.stash[_skipped] and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+    config = session.config
+    if _is_worker(config):
+        config.workeroutput.update(deselected=config.stash[_deselected], skipped=config.stash[_skipped])
+    elif config.stash[_skipped] and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

@@ -11,7 +11,7 @@ from ooc_chol.bench.case import Fp64Case, Peer
 from ooc_chol.bench.fp64 import Session, run_case
 from ooc_chol.bench.peers import MG_BLOCKS, measure_peer
 from ooc_chol.bench.problem import CovarianceProblem
-from tests.plan.test_result_files import ENGINE_FIELDS, FIELDS, GPU_FIELDS
+from tests.plan.result_fields import ENGINE_FIELDS, FIELDS, GPU_FIELDS
 from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = pytest.mark.cuda

@@ -5,99 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ooc_chol.dense.stores.array import MemoryStore
 from ooc_chol.errors import ScheduleError
-from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, decode, encode, round_to
+from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, decode
 from ooc_chol.interfaces import NARROW_BUFFERS, NORM_COLUMNS, FinalTile
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import memory_store, open_device, page_locked
+from tests.host.narrow_tiles import KINDS, expected_norms, norm, rounded, same, stored_bytes
 
 pytestmark = pytest.mark.cuda
 
 SHAPES = [(1, 1), (3, 5), (64, 64), (700, 1100)]
-SCALES = [1e-300, 1e-160, 1e-30, 1.0, 1e30, 1e160, 1e300]
 NARROW = [FP32, FP16, FP8]
-
-
-def any_bits(rng, shape, _):
-    bits = rng.integers(0, 2**64, size=shape, dtype=np.uint64)
-    return np.where(np.isfinite(bits.view(np.float64)), bits.view(np.float64), 0.5)
-
-
-def subnormal(rng, shape, _):
-    return rng.integers(0, 2**52, size=shape, dtype=np.uint64).view(np.float64) * rng.choice([-1.0, 1.0], shape)
-
-
-def of_all_sizes(rng, shape, _):
-    """Entries far below the largest are subnormal in the format, or vanish."""
-    return rng.standard_normal(shape) * 10.0 ** rng.uniform(-12, 0, shape)
-
-
-def ties(rng, shape, fmt):
-    """Halfway between two numbers of the format."""
-    digits = fmt.significand_bits
-    odd = 2 * rng.integers(2 ** (digits - 1), 2**digits, shape) + 1
-    return np.ldexp(odd * rng.choice([-1.0, 1.0], shape), rng.integers(-30, 10, shape)) if digits < 53 else odd / 2.0
-
-
-def below_a_power_of_two(rng, shape, fmt):
-    """The largest entry is the least that rounds up to one, its neighbours, or the last number below it."""
-    tile = rng.uniform(-0.9, 0.9, shape)
-    least = 1.0 - fmt.unit_roundoff / 2
-    tile[-1, -1] = rng.choice([least, np.nextafter(least, 0.0), np.nextafter(least, 1.0), np.nextafter(1.0, 0.0), 1.0])
-    return np.ldexp(tile * rng.choice([-1.0, 1.0]), int(rng.integers(-900, 900)))
-
-
-def zeros(rng, shape, _):
-    return rng.choice([-0.0, 0.0], shape)
-
-
-KINDS = {f"{scale:g}": lambda rng, shape, _, scale=scale: scale * rng.standard_normal(shape) for scale in SCALES}
-KINDS |= {make.__name__: make for make in (any_bits, subnormal, of_all_sizes, ties, below_a_power_of_two, zeros)}
-
-
-def same(left, right):
-    """Equal bits, but for those of NaNs."""
-    both = np.isnan(left) & np.isnan(right)
-    return np.array_equal(left.view(np.int64)[~both], right.view(np.int64)[~both])
-
-
-def norm(tile):
-    return float(np.sqrt(np.sum(np.square(tile.astype(np.longdouble)))))
-
-
-def expected_norms(before, after, *, is_diagonal):
-    sums = [float(np.abs(after.astype(np.longdouble)).sum(axis=axis).max()) if is_diagonal else 0.0 for axis in (1, 0)]
-    return [norm(after), norm(before.astype(np.longdouble) - after), *sums, float(np.abs(before).max())]
-
-
-def for_one_rounding(tile, fmt):
-    """What the host rounds to FP8 as it should ``tile``: ml_dtypes rounds float64 to float32 first; 24 bits, to odd, stay so."""
-    mantissa, power = np.frexp(tile)
-    bits, below = mantissa.view(np.int64), (1 << 29) - 1
-    odd = np.where(bits & below, bits & ~below | 1 << 29, bits).view(np.float64)
-    return np.ldexp(odd, power) if fmt is FP8 else tile.copy()
-
-
-def rounded(tile, fmt):
-    """What the host makes of a tile."""
-    after = for_one_rounding(tile, fmt)
-    with np.errstate(over="ignore", invalid="ignore"):
-        round_to(after, fmt)
-    return after
-
-
-def stored_bytes(tile, fmt):
-    """What the host stores of a tile."""
-    out = np.zeros(fmt.stored_bytes(tile.size), dtype=np.uint8)
-    encode(for_one_rounding(tile, fmt), fmt, out)
-    return out
 
 
 @pytest.fixture
 def bench():
     """A device with room for tiles of order 1100, and two streams."""
-    from ooc_chol.kernels.machine import open_device
-
     device = open_device("cuda:0")
     device.activate()
     device.allocate(4, 8 * 1100 * 1100, 1100, narrow_bytes=FP32.stored_bytes(1100 * 1100))
@@ -238,13 +161,11 @@ FORMATS_OF_GRID = (FP64, FP16, FP64, FP8, FP32, FP64)
 def test_copies_out_and_in_move_stored_bytes(bench, is_locked):
     import cupy as cp
 
-    from ooc_chol.kernels.machine import page_locked
-
     device, (outward, inward) = bench
     rng = np.random.default_rng(5)
-    store = MemoryStore(GRID, formats=FORMATS_OF_GRID)
+    store = memory_store(GRID, FORMATS_OF_GRID)
     indices = [(i, j) for i in range(GRID.nt) for j in range(i + 1)]
-    with page_locked(["cuda:0"], fresh=store.host_memory() if is_locked else None):
+    with page_locked("cuda:0", fresh=store.host_memory() if is_locked else None):
         for index, fmt in zip(indices, FORMATS_OF_GRID, strict=True):
             tile = rounded(rng.standard_normal(GRID.shape(*index)), fmt)
             source, back = on_device(tile), cp.full(tile.shape, np.nan)
@@ -268,7 +189,7 @@ def test_many_copies_in_flight_share_the_buffers_of_their_streams(bench):
 
     device, (outward, inward) = bench
     rng = np.random.default_rng(6)
-    store = MemoryStore(GRID, formats=FORMATS_OF_GRID)
+    store = memory_store(GRID, FORMATS_OF_GRID)
     narrow = [(1, 0), (2, 0), (2, 1)]
     formats = zip(narrow, (FP16, FP8, FP32), strict=True)
     tiles = {index: rounded(rng.standard_normal(GRID.shape(*index)), fmt) for index, fmt in formats}
@@ -291,9 +212,7 @@ def test_many_copies_in_flight_share_the_buffers_of_their_streams(bench):
 def test_a_tile_larger_than_its_buffer_is_refused():
     import cupy as cp
 
-    from ooc_chol.kernels.machine import open_device
-
-    device, store = open_device("cuda:0"), MemoryStore(GRID, formats=FORMATS_OF_GRID)
+    device, store = open_device("cuda:0"), memory_store(GRID, FORMATS_OF_GRID)
     device.activate()
     device.allocate(1, 8 * 700 * 700, 700, narrow_bytes=100)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.builders import open_device
 from tests.tolerances import potrf_bound, trsm_bound, update_bound
 
 pytestmark = pytest.mark.cuda
@@ -15,7 +16,6 @@ SHAPES = [(1, 1, 1), (5, 3, 7), (64, 64, 64), (130, 97, 257), (513, 512, 512), (
 @pytest.fixture
 def bench():
     """A device with an arena for tiles of order 1100, one stream and flags."""
-    from ooc_chol.kernels.machine import open_device
 
     device = open_device("cuda:0")
     device.activate()

@@ -15,9 +15,8 @@ from ooc_chol.schedulers.ownership import cyclic_rows
 from ooc_chol.tasks.operations import StepKind
 from ooc_chol.tasks.tiling import TileGrid
 from tests.host.matrices import FAMILIES, check_factor, lapack_minor, residual, upper_poisoned
-from tests.host.test_errors import INDEFINITE
-from tests.host.test_errors import good as good_to_spoil
-from tests.host.test_residue_cholesky import counter_example, spread_out
+from tests.host.spoiled import INDEFINITE, counter_example, spread_out
+from tests.host.spoiled import good as good_to_spoil
 from tests.tolerances import FACTOR_ENTRY_C, residue_entry_bound
 
 pytestmark = pytest.mark.cuda

@@ -9,11 +9,11 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.formats import FORMATS
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import factor_over
 from tests.host.device_solves import SHAPES, check_half_solve_sums, check_inverse_sums, check_product, check_solves, solver
-from tests.host.stored_factors import KEY, MIXED_STORES, STORES, lapack_factor, random_spd, write_factor
+from tests.host.stored_factors import MIXED_STORES, STORES, lapack_factor, random_spd, write_factor
 from tests.tolerances import gamma
 
 pytestmark = pytest.mark.cuda
@@ -52,7 +52,7 @@ def test_tiles_of_narrow_formats_are_widened_on_the_way(kind, tmp_path):
     b = np.random.default_rng(0).standard_normal((150, 40))
     x = b.copy()
     solver(DEVICE, 1 << 28).solve(store, x, (False, True))
-    with CholeskyFactor(grid, store, KEY) as host:
+    with factor_over(store) as host:
         # the same system, whose matrix has a condition of about ten
         np.testing.assert_allclose(x, host.solve(b), atol=1e3 * gamma(150) * np.abs(x).max())
 

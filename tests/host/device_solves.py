@@ -13,9 +13,9 @@ from ooc_chol.dense.factor import DeviceSolver
 from ooc_chol.dense.factor.device_solver import columns_that_fit
 from ooc_chol.dense.stores.file import AbstractStore
 from ooc_chol.dense.symmetric import multiply_on
-from ooc_chol.kernels.machine import open_device, page_locked
 from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import device_solver, open_device, page_locked
 from tests.host.stored_factors import STORES, lapack_factor, random_spd, write_factor
 from tests.tolerances import gamma, product_bound, solve_bound, trsm_bound
 
@@ -25,7 +25,7 @@ SHAPES = [(300, 32, 300), (300, 32, 7), (45, 64, 45), (1, 8, 1), (130, 64, 50), 
 
 def solver(device: str, budget_bytes: int) -> DeviceSolver:
     """A solver on the named device."""
-    return DeviceSolver(lambda: open_device(device), lambda arrays: page_locked([device], filled=arrays), budget_bytes)
+    return device_solver(device, budget_bytes)
 
 
 def budget_for(device: str, store: AbstractStore, columns: int) -> int:
@@ -156,6 +156,6 @@ def check_product(device: str, n: int, m: int) -> None:
         least = opened.kernels.workspace_bytes(tile) + 8 * tile**2 + 16384
     for budget in (least + 8 * (n + tile), least + 8 * (n + tile) * (m // 2 + 1)):
         y = np.full_like(x, np.nan)
-        with page_locked([device], filled=[x, y]), closing(open_device(device)) as opened, opened.current():
+        with page_locked(device, filled=[x, y]), closing(open_device(device)) as opened, opened.current():
             multiply_on(opened, symmetric_source(d), (x, y), budget)
         assert (np.abs(y - (d.astype(np.longdouble) @ x)) <= product_bound(d, x)).all()

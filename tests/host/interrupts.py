@@ -31,27 +31,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mixed": {"precision_threshold": 1e-4},
     "escalating": {"precision_threshold": 1e-1},
 }
-#: Parts of the package, and at how many of the functions that begin there a call is interrupted.
-PARTS = {
-    "driver": 1,
-    "running": 2,
-    "mixed": 2,
-    "planner": 2,
-    "planning": 2,
-    "planning/escalation": 2,
-    "rates": 2,
-    "machine": 1,
-    "devices": 3,
-    "team": 1,
-    "threads": 3,
-    "runtime/ending": 3,
-    "runtime/executor": 2,
-    "runtime/device_worker": 1,
-    "runtime/matrix_norms": 2,
-    "factor": 5,
-}
-#: At how many calls of the tile function, and at how many flushes.
-TILES, FLUSHES = 8, 2
+#: At how many of the functions that begin there a call is interrupted; once in every other part of the package. Beside the parts:
+#: calls of the tile function, and flushes of a file.
+MORE = {"dense/execution": 5, "dense/factor": 5, "dense/running": 2, "hardware/host": 3, "runtime/ending": 3, "threads": 3}
+MORE |= {"dense/planner": 2, "dense/rates": 2, "tile": 8, "flush": 2}
+#: Folders whose modules or folders are each a part; all else counts by the first of its names.
+SPLIT = ("dense", "hardware", "kernels", "memory", "runtime")
 DISTANCE = np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
 #: The second one is so near to singular that a pivot fails in narrow formats.
 EASY, HARD = np.exp(-DISTANCE / 20.0) + 0.1 * np.eye(N), np.exp(-((DISTANCE / 40.0) ** 2)) + 1e-5 * np.eye(N)
@@ -76,9 +61,8 @@ def call(mode: str, store: Path, calls: Counts, at: tuple[str, int] | None) -> b
     def begun(frame: FrameType, event: str, _: object) -> None:
         path = frame.f_code.co_filename
         if event == "call" and path.startswith(ROOT):
-            part = path.removeprefix(ROOT).removesuffix(".py")
-            for name in {part, part.split("/")[0]} & PARTS.keys():
-                happened(name)
+            names = path.removeprefix(ROOT).removesuffix(".py").split("/")
+            happened("/".join(names[: 2 if names[0] in SPLIT else 1]))
 
     def flush(descriptor: int) -> None:
         happened("flush")
@@ -101,11 +85,12 @@ def call(mode: str, store: Path, calls: Counts, at: tuple[str, int] | None) -> b
 
 def moments(calls: Counts) -> list[tuple[str, int]]:
     """Where to interrupt, spread over what happened in a call that was not."""
-    wanted = {**PARTS, "tile": TILES, "flush": FLUSHES}
+    assert MORE.keys() <= calls.keys(), f"renamed, or never called: {MORE.keys() - calls.keys()}"
     return [
         (what, 1 + (2 * number + 1) * calls[what] // (2 * count))
-        for what, count in wanted.items()
-        for number in range(min(count, calls[what]))
+        for what in calls
+        for count in [min(MORE.get(what, 1), calls[what])]
+        for number in range(count)
     ]
 
 

@@ -184,3 +184,11 @@ def _check_sample(ours: Matrix, theirs: Matrix, a: Matrix, nb: int) -> None:
     assert r.floor < 0.01 * FACTOR_ENTRY_C, "the check is not far more accurate than what it checks"
     assert r.max_scaled_over_sqrt_n <= FACTOR_ENTRY_C, str(r)
     assert r.classical <= factor_norm_bound(len(a), reference.classical, 0.0), f"{r}; LAPACK: {reference}"
+
+
+def backward_errors(a: Matrix, x: Matrix, b: Matrix) -> Matrix:
+    """``||b - A x|| / (||A|| ||x|| + ||b||)`` in long double, which holds all of 1e300 ** 2."""
+    a, x, b = (np.asarray(v, dtype=np.longdouble) for v in (a, x, b))
+    return np.asarray(
+        np.abs(b - a @ x).max(axis=0) / (np.abs(a).sum(axis=1).max() * np.abs(x).max(axis=0) + np.abs(b).max(axis=0)), dtype=float
+    )

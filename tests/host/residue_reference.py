@@ -11,6 +11,7 @@ import numpy as np
 
 from ooc_chol.kernels.host.residues import HostResidueKernels
 from ooc_chol.precision.moduli import ResidueBasis
+from tests.builders import host_residue_kernels
 
 #: A stream that runs what it is given at once.
 STREAM = SimpleNamespace(name="test", enqueue=lambda operation: operation())
@@ -19,7 +20,7 @@ STREAM = SimpleNamespace(name="test", enqueue=lambda operation: operation())
 @contextmanager
 def host_kernels(moduli: int, diagonal, threads: int = 1) -> Iterator[HostResidueKernels]:
     """Kernels whose rows have the given diagonal entries of A."""
-    kernels = HostResidueKernels(moduli, threads)
+    kernels = host_residue_kernels(moduli, threads)
     kernels.open(len(diagonal))
     kernels.set_diagonal(STREAM, 0, np.diag(diagonal))
     try:

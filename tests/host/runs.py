@@ -8,32 +8,34 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import ooc_chol
-from ooc_chol.dense.execution.executor import Execution, execute
-from ooc_chol.dense.factor import CholeskyFactor
+from ooc_chol.dense.execution.executor import Execution
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.eviction import NextUse
 from ooc_chol.dense.programs.layouts import TileSlots
 from ooc_chol.dense.programs.residency import ResidencyPlanner
 from ooc_chol.dense.programs.tile_program import TileProgram
-from ooc_chol.dense.stores.file import AbstractStore, MemoryStore
+from ooc_chol.dense.stores.file import AbstractStore
 from ooc_chol.hardware.host import HostDevice, HostStream
-from ooc_chol.interfaces import AbstractEvictionPolicy, AbstractTier
-from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
-from ooc_chol.memory.sources import AbstractSource, SourceTier, as_source
+from ooc_chol.interfaces import AbstractDevice, AbstractEvictionPolicy, AbstractTier
+from ooc_chol.memory.sources import AbstractSource
 from ooc_chol.schedulers import LeftLookingScheduler
 from ooc_chol.schedulers.finishing import FinishingTasks
 from ooc_chol.tasks.bounds import fp64_bytes
 from ooc_chol.tasks.operations import Link
 from ooc_chol.tasks.panels import Panel
+from tests.builders import executed, factor_over, host_device, memory_store
 
-MakeDevice = Callable[..., HostDevice]
+#: Makes a device by its name, threads and moduli.
+MakeDevice = Callable[..., AbstractDevice]
 
 #: The command of the shell, and the environment in which a process of its own finds this package, installed or not.
 COMMAND = [sys.executable, "-m", "ooc_chol_command"]
@@ -67,20 +69,19 @@ def with_panels(
     return replace(plan, panels=tuple(panels), programs=tuple(programs))
 
 
-def run_plan(plan: Plan, a: Any, store: AbstractTier | None = None, make_device: MakeDevice = HostDevice) -> Execution:
+def run_plan(plan: Plan, a: Any, store: AbstractTier | None = None, make_device: MakeDevice = host_device) -> Execution:
     """Execute ``plan`` on the matrix ``a``, into ``store`` if it is given; its bytes are checked."""
-    source = SourceTier(as_source(a), plan.grid)
-    devices = [make_device(name, HostKernels(), HostFlags) for name in plan.devices]
-    execution = execute(plan, devices, source, MemoryStore(plan.grid) if store is None else store)
+    store = memory_store(plan.grid) if store is None else store
+    execution = executed(plan, a, store, [make_device(name) for name in plan.devices])
     check_bytes(plan, execution)
     return execution
 
 
-def factor_of(plan: Plan, a: Any, make_device: MakeDevice = HostDevice) -> NDArray[np.float64]:
+def factor_of(plan: Plan, a: Any, make_device: MakeDevice = host_device) -> NDArray[np.float64]:
     """L of ``a`` by ``plan``, dense."""
-    store = MemoryStore(plan.grid)
+    store = memory_store(plan.grid)
     run_plan(plan, a, store, make_device)
-    return np.asarray(CholeskyFactor(plan.grid, store, {}))
+    return np.asarray(factor_over(store))
 
 
 def check_bytes(plan: Plan, execution: Execution) -> None:
@@ -108,8 +109,8 @@ class JitterStream(HostStream):
         super().enqueue(operation)
 
 
-def jitter_devices(seed: int) -> MakeDevice:
-    """A maker of host devices whose operations take random time, for one seed."""
+def jitter_kind(seed: int) -> type[HostDevice]:
+    """Host devices whose operations take random time, for one seed."""
 
     class JitterDevice(HostDevice):
         def create_stream(self, name: str, *, is_urgent: bool = False) -> HostStream:
@@ -118,6 +119,16 @@ def jitter_devices(seed: int) -> MakeDevice:
             return self._streams[-1]
 
     return JitterDevice
+
+
+def jitter_devices(seed: int) -> MakeDevice:
+    """A maker of host devices whose operations take random time, for one seed."""
+    return partial(host_device, kind=jitter_kind(seed))
+
+
+def use_devices(monkeypatch: pytest.MonkeyPatch, make_device: MakeDevice) -> None:
+    """Let the driver open other devices."""
+    monkeypatch.setattr("ooc_chol.dense.running.open_device", make_device)
 
 
 class CountingSource(AbstractSource):

@@ -10,11 +10,10 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from ooc_chol.dense.factor import CholeskyFactor
-from ooc_chol.dense.stores.file import AbstractStore, FileStore, MemoryStore, OverwriteStore
+from ooc_chol.dense.stores.file import AbstractStore, FileStore, MemoryStore
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.tasks.tiling import TileGrid
-
-KEY = {"n": "as the grid", "engine": "test", "formats": ["fp64"], "threads": 1}
+from tests.builders import KEY, factor_over, file_store, memory_store, overwrite_store
 
 
 def strided(grid: TileGrid) -> NDArray[np.float64]:
@@ -24,18 +23,18 @@ def strided(grid: TileGrid) -> NDArray[np.float64]:
 
 #: Every kind of store, by name: a function of the grid and an empty folder.
 STORES: dict[str, Callable[[TileGrid, Path], AbstractStore]] = {
-    "memory": lambda grid, folder: MemoryStore(grid),
-    "file": lambda grid, folder: FileStore.create(folder / "L.ooc", grid, KEY),
-    "over C": lambda grid, folder: OverwriteStore(np.full((grid.n, grid.n), np.nan), grid),
-    "over Fortran": lambda grid, folder: OverwriteStore(np.full((grid.n, grid.n), np.nan, order="F"), grid),
-    "over strided": lambda grid, folder: OverwriteStore(strided(grid), grid),
+    "memory": lambda grid, folder: memory_store(grid),
+    "file": lambda grid, folder: file_store(folder / "L.ooc", grid),
+    "over C": lambda grid, folder: overwrite_store(np.full((grid.n, grid.n), np.nan), grid),
+    "over Fortran": lambda grid, folder: overwrite_store(np.full((grid.n, grid.n), np.nan, order="F"), grid),
+    "over strided": lambda grid, folder: overwrite_store(strided(grid), grid),
 }
 
 
 #: The kinds of store that narrow formats are for, by name: a function of the grid, the format of every tile and an empty folder.
 MIXED_STORES: dict[str, Callable[[TileGrid, Sequence[PrecisionFormat], Path], MemoryStore | FileStore]] = {
-    "memory": lambda grid, formats, folder: MemoryStore(grid, formats),
-    "file": lambda grid, formats, folder: FileStore.create(folder / "L.ooc", grid, KEY, formats),
+    "memory": lambda grid, formats, folder: memory_store(grid, formats),
+    "file": lambda grid, formats, folder: file_store(folder / "L.ooc", grid, KEY, formats),
 }
 
 
@@ -60,7 +59,7 @@ def factor_in(kind: str, l_dense: NDArray[np.float64], nb: int, folder: Path) ->
     grid = TileGrid(len(l_dense), nb)
     store = STORES[kind](grid, folder)
     write_factor(l_dense, store)
-    return CholeskyFactor(grid, store, KEY)
+    return factor_over(store)
 
 
 def lapack_factor(a: NDArray[np.float64]) -> NDArray[np.float64]:

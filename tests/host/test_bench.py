@@ -11,7 +11,7 @@ from ooc_chol.bench.case import Fp64Case, Peer
 from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.cli import main
 from ooc_chol.dense import rates as rates_module
-from tests.plan.test_result_files import ENGINE_FIELDS, FIELDS
+from tests.plan.result_fields import ENGINE_FIELDS, FIELDS
 from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")

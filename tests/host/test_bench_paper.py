@@ -20,7 +20,7 @@ from ooc_chol.bench.paper_kl import paper_kl as paper_measure
 from ooc_chol.bench.problem import CUDA_CODE, CovarianceProblem, MaternTable, matern
 from ooc_chol.cli import main
 from ooc_chol.kernels.machine import named_devices
-from tests.plan.test_result_files import FIELDS
+from tests.plan.result_fields import FIELDS
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 

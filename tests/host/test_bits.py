@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,12 +13,13 @@ from threadpoolctl import threadpool_limits
 import ooc_chol as oc
 from ooc_chol.dense.planner.policy import POLICIES
 from ooc_chol.dense.programs.eviction import Lru
-from ooc_chol.dense.stores.file import FileStore, MemoryStore
 from ooc_chol.hardware.host import HostDevice
 from ooc_chol.memory.sources import as_source
 from ooc_chol.tasks.operations import Link, StepKind, StreamKind
 from ooc_chol.tasks.panels import uniform_panels
-from tests.host.matrices import FAMILIES, upper_poisoned
+from tests.builders import factor_over, file_store, host_device, memory_store
+from tests.host.matrices import FAMILIES
+from tests.host.one_matrix import ALL_TILES, NB, NT, SOURCES, A, N
 from tests.host.runs import (
     CountingSource,
     CountingStore,
@@ -30,11 +32,6 @@ from tests.host.runs import (
 )
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
-
-N, NB = 300, 32
-NT = 10
-ALL_TILES = NT * (NT + 1) // 2
-A = upper_poisoned(FAMILIES["matern25 nugget 1e-11"](N))
 
 
 def factored(a=A, tiles=ALL_TILES, **options) -> oc.CholeskyFactor:
@@ -110,7 +107,9 @@ def test_only_the_streams_of_the_program_are_made_and_the_finish_stream_is_urgen
             made[name] = is_urgent
             return super().create_stream(name, is_urgent=is_urgent)
 
-    run_plan(with_panels(plan_of(20), uniform_panels(NT, 2, 1), finishes=finishes), A, make_device=Watched)
+    run_plan(
+        with_panels(plan_of(20), uniform_panels(NT, 2, 1), finishes=finishes), A, make_device=partial(host_device, kind=Watched)
+    )
     expected = {"copy-in": False, "compute": False, "copy-out": False}
     assert made == (expected | {"finish": True} if finishes else expected)
 
@@ -165,49 +164,6 @@ def test_the_number_of_threads_that_share_a_tile_does_not_matter():
 # tiers
 
 
-class Sliceable:
-    """As data sets of h5py and Zarr: shape, dtype and slicing, no array."""
-
-    def __init__(self, a):
-        self.shape, self.dtype, self._a = a.shape, a.dtype, a
-
-    def __getitem__(self, where):
-        return self._a[where].copy()
-
-
-def saved(folder, a):
-    """The path of a file that holds ``a``."""
-    np.save(folder / "a.npy", a)
-    return folder / "a.npy"
-
-
-def spread(a):
-    """``a`` as every second row and every third column of an array."""
-    wide = np.zeros((2 * N, 3 * N))
-    wide[::2, ::3] = a
-    return wide[::2, ::3]
-
-
-def read_a(rows, cols, out, stream):
-    """The tile function of A."""
-    out[...] = A[rows.start : rows.stop, cols.start : cols.stop]
-
-
-#: The same matrix in every form, given an empty folder.
-SOURCES = {
-    "C": lambda folder: A,
-    "F": lambda folder: np.asfortranarray(A),
-    "strided": lambda folder: spread(A),
-    "negative strides": lambda folder: A[::-1, ::-1].copy()[::-1, ::-1],
-    "path": lambda folder: saved(folder, A),
-    "path as str, F": lambda folder: str(saved(folder, np.asfortranarray(A))),
-    "memmap": lambda folder: np.load(saved(folder, A), mmap_mode="r"),
-    "memmap, F": lambda folder: np.load(saved(folder, np.asfortranarray(A)), mmap_mode="r"),
-    "slices": lambda folder: Sliceable(A),
-    "function": lambda folder: oc.from_function(N, read_a),
-}
-
-
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("devices", [1, 2])
 def test_every_source(expected, tmp_path, kind, devices):
@@ -259,10 +215,10 @@ def test_delays_in_copies_and_kernels(expected, seed):
     rng = random.Random(seed)
     options = {"devices": rng.choice([1, 2, 3]), "policy": rng.choice([*POLICIES, "planned", "planned"])}
     plan = plan_of(rng.choice([3, 4, 6, 10, 30]), **options)
-    store = CountingStore(MemoryStore(plan.grid), rng.choice([0.0, 5e-4]), ordered_by_events=rng.random() < 0.5)
+    store = CountingStore(memory_store(plan.grid), rng.choice([0.0, 5e-4]), ordered_by_events=rng.random() < 0.5)
     source = CountingSource(as_source(A), rng.choice([0.0, 1e-3]))
     execution = run_plan(plan, source, store, jitter_devices(seed))
-    assert np.array_equal(np.asarray(oc.CholeskyFactor(plan.grid, store.store, {})), expected[0])
+    assert np.array_equal(np.asarray(factor_over(store.store)), expected[0])
     moved = {Link.SOURCE: source.nbytes, **store.moved}
     assert {link: sum(device[link] for device in execution.link_bytes) for link in moved} == moved
 
@@ -270,7 +226,7 @@ def test_delays_in_copies_and_kernels(expected, seed):
 @pytest.mark.parametrize("devices", [1, 3])
 def test_a_file_store_that_other_devices_read_late(expected, tmp_path, devices):
     plan = plan_of(5, devices=devices)
-    store = FileStore.create(tmp_path / "L.ooc", plan.grid)
+    store = file_store(tmp_path / "L.ooc", plan.grid)
     run_plan(plan, A, CountingStore(store, 5e-4), jitter_devices(100))
     store.complete()
     store.close()

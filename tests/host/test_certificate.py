@@ -12,8 +12,8 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.precision.escalation import Remedy
+from tests.host.mixed_precision import measured
 from tests.host.structured import STRUCTURED
-from tests.host.test_mixed import measured
 
 pytestmark = [
     pytest.mark.host,

@@ -18,7 +18,7 @@ from ooc_chol.dense import rates as rates_module
 from ooc_chol.kernels.host.blas import blas_identity
 from tests.host.matrices import FAMILIES
 from tests.host.runs import COMMAND, ENVIRONMENT
-from tests.plan.test_tracing_perfetto import read
+from tests.plan.perfetto_files import read
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 

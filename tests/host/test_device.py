@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.dense.stores.file import MemoryStore
-from ooc_chol.hardware.host import AbortedError, HostDevice, HostStream, total_host_bytes
+from ooc_chol.hardware.host import AbortedError, HostStream, total_host_bytes
 from ooc_chol.interfaces import AbstractEvent, AbstractStream
-from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import host_device, memory_store
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 
@@ -31,7 +30,7 @@ class BoomError(Exception):
 
 @pytest.fixture
 def device():
-    opened = HostDevice("host:0", HostKernels(), HostFlags)
+    opened = host_device()
     yield opened
     opened.close()
 
@@ -113,7 +112,7 @@ def test_a_wait_orders_two_streams(device, gate):
 @settings(max_examples=30)
 @given(choices=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=40))
 def test_any_pattern_of_waits_keeps_the_order_of_its_events(choices):
-    device = HostDevice("host:0", HostKernels(), HostFlags)
+    device = host_device()
     try:
         streams = [device.create_stream(str(number)) for number in range(3)]
         finished, after = [], []
@@ -265,7 +264,7 @@ def test_no_kind_of_error_ends_a_stream_thread(device, error):
 
 def test_a_tier_that_fails_is_the_error_of_its_stream(device):
     grid = TileGrid(4, 4)
-    store = MemoryStore(grid)
+    store = memory_store(grid)
     store.close()
     stream = device.create_stream("a")
     device.copy_in(stream, store, (0, 0), np.empty((4, 4)))
@@ -304,7 +303,7 @@ def test_abort_keeps_the_error_that_came_first(device):
 
 
 def test_close_waits_for_running_operations_and_may_be_called_twice(gate):
-    device = HostDevice("host:1", HostKernels(), HostFlags)
+    device = host_device("host:1")
     streams, seen = [device.create_stream(str(number)) for number in range(3)], []
     assert hold_back(streams[0], gate).wait(SECONDS)
     streams[0].enqueue(lambda: seen.append("ran"))
@@ -334,7 +333,7 @@ def test_an_idle_stream_keeps_nothing_alive(device):
 
 def test_copies_and_generation_are_operations_of_their_stream(device):
     grid, stream = TileGrid(10, 4), device.create_stream("a")
-    store, tile, calls = MemoryStore(grid), np.full((2, 4), 7.0), []
+    store, tile, calls = memory_store(grid), np.full((2, 4), 7.0), []
     for index in grid.tiles():
         store.write(index, np.zeros(grid.shape(*index)))
 
@@ -373,7 +372,7 @@ def anonymous_bytes() -> int:
 
 
 def test_close_gives_the_arena_back_while_its_tiles_are_still_in_sight():
-    device = HostDevice("host:0", HostKernels(), HostFlags)
+    device = host_device()
     nbytes = 64 << 20
     tile = device.allocate(1, nbytes, 4096).tile(0, (2048, 4096))
     tile.fill(1.0)
@@ -402,7 +401,7 @@ def test_foreign_streams_and_events_are_refused(device):
         def synchronize(self): ...
         def time_ns(self): ...
 
-    store = MemoryStore(TileGrid(1, 1))
+    store = memory_store(TileGrid(1, 1))
     with pytest.raises(TypeError, match="Stream is not a stream of the host device"):
         device.copy_in(Stream(), store, (0, 0), np.empty((1, 1)))
     with pytest.raises(TypeError, match="Event is not an event of the host device"):

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.stores.file import FileStore
+from ooc_chol.dense.symmetric import multiply_on
 from ooc_chol.errors import TierError
-from ooc_chol.kernels.machine import open_device
+from tests.builders import factor_over, open_device
 from tests.host.device_solves import (
     SHAPES,
     budget_for,
@@ -26,7 +26,7 @@ from tests.host.device_solves import (
     symmetric,
     symmetric_source,
 )
-from tests.host.stored_factors import KEY, STORES
+from tests.host.stored_factors import STORES
 from tests.tolerances import gamma, product_bound
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -65,7 +65,7 @@ def test_the_factor_gives_the_device_what_is_wide_and_the_host_what_is_narrow(tm
         return open_device(name)
 
     ours = solver(DEVICE, 1 << 22)
-    with CholeskyFactor(store.grid, store, KEY, solver=replace(ours, open_device=open_counted)) as factor:
+    with factor_over(store, solver=replace(ours, open_device=open_counted)) as factor:
         b = np.random.default_rng(0).standard_normal((200, 40))
         narrow, wide = factor.solve(b[:, :31]), factor.solve(b)
         assert opened == [DEVICE]
@@ -84,7 +84,7 @@ def test_traces_on_the_host_are_those_of_the_device(tmp_path):
     _, store = stored("memory", 700, 100, tmp_path)
     matrices, vectors = [symmetric_source(symmetric(700, seed)) for seed in (1, 2)], np.arange(1400.0).reshape(700, 2)
     device = solver(DEVICE, 1 << 24).inverse_traces(store, matrices, vectors)
-    with CholeskyFactor(store.grid, store, KEY) as factor:
+    with factor_over(store) as factor:
         host = factor.inverse_traces(matrices, vectors)
     # sums of 490,000 terms in two orders, whose magnitudes are far above the sums
     for ours, theirs in ((device.products, host.products), (device.forms, host.forms), (device.diagonal, host.diagonal)):
@@ -96,7 +96,7 @@ def test_sums_over_half_solves_on_the_host_are_those_of_the_device(width, tmp_pa
     _, store = stored("memory", 600, 100, tmp_path)
     joint, vectors = symmetric_source(symmetric(640, 1)), np.arange(1200.0).reshape(600, 2)
     device = solver(DEVICE, 1 << 24).half_solve_sums(store, joint, range(600, 640), vectors, None)
-    with CholeskyFactor(store.grid, store, KEY) as factor:
+    with factor_over(store) as factor:
         host = factor.half_solve_sums(joint, range(600, 640), vectors, width=width)
         assert factor.half_solve_sums(joint, range(600, 600), vectors).products.shape == (0, 2)
         y = factor.half_solve(symmetric(640, 1)[:600, 600:])
@@ -122,7 +122,7 @@ def test_budgets_that_hold_no_column_say_what_would_do(tmp_path):
         solver(DEVICE, 5000).solve(store, b, (False,))
     solver(DEVICE, refused.value.needed_bytes).solve(store, b, (False,))
     with pytest.raises(oc.BudgetError, match="no column beside a tile"), closing(open_device(DEVICE)) as opened:
-        oc.symmetric.multiply_on(opened, symmetric_source(symmetric(50, 1)), (np.ones((50, 1)), np.ones((50, 1))), 1000)
+        multiply_on(opened, symmetric_source(symmetric(50, 1)), (np.ones((50, 1)), np.ones((50, 1))), 1000)
 
 
 @pytest.mark.parametrize("method", ["solve", "inverse_diagonal", "inverse_traces"])

@@ -20,20 +20,16 @@ from ooc_chol.dense.stores.file import MemoryStore
 from ooc_chol.hardware import host
 from ooc_chol.hardware.host import HostDevice
 from ooc_chol.memory.sources import AbstractSource, as_source
-from tests.host.matrices import FAMILIES, lapack_minor, upper_poisoned
+from tests.builders import memory_store
+from tests.host.matrices import FAMILIES, lapack_minor
 from tests.host.runs import COMMAND, ENVIRONMENT, budget_of
+from tests.host.spoiled import INDEFINITE, NB, PLACES, N, good
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
-N, NB, NT = 90, 20, 5
 #: Tiles of memory and workers that every error is met with.
 WORKERS = pytest.mark.parametrize(("tiles", "devices"), [(3, 1), (15, 1), (4, 3)])
 EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES)
-
-
-def good() -> np.ndarray:
-    """A matrix to spoil, NaN above the diagonal."""
-    return upper_poisoned(FAMILIES["exponential"](N))
 
 
 def failing(a, expected: type[BaseException], *, tiles: int = 15, **options) -> BaseException:
@@ -85,35 +81,6 @@ def test_the_minor_that_fails_in_every_diagonal_tile(tiles, devices, policy, min
     assert_not_positive(failing(a, oc.NotPositiveDefiniteError, tiles=tiles, devices=devices, policy=policy), minor)
 
 
-def duplicated(a: np.ndarray, first: int, second: int) -> np.ndarray:
-    """Row and column ``second`` become those of ``first``, beyond doubt: the pivot is -1."""
-    full = np.tril(a) + np.tril(a, -1).T
-    full[second, :] = full[first, :]
-    full[:, second] = full[:, first]
-    full[second, second] -= 1.0
-    return upper_poisoned(full)
-
-
-def exceeded(a: np.ndarray, row: int, col: int) -> np.ndarray:
-    """An entry larger than the roots of its diagonal entries allow."""
-    a[row, col] = 1.5
-    return a
-
-
-INDEFINITE = {
-    "negative diagonal in the first tile": lambda a: a - 2.0 * np.diag(np.arange(N) == 3),
-    "zero diagonal": lambda a: a * np.where(np.arange(N) == 50, 0.0, 1.0) * np.where(np.arange(N) == 50, 0.0, 1.0)[:, None],
-    "minus a matrix": lambda a: -a,
-    "all zero": lambda a: 0.0 * a,
-    "duplicated row in one tile": lambda a: duplicated(a, 61, 65),
-    "duplicated row far away": lambda a: duplicated(a, 2, 88),
-    "large entry off the diagonal": lambda a: exceeded(a, 85, 7),
-    "shifted": lambda a: a - 0.9 * np.eye(N),
-    "wrong sign of one block": lambda a: np.where(np.minimum.outer(np.arange(N), np.arange(N)) >= 70, -a, a),
-    "several at once": lambda a: a - 3.0 * np.diag(np.isin(np.arange(N), [33, 34, 71])),
-}
-
-
 @WORKERS
 @pytest.mark.parametrize("kind", INDEFINITE)
 def test_every_kind_of_indefinite_matrix_has_the_minor_of_lapack(tiles, devices, kind):
@@ -155,23 +122,6 @@ def test_the_memory_of_a_failed_run_is_given_back():
 
 
 # NaN and infinity
-
-#: Rows and columns: corners, strictly lower, diagonal, first and last of tiles, the ragged last tile row.
-PLACES = [
-    (0, 0),
-    (19, 0),
-    (19, 19),
-    (20, 0),
-    (20, 20),
-    (39, 20),
-    (45, 44),
-    (59, 3),
-    (80, 79),
-    (80, 80),
-    (89, 0),
-    (89, 88),
-    (89, 89),
-]
 
 
 @WORKERS
@@ -346,7 +296,7 @@ def test_no_room_for_l_in_memory_says_how_much_is_needed(tmp_path):
         oc.cholesky(a, tile_size=NB, host_budget="10 kB")
     error = caught.value
     assert error.budget_bytes == 10_000 < error.needed_bytes
-    assert error.needed_bytes == MemoryStore(oc.plan(N, tile_size=NB).grid).nbytes
+    assert error.needed_bytes == memory_store(oc.plan(N, tile_size=NB).grid).nbytes
     oc.cholesky(a, tile_size=NB, host_budget=error.needed_bytes)
     oc.cholesky(a, tile_size=NB, host_budget="10 kB", store=tmp_path / "L.ooc").close()
     oc.cholesky(a.copy(), tile_size=NB, host_budget="10 kB", overwrite=True)

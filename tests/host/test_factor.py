@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ooc_chol.dense.factor import CholeskyFactor, load
-from ooc_chol.dense.stores.file import FileStore, MemoryStore, OverwriteStore
+from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.errors import TierError
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import factor_over, file_store, memory_store, overwrite_store
 from tests.host.stored_factors import KEY, STORES, factor_in, lapack_factor, random_spd, write_factor
 from tests.tolerances import factor_entry_bound, gamma, product_bound, solve_bound, sum_bound, trsm_bound
 
@@ -121,10 +122,10 @@ def test_every_store_gives_the_same_bits(tmp_path: Path, one_blas_thread: None) 
 def test_nan_above_the_diagonal_of_the_users_array_never_matters(tmp_path: Path) -> None:
     l_dense = lapack_factor(random_spd(70, seed=3))
     over = np.full((70, 70), np.nan)
-    store = OverwriteStore(over, TileGrid(70, 30))
+    store = overwrite_store(over, TileGrid(70, 30))
     write_factor(l_dense, store)
     b = right_hand_side(70, 2, seed=3)
-    with CholeskyFactor(store.grid, store, KEY) as factor, factor_in("memory", l_dense, 30, tmp_path) as clean:
+    with factor_over(store) as factor, factor_in("memory", l_dense, 30, tmp_path) as clean:
         assert np.array_equal(factor.solve(b), clean.solve(b))
         assert np.array_equal(factor.matmul(b), clean.matmul(b))
         assert np.array_equal(np.asarray(factor), l_dense)
@@ -260,9 +261,9 @@ def test_a_saved_factor_comes_back_to_the_bit(kind: str, n: int, nb: int, seed: 
 
 
 def test_a_key_is_the_same_before_and_after_its_file(tmp_path: Path) -> None:
-    store = MemoryStore(TileGrid(4, 2))
+    store = memory_store(TileGrid(4, 2))
     write_factor(np.eye(4), store)
-    factor = CholeskyFactor(store.grid, store, {"moduli": (251, 256), 3: "three"})
+    factor = factor_over(store, {"moduli": (251, 256), 3: "three"})
     factor.save(tmp_path / "L.ooc")
     with load(tmp_path / "L.ooc") as back:
         assert back.arithmetic_key == factor.arithmetic_key == {"moduli": [251, 256], "3": "three"}
@@ -353,7 +354,7 @@ def test_a_sweep_reads_every_tile_once(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_next_tile_is_read_while_one_is_in_use(tmp_path: Path) -> None:
     from ooc_chol.dense.factor.solves import stream_tiles
 
-    store = FileStore.create(tmp_path / "L.ooc", TileGrid(50, 16), KEY)
+    store = file_store(tmp_path / "L.ooc", TileGrid(50, 16), KEY)
     write_factor(np.tril(np.arange(2500.0).reshape(50, 50)), store)
     order = list(store.grid.tiles())
     tiles = stream_tiles(store, order)

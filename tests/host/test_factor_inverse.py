@@ -19,7 +19,8 @@ from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.errors import TierError
 from ooc_chol.formats import FORMATS
 from ooc_chol.tasks.tiling import TileGrid
-from tests.host.stored_factors import KEY, MIXED_STORES, STORES, factor_in, lapack_factor, random_spd, write_factor
+from tests.builders import factor_over
+from tests.host.stored_factors import MIXED_STORES, STORES, factor_in, lapack_factor, random_spd, write_factor
 from tests.tolerances import KERNEL_C, gamma, solve_bound
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -70,7 +71,7 @@ def test_a_mixed_factor_gives_the_inverse_of_what_it_stores(kind: str, tmp_path:
     formats = [FORMATS["fp64"] if i == j else FORMATS[next(names)] for i, j in grid.tiles()]
     store = MIXED_STORES[kind](grid, formats, tmp_path)
     write_factor(lapack_factor(random_spd(75, seed=3, condition=10.0)), store)
-    with CholeskyFactor(grid, store, KEY) as factor:
+    with factor_over(store) as factor:
         stored = np.asarray(factor)
         check_inverse(assembled(factor, 20), stored @ stored.T)
         np.testing.assert_allclose(factor.inverse_diagonal(), assembled(factor, None).diagonal(), rtol=1e3 * gamma(75))

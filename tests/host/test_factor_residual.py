@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.factor import CholeskyFactor, load, sample_residual
 from ooc_chol.dense.factor.residual import _choose_blocks
-from ooc_chol.dense.stores.file import MemoryStore
 from ooc_chol.errors import NonFiniteError
 from ooc_chol.memory.sources import from_function
 from ooc_chol.tasks.tiling import TileGrid
-from tests.host.stored_factors import KEY, factor_in, lapack_factor, random_spd, write_factor
+from tests.builders import factor_over, memory_store
+from tests.host.stored_factors import factor_in, lapack_factor, random_spd, write_factor
 from tests.tolerances import FACTOR_ENTRY_C, factor_entry_bound, unit_roundoff
 
 U = unit_roundoff(np.float64)
@@ -55,9 +55,9 @@ class RowsOf:
 
 
 def factor_of(a: NDArray[np.float64], nb: int) -> CholeskyFactor:
-    store = MemoryStore(TileGrid(len(a), nb))
+    store = memory_store(TileGrid(len(a), nb))
     write_factor(lapack_factor(a), store)
-    return CholeskyFactor(store.grid, store, KEY)
+    return factor_over(store)
 
 
 def reader(a: NDArray[np.float64]) -> Callable[[slice, slice], NDArray[np.float64]]:

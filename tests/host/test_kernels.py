@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64
 from ooc_chol.interfaces import AbstractFlags, AbstractTileNorms, FinalTile
-from ooc_chol.kernels.host.tiles import HostFlags, HostKernels, blas
+from ooc_chol.kernels.host.tiles import blas
+from tests.builders import host_flags, host_kernels
 from tests.tolerances import potrf_bound, sum_bound, trsm_bound, unit_roundoff, update_bound
 
 pytestmark = pytest.mark.host
 
-KERNELS = HostKernels()
+KERNELS = host_kernels()
 ORDERS = st.integers(1, 40)
 SEEDS = st.integers(0, 2**32 - 1)
 # Orders around the one from which SYRK works in halves.
@@ -125,7 +126,7 @@ def test_potrf_of_a_large_tile_is_backward_stable(n):
 def check_potrf(n, extra, seed):
     before = positive_tile(np.random.default_rng(seed), n)
     l_kk, wide = with_leading_dimension(np.where(strict_upper(n), np.nan, before), extra)
-    flags = HostFlags(1)
+    flags = host_flags(1)
     KERNELS.potrf(STREAM, l_kk, flags, 0)
     residual = l_kk.astype(np.longdouble) @ l_kk.T - before
     lower = ~strict_upper(n)
@@ -216,7 +217,7 @@ def test_the_bits_do_not_depend_on_how_many_threads_share_a_tile(types, shape, o
     l_kk, before, wide = lower_tile(rng, n).astype(other), rng.standard_normal((m, n)).astype(dtype), np.zeros((m, m))
     results = []
     for threads in (1, 2, 3):
-        kernels, flags, norms = HostKernels(threads), HostFlags(1), HostKernels(1).create_norms(2)
+        kernels, flags, norms = host_kernels(threads), host_flags(1), host_kernels(1).create_norms(2)
         try:
             updated, solved, square = before.copy(), before.copy(), wide + np.eye(m) * (3 * k)
             kernels.gemm(STREAM, updated, l_ik, l_jk, k0=0)
@@ -339,7 +340,7 @@ def test_potrf_flags_the_first_pivot_that_is_not_positive(n, minor, value):
     a_kk[minor - 1, minor - 1] = value
     if minor < n:
         a_kk[n - 1, n - 1] = -1.0
-    flags = HostFlags(3)
+    flags = host_flags(3)
     KERNELS.potrf(STREAM, a_kk, flags, 1)
     assert flags.failed_pivot() == (1, minor)
 
@@ -350,7 +351,7 @@ def test_potrf_flags_the_minor_of_an_indefinite_tile(n, seed, data):
     factor = lower_tile(np.random.default_rng(seed), n)
     signs = np.where(np.arange(n) == minor - 1, -1.0, 1.0)
     a_kk = (factor * signs) @ factor.T
-    flags = HostFlags(1)
+    flags = host_flags(1)
     KERNELS.potrf(STREAM, a_kk, flags, 0)
     assert flags.failed_pivot() == (0, minor)
 
@@ -358,13 +359,13 @@ def test_potrf_flags_the_minor_of_an_indefinite_tile(n, seed, data):
 def test_overflow_in_an_update_is_a_failed_pivot():
     # Finite entries of an indefinite tile: 1 - 1e200**2 is minus infinity, and infinity minus infinity is NaN.
     a_kk = np.array([[1.0, 0, 0], [1e200, 1.0, 0], [1e200, 1e200, 1.0]])
-    flags = HostFlags(1)
+    flags = host_flags(1)
     KERNELS.potrf(STREAM, a_kk, flags, 0)
     assert flags.failed_pivot() == (0, 2)
 
 
 def test_the_smallest_failed_column_is_told():
-    flags = HostFlags(4)
+    flags = host_flags(4)
     for k in (3, 1):
         KERNELS.potrf(STREAM, np.diag([1.0, -1.0 * k]), flags, k)
     KERNELS.potrf(STREAM, np.eye(2), flags, 0)
@@ -374,7 +375,7 @@ def test_the_smallest_failed_column_is_told():
 def test_a_refused_lapack_argument_is_a_schedule_error(monkeypatch):
     monkeypatch.setattr(blas, "potrf", lambda a_kk: -4)
     with pytest.raises(ScheduleError, match=r"argument 4 for tile \(2, 2\) of shape \(3, 3\)"):
-        KERNELS.potrf(STREAM, np.eye(3), HostFlags(3), 2)
+        KERNELS.potrf(STREAM, np.eye(3), host_flags(3), 2)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -383,13 +384,13 @@ def test_check_finite_tells_the_first_position(value, m, n, data):
     a_ij = np.zeros((m, n))
     positions = sorted(data.draw(st.sets(st.integers(0, m * n - 1), min_size=1, max_size=3)))
     a_ij.flat[positions] = value
-    flags = HostFlags(3)
+    flags = host_flags(3)
     KERNELS.check_finite(STREAM, a_ij, False, flags, 4)
     assert flags.nonfinite() == (4, positions[0])
 
 
 def test_check_finite_takes_opposite_infinities_for_what_they_are():
-    flags = HostFlags(1)
+    flags = host_flags(1)
     KERNELS.check_finite(STREAM, np.array([[1.0, 2.0], [np.inf, -np.inf]]), False, flags, 0)
     assert flags.nonfinite() == (0, 2)
 
@@ -399,7 +400,7 @@ def test_check_finite_of_a_diagonal_tile_ignores_its_upper_triangle(n, data):
     row = data.draw(st.integers(0, n - 1))
     col = data.draw(st.integers(0, row))
     a_ii = np.where(strict_upper(n), np.nan, 1.0)
-    flags = HostFlags(1)
+    flags = host_flags(1)
     KERNELS.check_finite(STREAM, a_ii, True, flags, 0)
     assert flags.nonfinite() is None
     a_ii[row, col] = np.inf
@@ -408,7 +409,7 @@ def test_check_finite_of_a_diagonal_tile_ignores_its_upper_triangle(n, data):
 
 
 def test_check_finite_lets_huge_entries_pass_whose_sum_overflows():
-    flags = HostFlags(1)
+    flags = host_flags(1)
     KERNELS.check_finite(STREAM, np.full((20, 20), 1.7e308), False, flags, 0)
     assert flags.nonfinite() is None
 
@@ -417,7 +418,7 @@ def test_check_finite_lets_huge_entries_pass_whose_sum_overflows():
 def test_check_finite_allocates_little(bad):
     a_ij = np.ones((1000, 1000))
     a_ij.flat[bad] = np.nan
-    flags = HostFlags(1)
+    flags = host_flags(1)
     tracemalloc.start()
     try:
         KERNELS.check_finite(STREAM, a_ij, False, flags, 0)
@@ -429,7 +430,7 @@ def test_check_finite_allocates_little(bad):
 
 
 def test_the_smallest_tile_with_a_nonfinite_entry_is_told():
-    flags = HostFlags(4)
+    flags = host_flags(4)
     assert flags.nonfinite() is None
     for packed in (9, 2, 5):
         KERNELS.check_finite(STREAM, np.array([[0.0, np.nan]]), False, flags, packed)
@@ -505,7 +506,7 @@ def run_kernel(kind, tiles):
         "gemm": lambda: KERNELS.gemm(STREAM, out, first, second, k0=0),
         "syrk": lambda: KERNELS.syrk(STREAM, out, first, k0=0),
         "trsm": lambda: KERNELS.trsm(STREAM, first, out, 0),
-        "potrf": lambda: KERNELS.potrf(STREAM, out, HostFlags(1), 0),
+        "potrf": lambda: KERNELS.potrf(STREAM, out, host_flags(1), 0),
     }
     calls[kind]()
     return out.copy()

@@ -14,8 +14,8 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.dense.stores import file as store_module
-from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.memory import files as store_io
+from tests.builders import file_store
 from tests.host.matrices import FAMILIES
 from tests.host.runs import COMMAND, ENVIRONMENT
 
@@ -185,7 +185,7 @@ def test_a_factor_that_is_closed_does_not_warn(tmp_path, make):
 def test_a_store_that_nobody_completes_warns_and_is_unlocked(tmp_path):
     before = descriptors()
     factor = oc.cholesky(A, tile_size=NB)
-    store = FileStore.create(tmp_path / "L.factor", factor.grid)
+    store = file_store(tmp_path / "L.factor", factor.grid)
     with pytest.warns(ResourceWarning, match=r"L\.factor\.partial"):
         del store
     assert descriptors() == before

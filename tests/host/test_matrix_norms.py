@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import tracemalloc
-from contextlib import closing
 
 import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.matrix_norms import measure_matrix
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware import host
-from ooc_chol.kernels.machine import open_device
-from ooc_chol.memory.sources import SourceTier, as_source
 from ooc_chol.precision.norms import FactorNorms, sample_step
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import measured_norms, open_device
 from tests.host.matrices import upper_poisoned
 from tests.tolerances import NORM_RTOL
 
@@ -30,9 +27,7 @@ def symmetric(n, scale=1.0, seed=0):
 
 def measured(a, nb, devices=("host:0",)):
     """Norms of the tiles of A, a matrix or a source."""
-    with closing(as_source(a)) as source:
-        grid = TileGrid(source.n, nb)
-        return measure_matrix(grid, [open_device(name, 2) for name in devices], SourceTier(source, grid))
+    return measured_norms(a, nb, [open_device(name, 2) for name in devices])
 
 
 def norm_of(tile):
@@ -135,9 +130,8 @@ def test_a_sample_of_the_tiles_tells_what_to_expect_of_the_factor(n, nb, devices
     step = sample_step(grid)
     rows = np.concatenate([np.arange(n)[span.start : span.stop : step] for span in map(grid.span, range(grid.nt))])
     expected = FactorNorms.expected(grid, a[np.ix_(rows, rows)], step)
-    with closing(as_source(upper_poisoned(a))) as source:
-        opened = [open_device(name, 2) for name in devices]
-        found = measure_matrix(grid, opened, SourceTier(source, grid), samples=True).expected
+    opened = [open_device(name, 2) for name in devices]
+    found = measured_norms(upper_poisoned(a), nb, opened, samples=True).expected
     assert expected is not None and found is not None
     np.testing.assert_allclose(found.tiles, expected.tiles, rtol=NORM_RTOL)
     np.testing.assert_allclose(found.columns, expected.columns, rtol=NORM_RTOL)

@@ -2,72 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-from typing import NamedTuple
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 import ooc_chol as oc
-from ooc_chol.dense.execution.executor import execute
 from ooc_chol.dense.execution.operations import AbstractOperations
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.running import arithmetic_key
-from ooc_chol.dense.stores.file import MemoryStore
-from ooc_chol.hardware.host import HostDevice
-from ooc_chol.kernels.host.residues import HostResidueKernels
-from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
-from ooc_chol.memory.sources import SourceTier, as_source
 from ooc_chol.precision.escalation import MOST_RESTARTS, MOST_WORK, Remedy, panel_tiles, row_tiles
-from tests.host.matrices import lapack_minor, sites, upper_poisoned
-from tests.host.runs import jitter_devices
-from tests.host.test_errors import INDEFINITE, good
-from tests.host.test_mixed import check_certified
+from tests.builders import executed, factor_over, host_device, memory_store, planned
+from tests.host.escalation_cases import CASES, FP64, PANEL, PANEL_OF_FEW, RESTART, RESTARTS, ROW, Case, Matrix
+from tests.host.matrices import lapack_minor
+from tests.host.mixed_precision import check_certified
+from tests.host.runs import jitter_devices, use_devices
+from tests.host.spoiled import INDEFINITE, good
 
 #: Matrices of these tests are made to be at the limit of what a format can do.
 pytestmark = [
     pytest.mark.usefixtures("no_hang", "one_blas_thread"),
     pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
 ]
-
-Matrix = NDArray[np.float64]
-
-
-class Case(NamedTuple):
-    """A Gaussian covariance matrix with a nugget, and what it is factored with."""
-
-    n: int
-    nb: int
-    budget: str
-    nugget: float
-    threshold: float
-    on_a_line: bool = False
-
-    def matrix(self) -> Matrix:
-        places = sites(self.n)
-        if self.on_a_line:
-            places = np.sort(np.random.default_rng(0).uniform(size=self.n))[:, None]
-        return np.asarray(np.exp(-((cdist(places, places) / 0.1) ** 2)) + self.nugget * np.eye(self.n))
-
-    def factor(self, a=None, **options) -> oc.CholeskyFactor:
-        a = upper_poisoned(self.matrix()) if a is None else a
-        options = {"tile_size": self.nb, "memory_budget": self.budget, "devices": "host:0", **options}
-        return oc.cholesky(a, self.threshold, **options)
-
-
-#: What the least remedy is that helps; found by search.
-ROW = Case(320, 32, "150 kB", 1e-6, 1e-4)
-PANEL = Case(256, 16, "80 kB", 1e-4, 1e-2)
-PANEL_OF_FEW = Case(256, 32, "100 kB", 1e-5, 1e-2)
-RESTART = Case(256, 16, "80 kB", 1e-3, 1e-2, on_a_line=True)
-RESTARTS = Case(256, 16, "400 kB", 1e-4, 1e-2, on_a_line=True)
-FP64 = Case(256, 16, "80 kB", 1e-6, 1e-2, on_a_line=True)
-CASES = {"row": ROW, "panel": PANEL, "panel of few": PANEL_OF_FEW, "restart": RESTART, "restarts": RESTARTS, "fp64": FP64}
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -91,15 +45,13 @@ def check(factor: oc.CholeskyFactor, a: Matrix) -> None:
 
 def from_nothing(plan: Plan, a: Matrix) -> oc.CholeskyFactor:
     """The factor that the formats of ``plan`` give when nothing of it is there."""
-    source = as_source(a)
     engine = "native" if plan.moduli is None else "residue"
-    options = FactorOptions(tile_size=plan.grid.nb, devices=plan.devices, memory_budget="64 MiB", fp64=engine, moduli=plan.moduli)
-    fresh = make_plan(replace(Problem.of(source), precision=plan.precision), options, lambda grid: None)
+    options = {"devices": plan.devices, "memory_budget": "64 MiB", "fp64": engine, "moduli": plan.moduli}
+    fresh = planned(plan.grid.n, precision=plan.precision, tile_size=plan.grid.nb, **options)
     assert arithmetic_key(fresh) == arithmetic_key(plan)
-    store = MemoryStore(plan.grid, plan.precision.formats)
-    make = partial(HostDevice, residues=None if plan.moduli is None else HostResidueKernels(plan.moduli))
-    execute(fresh, [make(name, HostKernels(), HostFlags) for name in fresh.devices], SourceTier(source, plan.grid), store)
-    return oc.CholeskyFactor(plan.grid, store, {})
+    store = memory_store(plan.grid, plan.precision.formats)
+    executed(fresh, a, store, [host_device(name, moduli=plan.moduli) for name in fresh.devices])
+    return factor_over(store)
 
 
 # remedies
@@ -216,8 +168,7 @@ def test_a_failed_pivot_that_is_noticed_late_leaves_nothing_wrong(case, monkeypa
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("devices", [1, 2])
 def test_delays_leave_nothing_wrong(seed, devices, monkeypatch):
-    make = jitter_devices(seed)
-    monkeypatch.setattr("ooc_chol.kernels.machine.HostDevice", make)
+    use_devices(monkeypatch, jitter_devices(seed))
     for case in (ROW, PANEL_OF_FEW):
         check(case.factor(devices=devices), case.matrix())
 

@@ -8,9 +8,9 @@ import pytest
 import ooc_chol as oc
 from ooc_chol.formats import FP64 as FP64_FORMAT
 from ooc_chol.precision.tile_formats import choose_formats
-from tests.host.test_mixed import A, factored, measured
-from tests.host.test_mixed_escalation import FP64, PANEL, RESTARTS, ROW
-from tests.plan.test_precision import EXACT, norms_of
+from tests.host.escalation_cases import FP64, PANEL, RESTARTS, ROW
+from tests.host.mixed_precision import A, factored, measured
+from tests.plan.norms import EXACT, norms_of
 
 #: Matrices of these tests are made to be at the limit of what a format can do.
 pytestmark = [

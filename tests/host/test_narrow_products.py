@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from tests.host.test_mixed import measured
+from tests.host.mixed_precision import measured
 
 #: Matrices of these tests are made to be at the limit of what a format can do.
 pytestmark = [

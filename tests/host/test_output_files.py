@@ -18,8 +18,8 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.cli import main
-from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import file_store
 from tests.host.matrices import FAMILIES
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -225,7 +225,7 @@ def test_a_store_replaces_factors_only(folder):
 
 
 def test_a_store_replaces_a_factor_that_was_not_finished(folder):
-    FileStore.create("L", TileGrid(N, NB)).close()
+    file_store("L", TileGrid(N, NB)).close()
     os.rename("L.partial", "L")
     oc.cholesky(A, tile_size=NB, store="L").close()
     oc.load("L").close()
@@ -368,7 +368,7 @@ def test_the_unfinished_file_is_marked_from_its_first_bytes_on(folder, monkeypat
     monkeypatch.setattr(
         os, "posix_fallocate", lambda *words: (seen.append(Path("out.partial").read_bytes()[:8]), real(*words))[1]
     )
-    FileStore.create("out", TileGrid(N, NB)).discard()
+    file_store("out", TileGrid(N, NB)).discard()
     assert seen == [b"OOCCHOL\n"]
 
 

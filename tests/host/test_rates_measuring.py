@@ -13,9 +13,7 @@ from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates import kernels, links, opened, residues, together
 from ooc_chol.dense.rates.timing import IdleTimer, LoadedTimer
 from ooc_chol.errors import BudgetError
-from ooc_chol.hardware.host import HostDevice
-from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
-from ooc_chol.kernels.machine import open_device
+from tests.builders import host_device, open_device
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -26,7 +24,7 @@ LINKS = {"array", "file", "memory-read", "memory-write", "file-read", "file-writ
 
 @pytest.fixture
 def stream():
-    device = HostDevice("host:0", HostKernels(1), HostFlags)
+    device = host_device()
     yield device.create_stream("test")
     device.close()
 
@@ -221,7 +219,7 @@ def test_the_slowest_device_counts():
 
 
 def test_links_of_two_directions_are_timed_apart(stream):
-    device = HostDevice("host:1", HostKernels(1), HostFlags)
+    device = host_device("host:1")
     other = device.create_stream("other")
     moved = {"in": [], "out": []}
 
@@ -244,7 +242,7 @@ def test_links_of_two_directions_are_timed_apart(stream):
 
 
 def test_devices_that_are_measured_at_once_begin_at_different_tiles(stream):
-    firsts, device = {}, HostDevice("host:1", HostKernels(1), HostFlags)
+    firsts, device = {}, host_device("host:1")
 
     def move(number):
         return stream, lambda index: firsts.setdefault(number, index), False

@@ -19,7 +19,7 @@ from ooc_chol.errors import NonFiniteError, OocCholError, RefinementError, TierE
 from ooc_chol.kernels.cuda.source import cuda_source
 from ooc_chol.memory.sources import AbstractSource, as_source, from_function
 from ooc_chol.tasks.tiling import TileGrid
-from tests.host.matrices import FAMILIES, lapack_factor, upper_poisoned
+from tests.host.matrices import FAMILIES, backward_errors, lapack_factor, upper_poisoned
 from tests.tolerances import REFINED_C, refined_bound, unit_roundoff
 
 pytestmark = pytest.mark.usefixtures("no_hang")
@@ -74,14 +74,6 @@ def refined(a: Matrix, factor: Matrix, b: Matrix, nb: int = NB, **options: int) 
 
 def right_hand_sides(n: int, m: int, seed: int = 0) -> Matrix:
     return np.random.default_rng(seed).standard_normal((n, m))
-
-
-def backward_errors(a: Matrix, x: Matrix, b: Matrix) -> Matrix:
-    """``||b - A x|| / (||A|| ||x|| + ||b||)`` in long double, which holds all of 1e300 ** 2."""
-    a, x, b = (np.asarray(v, dtype=np.longdouble) for v in (a, x, b))
-    return np.asarray(
-        np.abs(b - a @ x).max(axis=0) / (np.abs(a).sum(axis=1).max() * np.abs(x).max(axis=0) + np.abs(b).max(axis=0)), dtype=float
-    )
 
 
 def scaled_backward_errors(a: Matrix, x: Matrix, b: Matrix) -> Matrix:

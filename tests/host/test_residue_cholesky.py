@@ -6,6 +6,7 @@ import random
 import time
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,23 +19,21 @@ from ooc_chol.dense.options import default_moduli
 from ooc_chol.dense.planner import residues as residues_planner
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.residues.strips import STREAMING
-from ooc_chol.dense.stores.file import MemoryStore
 from ooc_chol.kernels import machine
-from ooc_chol.kernels.host.residues import HostResidueKernels
-from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
 from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
 from ooc_chol.schedulers import SCHEDULERS, AbstractScheduler, ResidueScheduler, Schedule
 from ooc_chol.schedulers.ownership import cyclic_rows
 from ooc_chol.schedulers.residues import Job
 from ooc_chol.tasks.operations import StreamKind
 from ooc_chol.tasks.tiling import TileGrid
-from tests.host.matrices import FAMILIES, check_factor, lapack_minor, powers_of_two, residual, upper_poisoned
+from tests.builders import host_device, memory_store
+from tests.host.matrices import FAMILIES, check_factor, lapack_minor, powers_of_two, residual
+from tests.host.one_matrix import NB, SOURCES, A, N
 from tests.host.residue_reference import integer
-from tests.host.runs import jitter_devices
-from tests.host.test_bits import NB, SOURCES, A, N
-from tests.host.test_errors import INDEFINITE, PLACES
-from tests.host.test_errors import N as ERROR_N
-from tests.host.test_errors import good as good_to_spoil
+from tests.host.runs import jitter_devices, jitter_kind, use_devices
+from tests.host.spoiled import INDEFINITE, PLACES, counter_example, spread_out
+from tests.host.spoiled import N as ERROR_N
+from tests.host.spoiled import good as good_to_spoil
 from tests.tolerances import residue_entry_bound
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -296,15 +295,6 @@ def test_the_key_names_engine_and_moduli(expected, tmp_path):
 # weather
 
 
-def use_devices(monkeypatch, make_device) -> None:
-    """Let the driver open other devices."""
-
-    def opened(name, threads, moduli):
-        return make_device(name, HostKernels(threads), HostFlags, HostResidueKernels(moduli, threads))
-
-    monkeypatch.setattr("ooc_chol.dense.running.open_device", opened)
-
-
 @pytest.mark.parametrize("seed", range(9))
 def test_delays_in_copies_and_kernels_on_all_streams(expected, monkeypatch, seed):
     rng = random.Random(seed)
@@ -323,13 +313,13 @@ def test_delays_in_copies_and_kernels_on_all_streams(expected, monkeypatch, seed
 def test_l_over_a_waits_until_every_device_has_read_the_diagonal(expected, monkeypatch):
     """1. The second device has not read its diagonal tiles yet. 2. The first one is done with a tile and writes L over A."""
 
-    class Late(jitter_devices(0)):
+    class Late(jitter_kind(0)):
         def copy_in(self, stream, tier, index, tile):
             if self.name == "host:1" and index[0] == index[1]:
                 stream.enqueue(lambda: time.sleep(0.03))
             super().copy_in(stream, tier, index, tile)
 
-    use_devices(monkeypatch, Late)
+    use_devices(monkeypatch, partial(host_device, kind=Late))
     monkeypatch.setattr(residues_planner, "balanced_rows", lambda *_: (0,) * 5 + (1,) * 5)  # five rows that need nobody else
     assert_same(through_residues(A.copy(), devices=2, overwrite=True), expected)
 
@@ -341,16 +331,6 @@ def minor_of(a, **options) -> tuple[int, tuple[int, int]]:
     with pytest.raises(oc.NotPositiveDefiniteError) as caught:
         oc.cholesky(a, **{"tile_size": 16, "memory_budget": "64 MiB", "devices": "host:0", **options})
     return caught.value.minor, caught.value.tile
-
-
-def counter_example(count: int, scale: float = 1.0) -> np.ndarray:
-    """An indefinite 7 x 7 matrix whose sum of residues wraps to a pivot that looks positive, though no entry is too large."""
-    basis = ResidueBasis(count)
-    ratio = float(Fraction(basis.product) / Fraction(4) ** basis.exponent(scale**2)) / scale**2  # P in units of A_ii: 2 to 8
-    squares = min(0.6 * ratio + 0.05, 5.9)  # beyond P / 2, so that it wraps, below six entries' bounds
-    a = np.eye(7)
-    a[6, :6] = a[:6, 6] = np.sqrt(squares / 6)
-    return scale**2 * a
 
 
 def wrapped_pivots(a, count: int) -> list[float]:
@@ -369,14 +349,6 @@ def wrapped_pivots(a, count: int) -> list[float]:
             l_dense[i, j] = np.sqrt(rest) if i == j else rest / l_dense[j, j]
             assert i == j or abs(l_dense[i, j]) <= np.sqrt(a[i, i])
     return pivots
-
-
-def spread_out(a, distance: int = 16) -> np.ndarray:
-    """``a`` with each row in a tile of its own, the rest of each tile from an identity."""
-    n = distance * len(a)
-    wide = a[0, 0] * np.eye(n)
-    wide[::distance, ::distance] = a
-    return upper_poisoned(wide)
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -485,7 +457,7 @@ def test_a_budget_that_is_too_small_says_how_much_suffices(n, nb, devices):
 @pytest.mark.parametrize("devices", [1, 2])
 def test_what_devices_hold_is_not_left_for_l(monkeypatch, devices):
     plan = oc.plan(A, tile_size=NB, fp64="residue", devices=devices, memory_budget="256 MiB")
-    arenas, needed = devices * plan.layout.arena_bytes, MemoryStore(plan.grid).nbytes
+    arenas, needed = devices * plan.layout.arena_bytes, memory_store(plan.grid).nbytes
     monkeypatch.setattr("ooc_chol.dense.running.free_host_bytes", lambda: arenas + needed - 1)
     with pytest.raises(oc.BudgetError, match=r"host memory for L.*store=") as caught:
         through_residues(A, devices=devices)

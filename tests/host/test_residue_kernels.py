@@ -13,9 +13,9 @@ from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import FP8, FP16, FP32, decode, encode
 from ooc_chol.hardware.host import HostStream
 from ooc_chol.interfaces import NarrowParts
-from ooc_chol.kernels.host.residues import HostResidueKernels
 from ooc_chol.precision.moduli import MOST_MODULI, MOST_TERMS, ResidueBasis
 from ooc_chol.precision.products import FP8_LARGEST, FP8_LEAST_STEP
+from tests.builders import host_residue_kernels
 from tests.host.residue_reference import STREAM, difference, host_kernels, integer, residues
 
 COUNTS = list(range(4, MOST_MODULI + 1))
@@ -293,7 +293,7 @@ def test_threads_and_streams_do_not_change_a_bit():
     factor = np.linalg.cholesky(a)[:, :k]
     results = []
     for threads in (1, 3):
-        kernels, stream = HostResidueKernels(13, threads), HostStream("test")
+        kernels, stream = host_residue_kernels(13, threads), HostStream("test")
         stream.start()
         strips, accumulator, entries = np.zeros((13, n, k), np.int8), np.zeros((13, n, n), np.int32), a.copy()
         kernels.open(n)

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 import ooc_chol as oc
 from ooc_chol.errors import TierError
-from ooc_chol.memory.sources import ArraySource, SliceSource, SourceTier, as_source, from_function
+from ooc_chol.memory.sources import ArraySource, SliceSource, as_source, from_function
 from ooc_chol.memory.sources.base import STRIP_BYTES
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import source_tier
 from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = pytest.mark.host
@@ -111,7 +112,7 @@ def test_every_kind_gives_the_tiles_of_the_plain_array(kind, dtype, tmp_path):
     wide = a.astype(np.float64)
     for nb in (1, 5, 8, N, 64):
         grid = TileGrid(N, nb)
-        tier = SourceTier(as_source(make(tmp_path / "a.npy", a)), grid)
+        tier = source_tier(make(tmp_path / "a.npy", a), grid)
         assert (tier.name, tier.source.n) == (name, N)
         assert tier.source.bytes_per_entry == (0 if name == "function" else a.dtype.itemsize)
         for i, j in grid.tiles():
@@ -250,7 +251,7 @@ def test_a_truncated_file_is_refused_at_once(kept, tmp_path):
 
 def test_a_file_truncated_later_is_met_when_read(tmp_path):
     path = saved(tmp_path / "a.npy", matrix())
-    tier = SourceTier(as_source(path), TileGrid(N, 10))
+    tier = source_tier(path, TileGrid(N, 10))
     os.truncate(path, 1000)
     with pytest.raises(TierError, match="became shorter"):
         tier.read((2, 0), np.empty((3, 10)))
@@ -362,14 +363,14 @@ def test_a_source_is_taken_as_it_is():
 
 
 def test_the_input_is_never_written():
-    tier = SourceTier(as_source(np.eye(3)), TileGrid(3, 2))
+    tier = source_tier(np.eye(3), TileGrid(3, 2))
     with pytest.raises(TierError, match=r"tile \(1, 0\).*read-only"):
         tier.write((1, 0), np.ones((1, 2)))
 
 
 def test_a_grid_of_another_order_is_refused():
     with pytest.raises(ValueError, match=r"order 4.*order 3"):
-        SourceTier(as_source(np.eye(3)), TileGrid(4, 2))
+        source_tier(np.eye(3), TileGrid(4, 2))
 
 
 @pytest.mark.parametrize(

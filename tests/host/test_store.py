@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ooc_chol.dense.stores import array as store_array
-from ooc_chol.dense.stores.file import AbstractStore, MemoryStore, OverwriteStore
+from ooc_chol.dense.stores.file import AbstractStore
 from ooc_chol.errors import BudgetError, TierError
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import memory_store, overwrite_store
 from tests.host.stored_factors import STORES, strided
 
 every_store = pytest.mark.parametrize("kind", STORES)
@@ -126,7 +127,7 @@ def test_wrong_tile_buffers_are_refused(kind: str, make: Callable[[], NDArray[np
 
 @given(n=st.integers(1, 200), nb=st.integers(1, 100))
 def test_memory_tiles_start_at_pages_and_views_are_the_store(n: int, nb: int) -> None:
-    store = MemoryStore(TileGrid(n, nb))
+    store = memory_store(TileGrid(n, nb))
     for number, index in enumerate(store.grid.tiles()):
         view = store.view(index)
         assert view.ctypes.data % 4096 == 0
@@ -136,7 +137,7 @@ def test_memory_tiles_start_at_pages_and_views_are_the_store(n: int, nb: int) ->
 
 
 def test_the_memory_behind_the_views_is_whole_pages() -> None:
-    store = MemoryStore(TileGrid(100, 30))
+    store = memory_store(TileGrid(100, 30))
     memory = store.host_memory()
     assert memory is not None
     assert (memory.ctypes.data % 4096, memory.nbytes % 4096) == (0, 0)
@@ -153,7 +154,7 @@ def test_refused_memory_is_a_budget_error_with_the_bytes(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(store_array.np, "empty", refuse)
     with pytest.raises(BudgetError, match="store=") as caught:
-        MemoryStore(TileGrid(1000, 100))
+        memory_store(TileGrid(1000, 100))
     assert caught.value.needed_bytes >= 55 * 100 * 100 * 8
     assert caught.value.budget_bytes > 0
 
@@ -174,7 +175,7 @@ def test_overwriting_leaves_the_strict_upper_triangle_alone(
     a = make(grid)
     a[...] = np.random.default_rng(0).standard_normal((n, n))
     before = a.copy()
-    store = OverwriteStore(a, grid)
+    store = overwrite_store(a, grid)
     for (i, j), tile in random_tiles(grid, seed=1).items():
         store.write((i, j), tile + np.triu(np.full_like(tile, 7.0), 1) if i == j else tile)
     upper = np.triu_indices(n, 1)
@@ -187,7 +188,7 @@ def test_overwriting_a_map_of_a_file_reaches_the_file(tmp_path: Path, monkeypatc
     a = np.load(tmp_path / "a.npy", mmap_mode="r+")
     flushed: list[object] = []
     monkeypatch.setattr(np.memmap, "flush", lambda mapped: flushed.append(mapped))
-    store = OverwriteStore(a, TileGrid(6, 4))
+    store = overwrite_store(a, TileGrid(6, 4))
     store.write((1, 0), np.full((2, 4), 3.0))
     assert not flushed
     store.complete()
@@ -215,4 +216,4 @@ def read_only() -> NDArray[np.float64]:
 )
 def test_arrays_that_cannot_hold_a_factor_are_refused(a: NDArray[np.float64], error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
-        OverwriteStore(a, TileGrid(4, 2))
+        overwrite_store(a, TileGrid(4, 2))

@@ -13,6 +13,7 @@ import pytest
 from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.errors import TierError
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import file_store
 from tests.host.runs import COMMAND, ENVIRONMENT
 from tests.host.stored_factors import KEY, lapack_factor, random_spd, write_factor
 
@@ -23,7 +24,7 @@ L = lapack_factor(random_spd(GRID.n, seed=11))
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A complete file with ``L``."""
-    store = FileStore.create(tmp_path / "L.ooc", GRID, KEY)
+    store = file_store(tmp_path / "L.ooc", GRID, KEY)
     write_factor(L, store)
     store.close()
     return tmp_path / "L.ooc"
@@ -46,7 +47,7 @@ def test_each_reason_why_a_file_does_not_grow_has_its_advice(
 
     monkeypatch.setattr(os, "posix_fallocate", fail)
     with pytest.raises(TierError, match=rf"L\.ooc\.partial: .*{reason}") as caught:
-        FileStore.create(tmp_path / "L.ooc", GRID, KEY)
+        file_store(tmp_path / "L.ooc", GRID, KEY)
     assert code == errno.ENOSPC or "free" not in str(caught.value), "the disk has room"
     assert list(tmp_path.iterdir()) == []
 
@@ -71,7 +72,7 @@ def test_a_file_that_cannot_be_locked_is_an_error_of_the_tier(tmp_path: Path, mo
     before = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(fcntl, "flock", fail)
     with pytest.raises(TierError, match=r"L\.ooc\.partial: .*lock.*Input/output error"):
-        FileStore.create(tmp_path / "L.ooc", GRID, KEY)
+        file_store(tmp_path / "L.ooc", GRID, KEY)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -93,11 +94,11 @@ def test_the_error_that_ends_a_run_is_the_one_that_is_seen(tmp_path: Path, monke
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    store = FileStore.create(tmp_path / "L.ooc", GRID, KEY)
+    store = file_store(tmp_path / "L.ooc", GRID, KEY)
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", fail)
         store.discard()  # the error that led here goes on
-    FileStore.create(tmp_path / "L.ooc", GRID, KEY).discard()
+    file_store(tmp_path / "L.ooc", GRID, KEY).discard()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -110,7 +111,7 @@ def test_a_flush_of_the_folder_that_fails_says_that_the_factor_is_there(tmp_path
             raise OSError(errno.EIO, "Input/output error")
         fsync(descriptor)
 
-    store = FileStore.create(tmp_path / "L.ooc", GRID, KEY)
+    store = file_store(tmp_path / "L.ooc", GRID, KEY)
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(TierError, match="the factor is complete and load opens it"):
         write_factor(L, store)

@@ -28,6 +28,7 @@ from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import BudgetError, TierError
 from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, Floats, PrecisionFormat, encode, round_to
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import factor_over, memory_store
 from tests.host.stored_factors import KEY, MIXED_STORES, STORES, factor_in, lapack_factor, random_spd, write_factor
 
 Store = MemoryStore | FileStore
@@ -94,7 +95,7 @@ def mixed_factor(kind: str, n: int, nb: int, seed: int) -> Iterator[tuple[Choles
     with tempfile.TemporaryDirectory() as folder:
         store = MIXED_STORES[kind](grid, random_formats(grid, seed), Path(folder))
         write_factor(l_dense, store)
-        with CholeskyFactor(grid, store, KEY) as factor:
+        with factor_over(store) as factor:
             yield factor, np.asarray(factor), Path(folder)
 
 
@@ -212,7 +213,7 @@ def test_stored_bytes_are_those_of_the_codec(kind: str, tmp_path: Path) -> None:
 
 
 def test_memory_shows_fp64_tiles_as_arrays_and_all_as_bytes() -> None:
-    store = MemoryStore(GRID, MIXED)
+    store = memory_store(GRID, MIXED)
     memory = store.host_memory()
     assert memory is not None
     for index, tile in random_tiles(GRID, seed=3).items():
@@ -305,7 +306,7 @@ def test_widened_tiles_hold_fp64_and_others_what_they_held(kind: str, n: int, nb
 
 
 def test_memory_that_may_be_page_locked_stays_when_tiles_are_widened() -> None:
-    store = MemoryStore(GRID, MIXED)
+    store = memory_store(GRID, MIXED)
     memory, diagonal = store.host_memory(), store.view((2, 2))
     store.widen([(2, 1), (3, 0)])
     store.widen([(3, 0), (3, 1), (0, 0)])
@@ -336,7 +337,7 @@ def test_memory_that_is_refused_while_widening_changes_nothing(monkeypatch: pyte
             raise MemoryError
         return np.zeros(*shape, dtype=dtype)
 
-    store = MemoryStore(GRID, MIXED)
+    store = memory_store(GRID, MIXED)
     before, layout = random_tiles(GRID, seed=5), store.layout
     for index, tile in before.items():
         store.write(index, tile)
@@ -530,7 +531,7 @@ def test_saving_puts_widened_tiles_into_their_places(kind: str, tmp_path: Path) 
     store.widen([(3, 2), (2, 0)])
     write_factor(l_dense, store)
     present = store.formats
-    with CholeskyFactor(GRID, store, KEY) as factor:
+    with factor_over(store) as factor:
         assert factor.formats == {"fp64": 6, "fp32": 1, "fp16": 1, "fp8": 2}
         factor.save(tmp_path / "saved.ooc")
         values = np.asarray(factor)
@@ -545,10 +546,10 @@ def test_saving_puts_widened_tiles_into_their_places(kind: str, tmp_path: Path) 
 
 
 def test_a_factor_that_is_all_widened_is_saved_as_fp64(tmp_path: Path) -> None:
-    store = MemoryStore(GRID, MIXED)
+    store = memory_store(GRID, MIXED)
     store.widen(NARROW)
     write_factor(np.eye(50), store)
-    with CholeskyFactor(GRID, store, KEY) as factor:
+    with factor_over(store) as factor:
         assert factor.formats == {"fp64": 10}
         factor.save(tmp_path / "L.ooc")
     assert header_of(tmp_path / "L.ooc")["version"] == 1

@@ -13,7 +13,7 @@ from ooc_chol.dense import rates as rates_module
 from ooc_chol.tasks.operations import STREAM_NAMES, Link, StepKind, step_key
 from tests.host.matrices import FAMILIES
 from tests.host.runs import budget_of, check_bytes
-from tests.plan.test_tracing_perfetto import read
+from tests.plan.perfetto_files import read
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 

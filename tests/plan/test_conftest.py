@@ -1,7 +1,8 @@
-"""What cannot run is deselected and counted; what is skipped, or leaves a thread, fails the run."""
+"""What cannot run is deselected and counted; what is skipped, or leaves a thread, fails the run: in one process or several."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -20,53 +21,82 @@ def test_leaves(): threading.Thread(target=time.sleep, args=(3,), name="left ove
 """
 NEEDS_DATA = "def test_reads(data_dir): assert (data_dir / 'here').exists()\n"
 NEEDS_DEVICES = "import pytest\n@pytest.mark.cuda(n=99)\ndef test_computes(): assert False\n"
+IS_THOROUGH = "import pytest\n@pytest.mark.thorough\ndef test_goes_further(): pass\n"
+HAS_ONE_THREAD = """
+import os
+def test_asks_for_one_thread(): assert os.environ["OPENBLAS_NUM_THREADS"] == os.environ["OMP_NUM_THREADS"] == "1"
+"""
+TELLS_ITS_PROCESS = """
+import os, pathlib
+def test_tells(): pathlib.Path(f"serial-{os.getpid()}").touch()
+"""
+WAITS_FOR_ANOTHER_PROCESS = """
+import os, pathlib, time
+def test_waits():
+    pathlib.Path(f"file-{os.getpid()}").touch()
+    deadline = time.monotonic() + 60
+    while len(list(pathlib.Path().glob("file-*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+"""
+
+DISTRIBUTED = ("-p", "xdist", "-n2", "--dist=loadfile")
+either_way = pytest.mark.parametrize("options", [(), DISTRIBUTED], ids=["one process", "two"])
 
 
-def run_pytest(folder: Path, test: str, *options: str) -> tuple[int, str]:
+def run_pytest(folder: Path, tests: dict[str, str], *options: str) -> tuple[int, str]:
+    """Exit status and output of pytest in a folder with these test files, without plug-ins that are not asked for."""
     shutil.copy(CONFTEST, folder)
-    (folder / "test_it.py").write_text(PASSES + test)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  cuda\n  data\n")
+    for name, test in tests.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(test)
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\nmarkers =\n  cuda\n  data\n  thorough\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    ours = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    environment = ours | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.host
-@pytest.mark.parametrize(
-    ("test", "said"),
-    [(SKIPS, "no skips"), (SKIPS_ITS_MODULE, "no skips"), (LEAVES_A_THREAD, "left over")],
-    ids=["skip", "skipped module", "thread"],
-)
-def test_run_fails(tmp_path, test, said):
-    code, output = run_pytest(tmp_path, test)
-    assert code == pytest.ExitCode.TESTS_FAILED
-    assert said in output
-
-
-@pytest.mark.host
-@pytest.mark.parametrize(
-    ("test", "said"),
-    [(NEEDS_DATA, "deselected for want of --data=DIR: 1"), (NEEDS_DEVICES, "deselected for want of CuPy and 99 CUDA devices: 1")],
-    ids=["data", "devices"],
-)
-def test_run_counts_what_it_deselects(tmp_path, test, said):
-    code, output = run_pytest(tmp_path, test)
-    assert code == pytest.ExitCode.OK
-    assert said in output and "1 passed, 1 deselected" in output
-
-
-@pytest.mark.host
-def test_data_folder_reaches_the_test(tmp_path):
+@either_way
+def test_skips_fail_a_run_and_are_named_and_the_data_folder_reaches_the_test(tmp_path, options):
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "here").touch()
-    code, output = run_pytest(tmp_path, NEEDS_DATA, "--data=shared")
+    tests = {"test_it.py": PASSES + SKIPS, "test_module.py": SKIPS_ITS_MODULE, "test_data.py": NEEDS_DATA + IS_THOROUGH}
+    code, output = run_pytest(tmp_path, tests, "--data=shared", "--thorough", *options)
+    assert code == pytest.ExitCode.TESTS_FAILED
+    (line,) = (line for line in output.splitlines() if "no skips, deselect by a marker instead: " in line)
+    assert sorted(line.partition("instead: ")[2].split(", ")) == ["test_it.py::test_skips", "test_module.py"]
+    assert "3 passed, 2 skipped" in output
+
+
+@pytest.mark.host
+def test_a_thread_that_is_left_fails_its_test(tmp_path):
+    code, output = run_pytest(tmp_path, {"test_it.py": PASSES + LEAVES_A_THREAD})
+    assert code == pytest.ExitCode.TESTS_FAILED
+    assert "left over" in output
+
+
+@pytest.mark.host
+@either_way
+def test_run_counts_what_it_deselects(tmp_path, options):
+    """Two processes, beside: each takes whole files with one thread of BLAS, and all that are serial go to one of them."""
+    tests = {"test_it.py": PASSES + NEEDS_DATA + NEEDS_DEVICES + IS_THOROUGH}
+    if options:
+        tests |= dict.fromkeys(("test_a.py", "test_b.py"), WAITS_FOR_ANOTHER_PROCESS + HAS_ONE_THREAD)
+        tests |= dict.fromkeys(
+            ("tests/host/test_device.py", "tests/host/test_leaks.py", "tests/host/test_team.py"), TELLS_ITS_PROCESS
+        )
+    code, output = run_pytest(tmp_path, tests, *options)
     assert code == pytest.ExitCode.OK
-    assert "2 passed" in output
+    assert "deselected for want of --data=DIR: 1, --thorough: 1, CuPy and 99 CUDA devices: 1\n" in output
+    assert ("8 passed" if options else "1 passed, 3 deselected") in output
+    assert [len(list(tmp_path.glob(name))) for name in ("file-*", "serial-*")] == ([2, 1] if options else [0, 0])
 
 
 @pytest.mark.host
 @pytest.mark.parametrize("option", ["--data=nowhere", "--require-cuda=99"])
 def test_missing_requirement_is_an_error(tmp_path, option):
-    code, output = run_pytest(tmp_path, "", option)
+    code, output = run_pytest(tmp_path, {"test_it.py": PASSES}, option)
     assert code == pytest.ExitCode.USAGE_ERROR
     assert option.partition("=")[0] in output

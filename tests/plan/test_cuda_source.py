@@ -13,7 +13,7 @@ import ooc_chol as oc
 from ooc_chol.bench.problem import CUDA_CODE
 from ooc_chol.formats import FORMATS, FP64, decode
 from ooc_chol.kernels.cuda import triangular_source
-from tests.cuda.test_cuda_formats import KINDS, expected_norms, rounded, same, stored_bytes
+from tests.host.narrow_tiles import KINDS, expected_norms, rounded, same, stored_bytes
 
 SOURCES = {
     "formats.cu": files("ooc_chol.kernels.cuda").joinpath("formats.cu").read_text(encoding="utf-8"),

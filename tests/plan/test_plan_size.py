@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import ooc_chol as oc
 from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import Problem, limit, make_plan, mixed_engine, prefetch_slots
+from ooc_chol.dense.planner import limit, make_plan, mixed_engine, prefetch_slots
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.policy import POLICIES
 from ooc_chol.dense.planner.residue_layouts import best_layouts, least_layout
@@ -24,6 +24,7 @@ from ooc_chol.dense.planner.step_counts import least_native_steps, least_residue
 from ooc_chol.kernels.machine import CUDA, HOST, kind_of
 from ooc_chol.schedulers.ownership import balanced_rows
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import planned, problem
 from tests.plan.rates import UNIT_RATES
 from tests.plan.residue_problems import ResidueProblem, make_problem
 
@@ -33,7 +34,7 @@ LOW, HIGH, LEAST_ROWS = 0.9, 1.75, 8
 
 def make(n: int, devices: object = "host:0", **options: object) -> Plan:
     """A plan without rates."""
-    return make_plan(Problem(n, 8, "array"), FactorOptions(devices=devices, **options), lambda grid: None)
+    return planned(n, devices=devices, **options)
 
 
 def steps_of(programs) -> int:
@@ -75,8 +76,8 @@ def test_counts_hold_for_plans_that_are_chosen_by_seconds(devices):
     for slots in (4, 10, 30, 100):
         names = tuple(f"cuda:{number}" for number in range(devices))
         budget = CUDA.workspace_bytes(256) + slots * 8 * 256 * 256
-        options = FactorOptions(devices=names, tile_size=256, memory_budget=budget, fp64="native")
-        built = steps_of(make_plan(Problem(12 * 256, 8, "array"), options, lambda grid: UNIT_RATES).programs)
+        options = {"devices": names, "tile_size": 256, "memory_budget": budget, "fp64": "native"}
+        built = steps_of(planned(12 * 256, rates=UNIT_RATES, **options).programs)
         counted = native_steps(12, slots - prefetch_slots(slots), POLICIES["planned"], devices)
         assert least_native_steps(12) <= built
         assert LOW * built <= counted <= HIGH * built
@@ -224,7 +225,7 @@ def test_who_follows_the_advice_gets_a_plan(n, tile_size, budget, devices, engin
 def plan_of(n: int, options: dict[str, object], most: int) -> None:
     """Plan, in mixed precision as far as there are no norms; the plan has about as many steps as may be."""
     if "precision_threshold" in options:
-        mixed_engine(Problem(n, 8, "array"), FactorOptions(**options))
+        mixed_engine(problem(n), FactorOptions(**options))
         return
     plan = make(n, **options)
     assert steps_of(plan.programs) <= most / LOW
@@ -274,27 +275,26 @@ def test_the_choice_of_tiles_does_not_depend_on_free_memory(monkeypatch):
 
 @pytest.mark.parametrize("threshold", [None, 1e-4])
 def test_where_native_plans_are_too_long_residues_are_planned_instead(threshold):
-    options = FactorOptions(devices="cuda:0", memory_budget="60 GB", tile_size=2048, precision_threshold=threshold)
-    problem = Problem(24 * 2048, 8, "array")
+    n, options = 24 * 2048, {"devices": "cuda:0", "memory_budget": "60 GB", "tile_size": 2048}
     with at_most(2000):
         if threshold is None:
-            assert make_plan(problem, options, lambda grid: None).engine == "residue"
+            assert planned(n, **options).engine == "residue"
         else:
-            assert mixed_engine(problem, options)[1].fp64 == "residue"
+            assert mixed_engine(problem(n), FactorOptions(precision_threshold=threshold, **options))[1].fp64 == "residue"
 
 
 def test_mixed_precision_is_native_where_residues_have_too_many_steps_or_rows():
     options = FactorOptions(devices="cuda:0", memory_budget="60 GB", precision_threshold=1e-4)
     grid, settled = mixed_engine(
-        Problem(2 * 10**6, 8, "array"), FactorOptions(devices="cuda:0", memory_budget="100 GB", precision_threshold=1e-4)
+        problem(2 * 10**6), FactorOptions(devices="cuda:0", memory_budget="100 GB", precision_threshold=1e-4)
     )
     assert (settled.fp64, grid.nb > CUDA.tile_sizes[0]) == ("native", True)
     with pytest.raises(ValueError, match="room for the rounding"):
         mixed_engine(
-            Problem(2 * 10**6, 8, "array"),
+            problem(2 * 10**6),
             FactorOptions(devices="cuda:0", memory_budget="100 GB", precision_threshold=1e-4, fp64="residue"),
         )
-    assert mixed_engine(Problem(10**5, 8, "array"), options)[1].fp64 == "residue"
+    assert mixed_engine(problem(10**5), options)[1].fp64 == "residue"
 
 
 def test_rates_are_not_looked_up_for_tiles_that_cannot_be_planned():
@@ -304,5 +304,5 @@ def test_rates_are_not_looked_up_for_tiles_that_cannot_be_planned():
     for fp64 in ("native", "residue"):
         options = FactorOptions(devices="host:0", tile_size=16, fp64=fp64, memory_budget="1 GiB")
         with pytest.raises(oc.PlanSizeError):
-            make_plan(Problem(10**6, 0, "function"), options, rates_at)
+            make_plan(problem(10**6, 0), options, rates_at)
     assert HOST.tile_sizes[-1] == 16

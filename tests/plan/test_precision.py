@@ -12,24 +12,11 @@ from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
 from ooc_chol.precision.norms import MatrixNorms
 from ooc_chol.precision.tile_formats import RULES, PrecisionMap, choose_formats
 from ooc_chol.tasks.tiling import TileGrid
+from tests.plan.norms import EXACT, norms_of
 from tests.tolerances import gamma
 
 NARROW = (FP32, FP16, FP8)
 thresholds = st.floats(-13.0, -0.01).map(lambda decades: 10.0**decades)
-
-
-def norms_of(grid: TileGrid, tiles, *, traces=None, least=1.0, largest=1.0) -> MatrixNorms:
-    """Norms with plain diagonals unless told otherwise."""
-
-    def rows(values) -> np.ndarray:
-        return np.broadcast_to(np.asarray(values, dtype=float), grid.nt).copy()
-
-    traces = [grid.size(i) for i in range(grid.nt)] if traces is None else traces
-    return MatrixNorms(grid, np.asarray(tiles, dtype=float), rows(traces), rows(least), rows(largest))
-
-
-#: ``||A||_F`` is 4, and ``nt ||A_10|| / ||A||_F`` is 1: formats change where the threshold is a unit roundoff.
-EXACT = norms_of(TileGrid(8, 4), [2.0, 2.0, 2.0])
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""Promises of the repository itself: links, contents of the wheel, layers, no trace of the machine it was written on."""
+"""Promises of the repository itself: links, imports of tests, contents of the wheel, no trace of the machine that wrote it."""
 
 from __future__ import annotations
 
@@ -45,6 +45,18 @@ def test_only_the_package_imports_under_its_name():
     assert packages == {"ooc_chol", "tests"}
 
 
+def test_tests_import_helpers_and_never_other_tests():
+    """A test module is read for what it promises; what two of them need stands in a module of its own."""
+    importing = re.compile(
+        r"^\s*(?:from\s+tests\.(?:\w+\.)*test_\w+\s+import|import\s+tests\.(?:\w+\.)*test_\w+).*", re.MULTILINE
+    )
+    found = {
+        str(path.relative_to(ROOT)): importing.findall(path.read_text(encoding="utf-8"))
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+    }
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Source distribution, and the wheel built from it, without a network and outside the checkout."""
@@ -80,11 +92,6 @@ def test_source_distribution_holds_each_file_once(distributions):
     inside = {Path(*Path(member.name).parts[1:]) for member in members}
     assert [path for path in inside if path.parts and path.parts[0] in LINKS] == []
     assert {Path("LICENSE"), Path("README.md"), Path("pyproject.toml"), Path("ooc_chol/__init__.py")} <= inside
-
-
-@pytest.mark.host
-def test_layers_hold():
-    run(sys.executable, "-c", "import sys; from importlinter.cli import lint_imports_command; lint_imports_command()")
 
 
 def test_no_file_names_a_place_on_a_machine():

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.plan.result_fields import ENGINE_FIELDS, FIELDS, GPU_FIELDS
 from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = pytest.mark.plan
@@ -19,22 +20,6 @@ pytestmark = pytest.mark.plan
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "benchmarks/results").glob("*.json"))
 TRACES = sorted((ROOT / "traces").glob("*.pftrace*"))
-
-FIELDS = {
-    "case", "commit", "date", "machine", "devices", "n", "tile_size", "engine", "precision_threshold", "covariance", "source",
-    "budget_bytes", "seconds", "tflops", "peers", "bytes", "logdet", "exposed_copy_share",
-}  # fmt: skip
-GPU_FIELDS = {
-    "policy",
-    "dgemm_tflops",
-    "residual",
-    "fallback_share",
-    "joules",
-    "device_bytes",
-    "setup_seconds",
-    "predicted_seconds",
-}
-ENGINE_FIELDS = {"native": set(), "residue": {"moduli"}, "mixed": {"certified_bound"}}
 
 #: Device memory that the libraries take beside the budget, at most.
 LIBRARY_BYTES = 256 << 20

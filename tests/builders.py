@@ -1,0 +1,134 @@
+"""Parts of the package that tests make by hand: devices, stores, sources, plans and runs.
+
+How each is put together is said here and nowhere else in the tests: when the way changes, this file does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.dense.execution.executor import Execution, execute
+from ooc_chol.dense.factor import CholeskyFactor, DeviceSolver
+from ooc_chol.dense.matrix_norms import measure_matrix
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner import Problem, make_plan
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.stores.file import AbstractStore, FileStore, MemoryStore, OverwriteStore
+from ooc_chol.formats import PrecisionFormat
+from ooc_chol.hardware.host import HostDevice
+from ooc_chol.interfaces import AbstractDevice, AbstractTier
+from ooc_chol.kernels import machine
+from ooc_chol.kernels.host.residues import HostResidueKernels
+from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
+from ooc_chol.memory.sources import SourceTier, as_source
+from ooc_chol.precision.norms import MatrixNorms
+from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.tasks.tiling import TileGrid
+
+#: What factors that no run made say of their arithmetic.
+KEY = {"n": "as the grid", "engine": "test", "formats": ["fp64"], "threads": 1}
+
+
+# devices
+
+
+def host_kernels(threads: int = 1) -> HostKernels:
+    """The tile kernels of the host."""
+    return HostKernels(threads)
+
+
+def host_residue_kernels(moduli: int, threads: int = 1) -> HostResidueKernels:
+    """The kernels of the host for products through residues."""
+    return HostResidueKernels(moduli, threads)
+
+
+def host_flags(nt: int) -> HostFlags:
+    """Clear flags for ``nt`` tile columns."""
+    return HostFlags(nt)
+
+
+def host_device(
+    name: str = "host:0", threads: int = 1, moduli: int | None = None, *, kind: type[HostDevice] = HostDevice
+) -> HostDevice:
+    """A device of the host with its kernels; ``kind`` is a subclass that watches or delays."""
+    residues = None if moduli is None else host_residue_kernels(moduli, threads)
+    return kind(name, host_kernels(threads), host_flags, residues)
+
+
+def open_device(name: str, threads: int = 1, moduli: int | None = None) -> AbstractDevice:
+    """Any device by name, as the driver opens it."""
+    return machine.open_device(name, threads, moduli)
+
+
+def page_locked(name: str, *, fresh: Any = None, filled: Sequence[Any] = ()) -> AbstractContextManager[None]:
+    """Page-lock host memory for the named device."""
+    return machine.page_locked([name], fresh=fresh, filled=filled)
+
+
+def device_solver(name: str, budget_bytes: int) -> DeviceSolver:
+    """A solver on the named device."""
+    return DeviceSolver(lambda: open_device(name), lambda arrays: page_locked(name, filled=arrays), budget_bytes)
+
+
+# sources and stores
+
+
+def source_tier(a: Any, grid: TileGrid) -> SourceTier:
+    """A matrix, in any form, as the tier that its tiles come from."""
+    return SourceTier(as_source(a), grid)
+
+
+def memory_store(grid: TileGrid, formats: Sequence[PrecisionFormat] | None = None) -> MemoryStore:
+    """An empty store in memory."""
+    return MemoryStore(grid, formats)
+
+
+def file_store(
+    path: str | os.PathLike[str], grid: TileGrid, key: Mapping[str, Any] = KEY, formats: Sequence[PrecisionFormat] | None = None
+) -> FileStore:
+    """An empty store in a new file."""
+    return FileStore.create(path, grid, key, formats)
+
+
+def overwrite_store(a: NDArray[np.float64], grid: TileGrid) -> OverwriteStore:
+    """The store that writes L over the lower triangle of ``a``."""
+    return OverwriteStore(a, grid)
+
+
+def factor_over(store: AbstractStore, key: Mapping[str, Any] = KEY, **options: Any) -> CholeskyFactor:
+    """The factor whose tiles ``store`` holds."""
+    return CholeskyFactor(store.grid, store, key, **options)
+
+
+# plans and runs
+
+
+def problem(n: int, itemsize: int = 8, precision: PrecisionMap | None = None) -> Problem:
+    """What a planner knows of a matrix of order ``n``: an array, or a function when its entries take no bytes."""
+    return Problem(n, itemsize, "array" if itemsize else "function", precision=precision)
+
+
+def planned(n: int, itemsize: int = 8, rates: Rates | None = None, precision: PrecisionMap | None = None, **options: Any) -> Plan:
+    """A plan from options, without a matrix and with these rates."""
+    return make_plan(problem(n, itemsize, precision), FactorOptions(**options), lambda grid: rates)
+
+
+def executed(plan: Plan, a: Any, store: AbstractTier, devices: Sequence[AbstractDevice]) -> Execution:
+    """Run ``plan`` on the matrix ``a``, into ``store``."""
+    return execute(plan, devices, source_tier(a, plan.grid), store)
+
+
+def measured_norms(a: Any, nb: int, devices: Sequence[AbstractDevice], *, samples: bool = False) -> MatrixNorms:
+    """Norms of the tiles of a matrix, measured on ``devices``; an array that was given as a path stays open until they are."""
+    source = as_source(a)
+    try:
+        return measure_matrix(TileGrid(source.n, nb), devices, SourceTier(source, TileGrid(source.n, nb)), samples=samples)
+    finally:
+        source.close()

@@ -26,8 +26,8 @@ from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.host import free_host_bytes
-from ooc_chol.interfaces import AbstractDevice
 from ooc_chol.kernels.host.blas import blas_threads
+from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.machine import HOST, device_facts, kind_of, open_device, page_locked
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource, SourceTier, unchanged
@@ -93,7 +93,7 @@ def certify(the_plan: Plan, store: AbstractStore, norms: MatrixNorms, *, threads
     return certified_bound(norms, product)
 
 
-def _for_a_pass(names: Sequence[str], grid: TileGrid, threads: int) -> list[AbstractDevice]:
+def _for_a_pass(names: Sequence[str], grid: TileGrid, threads: int) -> list[TileDevice]:
     """Devices for one pass over tiles; on the host one does it all, with a stream for each of two cores."""
     chosen = names[:1] if kind_of(names[0]) is HOST else names[: grid.n_tiles]
     return [open_device(name, threads) for name in chosen]

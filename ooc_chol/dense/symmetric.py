@@ -12,7 +12,8 @@ from ooc_chol.config import parse_bytes
 from ooc_chol.dense.factor.solves import right_hand_side
 from ooc_chol.dense.vectors import Columns, zeros
 from ooc_chol.errors import BudgetError
-from ooc_chol.interfaces import AbstractDevice, ArraySpec
+from ooc_chol.interfaces import ArraySpec
+from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.machine import HOST, default_budget, kind_of, open_device, page_locked, resolve_devices
 from ooc_chol.memory.sources.function import FunctionSource, check_function
 from ooc_chol.runtime.collector import collector_off
@@ -104,7 +105,7 @@ def _on_host(a: FunctionSource, x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def multiply_on(
-    device: AbstractDevice, a: FunctionSource, arrays: tuple[NDArray[np.float64], NDArray[np.float64]], budget_bytes: int
+    device: TileDevice, a: FunctionSource, arrays: tuple[NDArray[np.float64], NDArray[np.float64]], budget_bytes: int
 ) -> None:
     """``y = A @ x`` on one device, as many columns at a time as fit."""
     x, y = arrays

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.hardware.host import HostDevice, free_host_bytes, total_host_bytes
-from ooc_chol.interfaces import AbstractDevice
 from ooc_chol.kernels import cuda as cuda_sizes
 from ooc_chol.kernels.host.blas import blas_identity, current_threads
 from ooc_chol.kernels.host.residues import HostResidueKernels
-from ooc_chol.kernels.host.tiles import LEAST_STRIP, MOST_STRIP, HostFlags, HostKernels
+from ooc_chol.kernels.host.tiles import LEAST_STRIP, MOST_STRIP, HostKernels
+from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.memory.sources import as_source, register_source
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.tasks.cholesky import Task, TaskKind, flops
@@ -28,8 +28,6 @@ HOST_DEVICES = 16
 CUDA_RESERVE_BYTES = 2 << 30
 
 
-#: Streams of a device that multiply when products run through residues: sweeps, and three that finish rows.
-RESIDUE_STREAMS = 4
 #: Bytes of state of a matrix row in residues: its limit, its running sum and its exponent.
 RESIDUE_ROW_BYTES = 20
 
@@ -53,7 +51,7 @@ class DeviceKind:
         """The same for products through residues: more streams multiply, and rows have state."""
         if self.name != "cuda":
             return RESIDUE_ROW_BYTES * n
-        return cuda_sizes.workspace_bytes(nb, RESIDUE_STREAMS) + RESIDUE_ROW_BYTES * n + 4096
+        return cuda_sizes.workspace_bytes(nb, cuda_sizes.RESIDUE_STREAMS) + RESIDUE_ROW_BYTES * n + 4096
 
     def executed_flops(self, task: Task, grid: TileGrid) -> int:
         """Flops that the kernels execute for ``task``, where :func:`ooc_chol.tasks.cholesky.flops` counts the leading terms."""
@@ -189,17 +187,15 @@ def host_threads(n_devices: int) -> int:
     return max(1, current_threads() // n_devices)
 
 
-def open_device(name: str, threads: int = 1, moduli: int | None = None) -> AbstractDevice:
+def open_device(name: str, threads: int = 1, moduli: int | None = None) -> TileDevice:
     """The device, with its kernels, for one run."""
     if kind_of(name) is HOST:
-        return HostDevice(name, HostKernels(threads), HostFlags, None if moduli is None else HostResidueKernels(moduli, threads))
+        return HostDevice(name, HostKernels(threads, None if moduli is None else HostResidueKernels(moduli, threads)))
     from ooc_chol.hardware.cuda import CudaDevice
     from ooc_chol.kernels.cuda.residues import CudaResidueKernels
-    from ooc_chol.kernels.cuda.tiles import CudaFlags, CudaKernels
+    from ooc_chol.kernels.cuda.tiles import CudaKernels
 
-    if moduli is None:
-        return CudaDevice(name, CudaKernels(), CudaFlags)
-    return CudaDevice(name, CudaKernels(RESIDUE_STREAMS), CudaFlags, CudaResidueKernels(moduli))
+    return CudaDevice(name, CudaKernels(None if moduli is None else CudaResidueKernels(moduli)))
 
 
 def page_locked(

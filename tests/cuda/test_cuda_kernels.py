@@ -21,7 +21,7 @@ def bench():
     device.activate()
     device.allocate(4, 8 * 1100 * 1100, 1100)
     try:
-        yield device, device.create_stream("test"), device.create_flags(2)
+        yield device, device.create_stream("test"), device.kernels.create_flags(2)
     finally:
         device.close()
 

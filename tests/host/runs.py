@@ -24,7 +24,7 @@ from ooc_chol.dense.programs.residency import ResidencyPlanner
 from ooc_chol.dense.stores.file import AbstractStore, MemoryStore
 from ooc_chol.hardware.host import HostDevice, HostStream
 from ooc_chol.interfaces import AbstractEvictionPolicy, AbstractTier
-from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
+from ooc_chol.kernels.host.tiles import HostKernels
 from ooc_chol.memory.sources import AbstractSource, SourceTier, as_source
 from ooc_chol.schedulers import LeftLookingScheduler
 from ooc_chol.schedulers.finishing import FinishingTasks
@@ -67,7 +67,7 @@ def with_panels(
 def run_plan(plan: Plan, a: Any, store: AbstractTier | None = None, make_device: MakeDevice = HostDevice) -> Execution:
     """Execute ``plan`` on the matrix ``a``, into ``store`` if it is given; its bytes are checked."""
     source = SourceTier(as_source(a), plan.grid)
-    devices = [make_device(name, HostKernels(), HostFlags) for name in plan.devices]
+    devices = [make_device(name, HostKernels()) for name in plan.devices]
     execution = execute(plan, devices, source, MemoryStore(plan.grid) if store is None else store)
     check_bytes(plan, execution)
     return execution

@@ -17,7 +17,7 @@ import ooc_chol as oc
 from ooc_chol.dense.stores.file import MemoryStore
 from ooc_chol.hardware.host import AbortedError, HostDevice, HostStream, total_host_bytes
 from ooc_chol.interfaces import AbstractEvent, AbstractStream
-from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
+from ooc_chol.kernels.host.tiles import HostKernels
 from ooc_chol.tasks.tiling import TileGrid
 
 pytestmark = pytest.mark.usefixtures("no_hang")
@@ -31,7 +31,7 @@ class BoomError(Exception):
 
 @pytest.fixture
 def device():
-    opened = HostDevice("host:0", HostKernels(), HostFlags)
+    opened = HostDevice("host:0", HostKernels())
     yield opened
     opened.close()
 
@@ -113,7 +113,7 @@ def test_a_wait_orders_two_streams(device, gate):
 @settings(max_examples=30)
 @given(choices=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=40))
 def test_any_pattern_of_waits_keeps_the_order_of_its_events(choices):
-    device = HostDevice("host:0", HostKernels(), HostFlags)
+    device = HostDevice("host:0", HostKernels())
     try:
         streams = [device.create_stream(str(number)) for number in range(3)]
         finished, after = [], []
@@ -304,7 +304,7 @@ def test_abort_keeps_the_error_that_came_first(device):
 
 
 def test_close_waits_for_running_operations_and_may_be_called_twice(gate):
-    device = HostDevice("host:1", HostKernels(), HostFlags)
+    device = HostDevice("host:1", HostKernels())
     streams, seen = [device.create_stream(str(number)) for number in range(3)], []
     assert hold_back(streams[0], gate).wait(SECONDS)
     streams[0].enqueue(lambda: seen.append("ran"))
@@ -373,7 +373,7 @@ def anonymous_bytes() -> int:
 
 
 def test_close_gives_the_arena_back_while_its_tiles_are_still_in_sight():
-    device = HostDevice("host:0", HostKernels(), HostFlags)
+    device = HostDevice("host:0", HostKernels())
     nbytes = 64 << 20
     tile = device.allocate(1, nbytes, 4096).tile(0, (2048, 4096))
     tile.fill(1.0)

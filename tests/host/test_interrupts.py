@@ -18,7 +18,7 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.hardware.host import AbortedError, HostDevice, HostEvent
-from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
+from ooc_chol.kernels.host.tiles import HostKernels
 from ooc_chol.team import ThreadTeam
 from tests.host.runs import ENVIRONMENT
 
@@ -163,7 +163,7 @@ def test_an_interrupt_that_wakes_nobody_is_seen(at, threshold):
 
 @pytest.fixture
 def device():
-    made = HostDevice("host:0", HostKernels(), HostFlags)
+    made = HostDevice("host:0", HostKernels())
     yield made
     made.close()
 
@@ -227,7 +227,7 @@ def test_an_aborted_stream_waits_for_no_event_and_new_streams_are_aborted(device
 
 
 def test_streams_and_teams_that_are_dropped_end_their_threads():
-    device, team = HostDevice("host:7", HostKernels(), HostFlags), ThreadTeam(3)
+    device, team = HostDevice("host:7", HostKernels()), ThreadTeam(3)
     streams = [device.create_stream(str(number)).thread for number in range(2)]
     team.run([int] * 3)
     del device, team

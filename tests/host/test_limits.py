@@ -11,7 +11,7 @@ import pytest
 import ooc_chol as oc
 from ooc_chol import room, threads
 from ooc_chol.hardware.host import HostDevice
-from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
+from ooc_chol.kernels.host.tiles import HostKernels
 from ooc_chol.team import ThreadTeam
 from tests.host.runs import ENVIRONMENT
 
@@ -68,7 +68,7 @@ def no_threads(self: object) -> None:
 
 def test_a_thread_that_cannot_start_is_a_budget_error_and_leaves_nothing(monkeypatch):
     monkeypatch.setattr(threads.OwnThread, "start", no_threads)
-    team, device = ThreadTeam(3), HostDevice("host:0", HostKernels(), HostFlags)
+    team, device = ThreadTeam(3), HostDevice("host:0", HostKernels())
     with pytest.raises(oc.BudgetError, match="no more threads"):
         team.run([int, int])
     team.close()  # joins nobody
@@ -87,7 +87,7 @@ def test_memory_that_is_not_granted_is_a_budget_error_with_its_numbers(monkeypat
 
     monkeypatch.setattr(room, "mmap", SimpleNamespace(mmap=refuse, MAP_PRIVATE=0, MAP_ANONYMOUS=0))
     monkeypatch.setattr(room, "tightest_limit", lambda: room.Limit("RLIMIT_AS (ulimit -v)", 5))
-    device = HostDevice("host:0", HostKernels(), HostFlags)
+    device = HostDevice("host:0", HostKernels())
     with pytest.raises(
         oc.BudgetError, match=r"arena of host:0 under RLIMIT_AS .*5 bytes are too few.*raise that limit"
     ) as caught:

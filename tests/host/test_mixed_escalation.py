@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,9 +18,7 @@ from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.running import arithmetic_key
 from ooc_chol.dense.stores.file import MemoryStore
-from ooc_chol.hardware.host import HostDevice
-from ooc_chol.kernels.host.residues import HostResidueKernels
-from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
+from ooc_chol.kernels.machine import open_device
 from ooc_chol.memory.sources import SourceTier, as_source
 from ooc_chol.precision.escalation import MOST_RESTARTS, MOST_WORK, Remedy, panel_tiles, row_tiles
 from tests.host.matrices import lapack_minor, sites, upper_poisoned
@@ -97,8 +94,8 @@ def from_nothing(plan: Plan, a: Matrix) -> oc.CholeskyFactor:
     fresh = make_plan(replace(Problem.of(source), precision=plan.precision), options, lambda grid: None)
     assert arithmetic_key(fresh) == arithmetic_key(plan)
     store = MemoryStore(plan.grid, plan.precision.formats)
-    make = partial(HostDevice, residues=None if plan.moduli is None else HostResidueKernels(plan.moduli))
-    execute(fresh, [make(name, HostKernels(), HostFlags) for name in fresh.devices], SourceTier(source, plan.grid), store)
+    devices = [open_device(name, moduli=plan.moduli) for name in fresh.devices]
+    execute(fresh, devices, SourceTier(source, plan.grid), store)
     return oc.CholeskyFactor(plan.grid, store, {})
 
 

@@ -14,7 +14,7 @@ from ooc_chol.dense.rates import kernels, links, opened, residues, together
 from ooc_chol.dense.rates.timing import IdleTimer, LoadedTimer
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.host import HostDevice
-from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
+from ooc_chol.kernels.host.tiles import HostKernels
 from ooc_chol.kernels.machine import open_device
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -26,7 +26,7 @@ LINKS = {"array", "file", "memory-read", "memory-write", "file-read", "file-writ
 
 @pytest.fixture
 def stream():
-    device = HostDevice("host:0", HostKernels(1), HostFlags)
+    device = HostDevice("host:0", HostKernels(1))
     yield device.create_stream("test")
     device.close()
 
@@ -154,7 +154,7 @@ def test_strips_hold_residues_of_all_their_rows():
             for column in range(3):
                 block = strips[:, row * 32 : (row + 1) * 32, column * 32 : (column + 1) * 32]
                 assert all(len(np.unique(plane)) > 50 for plane in block), "residues of a factor's tile look uniform"
-        assert device.residues.flagged_row() is None
+        assert device.kernels.residues.flagged_row() is None
         assert residues.measure_pull(place, shapes, strips[:, 32:64]) > 0
         assert np.array_equal(strips[:, :32], strips[:, 32:64])
     finally:
@@ -221,7 +221,7 @@ def test_the_slowest_device_counts():
 
 
 def test_links_of_two_directions_are_timed_apart(stream):
-    device = HostDevice("host:1", HostKernels(1), HostFlags)
+    device = HostDevice("host:1", HostKernels(1))
     other = device.create_stream("other")
     moved = {"in": [], "out": []}
 
@@ -244,7 +244,7 @@ def test_links_of_two_directions_are_timed_apart(stream):
 
 
 def test_devices_that_are_measured_at_once_begin_at_different_tiles(stream):
-    firsts, device = {}, HostDevice("host:1", HostKernels(1), HostFlags)
+    firsts, device = {}, HostDevice("host:1", HostKernels(1))
 
     def move(number):
         return stream, lambda index: firsts.setdefault(number, index), False

@@ -21,7 +21,7 @@ from ooc_chol.dense.programs.residue_steps import ResidueLayout
 from ooc_chol.dense.stores.file import MemoryStore
 from ooc_chol.kernels import machine
 from ooc_chol.kernels.host.residues import HostResidueKernels
-from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
+from ooc_chol.kernels.host.tiles import HostKernels
 from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
 from ooc_chol.schedulers.ownership import cyclic_rows
 from ooc_chol.schedulers.residues import schedule as residue_schedule
@@ -294,7 +294,7 @@ def use_devices(monkeypatch, make_device) -> None:
     """Let the driver open other devices."""
 
     def opened(name, threads, moduli):
-        return make_device(name, HostKernels(threads), HostFlags, HostResidueKernels(moduli, threads))
+        return make_device(name, HostKernels(threads, HostResidueKernels(moduli, threads)))
 
     monkeypatch.setattr("ooc_chol.dense.running.open_device", opened)
 

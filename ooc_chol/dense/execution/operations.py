@@ -13,7 +13,8 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cache import BlockCache
 from ooc_chol.dense.programs.program import Link, Program, Step, StepKind
 from ooc_chol.errors import OocCholError
-from ooc_chol.interfaces import AbstractDevice, AbstractFlags, AbstractStream, AbstractTier, BlockKey, FinalTile, Tile
+from ooc_chol.interfaces import AbstractStream, AbstractTier, BlockKey, Tile
+from ooc_chol.kernels.interfaces import AbstractFlags, FinalTile, TileDevice
 from ooc_chol.memory.sources.base import SourceTier
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.cholesky import TaskKind
@@ -26,9 +27,9 @@ class BadFlagError(OocCholError):
 class Finisher:
     """Gives each final tile its one value, that of its storage format, and measures it."""
 
-    def __init__(self, device: AbstractDevice, precision: PrecisionMap) -> None:
+    def __init__(self, device: TileDevice, precision: PrecisionMap) -> None:
         self._kernels, self._precision = device.kernels, precision
-        self._norms = device.create_norms(precision.grid.n_tiles)
+        self._norms = device.kernels.create_norms(precision.grid.n_tiles)
 
     def finish(self, stream: AbstractStream, tile: Tile, index: tuple[int, int]) -> None:
         """Round ``tile`` in place and note its norms."""
@@ -86,7 +87,7 @@ class TileOperations(AbstractOperations):
 
     def __init__(
         self,
-        device: AbstractDevice,
+        device: TileDevice,
         plan: Plan,
         number: int,
         source: SourceTier,
@@ -104,7 +105,7 @@ class TileOperations(AbstractOperations):
         self._arena = device.allocate(budget.n_slots, budget.slot_bytes, plan.grid.size(0), narrow_bytes=narrow)
         self.finisher = None if plan.precision is None else Finisher(device, plan.precision)
         device.prepare(source.source.prepare)
-        self.flags = device.create_flags(plan.grid.nt)
+        self.flags = device.kernels.create_flags(plan.grid.nt)
 
     @property
     def resident_bytes(self) -> int:

@@ -29,15 +29,8 @@ from ooc_chol.dense.programs.residue_steps import (
     Trsm,
 )
 from ooc_chol.formats import FP64
-from ooc_chol.interfaces import (
-    AbstractDevice,
-    AbstractResidueKernels,
-    AbstractStream,
-    AbstractTier,
-    ArraySpec,
-    NarrowParts,
-    Tile,
-)
+from ooc_chol.interfaces import AbstractStream, AbstractTier, ArraySpec, Tile
+from ooc_chol.kernels.interfaces import AbstractResidueKernels, NarrowParts, TileDevice
 from ooc_chol.memory.sources.base import SourceTier
 from ooc_chol.tasks.tiling import Index
 
@@ -66,7 +59,7 @@ class ResidueOperations(AbstractOperations):
 
     def __init__(
         self,
-        device: AbstractDevice,
+        device: TileDevice,
         plan: Plan,
         number: int,
         source: SourceTier,
@@ -86,8 +79,8 @@ class ResidueOperations(AbstractOperations):
         self._arena = device.allocate(slots, layout.tile_bytes, layout.nb, arrays, narrow_bytes=narrow)
         self.finisher = None if plan.precision is None else Finisher(device, plan.precision)
         device.prepare(source.source.prepare)
-        self.flags = device.create_flags(plan.grid.nt)
-        self._residues: AbstractResidueKernels = device.open_residues(plan.grid.n)
+        self.flags = device.kernels.create_flags(plan.grid.nt)
+        self._residues: AbstractResidueKernels = device.kernels.open_residues(plan.grid.n)
         self._resident = 0
         self.peak_bytes = program.peak_bytes
 

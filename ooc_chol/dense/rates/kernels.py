@@ -11,7 +11,8 @@ import numpy as np
 
 from ooc_chol.dense.rates.opened import FAR, OpenedDevice
 from ooc_chol.formats import FP32
-from ooc_chol.interfaces import AbstractStream, FinalTile, Tile
+from ooc_chol.interfaces import AbstractStream, Tile
+from ooc_chol.kernels.interfaces import FinalTile
 from ooc_chol.kernels.machine import HOST, kind_of
 
 
@@ -21,7 +22,7 @@ def measure_kernels(opened: OpenedDevice, warm_seconds: float) -> dict[str, floa
     GEMM comes last, right behind the others, so that all refer to one state of the device.
     """
     timer, tiles, nb = opened.timer, opened.tiles, opened.nb
-    stream, kernels, flags = opened.stream, opened.device.kernels, opened.device.create_flags(1)
+    stream, kernels, flags = opened.stream, opened.device.kernels, opened.device.kernels.create_flags(1)
     columns, first = count(FAR), nb * FAR
     gemm = partial(kernels.gemm, stream, l_ik=tiles.l_ik, l_jk=tiles.l_jk, k0=first)
     timer.put_under_load(partial(gemm, tiles.load), warm_seconds)
@@ -45,7 +46,7 @@ def measure_kernels(opened: OpenedDevice, warm_seconds: float) -> dict[str, floa
 def _float32_seconds(opened: OpenedDevice) -> dict[str, float]:
     """Seconds of kernels on the host that change a float32 tile; of TRSM with what makes the tile final."""
     timer, stream, device, tiles = opened.timer, opened.stream, opened.device, opened.tiles
-    kernels, norms, final = device.kernels, device.create_norms(1), FinalTile(0, False)
+    kernels, norms, final = device.kernels, device.kernels.create_norms(1), FinalTile(0, False)
     a_ik, l_ik, l_jk, work = (tile.astype(np.float32) for tile in (tiles.a_ik, tiles.l_ik, tiles.l_jk, tiles.work))
 
     def solve() -> None:

@@ -15,7 +15,8 @@ import numpy as np
 from ooc_chol.dense.rates.opened import OpenedDevice
 from ooc_chol.dense.stores.array import MemoryStore
 from ooc_chol.dense.stores.file import FileStore
-from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, AbstractTier
+from ooc_chol.interfaces import AbstractEvent, AbstractStream, AbstractTier
+from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.machine import HOST, kind_of, page_locked
 from ooc_chol.memory.sources import SourceTier, as_source
 from ooc_chol.tasks.tiling import TileGrid
@@ -30,7 +31,7 @@ Move: TypeAlias = Callable[[tuple[int, int]], None]
 #: A stream of one device, what moves a tile on it, and whether it goes through the tiles backwards.
 Direction: TypeAlias = tuple[AbstractStream, Move, bool]
 #: A device, and what it does at once.
-Work: TypeAlias = tuple[AbstractDevice, Sequence[Direction]]
+Work: TypeAlias = tuple[TileDevice, Sequence[Direction]]
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def _seconds_of(tiles: Sequence[tuple[int, int]], rounds: int, devices: Sequence
     ]
 
 
-def _record(device: AbstractDevice, directions: Sequence[Direction]) -> list[AbstractEvent]:
+def _record(device: TileDevice, directions: Sequence[Direction]) -> list[AbstractEvent]:
     """A new event on the stream of each direction."""
     with device.current():
         return [stream.record() for stream, _, _ in directions]

@@ -10,7 +10,8 @@ import numpy as np
 
 from ooc_chol.dense.rates.opened import OpenedDevice
 from ooc_chol.dense.rates.timing import AbstractTimer
-from ooc_chol.interfaces import ArraySpec, NarrowParts, Tile
+from ooc_chol.interfaces import ArraySpec, Tile
+from ooc_chol.kernels.interfaces import NarrowParts
 from ooc_chol.kernels.machine import CUDA, kind_of, memory_info
 from ooc_chol.precision.products import HALF_TILES
 
@@ -68,7 +69,7 @@ def measure_residues(opened: OpenedDevice, shapes: ResidueShapes) -> dict[str, f
 
     The load between the calls are long products, as in a factorization.
     """
-    kernels, stream, timer, tiles = opened.device.open_residues(shapes.rows), opened.stream, opened.timer, opened.tiles
+    kernels, stream, timer, tiles = opened.device.kernels.open_residues(shapes.rows), opened.stream, opened.timer, opened.tiles
     (strips, sums, halves, half_sums, quarters), nb = opened.arrays, shapes.nb
     for row in range(shapes.columns + 1):
         kernels.set_diagonal(stream, row * nb, tiles.a_kk)

@@ -16,7 +16,8 @@ from ooc_chol.dense.rates.kernels import measure_kernels
 from ooc_chol.dense.rates.links import link_tiers, measure_links
 from ooc_chol.dense.rates.opened import OpenedDevice, set_up
 from ooc_chol.dense.rates.residues import ResidueShapes, measure_pull, measure_residues
-from ooc_chol.interfaces import AbstractDevice, ArraySpec, Tile
+from ooc_chol.interfaces import ArraySpec, Tile
+from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.machine import HOST, cuda_names, kind_of, open_device
 
 
@@ -79,7 +80,7 @@ def _neighbour(what: Measurement, opened: Sequence[OpenedDevice], shapes: Residu
     return strip
 
 
-def _strip_on(device: AbstractDevice, shapes: ResidueShapes) -> Tile:
+def _strip_on(device: TileDevice, shapes: ResidueShapes) -> Tile:
     """A strip in the memory of a device that is not measured."""
     nb = shapes.nb
     spec = ArraySpec(shapes.arrays[0].dtype, (shapes.moduli, nb, shapes.depth * nb))

@@ -35,7 +35,7 @@ class AbstractResidueKernels(ABC):
 
     @abstractmethod
     def open(self, n: int) -> None:
-        """Make the state of ``n`` matrix rows on the current device: exponents, limits and running sums, sums all zero."""
+        """Make the state of ``n`` matrix rows on the device: exponents, limits and running sums, sums all zero."""
 
     @abstractmethod
     def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:

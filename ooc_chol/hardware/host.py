@@ -29,7 +29,7 @@ from ooc_chol.interfaces import (
     AbstractStream,
     AbstractTier,
     ArraySpec,
-    KernelSetT,
+    KernelSetT_co,
     Tile,
     TileFunction,
 )
@@ -282,12 +282,12 @@ class HostArena(AbstractArena):
             self._memory.madvise(mmap.MADV_DONTNEED)
 
 
-class HostDevice(AbstractDevice[KernelSetT]):
+class HostDevice(AbstractDevice[KernelSetT_co]):
     """``host:K``: the machine's cores and a bounded arena, with one thread per stream."""
 
     nominal_flops_per_second = 2e11
 
-    def __init__(self, name: str, kernels: KernelSetT) -> None:
+    def __init__(self, name: str, kernels: KernelSetT_co) -> None:
         self.name = name
         self.kernels = kernels
         self._streams: list[HostStream] = []

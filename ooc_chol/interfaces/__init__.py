@@ -7,7 +7,7 @@ said elsewhere (:mod:`ooc_chol.kernels.interfaces`): a device knows bytes, strea
 """
 
 from ooc_chol.interfaces.devices import NARROW_BUFFERS, AbstractArena, AbstractDevice, AnyDevice, ArraySpec
-from ooc_chol.interfaces.kernels import AbstractDeviceKernels, AbstractStorageKernels, KernelSetT
+from ooc_chol.interfaces.kernels import AbstractDeviceKernels, AbstractStorageKernels, KernelSetT, KernelSetT_co
 from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction
 from ooc_chol.interfaces.tiers import AbstractEvictionPolicy, AbstractTier, BlockKey
 
@@ -25,6 +25,7 @@ __all__ = [
     "ArraySpec",
     "BlockKey",
     "KernelSetT",
+    "KernelSetT_co",
     "Tile",
     "TileFunction",
 ]

@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias
 import numpy as np
 
 from ooc_chol.config import whole_pages
-from ooc_chol.interfaces.kernels import AbstractDeviceKernels, KernelSetT
+from ooc_chol.interfaces.kernels import AbstractDeviceKernels, KernelSetT_co
 from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction
 from ooc_chol.interfaces.tiers import AbstractTier
 
@@ -49,7 +49,7 @@ class AbstractArena(ABC):
         """Of every plane of array ``number``, the rectangle of ``shape`` that begins at row and column ``corner``."""
 
 
-class AbstractDevice(ABC, Generic[KernelSetT]):
+class AbstractDevice(ABC, Generic[KernelSetT_co]):
     """Memory that computes. An instance serves one run; :meth:`close` ends its streams and frees its arena.
 
     Notes
@@ -61,7 +61,7 @@ class AbstractDevice(ABC, Generic[KernelSetT]):
 
     name: str
     #: What it was opened with; they are bound to it by :meth:`allocate`, and closed with it.
-    kernels: KernelSetT
+    kernels: KernelSetT_co
     #: Upper estimate of its rate in flops per second, used only to size the window of enqueued work.
     nominal_flops_per_second: float
 

@@ -38,4 +38,6 @@ class AbstractStorageKernels(AbstractDeviceKernels):
 
 
 #: The kernels that a device is opened with: who opened it finds them there again, by their own type.
-KernelSetT = TypeVar("KernelSetT", bound=AbstractDeviceKernels, covariant=True)
+KernelSetT = TypeVar("KernelSetT", bound=AbstractDeviceKernels)
+#: The same, of the device: one with kernels of a certain kind is a device with kernels.
+KernelSetT_co = TypeVar("KernelSetT_co", bound=AbstractDeviceKernels, covariant=True)

@@ -242,7 +242,7 @@ def test_order_16384_out_of_core_beside_lapack():
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 11])
 def test_bits_do_not_depend_on_panel_shapes(width):
     from ooc_chol.kernels.cuda import workspace_bytes
-    from ooc_chol.kernels.machine import open_device
+    from ooc_chol.kernels.registry import open_tile_device
     from ooc_chol.tasks.panels import uniform_panels
     from tests.host.runs import factor_of, with_panels
 
@@ -251,7 +251,7 @@ def test_bits_do_not_depend_on_panel_shapes(width):
     plan = oc.plan(a, tile_size=128, devices="cuda:0", memory_budget=workspace_bytes(128) + 70 * 8 * 128 * 128)
     for height in (1, 2, 4):
         shaped = with_panels(plan, uniform_panels(plan.grid.nt, width, height))
-        assert np.array_equal(first, factor_of(shaped, a, lambda name, *_: open_device(name))), height
+        assert np.array_equal(first, factor_of(shaped, a, lambda name, *_: open_tile_device(name))), height
 
 
 @pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])

@@ -97,9 +97,9 @@ def stored_bytes(tile, fmt):
 @pytest.fixture
 def bench():
     """A device with room for tiles of order 1100, and two streams."""
-    from ooc_chol.kernels.machine import open_device
+    from ooc_chol.kernels.registry import open_tile_device
 
-    device = open_device("cuda:0")
+    device = open_tile_device("cuda:0")
     device.activate()
     device.allocate(4, 8 * 1100 * 1100, 1100, narrow_bytes=FP32.stored_bytes(1100 * 1100))
     try:
@@ -239,7 +239,7 @@ FORMATS_OF_GRID = (FP64, FP16, FP64, FP8, FP32, FP64)
 def test_copies_out_and_in_move_stored_bytes(bench, is_locked):
     import cupy as cp
 
-    from ooc_chol.kernels.machine import page_locked
+    from ooc_chol.hardware.registry import page_locked
 
     device, (outward, inward) = bench
     rng = np.random.default_rng(5)
@@ -292,9 +292,9 @@ def test_many_copies_in_flight_share_the_buffers_of_their_streams(bench):
 def test_a_tile_larger_than_its_buffer_is_refused():
     import cupy as cp
 
-    from ooc_chol.kernels.machine import open_device
+    from ooc_chol.kernels.registry import open_tile_device
 
-    device, store = open_device("cuda:0"), MemoryStore(GRID, formats=FORMATS_OF_GRID)
+    device, store = open_tile_device("cuda:0"), MemoryStore(GRID, formats=FORMATS_OF_GRID)
     device.activate()
     device.allocate(1, 8 * 700 * 700, 700, narrow_bytes=100)
     try:

@@ -15,9 +15,9 @@ SHAPES = [(1, 1, 1), (5, 3, 7), (64, 64, 64), (130, 97, 257), (513, 512, 512), (
 @pytest.fixture
 def bench():
     """A device with an arena for tiles of order 1100, one stream and flags."""
-    from ooc_chol.kernels.machine import open_device
+    from ooc_chol.kernels.registry import open_tile_device
 
-    device = open_device("cuda:0")
+    device = open_tile_device("cuda:0")
     device.activate()
     device.allocate(4, 8 * 1100 * 1100, 1100)
     try:

@@ -10,7 +10,7 @@ import pytest
 import ooc_chol as oc
 from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.dense.matrix_norms import measure_matrix
-from ooc_chol.kernels.machine import open_device
+from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.sources import SourceTier, as_source
 from ooc_chol.precision.norms import FactorNorms, sample_step
 from ooc_chol.tasks.tiling import TileGrid
@@ -30,7 +30,7 @@ def surveyed(a, nb, *, samples=False):
     """Norms of the tiles of A, a matrix or a source, on a GPU."""
     with closing(as_source(a)) as source:
         grid = TileGrid(source.n, nb)
-        return measure_matrix(grid, [open_device("cuda:0", 1)], SourceTier(source, grid), samples=samples)
+        return measure_matrix(grid, [open_tile_device("cuda:0", 1)], SourceTier(source, grid), samples=samples)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])

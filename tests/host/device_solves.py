@@ -13,7 +13,8 @@ from ooc_chol.dense.factor import DeviceSolver
 from ooc_chol.dense.factor.device_solver import columns_that_fit
 from ooc_chol.dense.stores.file import AbstractStore
 from ooc_chol.dense.symmetric import multiply_on
-from ooc_chol.kernels.machine import open_device, page_locked
+from ooc_chol.hardware.registry import page_locked
+from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.tasks.tiling import TileGrid
 from tests.host.stored_factors import STORES, lapack_factor, random_spd, write_factor
@@ -25,7 +26,7 @@ SHAPES = [(300, 32, 300), (300, 32, 7), (45, 64, 45), (1, 8, 1), (130, 64, 50), 
 
 def solver(device: str, budget_bytes: int) -> DeviceSolver:
     """A solver on the named device."""
-    return DeviceSolver(lambda: open_device(device), lambda arrays: page_locked([device], filled=arrays), budget_bytes)
+    return DeviceSolver(lambda: open_tile_device(device), lambda arrays: page_locked([device], filled=arrays), budget_bytes)
 
 
 def budget_for(device: str, store: AbstractStore, columns: int) -> int:
@@ -33,7 +34,7 @@ def budget_for(device: str, store: AbstractStore, columns: int) -> int:
     n, nb = store.grid.n, store.grid.size(0)
     # what a pass over the inverse needs beside columns: two vectors, a tile's rows of them, and results
     others = 8 * (4 * n + nb + 8 * (-(-n // nb) + 2))
-    with closing(open_device(device)) as opened:
+    with closing(open_tile_device(device)) as opened:
         low, high = 0, 1 << 40
         while high - low > 1:  # the least budget that holds them
             middle = (low + high) // 2
@@ -151,11 +152,11 @@ def check_half_solve_sums(device: str, kind: str, shape: tuple[int, int, int], f
 def check_product(device: str, n: int, m: int) -> None:
     """The product is accurate entry by entry, also when the columns come in groups."""
     d, x = symmetric(n, seed=5), np.random.default_rng(6).standard_normal((n, m))
-    with closing(open_device(device)) as opened:
+    with closing(open_tile_device(device)) as opened:
         tile = min(n, 2048)
         least = opened.kernels.workspace_bytes(tile) + 8 * tile**2 + 16384
     for budget in (least + 8 * (n + tile), least + 8 * (n + tile) * (m // 2 + 1)):
         y = np.full_like(x, np.nan)
-        with page_locked([device], filled=[x, y]), closing(open_device(device)) as opened, opened.current():
+        with page_locked([device], filled=[x, y]), closing(open_tile_device(device)) as opened, opened.current():
             multiply_on(opened, symmetric_source(d), (x, y), budget)
         assert (np.abs(y - (d.astype(np.longdouble) @ x)) <= product_bound(d, x)).all()

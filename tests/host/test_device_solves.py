@@ -13,7 +13,7 @@ import ooc_chol as oc
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.errors import TierError
-from ooc_chol.kernels.machine import open_device
+from ooc_chol.kernels.registry import open_tile_device
 from tests.host.device_solves import (
     SHAPES,
     budget_for,
@@ -62,7 +62,7 @@ def test_the_factor_gives_the_device_what_is_wide_and_the_host_what_is_narrow(tm
 
     def open_counted(name=DEVICE):
         opened.append(name)
-        return open_device(name)
+        return open_tile_device(name)
 
     ours = solver(DEVICE, 1 << 22)
     with CholeskyFactor(store.grid, store, KEY, solver=replace(ours, open_device=open_counted)) as factor:
@@ -121,7 +121,7 @@ def test_budgets_that_hold_no_column_say_what_would_do(tmp_path):
     with pytest.raises(oc.BudgetError, match="right-hand side") as refused:
         solver(DEVICE, 5000).solve(store, b, (False,))
     solver(DEVICE, refused.value.needed_bytes).solve(store, b, (False,))
-    with pytest.raises(oc.BudgetError, match="no column beside a tile"), closing(open_device(DEVICE)) as opened:
+    with pytest.raises(oc.BudgetError, match="no column beside a tile"), closing(open_tile_device(DEVICE)) as opened:
         oc.symmetric.multiply_on(opened, symmetric_source(symmetric(50, 1)), (np.ones((50, 1)), np.ones((50, 1))), 1000)
 
 

@@ -12,7 +12,7 @@ import ooc_chol as oc
 from ooc_chol.dense.matrix_norms import measure_matrix
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware import host
-from ooc_chol.kernels.machine import open_device
+from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.sources import SourceTier, as_source
 from ooc_chol.precision.norms import FactorNorms, sample_step
 from ooc_chol.tasks.tiling import TileGrid
@@ -32,7 +32,7 @@ def measured(a, nb, devices=("host:0",)):
     """Norms of the tiles of A, a matrix or a source."""
     with closing(as_source(a)) as source:
         grid = TileGrid(source.n, nb)
-        return measure_matrix(grid, [open_device(name, 2) for name in devices], SourceTier(source, grid))
+        return measure_matrix(grid, [open_tile_device(name, 2) for name in devices], SourceTier(source, grid))
 
 
 def norm_of(tile):
@@ -136,7 +136,7 @@ def test_a_sample_of_the_tiles_tells_what_to_expect_of_the_factor(n, nb, devices
     rows = np.concatenate([np.arange(n)[span.start : span.stop : step] for span in map(grid.span, range(grid.nt))])
     expected = FactorNorms.expected(grid, a[np.ix_(rows, rows)], step)
     with closing(as_source(upper_poisoned(a))) as source:
-        opened = [open_device(name, 2) for name in devices]
+        opened = [open_tile_device(name, 2) for name in devices]
         found = measure_matrix(grid, opened, SourceTier(source, grid), samples=True).expected
     assert expected is not None and found is not None
     np.testing.assert_allclose(found.tiles, expected.tiles, rtol=NORM_RTOL)

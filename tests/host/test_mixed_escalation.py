@@ -18,7 +18,7 @@ from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.running import arithmetic_key
 from ooc_chol.dense.stores.file import MemoryStore
-from ooc_chol.kernels.machine import open_device
+from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.sources import SourceTier, as_source
 from ooc_chol.precision.escalation import MOST_RESTARTS, MOST_WORK, Remedy, panel_tiles, row_tiles
 from tests.host.matrices import lapack_minor, sites, upper_poisoned
@@ -94,7 +94,7 @@ def from_nothing(plan: Plan, a: Matrix) -> oc.CholeskyFactor:
     fresh = make_plan(replace(Problem.of(source), precision=plan.precision), options, lambda grid: None)
     assert arithmetic_key(fresh) == arithmetic_key(plan)
     store = MemoryStore(plan.grid, plan.precision.formats)
-    devices = [open_device(name, moduli=plan.moduli) for name in fresh.devices]
+    devices = [open_tile_device(name, moduli=plan.moduli) for name in fresh.devices]
     execute(fresh, devices, SourceTier(source, plan.grid), store)
     return oc.CholeskyFactor(plan.grid, store, {})
 
@@ -214,7 +214,7 @@ def test_a_failed_pivot_that_is_noticed_late_leaves_nothing_wrong(case, monkeypa
 @pytest.mark.parametrize("devices", [1, 2])
 def test_delays_leave_nothing_wrong(seed, devices, monkeypatch):
     make = jitter_devices(seed)
-    monkeypatch.setattr("ooc_chol.kernels.machine.HostDevice", make)
+    monkeypatch.setattr("ooc_chol.hardware.kinds.HostDevice", make)
     for case in (ROW, PANEL_OF_FEW):
         check(case.factor(devices=devices), case.matrix())
 

@@ -14,8 +14,11 @@ from ooc_chol.dense.rates import kernels, links, opened, residues, together
 from ooc_chol.dense.rates.timing import IdleTimer, LoadedTimer
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.host import HostDevice
+from ooc_chol.hardware.kinds import CudaKind
+from ooc_chol.hardware.registry import CUDA
 from ooc_chol.kernels.host.tiles import HostKernels
-from ooc_chol.kernels.machine import open_device
+from ooc_chol.kernels.registry import CUDA as CUDA_KERNELS
+from ooc_chol.kernels.registry import open_tile_device
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -143,7 +146,7 @@ def test_products_are_as_long_as_memory_allows(monkeypatch):
 
 def test_strips_hold_residues_of_all_their_rows():
     shapes = residues.ResidueShapes(nb=32, moduli=5, columns=2, depth=3)
-    device = open_device("host:0", 1, 5)
+    device = open_tile_device("host:0", 1, 5)
     try:
         place = opened.set_up(device, 32, 0.001, shapes.arrays)
         place.arrays[0][...] = 99
@@ -165,7 +168,7 @@ def test_strips_hold_residues_of_all_their_rows():
 
 
 def test_tiles_are_those_of_a_factor():
-    device = open_device("host:0", 1)
+    device = open_tile_device("host:0", 1)
     try:
         tiles = opened.set_up(device, 48, 0.001).tiles
         full = np.empty((144, 144))
@@ -180,12 +183,12 @@ def test_tiles_are_those_of_a_factor():
 
 
 def test_float32_is_measured_on_the_host_only(monkeypatch):
-    device = open_device("host:0", 1)
+    device = open_tile_device("host:0", 1)
     try:
         place = opened.set_up(device, 48, 0.001)
         found = kernels.measure_kernels(place, 0.0)
         assert set(found) == KERNELS | FLOAT32 and all(value > 0 for value in found.values())
-        monkeypatch.setattr(kernels, "HOST", None)
+        monkeypatch.setattr(kernels, "kind_of", lambda name: CUDA_KERNELS)
         assert set(kernels.measure_kernels(place, 0.0)) == KERNELS
     finally:
         device.close()
@@ -201,9 +204,9 @@ def measurement(names, moduli=None):
 @pytest.fixture
 def as_gpus(monkeypatch):
     """Host devices are measured as GPUs are: under load, in float64 only, links both ways at once."""
-    monkeypatch.setattr(kernels, "HOST", None)
-    monkeypatch.setattr(opened, "HOST", None)
-    monkeypatch.setattr(links, "HOST", None)
+    monkeypatch.setattr(kernels, "kind_of", lambda name: CUDA_KERNELS)
+    monkeypatch.setattr(opened, "device_kind", lambda name: CUDA)
+    monkeypatch.setattr(links, "device_kind", lambda name: CUDA)
 
 
 @pytest.mark.parametrize("names", [("host:0",), ("host:0", "host:1")])
@@ -270,9 +273,9 @@ def test_an_error_on_one_device_closes_the_others(monkeypatch):
 def test_copies_come_from_the_next_device_else_from_itself(monkeypatch):
     assert together.pulled_from(("host:0",)) == "host:0"
     assert together.pulled_from(("cuda:2", "cuda:0")) == "cuda:0"
-    monkeypatch.setattr(together, "cuda_names", lambda: ("cuda:0", "cuda:1"))
+    monkeypatch.setattr(CudaKind, "names", lambda self: ("cuda:0", "cuda:1"))
     assert together.pulled_from(("cuda:0",)) == "cuda:1" and together.pulled_from(("cuda:1",)) == "cuda:0"
-    monkeypatch.setattr(together, "cuda_names", lambda: ("cuda:0",))
+    monkeypatch.setattr(CudaKind, "names", lambda self: ("cuda:0",))
     assert together.pulled_from(("cuda:0",)) == "cuda:0"
 
 
@@ -282,9 +285,9 @@ def test_another_device_lends_its_memory_for_copies(as_gpus, monkeypatch):
 
     def open_and_note(name, *arguments):
         opened_names.append(name)
-        return open_device(name, *arguments)
+        return open_tile_device(name, *arguments)
 
-    monkeypatch.setattr(together, "open_device", open_and_note)
+    monkeypatch.setattr(together, "open_tile_device", open_and_note)
     assert together.measure_at_once(measurement(("host:0",), 6))["residue"]["pull"] > 0
     assert opened_names == ["host:0", "host:3"]
 

@@ -19,7 +19,7 @@ from ooc_chol.dense.planner import residues as residues_planner
 from ooc_chol.dense.programs.program import StreamKind
 from ooc_chol.dense.programs.residue_steps import ResidueLayout
 from ooc_chol.dense.stores.file import MemoryStore
-from ooc_chol.kernels import machine
+from ooc_chol.kernels import registry
 from ooc_chol.kernels.host.residues import HostResidueKernels
 from ooc_chol.kernels.host.tiles import HostKernels
 from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
@@ -296,13 +296,13 @@ def use_devices(monkeypatch, make_device) -> None:
     def opened(name, threads, moduli):
         return make_device(name, HostKernels(threads, HostResidueKernels(moduli, threads)))
 
-    monkeypatch.setattr("ooc_chol.dense.running.open_device", opened)
+    monkeypatch.setattr("ooc_chol.dense.running.open_tile_device", opened)
 
 
 @pytest.mark.parametrize("seed", range(9))
 def test_delays_in_copies_and_kernels_on_all_streams(expected, monkeypatch, seed):
     rng = random.Random(seed)
-    beside = replace(machine.HOST, finishes_beside=True)
+    beside = replace(registry.HOST, finishes_beside=True)
     monkeypatch.setattr(residues_planner, "kind_of", lambda name: beside)
     use_devices(monkeypatch, jitter_devices(seed))
     chunk = rng.choice([1, 2, 4, 10])

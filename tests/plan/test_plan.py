@@ -21,7 +21,7 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.policy import POLICIES
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.program import Link, StepKind, StreamKind
-from ooc_chol.kernels.machine import CUDA, HOST
+from ooc_chol.kernels.registry import CUDA, HOST
 from tests.plan.rates import UNIT_RATES
 
 #: CPU seconds that planning may take: the promise is in seconds, but a busy machine must not fail the test.

@@ -31,7 +31,7 @@ from ooc_chol.dense.programs.residue_steps import ResidueProgram, ResidueStep
 from ooc_chol.dense.programs.simulate import simulate
 from ooc_chol.errors import BudgetError, ScheduleError
 from ooc_chol.interfaces import AbstractEvictionPolicy
-from ooc_chol.kernels.machine import kind_of
+from ooc_chol.kernels.registry import kind_of
 from ooc_chol.schedulers import LeftLookingScheduler
 from ooc_chol.schedulers.finishing import FinishingTasks
 from ooc_chol.schedulers.ownership import balanced_rows

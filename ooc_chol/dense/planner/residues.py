@@ -20,7 +20,7 @@ from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.residue_steps import ResidueLayout, executed_flops
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
-from ooc_chol.kernels.machine import kind_of
+from ooc_chol.kernels.registry import kind_of
 from ooc_chol.precision.products import HalfProducts
 from ooc_chol.schedulers.ownership import balanced_rows
 from ooc_chol.schedulers.residues.schedule import ResidueScheduler

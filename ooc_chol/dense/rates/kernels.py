@@ -13,7 +13,7 @@ from ooc_chol.dense.rates.opened import FAR, OpenedDevice
 from ooc_chol.formats import FP32
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.interfaces import FinalTile
-from ooc_chol.kernels.machine import HOST, kind_of
+from ooc_chol.kernels.registry import kind_of
 
 
 def measure_kernels(opened: OpenedDevice, warm_seconds: float) -> dict[str, float]:
@@ -35,7 +35,7 @@ def measure_kernels(opened: OpenedDevice, warm_seconds: float) -> dict[str, floa
         "generate": timer.seconds_each(lambda: kernels.check_finite(stream, tiles.work, False, flags, 0)),
         "gemm": timer.seconds_each(partial(gemm, tiles.work)),
     }
-    if kind_of(opened.device.name) is HOST:
+    if kind_of(opened.device.name).computes_float32:
         seconds |= _float32_seconds(opened)
     cube = float(nb) ** 3
     work = {"potrf": cube / 3, "trsm": cube, "syrk": cube, "gemm": 2 * cube, "trsm_float32": cube, "gemm_float32": 2 * cube}

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import whole_pages
 from ooc_chol.dense.rates.timing import AbstractTimer, IdleTimer, LoadedTimer
+from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import AbstractStream, ArraySpec, Tile, TileFunction
 from ooc_chol.kernels.interfaces import TileDevice
-from ooc_chol.kernels.machine import HOST, kind_of
 from ooc_chol.memory.sources import SourceTier, from_function
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -58,7 +58,7 @@ def set_up(device: TileDevice, nb: int, seconds: float, arrays: tuple[ArraySpec,
     stream = device.create_stream("rates")
     tiles = FactorTiles(*(arena.tile(slot, (nb, nb)) for slot in range(7)))
     _fill(device, stream, tiles, nb)
-    timer = IdleTimer if kind_of(device.name) is HOST else LoadedTimer
+    timer = LoadedTimer if device_kind(device.name).slows_under_load else IdleTimer
     return OpenedDevice(device, nb, timer(stream, seconds), tiles, arena.arrays)
 
 

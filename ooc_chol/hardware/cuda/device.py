@@ -28,7 +28,7 @@ from ooc_chol.interfaces import (
     AbstractStream,
     AbstractTier,
     ArraySpec,
-    KernelSetT,
+    KernelSetT_co,
     Tile,
     TileFunction,
 )
@@ -42,12 +42,12 @@ _MOST_URGENT = -5
 
 
 @final
-class CudaDevice(AbstractDevice[KernelSetT]):
+class CudaDevice(AbstractDevice[KernelSetT_co]):
     """``cuda:K``: one GPU with an arena, streams, and page-locked staging buffers for blocks that no copy can reach in place."""
 
     nominal_flops_per_second = 6e13
 
-    def __init__(self, name: str, kernels: KernelSetT) -> None:
+    def __init__(self, name: str, kernels: KernelSetT_co) -> None:
         if not isinstance(kernels, AbstractStorageKernels):
             raise TypeError(f"{name} widens and rounds stored blocks by its kernels, but {type(kernels).__name__} cannot do that")
         self.name = name

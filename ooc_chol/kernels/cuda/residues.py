@@ -17,6 +17,7 @@ from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.int8 import Int8Products, Planes, rounded_up
 from ooc_chol.kernels.cuda.residue_source import RECONSTRUCT_COLUMNS, THREADS, source
 from ooc_chol.kernels.interfaces import NOTHING_NARROW, AbstractResidueKernels, NarrowParts
+from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
 from ooc_chol.precision.moduli import ResidueBasis
 
 #: Strips of rows of a lower triangle, each multiplied up to and including its diagonal block: 5/8 of the square.
@@ -50,7 +51,7 @@ class _Entries(NamedTuple):
 
 def row_state_bytes(n: int) -> int:
     """Bytes of the state of ``n`` matrix rows: the flag, limits, running sums and exponents."""
-    return whole_pages(8 + 20 * n)
+    return whole_pages(8 + ROW_STATE_BYTES * n)
 
 
 @final

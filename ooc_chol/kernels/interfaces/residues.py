@@ -17,6 +17,8 @@ class NarrowParts(NamedTuple):
     exponent: int = 0
 
 
+#: Bytes of state of a matrix row: its limit, its running sum and its exponent.
+ROW_STATE_BYTES = 20
 #: No parts are wanted.
 NOTHING_NARROW = NarrowParts()
 

@@ -37,7 +37,7 @@ from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.norms import MatrixNorms, Probes
 from ooc_chol.room import memory_errors_typed
 from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.tracing.records import Trace
+from ooc_chol.tracing.trace import Trace
 
 Progress: TypeAlias = bool | Callable[[int, int, float], None] | None
 

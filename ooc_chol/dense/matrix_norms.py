@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import whole_pages
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.dense.vectors import copy_vectors_in, summed_vectors, vector_arrays, zeros
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractArena, AbstractStream, Tile
 from ooc_chol.kernels.interfaces import AbstractSurvey, TileDevice
-from ooc_chol.memory.sources.base import SourceTier
 from ooc_chol.precision.norms import FactorNorms, MatrixNorms, Probes, sample_starts, sample_step
 from ooc_chol.runtime.collector import collector_off
 from ooc_chol.runtime.ending import abort_all, ended

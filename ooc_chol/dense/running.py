@@ -23,6 +23,7 @@ from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.stores.header import FACTOR_FILES
 from ooc_chol.dense.stores.layout import TileLayout
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.host import free_host_bytes
@@ -30,7 +31,7 @@ from ooc_chol.hardware.registry import device_kind, page_locked
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.registry import kernel_facts, kind_of, open_tile_device
 from ooc_chol.memory.host_memory import HostMemory
-from ooc_chol.memory.sources.base import AbstractSource, SourceTier, unchanged
+from ooc_chol.memory.sources.base import AbstractSource, unchanged
 from ooc_chol.outputs import Output, check_outputs
 from ooc_chol.precision.certified import CertifiedBound, certified_bound
 from ooc_chol.precision.norms import MatrixNorms, Probes

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.interfaces import AbstractStream, AbstractTier, ArraySpec, Tile
+from ooc_chol.interfaces import AbstractStream, AbstractTier, ArraySpec, BlockIndex, Tile
 from ooc_chol.kernels.interfaces import TileDevice
 
 
@@ -38,7 +38,7 @@ class Columns(AbstractTier):
         """The rows of a block."""
         return slice(block * self.height, min((block + 1) * self.height, len(self._x)))
 
-    def view(self, index: tuple[int, int]) -> NDArray[np.float64]:
+    def view(self, index: BlockIndex) -> NDArray[np.float64]:
         """The block in place."""
         return self._x[self.rows(index[0]), self._columns]
 
@@ -46,11 +46,11 @@ class Columns(AbstractTier):
         """The whole array."""
         return self._x
 
-    def read(self, index: tuple[int, int], out: NDArray[Any]) -> None:
+    def read(self, index: BlockIndex, out: NDArray[Any]) -> None:
         """Copy the block to ``out``."""
         out[...] = self.view(index)
 
-    def write(self, index: tuple[int, int], data: NDArray[Any]) -> None:
+    def write(self, index: BlockIndex, data: NDArray[Any]) -> None:
         """Copy ``data`` to the block."""
         self.view(index)[...] = data
 

@@ -29,6 +29,7 @@ from ooc_chol.interfaces import (
     AbstractStream,
     AbstractTier,
     ArraySpec,
+    BlockIndex,
     KernelSetT_co,
     Tile,
     TileFunction,
@@ -317,15 +318,15 @@ class HostDevice(AbstractDevice[KernelSetT_co]):
             stream.abort()
         return stream
 
-    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile) -> None:
+    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile) -> None:
         """Enqueue a read."""
         _host(stream).enqueue(lambda: tier.read(index, tile))
 
-    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], target: Tile) -> None:
+    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, target: Tile) -> None:
         """Enqueue a read of stored bytes."""
         _host(stream).enqueue(lambda: tier.read_stored(index, target.reshape(-1)))
 
-    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
+    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex) -> None:
         """Enqueue a write."""
         _host(stream).enqueue(lambda: tier.write(index, tile))
 

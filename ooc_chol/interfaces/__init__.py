@@ -9,7 +9,7 @@ said elsewhere (:mod:`ooc_chol.kernels.interfaces`): a device knows bytes, strea
 from ooc_chol.interfaces.devices import NARROW_BUFFERS, AbstractArena, AbstractDevice, AnyDevice, ArraySpec
 from ooc_chol.interfaces.kernels import AbstractDeviceKernels, AbstractStorageKernels, KernelSetT, KernelSetT_co
 from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction
-from ooc_chol.interfaces.tiers import AbstractEvictionPolicy, AbstractTier, BlockKey
+from ooc_chol.interfaces.tiers import AbstractEvictionPolicy, AbstractTier, BlockIndex, BlockKey, Tiers
 
 __all__ = [
     "NARROW_BUFFERS",
@@ -23,9 +23,11 @@ __all__ = [
     "AbstractTier",
     "AnyDevice",
     "ArraySpec",
+    "BlockIndex",
     "BlockKey",
     "KernelSetT",
     "KernelSetT_co",
+    "Tiers",
     "Tile",
     "TileFunction",
 ]

@@ -13,7 +13,7 @@ import numpy as np
 from ooc_chol.config import whole_pages
 from ooc_chol.interfaces.kernels import AbstractDeviceKernels, KernelSetT_co
 from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction
-from ooc_chol.interfaces.tiers import AbstractTier
+from ooc_chol.interfaces.tiers import AbstractTier, BlockIndex
 
 
 class ArraySpec(NamedTuple):
@@ -92,18 +92,18 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
         """A new stream with the given name; kernels of an urgent one get free processors first, if the device can do that."""
 
     @abstractmethod
-    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile) -> None:
+    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile) -> None:
         """Enqueue: read block ``index`` of ``tier`` into ``tile``."""
 
     @abstractmethod
-    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], target: Tile) -> None:
+    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, target: Tile) -> None:
         """Enqueue: read the stored bytes of block ``index`` of ``tier``, of a format narrower than FP64, into ``target``."""
 
     @abstractmethod
-    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
+    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex) -> None:
         """Enqueue: write ``tile`` to block ``index`` of ``tier``."""
 
-    def wrote(self, tier: AbstractTier, index: tuple[int, int], event: AbstractEvent) -> bool:
+    def wrote(self, tier: AbstractTier, index: BlockIndex, event: AbstractEvent) -> bool:
         """Whether a copy of block ``index`` to ``tier``, before ``event``, is known to have taken place, also after an abort."""
         return event.succeeded()
 

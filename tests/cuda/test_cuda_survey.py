@@ -10,8 +10,9 @@ import pytest
 import ooc_chol as oc
 from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.dense.matrix_norms import measure_matrix
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.kernels.registry import open_tile_device
-from ooc_chol.memory.sources import SourceTier, as_source
+from ooc_chol.memory.sources import as_source
 from ooc_chol.precision.norms import FactorNorms, sample_step
 from ooc_chol.tasks.tiling import TileGrid
 from tests.host.matrices import upper_poisoned

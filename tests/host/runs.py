@@ -22,10 +22,11 @@ from ooc_chol.dense.programs.eviction import NextUse
 from ooc_chol.dense.programs.program import Link, ProgramBuilder
 from ooc_chol.dense.programs.residency import ResidencyPlanner
 from ooc_chol.dense.stores.file import AbstractStore, MemoryStore
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.hardware.host import HostDevice, HostStream
 from ooc_chol.interfaces import AbstractEvictionPolicy, AbstractTier
 from ooc_chol.kernels.host.tiles import HostKernels
-from ooc_chol.memory.sources import AbstractSource, SourceTier, as_source
+from ooc_chol.memory.sources import AbstractSource, as_source
 from ooc_chol.schedulers import LeftLookingScheduler
 from ooc_chol.schedulers.finishing import FinishingTasks
 from ooc_chol.tasks.bounds import fp64_bytes

@@ -18,8 +18,9 @@ from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.running import arithmetic_key
 from ooc_chol.dense.stores.file import MemoryStore
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.kernels.registry import open_tile_device
-from ooc_chol.memory.sources import SourceTier, as_source
+from ooc_chol.memory.sources import as_source
 from ooc_chol.precision.escalation import MOST_RESTARTS, MOST_WORK, Remedy, panel_tiles, row_tiles
 from tests.host.matrices import lapack_minor, sites, upper_poisoned
 from tests.host.runs import jitter_devices

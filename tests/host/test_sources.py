@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import TierError
-from ooc_chol.memory.sources import ArraySource, SliceSource, SourceTier, as_source, from_function
+from ooc_chol.memory.sources import ArraySource, SliceSource, as_source, from_function
 from ooc_chol.memory.sources.base import STRIP_BYTES
 from ooc_chol.tasks.tiling import TileGrid
 from tests.tolerances import FACTOR_ENTRY_C

@@ -24,10 +24,10 @@ from ooc_chol.dense.execution.worker import Start
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.program import final_keys
 from ooc_chol.dense.programs.residue_steps import ResidueProgram
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError
 from ooc_chol.interfaces import AbstractTier
 from ooc_chol.kernels.interfaces import TileDevice
-from ooc_chol.memory.sources.base import SourceTier
 from ooc_chol.runtime.collector import collector_off
 from ooc_chol.runtime.ending import abort_all, ended
 from ooc_chol.tasks.tiling import TileGrid

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cache import BlockCache
 from ooc_chol.dense.programs.program import Link, Program, Step, StepKind
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import OocCholError
 from ooc_chol.interfaces import AbstractStream, AbstractTier, BlockKey, Tile
 from ooc_chol.kernels.interfaces import AbstractFlags, FinalTile, TileDevice
-from ooc_chol.memory.sources.base import SourceTier
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.cholesky import TaskKind
 
@@ -165,7 +165,7 @@ class TileOperations(AbstractOperations):
         before = BlockKey("L", step.tile, step.version - 1)
         assert self._cache.slot(before) == step.slot
         reads = [BlockKey("L", (i, j), j + 1) for i, j in task.reads]
-        operands = [self.tile(self._cache.slot(key), key.coords) for key in reads]
+        operands = [self.tile(self._cache.slot(key), index) for key, index in zip(reads, task.reads, strict=True)]
         if task.kind is TaskKind.GEMM:
             kernels.gemm(stream, tile, operands[0], operands[1], k0=self._grid.start(task.k))
         elif task.kind is TaskKind.SYRK:

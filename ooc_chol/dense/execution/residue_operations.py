@@ -28,10 +28,10 @@ from ooc_chol.dense.programs.residue_steps import (
     Store,
     Trsm,
 )
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractStream, AbstractTier, ArraySpec, Tile
 from ooc_chol.kernels.interfaces import AbstractResidueKernels, NarrowParts, TileDevice
-from ooc_chol.memory.sources.base import SourceTier
 from ooc_chol.tasks.tiling import Index
 
 #: Numbers of the arena's arrays.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ooc_chol.errors import ScheduleError
-from ooc_chol.interfaces import BlockKey
+from ooc_chol.interfaces import BlockIndex, BlockKey
 
 
 class Residency(Enum):
@@ -40,7 +40,7 @@ class BlockCache:
     def __init__(self, n_slots: int, slot_bytes: int) -> None:
         self._n_slots = n_slots
         self._slot_bytes = slot_bytes
-        self._entries: dict[tuple[str, tuple[int, int]], _Entry] = {}
+        self._entries: dict[tuple[str, BlockIndex], _Entry] = {}
         self._taken: dict[int, BlockKey] = {}
         self.resident_bytes = 0
         self.peak_bytes = 0

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import whole_pages
 from ooc_chol.dense.rates.timing import AbstractTimer, IdleTimer, LoadedTimer
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import AbstractStream, ArraySpec, Tile, TileFunction
 from ooc_chol.kernels.interfaces import TileDevice
-from ooc_chol.memory.sources import SourceTier, from_function
+from ooc_chol.memory.sources import from_function
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Tile columns in front of those at which kernels are measured: whole segments of K for any tile size.

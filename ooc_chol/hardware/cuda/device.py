@@ -28,6 +28,7 @@ from ooc_chol.interfaces import (
     AbstractStream,
     AbstractTier,
     ArraySpec,
+    BlockIndex,
     KernelSetT_co,
     Tile,
     TileFunction,
@@ -131,7 +132,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             once()
             self._device.synchronize()  # uploads, and whatever still fills an array of the user's on this device
 
-    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile) -> None:
+    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile) -> None:
         """Enqueue a copy from page-locked memory, else a read into a staging buffer and a copy from there.
 
         Stored bytes of a narrow format go to the stream's buffer on the device, from which a kernel widens them.
@@ -149,7 +150,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         copy_rows(tile.data.ptr, view.ctypes.data, pitches, (rows, width), _runtime.memcpyHostToDevice, cupy_stream)
 
     def _copy_narrow_in(
-        self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile, fmt: PrecisionFormat
+        self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile, fmt: PrecisionFormat
     ) -> None:
         nbytes = fmt.stored_bytes(tile.size)
         buffer = self._narrow.of(stream, nbytes)
@@ -157,13 +158,11 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         self._copy_bytes_in(stream, tier, index, buffer, nbytes)
         self._storage.widen(stream, buffer, fmt, tile)
 
-    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], target: Tile) -> None:
+    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, target: Tile) -> None:
         """Enqueue a copy of stored bytes from page-locked memory, else a read into a staging buffer and a copy from there."""
         self._copy_bytes_in(stream, tier, index, target.data.ptr, target.size)
 
-    def _copy_bytes_in(
-        self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], address: int, nbytes: int
-    ) -> None:
+    def _copy_bytes_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, address: int, nbytes: int) -> None:
         """Enqueue the copy of a block's stored bytes to ``address``; uses of the staging buffer are in stream order."""
         cupy_stream, stored = cuda_stream(stream).stream, self._stored_in_place(tier, index)
         if stored is None:
@@ -171,7 +170,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             self._on_host(cupy_stream, lambda: tier.read_stored(index, staged))
         _runtime.memcpyAsync(address, stored.ctypes.data, nbytes, _runtime.memcpyHostToDevice, cupy_stream.ptr)
 
-    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
+    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex) -> None:
         """Enqueue a copy to page-locked memory, else a copy into a staging buffer and a write from there.
 
         For a narrow format a kernel writes what is stored of the tile to the stream's buffer on the device first.
@@ -189,7 +188,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             self._on_host(cupy_stream, lambda: tier.write(index, target))
 
     def _copy_narrow_out(
-        self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int], fmt: PrecisionFormat
+        self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex, fmt: PrecisionFormat
     ) -> None:
         nbytes, cupy_stream = fmt.stored_bytes(tile.size), cuda_stream(stream).stream
         buffer, stored = self._narrow.of(stream, nbytes), self._stored_in_place(tier, index)
@@ -200,7 +199,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         if stored is None:
             self._on_host(cupy_stream, lambda: tier.write_stored(index, target))
 
-    def wrote(self, tier: AbstractTier, index: tuple[int, int], event: AbstractEvent) -> bool:
+    def wrote(self, tier: AbstractTier, index: BlockIndex, event: AbstractEvent) -> bool:
         """Whether the copy is complete: after an abort, only where the block lies in memory that is page-locked for a run."""
         return event.query() and (not self._aborted or self._stored_in_place(tier, index) is not None)
 
@@ -259,14 +258,14 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             self._narrow = NarrowBuffers()
             self._spare_events.clear()
 
-    def _view_in_place(self, tier: AbstractTier, index: tuple[int, int]) -> NDArray[np.float64] | None:
+    def _view_in_place(self, tier: AbstractTier, index: BlockIndex) -> NDArray[np.float64] | None:
         """Block ``index`` if an asynchronous copy can read or write it in place: rows of adjacent float64, page-locked."""
         view = tier.view(index)
         if view is None or not has_adjacent_entries(view):
             return None
         return view if self._locked.holds(tier, view) else None
 
-    def _stored_in_place(self, tier: AbstractTier, index: tuple[int, int]) -> NDArray[np.uint8] | None:
+    def _stored_in_place(self, tier: AbstractTier, index: BlockIndex) -> NDArray[np.uint8] | None:
         """The stored bytes of block ``index`` if an asynchronous copy can read or write them in place."""
         stored = tier.stored(index)
         return stored if stored is not None and self._locked.holds(tier, stored) else None

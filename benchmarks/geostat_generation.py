@@ -28,7 +28,7 @@ from ooc_chol.apps.geostat.estimation.likelihood import evaluated
 from ooc_chol.bench.ceilings import dgemm_tflops
 from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.dense.rates.timing import elapsed
-from ooc_chol.kernels.machine import open_device
+from ooc_chol.kernels.registry import open_tile_device
 
 _TILE = 4096
 #: Sites of the tiles whose rate is measured.
@@ -63,7 +63,7 @@ def rates(name: str, repeats: int) -> dict[str, Any]:
     """Entries per second of each matrix on the device, every repeat."""
     found: dict[str, Any] = {}
     near, far = range(_SITES - _TILE, _SITES), range(_TILE)
-    with closing(open_device(name)) as device, device.current():
+    with closing(open_tile_device(name)) as device, device.current():
         stream = device.create_stream("generation")
         tile = device.allocate(1, 8 * _TILE**2, _TILE).tile(0, (_TILE, _TILE))
         for label, source in sources().items():

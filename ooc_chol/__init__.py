@@ -40,6 +40,6 @@ from ooc_chol.outputs import output_file as output_file
 from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
 from ooc_chol.team import map_in_threads as map_in_threads
 from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
-from ooc_chol.tracing.records import Trace as Trace
+from ooc_chol.tracing.trace import Trace as Trace
 
 __version__ = "0.1.0.dev0"

@@ -15,9 +15,9 @@ from typing import Any
 import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.commands import add_commands
 from ooc_chol.bench import commands as bench_commands
+from ooc_chol.config import parse_devices
 from ooc_chol.dense.rates.stored import REMEDY, rates_problem
 from ooc_chol.dense.stores.header import FACTOR_FILES
-from ooc_chol.kernels.machine import named_devices
 from ooc_chol.precision.tile_formats import SVG_MARK
 from ooc_chol.signals import ENDINGS, SignalInterrupt, signals_as_interrupts
 from ooc_chol.tracing.records import TRACE_FILES
@@ -147,7 +147,7 @@ def _plan(options: argparse.Namespace) -> None:
     plan = oc.plan(
         options.n if options.matrix is None else options.matrix,
         tile_size=options.tile_size,
-        devices=named_devices(options.devices),
+        devices=parse_devices(options.devices),
         memory_budget=options.memory_budget,
         policy=options.policy,
         objective=options.objective,
@@ -176,7 +176,7 @@ def _factor(options: argparse.Namespace) -> None:
     factor = oc.cholesky(
         options.matrix,
         tile_size=options.tile_size,
-        devices=named_devices(options.devices),
+        devices=parse_devices(options.devices),
         memory_budget=options.memory_budget,
         policy=options.policy,
         objective=options.objective,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ooc_chol.config import format_bytes
-from ooc_chol.kernels.host.blas import blas_identity
-from ooc_chol.kernels.machine import HOST_DEVICES, cuda_link, cuda_model, cuda_names, cuda_problem, host_threads, memory_info
+from ooc_chol.hardware.registry import CUDA, HOST, KINDS, memory_info
+from ooc_chol.kernels.registry import kind_of
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class DeviceList:
 
     def __str__(self) -> str:
         lines = [str(device) for device in self.devices]
-        lines.append(f"{'':<8} (host:0 to host:{HOST_DEVICES - 1} are alike and share this memory)")
+        lines.append(f"{'':<8} ({HOST.choice()} are alike and share this memory)")
         if self.cuda_problem is not None:
             lines.append(f"{'cuda':<8} none: {self.cuda_problem}")
         return "\n".join(lines)
@@ -70,10 +70,9 @@ def devices() -> DeviceList:
     DeviceList
         Names, models, memory, links and drivers; ``print`` it.
     """
-    found = []
-    for name in cuda_names():
-        link, driver = cuda_link(name)
-        found.append(DeviceInfo(name, cuda_model(name), *memory_info(name), link, driver))
-    model = f"{' '.join(blas_identity().values())}, {host_threads(1)} threads"
-    found.append(DeviceInfo("host:0", model, *memory_info("host:0"), "", ""))
-    return DeviceList(tuple(found), cuda_problem())
+    found = [
+        DeviceInfo(name, kind_of(name).processor(name), *memory_info(name), *kind.link(name))
+        for kind in KINDS
+        for name in kind.default_names()
+    ]
+    return DeviceList(tuple(found), CUDA.problem())

@@ -21,13 +21,16 @@ from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.stores.file import AbstractStore, FileStore, MemoryStore, OverwriteStore
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.formats import PrecisionFormat
+from ooc_chol.hardware import registry
 from ooc_chol.hardware.host import HostDevice
-from ooc_chol.interfaces import AbstractDevice, AbstractTier
-from ooc_chol.kernels import machine
+from ooc_chol.interfaces import AbstractTier
 from ooc_chol.kernels.host.residues import HostResidueKernels
 from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
-from ooc_chol.memory.sources import SourceTier, as_source
+from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.kernels.registry import open_tile_device
+from ooc_chol.memory.sources import as_source
 from ooc_chol.precision.norms import MatrixNorms
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.tiling import TileGrid
@@ -39,9 +42,9 @@ KEY = {"n": "as the grid", "engine": "test", "formats": ["fp64"], "threads": 1}
 # devices
 
 
-def host_kernels(threads: int = 1) -> HostKernels:
-    """The tile kernels of the host."""
-    return HostKernels(threads)
+def host_kernels(threads: int = 1, moduli: int | None = None) -> HostKernels:
+    """The kernels of the host, with ``moduli`` also for products through residues."""
+    return HostKernels(threads, None if moduli is None else host_residue_kernels(moduli, threads))
 
 
 def host_residue_kernels(moduli: int, threads: int = 1) -> HostResidueKernels:
@@ -58,18 +61,17 @@ def host_device(
     name: str = "host:0", threads: int = 1, moduli: int | None = None, *, kind: type[HostDevice] = HostDevice
 ) -> HostDevice:
     """A device of the host with its kernels; ``kind`` is a subclass that watches or delays."""
-    residues = None if moduli is None else host_residue_kernels(moduli, threads)
-    return kind(name, host_kernels(threads), host_flags, residues)
+    return kind(name, host_kernels(threads, moduli))
 
 
-def open_device(name: str, threads: int = 1, moduli: int | None = None) -> AbstractDevice:
+def open_device(name: str, threads: int = 1, moduli: int | None = None) -> TileDevice:
     """Any device by name, as the driver opens it."""
-    return machine.open_device(name, threads, moduli)
+    return open_tile_device(name, threads, moduli)
 
 
 def page_locked(name: str, *, fresh: Any = None, filled: Sequence[Any] = ()) -> AbstractContextManager[None]:
     """Page-lock host memory for the named device."""
-    return machine.page_locked([name], fresh=fresh, filled=filled)
+    return registry.page_locked([name], fresh=fresh, filled=filled)
 
 
 def device_solver(name: str, budget_bytes: int) -> DeviceSolver:
@@ -120,12 +122,12 @@ def planned(n: int, itemsize: int = 8, rates: Rates | None = None, precision: Pr
     return make_plan(problem(n, itemsize, precision), FactorOptions(**options), lambda grid: rates)
 
 
-def executed(plan: Plan, a: Any, store: AbstractTier, devices: Sequence[AbstractDevice]) -> Execution:
+def executed(plan: Plan, a: Any, store: AbstractTier, devices: Sequence[TileDevice]) -> Execution:
     """Run ``plan`` on the matrix ``a``, into ``store``."""
     return execute(plan, devices, source_tier(a, plan.grid), store)
 
 
-def measured_norms(a: Any, nb: int, devices: Sequence[AbstractDevice], *, samples: bool = False) -> MatrixNorms:
+def measured_norms(a: Any, nb: int, devices: Sequence[TileDevice], *, samples: bool = False) -> MatrixNorms:
     """Norms of the tiles of a matrix, measured on ``devices``; an array that was given as a path stays open until they are."""
     source = as_source(a)
     try:

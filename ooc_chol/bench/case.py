@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ooc_chol.config import parse_bytes
 from ooc_chol.errors import BudgetError
-from ooc_chol.kernels.machine import memory_info, resolve_devices
+from ooc_chol.hardware.registry import memory_info, resolve_devices
 
 #: How FP64 products may be computed.
 ENGINES = ("native", "residue", "auto")

@@ -13,11 +13,12 @@ from ooc_chol.bench.fp64 import Session, run_case
 from ooc_chol.bench.links import describe, run_links
 from ooc_chol.bench.paper_commands import add_paper_commands
 from ooc_chol.bench.suites import SUITES, choose, run_suite, summary
+from ooc_chol.config import parse_devices
 from ooc_chol.dense.programs.cost import ResidueRates
 from ooc_chol.dense.rates import MODULI, WARM_SECONDS, measure_rates, rates_path
 from ooc_chol.dense.rates.stored import rates_problem
 from ooc_chol.dense.rates.together import pulled_from
-from ooc_chol.kernels.machine import kind_of, named_devices, resolve_devices
+from ooc_chol.hardware.registry import device_kind, resolve_devices
 
 _RESULTS = Path("benchmarks/results")
 _LINKS = Path("benchmarks/links")
@@ -110,7 +111,7 @@ def _rates(options: argparse.Namespace) -> None:
     devices = resolve_devices(options.device.split(","))
     if (problem := rates_problem()) is not None:
         print(f"ooc-chol: {problem}: ignored, and measured anew", file=sys.stderr)
-    for tile_size in options.tile_size or _RATE_TILE_SIZES[kind_of(devices[0]).name]:
+    for tile_size in options.tile_size or _RATE_TILE_SIZES[device_kind(devices[0]).name]:
         rates = measure_rates(tile_size, devices, options.moduli, warm_seconds=options.warm_seconds)
         kernels = ", ".join(f"{name} {getattr(rates, name) / 1e9:.4g}" for name in ("gemm", "syrk", "trsm", "potrf"))
         links = ", ".join(f"{name} {getattr(rates, name) / 1e9:.3g}" for name in ("source", "fetch", "write"))
@@ -130,18 +131,18 @@ def _described_residues(rates: ResidueRates, devices: Sequence[str]) -> str:
 
 
 def _links(options: argparse.Namespace) -> None:
-    result = run_links(options.case, named_devices(options.devices), options.output)
+    result = run_links(options.case, parse_devices(options.devices), options.output)
     print(describe(result["links"]))
     print(f"written to {options.output / (options.case + '.json')}")
 
 
 def _case_of(options: argparse.Namespace) -> Fp64Case:
     """The case that the options describe."""
-    devices = resolve_devices(named_devices(options.devices))
+    devices = resolve_devices(parse_devices(options.devices))
     return Fp64Case(
         name=options.case,
         n=options.n,
-        tile_size=options.tile_size or _TILE_SIZE[kind_of(devices[0]).name],
+        tile_size=options.tile_size or _TILE_SIZE[device_kind(devices[0]).name],
         budget=options.memory_budget,
         engine=options.engine,
         moduli=options.moduli,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ooc_chol.bench.results import RESULT_FILES, commit, machine, write_json
-from ooc_chol.kernels.machine import resolve_devices
+from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.outputs import Output, check_outputs
 
 

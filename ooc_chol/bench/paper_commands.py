@@ -12,8 +12,9 @@ from ooc_chol.bench.case import ENGINES
 from ooc_chol.bench.paper import POLICIES, run_ablation, run_kl, run_mxp
 from ooc_chol.bench.paper_runs import CORRELATIONS, Sweep
 from ooc_chol.bench.paper_tables import ablation_table, kl_table, mxp_table
+from ooc_chol.config import parse_devices
 from ooc_chol.dense.rates import measure_rates
-from ooc_chol.kernels.machine import kind_of, named_devices, resolve_devices
+from ooc_chol.hardware.registry import device_kind, resolve_devices
 
 #: Where the files go: not among those of single runs, which have other fields.
 _OUTPUT = Path("benchmarks/results/paper")
@@ -113,10 +114,10 @@ def _fraction(text: str) -> float:
 
 def _sweep(name: str, options: argparse.Namespace) -> Sweep:
     """What the options and the device ask for."""
-    devices = resolve_devices(named_devices(options.devices))
+    devices = resolve_devices(parse_devices(options.devices))
     if options.devices is None:
         devices = devices[:1]
-    kind = kind_of(devices[0]).name
+    kind = device_kind(devices[0]).name
     sweep = Sweep(
         case=options.case or f"{kind}-{name}",
         orders=tuple(options.n or _ORDERS[name][kind]),

@@ -28,7 +28,8 @@ from ooc_chol.dense.report import FactorReport
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import PrecisionWarning
 from ooc_chol.formats import FP64
-from ooc_chol.kernels.machine import HOST, host_threads, kind_of, resolve_devices
+from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.sources.base import AbstractSource
@@ -36,7 +37,7 @@ from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.norms import MatrixNorms, Probes
 from ooc_chol.room import memory_errors_typed
 from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.tracing.records import Trace
+from ooc_chol.tracing.trace import Trace
 
 Progress: TypeAlias = bool | Callable[[int, int, float], None] | None
 
@@ -395,7 +396,7 @@ def _refuse_what_is_not_there(checkpoint: object) -> None:
 def _measured_devices(options: FactorOptions) -> tuple[str, ...] | None:
     """The devices whose rates are known; None for several host devices, which share the cores that were measured for one."""
     names = resolve_devices(options.devices, must_exist=False)
-    return None if len(names) > 1 and kind_of(names[0]) is HOST else names
+    return None if len(names) > 1 and device_kind(names[0]).shares_processor else names
 
 
 def _rates_finder(options: FactorOptions, source: AbstractSource, store: object) -> Callable[[TileGrid], Rates | None]:

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import whole_pages
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.dense.vectors import copy_vectors_in, summed_vectors, vector_arrays, zeros
 from ooc_chol.formats import FP64
-from ooc_chol.interfaces import AbstractArena, AbstractDevice, AbstractStream, AbstractSurvey, Tile
-from ooc_chol.memory.sources.base import SourceTier
+from ooc_chol.interfaces import AbstractArena, AbstractStream, Tile
+from ooc_chol.kernels.interfaces import AbstractSurvey, TileDevice
 from ooc_chol.precision.norms import FactorNorms, MatrixNorms, Probes, sample_starts, sample_step
 from ooc_chol.runtime.collector import collector_off
 from ooc_chol.runtime.ending import abort_all, ended
@@ -26,7 +27,7 @@ STREAMS = 2
 
 def measure_matrix(
     grid: TileGrid,
-    devices: Sequence[AbstractDevice],
+    devices: Sequence[TileDevice],
     source: SourceTier,
     *,
     samples: bool = False,
@@ -47,7 +48,7 @@ def measure_matrix(
         try:
             device, share = devices[number], _Share(step, number, len(devices))
             arena, streams = _prepare(grid, device, source, probes)
-            surveys[number] = device.create_survey(grid, step)
+            surveys[number] = device.kernels.create_survey(grid, step)
             began.append(time.perf_counter())
             measure = surveys[number].measure
             if probes is not None:
@@ -102,7 +103,7 @@ def _joined(grid: TileGrid, step: int, surveys: Mapping[int, AbstractSurvey]) ->
 
 
 def _prepare(
-    grid: TileGrid, device: AbstractDevice, source: SourceTier, probes: Probes | None
+    grid: TileGrid, device: TileDevice, source: SourceTier, probes: Probes | None
 ) -> tuple[AbstractArena, list[AbstractStream]]:
     """Memory for tiles and vectors, kernels compiled, and what a tile function needs, on the calling thread's device."""
     slot_bytes = whole_pages(FP64.itemsize * grid.size(0) ** 2)
@@ -115,7 +116,7 @@ def _prepare(
 
 def _measure(
     grid: TileGrid,
-    device: AbstractDevice,
+    device: TileDevice,
     source: SourceTier,
     parts: tuple[AbstractArena, Sequence[AbstractStream], _Share],
     uses: tuple[Callable[[AbstractStream, Tile, tuple[int, int]], None], TileProducts | None],
@@ -137,7 +138,7 @@ def _measure(
     _raise_failure(device)
 
 
-def _raise_failure(device: AbstractDevice) -> None:
+def _raise_failure(device: TileDevice) -> None:
     """Raise what an operation of the device raised on the host, if one did."""
     if (failure := device.failure()) is not None:
         raise failure
@@ -146,7 +147,7 @@ def _raise_failure(device: AbstractDevice) -> None:
 class TileProducts:
     """``A W`` on one device, tile by tile, each stream with a sum of its own."""
 
-    def __init__(self, grid: TileGrid, device: AbstractDevice, arena: AbstractArena, vectors: NDArray[np.float64]) -> None:
+    def __init__(self, grid: TileGrid, device: TileDevice, arena: AbstractArena, vectors: NDArray[np.float64]) -> None:
         self._grid, self._device, self._vectors = grid, device, vectors
         self._w, *self._sums = arena.arrays
         self._kernels = device.kernels.create_solves()

@@ -15,7 +15,8 @@ from ooc_chol.dense.planner import Problem, RatesAt, make_plan, mixed_engine
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import BudgetError, NonFiniteError, NotPositiveDefiniteError, PrecisionError
-from ooc_chol.kernels.machine import kind_of, resolve_devices
+from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol.kernels.registry import kind_of
 from ooc_chol.precision.accounting import doubtful_pivot
 from ooc_chol.precision.certified import CertifiedBound, least_bound, ordinary_power
 from ooc_chol.precision.escalation import (
@@ -81,7 +82,7 @@ def _samples(options: FactorOptions) -> bool:
 
 def _plan_of(problem: Problem, options: FactorOptions, rates_at: RatesAt, precision: PrecisionMap) -> Plan:
     """The plan for a map of formats, on the engine that ``options`` name already."""
-    if kind_of(resolve_devices(options.devices, must_exist=False)[0]).name != "host" or options.fp64 == "residue":
+    if options.fp64 == "residue" or not kind_of(resolve_devices(options.devices, must_exist=False)[0]).computes_float32:
         precision = precision.without_float32()
     moduli = options.moduli or precision.moduli
     options = replace(options, tile_size=precision.grid.nb, moduli=moduli if options.fp64 == "residue" else None)

@@ -23,14 +23,15 @@ from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.stores.header import FACTOR_FILES
 from ooc_chol.dense.stores.layout import TileLayout
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.host import free_host_bytes
-from ooc_chol.interfaces import AbstractDevice
-from ooc_chol.kernels.host.blas import blas_threads
-from ooc_chol.kernels.machine import HOST, device_facts, kind_of, open_device, page_locked
+from ooc_chol.hardware.registry import device_kind, page_locked
+from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.kernels.registry import kernel_facts, kind_of, open_tile_device
 from ooc_chol.memory.host_memory import HostMemory
-from ooc_chol.memory.sources.base import AbstractSource, SourceTier, unchanged
+from ooc_chol.memory.sources.base import AbstractSource, unchanged
 from ooc_chol.outputs import Output, check_outputs
 from ooc_chol.precision.certified import CertifiedBound, certified_bound
 from ooc_chol.precision.norms import MatrixNorms, Probes
@@ -40,7 +41,7 @@ from ooc_chol.tasks.tiling import TileGrid
 
 def arithmetic_key(the_plan: Plan) -> ArithmeticKey:
     """The key of ``the_plan`` on this machine."""
-    facts = device_facts(the_plan.devices)
+    facts = kernel_facts(the_plan.devices)
     layout = the_plan.layout
     return ArithmeticKey(
         n=the_plan.grid.n,
@@ -80,10 +81,10 @@ def certify(the_plan: Plan, store: AbstractStore, norms: MatrixNorms, *, threads
     return certified_bound(norms, product)
 
 
-def _for_a_pass(names: Sequence[str], grid: TileGrid, threads: int) -> list[AbstractDevice]:
+def _for_a_pass(names: Sequence[str], grid: TileGrid, threads: int) -> list[TileDevice]:
     """Devices for one pass over tiles; on the host one does it all, with a stream for each of two cores."""
-    chosen = names[:1] if kind_of(names[0]) is HOST else names[: grid.n_tiles]
-    return [open_device(name, threads) for name in chosen]
+    chosen = names[:1] if device_kind(names[0]).shares_processor else names[: grid.n_tiles]
+    return [open_tile_device(name, threads) for name in chosen]
 
 
 def check_store(source: AbstractSource, place: str | os.PathLike[str] | HostMemory | None, *, replace: bool) -> None:
@@ -120,8 +121,7 @@ def create_store(
 
 def _check_host_memory(the_plan: Plan, needed: int, place: HostMemory | None, options: FactorOptions) -> None:
     """Raise ``BudgetError`` unless the host has so many bytes for L, or ``place`` has them already."""
-    on_host = kind_of(the_plan.devices[0]) is HOST
-    arenas = _arena_bytes(the_plan) if on_host else 0
+    arenas = _arena_bytes(the_plan) if device_kind(the_plan.devices[0]).is_in_host_memory else 0
     free = free_host_bytes() - arenas + (0 if place is None else place.nbytes)
     allowed = free if options.host_budget is None else min(free, parse_bytes(options.host_budget, "host_budget"))
     if needed > allowed:
@@ -135,11 +135,8 @@ def _arena_bytes(the_plan: Plan) -> int:
 
 
 def one_thread_per_call(names: Sequence[str]) -> AbstractContextManager[None]:
-    """On the host the kernels' own threads share a tile, each making BLAS calls of one thread.
-
-    Threaded calls divide their work beforehand and wait for the slowest: ten times slower where another program takes a core.
-    """
-    return blas_threads(1) if kind_of(names[0]) is HOST else nullcontext()
+    """On the host the kernels' own threads share a tile, each making BLAS calls of one thread."""
+    return kind_of(names[0]).calling()
 
 
 def device_solver(the_plan: Plan) -> DeviceSolver | None:
@@ -148,10 +145,10 @@ def device_solver(the_plan: Plan) -> DeviceSolver | None:
     There a factor's own solves read its tiles in place.
     """
     name = the_plan.devices[0]
-    if kind_of(name) is HOST:
+    if device_kind(name).is_in_host_memory:
         return None
     return DeviceSolver(
-        lambda: open_device(name), lambda arrays: page_locked([name], filled=arrays), the_plan.budgets[0].budget_bytes
+        lambda: open_tile_device(name), lambda arrays: page_locked([name], filled=arrays), the_plan.budgets[0].budget_bytes
     )
 
 
@@ -168,5 +165,5 @@ def run(
     tier = SourceTier(source, the_plan.grid)
     watched = nullcontext() if isinstance(store, OverwriteStore) else unchanged(source)
     with watched, page_locked(the_plan.devices, fresh=store.host_memory(), filled=[tier.host_memory()]):
-        devices = [open_device(name, threads, the_plan.moduli) for name in the_plan.devices]
+        devices = [open_tile_device(name, threads, the_plan.moduli) for name in the_plan.devices]
         return execute(the_plan, devices, tier, store, report=report, salvage=salvage)

@@ -12,8 +12,10 @@ from ooc_chol.config import parse_bytes
 from ooc_chol.dense.factor.solves import right_hand_side
 from ooc_chol.dense.vectors import Columns, zeros
 from ooc_chol.errors import BudgetError
-from ooc_chol.interfaces import AbstractDevice, ArraySpec
-from ooc_chol.kernels.machine import HOST, default_budget, kind_of, open_device, page_locked, resolve_devices
+from ooc_chol.hardware.registry import default_budget, device_kind, page_locked, resolve_devices
+from ooc_chol.interfaces import ArraySpec
+from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.sources.function import FunctionSource, check_function
 from ooc_chol.runtime.collector import collector_off
 from ooc_chol.team import map_in_threads
@@ -74,12 +76,12 @@ def symm(
     name = resolve_devices(devices)[0]
     if not x.size:
         return np.empty(shape)
-    if kind_of(name) is HOST or not a.is_made_on_cuda:
+    if device_kind(name).is_in_host_memory or not a.is_made_on_cuda:
         return _on_host(a, x).reshape(shape)
     budget = default_budget([name]) if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
     x = np.ascontiguousarray(x)
     y = np.empty_like(x)
-    with collector_off(), page_locked([name], filled=[x, y]), closing(open_device(name)) as device, device.current():
+    with collector_off(), page_locked([name], filled=[x, y]), closing(open_tile_device(name)) as device, device.current():
         multiply_on(device, a, (x, y), budget)
     return y.reshape(shape)
 
@@ -104,7 +106,7 @@ def _on_host(a: FunctionSource, x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def multiply_on(
-    device: AbstractDevice, a: FunctionSource, arrays: tuple[NDArray[np.float64], NDArray[np.float64]], budget_bytes: int
+    device: TileDevice, a: FunctionSource, arrays: tuple[NDArray[np.float64], NDArray[np.float64]], budget_bytes: int
 ) -> None:
     """``y = A @ x`` on one device, as many columns at a time as fit."""
     x, y = arrays

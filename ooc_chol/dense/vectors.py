@@ -8,7 +8,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.interfaces import AbstractDevice, AbstractStream, AbstractTier, ArraySpec, Tile
+from ooc_chol.interfaces import AbstractStream, AbstractTier, ArraySpec, BlockIndex, Tile
+from ooc_chol.kernels.interfaces import TileDevice
 
 
 @final
@@ -37,7 +38,7 @@ class Columns(AbstractTier):
         """The rows of a block."""
         return slice(block * self.height, min((block + 1) * self.height, len(self._x)))
 
-    def view(self, index: tuple[int, int]) -> NDArray[np.float64]:
+    def view(self, index: BlockIndex) -> NDArray[np.float64]:
         """The block in place."""
         return self._x[self.rows(index[0]), self._columns]
 
@@ -45,11 +46,11 @@ class Columns(AbstractTier):
         """The whole array."""
         return self._x
 
-    def read(self, index: tuple[int, int], out: NDArray[Any]) -> None:
+    def read(self, index: BlockIndex, out: NDArray[Any]) -> None:
         """Copy the block to ``out``."""
         out[...] = self.view(index)
 
-    def write(self, index: tuple[int, int], data: NDArray[Any]) -> None:
+    def write(self, index: BlockIndex, data: NDArray[Any]) -> None:
         """Copy ``data`` to the block."""
         self.view(index)[...] = data
 
@@ -65,7 +66,7 @@ def zeros(rows: range, cols: range, out: Tile, stream: Any) -> None:
 
 
 def copy_vectors_in(
-    device: AbstractDevice, stream: AbstractStream, vectors: NDArray[np.float64], target: Tile, slot_bytes: int
+    device: TileDevice, stream: AbstractStream, vectors: NDArray[np.float64], target: Tile, slot_bytes: int
 ) -> None:
     """Enqueue: fill ``target`` with ``vectors``, in blocks that fit staging buffers of a slot's size."""
     blocks = _blocks(vectors, slot_bytes)
@@ -73,7 +74,7 @@ def copy_vectors_in(
         device.copy_in(stream, blocks, (block, 0), target[blocks.rows(block)])
 
 
-def summed_vectors(device: AbstractDevice, arrays: Sequence[Tile], slot_bytes: int) -> NDArray[np.float64]:
+def summed_vectors(device: TileDevice, arrays: Sequence[Tile], slot_bytes: int) -> NDArray[np.float64]:
     """Copy arrays of one shape to the host, one after the other, and add them in order."""
     total, part, stream = np.zeros(arrays[0].shape), np.empty(arrays[0].shape), device.create_stream("vectors")
     for array in arrays:

@@ -21,17 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import format_bytes
-from ooc_chol.errors import BudgetError, OocCholError, ScheduleError
+from ooc_chol.errors import BudgetError, OocCholError
 from ooc_chol.interfaces import (
     AbstractArena,
     AbstractDevice,
     AbstractEvent,
-    AbstractFlags,
-    AbstractKernelSet,
-    AbstractResidueKernels,
     AbstractStream,
     AbstractTier,
     ArraySpec,
+    BlockIndex,
+    KernelSetT_co,
     Tile,
     TileFunction,
 )
@@ -244,12 +243,12 @@ class HostStream(AbstractStream):
 
 
 class HostArena(AbstractArena):
-    """Anonymous memory cut into slots, and arrays behind them."""
+    """Anonymous memory cut into slots, arrays behind them, and the kernels' workspace."""
 
-    def __init__(self, n_slots: int, slot_bytes: int, arrays: Sequence[ArraySpec] = ()) -> None:
+    def __init__(self, n_slots: int, slot_bytes: int, arrays: Sequence[ArraySpec] = (), workspace_bytes: int = 0) -> None:
         self.n_slots = n_slots
         self.slot_bytes = slot_bytes
-        nbytes = n_slots * slot_bytes + sum(spec.nbytes for spec in arrays)
+        nbytes = self.bytes_for(n_slots, slot_bytes, arrays, workspace_bytes)
         self._memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._memory.madvise(mmap.MADV_HUGEPAGE)
@@ -260,6 +259,12 @@ class HostArena(AbstractArena):
             views.append(view.reshape(spec.shape))
             offset += spec.nbytes
         self.arrays = tuple(views)
+        self.workspace = self._entries.ctypes.data + offset
+
+    @staticmethod
+    def bytes_for(n_slots: int, slot_bytes: int, arrays: Sequence[ArraySpec] = (), workspace_bytes: int = 0) -> int:
+        """Bytes of the allocation."""
+        return n_slots * slot_bytes + sum(spec.nbytes for spec in arrays) + workspace_bytes
 
     def tile(self, slot: int, shape: tuple[int, int], dtype: str = "float64") -> NDArray[Any]:
         """The first entries of ``slot`` as a row-major array."""
@@ -278,22 +283,14 @@ class HostArena(AbstractArena):
             self._memory.madvise(mmap.MADV_DONTNEED)
 
 
-class HostDevice(AbstractDevice):
+class HostDevice(AbstractDevice[KernelSetT_co]):
     """``host:K``: the machine's cores and a bounded arena, with one thread per stream."""
 
     nominal_flops_per_second = 2e11
 
-    def __init__(
-        self,
-        name: str,
-        kernels: AbstractKernelSet,
-        create_flags: Callable[[int], AbstractFlags],
-        residues: AbstractResidueKernels | None = None,
-    ) -> None:
+    def __init__(self, name: str, kernels: KernelSetT_co) -> None:
         self.name = name
         self.kernels = kernels
-        self.residues = residues
-        self._create_flags = create_flags
         self._streams: list[HostStream] = []
         self._arenas: list[HostArena] = []
         self._is_aborted = False
@@ -302,24 +299,15 @@ class HostDevice(AbstractDevice):
         self, n_slots: int, slot_bytes: int, nb: int, arrays: Sequence[ArraySpec] = (), *, narrow_bytes: int = 0
     ) -> HostArena:
         """Allocate the arena, unless the machine has less free memory than that, or a limit of the process forbids it."""
-        free, needed = free_host_bytes(), n_slots * slot_bytes + sum(spec.nbytes for spec in arrays)
+        workspace = self.kernels.workspace_bytes(nb)
+        free, needed = free_host_bytes(), HostArena.bytes_for(n_slots, slot_bytes, arrays, workspace)
         if needed > free:
             advice = f"the machine has {format_bytes(free)} free; give a smaller memory_budget"
             raise BudgetError(f"arena of {self.name}", needed, free, advice)
         check_room(needed, f"arena of {self.name}", "give a smaller memory_budget")
-        self._arenas.append(HostArena(n_slots, slot_bytes, arrays))
+        self._arenas.append(HostArena(n_slots, slot_bytes, arrays, workspace))
+        self.kernels.bind(nb, self._arenas[-1].workspace)
         return self._arenas[-1]
-
-    def open_residues(self, n: int) -> AbstractResidueKernels:
-        """The residue kernels with state for ``n`` matrix rows."""
-        if self.residues is None:
-            raise ScheduleError(f"{self.name} was opened without kernels for residues; open it with their moduli")
-        self.residues.open(n)
-        return self.residues
-
-    def create_flags(self, nt: int) -> AbstractFlags:
-        """Clear flags for ``nt`` tile columns."""
-        return self._create_flags(nt)
 
     def create_stream(self, name: str, *, is_urgent: bool = False) -> HostStream:
         """A new thread with a queue; the system knows no urgency among threads."""
@@ -330,15 +318,15 @@ class HostDevice(AbstractDevice):
             stream.abort()
         return stream
 
-    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile) -> None:
+    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile) -> None:
         """Enqueue a read."""
         _host(stream).enqueue(lambda: tier.read(index, tile))
 
-    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], target: Tile) -> None:
+    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, target: Tile) -> None:
         """Enqueue a read of stored bytes."""
         _host(stream).enqueue(lambda: tier.read_stored(index, target.reshape(-1)))
 
-    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
+    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex) -> None:
         """Enqueue a write."""
         _host(stream).enqueue(lambda: tier.write(index, tile))
 
@@ -374,8 +362,6 @@ class HostDevice(AbstractDevice):
             self._settle(lambda: True)
             wait_out([stream.thread for stream in self._streams])
         finally:
-            if self.residues is not None:
-                self.residues.close()
             self.kernels.close()  # also when the wait for a stream is interrupted
         self._streams.clear()
         while self._arenas:

@@ -6,16 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ooc_chol.config import whole_pages
-from ooc_chol.interfaces.kernels import AbstractFlags, AbstractKernelSet, AbstractSurvey, AbstractTileNorms
-from ooc_chol.interfaces.residues import AbstractResidueKernels
+from ooc_chol.interfaces.kernels import AbstractDeviceKernels, KernelSetT_co
 from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction
-from ooc_chol.interfaces.tiers import AbstractTier
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.interfaces.tiers import AbstractTier, BlockIndex
 
 
 class ArraySpec(NamedTuple):
@@ -51,7 +49,7 @@ class AbstractArena(ABC):
         """Of every plane of array ``number``, the rectangle of ``shape`` that begins at row and column ``corner``."""
 
 
-class AbstractDevice(ABC):
+class AbstractDevice(ABC, Generic[KernelSetT_co]):
     """Memory that computes. An instance serves one run; :meth:`close` ends its streams and frees its arena.
 
     Notes
@@ -62,9 +60,8 @@ class AbstractDevice(ABC):
     """
 
     name: str
-    kernels: AbstractKernelSet
-    #: Products through residues, where the device was opened for them.
-    residues: AbstractResidueKernels | None
+    #: What it was opened with; they are bound to it by :meth:`allocate`, and closed with it.
+    kernels: KernelSetT_co
     #: Upper estimate of its rate in flops per second, used only to size the window of enqueued work.
     nominal_flops_per_second: float
 
@@ -77,52 +74,36 @@ class AbstractDevice(ABC):
         A device that widens and rounds stored tiles itself has room for :data:`NARROW_BUFFERS` of up to ``narrow_bytes`` each.
         """
 
-    def activate(self) -> None:  # noqa: B027 - the host has no current device
+    def activate(self) -> None:
         """Make this the current device of the calling thread, from which all work will be enqueued."""
 
     def current(self) -> AbstractContextManager[object]:
         """Make this the current device of the calling thread for the time of a ``with`` block."""
         return nullcontext()
 
-    def reserve_events(self, count: int) -> None:  # noqa: B027 - what is cheap to make is made when needed
+    def reserve_events(self, count: int) -> None:
         """Make ``count`` events ahead, which its streams will record: a worker records two for each step."""
 
-    def prepare(self, once: Callable[[], None]) -> None:  # noqa: B027 - the host compiles and uploads nothing
+    def prepare(self, once: Callable[[], None]) -> None:
         """Let a source do what it must do once on this device before a run: ``once()`` with this device current."""
-
-    @abstractmethod
-    def open_residues(self, n: int) -> AbstractResidueKernels:
-        """The residue kernels, with state for ``n`` matrix rows on this device; after :meth:`allocate`."""
-
-    @abstractmethod
-    def create_flags(self, nt: int) -> AbstractFlags:
-        """Flags for ``nt`` tile columns and their packed tiles, all clear."""
-
-    def create_norms(self, n_tiles: int) -> AbstractTileNorms:
-        """Norms of ``n_tiles`` packed tiles, all zero, for :meth:`AbstractKernelSet.finish`."""
-        return self.kernels.create_norms(n_tiles)
-
-    def create_survey(self, grid: TileGrid, step: int | None) -> AbstractSurvey:
-        """A survey of the tiles of a grid, as :meth:`AbstractKernelSet.create_survey`."""
-        return self.kernels.create_survey(grid, step)
 
     @abstractmethod
     def create_stream(self, name: str, *, is_urgent: bool = False) -> AbstractStream:
         """A new stream with the given name; kernels of an urgent one get free processors first, if the device can do that."""
 
     @abstractmethod
-    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile) -> None:
+    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile) -> None:
         """Enqueue: read block ``index`` of ``tier`` into ``tile``."""
 
     @abstractmethod
-    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], target: Tile) -> None:
+    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, target: Tile) -> None:
         """Enqueue: read the stored bytes of block ``index`` of ``tier``, of a format narrower than FP64, into ``target``."""
 
     @abstractmethod
-    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
+    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex) -> None:
         """Enqueue: write ``tile`` to block ``index`` of ``tier``."""
 
-    def wrote(self, tier: AbstractTier, index: tuple[int, int], event: AbstractEvent) -> bool:
+    def wrote(self, tier: AbstractTier, index: BlockIndex, event: AbstractEvent) -> bool:
         """Whether a copy of block ``index`` to ``tier``, before ``event``, is known to have taken place, also after an abort."""
         return event.succeeded()
 
@@ -156,3 +137,7 @@ class AbstractDevice(ABC):
     @abstractmethod
     def close(self) -> None:
         """Wait for running operations, end all threads and free all memory; a second call does nothing."""
+
+
+#: A device with whatever kernels.
+AnyDevice: TypeAlias = AbstractDevice[AbstractDeviceKernels]

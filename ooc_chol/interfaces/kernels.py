@@ -1,126 +1,43 @@
-"""The tile kernels of a device, and what they tell: flags and norms."""
+"""What a device asks of the kernels that it is opened with: room inside its one allocation, and no more."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TypeVar
 
 from ooc_chol.formats import PrecisionFormat
-from ooc_chol.interfaces.solves import AbstractSolveKernels
 from ooc_chol.interfaces.streams import AbstractStream, Tile
-from ooc_chol.tasks.tiling import TileGrid
 
 
-class FinalTile(NamedTuple):
-    """Which tile has become final: its packed number, and whether it is a diagonal one."""
-
-    packed: int
-    is_diagonal: bool
-
-
-class AbstractFlags(ABC):
-    """Failures met by kernels: written on the device, copied back in stream order, read by the host."""
-
-    @abstractmethod
-    def copy_back(self, stream: AbstractStream) -> None:
-        """Enqueue the copy to the host behind the work of ``stream``."""
-
-    @abstractmethod
-    def nonfinite(self) -> tuple[int, int] | None:
-        """Smallest packed tile number with a non-finite entry, and its row-major position in the tile; None if all are finite."""
-
-    @abstractmethod
-    def failed_pivot(self) -> tuple[int, int] | None:
-        """Smallest tile column with a failed pivot, and LAPACK's ``info`` within the tile; None if all pivots are positive."""
-
-
-class AbstractTileNorms(ABC):
-    """What is measured of tiles as they become final: one row of :data:`NORM_COLUMNS` numbers for each packed tile."""
-
-    @abstractmethod
-    def copy_back(self, stream: AbstractStream) -> None:
-        """Enqueue the copy to the host behind the work of ``stream``."""
-
-    @abstractmethod
-    def values(self) -> NDArray[np.float64]:
-        """The ``(n_tiles, len(NORM_COLUMNS))`` array, of all work that is complete; zero for a tile that is not final here."""
-
-
-#: Numbers of a row of :class:`AbstractTileNorms`: Frobenius norms of the tile as stored and of what rounding took away; of a
-#: diagonal tile also its largest sums of magnitudes along a row and along a column (0 for others); and the largest magnitude.
-NORM_COLUMNS = ("frobenius", "lost", "row_sum", "column_sum", "largest")
-
-
-class AbstractSurvey(ABC):
-    """What one device measures of A's tiles before there is a plan; what is read back is of all work that is complete."""
-
-    @abstractmethod
-    def measure(self, stream: AbstractStream, a_ij: Tile, index: tuple[int, int]) -> None:
-        """Enqueue: measure tile ``index``. Of a diagonal one only the lower triangle counts; it is mirrored to the upper one."""
-
-    @abstractmethod
-    def norms(self) -> NDArray[np.float64]:
-        """Frobenius norms of the packed tiles, of a diagonal one of the whole square; zero where none was measured."""
-
-    @abstractmethod
-    def diagonal(self) -> NDArray[np.float64]:
-        """The ``(n,)`` diagonal of A; zero where no tile was measured."""
-
-    @abstractmethod
-    def sample(self) -> NDArray[np.float64]:
-        """Lower triangle of the ``(m, m)`` sample, as :func:`ooc_chol.precision.norms.sample_starts` says; else anything."""
-
-
-class AbstractKernelSet(ABC):
-    """The tile kernels of one device. Every call enqueues on ``stream`` and returns at once; arrays are in place."""
+class AbstractDeviceKernels(ABC):
+    """The kernels of one device, as the device sees them; what they compute is the matter of whoever chose them."""
 
     @abstractmethod
     def workspace_bytes(self, nb: int) -> int:
-        """Bytes of explicit workspace inside the budget, for all streams together, at tile order ``nb``."""
+        """Bytes of explicit workspace inside the budget, for all streams together, at blocks of order up to ``nb``."""
 
     @abstractmethod
-    def potrf(self, stream: AbstractStream, a_kk: Tile, flags: AbstractFlags, k: int) -> None:
-        """``A[k, k] -> L[k, k]``, strict upper part zeroed; a pivot that is not positive sets the flag of column ``k``."""
+    def bind(self, nb: int, workspace: int) -> None:
+        """Take that workspace, at address ``workspace``, on the device that is current; once, before any kernel is enqueued."""
 
     @abstractmethod
-    def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile, k: int) -> None:
-        """``A[i, k] = A[i, k] @ inv(L[k, k]).T``; ``k`` names the diagonal tile, of which a run has one value."""
+    def close(self) -> None:
+        """Release threads, handles and memory; a second call does nothing."""
 
-    def prepare_trsm(self, stream: AbstractStream, l_kk: Tile, k: int) -> None:  # noqa: B027 - substitution needs nothing
-        """Make what :meth:`trsm` needs of ``L[k, k]`` beside the tile, for later calls on any stream; else the first does."""
 
-    @abstractmethod
-    def syrk(self, stream: AbstractStream, a_ii: Tile, l_ik: Tile, *, k0: int) -> None:
-        """``A[i, i] -= L[i, k] @ L[i, k].T``, lower triangle only; ``k0`` is the first matrix column of tile column ``k``."""
+class AbstractStorageKernels(AbstractDeviceKernels):
+    """Kernels of a device that widens and rounds blocks of narrow formats itself, on their way from and to a tier."""
 
     @abstractmethod
-    def gemm(self, stream: AbstractStream, a_ij: Tile, l_ik: Tile, l_jk: Tile, *, k0: int) -> None:
-        """``A[i, j] -= L[i, k] @ L[j, k].T``; ``k0`` is the first matrix column of tile column ``k``."""
+    def encode(self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int) -> None:
+        """Enqueue: write what ``fmt`` stores of a tile to a device address."""
 
     @abstractmethod
-    def create_norms(self, n_tiles: int) -> AbstractTileNorms:
-        """Norms of ``n_tiles`` packed tiles, all zero."""
+    def widen(self, stream: AbstractStream, address: int, fmt: PrecisionFormat, tile: Tile) -> None:
+        """Enqueue: make a tile of what is stored of it at a device address."""
 
-    @abstractmethod
-    def create_survey(self, grid: TileGrid, step: int | None) -> AbstractSurvey:
-        """A survey of the tiles of a grid, with every ``step``-th row and column of each as a sample, or none."""
 
-    @abstractmethod
-    def create_solves(self) -> AbstractSolveKernels:
-        """The kernels of solves with a stored factor, on the device that is current, after it has allocated its arena."""
-
-    @abstractmethod
-    def finish(
-        self, stream: AbstractStream, l_ij: Tile, fmt: PrecisionFormat, norms: AbstractTileNorms, index: FinalTile
-    ) -> None:
-        """Round a final tile to what ``fmt`` stores of it, in place, and measure it: from here on it has this one value."""
-
-    def close(self) -> None:  # noqa: B027 - not every kernel set holds threads or handles
-        """Release threads and handles; a second call does nothing."""
-
-    @abstractmethod
-    def check_finite(self, stream: AbstractStream, a_ij: Tile, lower: bool, flags: AbstractFlags, packed: int) -> None:
-        """Flag tile ``packed`` when it (with ``lower``: its lower triangle) holds a NaN or an infinity."""
+#: The kernels that a device is opened with: who opened it finds them there again, by their own type.
+KernelSetT = TypeVar("KernelSetT", bound=AbstractDeviceKernels)
+#: The same, of the device: one with kernels of a certain kind is a device with kernels.
+KernelSetT_co = TypeVar("KernelSetT_co", bound=AbstractDeviceKernels, covariant=True)

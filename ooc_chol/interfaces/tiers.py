@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FP64, PrecisionFormat
 
+#: Where a block stands among those of its name: as many numbers as whoever named them counts by, two for tiles of a matrix.
+BlockIndex: TypeAlias = tuple[int, ...]
+
 
 class BlockKey(NamedTuple):
-    """Name of one value of one block: for a tile, ``version`` counts the tasks applied to it, 0 being A's own."""
+    """Name of one value of one block; ``version`` counts how often it was changed, from 0 on."""
 
     name: str
-    coords: tuple[int, int]
+    coords: BlockIndex
     version: int
 
     def __str__(self) -> str:
@@ -23,14 +27,18 @@ class BlockKey(NamedTuple):
 
 
 class AbstractTier(ABC):
-    """Memory that only stores: a source of A or the store of L. Reads and writes may come from several threads."""
+    """Memory that only stores blocks, such as an input or a result. Reads and writes may come from several threads.
+
+    A block is bytes in a storage format, that of its index (:meth:`format_of`). What reads it takes numbers, which the tier makes
+    of the bytes, or the bytes as they are, where the device makes numbers of them (:meth:`read_stored`).
+    """
 
     #: Name in reports, such as ``"array"``, ``"memory"`` or ``"file"``.
     name: str
     #: Whether another stream may read a block as soon as its writing is recorded (else only once it is durable).
     ordered_by_events: bool = True
 
-    def view(self, index: tuple[int, int]) -> NDArray[np.float64] | None:
+    def view(self, index: BlockIndex) -> NDArray[np.float64] | None:
         """Block ``index`` in place, an array of any strides for copies to read or write; None when there is none."""
         return None
 
@@ -38,32 +46,36 @@ class AbstractTier(ABC):
         """The memory behind all views, which a device may page-lock for a run; None when there are no views."""
         return None
 
-    def format_of(self, index: tuple[int, int]) -> PrecisionFormat:
+    def format_of(self, index: BlockIndex) -> PrecisionFormat:
         """Format in which block ``index`` is stored: that of its bytes on the link."""
         return FP64
 
-    def stored(self, index: tuple[int, int]) -> NDArray[np.uint8] | None:
+    def stored(self, index: BlockIndex) -> NDArray[np.uint8] | None:
         """The stored bytes of a block of another format than FP64, in place; None when there are none to see."""
         return None
 
-    def read_stored(self, index: tuple[int, int], out: NDArray[np.uint8]) -> None:
+    def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
         """Fill ``out`` with the stored bytes of block ``index``; for devices that widen a block themselves."""
         raise NotImplementedError(f"a tier of kind {self.name!r} has no blocks of narrow formats")
 
-    def write_stored(self, index: tuple[int, int], data: NDArray[np.uint8]) -> None:
+    def write_stored(self, index: BlockIndex, data: NDArray[np.uint8]) -> None:
         """Store the bytes of block ``index`` as they are; for devices that round a block themselves."""
         raise NotImplementedError(f"a tier of kind {self.name!r} has no blocks of narrow formats")
 
     @abstractmethod
-    def read(self, index: tuple[int, int], out: NDArray[Any]) -> None:
-        """Fill ``out``, a row-major array of the tile's shape, float64 or float32, with block ``index``."""
+    def read(self, index: BlockIndex, out: NDArray[Any]) -> None:
+        """Fill ``out``, a row-major array of the block's shape, float64 or float32, with block ``index``."""
 
     @abstractmethod
-    def write(self, index: tuple[int, int], data: NDArray[Any]) -> None:
-        """Store ``data``, a row-major array of the tile's shape, float64 or float32, as block ``index``, in its format."""
+    def write(self, index: BlockIndex, data: NDArray[Any]) -> None:
+        """Store ``data``, a row-major array of the block's shape, float64 or float32, as block ``index``, in its format."""
 
     def close(self) -> None:  # noqa: B027 - memory needs no closing
         """Release what the tier holds; a second call does nothing."""
+
+
+#: The tiers of a run, by the names of the blocks that lie there.
+Tiers: TypeAlias = Mapping[str, AbstractTier]
 
 
 class AbstractEvictionPolicy(ABC):

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from ooc_chol.interfaces import AbstractDevice
+from ooc_chol.interfaces import AnyDevice
 from ooc_chol.threads import OwnThread, wait_out
 
 
-def abort_all(devices: Sequence[AbstractDevice]) -> None:
+def abort_all(devices: Sequence[AnyDevice]) -> None:
     """Drop what has not started on any device."""
     for device in devices:
         device.abort()
 
 
 @contextmanager
-def ended(
-    devices: Sequence[AbstractDevice], threads: Sequence[OwnThread], stop: Callable[[], None] | None = None
-) -> Iterator[None]:
+def ended(devices: Sequence[AnyDevice], threads: Sequence[OwnThread], stop: Callable[[], None] | None = None) -> Iterator[None]:
     """Close the devices at the end of the block, which waits for the threads itself unless it raises.
 
     The order is what lets everybody end: 1. Nothing new starts on any stream. 2. What runs is over, or is left alone inside the

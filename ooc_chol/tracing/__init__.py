@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ooc_chol.tracing.analysis import LinkTotals, StreamTimes, Wait, exposed_copy_seconds, link_totals, stream_times, waits
-from ooc_chol.tracing.records import Trace, TraceRecord
+from ooc_chol.tracing.records import StreamRole, TraceRecord
+from ooc_chol.tracing.trace import Trace
 
 __all__ = [
     "LinkTotals",
+    "StreamRole",
     "StreamTimes",
     "Trace",
     "TraceRecord",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ooc_chol.tracing.records import TraceRecord
-from ooc_chol.tracing.timeline import COMPUTING_STREAMS, Records, StreamKey, Timeline, timeline
+from ooc_chol.tracing.timeline import Records, StreamKey, Timeline, timeline
 
 #: Gaps on a stream up to this many nanoseconds are not worth a name.
 SHORTEST_WAIT_NS = 1_000
@@ -146,7 +146,7 @@ def stream_times(records: Records) -> dict[StreamKey, StreamTimes]:
     Returns
     -------
     dict from (device, stream) to StreamTimes
-        Devices by number, streams in the order copy-in, computing ones, copy-out.
+        Devices by number, streams by the places that their roles tell.
 
     Raises
     ------
@@ -228,7 +228,7 @@ def exposed_copy_seconds(records: Records) -> float:
     run = timeline(records)
     exposed_ns = 0
     for device in run.devices:
-        queues = [ran for (owner, stream), ran in run.streams.items() if owner == device and stream in COMPUTING_STREAMS]
+        queues = [ran for (owner, _), ran in run.streams.items() if owner == device and ran[0].role.computes]
         busy = [(record.start_ns, record.end_ns) for operations in queues for record in operations]
         fetches = [span for operations in queues for span in _awaited_fetches(operations, run)]
         with_fetches_ns = _covered_ns([*busy, *fetches], run.start_ns, run.end_ns)

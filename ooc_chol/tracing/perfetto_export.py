@@ -28,8 +28,8 @@ from ooc_chol.tracing.perfetto_packets import (
     names_packet,
     track_packet,
 )
-from ooc_chol.tracing.records import TRACE_FILES, Trace, TraceRecord
-from ooc_chol.tracing.timeline import Step, StreamKey, Timeline, timeline
+from ooc_chol.tracing.records import TRACE_FILES, TraceRecord
+from ooc_chol.tracing.timeline import Records, Step, StreamKey, Timeline, timeline
 
 Timed: TypeAlias = tuple[int, Packet]
 
@@ -57,23 +57,23 @@ class _Layout:
         return track
 
 
-def export(trace: Trace, path: Path, *, replace: bool = False) -> Path:
-    """Write ``trace`` to ``path``."""
+def export(records: Records, predicted: Records, metadata: Notes, path: Path, *, replace: bool = False) -> Path:
+    """Write a run to ``path``, measured and predicted."""
     with output_file(path, kind=TRACE_FILES, replace=replace) as part, part.open("wb") as file:
-        write_packets(trace, file)
+        write_packets(records, predicted, metadata, file)
     return path
 
 
-def write_packets(trace: Trace, file: IO[bytes]) -> None:
-    """Write the packets of ``trace``: descriptions of the tracks first, then the events of all tracks by time.
+def write_packets(records: Records, predicted: Records, metadata: Notes, file: IO[bytes]) -> None:
+    """Write the packets of a run: descriptions of the tracks first, then the events of all tracks by time.
 
     Packets are made as they are written: beside the records, memory holds the waits and the numbers of the flows.
     """
     layout = _Layout()
     about = layout.add_track("about this run")
-    layout.events.append(iter([(0, instant_packet(about, 0, "run", "run", trace.metadata))]))
-    _add_run(layout, "measured", timeline(trace.records))
-    _add_run(layout, "predicted", timeline(trace.predicted))
+    layout.events.append(iter([(0, instant_packet(about, 0, "run", "run", metadata))]))
+    _add_run(layout, "measured", timeline(records))
+    _add_run(layout, "predicted", timeline(predicted))
     builder = StreamingTraceProtoBuilder(file)
     for packet in layout.packets:
         builder.write_packet(packet)

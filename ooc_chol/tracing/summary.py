@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ooc_chol.tracing.analysis import (
@@ -16,7 +16,7 @@ from ooc_chol.tracing.analysis import (
     stream_times,
     waits,
 )
-from ooc_chol.tracing.records import Trace
+from ooc_chol.tracing.records import TraceRecord
 from ooc_chol.tracing.timeline import StreamKey, Timeline, timeline
 
 _COLUMNS = 100
@@ -58,13 +58,13 @@ class _Side:
         return self.run.wall_ns
 
 
-def summarize(trace: Trace) -> str:
-    """Say in a screenful where the time of a run went."""
-    head = _heading(trace.metadata)
-    if not trace.records:
+def summarize(records: Sequence[TraceRecord], expected: Sequence[TraceRecord], metadata: Mapping[str, str | int | float]) -> str:
+    """Say in a screenful where the time of a run went, beside the records that were expected of it."""
+    head = _heading(metadata)
+    if not records:
         return f"{head}\nno operation was recorded"
-    measured = _side(timeline(trace.records))
-    predicted = _side(timeline(trace.predicted)) if trace.predicted else None
+    measured = _side(timeline(records))
+    predicted = _side(timeline(expected)) if expected else None
     unit = _unit(measured.wall_ns)
     whole = _whole(measured, predicted, unit)
     if predicted is None:

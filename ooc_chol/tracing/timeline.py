@@ -8,10 +8,6 @@ from typing import TypeAlias
 
 from ooc_chol.tracing.records import TraceRecord
 
-_STREAM_ORDER = ("copy-in", "compute", "finish", "finish-1", "finish-2", "convert", "exchange", "peer", "copy-out")
-#: Streams that run kernels, but for inversions of some 20 us on ``exchange``: a device stands still when none of them does.
-COMPUTING_STREAMS = ("compute", "finish", "finish-1", "finish-2", "convert")
-
 StreamKey: TypeAlias = tuple[str, str]
 Step: TypeAlias = tuple[str, int]
 
@@ -23,7 +19,7 @@ class Timeline:
     Parameters
     ----------
     streams : dict from (device, stream) to list of TraceRecord
-        Operations of each stream by time; devices by number, streams in the order copy-in, computing ones, copy-out.
+        Operations of each stream by time; devices by number, streams by the places that their roles tell.
     by_step : dict from (device, step) to TraceRecord
         The same records.
     position : dict from (device, step) to int
@@ -68,7 +64,7 @@ def timeline(records: Records) -> Timeline:
     grouped: dict[StreamKey, list[TraceRecord]] = {}
     for record in records:
         grouped.setdefault((record.device, record.stream), []).append(record)
-    streams = {key: _one_at_a_time(grouped[key]) for key in sorted(grouped, key=_stream_rank)}
+    streams = {key: _one_at_a_time(grouped[key]) for key in sorted(grouped, key=lambda key: _stream_rank(grouped[key][0]))}
     by_step: dict[Step, TraceRecord] = {}
     position: dict[Step, int] = {}
     for operations in streams.values():
@@ -82,11 +78,9 @@ def timeline(records: Records) -> Timeline:
     return Timeline(streams, by_step, position, start, end)
 
 
-def _stream_rank(key: StreamKey) -> tuple[str, int, int, str]:
-    device, stream = key
-    kind, _, number = device.partition(":")
-    place = _STREAM_ORDER.index(stream) if stream in _STREAM_ORDER else len(_STREAM_ORDER)
-    return kind, int(number) if number.isdecimal() else 0, place, f"{stream} {device}"
+def _stream_rank(record: TraceRecord) -> tuple[str, int, int, str]:
+    kind, _, number = record.device.partition(":")
+    return kind, int(number) if number.isdecimal() else 0, record.role.place, f"{record.stream} {record.device}"
 
 
 def _one_at_a_time(operations: list[TraceRecord]) -> list[TraceRecord]:

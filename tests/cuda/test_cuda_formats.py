@@ -7,7 +7,8 @@ import pytest
 
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, decode
-from ooc_chol.interfaces import NARROW_BUFFERS, NORM_COLUMNS, FinalTile
+from ooc_chol.interfaces import NARROW_BUFFERS
+from ooc_chol.kernels.interfaces import NORM_COLUMNS, FinalTile
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import memory_store, open_device, page_locked
 from tests.host.narrow_tiles import KINDS, expected_norms, norm, rounded, same, stored_bytes
@@ -42,7 +43,7 @@ def on_device(array):
 @pytest.mark.parametrize("kind", KINDS)
 def test_finish_rounds_as_the_host_and_measures(bench, kind, fmt):
     device, (stream, _) = bench
-    rng, norms = np.random.default_rng(0), device.create_norms(2 * len(SHAPES))
+    rng, norms = np.random.default_rng(0), device.kernels.create_norms(2 * len(SHAPES))
     wanted = np.zeros((2 * len(SHAPES), len(NORM_COLUMNS)))
     for number, shape in enumerate(SHAPES):
         before = KINDS[kind](rng, shape, fmt)
@@ -60,7 +61,7 @@ def test_finish_rounds_as_the_host_and_measures(bench, kind, fmt):
 
 def test_a_tile_that_is_finished_twice_is_measured_once(bench):
     device, (stream, _) = bench
-    norms, tile = device.create_norms(3), on_device(np.ones((64, 64)))
+    norms, tile = device.kernels.create_norms(3), on_device(np.ones((64, 64)))
     for _ in range(2):
         device.kernels.finish(stream, tile, FP64, norms, FinalTile(1, True))
     norms.copy_back(stream)
@@ -98,7 +99,7 @@ def test_what_is_no_number_stays_so(bench, fmt, bad):
     before = np.random.default_rng(2).standard_normal((33, 65))
     before.reshape(-1)[100 : 100 + len(bad)] = bad
     tile, after, out = on_device(before), rounded(before, fmt), cp.zeros((33, 65))
-    device.kernels.finish(stream, tile, fmt, device.create_norms(1), FinalTile(0, False))
+    device.kernels.finish(stream, tile, fmt, device.kernels.create_norms(1), FinalTile(0, False))
     stored = cp.zeros(fmt.stored_bytes(before.size), dtype=np.uint8)
     cp.cuda.Device().synchronize()
     device.kernels.encode(stream, tile, fmt, stored.data.ptr)
@@ -118,7 +119,7 @@ def test_a_tile_at_any_multiple_of_eight_bytes(bench, fmt):
     after = rounded(before, fmt)
     tile = on_device(np.concatenate([[7.0], before.reshape(-1)]))[1:].reshape(65, 31)
     stored, out = cp.zeros(fmt.stored_bytes(before.size), dtype=np.uint8), cp.zeros(1 + before.size)[1:].reshape(65, 31)
-    norms = device.create_norms(1)
+    norms = device.kernels.create_norms(1)
     cp.cuda.Device().synchronize()
     device.kernels.finish(stream, tile, fmt, norms, FinalTile(0, False))
     device.kernels.encode(stream, tile, fmt, stored.data.ptr)
@@ -136,7 +137,7 @@ def test_streams_at_once_do_not_disturb_each_other(bench):
     device, streams = bench
     rng = np.random.default_rng(4)
     tiles = [rng.standard_normal((700, 1100)) * 2.0**power for power in range(-10, 10)]
-    on_gpu, norms = [on_device(tile) for tile in tiles], device.create_norms(len(tiles))
+    on_gpu, norms = [on_device(tile) for tile in tiles], device.kernels.create_norms(len(tiles))
     stored = [cp.zeros(FP8.stored_bytes(tile.size), dtype=np.uint8) for tile in tiles]
     cp.cuda.Device().synchronize()
     for number, (tile, out) in enumerate(zip(on_gpu, stored, strict=True)):

@@ -16,12 +16,11 @@ SHAPES = [(1, 1, 1), (5, 3, 7), (64, 64, 64), (130, 97, 257), (513, 512, 512), (
 @pytest.fixture
 def bench():
     """A device with an arena for tiles of order 1100, one stream and flags."""
-
     device = open_device("cuda:0")
     device.activate()
     device.allocate(4, 8 * 1100 * 1100, 1100)
     try:
-        yield device, device.create_stream("test"), device.create_flags(2)
+        yield device, device.create_stream("test"), device.kernels.create_flags(2)
     finally:
         device.close()
 

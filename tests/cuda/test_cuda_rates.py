@@ -76,10 +76,10 @@ def test_cuda_source_is_measured_once(measured, monkeypatch):
 
     def open_and_note(name, *arguments):
         opened.append(name)
-        return open_device(name, *arguments)
+        return open_tile_device(name, *arguments)
 
-    open_device = generation.open_device
-    monkeypatch.setattr(generation, "open_device", open_and_note)
+    open_tile_device = generation.open_tile_device
+    monkeypatch.setattr(generation, "open_tile_device", open_and_note)
     for correlation_range in (0.1, 0.2, 0.3):  # as a fit does
         other = CovarianceProblem(problem.n, correlation_range)
         source = oc.from_function(problem.n, other.host_tile, cuda=other.cuda_tile())

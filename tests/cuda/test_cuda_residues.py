@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ooc_chol.formats import FP8, FP16, FP32, decode, encode
-from ooc_chol.interfaces import NarrowParts
+from ooc_chol.kernels.interfaces import NarrowParts
 from ooc_chol.precision.moduli import MOST_MODULI, MOST_TERMS, ResidueBasis
 from ooc_chol.precision.products import HALF_SUM_ERROR, QUARTER_SUM_ERROR
 from tests.host.residue_reference import STREAM, host_kernels, residues

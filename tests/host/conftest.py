@@ -22,7 +22,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def host_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """``devices=None`` and counts mean host devices, also on a machine with a GPU."""
-    monkeypatch.setattr("ooc_chol.kernels.machine.cuda_names", tuple)
+    monkeypatch.setattr("ooc_chol.hardware.kinds.CudaKind.names", lambda self: ())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 

@@ -19,7 +19,7 @@ from ooc_chol.bench.paper_kl import KlReference, exact_kl, log_likelihood, measu
 from ooc_chol.bench.paper_kl import paper_kl as paper_measure
 from ooc_chol.bench.problem import CUDA_CODE, CovarianceProblem, MaternTable, matern
 from ooc_chol.cli import main
-from ooc_chol.kernels.machine import named_devices
+from ooc_chol.config import parse_devices
 from tests.plan.result_fields import FIELDS
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -189,7 +189,7 @@ def test_what_makes_no_sense_is_refused(words, told, tmp_path, capsys):
 
 
 def test_devices_are_named_or_counted():
-    assert named_devices(None) is None and named_devices("2") == 2 and named_devices("host:0,host:1") == ["host:0", "host:1"]
+    assert parse_devices(None) is None and parse_devices("2") == 2 and parse_devices("host:0,host:1") == ["host:0", "host:1"]
 
 
 def test_a_row_with_an_error_widens_no_column():

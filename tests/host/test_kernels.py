@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64
-from ooc_chol.interfaces import AbstractFlags, AbstractTileNorms, FinalTile
 from ooc_chol.kernels.host.tiles import blas
+from ooc_chol.kernels.interfaces import AbstractFlags, AbstractTileNorms, FinalTile
 from tests.builders import host_flags, host_kernels
 from tests.tolerances import potrf_bound, sum_bound, trsm_bound, unit_roundoff, update_bound
 

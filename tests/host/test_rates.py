@@ -70,12 +70,12 @@ def test_rates_belong_to_one_tile_size_and_one_machine(monkeypatch):
 
 def test_rates_belong_to_the_kernels_with_which_they_were_measured(monkeypatch):
     measure_rates(64)
-    facts = rates_module.device_facts(["host:0"])
+    facts = rates_module.kernel_facts(["host:0"])
     for name in ("trsm", "kernels", "library"):
         other = dataclasses.replace(facts, **{name: "another way"})
-        monkeypatch.setattr(rates_module, "device_facts", lambda *_, other=other: other)
+        monkeypatch.setattr(rates_module, "kernel_facts", lambda *_, other=other: other)
         assert stored_rates(GRID, "array", "memory") is None
-    monkeypatch.setattr(rates_module, "device_facts", lambda *_: facts)
+    monkeypatch.setattr(rates_module, "kernel_facts", lambda *_: facts)
     assert stored_rates(GRID, "array", "memory") is not None
 
 

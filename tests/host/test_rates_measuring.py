@@ -13,6 +13,9 @@ from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates import kernels, links, opened, residues, together
 from ooc_chol.dense.rates.timing import IdleTimer, LoadedTimer
 from ooc_chol.errors import BudgetError
+from ooc_chol.hardware.kinds import CudaKind
+from ooc_chol.hardware.registry import CUDA
+from ooc_chol.kernels.registry import CUDA as CUDA_KERNELS
 from tests.builders import host_device, open_device
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -152,7 +155,7 @@ def test_strips_hold_residues_of_all_their_rows():
             for column in range(3):
                 block = strips[:, row * 32 : (row + 1) * 32, column * 32 : (column + 1) * 32]
                 assert all(len(np.unique(plane)) > 50 for plane in block), "residues of a factor's tile look uniform"
-        assert device.residues.flagged_row() is None
+        assert device.kernels.residues.flagged_row() is None
         assert residues.measure_pull(place, shapes, strips[:, 32:64]) > 0
         assert np.array_equal(strips[:, :32], strips[:, 32:64])
     finally:
@@ -183,7 +186,7 @@ def test_float32_is_measured_on_the_host_only(monkeypatch):
         place = opened.set_up(device, 48, 0.001)
         found = kernels.measure_kernels(place, 0.0)
         assert set(found) == KERNELS | FLOAT32 and all(value > 0 for value in found.values())
-        monkeypatch.setattr(kernels, "HOST", None)
+        monkeypatch.setattr(kernels, "kind_of", lambda name: CUDA_KERNELS)
         assert set(kernels.measure_kernels(place, 0.0)) == KERNELS
     finally:
         device.close()
@@ -199,9 +202,9 @@ def measurement(names, moduli=None):
 @pytest.fixture
 def as_gpus(monkeypatch):
     """Host devices are measured as GPUs are: under load, in float64 only, links both ways at once."""
-    monkeypatch.setattr(kernels, "HOST", None)
-    monkeypatch.setattr(opened, "HOST", None)
-    monkeypatch.setattr(links, "HOST", None)
+    monkeypatch.setattr(kernels, "kind_of", lambda name: CUDA_KERNELS)
+    monkeypatch.setattr(opened, "device_kind", lambda name: CUDA)
+    monkeypatch.setattr(links, "device_kind", lambda name: CUDA)
 
 
 @pytest.mark.parametrize("names", [("host:0",), ("host:0", "host:1")])
@@ -268,9 +271,9 @@ def test_an_error_on_one_device_closes_the_others(monkeypatch):
 def test_copies_come_from_the_next_device_else_from_itself(monkeypatch):
     assert together.pulled_from(("host:0",)) == "host:0"
     assert together.pulled_from(("cuda:2", "cuda:0")) == "cuda:0"
-    monkeypatch.setattr(together, "cuda_names", lambda: ("cuda:0", "cuda:1"))
+    monkeypatch.setattr(CudaKind, "names", lambda self: ("cuda:0", "cuda:1"))
     assert together.pulled_from(("cuda:0",)) == "cuda:1" and together.pulled_from(("cuda:1",)) == "cuda:0"
-    monkeypatch.setattr(together, "cuda_names", lambda: ("cuda:0",))
+    monkeypatch.setattr(CudaKind, "names", lambda self: ("cuda:0",))
     assert together.pulled_from(("cuda:0",)) == "cuda:0"
 
 
@@ -282,7 +285,7 @@ def test_another_device_lends_its_memory_for_copies(as_gpus, monkeypatch):
         opened_names.append(name)
         return open_device(name, *arguments)
 
-    monkeypatch.setattr(together, "open_device", open_and_note)
+    monkeypatch.setattr(together, "open_tile_device", open_and_note)
     assert together.measure_at_once(measurement(("host:0",), 6))["residue"]["pull"] > 0
     assert opened_names == ["host:0", "host:3"]
 

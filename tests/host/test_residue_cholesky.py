@@ -19,7 +19,7 @@ from ooc_chol.dense.options import default_moduli
 from ooc_chol.dense.planner import residues as residues_planner
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.residues.strips import STREAMING
-from ooc_chol.kernels import machine
+from ooc_chol.kernels import registry
 from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
 from ooc_chol.schedulers import SCHEDULERS, AbstractScheduler, ResidueScheduler, Schedule
 from ooc_chol.schedulers.ownership import cyclic_rows
@@ -298,7 +298,7 @@ def test_the_key_names_engine_and_moduli(expected, tmp_path):
 @pytest.mark.parametrize("seed", range(9))
 def test_delays_in_copies_and_kernels_on_all_streams(expected, monkeypatch, seed):
     rng = random.Random(seed)
-    beside = replace(machine.HOST, finishes_beside=True)
+    beside = replace(registry.HOST, finishes_beside=True)
     monkeypatch.setattr(residues_planner, "kind_of", lambda name: beside)
     use_devices(monkeypatch, jitter_devices(seed))
     chunk = rng.choice([1, 2, 4, 10])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import FP8, FP16, FP32, decode, encode
 from ooc_chol.hardware.host import HostStream
-from ooc_chol.interfaces import NarrowParts
+from ooc_chol.kernels.interfaces import NarrowParts
 from ooc_chol.precision.moduli import MOST_MODULI, MOST_TERMS, ResidueBasis
 from ooc_chol.precision.products import FP8_LARGEST, FP8_LEAST_STEP
 from tests.builders import host_residue_kernels

@@ -18,7 +18,7 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cost import Rates, ResidueRates
-from ooc_chol.kernels.machine import CUDA, HOST
+from ooc_chol.kernels.registry import CUDA, HOST
 from ooc_chol.precision.norms import FactorNorms, MatrixNorms
 from ooc_chol.precision.tile_formats import PrecisionMap, choose_formats
 from ooc_chol.tasks.operations import STREAM_NAMES, Link, Pool

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from ooc_chol.tracing import TraceRecord
+from ooc_chol.tracing import StreamRole, TraceRecord
 
 KIND_OF_STREAM = {"copy-in": "fetch", "compute": "compute", "finish": "compute", "copy-out": "write"}
+ROLE_OF_STREAM = {stream: StreamRole(place, kind == "compute") for place, (stream, kind) in enumerate(KIND_OF_STREAM.items())}
 
 
 class Operation(NamedTuple):
@@ -56,6 +57,7 @@ def _record(operation: Operation, step: int, start_ns: int, after: tuple[tuple[s
         end_ns=start_ns + operation.duration_ns,
         after=after,
         resident_bytes=1000 + step,
+        role=ROLE_OF_STREAM.get(operation.stream, StreamRole(len(ROLE_OF_STREAM), False)),
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_chol.formats import FP16, FP32, FP64
-from ooc_chol.interfaces import NORM_COLUMNS
+from ooc_chol.kernels.interfaces import NORM_COLUMNS
 from ooc_chol.precision.accounting import ErrorEstimate, estimated_error
 from ooc_chol.precision.moduli import MOST_MODULI
 from ooc_chol.precision.norms import MatrixNorms

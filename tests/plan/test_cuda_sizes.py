@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_chol.kernels import cuda as sizes
-from ooc_chol.kernels.machine import CUDA
+from ooc_chol.kernels.registry import CUDA
 
 COLUMNS, LENGTHS = st.integers(0, 20_000), st.integers(0, 10_000)
 

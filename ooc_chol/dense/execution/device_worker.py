@@ -28,7 +28,8 @@ from ooc_chol.dense.execution.worker import (
     make_window,
 )
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, AbstractTier, BlockKey
+from ooc_chol.interfaces import AbstractEvent, AbstractStream, AbstractTier, BlockKey
+from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.tasks.operations import STEP, STREAM_NAMES, URGENT_STREAMS, Link, StepKind, StreamKind, step_key
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tracing.records import TraceRecord
@@ -63,7 +64,7 @@ class DeviceWorker:
     def __init__(
         self,
         number: int,
-        device: AbstractDevice,
+        device: TileDevice,
         plan: Plan,
         operations: AbstractOperations,
         store: AbstractTier,
@@ -225,6 +226,6 @@ class DeviceWorker:
         return records
 
 
-def _nominal_rate(device: AbstractDevice, plan: Plan) -> float:
+def _nominal_rate(device: TileDevice, plan: Plan) -> float:
     """Upper estimate of the rate in flops per second; products through residues are twice as fast."""
     return device.nominal_flops_per_second * (1 if plan.moduli is None else 2)

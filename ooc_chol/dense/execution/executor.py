@@ -23,9 +23,10 @@ from ooc_chol.dense.execution.residue_operations import ResidueOperations
 from ooc_chol.dense.execution.worker import Start
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.steps import final_keys
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError
-from ooc_chol.interfaces import AbstractDevice, AbstractTier
-from ooc_chol.memory.sources.base import SourceTier
+from ooc_chol.interfaces import AbstractTier
+from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.runtime.collector import collector_off
 from ooc_chol.runtime.ending import abort_all, ended
 from ooc_chol.tasks.tiling import TileGrid
@@ -73,7 +74,7 @@ class Salvage:
 
 def execute(
     plan: Plan,
-    devices: Sequence[AbstractDevice],
+    devices: Sequence[TileDevice],
     source: SourceTier,
     store: AbstractTier,
     *,
@@ -95,7 +96,7 @@ def execute(
 
 def _run(
     plan: Plan,
-    devices: Sequence[AbstractDevice],
+    devices: Sequence[TileDevice],
     tiers: tuple[SourceTier, AbstractTier],
     workers: list[DeviceWorker],
     report: Callable[[int, int, float], None] | None,
@@ -154,9 +155,7 @@ def _handle_events(workers: Sequence[DeviceWorker], channels: Channels, running:
             workers[number].device.abort()  # at a failed pivot what is enqueued runs out: its writes may be of use
 
 
-def _operations(
-    plan: Plan, devices: Sequence[AbstractDevice], source: SourceTier, store: AbstractTier
-) -> list[AbstractOperations]:
+def _operations(plan: Plan, devices: Sequence[TileDevice], source: SourceTier, store: AbstractTier) -> list[AbstractOperations]:
     """What performs the steps of each device; allocates its memory."""
     # They know each other only while they live: nothing that holds a device's memory is part of a cycle.
     others: WeakValueDictionary[int, AbstractOperations] = WeakValueDictionary()

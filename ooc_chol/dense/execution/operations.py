@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.steps import Step
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import OocCholError
-from ooc_chol.interfaces import AbstractDevice, AbstractStream, AbstractTier, FinalTile, Tile
-from ooc_chol.memory.sources.base import SourceTier
+from ooc_chol.interfaces import AbstractStream, AbstractTier, Tile
+from ooc_chol.kernels.interfaces import FinalTile, TileDevice
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.operations import Gemm, Load, Place, Pool, Potrf, Pull, StepKind, Store, Syrk, Trsm
 from ooc_chol.tasks.tiling import Index
@@ -26,9 +27,9 @@ class BadFlagError(OocCholError):
 class Finisher:
     """Gives each final tile its one value, that of its storage format, and measures it."""
 
-    def __init__(self, device: AbstractDevice, precision: PrecisionMap) -> None:
+    def __init__(self, device: TileDevice, precision: PrecisionMap) -> None:
         self._kernels, self._precision = device.kernels, precision
-        self._norms = device.create_norms(precision.grid.n_tiles)
+        self._norms = device.kernels.create_norms(precision.grid.n_tiles)
 
     def finish(self, stream: AbstractStream, tile: Tile, index: tuple[int, int]) -> None:
         """Round ``tile`` in place and note its norms."""
@@ -59,7 +60,7 @@ class AbstractOperations(ABC):
 
     def __init__(
         self,
-        device: AbstractDevice,
+        device: TileDevice,
         plan: Plan,
         number: int,
         source: SourceTier,
@@ -73,7 +74,7 @@ class AbstractOperations(ABC):
         self._arena = self._allocate(plan)
         self.finisher = None if plan.precision is None else Finisher(device, plan.precision)
         device.prepare(source.source.prepare)
-        self.flags = device.create_flags(plan.grid.nt)
+        self.flags = device.kernels.create_flags(plan.grid.nt)
 
     @abstractmethod
     def _allocate(self, plan: Plan) -> Any:

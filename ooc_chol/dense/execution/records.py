@@ -8,7 +8,7 @@ from ooc_chol.formats import FP8, FP16, FP64
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.operations import STREAM_NAMES, Link, Product, StepKind, step_key
-from ooc_chol.tracing.records import TraceRecord
+from ooc_chol.tracing.records import StreamRole, TraceRecord
 
 _KINDS = {
     StepKind.FETCH: "fetch",
@@ -16,6 +16,22 @@ _KINDS = {
     StepKind.COMPUTE: "compute",
     StepKind.WRITE: "write",
     StepKind.PULL: "pull",
+}
+
+#: Streams in the order in which they are shown; those that are not named here come last.
+_SHOWN = ("copy-in", "compute", "finish", "finish-1", "finish-2", "convert", "exchange", "peer", "copy-out")
+#: Streams that run kernels, but for inversions of some 20 us on ``exchange``.
+_COMPUTING = ("compute", "finish", "finish-1", "finish-2", "convert")
+STREAM_ROLES = {
+    name: StreamRole(_SHOWN.index(name) if name in _SHOWN else len(_SHOWN), name in _COMPUTING) for name in STREAM_NAMES
+}
+
+#: Streams in the order in which they are shown; those that are not named here come last.
+_SHOWN = ("copy-in", "compute", "finish", "finish-1", "finish-2", "convert", "exchange", "peer", "copy-out")
+#: Streams that run kernels, but for inversions of some 20 us on ``exchange``.
+_COMPUTING = ("compute", "finish", "finish-1", "finish-2", "convert")
+STREAM_ROLES = {
+    name: StreamRole(_SHOWN.index(name) if name in _SHOWN else len(_SHOWN), name in _COMPUTING) for name in STREAM_NAMES
 }
 
 #: For each value in the store, the device and the step that wrote it.
@@ -63,10 +79,12 @@ def step_record(
     """One step as a record."""
     after = tuple((device, earlier) for earlier in step.waits)
     after = (*after, *(writers[key] for key in step.awaits if key in writers))  # tiles that were given have no writer
+    stream = STREAM_NAMES[step.stream]
+    stream = STREAM_NAMES[step.stream]
     return TraceRecord(
         step=position,
         device=device,
-        stream=STREAM_NAMES[step.stream],
+        stream=stream,
         kind=_KINDS[step.kind],
         label=step.label,
         block=str(step.block),

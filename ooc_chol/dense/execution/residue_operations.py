@@ -12,7 +12,8 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.steps import Step
 from ooc_chol.formats import FP64
-from ooc_chol.interfaces import AbstractStream, ArraySpec, NarrowParts, Tile
+from ooc_chol.interfaces import AbstractStream, ArraySpec, Tile
+from ooc_chol.kernels.interfaces import NarrowParts
 from ooc_chol.tasks.operations import (
     Convert,
     Diagonal,
@@ -58,7 +59,7 @@ class ResidueOperations(AbstractOperations):
         narrow = 0 if plan.precision is None else plan.precision.largest_stored_bytes
         slots, arrays = layout.tiles + layout.transit, arrays_of(layout)
         arena = self._device.allocate(slots, layout.tile_bytes, layout.nb, arrays, narrow_bytes=narrow)
-        self._residues = self._device.open_residues(plan.grid.n)
+        self._residues = self._device.kernels.open_residues(plan.grid.n)
         return arena
 
     def flagged_row(self) -> int | None:

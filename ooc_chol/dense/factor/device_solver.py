@@ -15,7 +15,8 @@ from ooc_chol.dense.factor.sweeps import TriangularSweeps, needed_bytes
 from ooc_chol.dense.factor.trace_sums import HalfSolveSums, InverseTraces, row_blocks
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import BudgetError
-from ooc_chol.interfaces import AbstractDevice, ArraySpec, Tile
+from ooc_chol.interfaces import ArraySpec, Tile
+from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.runtime.collector import collector_off
 
@@ -35,7 +36,7 @@ class DeviceSolver:
     tile cannot be read.
     """
 
-    open_device: Callable[[], AbstractDevice]
+    open_device: Callable[[], TileDevice]
     #: ``page_locked(arrays)`` page-locks host memory inside a ``with`` block
     page_locked: Callable[[Sequence[NDArray[Any]]], AbstractContextManager[None]]
     budget_bytes: int  #: Most bytes on the device
@@ -118,7 +119,7 @@ class DeviceSolver:
         return HalfSolveSums(squares[:, 0], -products)
 
     @contextmanager
-    def _device(self, store: AbstractStore, *arrays: NDArray[Any]) -> Iterator[AbstractDevice]:
+    def _device(self, store: AbstractStore, *arrays: NDArray[Any]) -> Iterator[TileDevice]:
         """The device, current; copies reach L and the arrays in place where they can."""
         memory = store.host_memory()
         locked = [*([] if memory is None else [memory]), *arrays]
@@ -126,9 +127,7 @@ class DeviceSolver:
             yield device
 
 
-def columns_that_fit(
-    device: AbstractDevice, store: AbstractStore, budget_bytes: int, *, column_bytes: int, others: int = 0
-) -> int:
+def columns_that_fit(device: TileDevice, store: AbstractStore, budget_bytes: int, *, column_bytes: int, others: int = 0) -> int:
     """Right-hand sides that a budget holds beside what sweeps need."""
     fixed = needed_bytes(device, store) + others + _MOST_ARRAYS * 4096  # each ends at a page
     fitting = (budget_bytes - fixed) // column_bytes
@@ -165,7 +164,7 @@ class _TracePass:
 
     def __init__(
         self,
-        device: AbstractDevice,
+        device: TileDevice,
         store: AbstractStore,
         budget_bytes: int,
         matrices: Sequence[FunctionSource],

@@ -12,7 +12,8 @@ from ooc_chol.config import whole_pages
 from ooc_chol.dense.factor.sweeps import largest_narrow_bytes, slot_bytes
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.vectors import copy_vectors_in, summed_vectors, vector_arrays, zeros
-from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, AbstractDevice, AbstractEvent, Tile
+from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, AbstractEvent, Tile
+from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.runtime.collector import collector_off
 from ooc_chol.runtime.ending import ended
 
@@ -23,7 +24,7 @@ _AHEAD = 2
 
 
 def product_with_transpose(
-    store: AbstractStore, devices: Sequence[AbstractDevice], vectors: NDArray[np.float64], budget_bytes: int
+    store: AbstractStore, devices: Sequence[TileDevice], vectors: NDArray[np.float64], budget_bytes: int
 ) -> NDArray[np.float64]:
     """Compute ``L @ (L.T @ vectors)``.
 
@@ -44,7 +45,7 @@ def product_with_transpose(
         return total
 
 
-def _open(device: AbstractDevice, store: AbstractStore, vectors: NDArray[np.float64], budget_bytes: int) -> list[_Lane]:
+def _open(device: TileDevice, store: AbstractStore, vectors: NDArray[np.float64], budget_bytes: int) -> list[_Lane]:
     """The streams of one device, with its memory shared among them and the vectors on it."""
     grid, shape = store.grid, vectors.shape
     nbytes, narrow = slot_bytes(grid), largest_narrow_bytes(store)
@@ -64,7 +65,7 @@ def _open(device: AbstractDevice, store: AbstractStore, vectors: NDArray[np.floa
 class _Lane:
     """One stream of a device, its slots, and its sum of ``L (L.T W)``."""
 
-    def __init__(self, device: AbstractDevice, store: AbstractStore, arena: AbstractArena, number: int, n_slots: int) -> None:
+    def __init__(self, device: TileDevice, store: AbstractStore, arena: AbstractArena, number: int, n_slots: int) -> None:
         self.device, self._store, self._grid, self._arena = device, store, store.grid, arena
         self._slots = range(number * n_slots, (number + 1) * n_slots)
         self._w, self.total, self._inner = arena.arrays[0], arena.arrays[1 + number], arena.arrays[1 + LANES + number]

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from ooc_chol.dense.factor.solves import read_ahead, right_hand_side
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import NonFiniteError, RefinementError
 from ooc_chol.formats import FP64
-from ooc_chol.memory.sources import AbstractSource, SourceTier
+from ooc_chol.memory.sources import AbstractSource
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
 Vectors: TypeAlias = NDArray[np.float64]

@@ -17,8 +17,8 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dgemm
 
 from ooc_chol.dense.stores.file import AbstractStore
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.formats import FP64
-from ooc_chol.memory.sources.base import SourceTier
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 from ooc_chol.threads import OwnThread, start, take, wait_out
 

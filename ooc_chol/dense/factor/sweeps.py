@@ -13,14 +13,15 @@ from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.vectors import Columns
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
-from ooc_chol.interfaces import NARROW_BUFFERS, AbstractDevice, AbstractEvent, ArraySpec, Tile
+from ooc_chol.interfaces import NARROW_BUFFERS, AbstractEvent, ArraySpec, Tile
+from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
 #: Slots through which tiles pass that the device does not keep.
 IN_TRANSIT = 4
 
 
-def needed_bytes(device: AbstractDevice, store: AbstractStore) -> int:
+def needed_bytes(device: TileDevice, store: AbstractStore) -> int:
     """Bytes that a device needs for sweeps beside right-hand sides: slots in transit, workspace, buffers of narrow formats."""
     grid = store.grid
     return (
@@ -56,7 +57,7 @@ class TriangularSweeps:
     """
 
     def __init__(
-        self, device: AbstractDevice, store: AbstractStore, *, budget_bytes: int, entries: int, arrays: Sequence[ArraySpec] = ()
+        self, device: TileDevice, store: AbstractStore, *, budget_bytes: int, entries: int, arrays: Sequence[ArraySpec] = ()
     ) -> None:
         self.device, self._store, self.grid = device, store, store.grid
         specs = [ArraySpec(np.dtype(np.float64), (entries,)), *arrays]

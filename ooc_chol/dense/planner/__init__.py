@@ -12,7 +12,8 @@ from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of
 from ooc_chol.dense.planner.residue_tiles import residue_grid
 from ooc_chol.dense.planner.residues import make_residue_plan
 from ooc_chol.errors import BudgetError, PlanSizeError
-from ooc_chol.kernels.machine import kind_of, resolve_devices
+from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol.kernels.registry import kind_of
 from ooc_chol.tasks.tiling import TileGrid
 
 __all__ = ["Problem", "RatesAt", "choose_tile_size", "make_plan", "make_residue_plan", "mixed_engine", "prefetch_slots"]
@@ -28,7 +29,7 @@ def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Pl
     names = resolve_devices(options.devices, must_exist=False)
     if options.fp64 == "residue":
         return make_residue_plan(problem, options, names, rates_at)
-    may_be_residue = options.fp64 == "auto" and options.policy == "planned" and kind_of(names[0]).name != "host"
+    may_be_residue = options.fp64 == "auto" and options.policy == "planned" and kind_of(names[0]).gains_by_residues
     if not may_be_residue or (options.moduli or default_moduli(problem.n)) < default_moduli(problem.n):
         return make_native_plan(problem, options, names, rates_at)
     try:
@@ -65,7 +66,7 @@ def mixed_engine(problem: Problem, options: FactorOptions) -> tuple[TileGrid, Fa
         grid = residue_grid(problem.n, options, names, budget, options.moduli or MIXED_MODULI)
         grid = grid or TileGrid(problem.n, options.tile_size or kind.residue_tile_sizes[-1])  # the planner says what is missing
         return grid, replace(options, tile_size=grid.nb)
-    if options.fp64 == "auto" and kind.name == "cuda" and options.policy == "planned":
+    if options.fp64 == "auto" and kind.gains_by_residues and options.policy == "planned":
         try:
             grid = residue_grid(problem.n, options, names, budget, options.moduli or MIXED_MODULI)
         except (PlanSizeError, ValueError):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ooc_chol.errors import PlanSizeError
-from ooc_chol.kernels.machine import memory_info
+from ooc_chol.hardware.registry import memory_info
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Most steps that are planned. A step took 17 to 40 microseconds without rates, and 80 to 140 where several plans for GPUs were

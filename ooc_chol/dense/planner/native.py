@@ -32,7 +32,7 @@ from ooc_chol.dense.programs.steps import Program
 from ooc_chol.dense.programs.tile_program import TileProgram
 from ooc_chol.errors import BudgetError, ScheduleError
 from ooc_chol.interfaces import AbstractEvictionPolicy
-from ooc_chol.kernels.machine import kind_of
+from ooc_chol.kernels.registry import kind_of
 from ooc_chol.schedulers import SCHEDULERS
 from ooc_chol.schedulers.finishing import FinishingTasks
 from ooc_chol.schedulers.ownership import balanced_rows

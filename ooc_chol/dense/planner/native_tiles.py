@@ -13,7 +13,8 @@ from ooc_chol.dense.planner.policy import policy_named
 from ooc_chol.dense.planner.problem import most_narrow_bytes
 from ooc_chol.dense.planner.step_counts import least_native_steps, native_steps
 from ooc_chol.formats import FP64
-from ooc_chol.kernels.machine import DeviceKind, kind_of
+from ooc_chol.kernels.kinds import AbstractKernelKind
+from ooc_chol.kernels.registry import kind_of
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Least tiles on a device: an accumulator and the two operands of a GEMM.
@@ -22,7 +23,7 @@ LEAST_SLOTS = 3
 MOST_PREFETCH = 8
 
 
-def choose_tile_size(n: int, budget_bytes: int, kind: DeviceKind, *, rows: int = 4) -> int:
+def choose_tile_size(n: int, budget_bytes: int, kind: AbstractKernelKind, *, rows: int = 4) -> int:
     """Tile order: large tiles run faster, but there must be enough of them.
 
     At least ``rows`` tile rows, four so that little of a diagonal tile's square is wasted, and twenty tiles within the budget, so

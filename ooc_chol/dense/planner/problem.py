@@ -11,8 +11,9 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.formats import FP32
+from ooc_chol.hardware.registry import default_budget
 from ooc_chol.interfaces import NARROW_BUFFERS
-from ooc_chol.kernels.machine import DeviceKind, default_budget
+from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.bounds import fp64_bytes
@@ -45,16 +46,16 @@ class Problem:
         return cls(source.n, source.bytes_per_entry, source.name)
 
 
-def narrow_bytes(problem: Problem, kind: DeviceKind) -> int:
+def narrow_bytes(problem: Problem, kind: AbstractKernelKind) -> int:
     """Bytes that a device needs to widen and round tiles of narrow formats: GPUs do so, on the host the stores do."""
-    if problem.precision is None or kind.name == "host":
+    if problem.precision is None or not kind.widens_stored:
         return 0
     return NARROW_BUFFERS * whole_pages(problem.precision.largest_stored_bytes)
 
 
-def most_narrow_bytes(grid: TileGrid, options: FactorOptions, kind: DeviceKind) -> int:
+def most_narrow_bytes(grid: TileGrid, options: FactorOptions, kind: AbstractKernelKind) -> int:
     """As :func:`narrow_bytes` before formats are known: those of a tile in the widest of narrow formats."""
-    if options.precision_threshold is None or kind.name == "host":
+    if options.precision_threshold is None or not kind.widens_stored:
         return 0
     return NARROW_BUFFERS * whole_pages(FP32.stored_bytes(grid.size(0) ** 2))
 

@@ -13,7 +13,8 @@ from ooc_chol.dense.planner.problem import most_narrow_bytes
 from ooc_chol.dense.planner.residue_layouts import best_layouts, least_layout
 from ooc_chol.dense.planner.step_counts import least_residue_steps, residue_steps
 from ooc_chol.dense.programs.layouts import ResidueLayout
-from ooc_chol.kernels.machine import DeviceKind, kind_of
+from ooc_chol.kernels.kinds import AbstractKernelKind
+from ooc_chol.kernels.registry import kind_of
 from ooc_chol.precision.moduli import MOST_ROWS
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -45,7 +46,9 @@ def residue_grid(n: int, options: FactorOptions, names: tuple[str, ...], budget_
     return None
 
 
-def residue_grids(n: int, tile_size: int | None, kind: DeviceKind, tiles_of: Callable[[TileGrid], Tiles]) -> list[TileGrid]:
+def residue_grids(
+    n: int, tile_size: int | None, kind: AbstractKernelKind, tiles_of: Callable[[TileGrid], Tiles]
+) -> list[TileGrid]:
     """Tiles to try, the best first, of those that are not too many to plan."""
     grids = _best_grids(n, tile_size, kind)
     steps = [tiles_of(grid).steps for grid in grids]
@@ -57,7 +60,7 @@ def residue_grids(n: int, tile_size: int | None, kind: DeviceKind, tiles_of: Cal
     return grids
 
 
-def _best_grids(n: int, tile_size: int | None, kind: DeviceKind) -> list[TileGrid]:
+def _best_grids(n: int, tile_size: int | None, kind: AbstractKernelKind) -> list[TileGrid]:
     """Tiles that run fast, the largest first: enough tile rows, but no more than can be planned in seconds."""
     if tile_size is not None:
         return [TileGrid(n, tile_size)]

@@ -23,7 +23,7 @@ from ooc_chol.dense.programs.residues.strips import residue_panels
 from ooc_chol.dense.programs.steps import executed_flops
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
-from ooc_chol.kernels.machine import kind_of
+from ooc_chol.kernels.registry import kind_of
 from ooc_chol.precision.products import HalfProducts
 from ooc_chol.schedulers import SCHEDULERS
 from ooc_chol.schedulers.ownership import balanced_rows

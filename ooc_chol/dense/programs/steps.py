@@ -37,8 +37,8 @@ class Step(NamedTuple):
     @property
     def tile(self) -> Index:
         """Tile row and column of its block."""
-        coords: Index = self.block.coords
-        return coords
+        row, column = self.block.coords
+        return row, column
 
     @property
     def version(self) -> int:

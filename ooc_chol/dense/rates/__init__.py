@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,8 +18,9 @@ from ooc_chol.dense.rates.stored import (
 )
 from ooc_chol.dense.rates.stored import rates_path as rates_path
 from ooc_chol.dense.rates.together import Measurement, measure_at_once, pulled_from
-from ooc_chol.kernels.host.blas import blas_threads
-from ooc_chol.kernels.machine import HOST, device_facts, host_threads, is_here, kind_of
+from ooc_chol.hardware.registry import device_kind, is_here
+from ooc_chol.kernels.host.blas import blas_threads, host_threads
+from ooc_chol.kernels.registry import kernel_facts, kind_of
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.precision.moduli import ResidueBasis
 from ooc_chol.tasks.tiling import TileGrid
@@ -38,10 +38,9 @@ RESIDUE_TILE_MULTIPLE = 16
 def machine_identity(devices: str | Sequence[str] = "host:0") -> str:
     """What the rates belong to: model, library, kernels, number of devices; of the host its cores and the threads on a tile."""
     names = _names(devices)
-    facts = device_facts(names)
-    on_host = f" threads={host_threads(1)} cores={os.cpu_count()}" if facts.model == "host" else ""
+    facts = kernel_facts(names)
     several = f" devices={len(names)}" if len(names) > 1 else ""
-    return f"{facts.model} {facts.library}, {facts.trsm}, {facts.kernels}{on_host}{several}"
+    return f"{facts.model} {facts.library}, {facts.trsm}, {facts.kernels}{kind_of(names[0]).rate_facts()}{several}"
 
 
 def stored_rates(grid: TileGrid, source: str, store: str, devices: str | Sequence[str] = "host:0") -> Rates | None:
@@ -87,8 +86,7 @@ def measure_rates(
     moduli = _checked(tile_size, names, moduli)
     check_writable()
     identity, threads = machine_identity(names), host_threads(1)
-    on_host = kind_of(names[0]) is HOST
-    seconds = MEASURE_SECONDS if on_host else SUSTAINED_SECONDS
+    seconds = SUSTAINED_SECONDS if device_kind(names[0]).slows_under_load else MEASURE_SECONDS
     warm = WARM_SECONDS if warm_seconds is None else warm_seconds
     with blas_threads(1):
         figures = measure_at_once(Measurement(names, tile_size, moduli, threads, seconds, MEASURE_SECONDS, warm))
@@ -109,15 +107,14 @@ def _checked(tile_size: int, names: tuple[str, ...], moduli: int | None) -> int 
     """The number of moduli to measure, once the arguments are found to make sense."""
     if tile_size < 1:
         raise ValueError(f"tile_size is {tile_size}, but a tile has at least 1 row")
-    on_host = kind_of(names[0]) is HOST
-    if on_host and len(names) > 1:
+    if len(names) > 1 and device_kind(names[0]).shares_processor:
         raise ValueError(f"devices is {list(names)}; host devices share the host's cores, so measure one of them")
     fits = tile_size % RESIDUE_TILE_MULTIPLE == 0
     if moduli is not None and not fits:
         raise ValueError(f"tile_size is {tile_size}, but products through residues take multiples of {RESIDUE_TILE_MULTIPLE}")
     if moduli is not None:
         ResidueBasis(moduli)  # refuses a number that cannot be had
-    return MODULI if moduli is None and fits and not on_host else moduli
+    return MODULI if moduli is None and fits and kind_of(names[0]).gains_by_residues else moduli
 
 
 def _kept() -> Everything:

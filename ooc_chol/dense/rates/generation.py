@@ -11,8 +11,9 @@ import numpy as np
 
 from ooc_chol.config import whole_pages
 from ooc_chol.dense.rates.timing import elapsed
+from ooc_chol.hardware.registry import device_kind
 from ooc_chol.kernels.cuda.source import CudaTileFunction
-from ooc_chol.kernels.machine import HOST, kind_of, open_device
+from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.sources import FunctionSource
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.tasks.tiling import TileGrid
@@ -42,7 +43,7 @@ def _identity(source: AbstractSource, device: str) -> tuple[Hashable, object]:
     """A name of the function that fills tiles, and the object whose life it depends on."""
     if not isinstance(source, FunctionSource):
         return id(source), source
-    function = source.tile_function(on_host=kind_of(device) is HOST)
+    function = source.tile_function(on_host=device_kind(device).is_in_host_memory)
     if isinstance(function, CudaTileFunction):
         return (function.code, function.name, *map(_shape_of, function.arguments)), CudaTileFunction
     owner = getattr(function, "__self__", function)  # a bound method is another object at each look
@@ -67,7 +68,7 @@ def _reference(owner: object) -> Callable[[], object]:
 def _measure(source: AbstractSource, grid: TileGrid, device: str) -> float:
     """The rate of the second of two calls."""
     rows, cols = grid.span(grid.nt - 1), grid.span(0)
-    with closing(open_device(device)) as opened:
+    with closing(open_tile_device(device)) as opened:
         opened.prepare(source.prepare)
         stream = opened.create_stream("rates")
         tile = opened.allocate(1, whole_pages(8 * len(rows) * len(cols)), grid.size(0)).tile(0, (len(rows), len(cols)))

@@ -11,8 +11,9 @@ import numpy as np
 
 from ooc_chol.dense.rates.opened import FAR, OpenedDevice
 from ooc_chol.formats import FP32
-from ooc_chol.interfaces import AbstractStream, FinalTile, Tile
-from ooc_chol.kernels.machine import HOST, kind_of
+from ooc_chol.interfaces import AbstractStream, Tile
+from ooc_chol.kernels.interfaces import FinalTile
+from ooc_chol.kernels.registry import kind_of
 
 
 def measure_kernels(opened: OpenedDevice, warm_seconds: float) -> dict[str, float]:
@@ -21,7 +22,7 @@ def measure_kernels(opened: OpenedDevice, warm_seconds: float) -> dict[str, floa
     GEMM comes last, right behind the others, so that all refer to one state of the device.
     """
     timer, tiles, nb = opened.timer, opened.tiles, opened.nb
-    stream, kernels, flags = opened.stream, opened.device.kernels, opened.device.create_flags(1)
+    stream, kernels, flags = opened.stream, opened.device.kernels, opened.device.kernels.create_flags(1)
     columns, first = count(FAR), nb * FAR
     gemm = partial(kernels.gemm, stream, l_ik=tiles.l_ik, l_jk=tiles.l_jk, k0=first)
     timer.put_under_load(partial(gemm, tiles.load), warm_seconds)
@@ -34,7 +35,7 @@ def measure_kernels(opened: OpenedDevice, warm_seconds: float) -> dict[str, floa
         "generate": timer.seconds_each(lambda: kernels.check_finite(stream, tiles.work, False, flags, 0)),
         "gemm": timer.seconds_each(partial(gemm, tiles.work)),
     }
-    if kind_of(opened.device.name) is HOST:
+    if kind_of(opened.device.name).computes_float32:
         seconds |= _float32_seconds(opened)
     cube = float(nb) ** 3
     work = {"potrf": cube / 3, "trsm": cube, "syrk": cube, "gemm": 2 * cube, "trsm_float32": cube, "gemm_float32": 2 * cube}
@@ -45,7 +46,7 @@ def measure_kernels(opened: OpenedDevice, warm_seconds: float) -> dict[str, floa
 def _float32_seconds(opened: OpenedDevice) -> dict[str, float]:
     """Seconds of kernels on the host that change a float32 tile; of TRSM with what makes the tile final."""
     timer, stream, device, tiles = opened.timer, opened.stream, opened.device, opened.tiles
-    kernels, norms, final = device.kernels, device.create_norms(1), FinalTile(0, False)
+    kernels, norms, final = device.kernels, device.kernels.create_norms(1), FinalTile(0, False)
     a_ik, l_ik, l_jk, work = (tile.astype(np.float32) for tile in (tiles.a_ik, tiles.l_ik, tiles.l_jk, tiles.work))
 
     def solve() -> None:

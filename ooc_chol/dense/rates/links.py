@@ -15,9 +15,11 @@ import numpy as np
 from ooc_chol.dense.rates.opened import OpenedDevice
 from ooc_chol.dense.stores.array import MemoryStore
 from ooc_chol.dense.stores.file import FileStore
-from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, AbstractTier
-from ooc_chol.kernels.machine import HOST, kind_of, page_locked
-from ooc_chol.memory.sources import SourceTier, as_source
+from ooc_chol.dense.stores.source_tier import SourceTier
+from ooc_chol.hardware.registry import device_kind, page_locked
+from ooc_chol.interfaces import AbstractEvent, AbstractStream, AbstractTier
+from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.memory.sources import as_source
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Tile rows of the matrix that is read and written, and its order above which there are fewer.
@@ -30,7 +32,7 @@ Move: TypeAlias = Callable[[tuple[int, int]], None]
 #: A stream of one device, what moves a tile on it, and whether it goes through the tiles backwards.
 Direction: TypeAlias = tuple[AbstractStream, Move, bool]
 #: A device, and what it does at once.
-Work: TypeAlias = tuple[AbstractDevice, Sequence[Direction]]
+Work: TypeAlias = tuple[TileDevice, Sequence[Direction]]
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,11 @@ def link_tiers(names: Sequence[str], nb: int) -> Iterator[LinkTiers]:
 def measure_links(opened: Sequence[OpenedDevice], tiers: LinkTiers, seconds: float) -> list[dict[str, float]]:
     """Bytes per second of reading A from memory and file, and of reading and writing L in both stores, on all devices at once."""
     ways = [_Ways(each, tiers) for each in opened]
-    on_host = kind_of(opened[0].device.name) is HOST
 
     def rates(read: str | None, write: str | None) -> list[tuple[float, ...]]:
         return _rates(tiers.grid, [(way.device, way.directions(read, write)) for way in ways], seconds)
 
-    if on_host:
+    if device_kind(opened[0].device.name).is_in_host_memory:
         alone = {"memory-write": (None, "memory"), "file-write": (None, "file"), "array": ("array", None), "file": ("file", None)}
         alone |= {"memory-read": ("memory", None), "file-read": ("store", None)}
         found = {name: rates(*which) for name, which in alone.items()}
@@ -149,7 +150,7 @@ def _seconds_of(tiles: Sequence[tuple[int, int]], rounds: int, devices: Sequence
     ]
 
 
-def _record(device: AbstractDevice, directions: Sequence[Direction]) -> list[AbstractEvent]:
+def _record(device: TileDevice, directions: Sequence[Direction]) -> list[AbstractEvent]:
     """A new event on the stream of each direction."""
     with device.current():
         return [stream.record() for stream, _, _ in directions]

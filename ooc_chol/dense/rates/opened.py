@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import whole_pages
 from ooc_chol.dense.rates.timing import AbstractTimer, IdleTimer, LoadedTimer
-from ooc_chol.interfaces import AbstractDevice, AbstractStream, ArraySpec, Tile, TileFunction
-from ooc_chol.kernels.machine import HOST, kind_of
-from ooc_chol.memory.sources import SourceTier, from_function
+from ooc_chol.dense.stores.source_tier import SourceTier
+from ooc_chol.hardware.registry import device_kind
+from ooc_chol.interfaces import AbstractStream, ArraySpec, Tile, TileFunction
+from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.memory.sources import from_function
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Tile columns in front of those at which kernels are measured: whole segments of K for any tile size.
@@ -39,7 +41,7 @@ class FactorTiles:
 class OpenedDevice:
     """A device with everything that measurements use."""
 
-    device: AbstractDevice  #: The device; who opened it closes it
+    device: TileDevice  #: The device; who opened it closes it
     nb: int  #: Order of a tile
     timer: AbstractTimer  #: Measures on one stream
     tiles: FactorTiles
@@ -51,19 +53,19 @@ class OpenedDevice:
         return self.timer.stream
 
 
-def set_up(device: AbstractDevice, nb: int, seconds: float, arrays: tuple[ArraySpec, ...] = ()) -> OpenedDevice:
+def set_up(device: TileDevice, nb: int, seconds: float, arrays: tuple[ArraySpec, ...] = ()) -> OpenedDevice:
     """Allocate and fill the tiles of a freshly opened device."""
     arena = device.allocate(7, whole_pages(8 * nb * nb), nb, arrays)
     stream = device.create_stream("rates")
     tiles = FactorTiles(*(arena.tile(slot, (nb, nb)) for slot in range(7)))
     _fill(device, stream, tiles, nb)
-    timer = IdleTimer if kind_of(device.name) is HOST else LoadedTimer
+    timer = LoadedTimer if device_kind(device.name).slows_under_load else IdleTimer
     return OpenedDevice(device, nb, timer(stream, seconds), tiles, arena.arrays)
 
 
-def _fill(device: AbstractDevice, stream: AbstractStream, tiles: FactorTiles, nb: int) -> None:
+def _fill(device: TileDevice, stream: AbstractStream, tiles: FactorTiles, nb: int) -> None:
     """Bring tiles of A, and make those of the first column of L from them."""
-    kernels, flags = device.kernels, device.create_flags(1)
+    kernels, flags = device.kernels, device.kernels.create_flags(1)
     source = SourceTier(from_function(3 * nb, covariance_function(3 * nb)), TileGrid(3 * nb, nb))
     for index, tile in (((0, 0), tiles.a_kk), ((1, 0), tiles.a_ik), ((2, 0), tiles.l_jk)):
         device.copy_in(stream, source, index, tile)

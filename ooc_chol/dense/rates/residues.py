@@ -10,8 +10,9 @@ import numpy as np
 
 from ooc_chol.dense.rates.opened import OpenedDevice
 from ooc_chol.dense.rates.timing import AbstractTimer
-from ooc_chol.interfaces import ArraySpec, NarrowParts, Tile
-from ooc_chol.kernels.machine import CUDA, kind_of, memory_info
+from ooc_chol.hardware.registry import device_kind, memory_info
+from ooc_chol.interfaces import ArraySpec, Tile
+from ooc_chol.kernels.interfaces import NarrowParts
 from ooc_chol.precision.products import HALF_TILES
 
 #: Columns and longest K of the products that are measured on GPUs, as those of a panel's sweeps; a host takes some tiles.
@@ -37,7 +38,7 @@ class ResidueShapes:
     @classmethod
     def on(cls, name: str, nb: int, moduli: int) -> ResidueShapes:
         """The shapes for a device: as long as half of its free memory allows, at least two tiles."""
-        if kind_of(name) is not CUDA:
+        if device_kind(name).shares_processor:
             return cls(nb, moduli, _HOST_COLUMN_TILES, _HOST_K_TILES)
         allowed = _MEMORY_SHARE * memory_info(name)[0]
         shapes = cls(nb, moduli, max(1, _COLUMNS // nb), max(2, _MOST_K // nb))
@@ -68,7 +69,7 @@ def measure_residues(opened: OpenedDevice, shapes: ResidueShapes) -> dict[str, f
 
     The load between the calls are long products, as in a factorization.
     """
-    kernels, stream, timer, tiles = opened.device.open_residues(shapes.rows), opened.stream, opened.timer, opened.tiles
+    kernels, stream, timer, tiles = opened.device.kernels.open_residues(shapes.rows), opened.stream, opened.timer, opened.tiles
     (strips, sums, halves, half_sums, quarters), nb = opened.arrays, shapes.nb
     for row in range(shapes.columns + 1):
         kernels.set_diagonal(stream, row * nb, tiles.a_kk)

@@ -16,8 +16,10 @@ from ooc_chol.dense.rates.kernels import measure_kernels
 from ooc_chol.dense.rates.links import link_tiers, measure_links
 from ooc_chol.dense.rates.opened import OpenedDevice, set_up
 from ooc_chol.dense.rates.residues import ResidueShapes, measure_pull, measure_residues
-from ooc_chol.interfaces import AbstractDevice, ArraySpec, Tile
-from ooc_chol.kernels.machine import HOST, cuda_names, kind_of, open_device
+from ooc_chol.hardware.registry import device_kind
+from ooc_chol.interfaces import ArraySpec, Tile
+from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.kernels.registry import open_tile_device
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,8 @@ class Measurement:
 
 def pulled_from(names: Sequence[str]) -> str:
     """The device that the first of ``names`` copies from: the next of them, else another GPU that is here, else itself."""
-    if len(names) > 1:
-        return names[1]
-    others = [name for name in cuda_names() if name != names[0]] if kind_of(names[0]) is not HOST else []
+    kind = device_kind(names[0])
+    others = names[1:] or (() if kind.shares_processor else [name for name in kind.names() if name != names[0]])
     return others[0] if others else names[0]
 
 
@@ -64,7 +65,7 @@ def slowest(figures: Sequence[dict[str, float]]) -> dict[str, float]:
 
 def _open(name: str, what: Measurement, shapes: ResidueShapes | None, stack: ExitStack) -> OpenedDevice:
     """A device with its tiles, and the arrays of ``shapes``."""
-    device = stack.enter_context(closing(open_device(name, what.threads, what.moduli)))
+    device = stack.enter_context(closing(open_tile_device(name, what.threads, what.moduli)))
     device.activate()
     return set_up(device, what.tile_size, what.seconds, () if shapes is None else shapes.arrays)
 
@@ -74,12 +75,12 @@ def _neighbour(what: Measurement, opened: Sequence[OpenedDevice], shapes: Residu
     neighbour = pulled_from(what.names)
     if neighbour in what.names:
         return opened[what.names.index(neighbour)].arrays[0][:, shapes.nb : 2 * shapes.nb]
-    strip = _strip_on(stack.enter_context(closing(open_device(neighbour))), shapes)
+    strip = _strip_on(stack.enter_context(closing(open_tile_device(neighbour))), shapes)
     opened[0].device.activate()
     return strip
 
 
-def _strip_on(device: AbstractDevice, shapes: ResidueShapes) -> Tile:
+def _strip_on(device: TileDevice, shapes: ResidueShapes) -> Tile:
     """A strip in the memory of a device that is not measured."""
     nb = shapes.nb
     spec = ArraySpec(shapes.arrays[0].dtype, (shapes.moduli, nb, shapes.depth * nb))

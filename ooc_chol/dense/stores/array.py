@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile, closed_error
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.formats import FP64, Floats, PrecisionFormat, decode, encode
+from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.host_memory import HostMemory, allocate_aligned
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -38,7 +39,7 @@ class MemoryStore(AbstractStore):
         self.memory, self._is_own = memory or HostMemory(), memory is None
         self._bytes: NDArray[np.uint8] | None = self.memory.take(self, self.layout.end)
         #: Widened tiles, outside the first allocation.
-        self._widened: dict[tuple[int, int], NDArray[np.uint8]] = {}
+        self._widened: dict[BlockIndex, NDArray[np.uint8]] = {}
 
     @property
     def nbytes(self) -> int:
@@ -50,12 +51,12 @@ class MemoryStore(AbstractStore):
         """Format of every tile in packed order, as it is now; None when all are FP64."""
         return self.layout.present_formats
 
-    def view(self, index: tuple[int, int]) -> NDArray[np.float64] | None:
+    def view(self, index: BlockIndex) -> NDArray[np.float64] | None:
         """FP64 tile ``index`` in place, row-major; writing into it changes L. None for a tile of another format."""
         raw = self.stored(index)
         return raw.view(np.float64).reshape(self.grid.shape(*index)) if self.format_of(index) == FP64 else None
 
-    def stored(self, index: tuple[int, int]) -> NDArray[np.uint8]:
+    def stored(self, index: BlockIndex) -> NDArray[np.uint8]:
         """The bytes of tile ``index`` in its format, in place; writing into them changes L."""
         if self._bytes is None:
             raise closed_error(self.name)
@@ -69,11 +70,11 @@ class MemoryStore(AbstractStore):
         """All tiles but widened ones and the unused bytes between them, as whole pages; None once the store is closed."""
         return self._bytes
 
-    def read(self, index: tuple[int, int], out: Floats) -> None:
+    def read(self, index: BlockIndex, out: Floats) -> None:
         """Copy tile ``index`` into ``out``."""
         self.read_rows(index, range(self.grid.size(index[0])), out)
 
-    def read_rows(self, index: tuple[int, int], rows: range, out: Floats) -> None:
+    def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         """Copy rows ``rows`` of tile ``index`` into ``out``."""
         fmt, columns = self.format_of(index), self.grid.size(index[1])
         check_tile(out, (len(rows), columns), fmt)
@@ -83,7 +84,7 @@ class MemoryStore(AbstractStore):
         else:
             decode(self.stored(index), fmt, slice(rows.start * columns, rows.stop * columns), out)
 
-    def write(self, index: tuple[int, int], data: Floats) -> None:
+    def write(self, index: BlockIndex, data: Floats) -> None:
         """Copy ``data`` into tile ``index``, rounded to its format."""
         fmt = self.format_of(index)
         check_tile(data, self.grid.shape(*index), fmt)
@@ -93,13 +94,13 @@ class MemoryStore(AbstractStore):
         else:
             encode(data, fmt, self.stored(index))
 
-    def read_stored(self, index: tuple[int, int], out: NDArray[np.uint8]) -> None:
+    def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
         """Copy the stored bytes of tile ``index`` into ``out``."""
         stored = self.stored(index)
         check_stored(out, len(stored))
         np.copyto(out, stored)
 
-    def write_stored(self, index: tuple[int, int], data: NDArray[np.uint8]) -> None:
+    def write_stored(self, index: BlockIndex, data: NDArray[np.uint8]) -> None:
         """Copy ``data`` over the stored bytes of tile ``index``."""
         stored = self.stored(index)
         check_stored(data, len(stored))
@@ -165,18 +166,18 @@ class OverwriteStore(AbstractStore):
         """None: all tiles are FP64."""
         return None
 
-    def view(self, index: tuple[int, int]) -> None:
+    def view(self, index: BlockIndex) -> None:
         """None: tiles of the array are not contiguous, and above its diagonal are not ours."""
         return None
 
     def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
         """Nothing to do: all tiles are FP64."""
 
-    def read(self, index: tuple[int, int], out: Floats) -> None:
+    def read(self, index: BlockIndex, out: Floats) -> None:
         """Copy tile ``index`` into ``out``; the strict upper part of a diagonal tile becomes zero."""
         self.read_rows(index, range(self.grid.size(index[0])), out)
 
-    def read_rows(self, index: tuple[int, int], rows: range, out: Floats) -> None:
+    def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         """Copy rows ``rows`` of tile ``index`` into ``out``; strict upper entries become zero."""
         check_tile(out, (len(rows), self.grid.size(index[1])))
         tile = self._tile(index)[rows.start : rows.stop]
@@ -186,7 +187,7 @@ class OverwriteStore(AbstractStore):
         out[...] = 0.0
         _copy_lower(out, tile, rows.start)
 
-    def write(self, index: tuple[int, int], data: Floats) -> None:
+    def write(self, index: BlockIndex, data: Floats) -> None:
         """Copy ``data`` over tile ``index``, of a diagonal tile the lower part only."""
         check_tile(data, self.grid.shape(*index))
         if index[0] != index[1]:
@@ -207,7 +208,7 @@ class OverwriteStore(AbstractStore):
         """Let go of the array; a second call does nothing."""
         self._a = None
 
-    def _tile(self, index: tuple[int, int]) -> NDArray[np.float64]:
+    def _tile(self, index: BlockIndex) -> NDArray[np.float64]:
         if self._a is None:
             raise closed_error(self.name)
         rows, columns = self.grid.span(index[0]), self.grid.span(index[1])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
 from ooc_chol.formats import FP64, Floats, PrecisionFormat
-from ooc_chol.interfaces import AbstractTier
+from ooc_chol.interfaces import AbstractTier, BlockIndex
 from ooc_chol.tasks.tiling import TileGrid
 
 
@@ -29,13 +29,13 @@ class AbstractStore(AbstractTier):
     def formats(self) -> tuple[PrecisionFormat, ...] | None:
         """Format of every tile in packed order, as it is now; None when all are FP64."""
 
-    def format_of(self, index: tuple[int, int]) -> PrecisionFormat:
+    def format_of(self, index: BlockIndex) -> PrecisionFormat:
         """Format in which tile ``index`` is stored."""
         formats = self.formats
         return FP64 if formats is None else formats[self.grid.packed(*index)]
 
     @abstractmethod
-    def view(self, index: tuple[int, int]) -> NDArray[np.float64] | None:
+    def view(self, index: BlockIndex) -> NDArray[np.float64] | None:
         """Tile ``index`` in place as a row-major contiguous array, or None when it must be read."""
 
     @abstractmethod
@@ -46,7 +46,7 @@ class AbstractStore(AbstractTier):
         """
 
     @abstractmethod
-    def read_rows(self, index: tuple[int, int], rows: range, out: Floats) -> None:
+    def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         """Fill ``out`` with rows ``rows`` of tile ``index``, counted within the tile, step 1."""
 
     def describe(self, arithmetic_key: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from ooc_chol.dense.stores.header import FACTOR_FILES, MAGIC, FileHeader, read_h
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import TierError
 from ooc_chol.formats import Floats, PrecisionFormat, decode, encode
+from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.files import preallocate, read_fully, tile_bytes, write_error, write_fully
 from ooc_chol.outputs import Output, check_outputs, create_new, permissions
 from ooc_chol.tasks.tiling import TileGrid
@@ -115,15 +116,15 @@ class FileStore(AbstractStore):
         """Format of every tile in packed order, as it is now; None when all are FP64."""
         return self.layout.present_formats
 
-    def view(self, index: tuple[int, int]) -> None:
+    def view(self, index: BlockIndex) -> None:
         """None: tiles of a file must be read."""
         return None
 
-    def read(self, index: tuple[int, int], out: Floats) -> None:
+    def read(self, index: BlockIndex, out: Floats) -> None:
         """Fill ``out`` with tile ``index``."""
         self.read_rows(index, range(self.grid.size(index[0])), out)
 
-    def read_rows(self, index: tuple[int, int], rows: range, out: Floats) -> None:
+    def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         """Fill ``out`` with rows ``rows`` of tile ``index``, which are contiguous in the file.
 
         Notes
@@ -144,7 +145,7 @@ class FileStore(AbstractStore):
             self._read_at(exponent, stored[fmt.scale_offset(out.size) :].data)
         decode(stored, fmt, slice(0, out.size), out)
 
-    def write(self, index: tuple[int, int], data: Floats) -> None:
+    def write(self, index: BlockIndex, data: Floats) -> None:
         """Write ``data`` as tile ``index``, rounded to its format."""
         fmt = self.format_of(index)
         check_tile(data, self.grid.shape(*index), fmt)
@@ -155,12 +156,12 @@ class FileStore(AbstractStore):
         encode(data, fmt, stored)
         self._write_tile(index, stored.data)
 
-    def read_stored(self, index: tuple[int, int], out: NDArray[np.uint8]) -> None:
+    def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
         """Fill ``out`` with the stored bytes of tile ``index``."""
         check_stored(out, self.layout.nbytes(*index))
         self._read_at(self.layout.offset(*index), out.data)
 
-    def write_stored(self, index: tuple[int, int], data: NDArray[np.uint8]) -> None:
+    def write_stored(self, index: BlockIndex, data: NDArray[np.uint8]) -> None:
         """Write ``data`` as the stored bytes of tile ``index``."""
         check_stored(data, self.layout.nbytes(*index))
         self._write_tile(index, data.data)
@@ -178,7 +179,7 @@ class FileStore(AbstractStore):
     def _read_at(self, offset: int, buffer: memoryview) -> None:
         read_fully(self._open_descriptor(), buffer, offset, self._current_path())
 
-    def _write_tile(self, index: tuple[int, int], buffer: memoryview) -> None:
+    def _write_tile(self, index: BlockIndex, buffer: memoryview) -> None:
         if self.header.complete:
             raise TierError(f"{self.path}: tile {tuple(index)} cannot be written, the factor in this file is complete")
         write_fully(self._open_descriptor(), buffer, self.layout.offset(*index), self.partial_path)

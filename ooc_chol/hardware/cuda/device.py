@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, cast, final
+from typing import Any, cast, final
 
 import cupy as cp
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nvmath.bindings import cublas
 
 from ooc_chol.config import format_bytes
-from ooc_chol.errors import BudgetError, OocCholError, ScheduleError
+from ooc_chol.errors import BudgetError, OocCholError
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.cuda.arena import CudaArena
 from ooc_chol.hardware.cuda.copies import allow_peer, copy_rows, has_adjacent_entries, planes
@@ -24,18 +24,15 @@ from ooc_chol.hardware.cuda.streams import Callback, CudaStream, DeviceEvent, cu
 from ooc_chol.interfaces import (
     AbstractDevice,
     AbstractEvent,
-    AbstractFlags,
-    AbstractKernelSet,
-    AbstractResidueKernels,
+    AbstractStorageKernels,
     AbstractStream,
-    AbstractSurvey,
     AbstractTier,
-    AbstractTileNorms,
     ArraySpec,
+    BlockIndex,
+    KernelSetT_co,
     Tile,
     TileFunction,
 )
-from ooc_chol.tasks.tiling import TileGrid
 
 _runtime = cp.cuda.runtime
 #: Bytes that cuBLAS's handle and our kernels take beside the budget, by NVML on an H200 with CUDA 13.0. The context comes on top,
@@ -45,61 +42,20 @@ LIBRARY_BYTES = 256 << 20
 _MOST_URGENT = -5
 
 
-class BindsWorkspace(Protocol):
-    """What the device asks of its kernels beside the tile kernels."""
-
-    def workspace_bytes(self, nb: int) -> int:
-        """Bytes of workspace."""
-
-    @property
-    def blas(self) -> Any:
-        """cuBLAS, for kernels of other kinds on the same streams."""
-
-    def bind(self, nb: int, workspace: int) -> None:
-        """Take the workspace at a device address."""
-
-    def create_norms(self, n_tiles: int) -> AbstractTileNorms:
-        """Norms that the kernels write, on the current device."""
-
-    def create_survey(self, grid: TileGrid, step: int | None) -> AbstractSurvey:
-        """A survey that the kernels make, on the current device."""
-
-    def encode(self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int) -> None:
-        """Enqueue: write what is stored of a tile to a device address."""
-
-    def widen(self, stream: AbstractStream, address: int, fmt: PrecisionFormat, tile: Tile) -> None:
-        """Enqueue: make a tile of its stored bytes."""
-
-    def close(self) -> None:
-        """Destroy the handle."""
-
-
-class BindsBlas(Protocol):
-    """What the device asks of kernels on residues beside their interface."""
-
-    def bind(self, blas: Any) -> None:
-        """Take the device's cuBLAS, and compile for the current device."""
-
-
 @final
-class CudaDevice(AbstractDevice):
+class CudaDevice(AbstractDevice[KernelSetT_co]):
     """``cuda:K``: one GPU with an arena, streams, and page-locked staging buffers for blocks that no copy can reach in place."""
 
     nominal_flops_per_second = 6e13
 
-    def __init__(
-        self,
-        name: str,
-        kernels: AbstractKernelSet,
-        create_flags: Callable[[int], AbstractFlags],
-        residues: AbstractResidueKernels | None = None,
-    ) -> None:
+    def __init__(self, name: str, kernels: KernelSetT_co) -> None:
+        if not isinstance(kernels, AbstractStorageKernels):
+            raise TypeError(f"{name} widens and rounds stored blocks by its kernels, but {type(kernels).__name__} cannot do that")
         self.name = name
         self.kernels = kernels
-        self.residues = residues
+        self._storage: AbstractStorageKernels = kernels
         self.error: BaseException | None = None
         self._device = cp.cuda.Device(device_number(name))
-        self._create_flags = create_flags
         self._streams: list[CudaStream] = []
         self._arena: CudaArena | None = None
         self._staging: dict[int, NDArray[np.uint8]] = {}
@@ -135,8 +91,7 @@ class CudaDevice(AbstractDevice):
         self, n_slots: int, slot_bytes: int, nb: int, arrays: Sequence[ArraySpec] = (), *, narrow_bytes: int = 0
     ) -> CudaArena:
         """Allocate slots, arrays, workspace and buffers in one piece, and bind the kernels to their workspace."""
-        kernels = self._binding_kernels()
-        workspace = kernels.workspace_bytes(nb)
+        workspace = self.kernels.workspace_bytes(nb)
         needed = CudaArena.bytes_for(n_slots, slot_bytes, workspace, arrays, narrow_bytes)
         with self.current():
             free, total = _runtime.memGetInfo()
@@ -149,9 +104,7 @@ class CudaDevice(AbstractDevice):
                 advice = f"the driver refused ({error}); give a smaller memory_budget"
                 raise BudgetError(f"arena of {self.name}", needed, int(free), advice) from error
             try:
-                kernels.bind(nb, self._arena.workspace)
-                if self.residues is not None:
-                    cast(BindsBlas, self.residues).bind(kernels.blas)
+                self.kernels.bind(nb, self._arena.workspace)
             except cublas.cuBLASError as error:
                 advice = f"cuBLAS needs memory beside the budget ({error}); give a smaller memory_budget"
                 raise BudgetError(f"libraries of {self.name}", needed + LIBRARY_BYTES, int(free), advice) from error
@@ -160,36 +113,9 @@ class CudaDevice(AbstractDevice):
         self._staging_bytes = max(slot_bytes, narrow_bytes)
         return self._arena
 
-    def _binding_kernels(self) -> BindsWorkspace:
-        return cast(BindsWorkspace, self.kernels)
-
-    def open_residues(self, n: int) -> AbstractResidueKernels:
-        """The residue kernels with state for ``n`` matrix rows."""
-        if self.residues is None:
-            raise ScheduleError(f"{self.name} was opened without kernels for residues; open it with their moduli")
-        with self.current():
-            self.residues.open(n)
-            self._default_stream_done()
-        return self.residues
-
     def _default_stream_done(self) -> None:
         """Wait for what was cleared on the default stream: ours do not, and the user's work may be before it there."""
         cp.cuda.Stream.null.synchronize()
-
-    def create_flags(self, nt: int) -> AbstractFlags:
-        """Clear flags for ``nt`` tile columns."""
-        with self.current():
-            return self._create_flags(nt)
-
-    def create_norms(self, n_tiles: int) -> AbstractTileNorms:
-        """Norms of ``n_tiles`` packed tiles, all zero."""
-        with self.current():
-            return self._binding_kernels().create_norms(n_tiles)
-
-    def create_survey(self, grid: TileGrid, step: int | None) -> AbstractSurvey:
-        """A survey of the tiles of a grid."""
-        with self.current():
-            return self._binding_kernels().create_survey(grid, step)
 
     def create_stream(self, name: str, *, is_urgent: bool = False) -> CudaStream:
         """A new non-blocking stream; thread blocks of an urgent one start before those of others that wait."""
@@ -206,7 +132,7 @@ class CudaDevice(AbstractDevice):
             once()
             self._device.synchronize()  # uploads, and whatever still fills an array of the user's on this device
 
-    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile) -> None:
+    def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile) -> None:
         """Enqueue a copy from page-locked memory, else a read into a staging buffer and a copy from there.
 
         Stored bytes of a narrow format go to the stream's buffer on the device, from which a kernel widens them.
@@ -224,21 +150,19 @@ class CudaDevice(AbstractDevice):
         copy_rows(tile.data.ptr, view.ctypes.data, pitches, (rows, width), _runtime.memcpyHostToDevice, cupy_stream)
 
     def _copy_narrow_in(
-        self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], tile: Tile, fmt: PrecisionFormat
+        self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile, fmt: PrecisionFormat
     ) -> None:
         nbytes = fmt.stored_bytes(tile.size)
         buffer = self._narrow.of(stream, nbytes)
         # The copy and the kernel, and all later uses of the buffer, are in the order of this stream.
         self._copy_bytes_in(stream, tier, index, buffer, nbytes)
-        self._binding_kernels().widen(stream, buffer, fmt, tile)
+        self._storage.widen(stream, buffer, fmt, tile)
 
-    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], target: Tile) -> None:
+    def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, target: Tile) -> None:
         """Enqueue a copy of stored bytes from page-locked memory, else a read into a staging buffer and a copy from there."""
         self._copy_bytes_in(stream, tier, index, target.data.ptr, target.size)
 
-    def _copy_bytes_in(
-        self, stream: AbstractStream, tier: AbstractTier, index: tuple[int, int], address: int, nbytes: int
-    ) -> None:
+    def _copy_bytes_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, address: int, nbytes: int) -> None:
         """Enqueue the copy of a block's stored bytes to ``address``; uses of the staging buffer are in stream order."""
         cupy_stream, stored = cuda_stream(stream).stream, self._stored_in_place(tier, index)
         if stored is None:
@@ -246,7 +170,7 @@ class CudaDevice(AbstractDevice):
             self._on_host(cupy_stream, lambda: tier.read_stored(index, staged))
         _runtime.memcpyAsync(address, stored.ctypes.data, nbytes, _runtime.memcpyHostToDevice, cupy_stream.ptr)
 
-    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int]) -> None:
+    def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex) -> None:
         """Enqueue a copy to page-locked memory, else a copy into a staging buffer and a write from there.
 
         For a narrow format a kernel writes what is stored of the tile to the stream's buffer on the device first.
@@ -264,18 +188,18 @@ class CudaDevice(AbstractDevice):
             self._on_host(cupy_stream, lambda: tier.write(index, target))
 
     def _copy_narrow_out(
-        self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: tuple[int, int], fmt: PrecisionFormat
+        self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex, fmt: PrecisionFormat
     ) -> None:
         nbytes, cupy_stream = fmt.stored_bytes(tile.size), cuda_stream(stream).stream
         buffer, stored = self._narrow.of(stream, nbytes), self._stored_in_place(tier, index)
         target = self._stage(stream, nbytes) if stored is None else stored
         # The kernel and the copy, and all later uses of the two buffers, are in the order of this stream.
-        self._binding_kernels().encode(stream, tile, fmt, buffer)
+        self._storage.encode(stream, tile, fmt, buffer)
         _runtime.memcpyAsync(target.ctypes.data, buffer, nbytes, _runtime.memcpyDeviceToHost, cupy_stream.ptr)
         if stored is None:
             self._on_host(cupy_stream, lambda: tier.write_stored(index, target))
 
-    def wrote(self, tier: AbstractTier, index: tuple[int, int], event: AbstractEvent) -> bool:
+    def wrote(self, tier: AbstractTier, index: BlockIndex, event: AbstractEvent) -> bool:
         """Whether the copy is complete: after an abort, only where the block lies in memory that is page-locked for a run."""
         return event.query() and (not self._aborted or self._stored_in_place(tier, index) is not None)
 
@@ -325,9 +249,7 @@ class CudaDevice(AbstractDevice):
                 stream = self._streams.pop()
                 stream.stream.synchronize()
                 stream.close()
-            if self.residues is not None:
-                self.residues.close()
-            self._binding_kernels().close()
+            self.kernels.close()
             if self._arena is not None:
                 self._arena.close()
                 self._arena = None
@@ -336,14 +258,14 @@ class CudaDevice(AbstractDevice):
             self._narrow = NarrowBuffers()
             self._spare_events.clear()
 
-    def _view_in_place(self, tier: AbstractTier, index: tuple[int, int]) -> NDArray[np.float64] | None:
+    def _view_in_place(self, tier: AbstractTier, index: BlockIndex) -> NDArray[np.float64] | None:
         """Block ``index`` if an asynchronous copy can read or write it in place: rows of adjacent float64, page-locked."""
         view = tier.view(index)
         if view is None or not has_adjacent_entries(view):
             return None
         return view if self._locked.holds(tier, view) else None
 
-    def _stored_in_place(self, tier: AbstractTier, index: tuple[int, int]) -> NDArray[np.uint8] | None:
+    def _stored_in_place(self, tier: AbstractTier, index: BlockIndex) -> NDArray[np.uint8] | None:
         """The stored bytes of block ``index`` if an asynchronous copy can read or write them in place."""
         stored = tier.stored(index)
         return stored if stored is not None and self._locked.holds(tier, stored) else None

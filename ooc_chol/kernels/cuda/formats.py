@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FORMATS, FP64, PrecisionFormat
-from ooc_chol.interfaces import NORM_COLUMNS, AbstractStream, AbstractTileNorms, FinalTile, Tile
+from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.handles import cupy_stream
+from ooc_chol.kernels.interfaces import NORM_COLUMNS, AbstractTileNorms, FinalTile
 
 _runtime = cp.cuda.runtime
 #: Threads of a block, entries that a thread takes at once, and most blocks: each takes groups of entries a grid apart.

@@ -11,11 +11,13 @@ from nvmath.bindings import cublas
 
 from ooc_chol.config import whole_pages
 from ooc_chol.formats import PrecisionFormat
-from ooc_chol.interfaces import NOTHING_NARROW, AbstractResidueKernels, AbstractStream, NarrowParts, Tile
+from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.fp8 import Fp8Products
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.int8 import Int8Products, Planes, rounded_up
 from ooc_chol.kernels.cuda.residue_source import RECONSTRUCT_COLUMNS, THREADS, source
+from ooc_chol.kernels.interfaces import NOTHING_NARROW, AbstractResidueKernels, NarrowParts
+from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
 from ooc_chol.precision.moduli import ResidueBasis
 
 #: Strips of rows of a lower triangle, each multiplied up to and including its diagonal block: 5/8 of the square.
@@ -49,7 +51,7 @@ class _Entries(NamedTuple):
 
 def row_state_bytes(n: int) -> int:
     """Bytes of the state of ``n`` matrix rows: the flag, limits, running sums and exponents."""
-    return whole_pages(8 + 20 * n)
+    return whole_pages(8 + ROW_STATE_BYTES * n)
 
 
 @final
@@ -67,6 +69,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         self._blas: BlasHandle | None = None
         self._quarters: Fp8Products | None = None
         self._functions: dict[str, Any] = {}
+        self._device: Any = None
         self._state: Any = None
         self._flag = self._limits = self._sums = self._exponents = 0
         self._memory = cp.cuda.alloc_pinned_memory(8)
@@ -79,6 +82,7 @@ class CudaResidueKernels(AbstractResidueKernels):
 
     def bind(self, blas: BlasHandle) -> None:
         """Take the device's cuBLAS, and compile the kernels for the current device; once, before a run."""
+        self._device = cp.cuda.Device()
         self._products = Int8Products(blas)
         module = cp.RawModule(code=source(self.basis), options=("--std=c++17", "--device-int128"))
         self._functions = {name: module.get_function(name) for name in _KERNELS}
@@ -86,7 +90,13 @@ class CudaResidueKernels(AbstractResidueKernels):
         self.multiplies_fp8 = int(cp.cuda.Device().compute_capability) >= _LEAST_FP8_CAPABILITY
 
     def open(self, n: int) -> None:
-        """Make the state of ``n`` matrix rows on the current device, sums all zero; waits for the device."""
+        """Make the state of ``n`` matrix rows on the device, sums all zero; waits for the device."""
+        if self._device is None:
+            raise RuntimeError("rows were given state before the kernels were bound to a device")
+        with self._device:
+            self._open(n)
+
+    def _open(self, n: int) -> None:
         self._state = cp.cuda.Memory(row_state_bytes(n))  # outside of the pool: close gives it back
         self._flag = int(self._state.ptr)
         self._limits = self._flag + 8

@@ -9,8 +9,9 @@ import cupy as cp
 import numpy as np
 from nvmath.bindings import cublas
 
-from ooc_chol.interfaces import AbstractSolveKernels, AbstractStream, Tile
+from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
+from ooc_chol.kernels.interfaces import AbstractSolveKernels
 
 _NO_TRANSPOSE, _TRANSPOSE = 0, 1
 _RIGHT, _UPPER, _NON_UNIT = 1, 1, 0

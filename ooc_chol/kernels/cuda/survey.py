@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FP64
-from ooc_chol.interfaces import AbstractStream, AbstractSurvey, FinalTile, Tile
+from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.formats import CudaNorms, FormatKernels
 from ooc_chol.kernels.cuda.handles import cupy_stream
+from ooc_chol.kernels.interfaces import AbstractSurvey, FinalTile
 from ooc_chol.precision.norms import sample_starts
 from ooc_chol.tasks.tiling import TileGrid
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from importlib.resources import files
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import cupy as cp
 import numpy as np
@@ -11,14 +12,16 @@ from numpy.typing import NDArray
 from nvmath.bindings import cublas
 
 from ooc_chol.formats import PrecisionFormat
-from ooc_chol.interfaces import AbstractFlags, AbstractKernelSet, AbstractStream, AbstractTileNorms, FinalTile, Tile
+from ooc_chol.interfaces import AbstractStorageKernels, AbstractStream, Tile
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda.formats import CudaNorms, FormatKernels
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.inverses import InvertedBlocks
+from ooc_chol.kernels.cuda.residues import CudaResidueKernels
 from ooc_chol.kernels.cuda.solves import CudaSolveKernels
 from ooc_chol.kernels.cuda.survey import CudaSurvey
 from ooc_chol.kernels.cuda.triangular import TriangularKernels
+from ooc_chol.kernels.interfaces import AbstractFlags, AbstractKernelSet, AbstractTileNorms, FinalTile
 from ooc_chol.tasks.tiling import TileGrid
 
 _TRANSPOSE, _NO_TRANSPOSE = 1, 0
@@ -95,17 +98,19 @@ class _Block(NamedTuple):
 
 
 @final
-class CudaKernels(AbstractKernelSet):
+class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
     """FP64 tile kernels of one CUDA device.
 
-    :meth:`bind` gives it its workspace once the device has allocated it.
+    :meth:`bind` gives it its workspace once the device has allocated it; flags, norms and surveys are made after that.
 
     TRSM multiplies by inverted diagonal blocks and refines once, ``X += (C - X L_bb.T) inv(L_bb).T``: without the refinement the
     residual of ill-conditioned matrices grows by two orders.
     """
 
-    def __init__(self, streams: int = sizes.NATIVE_STREAMS) -> None:
-        self._n_streams = streams
+    def __init__(self, residues: CudaResidueKernels | None = None) -> None:
+        self.residues: CudaResidueKernels | None = residues
+        self._n_streams = sizes.NATIVE_STREAMS if residues is None else sizes.RESIDUE_STREAMS
+        self._device: Any = None
         self._blas = BlasHandle(())
         self._check_finite: Any = None
         self._workspace = 0
@@ -113,17 +118,13 @@ class CudaKernels(AbstractKernelSet):
         self._inverses: InvertedBlocks | None = None
         self._formats: FormatKernels | None = None
 
-    @property
-    def blas(self) -> BlasHandle:
-        """The device's cuBLAS handle, for kernels of other kinds."""
-        return self._blas
-
     def workspace_bytes(self, nb: int) -> int:
         """Bytes of all workspace at tile order ``nb``."""
         return sizes.workspace_bytes(nb, self._n_streams)
 
     def bind(self, nb: int, workspace: int) -> None:
         """Create the cuBLAS handle and load the kernels, on the current device, with workspace at address ``workspace``."""
+        self._device = cp.cuda.Device()
         self._workspace, self._check_finite = workspace, module().get_function("check_finite")
         self._blas = BlasHandle([self._of_stream(number) for number in range(self._n_streams)])
         for number in range(self._n_streams):
@@ -131,6 +132,8 @@ class CudaKernels(AbstractKernelSet):
         cp.cuda.runtime.deviceSynchronize()  # the streams of a run do not wait for the default stream
         self._triangular, self._formats = TriangularKernels(), FormatKernels()
         self._inverses = InvertedBlocks(self._triangular.invert, nb, self._of_stream(self._n_streams))
+        if self.residues is not None:
+            self.residues.bind(self._blas)
 
     def _of_stream(self, number: int) -> int:
         """Address of the workspace of one stream, cuBLAS's first; that behind all of them holds the inverses."""
@@ -142,6 +145,8 @@ class CudaKernels(AbstractKernelSet):
 
     def close(self) -> None:
         """Destroy the handle, and let go of what lies beside the workspace; a second call does nothing."""
+        if self.residues is not None:
+            self.residues.close()
         self._blas.close()
         self._formats = None
 
@@ -180,17 +185,25 @@ class CudaKernels(AbstractKernelSet):
         blocks = min(_MOST_BLOCKS, -(-a_ij.size // _THREADS))  # each takes entries a grid apart
         self._check_finite((blocks,), (_THREADS,), arguments, stream=cupy_stream(stream))
 
+    def create_flags(self, nt: int) -> CudaFlags:
+        """Clear flags for ``nt`` tile columns."""
+        with self._bound_device():
+            return CudaFlags(nt)
+
     def create_norms(self, n_tiles: int) -> CudaNorms:
-        """Norms of ``n_tiles`` packed tiles on the current device, all zero."""
-        return CudaNorms(n_tiles)
+        """Norms of ``n_tiles`` packed tiles, all zero."""
+        with self._bound_device():
+            return CudaNorms(n_tiles)
 
     def create_survey(self, grid: TileGrid, step: int | None) -> CudaSurvey:
-        """A survey of the tiles of a grid on the current device."""
-        return CudaSurvey(self._bound_formats(), grid, step)
+        """A survey of the tiles of a grid."""
+        with self._bound_device():
+            return CudaSurvey(self._bound_formats(), grid, step)
 
     def create_solves(self) -> CudaSolveKernels:
-        """The kernels of solves with a stored factor, on the current device."""
-        return CudaSolveKernels(self._blas)
+        """The kernels of solves with a stored factor."""
+        with self._bound_device():
+            return CudaSolveKernels(self._blas)
 
     def finish(
         self, stream: AbstractStream, l_ij: Tile, fmt: PrecisionFormat, norms: AbstractTileNorms, index: FinalTile
@@ -205,6 +218,11 @@ class CudaKernels(AbstractKernelSet):
     def widen(self, stream: AbstractStream, address: int, fmt: PrecisionFormat, tile: Tile) -> None:
         """Make a tile of what is stored of it at a device address."""
         self._bound_formats().widen(stream, address, fmt, tile)
+
+    def _bound_device(self) -> AbstractContextManager[object]:
+        """The device, current for the time of a ``with`` block."""
+        assert self._device is not None  # as the triangular kernels
+        return cast(AbstractContextManager[object], self._device)
 
     def _bound_formats(self) -> FormatKernels:
         assert self._formats is not None  # as the triangular ones
@@ -244,5 +262,5 @@ def _subtract_product(handle: int, shape: tuple[int, int, int], left: _Block, ri
 def _cuda_flags(flags: AbstractFlags) -> CudaFlags:
     """Refuse flags of another kind of device."""
     if not isinstance(flags, CudaFlags):
-        raise TypeError(f"CUDA kernels set CudaFlags, not {type(flags).__name__}; create the flags with the CUDA device")
+        raise TypeError(f"CUDA kernels set CudaFlags, not {type(flags).__name__}; create the flags with CUDA kernels")
     return flags

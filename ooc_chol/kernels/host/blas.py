@@ -214,6 +214,11 @@ def current_threads() -> int:
     return 0 if library is None else int(library["num_threads"])
 
 
+def host_threads(n_devices: int) -> int:
+    """Threads of each host device: the cores that BLAS may use now, shared among the devices."""
+    return max(1, current_threads() // n_devices)
+
+
 class _SharedLimit:
     """The number of threads that all runs of the process agree on: the least that any of them asked for."""
 

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from ooc_chol import blas_buffers
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import FP8, PrecisionFormat, decode
-from ooc_chol.interfaces import NOTHING_NARROW, AbstractResidueKernels, AbstractStream, NarrowParts, Tile
+from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.host.streams import enqueue
 from ooc_chol.kernels.host.words import Words, digits_of, rounded
+from ooc_chol.kernels.interfaces import NOTHING_NARROW, AbstractResidueKernels, NarrowParts
 from ooc_chol.precision.moduli import ROW_SLACK, ResidueBasis
 from ooc_chol.precision.products import FP8_LARGEST
 from ooc_chol.team import ThreadTeam

@@ -9,8 +9,9 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from ooc_chol import blas_buffers
-from ooc_chol.interfaces import AbstractSolveKernels, AbstractStream, Tile
+from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.host.streams import enqueue
+from ooc_chol.kernels.interfaces import AbstractSolveKernels
 
 
 @final

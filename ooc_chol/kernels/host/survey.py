@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FP64
-from ooc_chol.interfaces import AbstractKernelSet, AbstractStream, AbstractSurvey, FinalTile, Tile
+from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.host.streams import enqueue
+from ooc_chol.kernels.interfaces import AbstractKernelSet, AbstractSurvey, FinalTile
 from ooc_chol.precision.norms import sample_starts
 from ooc_chol.tasks.tiling import TileGrid
 

@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import Floats, PrecisionFormat, Rounding, largest_magnitude
-from ooc_chol.interfaces import (
-    NORM_COLUMNS,
-    AbstractFlags,
-    AbstractKernelSet,
-    AbstractStream,
-    AbstractTileNorms,
-    FinalTile,
-    Tile,
-)
+from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.host import blas
 from ooc_chol.kernels.host.solves import HostSolveKernels
 from ooc_chol.kernels.host.streams import enqueue
 from ooc_chol.kernels.host.survey import HostSurvey
+from ooc_chol.kernels.interfaces import (
+    NORM_COLUMNS,
+    AbstractFlags,
+    AbstractKernelSet,
+    AbstractResidueKernels,
+    AbstractTileNorms,
+    FinalTile,
+)
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.team import ThreadTeam
 
@@ -103,16 +103,22 @@ class HostKernels(AbstractKernelSet):
     it does not depend on ``threads``, on where in memory the tile lies or on what other threads do.
     """
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self, threads: int = 1, residues: AbstractResidueKernels | None = None) -> None:
         self._team = ThreadTeam(threads)
+        self.residues = residues
 
     def close(self) -> None:
-        """End the team's threads."""
+        """End the threads of both teams."""
+        if self.residues is not None:
+            self.residues.close()
         self._team.close()
 
     def workspace_bytes(self, nb: int) -> int:
         """Return 0: BLAS packs into buffers of its own, which do not grow with the tile."""
         return 0
+
+    def bind(self, nb: int, workspace: int) -> None:
+        """Do nothing: there is no workspace."""
 
     def potrf(self, stream: AbstractStream, a_kk: Tile, flags: AbstractFlags, k: int) -> None:
         """``A[k, k] -> L[k, k]``, strict upper part zeroed; a pivot that is not positive sets the flag of column ``k``."""
@@ -129,6 +135,10 @@ class HostKernels(AbstractKernelSet):
     def gemm(self, stream: AbstractStream, a_ij: Tile, l_ik: Tile, l_jk: Tile, *, k0: int) -> None:
         """``A[i, j] -= L[i, k] @ L[j, k].T``; the same arithmetic at any ``k0``."""
         enqueue(stream, partial(_gemm, self._team, a_ij, l_ik, l_jk))
+
+    def create_flags(self, nt: int) -> HostFlags:
+        """Clear flags for ``nt`` tile columns."""
+        return HostFlags(nt)
 
     def create_norms(self, n_tiles: int) -> HostNorms:
         """Norms of ``n_tiles`` packed tiles, all zero."""
@@ -150,7 +160,7 @@ class HostKernels(AbstractKernelSet):
         Two passes, shared by the team: for the largest magnitude, and to round and square what is then in a core's cache.
         """
         if not isinstance(norms, HostNorms):
-            raise TypeError(f"host kernels fill HostNorms, not {type(norms).__name__}; create the norms with the host device")
+            raise TypeError(f"host kernels fill HostNorms, not {type(norms).__name__}; create the norms with host kernels")
         enqueue(stream, partial(_finish, self._team, l_ij, fmt, norms, index))
 
     def check_finite(self, stream: AbstractStream, a_ij: Tile, lower: bool, flags: AbstractFlags, packed: int) -> None:
@@ -164,7 +174,7 @@ class HostKernels(AbstractKernelSet):
 def _host_flags(flags: AbstractFlags) -> HostFlags:
     """Refuse flags that are not those of the host device."""
     if not isinstance(flags, HostFlags):
-        raise TypeError(f"host kernels set HostFlags, not {type(flags).__name__}; create the flags with the host device")
+        raise TypeError(f"host kernels set HostFlags, not {type(flags).__name__}; create the flags with host kernels")
     return flags
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ooc_chol.memory.sources.array import ArraySource, SliceSource
-from ooc_chol.memory.sources.base import AbstractSource, SourceTier, check_dtype, check_shape
+from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.file import MatrixLayout, NpySource, memmap_layout, npy_layout
 from ooc_chol.memory.sources.function import FunctionSource, from_function
 
@@ -21,7 +21,6 @@ __all__ = [
     "MatrixLayout",
     "NpySource",
     "SliceSource",
-    "SourceTier",
     "as_source",
     "from_function",
     "memmap_layout",

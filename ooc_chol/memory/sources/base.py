@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.errors import OocCholError, ScheduleError, TierError
-from ooc_chol.interfaces import AbstractTier, Tile
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.errors import OocCholError, ScheduleError
+from ooc_chol.interfaces import Tile
 
 #: Most bytes that a source holds beside ``out`` while it turns what it reads into a row-major tile of float64.
 STRIP_BYTES = 1 << 17
@@ -78,65 +77,6 @@ def unchanged(source: AbstractSource) -> Iterator[None]:
         source.check_unchanged()
         raise
     source.check_unchanged()
-
-
-@final
-class SourceTier(AbstractTier):
-    """A source of A cut into tiles: a tier that is only read."""
-
-    def __init__(self, source: AbstractSource, grid: TileGrid) -> None:
-        if source.n != grid.n:
-            raise ValueError(f"the grid has order {grid.n}, but the source has order {source.n}")
-        self.name = source.name
-        self.source = source
-        self.grid = grid
-
-    def read(self, index: tuple[int, int], out: NDArray[Any]) -> None:
-        """Fill ``out`` with tile ``index`` of A, rounded where ``out`` is float32.
-
-        A diagonal tile is read whole: its strict upper part may hold anything, and no later step reads it.
-        """
-        i, j = index
-        _in_float64(self.source.read_block, self.grid.span(i), self.grid.span(j), out)
-
-    def generate(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
-        """Fill ``out`` by the source's tile function, rounded where ``out`` is a float32 array of the host."""
-        if isinstance(out, np.ndarray):
-            _in_float64(lambda part, columns, piece: self.source.function(part, columns, piece, stream), rows, cols, out)
-        else:
-            self.source.function(rows, cols, out, stream)
-
-    def view(self, index: tuple[int, int]) -> NDArray[np.float64] | None:
-        """Tile ``index`` of A in place, if it is float64 in host memory."""
-        return self.source.view(self.grid.span(index[0]), self.grid.span(index[1]))
-
-    def host_memory(self) -> NDArray[Any] | None:
-        """The memory that holds A, if tiles are seen in place."""
-        return self.source.host_memory()
-
-    def write(self, index: tuple[int, int], data: NDArray[np.float64]) -> None:
-        """Refuse: A is an input."""
-        raise TierError(
-            f"tile {index} was to be written to A's source ({self.name}), which is read-only; write to the store of L"
-        )
-
-    def close(self) -> None:
-        """Close the source; a second call does nothing."""
-        self.source.close()
-
-
-def _in_float64(fill: Callable[[range, range, NDArray[np.float64]], None], rows: range, cols: range, out: NDArray[Any]) -> None:
-    """``fill(rows, cols, out)``; for a float32 ``out`` through strips of float64."""
-    if out.dtype == np.float64:
-        fill(rows, cols, out)
-        return
-    height = max(1, STRIP_BYTES // (8 * len(cols)))
-    strip = np.empty((min(height, len(rows)), len(cols)))
-    for start in range(0, len(rows), height):
-        part = rows[start : start + height]
-        fill(part, cols, strip[: len(part)])
-        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is flagged as such
-            out[start : start + len(part)] = strip[: len(part)]
 
 
 def check_dtype(dtype: np.dtype[Any], what: str) -> None:

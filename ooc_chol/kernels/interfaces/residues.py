@@ -17,6 +17,8 @@ class NarrowParts(NamedTuple):
     exponent: int = 0
 
 
+#: Bytes of state of a matrix row: its limit, its running sum and its exponent.
+ROW_STATE_BYTES = 20
 #: No parts are wanted.
 NOTHING_NARROW = NarrowParts()
 
@@ -35,7 +37,7 @@ class AbstractResidueKernels(ABC):
 
     @abstractmethod
     def open(self, n: int) -> None:
-        """Make the state of ``n`` matrix rows on the current device: exponents, limits and running sums, sums all zero."""
+        """Make the state of ``n`` matrix rows on the device: exponents, limits and running sums, sums all zero."""
 
     @abstractmethod
     def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:

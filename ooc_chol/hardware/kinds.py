@@ -1,0 +1,250 @@
+"""The kinds of device: what is known of each without opening one, and opening one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.hardware.host import HostDevice, free_host_bytes, total_host_bytes
+from ooc_chol.interfaces import AbstractDevice, KernelSetT
+from ooc_chol.memory.sources import as_source
+from ooc_chol.memory.sources.base import AbstractSource
+
+#: Largest number of host devices; more workers than cores is allowed, as tests do, but helps nobody.
+HOST_DEVICES = 16
+#: Bytes of a GPU's memory left to its context and to others when no budget is given.
+CUDA_RESERVE_BYTES = 2 << 30
+
+
+class AbstractDeviceKind(ABC):
+    """A kind of device: ``name`` is what stands before the colon in the names of its devices."""
+
+    name: str
+    #: Whether its memory is the host's: what lies there, such as tiles of a store, is computed with in place.
+    is_in_host_memory: bool
+    #: Whether its devices are shares of one processor, so that two of them do no more than one.
+    shares_processor: bool
+    #: Whether it slows down as it warms up: rates are then measured under load.
+    slows_under_load: bool
+    #: DLPack's numbers of memory that its devices compute in.
+    dlpack_types: tuple[int, ...]
+
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Names of the devices that are here."""
+
+    @abstractmethod
+    def default_names(self) -> tuple[str, ...]:
+        """Those that are used, or listed, where none is named."""
+
+    @abstractmethod
+    def choice(self) -> str:
+        """The names that may be given, for a reader; empty without devices."""
+
+    @abstractmethod
+    def problem(self) -> str | None:
+        """Why there is no such device here; None when there is one."""
+
+    @abstractmethod
+    def may_be_elsewhere(self, name: str) -> bool:
+        """Whether a machine may have a device of that name, though this one need not."""
+
+    @abstractmethod
+    def model(self, name: str) -> str:
+        """Model of a device that is here."""
+
+    @abstractmethod
+    def link(self, name: str) -> tuple[str, str]:
+        """How a device that is here is reached, and its driver; empty where there is nothing to say."""
+
+    @abstractmethod
+    def memory(self, name: str) -> tuple[int, int]:
+        """Free and total bytes of a device's memory."""
+
+    @abstractmethod
+    def default_budget(self, names: Sequence[str]) -> int:
+        """Bytes of memory budget for each of ``names`` when the user gives none."""
+
+    @abstractmethod
+    def page_locked(self, fresh: NDArray[Any] | None, filled: Sequence[NDArray[Any] | None]) -> AbstractContextManager[None]:
+        """Page-lock host memory for a run, where that speeds up copies."""
+
+    @abstractmethod
+    def from_dlpack(self, a: Any) -> Any:
+        """The array, of the kind's own library, of the memory that ``a`` hands over by DLPack."""
+
+    @abstractmethod
+    def array_source(self, array: Any) -> AbstractSource:
+        """The source of such an array."""
+
+    @abstractmethod
+    def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
+        """The device, with these kernels, for one run."""
+
+
+@final
+class HostKind(AbstractDeviceKind):
+    """The cores and the memory of the machine itself, divided into any number of devices."""
+
+    name = "host"
+    is_in_host_memory = True
+    shares_processor = True
+    slows_under_load = False
+    dlpack_types = (1,)
+
+    def names(self) -> tuple[str, ...]:
+        """``host:0`` to ``host:15``."""
+        return tuple(f"host:{number}" for number in range(HOST_DEVICES))
+
+    def default_names(self) -> tuple[str, ...]:
+        """One device with all cores."""
+        return self.names()[:1]
+
+    def choice(self) -> str:
+        """The first name and the last one."""
+        return f"host:0 to host:{HOST_DEVICES - 1}"
+
+    def problem(self) -> str | None:
+        """None: the host is here."""
+        return None
+
+    def may_be_elsewhere(self, name: str) -> bool:
+        """No: every machine has the same host devices."""
+        return False
+
+    def model(self, name: str) -> str:
+        """The word for all hosts: their BLAS says more."""
+        return "host"
+
+    def link(self, name: str) -> tuple[str, str]:
+        """Neither link nor driver."""
+        return "", ""
+
+    def memory(self, name: str) -> tuple[int, int]:
+        """The machine's memory, which all host devices share."""
+        return free_host_bytes(), total_host_bytes()
+
+    def default_budget(self, names: Sequence[str]) -> int:
+        """Half of the free host memory, shared by the devices."""
+        return max(1 << 20, free_host_bytes() // (2 * len(names)))
+
+    def page_locked(self, fresh: NDArray[Any] | None, filled: Sequence[NDArray[Any] | None]) -> AbstractContextManager[None]:
+        """Do nothing: the host copies within its memory."""
+        return nullcontext()
+
+    def from_dlpack(self, a: Any) -> Any:
+        """A NumPy array."""
+        return np.from_dlpack(a)
+
+    def array_source(self, array: Any) -> AbstractSource:
+        """The source of a NumPy array."""
+        return as_source(array)
+
+    def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
+        """A host device."""
+        return HostDevice(name, kernels)
+
+
+@cache
+def _import_problem() -> str | None:
+    """Why CUDA's libraries cannot be imported; tried once, as a failing import takes milliseconds each time."""
+    try:
+        from ooc_chol.hardware import cuda  # noqa: F401 - whether it can be imported is the question
+    except ImportError as error:
+        return f"CuPy or nvmath-python cannot be imported ({error}); install ooc_chol[cuda13]"
+    return None
+
+
+@final
+class CudaKind(AbstractDeviceKind):
+    """GPUs of NVIDIA. CuPy is imported when the first one is asked for."""
+
+    name = "cuda"
+    is_in_host_memory = False
+    shares_processor = False
+    slows_under_load = True
+    dlpack_types = (2, 13)  # of a device, and managed
+
+    def names(self) -> tuple[str, ...]:
+        """Names of the visible GPUs."""
+        if self.problem() is not None:
+            return ()
+        from ooc_chol.hardware import cuda
+
+        return tuple(f"cuda:{number}" for number in range(cuda.device_count()))
+
+    def default_names(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.names()
+
+    def choice(self) -> str:
+        """Every name."""
+        return ", ".join(self.names())
+
+    def problem(self) -> str | None:
+        """Why there is no GPU."""
+        if (problem := _import_problem()) is not None:
+            return problem
+        from ooc_chol.hardware import cuda
+
+        return None if cuda.device_count() else "the CUDA driver shows no device"
+
+    def may_be_elsewhere(self, name: str) -> bool:
+        """Whether it is a number behind the colon."""
+        return name.removeprefix("cuda:").isdigit()
+
+    def model(self, name: str) -> str:
+        """Such as ``"NVIDIA H200"``."""
+        from ooc_chol.hardware import cuda
+
+        return cuda.model(name)
+
+    def link(self, name: str) -> tuple[str, str]:
+        """Link and driver, by NVML."""
+        from ooc_chol.hardware import cuda
+
+        return cuda.link_and_driver(name)
+
+    def memory(self, name: str) -> tuple[int, int]:
+        """The GPU's own memory."""
+        if name not in self.names():
+            raise ValueError(
+                f"the memory of {name} is unknown: {self.problem() or 'there is no such device'}; give memory_budget"
+            )
+        from ooc_chol.hardware import cuda
+
+        return cuda.memory_info(name)
+
+    def default_budget(self, names: Sequence[str]) -> int:
+        """What is free on all of them but for 2 GiB."""
+        return max(1 << 20, min(self.memory(name)[0] for name in names) - CUDA_RESERVE_BYTES)
+
+    def page_locked(self, fresh: NDArray[Any] | None, filled: Sequence[NDArray[Any] | None]) -> AbstractContextManager[None]:
+        """Page-lock it for all GPUs."""
+        from ooc_chol.hardware import cuda
+
+        return cuda.page_locked([] if fresh is None else [fresh], [memory for memory in filled if memory is not None])
+
+    def from_dlpack(self, a: Any) -> Any:
+        """A CuPy array, ready on its GPU once that GPU's streams are."""
+        from ooc_chol.hardware import cuda
+
+        return cuda.from_dlpack(a)
+
+    def array_source(self, array: Any) -> AbstractSource:
+        """The source of a CuPy array."""
+        from ooc_chol.hardware import cuda
+
+        return cuda.DeviceSource(array)
+
+    def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
+        """A GPU, whose kernels also widen and round stored blocks."""
+        from ooc_chol.hardware.cuda import CudaDevice
+
+        return CudaDevice(name, kernels)

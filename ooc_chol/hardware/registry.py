@@ -1,0 +1,100 @@
+"""The devices of this machine: what their names mean, and opening one with kernels of the caller's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.hardware.kinds import AbstractDeviceKind, CudaKind, HostKind
+from ooc_chol.interfaces import AbstractDevice, KernelSetT
+from ooc_chol.memory.sources import register_source
+from ooc_chol.memory.sources.base import AbstractSource
+
+HOST, CUDA = HostKind(), CudaKind()
+#: Every kind of device. Where no device is named, the first kind is taken that is here.
+KINDS: tuple[AbstractDeviceKind, ...] = (CUDA, HOST)
+
+
+def device_kind(name: str) -> AbstractDeviceKind:
+    """The kind of a device, by its name alone."""
+    return next((kind for kind in KINDS if name.startswith(f"{kind.name}:")), HOST)
+
+
+def is_here(name: str) -> bool:
+    """Whether a device of that name can be opened on this machine."""
+    kind = device_kind(name)
+    return kind.is_in_host_memory or name in kind.names()
+
+
+def resolve_devices(devices: str | Sequence[str] | int | None, *, must_exist: bool = True) -> tuple[str, ...]:
+    """Device names meant by ``devices``."""
+    if isinstance(devices, bool) or not isinstance(devices, str | int | Sequence | None):
+        raise TypeError(f"devices is a {type(devices).__name__}; give a name such as 'host:0', a list of names, a count, or None")
+    if devices is None:
+        return next(names for kind in KINDS if (names := kind.default_names()))
+    if isinstance(devices, int):
+        names = next(names for kind in KINDS if (names := kind.names()))
+        if not 1 <= devices <= len(names):
+            raise ValueError(f"devices is {devices}; there are {names[0]} to {names[-1]}, so give a count from 1 to {len(names)}")
+        return names[:devices]
+    asked = (devices,) if isinstance(devices, str) else tuple(devices)
+    for name in asked:
+        _check_name(name, must_exist)
+    if not asked or len(set(asked)) < len(asked) or len({device_kind(name) for name in asked}) > 1:
+        raise ValueError(f"devices is {list(asked)}; give at least one name, none twice, all of one kind")
+    return asked
+
+
+def _check_name(name: str, must_exist: bool) -> None:
+    """Refuse a name that no device has."""
+    kind = device_kind(name) if isinstance(name, str) else HOST
+    if name in kind.names():
+        return
+    is_elsewhere = isinstance(name, str) and kind.may_be_elsewhere(name)
+    if is_elsewhere and not must_exist:
+        return
+    there = ", ".join(filter(None, (each.choice() for each in KINDS)))
+    why = f" ({problem})" if is_elsewhere and (problem := kind.problem()) else ""
+    raise ValueError(f"there is no device {name!r}{why}; there are {there}")
+
+
+def default_budget(names: Sequence[str]) -> int:
+    """Bytes of memory budget per device when the user gives none."""
+    return device_kind(names[0]).default_budget(names)
+
+
+def memory_info(name: str) -> tuple[int, int]:
+    """Free and total bytes of a device's memory."""
+    return device_kind(name).memory(name)
+
+
+def page_locked(
+    names: Sequence[str], *, fresh: NDArray[Any] | None = None, filled: Sequence[NDArray[Any] | None] = ()
+) -> AbstractContextManager[None]:
+    """Page-lock host memory for a run on these devices, where that speeds up copies."""
+    return device_kind(names[0]).page_locked(fresh, filled)
+
+
+def open_device(name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
+    """The device, with these kernels, for one run."""
+    return device_kind(name).open(name, kernels)
+
+
+@register_source
+def _by_dlpack(a: Any) -> AbstractSource | None:
+    """The source of what hands its memory over by DLPack, on the host or on a GPU; None for anything else."""
+    device = getattr(a, "__dlpack_device__", None)
+    if device is None or isinstance(a, np.ndarray):
+        return None
+    memory = device()[0]
+    kind = next((kind for kind in KINDS if memory in kind.dlpack_types), HOST)
+    try:
+        array = kind.from_dlpack(a)
+    except (BufferError, RuntimeError) as error:
+        what = f"{type(a).__module__}.{type(a).__qualname__}"
+        raise TypeError(f"the {what} cannot be handed over by DLPack ({error}); detach it, or pass np.asarray(A)") from error
+    return kind.array_source(array)

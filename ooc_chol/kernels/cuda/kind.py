@@ -1,0 +1,76 @@
+"""The kernels of CUDA devices, as planning knows them. CuPy is imported when the first ones are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import final
+
+from ooc_chol.config import PAGE_BYTES
+from ooc_chol.kernels import cuda as sizes
+from ooc_chol.kernels.interfaces import AbstractKernelSet
+from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
+from ooc_chol.kernels.kinds import AbstractKernelKind, KernelFacts
+from ooc_chol.tasks.cholesky import Task, TaskKind, flops
+from ooc_chol.tasks.tiling import TileGrid
+
+
+@final
+@dataclass(frozen=True)
+class CudaKernelKind(AbstractKernelKind):
+    """cuBLAS, and kernels of our own."""
+
+    name: str = "cuda"
+    tile_sizes: tuple[int, ...] = (4096, 2048, 1024, 512, 256)
+    residue_tile_sizes: tuple[int, ...] = (2048, 1024, 512, 256, 128, 64)
+    finishes_beside: bool = True
+    computes_float32: bool = False
+    widens_stored: bool = True
+    gains_by_residues: bool = True
+
+    def workspace_bytes(self, nb: int) -> int:
+        """Workspace of two streams, and inverted blocks."""
+        return sizes.workspace_bytes(nb)
+
+    def residue_workspace_bytes(self, n: int, nb: int) -> int:
+        """Workspace of four streams, inverted blocks, and the rows' state, which ends at a page."""
+        return sizes.workspace_bytes(nb, sizes.RESIDUE_STREAMS) + ROW_STATE_BYTES * n + PAGE_BYTES
+
+    def executed_flops(self, task: Task, grid: TileGrid) -> int:
+        """More than counted: SYRK in strips, and TRSM with inverted blocks."""
+        if task.kind is TaskKind.SYRK:
+            return sizes.syrk_flops(grid.size(task.i), grid.size(task.k))
+        if task.kind is TaskKind.TRSM:
+            return sizes.trsm_flops(grid.size(task.i), grid.size(task.j))
+        return flops(task, grid)
+
+    def create(self, threads: int, moduli: int | None) -> AbstractKernelSet:
+        """Kernels that are bound to their GPU when the device allocates its arena."""
+        from ooc_chol.kernels.cuda.residues import CudaResidueKernels
+        from ooc_chol.kernels.cuda.tiles import CudaKernels
+
+        return CudaKernels(None if moduli is None else CudaResidueKernels(moduli))
+
+    def processor(self, name: str) -> str:
+        """The GPU's model."""
+        from ooc_chol.hardware import cuda
+
+        return cuda.model(name)
+
+    def facts(self, names: Sequence[str]) -> KernelFacts:
+        """Models of the GPUs, versions of the libraries, and how tiles are divided."""
+        from ooc_chol.hardware import cuda
+
+        models = " + ".join(dict.fromkeys(cuda.model(name) for name in names))
+        trsm = f"POTRF and TRSM of our own by blocks of {sizes.TRSM_BLOCK}, inverted and refined once"
+        kernels = f"SYRK in {sizes.SYRK_PARTS} strips, {sizes.segments_text()}"
+        return KernelFacts(models, cuda.library_versions(), trsm, kernels)
+
+    def rate_facts(self) -> str:
+        """Nothing."""
+        return ""
+
+    def calling(self) -> AbstractContextManager[None]:
+        """Nothing: the host's BLAS is not called."""
+        return nullcontext()

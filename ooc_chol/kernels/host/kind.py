@@ -1,0 +1,67 @@
+"""The kernels of host devices, as planning knows them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import final
+
+from ooc_chol.kernels.host.blas import blas_identity, blas_threads, host_threads
+from ooc_chol.kernels.host.residues import HostResidueKernels
+from ooc_chol.kernels.host.tiles import LEAST_STRIP, MOST_STRIP, HostKernels
+from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
+from ooc_chol.kernels.kinds import AbstractKernelKind, KernelFacts
+from ooc_chol.tasks.cholesky import Task, flops
+from ooc_chol.tasks.tiling import TileGrid
+
+
+@final
+@dataclass(frozen=True)
+class HostKernelKind(AbstractKernelKind):
+    """BLAS of SciPy, and NumPy."""
+
+    name: str = "host"
+    tile_sizes: tuple[int, ...] = (2048, 1024, 512, 256, 128, 64, 32, 16)
+    residue_tile_sizes: tuple[int, ...] = (256, 128, 64, 32, 16)
+    finishes_beside: bool = False
+    computes_float32: bool = True
+    widens_stored: bool = False
+    gains_by_residues: bool = False
+
+    def workspace_bytes(self, nb: int) -> int:
+        """None."""
+        return 0
+
+    def residue_workspace_bytes(self, n: int, nb: int) -> int:
+        """The rows' state."""
+        return ROW_STATE_BYTES * n
+
+    def executed_flops(self, task: Task, grid: TileGrid) -> int:
+        """Those that are counted."""
+        return flops(task, grid)
+
+    def create(self, threads: int, moduli: int | None) -> HostKernels:
+        """Kernels that share a team of threads."""
+        return HostKernels(threads, None if moduli is None else HostResidueKernels(moduli, threads))
+
+    def processor(self, name: str) -> str:
+        """The BLAS library with its kernel architecture, and its threads."""
+        return f"{' '.join(blas_identity().values())}, {host_threads(1)} threads"
+
+    def facts(self, names: Sequence[str]) -> KernelFacts:
+        """The library decides; the number of devices and threads does not."""
+        rows = f"strips of {LEAST_STRIP} to {MOST_STRIP} rows"
+        return KernelFacts("host", " ".join(blas_identity().values()), "substitution", rows)
+
+    def rate_facts(self) -> str:
+        """Threads on a tile, and cores."""
+        return f" threads={host_threads(1)} cores={os.cpu_count()}"
+
+    def calling(self) -> AbstractContextManager[None]:
+        """One thread a BLAS call: the kernels' own threads share a tile.
+
+        Threaded calls divide their work beforehand and wait for the slowest: ten times slower where another program takes a core.
+        """
+        return blas_threads(1)

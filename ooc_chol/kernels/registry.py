@@ -1,0 +1,34 @@
+"""The kernels of each kind of device: what planning asks of them, and devices opened with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ooc_chol.hardware.registry import device_kind, open_device
+from ooc_chol.kernels.cuda.kind import CudaKernelKind
+from ooc_chol.kernels.host.kind import HostKernelKind
+from ooc_chol.kernels.interfaces import AbstractKernelSet, TileDevice
+from ooc_chol.kernels.kinds import AbstractKernelKind, KernelFacts
+
+HOST, CUDA = HostKernelKind(), CudaKernelKind()
+_KINDS: dict[str, AbstractKernelKind] = {kind.name: kind for kind in (HOST, CUDA)}
+
+
+def kind_of(name: str) -> AbstractKernelKind:
+    """What there is to know of the kernels of a device, by its name alone."""
+    return _KINDS[device_kind(name).name]
+
+
+def choose_kernels(name: str, threads: int = 1, moduli: int | None = None) -> AbstractKernelSet:
+    """Kernels for the device of that name; with ``moduli``, products through residues too."""
+    return kind_of(name).create(threads, moduli)
+
+
+def open_tile_device(name: str, threads: int = 1, moduli: int | None = None) -> TileDevice:
+    """The device, with its kernels, for one run."""
+    return open_device(name, choose_kernels(name, threads, moduli))
+
+
+def kernel_facts(names: Sequence[str]) -> KernelFacts:
+    """What the bits of a factor depend on, of the devices of a run, for the arithmetic key."""
+    return kind_of(names[0]).facts(names)

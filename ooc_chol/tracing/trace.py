@@ -1,0 +1,81 @@
+"""The trace of a run: its records, what was predicted for it, and what can be made of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+
+from ooc_chol.tracing.records import TraceRecord
+from ooc_chol.tracing.summary import summarize
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Every operation of a run, beside what was predicted for it.
+
+    Parameters
+    ----------
+    records : tuple of TraceRecord
+        The measured operations, in any order.
+    predicted : tuple of TraceRecord, optional
+        The same operations at predicted times; empty when no rates of this machine are known.
+    metadata : mapping from str to str, int or float, optional
+        What the run was: ``n``, ``tile_size``, ``policy`` and so on, in the order to be shown.
+
+    Notes
+    -----
+    Nothing is checked here, so that a flaw in a trace never costs the factor that was computed; :meth:`save` and :meth:`summary`
+    raise ``ValueError`` for records that contradict each other.
+    """
+
+    records: tuple[TraceRecord, ...]
+    predicted: tuple[TraceRecord, ...] = ()
+    metadata: Mapping[str, str | int | float] = field(default_factory=dict)
+
+    def save(self, path: str | PathLike[str], *, replace: bool = False) -> Path:
+        """Write the trace as native Perfetto protobuf, to be opened at ui.perfetto.dev.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            File to write, by custom with the suffix ``.pftrace``. A trace that is there is replaced once the new one is complete.
+        replace : bool
+            Replace any other file, too.
+
+        Returns
+        -------
+        Path
+            The file written.
+
+        Raises
+        ------
+        OSError
+            The file cannot be written; as ``OutputError``, it exists and is no trace.
+        ValueError
+            Two records have one step, one ends before it starts, or one waited for a step that has no record.
+
+        Notes
+        -----
+        About 250 bytes and 40 microseconds a record. The same trace gives the same bytes.
+        """
+        # Imported here: protobuf takes longer to import than all the rest of this package, and few runs save a trace.
+        from ooc_chol.tracing.perfetto_export import export
+
+        return export(self.records, self.predicted, self.metadata, Path(path), replace=replace)
+
+    def summary(self) -> str:
+        """Where the time went, as a text that fits a screen.
+
+        Returns
+        -------
+        str
+            Times, rates, bytes per link, exposed copy and who waited for whom, measured beside predicted.
+
+        Raises
+        ------
+        ValueError
+            As for :meth:`save`.
+        """
+        return summarize(self.records, self.predicted, self.metadata)

@@ -495,7 +495,7 @@ def test_the_page_and_the_trace_of_a_run(tmp_path):
     assert factor.report.fallback_share == 0.0
     assert factor.trace.save(tmp_path / "run.pftrace").stat().st_size > 1000
     labels = {record.label.split()[0] for record in factor.trace.records}
-    assert {"product", "convert", "reconstruct", "potrf", "trsm", "pull", "write"} <= labels
+    assert {"product", "convert", "reconstruct", "POTRF", "TRSM", "pull", "write"} <= labels
     steps = {(record.device, record.step): record for record in factor.trace.records}
     for record in factor.trace.records:
         assert all(steps[key].end_ns <= record.end_ns for key in record.after)

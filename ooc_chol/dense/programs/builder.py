@@ -135,7 +135,7 @@ class ProgramBuilder:
         self._waits = Waits()
         self._resident = 0
         self._taken = 0
-        self._peak = 0
+        self._peak = self._peak_resident = 0
         self._flops = 0
 
     @property
@@ -147,7 +147,7 @@ class ProgramBuilder:
         """The finished program."""
         for position in self._announced:
             self._steps[position] = self._steps[position]._replace(announced=True)
-        return Program(tuple(self._steps), self.layout, self._peak, self._flops)
+        return Program(tuple(self._steps), self.layout, self._peak, self._peak_resident, self._flops)
 
     def take(self, pool: Pool, nbytes: int | None = None) -> Place:
         """A free slot of ``pool``, the one freed longest ago, for a block of ``nbytes``; None fills the slot."""
@@ -171,7 +171,7 @@ class ProgramBuilder:
         slot_bytes = self._slot_bytes[pool]
         self._resident += slot_bytes if nbytes is None else nbytes
         self._taken += slot_bytes
-        self._peak = max(self._peak, self._taken)
+        self._peak, self._peak_resident = max(self._peak, self._taken), max(self._peak_resident, self._resident)
 
     def vacate(self, pool: Pool, nbytes: int | None = None) -> None:
         """Count one slot less in use."""

@@ -91,17 +91,13 @@ class Program:
     steps: tuple[Step, ...]
     layout: AbstractMemoryLayout  #: Its memory
     peak_bytes: int  #: Most bytes of slots in use at once
+    peak_resident: int  #: Most bytes of blocks in them
     flops: int  #: Flops counted
 
     @property
     def streams(self) -> tuple[StreamKind, ...]:
         """The streams that it uses, in their order."""
         return tuple(sorted({step.stream for step in self.steps}))
-
-    @property
-    def peak_resident(self) -> int:
-        """Most bytes of blocks on the device at once."""
-        return max((step.resident for step in self.steps), default=0)
 
     def link_bytes(self) -> tuple[int, ...]:
         """Planned bytes over each :class:`Link`."""

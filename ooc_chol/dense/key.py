@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.formats import FP64
+from ooc_chol.kernels.machine import device_facts
+from ooc_chol.precision.tile_formats import PrecisionMap
+
 #: Tiles of one K-segment: each update multiplies operands of one tile's K, at absolute multiples of the tile size.
 K_SEGMENT_TILES = 1
 
@@ -29,3 +34,40 @@ class ArithmeticKey:
     def to_dict(self) -> dict[str, str | int]:
         """The key as plain data, as stored with a factor."""
         return asdict(self)
+
+
+def arithmetic_key(plan: Plan) -> ArithmeticKey:
+    """The key of ``plan`` on this machine."""
+    facts = device_facts(plan.devices)
+    layout = plan.layout
+    return ArithmeticKey(
+        n=plan.grid.n,
+        nb=plan.grid.nb,
+        formats=FP64.name if plan.precision is None else _formats_text(plan.precision),
+        engine=_engine_text(plan),
+        k_segment_tiles=K_SEGMENT_TILES if layout is None else 0,
+        trsm=facts.trsm,
+        kernels=facts.kernels,
+        device_model=facts.model,
+        library=facts.library,
+        threads_per_call=1,
+    )
+
+
+def _engine_text(plan: Plan) -> str:
+    """How products are computed. FP32 sums of products in FP16 depend on panels and on the lengths of K, which are added."""
+    layout = plan.layout
+    if layout is None:
+        return "native"
+    text = f"residue, {layout.moduli} moduli"
+    if not layout.halves:
+        return text
+    widths = ",".join(str(panel.width) for panel in plan.panels)
+    shares = ", ".join(f"{100 * share:.4f} % in {name}" for name, share in plan.product_shares.items())
+    return f"{text}, {shares}, chunks of {layout.chunk}, panels {widths}"
+
+
+def _formats_text(precision: PrecisionMap) -> str:
+    """Storage and products of all tiles, packed, a digit each: bytes of an entry."""
+    stored = "".join(str(fmt.itemsize) for fmt in precision.formats)
+    return f"mixed {stored} products {''.join(str(fmt.itemsize) for fmt in precision.products)}"

@@ -14,10 +14,10 @@ from scipy.spatial.distance import cdist
 import ooc_chol as oc
 from ooc_chol.dense.execution.executor import execute
 from ooc_chol.dense.execution.operations import AbstractOperations
+from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.running import arithmetic_key
 from ooc_chol.dense.stores.file import MemoryStore
 from ooc_chol.hardware.host import HostDevice
 from ooc_chol.kernels.host.residues import HostResidueKernels

@@ -33,22 +33,24 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 #: Parts of the package, and at how many of the functions that begin there a call is interrupted.
 PARTS = {
-    "driver": 1,
-    "running": 2,
-    "mixed": 2,
-    "planner": 2,
-    "planning": 2,
-    "planning/escalation": 2,
-    "rates": 2,
-    "machine": 1,
-    "devices": 3,
+    "dense/driver": 1,
+    "dense/request": 1,
+    "dense/mixed": 2,
+    "dense/stores": 2,
+    "dense/planner": 2,
+    "dense/programs": 2,
+    "dense/execution/executor": 2,
+    "dense/execution/device_worker": 1,
+    "dense/execution/run": 2,
+    "dense/matrix_norms": 2,
+    "dense/factor": 5,
+    "dense/rates": 2,
+    "precision/escalation": 2,
+    "kernels": 1,
+    "hardware": 3,
+    "runtime/ending": 3,
     "team": 1,
     "threads": 3,
-    "runtime/ending": 3,
-    "runtime/executor": 2,
-    "runtime/device_worker": 1,
-    "runtime/matrix_norms": 2,
-    "factor": 5,
 }
 #: At how many calls of the tile function, and at how many flushes.
 TILES, FLUSHES = 8, 2
@@ -76,8 +78,8 @@ def call(mode: str, store: Path, calls: Counts, at: tuple[str, int] | None) -> b
     def begun(frame: FrameType, event: str, _: object) -> None:
         path = frame.f_code.co_filename
         if event == "call" and path.startswith(ROOT):
-            part = path.removeprefix(ROOT).removesuffix(".py")
-            for name in {part, part.split("/")[0]} & PARTS.keys():
+            part = Path(path.removeprefix(ROOT).removesuffix(".py"))
+            for name in {part.as_posix(), *(folder.as_posix() for folder in part.parents)} & PARTS.keys():
                 happened(name)
 
     def flush(descriptor: int) -> None:

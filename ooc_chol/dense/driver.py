@@ -23,9 +23,9 @@ from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.report import FactorReport
-from ooc_chol.dense.request import Progress, Request, measured_rates
+from ooc_chol.dense.request import Place, Progress, Request, measured_rates
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.dense.stores.opening import check_store, own_store
+from ooc_chol.dense.stores.opening import check_host_budget, check_store, own_store
 from ooc_chol.errors import PrecisionWarning
 from ooc_chol.formats import FP64
 from ooc_chol.kernels.machine import HOST, kind_of, open_device, page_locked
@@ -67,26 +67,27 @@ def cholesky(
         anything with ``shape``, ``dtype`` and slicing, a CuPy or DLPack array, or :func:`from_function`. float64 is taken as it
         is and float32 widened.
     precision_threshold : float or None
-        Mixed precision: most of ``||A - L L.T||_F / ||A||_F``. Each tile below the diagonal is stored in the narrowest of FP64,
-        FP32, FP16 and FP8 that this allows, and computed accordingly; the error of the factor is then measured with random
-        vectors and certified (``L.report.certified_bound``). None factors in FP64.
+        Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. Each tile below the diagonal is stored in the
+        narrowest of FP64, FP32, FP16 and FP8 that this allows, and computed accordingly; the error of the factor is then measured
+        with random vectors and certified. By default all is FP64.
     strict : bool
-        Whether the certified bound must be at most the threshold: what exceeds it is computed again in wider formats, at last in
-        FP64. False gives the first factor with whatever bound it has, and a :class:`PrecisionWarning` where that is more.
+        Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in wider formats, at
+        last in FP64. If not, the first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is
+        more.
     precision_rule : {"unit-roundoff", "paper"}
         What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
     half_products : bool, "fp8" or None
         In mixed precision through residues: whether products that are small by their expected norms run in FP16, and with "fp8"
-        the smallest ones in FP8. None lets them run in FP16 where measured rates say that this is faster.
+        the smallest ones in FP8. By default in FP16 where measured rates say that this is faster.
     tile_size : int or None
-        Order of a tile; None chooses by size and budget, larger ones than run best where these would be too many to plan.
+        Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan.
     devices : str, sequence of str, int or None
-        Device names such as ``"cuda:0"`` or ``"host:0"``, a count, or None for every visible GPU, else the host.
+        Device names such as ``"cuda:0"`` or ``"host:0"``, or a count. By default every visible GPU, else the host.
     memory_budget : int, str or None
-        Bytes of memory per device, or text such as ``"256 MiB"``; None takes up to half of what is free
-        on the host, and all but 2 GiB of what is free on a GPU.
+        Bytes of memory per device, or text such as ``"256 MiB"``. By default up to half of what is free on the host, and all but
+        2 GiB of what is free on a GPU.
     host_budget : int, str or None
-        Most bytes of host memory for L when it is kept in memory; None takes what is free.
+        Most bytes of host memory for L when it is kept in memory. By default what is free.
     policy : {"planned", "sync", "async", "v1", "v2", "v3"}
         How tiles move; it never changes the result. All but the first are those of the paper, for comparison.
     objective : {"seconds", "bytes"}
@@ -95,8 +96,9 @@ def cholesky(
         How FP64 products are computed: in the device's own arithmetic, or as exact integers through residues on int8 units, as
         accurate and on an H200 about twice as fast. "auto" takes residues where measured rates predict fewer seconds.
     moduli : int or None
-        Moduli of products through residues, from 4 to 16. None takes 14 (54 bits of each row's norm) up to order 32768 and 13
-        (50 bits) above, which is as accurate as native FP64; fewer are faster and less accurate.
+        Moduli of products through residues, from 4 to 16; fewer are faster and less accurate. By default 14 (54 bits of each
+        row's norm) up to order 32768 and 13 (50 bits) above, which is as accurate as native FP64, or as many as
+        precision_threshold needs.
     store : path, HostMemory or None
         File for L, named ``path + ".partial"`` until the factor is complete; a factor that is there is replaced then, any other
         file only with ``replace_store=True``, and the file of ``a`` never. A run that fails or is interrupted removes the partial
@@ -119,7 +121,7 @@ def cholesky(
     Returns
     -------
     CholeskyFactor
-        The factor, with :attr:`report` and, if asked for, :attr:`trace`.
+        The factor, with :attr:`report` (its ``certified_bound`` where a threshold was given) and, if asked for, :attr:`trace`.
 
     Raises
     ------
@@ -159,10 +161,9 @@ def cholesky(
     array([1., 2.])
     """
     _refuse_what_is_not_there(checkpoint)
-    names = _device_option(devices)
     options = FactorOptions(
         tile_size=tile_size,
-        devices=names,
+        devices=devices,
         memory_budget=memory_budget,
         host_budget=host_budget,
         policy=policy,
@@ -172,6 +173,7 @@ def cholesky(
         precision_threshold=precision_threshold,
         precision_rule=precision_rule,
         half_products=half_products,
+        strict=strict,
     )
     if overwrite and store is not None:
         raise ValueError("store and overwrite=True are two places for L; give one of them")
@@ -180,7 +182,7 @@ def cholesky(
     began = time.perf_counter()
     with memory_errors_typed("factorization"), closing(as_source(a)) as source:
         blas_buffers.ensure(numpys=True)  # planning in mixed precision factors a sample
-        request = Request(a, source, options, strict, store, replace_store, overwrite, plan, progress, trace)
+        request = Request(a, source, options, store, replace_store, overwrite, plan, progress, trace)
         check_store(request)
         return _factor(request, began) if precision_threshold is None else _factor_mixed(request, began)
 
@@ -249,6 +251,8 @@ def plan(
     precision_threshold: float | None = None,
     precision_rule: str = "unit-roundoff",
     half_products: bool | str | None = None,
+    strict: bool = True,
+    host_budget: int | str | None = None,
     store: str | os.PathLike[str] | HostMemory | None = None,
 ) -> Plan:
     """Plan a factorization without running it; ``print(plan)`` is a page that a person understands.
@@ -256,9 +260,42 @@ def plan(
     Parameters
     ----------
     n_or_a : int, or as for :func:`cholesky`
-        The order of a float64 matrix, or the matrix itself.
-    tile_size, devices, memory_budget, policy, objective, fp64, moduli, precision_threshold, precision_rule, half_products, store
-        As for :func:`cholesky`. With a threshold the matrix itself is needed: its norms decide on the formats.
+        The order of a float64 matrix, or the matrix itself, which a precision_threshold needs: its norms decide on the formats.
+    tile_size : int or None
+        Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan.
+    devices : str, sequence of str, int or None
+        Device names such as ``"cuda:0"`` or ``"host:0"``, or a count. By default every visible GPU, else the host.
+    memory_budget : int, str or None
+        Bytes of memory per device, or text such as ``"256 MiB"``. By default up to half of what is free on the host, and all but
+        2 GiB of what is free on a GPU.
+    host_budget : int, str or None
+        Most bytes of host memory for L when it is kept in memory. By default what is free.
+    policy : {"planned", "sync", "async", "v1", "v2", "v3"}
+        How tiles move; it never changes the result. All but the first are those of the paper, for comparison.
+    objective : {"seconds", "bytes"}
+        What the plan makes least. Without measured rates seconds are unknown, and bytes are made least.
+    fp64 : {"auto", "native", "residue"}
+        How FP64 products are computed: in the device's own arithmetic, or as exact integers through residues on int8 units, as
+        accurate and on an H200 about twice as fast. "auto" takes residues where measured rates predict fewer seconds.
+    moduli : int or None
+        Moduli of products through residues, from 4 to 16; fewer are faster and less accurate. By default 14 (54 bits of each
+        row's norm) up to order 32768 and 13 (50 bits) above, which is as accurate as native FP64, or as many as
+        precision_threshold needs.
+    precision_threshold : float or None
+        Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. Each tile below the diagonal is stored in the
+        narrowest of FP64, FP32, FP16 and FP8 that this allows, and computed accordingly; the error of the factor is then measured
+        with random vectors and certified. By default all is FP64.
+    strict : bool
+        Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in wider formats, at
+        last in FP64. If not, the first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is
+        more.
+    precision_rule : {"unit-roundoff", "paper"}
+        What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
+    half_products : bool, "fp8" or None
+        In mixed precision through residues: whether products that are small by their expected norms run in FP16, and with "fp8"
+        the smallest ones in FP8. By default in FP16 where measured rates say that this is faster.
+    store : path, HostMemory or None
+        As for :func:`cholesky`.
 
     Returns
     -------
@@ -268,7 +305,7 @@ def plan(
     Raises
     ------
     BudgetError
-        The budget does not hold three tiles.
+        The budget of a device does not hold three tiles, or ``host_budget`` not L in memory.
     PlanSizeError
         As for :func:`cholesky`.
     ValueError, TypeError
@@ -281,10 +318,9 @@ def plan(
     >>> plan.loaded_bytes == plan.compulsory_bytes  # every tile of A read once, none of L fetched again
     True
     """
-    names = _device_option(devices)
     options = FactorOptions(
         tile_size=tile_size,
-        devices=names,
+        devices=devices,
         memory_budget=memory_budget,
         policy=policy,
         objective=objective,
@@ -293,22 +329,26 @@ def plan(
         precision_threshold=precision_threshold,
         precision_rule=precision_rule,
         half_products=half_products,
+        strict=strict,
+        host_budget=host_budget,
     )
+    the_plan = _plan(n_or_a, options, store)
+    check_host_budget(the_plan, store, options)
+    return the_plan
+
+
+def _plan(n_or_a: Any, options: FactorOptions, store: Place) -> Plan:
+    """Plan for an order alone, or for a matrix that is opened as long as it is looked at."""
     if isinstance(n_or_a, int | np.integer) and not isinstance(n_or_a, bool):
-        if precision_threshold is not None:
+        if options.precision_threshold is not None:
             raise ValueError(f"formats follow from the norms of A's tiles: give the matrix instead of its order {n_or_a}")
         rates_at = partial(measured_rates, options, store, None)
         return make_plan(Problem(int(n_or_a), FP64.itemsize, "array"), options, rates_at)
     with closing(as_source(n_or_a)) as source:
         request = Request(n_or_a, source, options, store=store)
-        if precision_threshold is not None:
+        if options.precision_threshold is not None:
             return plan_mixed(request)
         return make_plan(request.problem, options, request.rates_at)
-
-
-def _device_option(devices: str | Sequence[str] | int | None) -> str | tuple[str, ...] | int | None:
-    """Devices as options hold them."""
-    return tuple(devices) if isinstance(devices, Sequence) and not isinstance(devices, str) else devices
 
 
 def _refuse_what_is_not_there(checkpoint: object) -> None:

@@ -71,7 +71,7 @@ def factor_mixed(request: Request, owned: ExitStack) -> MixedResult:
     assert threshold is not None
     grid, options = mixed_engine(request.problem, request.options)
     norms = _norms_and_images(request, names, grid, _samples(options))
-    if request.strict and (least := least_bound(norms, PROBES)) > threshold:
+    if request.options.strict and (least := least_bound(norms, PROBES)) > threshold:
         raise PrecisionError(least, threshold)
     of_tiles = replace(norms, probes=None, images=None)  # plans, and with them reports, keep no vectors
     plan = _plan_of(request, options, choose_formats(of_tiles, threshold, rule=options.precision_rule))
@@ -179,7 +179,7 @@ def _attempt(request: Request, result: MixedResult, state: EscalationState, norm
     result.bound = _certify(result, norms)
     asked = request.options.precision_threshold
     assert asked is not None
-    if not request.strict or result.bound.holds(asked):
+    if not request.options.strict or result.bound.holds(asked):
         return None
     return _after_certificate(result.plan, state, float(result.bound), asked)
 

@@ -30,7 +30,6 @@ class Request:
     a: Any  #: A as it was given, and opened
     source: AbstractSource
     options: FactorOptions
-    strict: bool = True
     store: Place = None
     replace_store: bool = False
     overwrite: bool = False
@@ -68,7 +67,7 @@ def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions) -> N
     """Raise ``ValueError`` unless ``plan`` is of such a matrix, here, and no option asks for another one."""
     if plan.precision is not None or options.precision_threshold is not None:
         raise ValueError("a plan in mixed precision is made for the norms of one matrix: leave plan out, and give the options")
-    others = replace(options, host_budget=None)
+    others = replace(options, host_budget=None, strict=True)
     given = [field.name for field in fields(others) if getattr(others, field.name) != field.default]
     if given:
         raise ValueError(f"plan is given, and beside it {', '.join(given)}, which it decides: leave them out, or plan with them")

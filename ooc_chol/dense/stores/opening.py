@@ -8,8 +8,9 @@ import numpy as np
 
 from ooc_chol.config import format_bytes, parse_bytes
 from ooc_chol.dense.key import arithmetic_key
+from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.request import Request
+from ooc_chol.dense.request import Place, Request
 from ooc_chol.dense.stores.array import MemoryStore, OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.file import FileStore
@@ -49,25 +50,32 @@ def _create_store(request: Request, plan: Plan) -> AbstractStore:
     formats = None if plan.precision is None else plan.precision.formats
     if place is not None and not isinstance(place, HostMemory):
         return FileStore.create(place, plan.grid, arithmetic_key(plan).to_dict(), formats, replace=request.replace_store)
-    _check_host_memory(plan, TileLayout(plan.grid, formats=formats).end, place, request.options.host_budget)
+    free = free_host_bytes() - _host_arena_bytes(plan) + (0 if place is None else place.nbytes)
+    check_host_budget(plan, place, request.options, free=free)
     store = MemoryStore(plan.grid, formats, place)
     store.memory.lock(lambda memory: page_locked(plan.devices, fresh=memory))
     return store
 
 
-def _check_host_memory(plan: Plan, needed: int, place: HostMemory | None, budget: int | str | None) -> None:
-    """Raise ``BudgetError`` unless the host has so many bytes for L, or ``place`` has them already."""
-    on_host = kind_of(plan.devices[0]) is HOST
-    arenas = _arena_bytes(plan) if on_host else 0
-    free = free_host_bytes() - arenas + (0 if place is None else place.nbytes)
-    allowed = free if budget is None else min(free, parse_bytes(budget, "host_budget"))
-    if needed > allowed:
-        advice = f"keep L in a file (store=) or over A (overwrite=True), or lower memory_budget ({format_bytes(arenas)} in use)"
+def check_host_budget(plan: Plan, place: Place, options: FactorOptions, *, free: int | None = None) -> None:
+    """Raise ``BudgetError`` where the L of ``plan`` stays in memory and is more than ``options`` allow, or than is free."""
+    if place is not None and not isinstance(place, HostMemory):
+        return
+    formats = None if plan.precision is None else plan.precision.formats
+    needed, allowed = TileLayout(plan.grid, formats=formats).end, free
+    if options.host_budget is not None:
+        budget = parse_bytes(options.host_budget, "host_budget")
+        allowed = budget if free is None else min(free, budget)
+    if allowed is not None and needed > allowed:
+        arenas = format_bytes(_host_arena_bytes(plan))
+        advice = f"keep L in a file (store=) or over A (overwrite=True), or lower memory_budget ({arenas} in use)"
         raise BudgetError("host memory for L", needed, max(0, allowed), advice)
 
 
-def _arena_bytes(plan: Plan) -> int:
-    """Bytes of slots on all devices together."""
+def _host_arena_bytes(plan: Plan) -> int:
+    """Bytes of host memory that the slots of all devices take."""
+    if kind_of(plan.devices[0]) is not HOST:
+        return 0
     if plan.layout is not None:
         return len(plan.devices) * plan.layout.arena_bytes
     return sum(budget.n_slots * budget.slot_bytes for budget in plan.budgets)

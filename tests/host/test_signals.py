@@ -13,6 +13,7 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.cli import main
+from ooc_chol.dense.stores.file import FileStore
 from tests.host.matrices import FAMILIES
 from tests.host.runs import COMMAND, ENVIRONMENT
 
@@ -40,8 +41,8 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("threshold", [(), ("--precision-threshold", "1e-4")], ids=["FP64", "mixed"])
 def test_a_signal_during_a_run_leaves_nothing_behind(folder, monkeypatch, capsys, number, status, said, threshold):
     """The signal comes while tiles are written: the file of L is there, and is not complete."""
-    write, sent, kept = oc.memory.store.FileStore.write, [], Path("L.factor").read_bytes()
-    write_stored = oc.memory.store.FileStore.write_stored
+    write, sent, kept = FileStore.write, [], Path("L.factor").read_bytes()
+    write_stored = FileStore.write_stored
 
     def send(original):
         def call(store, index, data):
@@ -52,8 +53,8 @@ def test_a_signal_during_a_run_leaves_nothing_behind(folder, monkeypatch, capsys
 
         return call
 
-    monkeypatch.setattr(oc.memory.store.FileStore, "write", send(write))
-    monkeypatch.setattr(oc.memory.store.FileStore, "write_stored", send(write_stored))
+    monkeypatch.setattr(FileStore, "write", send(write))
+    monkeypatch.setattr(FileStore, "write_stored", send(write_stored))
     before = {each: signal.getsignal(each) for each in ENDING}
     words = ["factor", "a.npy", "--store", "L.factor", "--tile-size", "32", "--memory-budget", "200 kB", "--quiet", *threshold]
     assert main(words) == status

@@ -12,24 +12,9 @@ import pytest
 import ooc_chol as oc
 from ooc_chol.dense.options import option_table
 from ooc_chol.dense.planner.policy import POLICIES
+from tests.option_words import WORDS
 
 TABLE = option_table(oc.FactorOptions)
-
-#: Words of a command line that choose another value than the default, and that value.
-WORDS = {
-    "tile_size": (["--tile-size", "64"], 64),
-    "devices": (["--devices", "host:1, host:0"], ("host:1", "host:0")),
-    "memory_budget": (["--memory-budget", "200 kB"], "200 kB"),
-    "host_budget": (["--host-budget", "1 GB"], "1 GB"),
-    "policy": (["--policy", "v3"], "v3"),
-    "objective": (["--objective", "bytes"], "bytes"),
-    "fp64": (["--fp64", "residue"], "residue"),
-    "moduli": (["--moduli", "8"], 8),
-    "precision_threshold": (["--precision-threshold", "1e-4"], 1e-4),
-    "precision_rule": (["--precision-rule", "paper"], "paper"),
-    "half_products": (["--half-products", "fp8"], "fp8"),
-    "strict": (["--no-strict"], False),
-}
 
 
 def parsed(*words: str) -> oc.FactorOptions:

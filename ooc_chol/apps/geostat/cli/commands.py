@@ -60,9 +60,8 @@ from ooc_chol.apps.geostat.pictures.plots import PICTURES, check_picture
 from ooc_chol.apps.geostat.results import RESULTS, read_result, result_content
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``geostat`` with its own commands to a command line."""
-    geostat = commands.add_parser("geostat", help="fit a covariance by exact maximum likelihood, and predict (kriging)")
+def add_commands(geostat: argparse.ArgumentParser) -> None:
+    """Add the commands of ``geostat`` to its parser."""
     actions: argparse._SubParsersAction[argparse.ArgumentParser] = geostat.add_subparsers(
         dest="action", required=True, metavar="ACTION", parser_class=SpellingParser
     )

@@ -205,7 +205,13 @@ class FactorOptions:
             )
 
     @classmethod
-    def add_arguments(cls, parser: argparse.ArgumentParser, *, aliases: Mapping[str, Sequence[str]] | None = None) -> None:
+    def add_arguments(
+        cls,
+        parser: argparse.ArgumentParser,
+        *,
+        aliases: Mapping[str, Sequence[str]] | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
         """Add a word for every option to a command line: ``--tile-size``, ``--devices``, ..., ``--no-strict``.
 
         Parameters
@@ -214,6 +220,8 @@ class FactorOptions:
             The parser of a command.
         aliases : mapping of str to sequence of str, optional
             More words for some options, by the names of these.
+        more : mapping of str to str, optional
+            What the help of a command says of some options beside, by the names of these.
 
         Examples
         --------
@@ -226,10 +234,11 @@ class FactorOptions:
         """
         for name, (row, default) in option_table(cls).items():
             words = [f"--{name.replace('_', '-')}", *(aliases or {}).get(name, ())]
+            told = "; ".join([row.help(default), *([more[name]] if more and name in more else [])])
             if isinstance(default, bool):
-                parser.add_argument(*words, action=argparse.BooleanOptionalAction, default=default, help=row.help(default))
+                parser.add_argument(*words, action=argparse.BooleanOptionalAction, default=default, help=told)
             else:
-                parser.add_argument(*words, type=row.parse, default=default, metavar=row.metavar, help=row.help(default))
+                parser.add_argument(*words, type=row.parse, default=default, metavar=row.metavar, help=told)
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace, **others: Any) -> Self:

@@ -101,7 +101,7 @@ def _add_fit(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--output", type=Path, metavar="RESULT.json", help="write estimates here; predict reads them")
     parser.add_argument("--plot", type=Path, metavar="MAP.png", help="draw observed, predicted and standard error")
     add_fit_options(parser)
-    add_settings(parser)
+    add_settings(parser, judged="the estimate is judged in FP64")
     parser.set_defaults(run=_fit)
 
 
@@ -141,9 +141,7 @@ def _add_demo(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--output", type=Path, default=Path("demo-output"), metavar="DIR", help="folder for the files (default: demo-output)"
     )
     parser.add_argument("--n", type=int, default=4000, help="heights drawn from the terrain (default: 4000)")
-    parser.add_argument(
-        "--memory-budget", metavar="BYTES", help="memory of each device (default: 0.45 of the factor's bytes, shared)"
-    )
+    oc.FactorOptions.add_arguments(parser, more={"memory_budget": "here 0.45 of the bytes of the factor, shared"})
     add_force(parser)
     parser.set_defaults(run=_demo)
 
@@ -233,7 +231,7 @@ def _demo(options: argparse.Namespace) -> int:
     run_demo(
         options.output,
         options.n,
-        memory_budget=options.memory_budget,
+        asked=FactorSettings.from_arguments(options),
         out=sys.stdout,
         err=sys.stderr,
         replace=options.force,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -126,11 +125,7 @@ class FactorSettings(oc.FactorOptions):
         if self.planned is not None:
             how = {"plan": self.planned, "host_budget": self.host_budget}
         how |= {"store": self.place, "replace_store": self.replace_store}
-        if self.precision_threshold is None:
-            return oc.cholesky(source, progress=progress, trace=trace, **how)
-        with warnings.catch_warnings():  # a search passes models whose pivots are small, and its estimate is judged in FP64
-            warnings.simplefilter("ignore", oc.PrecisionWarning)
-            return oc.cholesky(source, progress=progress, trace=trace, **how)
+        return oc.cholesky(source, progress=progress, trace=trace, **how)
 
 
 @contextmanager

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+
+import numpy as np
 import pytest
 
 import ooc_chol as oc
@@ -78,3 +81,23 @@ def test_settings_are_the_options_and_where_factors_go():
 def test_settings_without_sense_are_refused_when_they_are_made():
     with pytest.raises(ValueError, match="fp64 is 'double'"):
         geostat.FactorSettings(fp64="double")
+
+
+def test_doubts_of_mixed_precision_are_told_but_of_a_search(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    factor, doubted = oc.cholesky, []
+
+    def doubtful(*given, **options):
+        if options.get("precision_threshold") is not None and not isinstance(given[0], np.ndarray):  # as a fit tries out
+            doubted.append(options["precision_threshold"])
+            warnings.warn("a doubt", oc.PrecisionWarning, stacklevel=2)
+        return factor(*given, **options)
+
+    monkeypatch.setattr(oc, "cholesky", doubtful)
+    words = ["--precision-threshold", "1e-6", "--tile-size", "16"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["geostat", *COMMANDS["fit"].split(), "--max-evaluations", "6", *words]) == 0
+        assert len(doubted) >= 6 and "a doubt" not in capsys.readouterr().err
+        assert main(["geostat", *COMMANDS["predict"].split(), "--force", *words]) == 0
+    assert capsys.readouterr().err.count("ooc-chol: warning: a doubt\n") == 1

@@ -23,16 +23,19 @@ def main() -> int:
         As :func:`ooc_chol.cli.main`.
     """
     before = {number: signal.getsignal(number) for number in _ENDING}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
             signal.signal(number, _leave)
     from ooc_chol.cli import main as run
 
     try:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        return run()
-    except KeyboardInterrupt:  # in between
+        return run(imported=restore)
+    except KeyboardInterrupt:  # after the command
         return 128 + signal.SIGINT
 
 

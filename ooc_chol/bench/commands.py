@@ -28,9 +28,8 @@ _TILE_SIZE = {"cuda": 4096, "host": 512}
 _RATE_TILE_SIZES = {"cuda": (4096, 2048), "host": (256, 512, 1024)}
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``bench`` and what it measures to the command line."""
-    bench = commands.add_parser("bench", help="measure this machine, and this package on it")
+def add_commands(bench: argparse.ArgumentParser) -> None:
+    """Add what ``bench`` measures to its parser."""
     what = bench.add_subparsers(dest="what", required=True, metavar="WHAT")
     _add_rates(what)
     _add_links(what)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.formats import FP64
+from ooc_chol.kernels.registry import kernel_facts
+from ooc_chol.precision.tile_formats import PrecisionMap
+
 #: Tiles of one K-segment: each update multiplies operands of one tile's K, at absolute multiples of the tile size.
 K_SEGMENT_TILES = 1
 
@@ -29,3 +34,27 @@ class ArithmeticKey:
     def to_dict(self) -> dict[str, str | int]:
         """The key as plain data, as stored with a factor."""
         return asdict(self)
+
+
+def arithmetic_key(plan: Plan) -> ArithmeticKey:
+    """The key of ``plan`` on this machine."""
+    facts = kernel_facts(plan.devices)
+    layout = plan.layout
+    return ArithmeticKey(
+        n=plan.grid.n,
+        nb=plan.grid.nb,
+        formats=FP64.name if plan.precision is None else _formats_text(plan.precision),
+        engine=layout.key_text(plan.product_shares, [panel.width for panel in plan.panels]),
+        k_segment_tiles=K_SEGMENT_TILES if layout.moduli is None else 0,
+        trsm=facts.trsm,
+        kernels=facts.kernels,
+        device_model=facts.model,
+        library=facts.library,
+        threads_per_call=1,
+    )
+
+
+def _formats_text(precision: PrecisionMap) -> str:
+    """Storage and products of all tiles, packed, a digit each: bytes of an entry."""
+    stored = "".join(str(fmt.itemsize) for fmt in precision.formats)
+    return f"mixed {stored} products {''.join(str(fmt.itemsize) for fmt in precision.products)}"

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.dense.execution.executor import Execution, Salvage
+from ooc_chol.dense.execution.run import opened_for_a_pass, run
+from ooc_chol.dense.factor.products import product_with_transpose
+from ooc_chol.dense.matrix_norms import measure_matrix
 from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import Problem, RatesAt, make_plan, mixed_engine
+from ooc_chol.dense.planner import make_plan, mixed_engine
 from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.progress_bar import progress_reporter
+from ooc_chol.dense.request import Request
 from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.stores.opening import own_store
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import BudgetError, NonFiniteError, NotPositiveDefiniteError, PrecisionError
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.registry import kind_of
+from ooc_chol.memory.sources.base import unchanged
 from ooc_chol.precision.accounting import doubtful_pivot
-from ooc_chol.precision.certified import CertifiedBound, least_bound, ordinary_power
+from ooc_chol.precision.certified import CertifiedBound, certified_bound, least_bound, ordinary_power
 from ooc_chol.precision.escalation import (
     RESTART_FACTOR,
     Escalation,
@@ -32,28 +42,6 @@ from ooc_chol.precision.norms import PROBES, MatrixNorms, Probes
 from ooc_chol.precision.tile_formats import PrecisionMap, choose_formats
 from ooc_chol.tasks.tiling import TileGrid
 
-#: ``measure(grid, samples, probes)``: the norms of A, with ``samples`` what L's are expected to be, and A's products with probes.
-Measure: TypeAlias = Callable[[TileGrid, bool, Probes | None], MatrixNorms]
-
-
-class MixedRequest(NamedTuple):
-    """What a mixed-precision factorization is made of.
-
-    ``measure`` gives the norms of A in a grid's tiles and, if told so, those that L's are expected to have; ``make_store`` an
-    empty store for a plan's L, which its maker discards when anything fails; ``run`` executes a plan into a store and fills its
-    last argument when it fails; ``certify`` bounds the error of a factor by the norms and probes of A; ``strict`` asks that the
-    bound be within the threshold.
-    """
-
-    problem: Problem
-    options: FactorOptions
-    rates_at: RatesAt
-    measure: Measure
-    make_store: Callable[[Plan], AbstractStore]
-    run: Callable[[Plan, AbstractStore, Salvage], Execution]
-    certify: Callable[[Plan, AbstractStore, MatrixNorms], CertifiedBound]
-    strict: bool
-
 
 @dataclass
 class MixedResult:
@@ -63,16 +51,51 @@ class MixedResult:
     execution: Execution  #: The last run, with the seconds of all runs and norms of all tiles
     store: AbstractStore  #: Holds L, not completed yet
     bound: CertifiedBound | None = None  #: Of the factor in the store, once it is complete
+    certify_seconds: float = 0.0  #: Of all readings of L for its bound
     escalations: list[Escalation] = field(default_factory=list)
 
 
-def plan_mixed(problem: Problem, options: FactorOptions, rates_at: RatesAt, measure: Measure) -> Plan:
+def plan_mixed(request: Request) -> Plan:
     """The plan of a factorization in mixed precision."""
-    threshold = options.precision_threshold
+    names, threshold = resolve_devices(request.options.devices), request.options.precision_threshold
     assert threshold is not None
-    grid, options = mixed_engine(problem, options)
-    precision = choose_formats(measure(grid, _samples(options), None), threshold, rule=options.precision_rule)
-    return _plan_of(problem, options, rates_at, precision)
+    grid, options = mixed_engine(request.problem, request.options)
+    norms = _norms(request, names, grid, _samples(options), None)
+    return _plan_of(request, options, choose_formats(norms, threshold, rule=options.precision_rule))
+
+
+def factor_mixed(request: Request, owned: ExitStack) -> MixedResult:
+    """Factor in mixed precision; ``owned`` discards the stores unless it is emptied first.
+
+    At most :data:`~ooc_chol.precision.escalation.MOST_WORK` factorizations, and as many readings of L beside.
+    """
+    names, threshold = resolve_devices(request.options.devices), request.options.precision_threshold
+    assert threshold is not None
+    grid, options = mixed_engine(request.problem, request.options)
+    norms = _norms_and_images(request, names, grid, _samples(options))
+    if request.options.strict and (least := least_bound(norms, PROBES)) > threshold:
+        raise PrecisionError(least, threshold)
+    of_tiles = replace(norms, probes=None, images=None)  # plans, and with them reports, keep no vectors
+    plan = _plan_of(request, options, choose_formats(of_tiles, threshold, rule=options.precision_rule))
+    state = EscalationState(grid)
+    result = MixedResult(plan, Execution(0.0, (), (), ()), own_store(request, plan, owned))
+    while (step := _attempt(request, result, state, norms)) is not None:
+        escalation, tiles, given = step
+        result.escalations.append(escalation)
+        if escalation.remedy in (Remedy.ROW, Remedy.PANEL):
+            assert result.plan.precision is not None
+            result.store.widen(tiles)
+            result.plan = _plan_of(request, options, result.plan.precision.widened(tiles), given)
+            continue
+        result.store.discard()
+        if escalation.remedy is Remedy.FP64:
+            result.plan = _fp64_plan(request, replace(options, moduli=request.options.moduli))
+        else:
+            assert escalation.threshold is not None
+            precision = choose_formats(of_tiles, escalation.threshold, rule=options.precision_rule)
+            result.plan = _plan_of(request, options, precision)
+        result.store = own_store(request, result.plan, owned)
+    return result
 
 
 def _samples(options: FactorOptions) -> bool:
@@ -80,57 +103,29 @@ def _samples(options: FactorOptions) -> bool:
     return options.fp64 == "residue" and options.half_products is not False
 
 
-def _plan_of(problem: Problem, options: FactorOptions, rates_at: RatesAt, precision: PrecisionMap) -> Plan:
+def _norms_and_images(request: Request, names: Sequence[str], grid: TileGrid, samples: bool) -> MatrixNorms:
+    """Norms of A, and its products with probes; with scaled ones by a second pass where ordinary ones would not do."""
+    norms = _norms(request, names, grid, samples, Probes.of(grid.n))
+    power = ordinary_power(norms)
+    return _norms(request, names, grid, samples, Probes.of(grid.n, power)) if power else norms
+
+
+def _norms(request: Request, names: Sequence[str], grid: TileGrid, samples: bool, probes: Probes | None) -> MatrixNorms:
+    """The norms of A's tiles, with ``samples`` what L's are expected to be, and A's products with ``probes``."""
+    tier = SourceTier(request.source, grid)
+    with unchanged(request.source), opened_for_a_pass(names, grid) as devices:
+        return measure_matrix(grid, devices, tier, samples=samples, probes=probes)
+
+
+def _plan_of(
+    request: Request, options: FactorOptions, precision: PrecisionMap, given: frozenset[tuple[int, int]] = frozenset()
+) -> Plan:
     """The plan for a map of formats, on the engine that ``options`` name already."""
     if options.fp64 == "residue" or not kind_of(resolve_devices(options.devices, must_exist=False)[0]).computes_float32:
         precision = precision.without_float32()
     moduli = options.moduli or precision.moduli
     options = replace(options, tile_size=precision.grid.nb, moduli=moduli if options.fp64 == "residue" else None)
-    return make_plan(replace(problem, precision=precision), options, rates_at)
-
-
-def factor_mixed(request: MixedRequest) -> MixedResult:
-    """Factor in mixed precision.
-
-    At most :data:`~ooc_chol.precision.escalation.MOST_WORK` factorizations, and as many readings of L beside.
-    """
-    problem, options, rates_at, *_ = request
-    threshold = options.precision_threshold
-    assert threshold is not None
-    grid, options = mixed_engine(problem, options)
-    norms = _measured(request, grid, _samples(options))
-    if request.strict and (least := least_bound(norms, PROBES)) > threshold:
-        raise PrecisionError(least, threshold)
-    of_tiles = replace(norms, probes=None, images=None)  # plans, and with them reports, keep no vectors
-    precision = choose_formats(of_tiles, threshold, rule=options.precision_rule)
-    plan = _plan_of(problem, options, rates_at, precision)
-    state = EscalationState(grid)
-    result = MixedResult(plan, Execution(0.0, (), (), ()), request.make_store(plan))
-    while (step := _attempt(request, result, state, norms)) is not None:
-        escalation, tiles, given = step
-        result.escalations.append(escalation)
-        if escalation.remedy in (Remedy.ROW, Remedy.PANEL):
-            assert result.plan.precision is not None
-            result.store.widen(tiles)
-            resumed = replace(problem, given=given)
-            result.plan = _plan_of(resumed, options, rates_at, result.plan.precision.widened(tiles))
-            continue
-        result.store.discard()
-        if escalation.remedy is Remedy.FP64:
-            result.plan = _fp64_plan(problem, replace(options, moduli=request.options.moduli), rates_at)
-        else:
-            assert escalation.threshold is not None
-            precision = choose_formats(of_tiles, escalation.threshold, rule=options.precision_rule)
-            result.plan = _plan_of(problem, options, rates_at, precision)
-        result.store = request.make_store(result.plan)
-    return result
-
-
-def _measured(request: MixedRequest, grid: TileGrid, samples: bool) -> MatrixNorms:
-    """Norms of A, and its products with probes; with scaled ones by a second pass where ordinary ones would not do."""
-    norms = request.measure(grid, samples, Probes.of(grid.n))
-    power = ordinary_power(norms)
-    return request.measure(grid, samples, Probes.of(grid.n, power)) if power else norms
+    return make_plan(replace(request.problem, precision=precision, given=given), options, request.rates_at)
 
 
 def doubts(result: MixedResult, asked: float, diagonal: NDArray[np.float64]) -> Iterator[str]:
@@ -148,12 +143,12 @@ def doubts(result: MixedResult, asked: float, diagonal: NDArray[np.float64]) -> 
         )
 
 
-def _fp64_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
+def _fp64_plan(request: Request, options: FactorOptions) -> Plan:
     """The plan in FP64 on the same tiles: through residues if they ran so far and fit, which need more moduli now."""
     try:
-        return make_plan(problem, options, rates_at)
+        return make_plan(request.problem, options, request.rates_at)
     except BudgetError:
-        return make_plan(problem, replace(options, fp64="native", moduli=None), rates_at)
+        return make_plan(request.problem, replace(options, fp64="native", moduli=None), request.rates_at)
 
 
 class _Step(NamedTuple):
@@ -164,11 +159,12 @@ class _Step(NamedTuple):
     given: frozenset[tuple[int, int]] = frozenset()
 
 
-def _attempt(request: MixedRequest, result: MixedResult, state: EscalationState, norms: MatrixNorms) -> _Step | None:
+def _attempt(request: Request, result: MixedResult, state: EscalationState, norms: MatrixNorms) -> _Step | None:
     """Run the plan once and certify the factor; what comes next, or None when it is good."""
     salvage, before, precision = Salvage(), result.execution, result.plan.precision
     try:
-        execution = request.run(result.plan, result.store, salvage)
+        with progress_reporter(request.progress) as reporter:
+            execution = run(result.plan, request.source, result.store, report=reporter, salvage=salvage)
     except NotPositiveDefiniteError as error:
         if precision is None:
             raise  # FP64 says so, too
@@ -182,12 +178,23 @@ def _attempt(request: MixedRequest, result: MixedResult, state: EscalationState,
         return _Step(Escalation(Remedy.FP64, None, None, None, 1.0))
     merged = _merged(before, execution.norms, result.plan)
     result.execution = replace(execution, seconds=before.seconds + execution.seconds, norms=merged)
-    result.bound = request.certify(result.plan, result.store, norms)
+    result.bound = _certify(result, norms)
     asked = request.options.precision_threshold
     assert asked is not None
-    if not request.strict or result.bound.holds(asked):
+    if not request.options.strict or result.bound.holds(asked):
         return None
     return _after_certificate(result.plan, state, float(result.bound), asked)
+
+
+def _certify(result: MixedResult, norms: MatrixNorms) -> CertifiedBound:
+    """The bound of the factor in the store, by one more reading of it on the plan's devices."""
+    assert norms.probes is not None
+    began, plan = time.perf_counter(), result.plan
+    with opened_for_a_pass(plan.devices, plan.grid) as devices:
+        product = product_with_transpose(result.store, devices, norms.probes.vectors, plan.budgets[0].budget_bytes)
+    bound = certified_bound(norms, product)
+    result.certify_seconds += time.perf_counter() - began
+    return bound
 
 
 def _after_certificate(plan: Plan, state: EscalationState, bound: float, asked: float) -> _Step:

@@ -1,11 +1,18 @@
-"""Options of a factorization."""
+"""Options of a factorization: one table, from which the record, its docstring and the words of command lines are made."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import argparse
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from numbers import Real
+from typing import Any, Self, TypeVar
 
 from ooc_chol.precision.moduli import ResidueBasis
+
+T = TypeVar("T")
 
 #: Largest order at which products through residues take one modulus more unless told otherwise. Up to there native FP64 can be
 #: more accurate than 50 bits (2.3 times LAPACK's residual at order 16384, 54 bits 0.6 times); at 65536 and above 50 bits had a
@@ -19,69 +26,172 @@ def default_moduli(n: int) -> int:
 
 
 @dataclass(frozen=True)
+class Option:
+    """What is told of an option, and how its word on a command line is read."""
+
+    text: str  #: Its description, for docstrings and for the help of a command
+    type: str  #: Its type, as docstrings name it
+    parse: Callable[[str], Any]  #: Makes the value from a word
+    metavar: str | None  #: What stands for the value in the help of a command
+    choices: tuple[str, ...]  #: All values, where they are a few words
+
+    def entry(self, name: str) -> str:
+        """The entry in a numpydoc list of parameters."""
+        lines = textwrap.wrap(self.text, 120, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+        return "\n".join([f"{name} : {self.type}", *lines])
+
+    def help(self, default: object) -> str:
+        """The description as part of a sentence, without reStructuredText, and the default where that is a value."""
+        plain = re.sub(r":\w+:(?=`)|`", "", self.text).removesuffix(".").replace("%", "%%")
+        return plain[0].lower() + plain[1:] + ("" if default is None else " (default: %(default)s)")
+
+
+def _row(default: object, type: str, text: str, *, parse: Callable[[str], Any] = str, metavar: str | None = None) -> Any:
+    """A row of the table, as a field of the record."""
+    return field(default=default, metadata={"option": Option(text, type, parse, metavar, ())})
+
+
+def _choice(choices: Sequence[str], text: str) -> Any:
+    """A row whose values are a few words, the first of them the default."""
+    quoted = ", ".join(f'"{choice}"' for choice in choices)
+    row = Option(text, f"{{{quoted}}}", str, f"{{{','.join(choices)}}}", tuple(choices))
+    return field(default=choices[0], metadata={"option": row})
+
+
+def device_names(text: str) -> int | tuple[str, ...]:
+    """Devices from a word: names with commas between, or a count."""
+    return int(text) if text.isdecimal() else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _half_products(text: str) -> bool | str:
+    words: dict[str, bool | str] = {"yes": True, "no": False, "fp8": "fp8"}
+    if text not in words:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(words)}")
+    return words[text]
+
+
+def _documented(cls: type[T]) -> type[T]:
+    """Give ``cls`` the list of its parameters from the table."""
+    entries = [row.entry(name) for name, (row, _) in option_table(cls).items()]
+    cls.__doc__ = "\n".join([f"{cls.__doc__}\n", "Parameters", "----------", *entries])
+    return cls
+
+
+def option_table(cls: Any) -> dict[str, tuple[Option, Any]]:
+    """The rows of the table and their defaults, by name."""
+    return {row.name: (row.metadata["option"], row.default) for row in fields(cls) if "option" in row.metadata}
+
+
+@_documented
+@dataclass(frozen=True)
 class FactorOptions:
-    """What the user asked of a factorization, before anything is resolved against a matrix or a machine.
+    """What the user asked of a factorization, before anything is resolved against a matrix or a machine."""
 
-    Parameters
-    ----------
-    tile_size : int or None
-        Order of a tile; None lets the planner choose.
-    devices : str, sequence of str, int or None
-        Names such as ``"host:0"``, a count, or None for every visible GPU, else the host.
-    memory_budget : int, str or None
-        Bytes of device memory per device, for tiles and workspace.
-    host_budget : int, str or None
-        Bytes of host memory for L when it is kept in memory.
-    policy : str
-        Name in :data:`ooc_chol.dense.planner.policy.POLICIES`.
-    objective : {"seconds", "bytes"}
-        What the planner makes least.
-    fp64 : {"auto", "native", "residue"}
-        How FP64 products are computed.
-    moduli : int or None
-        Number of moduli of products through residues; None takes as many as native FP64 is accurate, or as a threshold needs.
-    precision_threshold : float or None
-        Most error relative to ``||A||_F`` that storing tiles in narrow formats may cause; None for FP64.
-    precision_rule : {"unit-roundoff", "paper"}
-        Rule by which formats are chosen.
-    half_products : bool, "fp8" or None
-        Whether products through residues run in FP16, or in FP8 too, where the threshold allows; None in FP16 where rates say
-        that it is faster.
-    """
-
-    tile_size: int | None = None
-    devices: str | tuple[str, ...] | int | None = None
-    memory_budget: int | str | None = None
-    host_budget: int | str | None = None
-    policy: str = "planned"
-    objective: str = "seconds"
-    fp64: str = "auto"
-    moduli: int | None = None
-    precision_threshold: float | None = None
-    precision_rule: str = "unit-roundoff"
-    half_products: bool | str | None = None
+    tile_size: int | None = _row(
+        None,
+        "int or None",
+        "Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan.",
+        parse=int,
+        metavar="NB",
+    )
+    devices: str | Sequence[str] | int | None = _row(
+        None,
+        "str, sequence of str, int or None",
+        'Device names such as ``"cuda:0"`` or ``"host:0"``, or a count. By default every visible GPU, else the host.',
+        parse=device_names,
+        metavar="NAME,NAME,...",
+    )
+    memory_budget: int | str | None = _row(
+        None,
+        "int, str or None",
+        'Bytes of memory per device, or text such as ``"256 MiB"``. By default up to half of what is free on the host, and all '
+        "but 2 GiB of what is free on a GPU.",
+        metavar="BYTES",
+    )
+    host_budget: int | str | None = _row(
+        None,
+        "int, str or None",
+        "Most bytes of host memory for L when it is kept in memory. By default what is free.",
+        metavar="BYTES",
+    )
+    policy: str = _choice(
+        ("planned", "sync", "async", "v1", "v2", "v3"),
+        "How tiles move; it never changes the result. All but the first are those of the paper, for comparison.",
+    )
+    objective: str = _choice(
+        ("seconds", "bytes"),
+        "What the plan makes least. Without measured rates seconds are unknown, and bytes are made least.",
+    )
+    fp64: str = _choice(
+        ("auto", "native", "residue"),
+        "How FP64 products are computed: in the device's own arithmetic, or as exact integers through residues on int8 units, as "
+        'accurate and on an H200 about twice as fast. "auto" takes residues where measured rates predict fewer seconds.',
+    )
+    moduli: int | None = _row(
+        None,
+        "int or None",
+        "Moduli of products through residues, from 4 to 16; fewer are faster and less accurate. By default 14 (54 bits of each "
+        "row's norm) up to order 32768 and 13 (50 bits) above, which is as accurate as native FP64, or as many as "
+        "precision_threshold needs.",
+        parse=int,
+        metavar="COUNT",
+    )
+    precision_threshold: float | None = _row(
+        None,
+        "float or None",
+        "Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. Each tile below the diagonal is stored in the "
+        "narrowest of FP64, FP32, FP16 and FP8 that this allows, and computed accordingly; the error of the factor is then "
+        "measured with random vectors and certified. By default all is FP64.",
+        parse=float,
+        metavar="SHARE",
+    )
+    precision_rule: str = _choice(
+        ("unit-roundoff", "paper"),
+        "What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.",
+    )
+    half_products: bool | str | None = _row(
+        None,
+        'bool, "fp8" or None',
+        "In mixed precision through residues: whether products that are small by their expected norms run in FP16, and with "
+        '"fp8" the smallest ones in FP8. By default in FP16 where measured rates say that this is faster.',
+        parse=_half_products,
+        metavar="{yes,no,fp8}",
+    )
+    strict: bool = _row(
+        True,
+        "bool",
+        "Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in wider formats, at "
+        "last in FP64. If not, the first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that "
+        "is more.",
+    )
 
     def __post_init__(self) -> None:
+        if isinstance(self.devices, Sequence) and not isinstance(self.devices, str):
+            object.__setattr__(self, "devices", tuple(self.devices))
         if self.tile_size is not None and (isinstance(self.tile_size, bool) or not isinstance(self.tile_size, int)):
             raise TypeError(f"tile_size is a {type(self.tile_size).__name__}; give an int, or None to let the planner choose")
         if self.tile_size is not None and self.tile_size < 1:
             raise ValueError(f"tile_size is {self.tile_size}, but a tile has at least 1 row")
-        if self.objective not in ("seconds", "bytes"):
-            raise ValueError(f"objective is {self.objective!r}; there are 'seconds' and 'bytes'")
-        if self.fp64 not in ("auto", "native", "residue"):
-            raise ValueError(f"fp64 is {self.fp64!r}; there are 'auto', 'native' and 'residue'")
+        self._check_choice("objective")
+        self._check_choice("fp64")
         if self.moduli is not None:
             if isinstance(self.moduli, bool) or not isinstance(self.moduli, int):
                 raise TypeError(f"moduli is a {type(self.moduli).__name__}; give an int, or None")
             ResidueBasis(self.moduli)  # refuses a number that cannot be had
-        if self.precision_rule not in ("unit-roundoff", "paper"):
-            raise ValueError(f"precision_rule is {self.precision_rule!r}; there are 'unit-roundoff' and 'paper'")
+        self._check_choice("precision_rule")
         if not (self.half_products is None or isinstance(self.half_products, bool) or self.half_products == "fp8"):
             raise ValueError(f"half_products is {self.half_products!r}; give True, False, 'fp8', or None to choose by rates")
         if self.precision_threshold is not None:
             self._check_precision(self.precision_threshold)
         if self.fp64 == "residue" and self.policy != "planned":
             raise ValueError(f"policy {self.policy!r} orders tiles of native FP64; products through residues have 'planned' only")
+
+    def _check_choice(self, name: str) -> None:
+        """Refuse a word that the table does not have."""
+        value, choices = getattr(self, name), option_table(self)[name][0].choices
+        if value not in choices:
+            *others, last = map(repr, choices)
+            raise ValueError(f"{name} is {value!r}; there are {', '.join(others)} and {last}")
 
     def _check_precision(self, threshold: object) -> None:
         """Refuse a threshold that makes no sense, and policies that store tiles before they are final."""
@@ -93,3 +203,72 @@ class FactorOptions:
             raise ValueError(
                 f"policy {self.policy!r} stores half-updated tiles, which formats would round; take 'v1' to 'v3' or 'planned'"
             )
+
+    @classmethod
+    def add_arguments(
+        cls,
+        parser: argparse.ArgumentParser,
+        *,
+        aliases: Mapping[str, Sequence[str]] | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add a word for every option to a command line: ``--tile-size``, ``--devices``, ..., ``--no-strict``.
+
+        Parameters
+        ----------
+        parser : argparse.ArgumentParser
+            The parser of a command.
+        aliases : mapping of str to sequence of str, optional
+            More words for some options, by the names of these.
+        more : mapping of str to str, optional
+            What the help of a command says of some options beside, by the names of these.
+
+        Examples
+        --------
+        >>> import argparse, ooc_chol as oc
+        >>> parser = argparse.ArgumentParser()
+        >>> oc.FactorOptions.add_arguments(parser, aliases={"tile_size": ["--nb"]})
+        >>> options = oc.FactorOptions.from_arguments(parser.parse_args(["--nb", "512", "--fp64", "residue"]))
+        >>> options.tile_size, options.fp64
+        (512, 'residue')
+        """
+        for name, (row, default) in option_table(cls).items():
+            words = [f"--{name.replace('_', '-')}", *(aliases or {}).get(name, ())]
+            told = "; ".join([row.help(default), *([more[name]] if more and name in more else [])])
+            if isinstance(default, bool):
+                parser.add_argument(*words, action=argparse.BooleanOptionalAction, default=default, help=told)
+            else:
+                parser.add_argument(*words, type=row.parse, default=default, metavar=row.metavar, help=told)
+
+    @classmethod
+    def from_arguments(cls, arguments: argparse.Namespace, **others: Any) -> Self:
+        """Make the options that a command line asks for.
+
+        Parameters
+        ----------
+        arguments : argparse.Namespace
+            What a parser with :meth:`add_arguments` found.
+        **others
+            Fields that a subclass has beside.
+
+        Returns
+        -------
+        FactorOptions
+            With the defaults of options that were not named.
+
+        Raises
+        ------
+        ValueError, TypeError
+            An option makes no sense; the text names it.
+        """
+        return cls(**{name: getattr(arguments, name) for name in option_table(cls)}, **others)
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the options as :func:`cholesky` and :func:`plan` take them.
+
+        Returns
+        -------
+        dict
+            Values by the names of options.
+        """
+        return {name: getattr(self, name) for name in option_table(self)}

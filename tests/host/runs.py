@@ -128,7 +128,7 @@ def jitter_devices(seed: int) -> MakeDevice:
 
 def use_devices(monkeypatch: pytest.MonkeyPatch, make_device: MakeDevice) -> None:
     """Let the driver open other devices."""
-    monkeypatch.setattr("ooc_chol.dense.running.open_tile_device", make_device)
+    monkeypatch.setattr("ooc_chol.dense.execution.run.open_tile_device", make_device)
 
 
 class CountingSource(AbstractSource):

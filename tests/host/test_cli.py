@@ -18,6 +18,7 @@ from ooc_chol.dense import rates as rates_module
 from ooc_chol.kernels.host.blas import blas_identity
 from tests.host.matrices import FAMILIES
 from tests.host.runs import COMMAND, ENVIRONMENT
+from tests.option_words import WORDS
 from tests.plan.perfetto_files import read
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -43,6 +44,63 @@ def run(capsys, *words) -> tuple[int, str, str]:
         status = int(ended.code or 0)
     captured = capsys.readouterr()
     return status, captured.out, captured.err
+
+
+# all commands
+
+#: Prints which modules of a list a command has imported; the command's own output goes nowhere.
+IMPORTED = """
+import contextlib, io, sys
+from ooc_chol.cli import main
+words, names = sys.argv[1].split(), sys.argv[2:]
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    main(words)
+print(*[name for name in names if name in sys.modules])
+"""
+#: What takes long to import, and belongs to benchmarks, applications or traces.
+HEAVY = ["ooc_chol.bench", "ooc_chol.apps", "scipy.optimize", "perfetto", "google.protobuf", "matplotlib", "pandas"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--help", ""),
+        ("plan --n 90", ""),
+        ("factor a.npy --store L.ooc --quiet", ""),
+        ("devices", ""),
+        ("bench --help", "ooc_chol.bench"),
+        ("geostat --help", "ooc_chol.apps scipy.optimize"),
+    ],
+)
+def test_a_command_imports_what_it_needs(folder, words, expected):
+    command = [COMMAND[0], "-c", IMPORTED, words, *HEAVY]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert (done.stdout.split(), done.stderr) == (expected.split(), "")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["plan", "--n", "3000", "--tile-size", "256"], ["paln"], []])
+def test_the_package_as_a_module_is_the_command(words, tmp_path):
+    own, module = (
+        subprocess.run([*command, *words], capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT)
+        for command in (COMMAND, [COMMAND[0], "-m", "ooc_chol"])
+    )
+    assert (own.returncode, own.stdout, own.stderr) == (module.returncode, module.stdout, module.stderr)
+    assert "ooc-chol" in own.stdout + own.stderr or "Plan" in own.stdout
+
+
+@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize(("command", "call"), [(["plan", "--n", "9"], "plan"), (["factor", "a.npy", "--store", "L"], "cholesky")])
+def test_every_option_reaches_the_call(capsys, folder, monkeypatch, command, call, name):
+    taken = []
+
+    def take(*_, **given):
+        taken.append({option: given[option] for option in WORDS})
+        raise ValueError("taken")
+
+    monkeypatch.setattr(oc, call, take)
+    words, value = WORDS[name]
+    assert run(capsys, *command, *words) == (2, "", "ooc-chol: taken\n")
+    assert taken == [{**oc.FactorOptions().keywords(), name: value}]
 
 
 # plan

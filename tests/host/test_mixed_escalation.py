@@ -7,8 +7,8 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.dense.execution.operations import AbstractOperations
+from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.running import arithmetic_key
 from ooc_chol.precision.escalation import MOST_RESTARTS, MOST_WORK, Remedy, panel_tiles, row_tiles
 from tests.builders import executed, factor_over, host_device, memory_store, planned
 from tests.host.escalation_cases import CASES, FP64, PANEL, PANEL_OF_FEW, RESTART, RESTARTS, ROW, Case, Matrix

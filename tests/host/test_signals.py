@@ -88,22 +88,29 @@ def test_a_command_on_another_thread_leaves_signals_alone(capsys):
 #: Sends itself a signal when a module is looked for, then goes on as the installed command does.
 WHILE_IMPORTING = """
 import os, signal, sys
-module, number = sys.argv[1:]
+module, number, *words = sys.argv[1:]
 class Sender:
     def find_spec(self, name, *_):
         if name == module:
             os.kill(os.getpid(), int(number))
 sys.meta_path.insert(0, Sender())
 from ooc_chol_command import main
-sys.argv[1:] = ["plan", "--n", "9"]
+sys.argv[1:] = words
 sys.exit(main())
 """
 
 
 @SIGNALS
-@pytest.mark.parametrize("module", ["numpy", "scipy.linalg", "ooc_chol.dense.driver", "ooc_chol.bench"])
-def test_a_signal_while_modules_are_imported_ends_without_a_word(tmp_path, module, number, status, said):
-    command = [COMMAND[0], "-c", WHILE_IMPORTING, module, str(int(number))]
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        *((module, "plan --n 9") for module in ("numpy", "scipy.linalg", "ooc_chol.dense.driver", "ooc_chol.cli.plan")),
+        ("ooc_chol.bench", "bench suite host --list"),
+        ("scipy.optimize", "geostat fit --example jacksboro:50 --dry-run"),
+    ],
+)
+def test_a_signal_while_modules_are_imported_ends_without_a_word(tmp_path, module, words, number, status, said):
+    command = [COMMAND[0], "-c", WHILE_IMPORTING, module, str(int(number)), *words.split()]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,43 +19,38 @@ from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Mat
 FactorProgress = Callable[[int, int, float], None]
 
 
-@dataclass(frozen=True)
-class FactorSettings:
-    """How every factorization of a fit or prediction runs; the fields are those of ``ooc_chol.cholesky``.
+@dataclass(frozen=True, kw_only=True)
+class FactorSettings(oc.FactorOptions):
+    """How every factorization of a fit or prediction runs: the options of ``ooc_chol.FactorOptions``, and where factors go.
+
+    With a ``precision_threshold`` a fit judges its estimate in FP64.
 
     Parameters
     ----------
-    tile_size : int, optional
-        Order of a tile; chosen by ``ooc_chol`` when not given.
-    devices : str, int or sequence of str, optional
-        Devices that compute.
-    memory_budget, host_budget : int or str, optional
-        Bytes per device and of host memory, such as ``"256 MiB"``.
-    policy : str
-        Scheduling policy.
     store : path, optional
         A file that holds the factor while it is needed, in place of memory. It must not exist; it is removed afterwards.
     replace_store : bool
         Let ``store`` replace whatever file has its name.
-    precision_threshold : float, optional
-        Factor in mixed precision: the share of the matrix's norm by which rounding its tiles may change it. A fit then judges
-        its estimate in FP64.
     memory : ooc_chol.HostMemory, optional
         Memory that holds one factor after the other, where there is no ``store``.
     planned : ooc_chol.Plan, optional
         The plan of an earlier factorization of this order with these settings, see :meth:`reusing`; None where they change.
     """
 
-    tile_size: int | None = None
-    devices: str | int | Sequence[str] | None = None
-    memory_budget: int | str | None = None
-    host_budget: int | str | None = None
-    policy: str = "planned"
     store: Path | None = None
     replace_store: bool = False
-    precision_threshold: float | None = None
     memory: oc.HostMemory | None = None
     planned: oc.Plan | None = None
+
+    def in_fp64(self) -> FactorSettings:
+        """These settings without a threshold, and with as many moduli as FP64 takes.
+
+        Returns
+        -------
+        FactorSettings
+            These themselves where they have no threshold.
+        """
+        return self if self.precision_threshold is None else replace(self, precision_threshold=None, moduli=None)
 
     def reusing(self, plan: oc.Plan) -> FactorSettings:
         """These settings with a plan that they gave, so that factorizations of the same order are not planned again.
@@ -94,7 +88,7 @@ class FactorSettings:
             The memory budget does not hold three tiles.
         """
         places = np.random.default_rng(0).uniform(size=(n, 2))
-        return oc.plan(covariance_source(Matern(1.0, 0.1, 0.5, 0.0), places), **self._plan_options())
+        return oc.plan(covariance_source(Matern(1.0, 0.1, 0.5, 0.0), places), **self.keywords(), store=self.place)
 
     def try_out(self) -> None:
         """Factor a matrix of order 1, so that settings without sense are found out before a long computation needs them.
@@ -127,24 +121,11 @@ class FactorSettings:
 
     def factor(self, source: Any, progress: FactorProgress | None, trace: bool) -> oc.CholeskyFactor:
         """``ooc_chol.cholesky`` of ``source`` with these settings."""
-        how = self._plan_options() if self.planned is None else {"plan": self.planned, "store": self.place}
-        how |= {"host_budget": self.host_budget, "replace_store": self.replace_store}
-        if self.precision_threshold is None:
-            return oc.cholesky(source, progress=progress, trace=trace, **how)
-        with warnings.catch_warnings():  # a search passes models whose pivots are small, and its estimate is judged in FP64
-            warnings.simplefilter("ignore", oc.PrecisionWarning)
-            return oc.cholesky(source, progress=progress, trace=trace, **how)
-
-    def _plan_options(self) -> dict[str, Any]:
-        """The keyword arguments that ``ooc_chol.cholesky`` and ``ooc_chol.plan`` share."""
-        return {
-            "tile_size": self.tile_size,
-            "devices": self.devices,
-            "memory_budget": self.memory_budget,
-            "policy": self.policy,
-            "store": self.place,
-            "precision_threshold": self.precision_threshold,
-        }
+        how = self.keywords()
+        if self.planned is not None:
+            how = {"plan": self.planned, "host_budget": self.host_budget}
+        how |= {"store": self.place, "replace_store": self.replace_store}
+        return oc.cholesky(source, progress=progress, trace=trace, **how)
 
 
 @contextmanager

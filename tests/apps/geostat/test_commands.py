@@ -9,6 +9,7 @@ import pytest
 
 from ooc_chol.apps.geostat.cli.demo import demo_settings
 from ooc_chol.apps.geostat.data import io
+from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.cli import main
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -172,5 +173,5 @@ def test_demo_leaves_everything_in_its_folder(tmp_path, capsys):
 
 
 def test_the_demo_budget_is_less_than_half_of_the_factor():
-    assert 0.44 < demo_settings(3600, None).memory_budget / (8 * 3600 * 3601 / 2) <= 0.45
-    assert demo_settings(3600, "50 MB").memory_budget == "50 MB"
+    assert 0.44 < demo_settings(3600, FactorSettings()).memory_budget / (8 * 3600 * 3601 / 2) <= 0.45
+    assert demo_settings(3600, FactorSettings(memory_budget="50 MB")).memory_budget == "50 MB"

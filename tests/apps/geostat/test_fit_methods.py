@@ -270,6 +270,16 @@ def test_a_log_of_best_smoothness_keeps_the_three_apart(field, tmp_path):
     same(again, first)
 
 
+def test_a_log_from_before_options_of_rounding_goes_on(field, tmp_path):
+    log, options = tmp_path / "log", {"smoothness": 1.5, "method": "fisher"}
+    fit(field, **options, log=log)
+    header, *lines = log.read_text(encoding="utf-8").splitlines()
+    named = {name: value for name, value in json.loads(header).items() if name not in ("moduli", "strict", "precision_rule")}
+    log.write_text("\n".join([json.dumps(named), *lines]) + "\n", encoding="utf-8")
+    again = fit(field, **options, resume=log, settings=FactorSettings(tile_size=50, fp64="native"))
+    assert again.reused == len(again.evaluations)
+
+
 def test_wrong_logs_are_refused(field, tmp_path):
     log = tmp_path / "log"
     fit(field, smoothness=1.5, method="fisher", log=log)
@@ -280,6 +290,8 @@ def test_wrong_logs_are_refused(field, tmp_path):
         fit(field.take(np.arange(60)), smoothness=1.5, resume=log)
     with pytest.raises(ValueError, match="reml differ"):
         fit(field, smoothness=1.5, reml=True, resume=log)
+    with pytest.raises(ValueError, match="moduli, strict differ"):
+        fit(field, smoothness=1.5, settings=FactorSettings(moduli=8, strict=False), resume=log)
     with pytest.raises(FileNotFoundError):
         fit(field, smoothness=1.5, resume=tmp_path / "nothing")
     assert log.read_bytes() == kept

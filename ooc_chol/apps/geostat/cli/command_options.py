@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.command_files import add_force, store_file
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.estimation.later_steps import STEP_ERRORS
@@ -45,19 +46,10 @@ class SpellingParser(argparse.ArgumentParser):
         return f"{self._spellings.get(bare(name), name)}{equals}{value}" if name.startswith("--") else word
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a factorization."""
-    parser.add_argument(
-        "--memory-budget", metavar="BYTES", help="memory per device, such as '256 MiB' (default: up to half of what is free)"
-    )
-    parser.add_argument(
-        "--tile-size",
-        "--dts",
-        type=int,
-        metavar="NB",
-        help="order of a tile (default: chosen by size and budget); --dts in ExaGeoStat",
-    )
-    parser.add_argument("--devices", type=devices, help="device names with commas between, or a count")
+def add_settings(parser: argparse.ArgumentParser, *, judged: str | None = None) -> None:
+    """Add the options of a factorization; ``--dts`` is ExaGeoStat's word for the order of a tile."""
+    more = {} if judged is None else {"precision_threshold": judged}
+    oc.FactorOptions.add_arguments(parser, aliases={"tile_size": ["--dts"]}, more=more)
     parser.add_argument(
         "--store",
         type=Path,
@@ -74,14 +66,7 @@ def add_at(parser: argparse.ArgumentParser) -> None:
 
 def factor_settings(options: argparse.Namespace) -> FactorSettings:
     """How to factor."""
-    return FactorSettings(
-        tile_size=options.tile_size,
-        devices=options.devices,
-        memory_budget=options.memory_budget,
-        store=store_file(options),
-        replace_store=options.force,
-        precision_threshold=getattr(options, "precision_threshold", None),  # fit has it
-    )
+    return FactorSettings.from_arguments(options, store=store_file(options), replace_store=options.force)
 
 
 def tried(what: str, step: Callable[[], None]) -> bool:
@@ -102,22 +87,6 @@ def note(text: str) -> None:
 def column_names(text: str) -> tuple[str, ...]:
     """Names with commas between."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def devices(text: str) -> str | int | tuple[str, ...]:
-    """Device names with commas between, or a count.
-
-    Parameters
-    ----------
-    text : str
-        What was typed.
-
-    Returns
-    -------
-    int or tuple of str
-        As ``ooc_chol.cholesky`` takes them.
-    """
-    return int(text) if text.isdecimal() else column_names(text)
 
 
 def grid_size(text: str) -> tuple[int, int]:

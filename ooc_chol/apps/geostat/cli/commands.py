@@ -60,9 +60,8 @@ from ooc_chol.apps.geostat.pictures.plots import PICTURES, check_picture
 from ooc_chol.apps.geostat.results import RESULTS, read_result, result_content
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``geostat`` with its own commands to a command line."""
-    geostat = commands.add_parser("geostat", help="fit a covariance by exact maximum likelihood, and predict (kriging)")
+def add_commands(geostat: argparse.ArgumentParser) -> None:
+    """Add the commands of ``geostat`` to its parser."""
     actions: argparse._SubParsersAction[argparse.ArgumentParser] = geostat.add_subparsers(
         dest="action", required=True, metavar="ACTION", parser_class=SpellingParser
     )
@@ -102,7 +101,7 @@ def _add_fit(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--output", type=Path, metavar="RESULT.json", help="write estimates here; predict reads them")
     parser.add_argument("--plot", type=Path, metavar="MAP.png", help="draw observed, predicted and standard error")
     add_fit_options(parser)
-    add_settings(parser)
+    add_settings(parser, judged="the estimate is judged in FP64")
     parser.set_defaults(run=_fit)
 
 
@@ -142,9 +141,7 @@ def _add_demo(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--output", type=Path, default=Path("demo-output"), metavar="DIR", help="folder for the files (default: demo-output)"
     )
     parser.add_argument("--n", type=int, default=4000, help="heights drawn from the terrain (default: 4000)")
-    parser.add_argument(
-        "--memory-budget", metavar="BYTES", help="memory of each device (default: 0.45 of the factor's bytes, shared)"
-    )
+    oc.FactorOptions.add_arguments(parser, more={"memory_budget": "here 0.45 of the bytes of the factor, shared"})
     add_force(parser)
     parser.set_defaults(run=_demo)
 
@@ -234,7 +231,7 @@ def _demo(options: argparse.Namespace) -> int:
     run_demo(
         options.output,
         options.n,
-        memory_budget=options.memory_budget,
+        asked=FactorSettings.from_arguments(options),
         out=sys.stdout,
         err=sys.stderr,
         replace=options.force,

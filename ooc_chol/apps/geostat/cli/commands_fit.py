@@ -55,9 +55,6 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log", type=Path, metavar="LOG.jsonl", help="write a line for every evaluation to this new file")
     parser.add_argument("--resume", type=Path, metavar="LOG.jsonl", help="go on from such a file, and add to it")
     parser.add_argument("--dry-run", action="store_true", help="read the data, print the plan of a factorization, and stop")
-    parser.add_argument(
-        "--precision-threshold", type=float, metavar="T", help="factor in mixed precision; the estimate is judged in FP64"
-    )
 
 
 def add_vecchia_options(parser: argparse.ArgumentParser) -> None:

@@ -62,7 +62,7 @@ def add_plot(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--seed", type=int, default=0, help="of subsample and simulations (default: 0)")
     add_at(parser)
     add_profile_options(parser)
-    parser.add_argument("--memory-budget", metavar="BYTES", help="memory per device, such as '256 MiB'")
+    oc.FactorOptions.add_arguments(parser)
     add_force(parser)
     parser.set_defaults(run=_run)
 
@@ -122,7 +122,7 @@ def _run(options: argparse.Namespace) -> int:
         note(text)
     if dataset.observations.n != saved.n:
         note(f"the model was fitted to {saved.n} observations, and {dataset.observations.n} are drawn now")
-    settings = FactorSettings(memory_budget=options.memory_budget)
+    settings = FactorSettings.from_arguments(options)
     if options.what == "variogram":
         _variogram(dataset, saved.model, options, settings)
     elif options.what == "map":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -71,7 +71,7 @@ def demo_outputs(folder: Path) -> list[oc.Output]:
     return [oc.Output("--output", path, kind) for path, kind in kinds]
 
 
-def run_demo(folder: Path, n: int, *, memory_budget: int | str | None, out: TextIO, err: TextIO, replace: bool = False) -> None:
+def run_demo(folder: Path, n: int, *, asked: FactorSettings, out: TextIO, err: TextIO, replace: bool = False) -> None:
     """Fit, predict, score, draw and trace."""
     start = time.perf_counter()
     paths = DemoPaths(folder)
@@ -79,7 +79,7 @@ def run_demo(folder: Path, n: int, *, memory_budget: int | str | None, out: Text
     dataset = load_dataset(example_spec(f"jacksboro:{n}"))
     held, kept = np.split(np.arange(n), [round(n * HELD_OUT_SHARE)])
     fitted = dataset.observations.take(kept)
-    settings = demo_settings(fitted.n, memory_budget)
+    settings = demo_settings(fitted.n, asked)
     print(
         f"{n} heights of the Jacksboro terrain (Matplotlib's elevation model): {fitted.n} to fit, {len(held)} held out", file=out
     )
@@ -103,9 +103,10 @@ def run_demo(folder: Path, n: int, *, memory_budget: int | str | None, out: Text
     _print_paths(paths, time.perf_counter() - start, out)
 
 
-def demo_settings(n: int, memory_budget: int | str | None) -> FactorSettings:
-    """One device, and a budget that runs out of core."""
-    return FactorSettings(memory_budget=int(BUDGET_SHARE * 8 * n * (n + 1) // 2) if memory_budget is None else memory_budget)
+def demo_settings(n: int, asked: FactorSettings) -> FactorSettings:
+    """What is asked, with a budget that runs out of core where there is none."""
+    budget = int(BUDGET_SHARE * 8 * n * (n + 1) // 2)
+    return asked if asked.memory_budget is not None else replace(asked, memory_budget=budget)
 
 
 def _save_run(kriged: Kriging, paths: DemoPaths, *, replace: bool) -> None:

@@ -31,6 +31,9 @@ from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
 from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts, VecchiaOptions
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
+#: Options of a factorization, beside its threshold, by which the values of a log may differ by more than FP64 rounds.
+_ROUNDING = ("moduli", "precision_rule", "half_products", "strict")
+
 
 @overload
 def fit(
@@ -273,8 +276,11 @@ def default_method(method: Method | None, smoothness: float | Literal["best", "f
 def _identity(observations: Observations, options: LikelihoodOptions) -> dict[str, Any]:
     """What the values in a log depend on."""
     identity = {name: value for name, value in vars(options).items() if name != "settings"}
+    asked, defaults = options.settings.keywords(), FactorSettings().keywords()
+    # None for defaults, as in logs from before these were options
+    rounding = {name: None if asked[name] == defaults[name] else asked[name] for name in _ROUNDING}
     threshold = options.settings.precision_threshold
-    return {"observations": observations_digest(observations), **identity, "precision_threshold": threshold}
+    return {"observations": observations_digest(observations), **identity, "precision_threshold": threshold, **rounding}
 
 
 def _result(

@@ -152,7 +152,7 @@ def infer(
     names = checked_names(model, estimated)
     shape = tuple(name for name in names if name not in ("variance", "nugget"))
     count = probes if probes is not None else (0 if observations.n <= INFORMATION_LIMIT else 4 * PROBES)
-    plain = replace(settings or FactorSettings(), precision_threshold=None)
+    plain = (settings or FactorSettings()).in_fp64()
     with evaluated(observations, correlation_of(model), variance=model.variance, reml=reml, settings=plain) as found:
         traces = score(
             found,

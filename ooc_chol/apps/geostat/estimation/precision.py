@@ -77,7 +77,7 @@ def check_precision(
     """Evaluate value, gradient and information in FP64 at an estimate."""
     threshold = options.settings.precision_threshold
     assert threshold is not None, "asked for in mixed precision only"
-    plain = replace(options, settings=replace(options.settings, precision_threshold=None))
+    plain = replace(options, settings=options.settings.in_fp64())
     objective = Objective(observations, space, plain, SilentProgress())
     likelihood, check = mixed, PrecisionCheck(threshold, mixed.loglik)
     try:

@@ -1,0 +1,142 @@
+"""The command line as a whole: which commands there are, how they end, and what is said of errors and warnings."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import ooc_chol as oc
+from ooc_chol.signals import ENDINGS, SignalInterrupt, signals_as_interrupts
+
+#: Errors that are the user's to mend: shown as one line, exit status 2.
+EXPECTED = (oc.OocCholError, ValueError, TypeError, OSError, NotImplementedError)
+
+
+def main(arguments: Sequence[str] | None = None, *, imported: Callable[[], None] | None = None) -> int:
+    """Run the command line.
+
+    SIGTERM and SIGHUP end a command as Ctrl-C does, so that files that are not complete are removed.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Words after ``ooc-chol``; those that the process was started with when not given.
+    imported : callable, optional
+        Called once the modules of the command are there, before it begins.
+
+    Returns
+    -------
+    int
+        The exit status: 0, 1 where some of several cases failed, 2 for what a user can mend, 128 and the number of a signal.
+    """
+    try:
+        options = _parser().parse_args(arguments)
+        if imported is not None:
+            imported()
+        with signals_as_interrupts(), _own_warnings_as_lines():
+            status: int | None = options.run(options)
+    except KeyboardInterrupt as interrupt:
+        number = interrupt.number if isinstance(interrupt, SignalInterrupt) else signal.SIGINT
+        print(f"ooc-chol: {ENDINGS[number]}", file=sys.stderr)
+        return 128 + number
+    except EXPECTED as error:
+        print(f"ooc-chol: {error}", file=sys.stderr)
+        return 2
+    return status or 0
+
+
+class _Command(NamedTuple):
+    """A command: its line in the list of all, and what gives its parser its words, importing what the command needs."""
+
+    help: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+
+
+def _plan(parser: argparse.ArgumentParser) -> None:
+    from ooc_chol.cli.plan import add_arguments
+
+    add_arguments(parser)
+
+
+def _factor(parser: argparse.ArgumentParser) -> None:
+    from ooc_chol.cli.factor import add_arguments
+
+    add_arguments(parser)
+
+
+def _devices(parser: argparse.ArgumentParser) -> None:
+    from ooc_chol.cli.devices import add_arguments
+
+    add_arguments(parser)
+
+
+def _bench(parser: argparse.ArgumentParser) -> None:
+    from ooc_chol.bench.commands import add_commands
+
+    add_commands(parser)
+
+
+def _geostat(parser: argparse.ArgumentParser) -> None:
+    from ooc_chol.apps.geostat.cli.commands import add_commands
+
+    add_commands(parser)
+
+
+#: All commands. Benchmarks and applications take longer to import than the rest together: each does so when it is named.
+_COMMANDS = {
+    "plan": _Command("say what a factorization would move, need and take; runs nothing", _plan),
+    "factor": _Command("factor a .npy file into a file that ooc_chol.load opens", _factor),
+    "devices": _Command("list the devices and their memory", _devices),
+    "bench": _Command("measure this machine, and this package on it", _bench),
+    "geostat": _Command("fit a covariance by exact maximum likelihood, and predict (kriging)", _geostat),
+}
+
+
+class _CommandParser(argparse.ArgumentParser):
+    """The parser of a command, which gets its words when the command is named."""
+
+    _add_arguments: Callable[[argparse.ArgumentParser], None] | None = None
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as ``argparse`` does, words having been added."""
+        if self._add_arguments is not None:
+            add, self._add_arguments = self._add_arguments, None
+            add(self)
+        return super().parse_known_args(args, namespace)
+
+    def when_named(self, add_arguments: Callable[[argparse.ArgumentParser], None]) -> None:
+        """Let ``add_arguments`` add the words."""
+        self._add_arguments = add_arguments
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="ooc-chol", description="Out-of-core Cholesky factorization that plans, executes and explains."
+    )
+    parser.add_argument("--version", action="version", version=f"ooc_chol {oc.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_CommandParser)
+    for name, command in _COMMANDS.items():
+        commands.add_parser(name, help=command.help).when_named(command.add_arguments)
+    return parser
+
+
+@contextmanager
+def _own_warnings_as_lines() -> Iterator[None]:
+    """Show warnings of this package as a line each, without the line of code that they came from."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            if issubclass(category, oc.PrecisionWarning | oc.RatesWarning):
+                print(f"ooc-chol: warning: {message}", file=sys.stderr)
+            else:
+                others(message, category, *place)
+
+        warnings.showwarning = show  # type: ignore[assignment]  # place: file, line, stream and text
+        yield

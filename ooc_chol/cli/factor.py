@@ -1,0 +1,64 @@
+"""``ooc-chol factor``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import ooc_chol as oc
+from ooc_chol.cli.outputs import FORCE, REPORT_FORMAT, REPORTS
+from ooc_chol.dense.stores.header import FACTOR_FILES
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the words of ``factor``."""
+    matrix = "a .npy file with a symmetric positive definite matrix; only its lower triangle is read"
+    parser.add_argument("matrix", type=Path, help=matrix)
+    parser.add_argument("--store", type=Path, required=True, help="file for L")
+    parser.add_argument("--trace", type=Path, help="write a Perfetto trace (.pftrace) and print its summary")
+    parser.add_argument("--report", type=Path, help="write the report's figures as JSON")
+    parser.add_argument(FORCE, action="store_true", help="replace files that are not of their kind, too, but never the matrix")
+    parser.add_argument("--check", action="store_true", help="print the residual of 200 sampled sub-blocks")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    oc.FactorOptions.add_arguments(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    _check_files(arguments)
+    factor = oc.cholesky(
+        arguments.matrix,
+        **oc.FactorOptions.from_arguments(arguments).keywords(),
+        store=arguments.store,
+        replace_store=arguments.force,
+        progress=not arguments.quiet,
+        trace=arguments.trace is not None,
+    )
+    with factor:
+        print(factor.report)
+        print(f"  logdet     {factor.logdet():.15g}")
+        if arguments.report is not None:
+            content = {"format": REPORT_FORMAT, **factor.report.to_dict()}
+            with oc.output_file(arguments.report, kind=REPORTS, replace=arguments.force, ask=FORCE) as part:
+                part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        if arguments.trace is not None:
+            assert factor.trace is not None
+            print(factor.trace.summary())
+            print(f"trace in {factor.trace.save(arguments.trace, replace=arguments.force)}; open it at ui.perfetto.dev")
+        if arguments.check:  # last, as it reads A and L again, which may fail
+            print(f"  residual   {factor.residual(arguments.matrix)}")
+    print(f"factor in {arguments.store}; open it with ooc_chol.load")
+
+
+def _check_files(arguments: argparse.Namespace) -> None:
+    """Refuse files that cannot be written, or may not be replaced, before anything is computed."""
+    outputs = [
+        oc.Output("--store", arguments.store, FACTOR_FILES),
+        oc.Output("--trace", arguments.trace, oc.TRACE_FILES),
+        oc.Output("--report", arguments.report, REPORTS),
+    ]
+    oc.check_outputs(outputs, [("MATRIX", arguments.matrix)], replace=arguments.force, ask=FORCE)
+    for path in filter(None, (arguments.report, arguments.trace)):
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"{path} cannot be written: there is no folder {path.parent}")

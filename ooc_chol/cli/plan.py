@@ -1,0 +1,39 @@
+"""``ooc-chol plan``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import ooc_chol as oc
+from ooc_chol.cli.outputs import FORCE, PICTURES
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the words of ``plan``."""
+    matrix = parser.add_mutually_exclusive_group(required=True)
+    matrix.add_argument("--n", type=int, help="order of a float64 matrix")
+    matrix.add_argument("--matrix", type=Path, help="a .npy file")
+    parser.add_argument("--store", type=Path, help="plan for L in this file instead of in memory")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--picture", type=Path, help="draw the formats of all tiles as an SVG file")
+    parser.add_argument(FORCE, action="store_true", help="replace whatever file the picture has the name of")
+    oc.FactorOptions.add_arguments(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    picture = oc.Output("--picture", arguments.picture, PICTURES)
+    oc.check_outputs([picture], [("--matrix", arguments.matrix)], replace=arguments.force, ask=FORCE)
+    if arguments.picture is not None and arguments.picture.suffix.lower() != ".svg":
+        raise ValueError(f"{arguments.picture}: pictures of a plan are written as .svg")
+    options = oc.FactorOptions.from_arguments(arguments)
+    n_or_a = arguments.n if arguments.matrix is None else arguments.matrix
+    plan = oc.plan(n_or_a, **options.keywords(), store=arguments.store)
+    if arguments.picture is not None:
+        if plan.precision is None:
+            raise ValueError("--picture draws the formats of tiles in mixed precision: give --precision-threshold, too")
+        with oc.output_file(arguments.picture, kind=PICTURES, replace=arguments.force, ask=FORCE) as part:
+            part.write_text(plan.precision.svg(), encoding="utf-8")
+    print(json.dumps(plan.to_dict(), indent=1) if arguments.json else plan)

@@ -1,0 +1,44 @@
+"""Devices that are opened for a call: to execute a plan, or for one pass over tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+
+from ooc_chol.dense.execution.executor import Execution, Salvage, execute
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.progress_bar import ProgressReporter
+from ooc_chol.dense.stores.array import OverwriteStore
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.stores.source_tier import SourceTier
+from ooc_chol.hardware.registry import device_kind, page_locked
+from ooc_chol.kernels.host.blas import host_threads
+from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.kernels.registry import kind_of, open_tile_device
+from ooc_chol.memory.sources.base import AbstractSource, unchanged
+from ooc_chol.tasks.tiling import TileGrid
+
+
+def run(
+    plan: Plan, source: AbstractSource, store: AbstractStore, *, report: ProgressReporter, salvage: Salvage | None = None
+) -> Execution:
+    """Open the devices of ``plan`` and execute it."""
+    threads = host_threads(len(plan.devices))
+    tier = SourceTier(source, plan.grid)
+    watched = nullcontext() if isinstance(store, OverwriteStore) else unchanged(source)
+    with (
+        kind_of(plan.devices[0]).calling(),
+        watched,
+        page_locked(plan.devices, fresh=store.host_memory(), filled=[tier.host_memory()]),
+    ):
+        devices = [open_tile_device(name, threads, plan.moduli) for name in plan.devices]
+        return execute(plan, devices, tier, store, report=report, salvage=salvage)
+
+
+@contextmanager
+def opened_for_a_pass(names: Sequence[str], grid: TileGrid) -> Iterator[list[TileDevice]]:
+    """Devices for one pass over tiles; on the host one does it all, with a stream for each of two cores."""
+    threads = host_threads(len(names))
+    chosen = names[:1] if device_kind(names[0]).shares_processor else names[: grid.n_tiles]
+    with kind_of(names[0]).calling():
+        yield [open_tile_device(name, threads) for name in chosen]

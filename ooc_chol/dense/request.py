@@ -1,0 +1,79 @@
+"""One call of ``cholesky`` or ``plan``: its arguments, checked, and what follows from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeAlias
+
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner import Problem
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.rates import rates_for, stored_rates
+from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.memory.host_memory import HostMemory
+from ooc_chol.memory.sources.base import AbstractSource
+from ooc_chol.tasks.tiling import TileGrid
+
+#: Where L goes: a file, memory that many factors take in turn, or None for memory of its own.
+Place: TypeAlias = str | os.PathLike[str] | HostMemory | None
+#: Whom a run tells how far it is: a bar, a callable, or nobody.
+Progress: TypeAlias = bool | Callable[[int, int, float], None] | None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a call asks for; nothing in it changes while it runs."""
+
+    a: Any  #: A as it was given, and opened
+    source: AbstractSource
+    options: FactorOptions
+    store: Place = None
+    replace_store: bool = False
+    overwrite: bool = False
+    plan: Plan | None = None  #: A plan to take, in place of one by ``options``
+    progress: Progress = None
+    trace: bool = False
+
+    def __post_init__(self) -> None:
+        if self.plan is not None:
+            _check_plan(self.plan, self.source, self.options)
+
+    @property
+    def problem(self) -> Problem:
+        """What the planner must know of A."""
+        return Problem.of(self.source)
+
+    def rates_at(self, grid: TileGrid) -> Rates | None:
+        """Measured rates for tiles of ``grid``, on the devices and for the store that are asked for."""
+        return measured_rates(self.options, self.store, self.source, grid)
+
+
+def measured_rates(options: FactorOptions, store: Place, source: AbstractSource | None, grid: TileGrid) -> Rates | None:
+    """Measured rates for tiles of ``grid``, of arrays where there is no ``source``.
+
+    None for several host devices, which share the cores that were measured for one.
+    """
+    names = resolve_devices(options.devices, must_exist=False)
+    if len(names) > 1 and device_kind(names[0]).shares_processor:
+        return None
+    kind = "memory" if store is None or isinstance(store, HostMemory) else "file"  # L over A moves as in memory
+    return stored_rates(grid, "array", kind, names) if source is None else rates_for(source, grid, kind, names)
+
+
+def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions) -> None:
+    """Raise ``ValueError`` unless ``plan`` is of such a matrix, here, and no option asks for another one."""
+    if plan.precision is not None or options.precision_threshold is not None:
+        raise ValueError("a plan in mixed precision is made for the norms of one matrix: leave plan out, and give the options")
+    others = replace(options, host_budget=None, strict=True)
+    given = [field.name for field in fields(others) if getattr(others, field.name) != field.default]
+    if given:
+        raise ValueError(f"plan is given, and beside it {', '.join(given)}, which it decides: leave them out, or plan with them")
+    if plan.grid.n != source.n or plan.source != source.name:
+        raise ValueError(
+            f"the plan is of order {plan.grid.n} from a source of kind {plan.source!r}, but the matrix has order {source.n} and "
+            f"comes from one of kind {source.name!r}: plan it with oc.plan(A)"
+        )
+    resolve_devices(plan.devices)

@@ -1,0 +1,79 @@
+"""The store of a call's L: whether its file may be made, and making it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import numpy as np
+
+from ooc_chol.config import format_bytes, parse_bytes
+from ooc_chol.dense.key import arithmetic_key
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.request import Place, Request
+from ooc_chol.dense.stores.array import MemoryStore, OverwriteStore
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.stores.file import FileStore
+from ooc_chol.dense.stores.header import FACTOR_FILES
+from ooc_chol.dense.stores.layout import TileLayout
+from ooc_chol.errors import BudgetError
+from ooc_chol.hardware.host import free_host_bytes
+from ooc_chol.hardware.registry import device_kind, page_locked
+from ooc_chol.memory.host_memory import HostMemory
+from ooc_chol.outputs import Output, check_outputs
+
+
+def check_store(request: Request) -> None:
+    """Refuse a file for L that is A's own, or exists and is no factor; before anything is measured or planned."""
+    if request.store is not None and not isinstance(request.store, HostMemory):
+        inputs = [("a", file) for file in request.source.files]
+        outputs = [Output("store", request.store, FACTOR_FILES)]
+        check_outputs(outputs, inputs, replace=request.replace_store, ask="replace_store=True")
+
+
+def own_store(request: Request, plan: Plan, owned: ExitStack) -> AbstractStore:
+    """An empty store for the L of ``plan``, which ``owned`` discards unless it is emptied first."""
+    store = _create_store(request, plan)
+    owned.callback(store.discard)  # of no effect on one that was discarded before
+    return store
+
+
+def _create_store(request: Request, plan: Plan) -> AbstractStore:
+    """Where L goes: over A, into a file, or into memory, page-locked as long as L is there when a GPU factors."""
+    a, place = request.a, request.store
+    if request.overwrite:
+        if not isinstance(a, np.ndarray):
+            raise TypeError(
+                f"overwrite=True keeps L in A's own memory, but A is a {type(a).__name__}; give a writable float64 array"
+            )
+        return OverwriteStore(a, plan.grid)
+    formats = None if plan.precision is None else plan.precision.formats
+    if place is not None and not isinstance(place, HostMemory):
+        return FileStore.create(place, plan.grid, arithmetic_key(plan).to_dict(), formats, replace=request.replace_store)
+    free = free_host_bytes() - _host_arena_bytes(plan) + (0 if place is None else place.nbytes)
+    check_host_budget(plan, place, request.options, free=free)
+    store = MemoryStore(plan.grid, formats, place)
+    store.memory.lock(lambda memory: page_locked(plan.devices, fresh=memory))
+    return store
+
+
+def check_host_budget(plan: Plan, place: Place, options: FactorOptions, *, free: int | None = None) -> None:
+    """Raise ``BudgetError`` where the L of ``plan`` stays in memory and is more than ``options`` allow, or than is free."""
+    if place is not None and not isinstance(place, HostMemory):
+        return
+    formats = None if plan.precision is None else plan.precision.formats
+    needed, allowed = TileLayout(plan.grid, formats=formats).end, free
+    if options.host_budget is not None:
+        budget = parse_bytes(options.host_budget, "host_budget")
+        allowed = budget if free is None else min(free, budget)
+    if allowed is not None and needed > allowed:
+        arenas = format_bytes(_host_arena_bytes(plan))
+        advice = f"keep L in a file (store=) or over A (overwrite=True), or lower memory_budget ({arenas} in use)"
+        raise BudgetError("host memory for L", needed, max(0, allowed), advice)
+
+
+def _host_arena_bytes(plan: Plan) -> int:
+    """Bytes of host memory that the slots of all devices take."""
+    if not device_kind(plan.devices[0]).is_in_host_memory:
+        return 0
+    return len(plan.devices) * plan.layout.arena_bytes

@@ -1,0 +1,103 @@
+"""Every geostat command that factors takes every option of a factorization, and factors accordingly."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.apps import geostat
+from ooc_chol.cli import main
+from tests.option_words import WORDS
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+#: What makes the commands of a folder with a fitted model reach their factorization, or its plan, with little work.
+COMMANDS = {
+    "fit": "fit --example jacksboro:40 --smoothness 0.5",
+    "predict": "predict model.json --grid 3,3 --output p.csv",
+    "simulate": "simulate model.json --grid 3,3 --box 0,0,1,1 --output d.csv",
+    "simulate given data": "simulate model.json --grid 3,3 --conditional --output d.csv",
+    "cv": "cv model.json",
+    "synth": "synth --n 20 --theta 1,0.1,0.5 --output s.csv",
+    "loglik": "loglik data.csv --theta 1,0.1,0.5",
+    "plot map": "plot map model.json --output m.png",
+    "plot residuals": "plot residuals model.json --output m.png",
+    "plot profile": "plot profile model.json --from 1 --to 20 --output m.png",
+    "demo": "demo --n 50",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a table of data and a fitted model."""
+    made = tmp_path_factory.mktemp("settings")
+    words = ["fit", "--example", "jacksboro:40", "--smoothness", "0.5", "--max-evaluations", "6"]
+    assert main(["geostat", *words, "--output", str(made / "model.json")]) == 0
+    (made / "data.csv").write_text("x,y,value\n" + "".join(f"0.{k},0.{k * k % 7},{k}\n" for k in range(1, 9)))
+    return made
+
+
+class TakenError(Exception):
+    """Says with which options a factorization was planned or asked for."""
+
+
+def take(*_, **given):
+    raise TakenError({option: given[option] for option in WORDS})
+
+
+@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_reaches_the_factorization(folder, monkeypatch, command, name):
+    monkeypatch.chdir(folder)
+    for call in ("cholesky", "plan"):
+        monkeypatch.setattr(oc, call, take)
+    words, value = WORDS[name]
+    with pytest.raises(TakenError) as caught:
+        main(["geostat", *COMMANDS[command].split(), *words])
+    expected = {**oc.FactorOptions().keywords(), name: value}
+    if command == "demo" and name != "memory_budget":
+        expected["memory_budget"] = int(0.45 * 8 * 45 * 46 // 2)
+    assert caught.value.args == (expected,)
+
+
+def test_exageostats_word_is_the_order_of_a_tile(folder, monkeypatch):
+    monkeypatch.setattr(oc, "cholesky", take)
+    with pytest.raises(TakenError) as caught:
+        main(["geostat", "synth", "--N", "20", "--ttheta", "1:0.1:0.5", "--output", str(folder / "s.csv"), "--DTS", "16"])
+    assert caught.value.args[0]["tile_size"] == 16
+
+
+def test_settings_are_the_options_and_where_factors_go():
+    settings = geostat.FactorSettings(tile_size=32, fp64="residue", moduli=8, precision_threshold=1e-4, replace_store=True)
+    assert isinstance(settings, oc.FactorOptions) and settings.keywords().keys() == WORDS.keys()
+    plain = settings.in_fp64()
+    assert (plain.precision_threshold, plain.moduli, plain.tile_size, plain.replace_store) == (None, None, 32, True)
+    assert plain.in_fp64() is plain
+
+
+def test_settings_without_sense_are_refused_when_they_are_made():
+    with pytest.raises(ValueError, match="fp64 is 'double'"):
+        geostat.FactorSettings(fp64="double")
+
+
+def test_doubts_of_mixed_precision_are_told_but_of_a_search(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    factor, doubted = oc.cholesky, []
+
+    def doubtful(*given, **options):
+        if options.get("precision_threshold") is not None and not isinstance(given[0], np.ndarray):  # as a fit tries out
+            doubted.append(options["precision_threshold"])
+            warnings.warn("a doubt", oc.PrecisionWarning, stacklevel=2)
+        return factor(*given, **options)
+
+    monkeypatch.setattr(oc, "cholesky", doubtful)
+    words = ["--precision-threshold", "1e-6", "--tile-size", "16"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["geostat", *COMMANDS["fit"].split(), "--max-evaluations", "6", *words]) == 0
+        assert len(doubted) >= 6 and "a doubt" not in capsys.readouterr().err
+        assert main(["geostat", *COMMANDS["predict"].split(), "--force", *words]) == 0
+    assert capsys.readouterr().err.count("ooc-chol: warning: a doubt\n") == 1

@@ -1,0 +1,21 @@
+"""Words of a command line for every option of a factorization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: Words of a command line that choose another value than the default, and that value.
+WORDS: dict[str, tuple[list[str], Any]] = {
+    "tile_size": (["--tile-size", "64"], 64),
+    "devices": (["--devices", "host:1, host:0"], ("host:1", "host:0")),
+    "memory_budget": (["--memory-budget", "200 kB"], "200 kB"),
+    "host_budget": (["--host-budget", "1 GB"], "1 GB"),
+    "policy": (["--policy", "v3"], "v3"),
+    "objective": (["--objective", "bytes"], "bytes"),
+    "fp64": (["--fp64", "residue"], "residue"),
+    "moduli": (["--moduli", "8"], 8),
+    "precision_threshold": (["--precision-threshold", "1e-4"], 1e-4),
+    "precision_rule": (["--precision-rule", "paper"], "paper"),
+    "half_products": (["--half-products", "fp8"], "fp8"),
+    "strict": (["--no-strict"], False),
+}

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+from ooc_chol.apps.geostat.errors import MissingExtraError
 
 
 class NotFittedError(oc.OocCholError, ValueError, AttributeError):

@@ -11,7 +11,7 @@ from ooc_chol.apps.geostat.covariances.covariance import Matern, covariance_tile
 from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
-from ooc_chol.apps.geostat.data.observations import EARTH_RADIUS_KM, chordal_coordinates
+from ooc_chol.apps.geostat.data.sphere import EARTH_RADIUS_KM, chordal_coordinates
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, SCIKIT_LEARN, TABLE
 
 pytestmark = pytest.mark.plan

@@ -9,7 +9,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+from ooc_chol.apps.geostat.errors import MissingExtraError
 from ooc_chol.apps.geostat.pictures.plots import MapData, MapLabels, draw_maps, maps_figure, require_matplotlib
 
 pytestmark = pytest.mark.host

@@ -15,7 +15,7 @@ from ooc_chol.apps.geostat import (
     predict,
     synthesize,
 )
-from ooc_chol.apps.geostat.data.synth import glibc_rand
+from ooc_chol.apps.geostat.synth import glibc_rand
 from tests.apps.geostat.geostat_tolerances import ESTIMATE_ERRORS, FIVE_POINTS, TWO_ROUTES, printed
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.cli.command_options import column_names, note
 from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, example_spec
+from ooc_chol.apps.geostat.data.formula import parse_formula
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.observations import Mean
 from ooc_chol.apps.geostat.data.spec import Distance
-from ooc_chol.apps.geostat.estimation.formula import parse_formula
 
 #: ExaGeoStat's words for distances, too.
 _DISTANCES: dict[str, Distance] = {

@@ -11,7 +11,7 @@ from typing import Any
 
 from ooc_chol.apps.geostat.cli.command_files import add_force, store_file
 from ooc_chol.apps.geostat.covariances.covariance import Matern
-from ooc_chol.apps.geostat.estimation.later_steps import STEP_ERRORS
+from ooc_chol.apps.geostat.errors import STEP_ERRORS
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 

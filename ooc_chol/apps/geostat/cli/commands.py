@@ -48,13 +48,13 @@ from ooc_chol.apps.geostat.data.dataset import (
 )
 from ooc_chol.apps.geostat.data.endings import LOG, RESULT, check_output_path
 from ooc_chol.apps.geostat.data.io import Table, write_json
-from ooc_chol.apps.geostat.data.outputs import Predicted, check_output, write_predictions
 from ooc_chol.apps.geostat.estimation.evaluation_log import LOG_ADVICE, goes_on
 from ooc_chol.apps.geostat.estimation.fitting import FitResult
 from ooc_chol.apps.geostat.estimation.inference import Inference
 from ooc_chol.apps.geostat.estimation.search import Nugget
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.checks import score
+from ooc_chol.apps.geostat.kriging.outputs import Predicted, check_output, write_predictions
 from ooc_chol.apps.geostat.kriging.prediction import Prediction, kriging
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, check_picture
 from ooc_chol.apps.geostat.results import RESULTS, read_result, result_content

@@ -30,11 +30,11 @@ from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.data.grids import grid_over
 from ooc_chol.apps.geostat.data.io import Table, write_table
 from ooc_chol.apps.geostat.data.observations import design_matrix
-from ooc_chol.apps.geostat.data.synth import synthesize
 from ooc_chol.apps.geostat.estimation.likelihood import log_likelihood
 from ooc_chol.apps.geostat.kriging.simulation import JITTER, simulate, simulate_conditional
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation, cross_validate, leave_one_out
 from ooc_chol.apps.geostat.results import read_result
+from ooc_chol.apps.geostat.synth import synthesize
 
 #: ExaGeoStat's names of the covariance functions that are here, without case and underscores, and their parameters.
 KERNELS = {"univariatematernstationary": 3, "univariatematernnuggetsstationary": 4}

@@ -17,7 +17,7 @@ from ooc_chol.apps.geostat.covariances.radial import (
     differences,
 )
 from ooc_chol.apps.geostat.covariances.scales import Scale, length_scale
-from ooc_chol.apps.geostat.data.observations import EARTH_RADIUS_KM, chordal_coordinates
+from ooc_chol.apps.geostat.data.sphere import EARTH_RADIUS_KM, chordal_coordinates
 
 #: Bounds of the ratio of the ranges across and along the main axis, and what one step of a search turns that axis by, in radians.
 _RATIO_BOUNDS = (0.02, 50.0)
@@ -317,7 +317,7 @@ class GreatCircle(AbstractWrappedCovariance):
     Notes
     -----
     Gneiting (2013), *Strictly and non-strictly positive definite functions on spheres*, Bernoulli 19, table 1. Smoother fields
-    need the chord (:func:`~ooc_chol.apps.geostat.data.observations.chordal_coordinates`).
+    need the chord (:func:`~ooc_chol.apps.geostat.data.sphere.chordal_coordinates`).
     """
 
     base: AbstractIsotropicCovariance

@@ -16,7 +16,7 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.data.conventions import decoded
 from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE, Crs, authority_code, is_geographic
 from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows
-from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+from ooc_chol.apps.geostat.errors import MissingExtraError
 
 #: First bytes of a file of version 3 (classic, 64-bit offset), and of others that netCDF4 reads: version 4 and CDF-5.
 _MAGIC_3 = (b"CDF\x01", b"CDF\x02")

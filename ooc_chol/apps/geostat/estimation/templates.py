@@ -16,7 +16,8 @@ from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnis
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
-from ooc_chol.apps.geostat.data.observations import Observations, chordal_coordinates
+from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Nugget

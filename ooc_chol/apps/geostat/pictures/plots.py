@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.endings import check_ending, check_output_path
-from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+from ooc_chol.apps.geostat.errors import MissingExtraError
 
 _PICTURE_MARK = "ooc_chol geostat picture"
 

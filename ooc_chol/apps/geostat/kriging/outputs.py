@@ -16,7 +16,7 @@ from ooc_chol.apps.geostat.data.endings import PREDICTIONS, check_output_path
 from ooc_chol.apps.geostat.data.io import write_table
 from ooc_chol.apps.geostat.data.netcdf import NetcdfVariable, write_netcdf
 from ooc_chol.apps.geostat.data.tables import file_kind
-from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+from ooc_chol.apps.geostat.errors import MissingExtraError
 from ooc_chol.apps.geostat.kriging.prediction import Prediction
 
 #: Name of the variable that carries the reference system, and of the dimension of sites that are no grid.

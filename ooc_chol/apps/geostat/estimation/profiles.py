@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import chi2
+from scipy.special import chdtrc, gammaincinv
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
@@ -66,7 +66,7 @@ class ProfileLikelihood:
         """
         if not 0 < level < 1:
             raise ValueError(f"level is {level}, but a probability between 0 and 1 is needed")
-        excess = self.loglik - (np.max(self.loglik) - 0.5 * float(chi2.ppf(level, 1)))
+        excess = self.loglik - (np.max(self.loglik) - float(gammaincinv(0.5, level)))
         inside = np.flatnonzero(excess >= 0)
         first, last = int(inside[0]), int(inside[-1])
         lower = 0.0 if first == 0 else self._crossing(first - 1, first, excess)
@@ -245,4 +245,4 @@ def likelihood_ratios(
     loglik = dict(zip(profile.values.tolist(), profile.loglik.tolist(), strict=True))
     top = loglik[model.smoothness]
     statistics = {nu: max(0.0, 2.0 * (top - loglik[nu])) for nu in against}
-    return tuple(LikelihoodRatio(nu, loglik[nu], statistics[nu], float(chi2.sf(statistics[nu], 1))) for nu in against)
+    return tuple(LikelihoodRatio(nu, loglik[nu], statistics[nu], float(chdtrc(1, statistics[nu]))) for nu in against)

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat.cli.demo import demo_settings
+from ooc_chol.apps.geostat.cli.commands.demo import demo_settings
 from ooc_chol.apps.geostat.data import io
 from ooc_chol.cli import main
 

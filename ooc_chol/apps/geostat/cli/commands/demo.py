@@ -1,7 +1,9 @@
-"""The demonstration: real terrain fitted out of core, held-out heights predicted, everything left in a folder to look at."""
+"""``ooc-chol geostat demo``: real terrain fitted out of core, held-out heights predicted, everything left in a folder."""
 
 from __future__ import annotations
 
+import argparse
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.files import add_force, check_files
 from ooc_chol.apps.geostat.cli.summary import fit_text, score_text
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.data.dataset import DataSpec, example_spec, load_dataset, regular_grid
@@ -62,6 +65,33 @@ class DemoPaths:
     def trace(self) -> Path:
         """Its trace."""
         return self.folder / "trace.pftrace"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    parser.add_argument(
+        "--output", type=Path, default=Path("demo-output"), metavar="DIR", help="folder for the files (default: demo-output)"
+    )
+    parser.add_argument("--n", type=int, default=4000, help="heights drawn from the terrain (default: 4000)")
+    parser.add_argument(
+        "--memory-budget", metavar="BYTES", help="memory of each device (default: 0.45 of the factor's bytes, shared)"
+    )
+    add_force(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Fit, predict, draw and trace, into one folder."""
+    options.output.mkdir(parents=True, exist_ok=True)
+    check_files(options, [], demo_outputs(options.output))
+    run_demo(
+        options.output,
+        options.n,
+        memory_budget=options.memory_budget,
+        out=sys.stdout,
+        err=sys.stderr,
+        replace=options.force,
+    )
+    return 0
 
 
 def demo_outputs(folder: Path) -> list[oc.Output]:

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.cluster.vq import ClusterError, kmeans2
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 import ooc_chol as oc
@@ -238,6 +237,8 @@ def fold_labels(observations: Observations, k: int, *, how: FoldKind = "random",
 
 def _clusters(observations: Observations, k: int, seed: int) -> NDArray[np.intp]:
     """Labels by k-means of the sites."""
+    from scipy.cluster.vq import ClusterError, kmeans2  # 0.02 s, which only such folds need
+
     sites, problem = observations.coordinates, f"k-means finds fewer than {k} clusters of these sites; ask for fewer folds"
     if observations.n - observations.duplicates < k:
         raise ValueError(problem)

@@ -98,7 +98,7 @@ def test_sums_over_samples_of_the_densities_add_up():
         approximated(observations, correlation_of(truth), some, variance=2.0, shape=truth.parameters) for some in (graph, *halves)
     ]
     # the estimated mean differs, but neither the traces nor the information depend on the values
-    for name in ("traces", "crossed"):
+    for name in ("trace_sums", "crossed"):
         whole, one, other = (getattr(part.sums, name) for part in parts)
         np.testing.assert_allclose(whole, one + other, rtol=TWO_ROUTES)
 

@@ -18,7 +18,7 @@ from ooc_chol.apps.geostat.estimation.fit_result import FitResult as FitResult
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial as SmoothnessTrial
 from ooc_chol.apps.geostat.estimation.fit_search import RADIUS, Outcome, Search
 from ooc_chol.apps.geostat.estimation.fit_warnings import warnings_of
-from ooc_chol.apps.geostat.estimation.gradient import Traces, check_traces
+from ooc_chol.apps.geostat.estimation.gradient import TraceSums, check_trace_sums
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions
 from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, SearchLimits, nlopt_module
 from ooc_chol.apps.geostat.estimation.precision import check_precision
@@ -42,7 +42,7 @@ def fit(
     nugget: Nugget = ...,
     method: Method | None = ...,
     reml: bool = ...,
-    traces: Traces = ...,
+    traces: TraceSums = ...,
     tolerance: float = ...,
     max_evaluations: int = ...,
     neighbours: int = ...,
@@ -64,7 +64,7 @@ def fit(
     nugget: Nugget = ...,
     method: Method | None = ...,
     reml: bool = ...,
-    traces: Traces = ...,
+    traces: TraceSums = ...,
     tolerance: float = ...,
     max_evaluations: int = ...,
     neighbours: int = ...,
@@ -86,7 +86,7 @@ def fit(
     nugget: Nugget = "free",
     method: Method | None = None,
     reml: bool = False,
-    traces: Traces = "auto",
+    traces: TraceSums = "auto",
     tolerance: float = 0.01,
     max_evaluations: int = 200,
     neighbours: int = NEIGHBOURS,
@@ -196,12 +196,12 @@ def fit(
     True
     """
     start = time.perf_counter()
-    check_traces(traces, 2)
+    check_trace_sums(traces, 2)
     _check_given(covariance, fixed, smoothness)
     is_harder = covariance is not None or observations.error_variances is not None
     searched_by = default_method(method, "free" if is_harder else smoothness)
     how, own = settings or FactorSettings(), oc.HostMemory()
-    options = LikelihoodOptions(replace(how, memory=how.memory or own), reml=reml, traces=traces)
+    options = LikelihoodOptions(replace(how, memory=how.memory or own), reml=reml, trace_sums=traces)
     vecchia = VecchiaOptions(neighbours, starts, exact_check)
     _check_vecchia(covariance, searched_by, options, vecchia)
     if observations.error_variances is not None and "vecchia" in (searched_by, starts):
@@ -271,10 +271,15 @@ def default_method(method: Method | None, smoothness: float | Literal["best", "f
 
 
 def _identity(observations: Observations, options: LikelihoodOptions) -> dict[str, Any]:
-    """What the values in a log depend on."""
-    identity = {name: value for name, value in vars(options).items() if name != "settings"}
-    threshold = options.settings.precision_threshold
-    return {"observations": observations_digest(observations), **identity, "precision_threshold": threshold}
+    """What the values in a log depend on; the names are those of its first line, which older logs have too."""
+    return {
+        "observations": observations_digest(observations),
+        "reml": options.reml,
+        "traces": options.trace_sums,
+        "probes": options.probes,
+        "seed": options.seed,
+        "precision_threshold": options.settings.precision_threshold,
+    }
 
 
 def _result(

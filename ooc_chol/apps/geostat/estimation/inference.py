@@ -154,21 +154,21 @@ def infer(
     count = probes if probes is not None else (0 if observations.n <= INFORMATION_LIMIT else 4 * PROBES)
     plain = replace(settings or FactorSettings(), precision_threshold=None)
     with evaluated(observations, correlation_of(model), variance=model.variance, reml=reml, settings=plain) as found:
-        traces = score(
+        derived = score(
             found,
             shape,
-            traces="probes" if count else "exact",
+            trace_sums="probes" if count else "exact",
             information=max(1, observations.n),
             probes=max(count, 2),
         )
-    assert traces.information is not None and traces.information_error is not None
+    assert derived.information is not None and derived.information_error is not None
     # by logarithms of those parameters that were estimated, or by themselves
-    kept = [traces.names.index(name) for name in names]
+    kept = [derived.names.index(name) for name in names]
     linear = _linear(model, observations)
     values = np.array([1.0 if name in linear else _values(model)[name] for name in names])
     scale = np.outer(values, values)
-    information = traces.information[np.ix_(kept, kept)] * scale
-    errors = traces.information_error[np.ix_(kept, kept)] * scale
+    information = derived.information[np.ix_(kept, kept)] * scale
+    errors = derived.information_error[np.ix_(kept, kept)] * scale
     return _inference(_Estimate(model, names, linear), information, level, count, _relative(errors, information))
 
 

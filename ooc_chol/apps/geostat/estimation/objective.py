@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
-from ooc_chol.apps.geostat.estimation.gradient import PROBES, LikelihoodGradient, Traces, assembled, score
+from ooc_chol.apps.geostat.estimation.gradient import PROBES, LikelihoodGradient, TraceSums, assembled, score
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, evaluated
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace
@@ -32,7 +32,7 @@ class LikelihoodOptions:
 
     settings: FactorSettings = field(default_factory=FactorSettings)  #: How every factorization runs
     reml: bool = False
-    traces: Traces = "auto"  #: Exact gradients, or estimates by random probes
+    trace_sums: TraceSums = "auto"  #: Exact gradients, or estimates by random probes
     probes: int = PROBES  #: How many probes, and the seed of their signs: the same in every evaluation
     seed: int = 0
 
@@ -160,7 +160,7 @@ class Objective:
                 full = score(
                     found,
                     self.space.shape,
-                    traces=options.traces,
+                    trace_sums=options.trace_sums,
                     information=_INFORMATION_LIMIT if information else 0,
                     probes=options.probes,
                     seed=options.seed,

@@ -91,7 +91,7 @@ class VecchiaEvaluated:
     """An approximate log-likelihood with what its derivatives are made of."""
 
     likelihood: Likelihood
-    #: As those of the exact likelihood, where they were asked for; crossed traces are those without restriction
+    #: As those of the exact likelihood, where they were asked for; the crossed ones are those without restriction
     sums: Sums | None
 
 
@@ -145,7 +145,7 @@ class _Part:
 
     whitened: _Array
     logdet: float
-    traces: _Array
+    trace_sums: _Array
     crossed: _Array
     products: _Array
 
@@ -257,14 +257,15 @@ def _forward(factor: _Array, right: _Array) -> _Array:
 
 def _sums(parts: Sequence[_Part], whitened: Whitened, freedom: int, reml: bool) -> Sums:
     """Add the parts up, and the directions of the matrix itself, for which ``f`` is the last unit vector."""
-    traces, crossed, products = (sum(getattr(part, name) for part in parts) for name in ("traces", "crossed", "products"))
+    names = ("trace_sums", "crossed", "products")
+    trace_sums, crossed, products = (sum(getattr(part, name) for part in parts) for name in names)
     weights = np.append(1.0, -whitened.coefficients)
     squares = 2.0 * np.einsum("q,jqr,r->j", weights, products, weights)
-    d = len(traces)
+    d = len(trace_sums)
     if reml:
-        traces = traces - 2.0 * np.einsum("qr,jqr->j", whitened.inverse_information, products[:, 1:, 1:])
+        trace_sums = trace_sums - 2.0 * np.einsum("qr,jqr->j", whitened.inverse_information, products[:, 1:, 1:])
     everything = np.empty((d + 1, d + 1))
     everything[:d, :d] = crossed
-    everything[d, :d] = everything[:d, d] = traces
+    everything[d, :d] = everything[:d, d] = trace_sums
     everything[d, d] = freedom
-    return Sums(np.append(squares, whitened.quadratic), np.append(traces, freedom)[np.newaxis], everything[np.newaxis])
+    return Sums(np.append(squares, whitened.quadratic), np.append(trace_sums, freedom)[np.newaxis], everything[np.newaxis])

@@ -9,7 +9,8 @@ from typing import Any
 
 from ooc_chol.apps.geostat.cli.covariance import chosen_family, is_family
 from ooc_chol.apps.geostat.data.dataset import Dataset
-from ooc_chol.apps.geostat.estimation.fitting import FitResult, default_method, fit
+from ooc_chol.apps.geostat.estimation.fit_options import default_method
+from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
 from ooc_chol.apps.geostat.estimation.optimizers import METHODS
 from ooc_chol.apps.geostat.estimation.progress import progress_for
 from ooc_chol.apps.geostat.estimation.search import SearchSpace

@@ -35,8 +35,8 @@ from ooc_chol.apps.geostat.estimation.vecchia_neighbours import (
 )
 from ooc_chol.apps.geostat.estimation.vecchia_search import LARGE, VecchiaOptions
 from ooc_chol.cli import main
+from tests.apps.geostat.cases import CASES, simulate
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, TWO_ROUTES
-from tests.apps.geostat.test_fit_covariance import CASES, simulate
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

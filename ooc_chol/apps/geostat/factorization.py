@@ -104,7 +104,7 @@ class FactorSettings:
         ValueError, TypeError
             There is no such device, or an option makes no sense.
         BudgetError
-            The budgets hold next to nothing.
+            A budget does not even hold a matrix of order 1.
         FileExistsError, FileNotFoundError
             The store exists already, or its folder does not.
         """

@@ -26,7 +26,7 @@ _DISTANCES: dict[str, Distance] = {
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of columns other than coordinates and values."""
+    """Add the options of columns other than coordinates and values, of distances and of the mean."""
     parser.add_argument(
         "--covariates", metavar="A,B", type=column_names, default=(), help="columns of the mean besides the intercept"
     )
@@ -52,7 +52,7 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
 
 
 def named_spec(options: argparse.Namespace) -> DataSpec:
-    """Which data the options name."""
+    """The data and columns that the options name."""
     return DataSpec(
         "csv",
         options.data,

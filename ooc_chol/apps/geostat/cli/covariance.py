@@ -31,7 +31,7 @@ class Family:
 
 
 def add_covariance_options(parser: argparse.ArgumentParser) -> None:
-    """Add them to the parser of ``fit``."""
+    """Add ``--covariance`` with base, start and kept parameters."""
     parser.add_argument(
         "--covariance", choices=tuple(FAMILIES), default="matern", help="the covariance function (default: matern, isotropic)"
     )

@@ -11,7 +11,7 @@ from ooc_chol.apps.geostat.factorization import FactorSettings
 
 
 def note(text: str) -> None:
-    """Say something beside the results."""
+    """Print a remark on standard error, apart from the results."""
     print(f"note: {text}", file=sys.stderr)
 
 
@@ -26,7 +26,7 @@ def tried(what: str, step: Callable[[], None]) -> bool:
 
 
 def say_data(dataset: Dataset) -> None:
-    """Notes on the data, and what they are."""
+    """Print notes on the data, their number and source, and the range of known errors."""
     for text in dataset.notes:
         note(text)
     spec, errors = dataset.spec, dataset.observations.error_variances
@@ -37,6 +37,6 @@ def say_data(dataset: Dataset) -> None:
 
 
 def say_beforehand(dataset: Dataset, settings: FactorSettings) -> None:
-    """What was read, and the plan of a factorization."""
+    """Print what was read, and the plan of a factorization."""
     say_data(dataset)
     print(settings.plan(dataset.observations.n), flush=True)

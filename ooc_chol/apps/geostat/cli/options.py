@@ -11,7 +11,7 @@ from ooc_chol.apps.geostat.factorization import FactorSettings
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a factorization."""
+    """Add the options of a factorization, and ``--force``; :func:`factor_settings` reads them."""
     parser.add_argument(
         "--memory-budget", metavar="BYTES", help="memory per device, such as '256 MiB' (default: up to half of what is free)"
     )
@@ -38,7 +38,7 @@ def add_at(parser: argparse.ArgumentParser) -> None:
 
 
 def factor_settings(options: argparse.Namespace) -> FactorSettings:
-    """How to factor."""
+    """Settings of the factorizations that the options ask for."""
     return FactorSettings(
         tile_size=options.tile_size,
         devices=options.devices,
@@ -55,18 +55,7 @@ def column_names(text: str) -> tuple[str, ...]:
 
 
 def devices(text: str) -> str | int | tuple[str, ...]:
-    """Device names with commas between, or a count.
-
-    Parameters
-    ----------
-    text : str
-        What was typed.
-
-    Returns
-    -------
-    int or tuple of str
-        As ``ooc_chol.cholesky`` takes them.
-    """
+    """Device names with commas between, or a count, as ``ooc_chol.cholesky`` takes them."""
     return int(text) if text.isdecimal() else column_names(text)
 
 

@@ -34,7 +34,7 @@ _FIT_OPTIONS = (
 
 
 def add_fit_options(parser: argparse.ArgumentParser) -> None:
-    """Add them to the parser of ``fit``."""
+    """Add the options of method, likelihood, logs and precision, and those of the approximation."""
     parser.add_argument(
         "--formula",
         metavar="'V ~ A + sqrt(B)'",

@@ -80,7 +80,7 @@ def model_text(model: AbstractCovariance) -> str:
 
 
 def _matern_lines(result: FitResult[Matern], unit: str) -> list[str]:
-    """What it is, and its range."""
+    """Lines that name the covariance function and its range."""
     model, suffix = result.model, f" {unit}" if unit else ""
     return [
         f"Matérn covariance with smoothness nu = {model.smoothness:g}, fitted to {result.n} observations",
@@ -89,7 +89,7 @@ def _matern_lines(result: FitResult[Matern], unit: str) -> list[str]:
 
 
 def _family_lines(result: FitResult[Any]) -> list[str]:
-    """What it is, and its parameters; those that were kept are marked."""
+    """Lines that name the covariance function and its parameters; those that were kept are marked."""
     values = result.model.values.items()
     kept = {name: "" if name in result.estimated else " (kept)" for name, _ in values}
     name = f"{model_content(result.model)['covariance']} covariance ({type(result.model).__name__})"
@@ -100,7 +100,7 @@ def _family_lines(result: FitResult[Any]) -> list[str]:
 
 
 def _elsewhere(model: Matern) -> tuple[str, ...]:
-    """Lengths in other packages."""
+    """A line with the range in the parameters of other packages."""
     return (
         f"  elsewhere    scikit-learn and GPyTorch length_scale {model.range * math.sqrt(2 * model.smoothness):.6g}, "
         f"GSTools len_scale {model.range * math.sqrt(model.smoothness):.6g}; GpGp, geoR, fields: range as above",

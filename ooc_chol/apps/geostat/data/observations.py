@@ -22,7 +22,7 @@ class Observations:
     coordinates : (n, d) array
         Cartesian coordinates.
     values : (n,) array
-        The observed values.
+        The observed values, finite.
     design : (n, p) array
         Columns of the mean ``design @ coefficients``; ``p`` may be 0: then the mean is zero.
     mean_columns : tuple of str
@@ -102,7 +102,7 @@ def make_observations(
     coordinates : (n, d) or (n,) array
         Cartesian coordinates of any dimension; for longitude and latitude see :func:`chordal_coordinates`.
     values : (n,) array
-        The observed values.
+        The observed values, finite.
     covariates : (n, q) or (n,) array, optional
         Further columns of the mean.
     covariate_names : sequence of str, optional

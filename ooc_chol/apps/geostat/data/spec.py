@@ -196,7 +196,7 @@ class DataSpec:
         Returns
         -------
         (n,) array
-            The values.
+            Values of the column, or of the left side of the formula.
 
         Raises
         ------
@@ -263,12 +263,12 @@ class DataSpec:
         Parameters
         ----------
         data : mapping
-            What :meth:`to_dict` returned.
+            Plain data, as :meth:`to_dict` returns them.
 
         Returns
         -------
         DataSpec
-            The specification.
+            The specification that made ``data``.
 
         Raises
         ------

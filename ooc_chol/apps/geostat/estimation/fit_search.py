@@ -28,8 +28,8 @@ class Outcome(Generic[Model]):
     """A trial with the likelihood and the point of its maximum."""
 
     trial: SmoothnessTrial  #: What the search found, in brief
-    likelihood: Likelihood
-    point: NDArray[np.float64]
+    likelihood: Likelihood  #: The largest value
+    point: NDArray[np.float64]  #: (k,) coordinates of it in ``space``
     space: SearchSpace[Model]
 
 

@@ -107,7 +107,7 @@ def fit(
     Returns
     -------
     FitResult
-        The estimate.
+        Fitted model, log-likelihood and every evaluation. The model is of the class of ``covariance``, or a :class:`Matern`.
 
     Raises
     ------

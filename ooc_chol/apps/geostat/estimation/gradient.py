@@ -34,7 +34,7 @@ class LikelihoodGradient:
     Parameters
     ----------
     likelihood : Likelihood
-        The value.
+        Log-likelihood and estimated mean at these parameters.
     names : tuple of str
         The ``k`` parameters: those of the correlation function, then ``"variance"`` and ``"nugget"``; for a profile
         ``"nugget_ratio"`` in place of both.
@@ -74,11 +74,11 @@ def log_likelihood_gradient(
     Parameters
     ----------
     observations : Observations
-        The data, in any order.
+        Values at sites with the columns of their mean, in any order.
     model : AbstractCovariance
-        The covariance function.
+        Covariance function with its parameters, variance and nugget.
     reml : bool
-        The restricted log-likelihood.
+        Whether to take the restricted likelihood, that of contrasts free of the mean.
     traces : {"auto", "exact", "probes"}
         Exact, by random probes with their standard error, or exact up to 20,000 observations.
     information : bool
@@ -86,12 +86,12 @@ def log_likelihood_gradient(
     probes, seed : int
         How many, and the seed of their signs.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
 
     Returns
     -------
     LikelihoodGradient
-        In the parameters' own units.
+        Derivatives by the parameters themselves, not by their logarithms.
 
     Raises
     ------
@@ -126,17 +126,17 @@ def profile_log_likelihood_gradient(
     Parameters
     ----------
     observations : Observations
-        The data, in any order.
+        Values at sites with the columns of their mean, in any order.
     correlation : AbstractCovariance
         A model of variance 1, whose nugget is the ratio ``tau2 / sigma2``.
     nugget : float, optional
         Keep ``tau2`` at this value: then ``sigma2 = nugget / ratio`` moves with the ratio.
     reml : bool
-        The restricted log-likelihood.
+        Whether to take the restricted likelihood, that of contrasts free of the mean.
     traces, probes, seed
         As :func:`log_likelihood_gradient`.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
 
     Returns
     -------

@@ -39,12 +39,12 @@ class LikelihoodOptions:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What is known at a point."""
+    """The log-likelihood at a point, with its derivatives by the ``k`` coordinates as far as they were asked for."""
 
     likelihood: Likelihood | None  #: None where the matrix is not positive definite
-    gradient: NDArray[np.float64] | None = None  #: Of the profile log-likelihood by the coordinates of the point
-    information: NDArray[np.float64] | None = None
-    gradient_error: NDArray[np.float64] | None = None  #: Monte-Carlo standard error of the gradient; zero when it is exact
+    gradient: NDArray[np.float64] | None = None  #: (k,)
+    information: NDArray[np.float64] | None = None  #: (k, k), expected
+    gradient_error: NDArray[np.float64] | None = None  #: (k,) Monte-Carlo standard error; zero when the gradient is exact
 
     @property
     def loglik(self) -> float:
@@ -58,7 +58,7 @@ class Known:
 
 
 class AbstractEvaluationMemory(ABC):
-    """What was evaluated before, by point."""
+    """Evaluations of an earlier run, found by point, and a place for new ones."""
 
     @abstractmethod
     def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
@@ -66,7 +66,7 @@ class AbstractEvaluationMemory(ABC):
 
     @abstractmethod
     def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:
-        """Hear of an evaluation that was made."""
+        """Take an evaluation that was made, with its seconds."""
 
 
 @final
@@ -86,7 +86,7 @@ class Objective:
     """Minus the profile log-likelihood at a point of the search space; remembers all evaluations and the best one."""
 
     observations: Observations
-    space: SearchSpace[Any]  #: What the coordinates of a point mean
+    space: SearchSpace[Any]  #: Parameters that the coordinates of a point stand for
     options: LikelihoodOptions
     progress: AbstractFitProgress  #: Told of every evaluation
     memory: AbstractEvaluationMemory = field(default_factory=NoMemory)  #: Evaluations of an earlier run, and where these are kept

@@ -134,7 +134,7 @@ def _cobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimi
 
 
 def nlopt_module() -> Any:
-    """NLopt, for BOBYQA."""
+    """The module of NLopt, or ``MissingExtraError`` with the way to install it."""
     try:
         import nlopt
     except ImportError as error:

@@ -27,7 +27,7 @@ class PrecisionCheck:
     Parameters
     ----------
     threshold : float
-        The precision threshold of the fit.
+        Share of the norm of the matrix by which rounding its tiles was allowed to change it.
     loglik_mixed : float
         Log-likelihood at the estimate in mixed precision.
     loglik : float or None

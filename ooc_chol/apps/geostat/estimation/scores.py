@@ -27,9 +27,9 @@ Array = NDArray[np.float64]
 class Sums:
     """What one pass over the derivatives gives; the ``d`` directions are the shape parameters, ``N``, the identity and ``R``."""
 
-    squares: Array  #: ``a' D a`` with ``a = inv(R) (z - X b)``
-    trace_sums: Array  #: ``tr(P D)``: one exact row, or the estimate of each of ``m`` probes
-    crossed: Array | None  #: ``tr(P D P D')``, likewise
+    squares: Array  #: (d,) ``a' D a`` with ``a = inv(R) (z - X b)``
+    trace_sums: Array  #: (1, d) exact ``tr(P D)``, or (m, d) estimates, one by each probe
+    crossed: Array | None  #: (1, d, d) or (m, d, d) ``tr(P D P D')``, likewise
 
 
 def exact_sums(found: Evaluated, shape: Sequence[str]) -> Sums:

@@ -65,7 +65,7 @@ def starting_model(
     name : str
         One of :data:`FAMILIES`.
     observations : Observations
-        The data.
+        Values at sites with the columns of their mean, in any order.
     base : {"matern", "power-exponential"}
         Of what families that take any radial function are made.
     great_circle : bool

@@ -30,12 +30,12 @@ _Indices = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Conditioning:
-    """The graph of a Vecchia approximation."""
+    """The graph of a Vecchia approximation: an order of the ``n`` observations, and the neighbours of each in it."""
 
-    order: _Indices  #: Index into the observations of each place of the order
-    #: By place, the places of the nearest earlier observations; place ``i < m`` has the first ``i`` only, and -1 behind
+    order: _Indices  #: (n,) index into the observations of each place of the order
+    #: (n, m), by place: the places of the nearest earlier observations; place ``i < m`` has the first ``i`` only, and -1 behind
     neighbours: _Indices
-    targets: _Indices  #: The places whose conditional densities count: all, or a sample; ascending
+    targets: _Indices  #: (t,) the places whose conditional densities count: all, or a sample; ascending
 
     @property
     def m(self) -> int:

@@ -42,28 +42,28 @@ _REPORTS = oc.FileKind(f"report of {_FORMAT}", f"{_FORMAT}\n".encode())
 
 @dataclass(frozen=True)
 class DemoPaths:
-    """What the demonstration leaves behind."""
+    """The files that the demonstration leaves behind."""
 
-    folder: Path  #: Its folder, made if need be
+    folder: Path
 
     @property
     def result(self) -> Path:
-        """Estimates and scores."""
+        """JSON file of estimates and held-out scores."""
         return self.folder / "result.json"
 
     @property
     def maps(self) -> Path:
-        """The picture."""
+        """Picture of observed and predicted heights and the standard error."""
         return self.folder / "maps.png"
 
     @property
     def report(self) -> Path:
-        """Plan and executed bytes of the last factorization."""
+        """Text with plan and executed bytes of the last factorization."""
         return self.folder / "report.txt"
 
     @property
     def trace(self) -> Path:
-        """Its trace."""
+        """Perfetto trace of that factorization."""
         return self.folder / "trace.pftrace"
 
 
@@ -171,13 +171,13 @@ def _content(
     scores: HeldOutScores | None = None,
     factorization: dict[str, object] | None = None,
 ) -> dict[str, Any]:
-    """Everything that is known as one JSON file has it."""
+    """What is known so far, as the JSON file has it."""
     content = {"format": _FORMAT, "version": 1, "data": spec.to_dict(), "fit": result.to_dict()}
     return {**content, "held_out": None if scores is None else vars(scores), "factorization": factorization}
 
 
 def _print_paths(paths: DemoPaths, seconds: float, out: TextIO) -> None:
-    """Where everything is."""
+    """Say where each file is."""
     print(f"maps      {paths.maps}", file=out)
     print(f"result    {paths.result}", file=out)
     print(f"report    {paths.report}: the last factorization's plan and what it did", file=out)

@@ -54,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Draw one picture."""
+    """Draw the picture that was asked for: variogram, map, residuals or profile."""
     _check_files(options, options.data)
     check_picture(options.output)
     if options.values is not None:

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _sites(spec: DataSpec, dataset: Dataset | None, options: argparse.Namespace) -> Table:
-    """Where draws are wanted."""
+    """Sites of the draws, with time and covariates: those of a file, or of a grid."""
     if options.sites is not None:
         if options.box is not None:
             raise ValueError("--box is the box of a --grid: leave it out with --sites")

@@ -155,14 +155,14 @@ def test_words_that_are_no_numbers_are_shown_with_the_usage(files, capsys):
 
 def test_demo_leaves_everything_in_its_folder(tmp_path, capsys):
     folder = tmp_path / "new" / "demo"
-    assert main(["geostat", "demo", "--n", "240", "--output", str(folder)]) == 0
+    assert main(["geostat", "demo", "--n", "150", "--output", str(folder)]) == 0
     told = capsys.readouterr()
     assert sorted(path.name for path in folder.iterdir()) == ["maps.png", "report.txt", "result.json", "trace.pftrace"]
     content = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     factorization, held_out = content["factorization"], content["held_out"]
-    assert factorization["n"] == content["fit"]["n"] == 216 and held_out["n"] == 24
+    assert factorization["n"] == content["fit"]["n"] == 135 and held_out["n"] == 15
     # out of core: at most half of the factor's bytes, and some of L fetched again
-    assert factorization["budget_bytes"] * len(factorization["devices"]) <= 8 * 216 * 217 / 2 / 2
+    assert factorization["budget_bytes"] * len(factorization["devices"]) <= 8 * 135 * 136 / 2 / 2
     assert factorization["bytes"]["executed"] == factorization["bytes"]["planned"]
     assert factorization["bytes"]["executed"]["fetch"] > 0
     assert held_out["rmse"] < held_out["rmse_of_mean"]

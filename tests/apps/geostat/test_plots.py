@@ -22,10 +22,9 @@ def example(held_out):
     return MapData(sites, sites.sum(axis=1), x, y, x + y[:, None], 0.1 + 0 * x * y[:, None], sites[:5] if held_out else None)
 
 
-@pytest.mark.parametrize("held_out", [True, False])
-def test_three_maps_are_drawn(tmp_path, held_out):
+def test_three_maps_are_drawn(tmp_path):
     path = tmp_path / "maps.png"
-    draw_maps(path, example(held_out), MapLabels("title", "height (m)", "east (km)", "north (km)"))
+    draw_maps(path, example(held_out=True), MapLabels("title", "height (m)", "east (km)", "north (km)"))
     image = matplotlib.image.imread(path)
     assert image.shape[1] > 2 * image.shape[0]
     for third in np.array_split(image[..., :3], 3, axis=1):

@@ -29,8 +29,9 @@ def files(tmp_path):
 
 
 def fit(folder, *words):
+    """Fit by the method of fewest evaluations."""
     columns = ("--x", "east", "--y", "north", "--value", "zinc")
-    return main(["geostat", "fit", str(folder / "data.csv"), *columns, "--smoothness", "1.5", *words])
+    return main(["geostat", "fit", str(folder / "data.csv"), *columns, "--smoothness", "1.5", "--method", "fisher", *words])
 
 
 def test_fit_then_predict(files, capsys):
@@ -90,6 +91,7 @@ def test_degrees_and_covariates(tmp_path, capsys):
     path, model, out = tmp_path / "data.csv", tmp_path / "model.json", tmp_path / "out.csv"
     path.write_text("\n".join(["lon,lat,depth,t", *rows]) + "\n")
     words = ["--x", "lon", "--y", "lat", "--value", "t", "--covariates", "depth", "--lonlat", "--smoothness", "2.5"]
+    words += ["--method", "fisher"]
     assert main(["geostat", "fit", str(path), *words, "--output", str(model)]) == 0
     mean = json.loads(model.read_text(encoding="utf-8"))["fit"]["mean"]
     assert mean["columns"] == ["intercept", "depth"]

@@ -63,7 +63,7 @@ def test_meuse_estimates_by_derivatives(meuse, method, nugget, with_distance, ex
 
 
 def test_derivatives_take_few_evaluations_from_automatic_starts():
-    observations = simulate(Matern(2.0, 0.1, 0.5, 0.2), 520, seed=12)
+    observations = simulate(Matern(2.0, 0.1, 0.5, 0.2), 510, seed=12)
     results = {method: fit(observations, smoothness=0.5, method=method) for method in ("cobyqa", "lbfgs", "fisher")}
     best = max(result.loglik for result in results.values())
     for method, result in results.items():

@@ -204,7 +204,7 @@ def test_an_exact_check_may_be_skipped_and_then_it_is_said():
 
 def test_starts_by_the_approximation_are_near_the_exact_maximum():
     truth = Matern(2.0, 0.05, 0.8, 0.1)
-    observations = simulate(truth, CASES["matern"][2], 700, 2)
+    observations = simulate(truth, CASES["matern"][2], 400, 2)
     plain = fit(observations, smoothness="free", starts="subset")
     result = fit(observations, smoothness="free", starts="vecchia")
     assert (plain.start, result.start) == ("subset", "vecchia")

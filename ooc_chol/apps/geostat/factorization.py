@@ -126,7 +126,22 @@ class FactorSettings:
         return self.memory if self.store is None else self.store
 
     def factor(self, source: Any, progress: FactorProgress | None, trace: bool) -> oc.CholeskyFactor:
-        """``ooc_chol.cholesky`` of ``source`` with these settings."""
+        """``ooc_chol.cholesky`` of ``source`` with these settings.
+
+        Parameters
+        ----------
+        source : array, path or source of tiles
+            Symmetric positive definite matrix, as ``ooc_chol.cholesky`` takes it.
+        progress : callable or None
+            Called with flops done, flops in all and seconds.
+        trace : bool
+            Whether to record a trace of the factorization.
+
+        Returns
+        -------
+        CholeskyFactor
+            An open factor, which the caller closes.
+        """
         how = self._plan_options() if self.planned is None else {"plan": self.planned, "store": self.place}
         how |= {"host_budget": self.host_budget, "replace_store": self.replace_store}
         if self.precision_threshold is None:

@@ -297,7 +297,27 @@ class Kriging:
         return mean, self.model.variance * (unexplained + np.einsum("ij,ij->j", trend, trend))
 
     def check(self, sites: ArrayLike, covariates: ArrayLike | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Sites and their design matrix, matched with the observations by :func:`match_sites`."""
+        """Match new sites with the observations.
+
+        Parameters
+        ----------
+        sites : (m, d) array
+            Coordinates of the new sites, as those of the observations.
+        covariates : (m, q) array or None
+            Covariates of the mean at the sites.
+
+        Returns
+        -------
+        sites : (m, d) array
+            The coordinates in float64.
+        design : (m, p) array
+            Columns of the mean at the sites.
+
+        Raises
+        ------
+        ValueError
+            Dimension or covariates do not match the observations.
+        """
         return match_sites(self.observations, sites, covariates)
 
 

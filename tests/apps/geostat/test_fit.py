@@ -12,9 +12,10 @@ from scipy.stats import chi2
 
 import ooc_chol as oc
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import FactorSettings, Matern, fit, log_likelihood, make_observations, profile_log_likelihood
+from ooc_chol.apps.geostat import FactorSettings, Matern, make_observations
 from ooc_chol.apps.geostat.estimation.progress import LineProgress, TerminalProgress, progress_for
 from ooc_chol.rates import measure_rates
+from tests.apps.geostat.few_tiles import fit, log_likelihood, profile_log_likelihood
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES, printed
 

@@ -16,11 +16,7 @@ from ooc_chol.apps.geostat import (
     GeometricAnisotropy,
     Matern,
     SeparableSpaceTime,
-    fit,
-    infer,
     leave_one_out,
-    log_likelihood,
-    log_likelihood_gradient,
     make_observations,
     predict,
     simulate_conditional,
@@ -34,6 +30,7 @@ from ooc_chol.apps.geostat.estimation.spaces import family_space
 from ooc_chol.apps.geostat.results import read_result, result_content
 from ooc_chol.cli import main
 from tests.apps.geostat.cases import CASES, plane, simulate
+from tests.apps.geostat.few_tiles import FEW_TILES, fit, infer, log_likelihood, log_likelihood_gradient
 from tests.apps.geostat.geostat_tolerances import ESTIMATE_ERRORS, FIVE_POINTS, MONTE_CARLO_DEVIATIONS, TWO_ROUTES
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -91,7 +88,7 @@ def test_gradient_in_the_coordinates_of_the_search(case, nugget):
     truth, start, sites, _, seed, _ = CASES[case]
     observations = simulate(truth, sites, 40, seed)
     space = family_space(observations, start, nugget)
-    objective = Objective(observations, space, LikelihoodOptions(), SilentProgress())
+    objective = Objective(observations, space, LikelihoodOptions(FEW_TILES), SilentProgress())
     point = space.start(truth)
     model = space.correlation(point)
     assert model.values == pytest.approx(truth.values, rel=TWO_ROUTES) and model.variance == 1.0

@@ -10,16 +10,14 @@ from scipy.linalg import null_space
 from scipy.stats import multivariate_normal
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import (
-    FactorSettings,
-    Matern,
+from ooc_chol.apps.geostat import FactorSettings, Matern, make_observations
+from tests.apps.geostat.differences import close, dense, difference
+from tests.apps.geostat.few_tiles import (
     log_likelihood,
     log_likelihood_gradient,
-    make_observations,
     profile_log_likelihood,
     profile_log_likelihood_gradient,
 )
-from tests.apps.geostat.differences import close, dense, difference
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, MONTE_CARLO_ERRORS, TWO_ROUTES
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")

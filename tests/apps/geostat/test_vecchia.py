@@ -10,16 +10,7 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import (
-    GeometricAnisotropy,
-    Matern,
-    fit,
-    infer,
-    log_likelihood,
-    log_likelihood_gradient,
-    make_observations,
-    vecchia_log_likelihood,
-)
+from ooc_chol.apps.geostat import GeometricAnisotropy, Matern, make_observations, vecchia_log_likelihood
 from ooc_chol.apps.geostat.estimation.gradient import assembled
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
@@ -36,6 +27,7 @@ from ooc_chol.apps.geostat.estimation.vecchia_neighbours import (
 from ooc_chol.apps.geostat.estimation.vecchia_search import LARGE, VecchiaOptions
 from ooc_chol.cli import main
 from tests.apps.geostat.cases import CASES, simulate
+from tests.apps.geostat.few_tiles import FEW_TILES, fit, infer, log_likelihood, log_likelihood_gradient
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, TWO_ROUTES
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -79,7 +71,7 @@ def test_gradient_with_few_neighbours(case, reml):
     truth, observations = case_with_trend(case, 40)
     space = family_space(observations, truth, "free")
     graph = conditioning(truth.comparable_sites(observations.coordinates), 7)
-    objective = Objective(observations, space, LikelihoodOptions(reml=reml), SilentProgress(), graph=graph)
+    objective = Objective(observations, space, LikelihoodOptions(FEW_TILES, reml=reml), SilentProgress(), graph=graph)
     point = space.start(truth)
     gradient, step = objective.at(point, gradient=True).gradient, 1e-3
     for k, ours in enumerate(gradient):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ooc_chol.apps.geostat.cli import commands
 from ooc_chol.apps.geostat.cli.commands.demo import demo_settings
 from ooc_chol.apps.geostat.data import io
 from ooc_chol.cli import main
@@ -32,6 +34,11 @@ def fit(folder, *words):
     """Fit by the method of fewest evaluations."""
     columns = ("--x", "east", "--y", "north", "--value", "zinc")
     return main(["geostat", "fit", str(folder / "data.csv"), *columns, "--smoothness", "1.5", "--method", "fisher", *words])
+
+
+def test_each_command_is_a_module_of_its_name():
+    modules = {path.stem for path in Path(commands.__file__).parent.glob("*.py")} - {"__init__"}
+    assert modules == set(commands.COMMANDS)
 
 
 def test_fit_then_predict(files, capsys):

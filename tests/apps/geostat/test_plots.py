@@ -31,11 +31,13 @@ def test_three_maps_are_drawn(tmp_path):
         assert len(np.unique(third.reshape(-1, 3), axis=0)) > 20
 
 
-def test_drawing_leaves_pyplot_alone(tmp_path):
+def test_heavy_packages_wait_until_they_are_needed_and_drawing_leaves_pyplot_alone(tmp_path):
     program = f"""
 import sys, numpy as np
+import ooc_chol.apps.geostat.cli.commands
 from ooc_chol.apps.geostat.pictures.plots import MapData, MapLabels, draw_maps
-assert "matplotlib" not in sys.modules
+heavy = ("geopandas", "matplotlib", "pandas", "scipy.optimize", "scipy.spatial", "scipy.stats", "sklearn", "xarray")
+assert not [name for name in heavy if name in sys.modules]
 axis = np.linspace(0, 1, 4)
 data = MapData(np.eye(2), np.arange(2.0), axis, axis, np.eye(4), np.eye(4))
 draw_maps({str(tmp_path / "maps.png")!r}, data, MapLabels("t", "v", "x", "y"))

@@ -35,30 +35,23 @@ from ooc_chol.apps.geostat.data.dataset import Dataset as Dataset
 from ooc_chol.apps.geostat.data.dataset import DataSpec as DataSpec
 from ooc_chol.apps.geostat.data.dataset import load_dataset as load_dataset
 from ooc_chol.apps.geostat.data.dataset import regular_grid as regular_grid
+from ooc_chol.apps.geostat.data.formula import Formula as Formula
+from ooc_chol.apps.geostat.data.formula import parse_formula as parse_formula
 from ooc_chol.apps.geostat.data.grids import Grid as Grid
 from ooc_chol.apps.geostat.data.grids import grid_over as grid_over
 from ooc_chol.apps.geostat.data.io import read_table as read_table
 from ooc_chol.apps.geostat.data.observations import Observations as Observations
-from ooc_chol.apps.geostat.data.observations import chordal_coordinates as chordal_coordinates
 from ooc_chol.apps.geostat.data.observations import make_observations as make_observations
 from ooc_chol.apps.geostat.data.ordering import inverse_permutation as inverse_permutation
 from ooc_chol.apps.geostat.data.ordering import morton_order as morton_order
-from ooc_chol.apps.geostat.data.outputs import Predicted as Predicted
-from ooc_chol.apps.geostat.data.outputs import to_geodataframe as to_geodataframe
-from ooc_chol.apps.geostat.data.outputs import to_xarray as to_xarray
-from ooc_chol.apps.geostat.data.outputs import write_predictions as write_predictions
-from ooc_chol.apps.geostat.data.synth import Synthetic as Synthetic
-from ooc_chol.apps.geostat.data.synth import synthesize as synthesize
-from ooc_chol.apps.geostat.data.synth import synthetic_sites as synthetic_sites
+from ooc_chol.apps.geostat.data.sphere import chordal_coordinates as chordal_coordinates
 from ooc_chol.apps.geostat.data.tables import load_table as load_table
-from ooc_chol.apps.geostat.data.terrain import MissingExtraError as MissingExtraError
 from ooc_chol.apps.geostat.data.terrain import Terrain as Terrain
 from ooc_chol.apps.geostat.data.terrain import jacksboro as jacksboro
+from ooc_chol.apps.geostat.errors import MissingExtraError as MissingExtraError
 from ooc_chol.apps.geostat.estimation.fitting import FitResult as FitResult
 from ooc_chol.apps.geostat.estimation.fitting import SmoothnessTrial as SmoothnessTrial
 from ooc_chol.apps.geostat.estimation.fitting import fit as fit
-from ooc_chol.apps.geostat.estimation.formula import Formula as Formula
-from ooc_chol.apps.geostat.estimation.formula import parse_formula as parse_formula
 from ooc_chol.apps.geostat.estimation.gradient import LikelihoodGradient as LikelihoodGradient
 from ooc_chol.apps.geostat.estimation.gradient import log_likelihood_gradient as log_likelihood_gradient
 from ooc_chol.apps.geostat.estimation.gradient import profile_log_likelihood_gradient as profile_log_likelihood_gradient
@@ -89,6 +82,10 @@ from ooc_chol.apps.geostat.kriging.checks import score as score
 from ooc_chol.apps.geostat.kriging.efficiency import Efficiency as Efficiency
 from ooc_chol.apps.geostat.kriging.efficiency import prediction_efficiency as prediction_efficiency
 from ooc_chol.apps.geostat.kriging.grids import write_grid_prediction as write_grid_prediction
+from ooc_chol.apps.geostat.kriging.outputs import Predicted as Predicted
+from ooc_chol.apps.geostat.kriging.outputs import to_geodataframe as to_geodataframe
+from ooc_chol.apps.geostat.kriging.outputs import to_xarray as to_xarray
+from ooc_chol.apps.geostat.kriging.outputs import write_predictions as write_predictions
 from ooc_chol.apps.geostat.kriging.prediction import Kriging as Kriging
 from ooc_chol.apps.geostat.kriging.prediction import Prediction as Prediction
 from ooc_chol.apps.geostat.kriging.prediction import kriging as kriging
@@ -114,6 +111,9 @@ from ooc_chol.apps.geostat.pictures.variogram import Variogram as Variogram
 from ooc_chol.apps.geostat.pictures.variogram import empirical_variogram as empirical_variogram
 from ooc_chol.apps.geostat.pictures.variogram import model_variogram as model_variogram
 from ooc_chol.apps.geostat.pictures.variogram import variogram_envelope as variogram_envelope
+from ooc_chol.apps.geostat.synth import Synthetic as Synthetic
+from ooc_chol.apps.geostat.synth import synthesize as synthesize
+from ooc_chol.apps.geostat.synth import synthetic_sites as synthetic_sites
 
 if TYPE_CHECKING:
     from ooc_chol.apps.geostat.estimator import MaternGP as MaternGP

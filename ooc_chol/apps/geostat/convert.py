@@ -25,7 +25,7 @@ class Conversion:
     code : str
         One line, Python or R, that makes the same covariance there; every number is written so that it reads back exactly.
     note : str
-        What the line leaves to its user.
+        What the line of code leaves to its user, such as the mean.
     """
 
     package: str
@@ -46,7 +46,7 @@ def convert_parameters(model: AbstractCovariance, to: str, *, dimensions: int = 
     model : AbstractCovariance
         A Matérn model; of no other the parameters are converted.
     to : {"sklearn", "gstools", "geoR", "gpgp", "fields"}
-        The package.
+        Package whose parameters are wanted.
     dimensions : int
         Number of coordinates, which GSTools wants to know.
 

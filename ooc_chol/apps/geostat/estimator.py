@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import Matern, cross_covariance
-from ooc_chol.apps.geostat.data.observations import Mean, Observations, chordal_coordinates, design_matrix, make_observations
-from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+from ooc_chol.apps.geostat.data.observations import Mean, Observations, design_matrix, make_observations
+from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
+from ooc_chol.apps.geostat.errors import MissingExtraError
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
 from ooc_chol.apps.geostat.estimation.search import Nugget
 from ooc_chol.apps.geostat.factorization import FactorSettings

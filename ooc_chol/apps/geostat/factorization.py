@@ -98,7 +98,7 @@ class FactorSettings(oc.FactorOptions):
         ValueError, TypeError
             There is no such device, or an option makes no sense.
         BudgetError
-            The budgets hold next to nothing.
+            A budget does not even hold a matrix of order 1.
         FileExistsError, FileNotFoundError
             The store exists already, or its folder does not.
         """
@@ -120,7 +120,22 @@ class FactorSettings(oc.FactorOptions):
         return self.memory if self.store is None else self.store
 
     def factor(self, source: Any, progress: FactorProgress | None, trace: bool) -> oc.CholeskyFactor:
-        """``ooc_chol.cholesky`` of ``source`` with these settings."""
+        """``ooc_chol.cholesky`` of ``source`` with these settings.
+
+        Parameters
+        ----------
+        source : array, path or source of tiles
+            Symmetric positive definite matrix, as ``ooc_chol.cholesky`` takes it.
+        progress : callable or None
+            Called with flops done, flops in all and seconds.
+        trace : bool
+            Whether to record a trace of the factorization.
+
+        Returns
+        -------
+        CholeskyFactor
+            An open factor, which the caller closes.
+        """
         how = self.keywords()
         if self.planned is not None:
             how = {"plan": self.planned, "host_budget": self.host_budget}

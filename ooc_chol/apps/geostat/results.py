@@ -24,12 +24,12 @@ RESULTS = json_files(_FORMAT)
 
 @dataclass(frozen=True, eq=False)
 class SavedFit:
-    """What prediction needs of a fit."""
+    """What later commands need of a fit, as its result file has it."""
 
-    spec: DataSpec
+    spec: DataSpec  #: Source and columns of the data that were fitted
     model: AbstractCovariance
     n: int  #: Number of observations that it was fitted to
-    coefficients: NDArray[np.float64]  #: Coefficients of the mean
+    coefficients: NDArray[np.float64]  #: (p,) coefficients of the mean
     loglik: float
     estimated: tuple[str, ...]  #: The parameters of ``model`` that were estimated
     reml: bool  #: Whether the restricted likelihood was maximised
@@ -41,7 +41,7 @@ def result_content(spec: DataSpec, result: FitResult[Any]) -> dict[str, Any]:
 
 
 def read_result(path: str | os.PathLike[str]) -> SavedFit:
-    """Read a result file."""
+    """Read what ``fit`` wrote; ``ValueError`` for another file, or one that lacks a part."""
     content = read_json(path)
     if content.get("format") != _FORMAT or content.get("version") != _VERSION:
         raise ValueError(f"{path} is not a result of `ooc-chol geostat fit` of version {_VERSION}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -36,13 +35,11 @@ def test_packages_that_are_not_there_are_said(script, monkeypatch, capsys):
     assert capsys.readouterr().out == "left out, because not installed: GPBoost\n"
 
 
-def test_every_estimate_is_judged_alike(data_dir, tmp_path):
+def test_every_estimate_is_judged_alike(script, data_dir, tmp_path, monkeypatch, one_blas_thread):
     out = tmp_path / "peers.json"
     words = ["--data", str(data_dir), "--cases", "meuse", "--peers", "ooc_chol", "scikit-learn", "--repeats", "2"]
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *words, "--threads", "1", "--output", str(out)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr("sys.argv", [str(SCRIPT), *words, "--threads", "1", "--output", str(out)])
+    script.main()
     content = json.loads(out.read_text(encoding="utf-8"))
     ours, theirs = content["runs"]
     assert [len(run[key]) for run in (ours, theirs) for key in ("seconds", "cpu_seconds", "others_cores")] == [2] * 6

@@ -14,8 +14,8 @@ from ooc_chol.apps.geostat.data import io
 from ooc_chol.apps.geostat.estimation.templates import FAMILIES, starting_model
 from ooc_chol.apps.geostat.results import read_result
 from ooc_chol.cli import main
+from tests.apps.geostat.cases import CASES, moments, simulate
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
-from tests.apps.geostat.test_fit_covariance import CASES, moments, simulate
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

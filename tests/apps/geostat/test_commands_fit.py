@@ -120,7 +120,7 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, capsys, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands_fit.fit", interrupted)
+    monkeypatch.setattr("ooc_chol.apps.geostat.cli.search.fit", interrupted)
     assert fit(data, "--value", "zinc", "--log", str(tmp_path / "log.jsonl")) != 0
     assert f"go on with --resume {tmp_path / 'log.jsonl'}" in capsys.readouterr().err
 

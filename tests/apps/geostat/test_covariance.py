@@ -12,7 +12,7 @@ from scipy.special import gamma, kv
 from sklearn.gaussian_process import kernels
 
 from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, Matern, covariance_tiles, cross_covariance
-from ooc_chol.apps.geostat.data.observations import EARTH_RADIUS_KM, chordal_coordinates
+from ooc_chol.apps.geostat.data.sphere import EARTH_RADIUS_KM, chordal_coordinates
 from tests.apps.geostat.geostat_tolerances import CLOSED_FORM
 
 pytestmark = pytest.mark.plan

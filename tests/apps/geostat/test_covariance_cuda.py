@@ -13,7 +13,7 @@ import pytest
 
 from ooc_chol.apps.geostat.covariances.covariance import Matern, _device_tiles, covariance_tiles
 from tests.apps.geostat.geostat_tolerances import TABLE
-from tests.apps.geostat.test_covariance_families import MODELS
+from tests.apps.geostat.models import MODELS
 
 pytestmark = pytest.mark.nvcc
 

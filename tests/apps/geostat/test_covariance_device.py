@@ -8,7 +8,7 @@ import pytest
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import Matern, covariance_source
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
-from tests.apps.geostat.test_covariance_families import MODELS, plane
+from tests.apps.geostat.models import MODELS, plane
 
 pytestmark = pytest.mark.cuda
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps.geostat.data.dataset import DataSpec, example_spec, load_dataset, load_sites, regular_grid
-from ooc_chol.apps.geostat.data.observations import chordal_coordinates
-from ooc_chol.apps.geostat.data.terrain import MissingExtraError, jacksboro
+from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
+from ooc_chol.apps.geostat.data.terrain import jacksboro
+from ooc_chol.apps.geostat.errors import MissingExtraError
 
 pytestmark = pytest.mark.plan
 

@@ -24,6 +24,8 @@ def parsers():
     add_commands(top.add_subparsers())
     (action,) = (a for a in top._actions if isinstance(a, argparse._SubParsersAction))
     (inner,) = (a for a in action.choices["geostat"]._actions if isinstance(a, argparse._SubParsersAction))
+    for parser in inner.choices.values():
+        parser.complete()
     return inner.choices
 
 

@@ -36,6 +36,7 @@ from ooc_chol.apps.geostat.estimation.fit_warnings import independent_loglik
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
 from ooc_chol.apps.geostat.estimation.spaces import search_space
+from tests.apps.geostat.differences import FIVE, close, dense, difference
 from tests.apps.geostat.geostat_tolerances import (
     ESTIMATE_ERRORS,
     FIVE_POINTS,
@@ -43,7 +44,6 @@ from tests.apps.geostat.geostat_tolerances import (
     MONTE_CARLO_ERRORS,
     TWO_ROUTES,
 )
-from tests.apps.geostat.test_gradient import FIVE, close, dense, difference
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -12,9 +12,10 @@ from scipy.stats import chi2
 
 import ooc_chol as oc
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import FactorSettings, Matern, fit, log_likelihood, make_observations, profile_log_likelihood
+from ooc_chol.apps.geostat import FactorSettings, Matern, make_observations
 from ooc_chol.apps.geostat.estimation.progress import LineProgress, TerminalProgress, progress_for
 from ooc_chol.dense.rates import measure_rates
+from tests.apps.geostat.few_tiles import fit, log_likelihood, profile_log_likelihood
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES, printed
 
@@ -61,7 +62,7 @@ def standard_errors(observations, correlation):
 @pytest.mark.parametrize("nu", geostat.SMOOTHNESS)
 def test_simulated_truth_is_recovered(nu):
     truth = Matern(2.0, 0.1, nu, 0.2)
-    observations = simulate(truth, 400, seed=11, mean=5.0)
+    observations = simulate(truth, 250, seed=11, mean=5.0)
     result = fit(observations, smoothness=nu)
     estimate = Matern(1.0, result.model.range, nu, result.model.nugget / result.model.variance)
     errors = np.log([estimate.range / truth.range, estimate.nugget / 0.1])
@@ -73,14 +74,14 @@ def test_simulated_truth_is_recovered(nu):
 
 @pytest.mark.parametrize("nu", [0.5, 2.5])
 def test_best_smoothness_is_the_true_one(nu):
-    result = fit(simulate(Matern(1.0, 0.2, nu, 1e-3), 400, seed=12))
+    result = fit(simulate(Matern(1.0, 0.2, nu, 1e-3), 200, seed=12))
     assert result.model.smoothness == nu
     assert [trial.smoothness for trial in result.trials] == [0.5, 1.5, 2.5]
     assert result.loglik == max(trial.loglik for trial in result.trials)
 
 
 def test_start_on_a_subset_leads_to_the_same_maximum():
-    observations = simulate(Matern(1.0, 0.15, 0.5, 0.05), 900, seed=13)
+    observations = simulate(Matern(1.0, 0.15, 0.5, 0.05), 550, seed=13)
     result = fit(observations, smoothness=0.5, tolerance=1e-3)
     around = [
         profile_log_likelihood(
@@ -94,7 +95,7 @@ def test_start_on_a_subset_leads_to_the_same_maximum():
 
 
 def test_each_smoothness_starts_on_a_subset_of_its_own_order():
-    observations = simulate(Matern(1.0, 0.2, 1.5, 0.05), 550, seed=3)
+    observations = simulate(Matern(1.0, 0.2, 1.5, 0.05), 510, seed=3)
     result = fit(observations, max_evaluations=3)
     assert [trial.smoothness for trial in result.trials] == [0.5, 1.5, 2.5]
     alone = fit(observations, smoothness=2.5, max_evaluations=3)

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import FactorSettings, Matern, fit, log_likelihood, log_likelihood_gradient, make_observations
+from ooc_chol.apps.geostat import FactorSettings, Matern, make_observations
 from ooc_chol.apps.geostat.estimation.gradient import score
 from ooc_chol.apps.geostat.estimation.likelihood import evaluated
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective, profiled
 from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, search_from
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
 from ooc_chol.apps.geostat.estimation.spaces import search_space
+from tests.apps.geostat.few_tiles import FEW_TILES, fit, log_likelihood, log_likelihood_gradient
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, TWO_ROUTES, printed
 
@@ -63,7 +64,7 @@ def test_meuse_estimates_by_derivatives(meuse, method, nugget, with_distance, ex
 
 
 def test_derivatives_take_few_evaluations_from_automatic_starts():
-    observations = simulate(Matern(2.0, 0.1, 0.5, 0.2), 520, seed=12)
+    observations = simulate(Matern(2.0, 0.1, 0.5, 0.2), 510, seed=12)
     results = {method: fit(observations, smoothness=0.5, method=method) for method in ("cobyqa", "lbfgs", "fisher")}
     best = max(result.loglik for result in results.values())
     for method, result in results.items():
@@ -153,7 +154,7 @@ def test_matrices_that_are_not_positive_definite_are_stepped_back_from():
 @pytest.mark.parametrize("nugget", ["free", "zero", 0.15])
 def test_gradient_in_the_coordinates_of_the_search(field, nugget):
     space = search_space(field, nugget, 1.5)
-    objective = Objective(field, space, LikelihoodOptions(), SilentProgress())
+    objective = Objective(field, space, LikelihoodOptions(FEW_TILES), SilentProgress())
     point = space.point(Matern(1.0, 0.15, 1.5, 0.0 if nugget == "zero" else 0.05))
     assert np.allclose(space.correlation(point).range, 0.15)
     gradient = objective.at(point, gradient=True).gradient
@@ -177,7 +178,7 @@ def test_profiled_information_is_the_inverse_of_a_block_of_the_inverse(field):
 
 def test_fisher_scoring_raises_the_likelihood_at_every_step_it_takes(field):
     space = search_space(field, "free", 1.5)
-    objective = Objective(field, space, LikelihoodOptions(), SilentProgress())
+    objective = Objective(field, space, LikelihoodOptions(FEW_TILES), SilentProgress())
     end = search_from(objective, space.point(Matern(1.0, 0.9, 1.5, 2.0)), "fisher", SearchLimits(1e-4, 50))
     assert end.converged
     taken = [evaluation.loglik for evaluation in objective.evaluations]
@@ -190,7 +191,7 @@ def test_a_nugget_near_its_floor_does_not_stop_the_others(seed):
     """There the likelihood says nothing of its logarithm, and scoring would move it without end."""
     observations = simulate(Matern(2.0, 0.1, 0.2), 150, seed=seed)
     space = search_space(observations, "free", None)
-    objective = Objective(observations, space, LikelihoodOptions(), SilentProgress())
+    objective = Objective(observations, space, LikelihoodOptions(FEW_TILES), SilentProgress())
     above_floor = space.at_floor(space.point(Matern(1.0, 0.3, 0.4, 0.1))) + np.array([0.0, 0.0, 0.1])
     end = search_from(objective, above_floor, "fisher", SearchLimits(1e-2, 25))
     assert end.converged

@@ -10,12 +10,11 @@ from scipy.linalg import null_space
 from scipy.stats import multivariate_normal
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import (
-    FactorSettings,
-    Matern,
+from ooc_chol.apps.geostat import FactorSettings, Matern, make_observations
+from tests.apps.geostat.differences import close, dense, difference
+from tests.apps.geostat.few_tiles import (
     log_likelihood,
     log_likelihood_gradient,
-    make_observations,
     profile_log_likelihood,
     profile_log_likelihood_gradient,
 )
@@ -23,30 +22,12 @@ from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, MONTE_CARLO_ERROR
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
-#: Five points: the derivative is the sum of weight * f(x + offset * step) / step.
-FIVE = ((-2, 1 / 12), (-1, -8 / 12), (1, 8 / 12), (2, -1 / 12))
-
 
 def example(n=120, seed=0, **options):
     rng = np.random.default_rng(seed)
     sites = rng.uniform(size=(n, 2))
     values = 3 + np.sin(4 * sites[:, 0]) + 0.1 * rng.normal(size=n)
     return make_observations(sites, values, covariates=sites[:, 1] ** 2, **options)
-
-
-def dense(model, sites):
-    distance = np.linalg.norm(sites[:, None] - sites[None], axis=2)
-    return model.covariance(distance) + model.nugget * np.eye(len(sites))
-
-
-def difference(value, x, step=2e-3):
-    """Derivative of ``value`` by ``log x``, over x: a five-point difference."""
-    return sum(weight * value(x * np.exp(offset * step)) for offset, weight in FIVE) / (step * x)
-
-
-def close(ours, expected, scale):
-    """Within a five-point difference's error, relative to the largest term that cancels in the gradient."""
-    np.testing.assert_allclose(ours, expected, rtol=FIVE_POINTS, atol=FIVE_POINTS * scale)
 
 
 @pytest.mark.parametrize("reml", [False, True])

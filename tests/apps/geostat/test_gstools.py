@@ -16,7 +16,7 @@ from ooc_chol.apps.geostat import (
     kriging,
     make_observations,
 )
-from ooc_chol.apps.geostat.data.observations import EARTH_RADIUS_KM
+from ooc_chol.apps.geostat.data.sphere import EARTH_RADIUS_KM
 from tests.apps.geostat.geostat_tolerances import OTHER_PACKAGE
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")

@@ -11,16 +11,8 @@ from scipy.special import ndtri
 from scipy.stats import chi2
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import (
-    Matern,
-    fit,
-    infer,
-    likelihood_ratios,
-    log_likelihood_gradient,
-    make_observations,
-    microergodic,
-    profile_likelihood,
-)
+from ooc_chol.apps.geostat import Matern, make_observations, microergodic
+from tests.apps.geostat.few_tiles import fit, infer, likelihood_ratios, log_likelihood_gradient, profile_likelihood
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import MONTE_CARLO_ERRORS, TWO_ROUTES
 

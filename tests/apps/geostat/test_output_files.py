@@ -7,6 +7,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +99,10 @@ COMMANDS: dict[str, tuple[list[str], list[str], list[str]]] = {
     "kept profile": (["plot", "profile", "model.json", "--values", "values.csv"], ["--output"], ["values.csv"]),
 }
 
-CASES = [(name, option, file) for name, (_, options, files) in COMMANDS.items() for option in options for file in files]
+EVERY = [(name, option, file) for name, (_, options, files) in COMMANDS.items() for option in options for file in files]
+
+#: Each of these with two ways in turn, so that every command and every option meets most of them.
+CASES = [(*case, list(WAYS)[(k + more) % len(WAYS)]) for k, case in enumerate(EVERY) for more in (0, 2)]
 
 
 def needed(words: list[str], option: str) -> list[str]:
@@ -106,8 +110,7 @@ def needed(words: list[str], option: str) -> list[str]:
     return [] if option == "--output" or words[0] in ("fit", "loglik", "cv") else ["--output", "other"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("command", "option", "file"), CASES)
+@pytest.mark.parametrize(("command", "option", "file", "way"), CASES)
 def test_no_output_is_an_input(folder, capsys, command, option, file, way):
     words = COMMANDS[command][0]
     target = WAYS[way](file)
@@ -135,16 +138,17 @@ def test_the_layer_of_a_geopackage_is_in_its_file(folder, capsys):
     assert "same file as DATA" in capsys.readouterr().err
 
 
+#: Names of one file, two in turn for each pair of outputs.
+NAMES = ("out", "./out", "link", "../also/out")
 PAIRS = [
-    (name, first, second)
-    for name, (_, options, _) in COMMANDS.items()
-    for k, first in enumerate(options)
-    for second in options[k + 1 :]
+    (command, *pair, NAMES[(k + more) % len(NAMES)])
+    for command, (_, options, _) in COMMANDS.items()
+    for k, pair in enumerate(combinations(options, 2))
+    for more in (0, 2)
 ]
 
 
-@pytest.mark.parametrize("name", ["out", "./out", "link", "../also/out"])
-@pytest.mark.parametrize(("command", "first", "second"), PAIRS)
+@pytest.mark.parametrize(("command", "first", "second", "name"), PAIRS)
 def test_two_outputs_are_two_files(folder, capsys, command, first, second, name):
     Path("link").symlink_to("out")
     with unharmed(folder):
@@ -262,7 +266,7 @@ def test_a_log_may_be_the_one_that_is_gone_on_from(folder, capsys):
 
 
 def test_the_demonstration_runs_twice_and_spares_strangers(folder, capsys):
-    words = ["demo", "--n", "120", "--output", "demo"]
+    words = ["demo", "--n", "60", "--memory-budget", "1 MB", "--output", "demo"]
     assert run(*words) == run(*words) == 0
     before = {path.name: path.read_bytes() for path in Path("demo").iterdir()}
     capsys.readouterr()

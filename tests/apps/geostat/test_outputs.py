@@ -11,8 +11,8 @@ from scipy.io import netcdf_file
 from ooc_chol.apps.geostat import MissingExtraError, Prediction
 from ooc_chol.apps.geostat.data.dataset import DataSpec, regular_grid
 from ooc_chol.apps.geostat.data.io import read_table
-from ooc_chol.apps.geostat.data.outputs import Predicted, to_geodataframe, to_xarray, write_predictions
 from ooc_chol.apps.geostat.data.tables import load_table
+from ooc_chol.apps.geostat.kriging.outputs import Predicted, to_geodataframe, to_xarray, write_predictions
 
 pytestmark = pytest.mark.plan
 

@@ -10,7 +10,7 @@ from scipy.special import gamma, kv
 from scipy.stats import multivariate_normal
 
 from ooc_chol.apps.geostat import FactorSettings, Matern, log_likelihood, synthesize, synthetic_sites
-from ooc_chol.apps.geostat.data.synth import glibc_rand, lapack_normals
+from ooc_chol.apps.geostat.synth import glibc_rand, lapack_normals
 from tests.apps.geostat.geostat_tolerances import ELEMENTARY, TWO_ROUTES, printed
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")

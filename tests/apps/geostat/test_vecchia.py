@@ -10,16 +10,7 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import (
-    GeometricAnisotropy,
-    Matern,
-    fit,
-    infer,
-    log_likelihood,
-    log_likelihood_gradient,
-    make_observations,
-    vecchia_log_likelihood,
-)
+from ooc_chol.apps.geostat import GeometricAnisotropy, Matern, make_observations, vecchia_log_likelihood
 from ooc_chol.apps.geostat.estimation.gradient import assembled
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
@@ -35,8 +26,9 @@ from ooc_chol.apps.geostat.estimation.vecchia_neighbours import (
 )
 from ooc_chol.apps.geostat.estimation.vecchia_search import LARGE, VecchiaOptions
 from ooc_chol.cli import main
+from tests.apps.geostat.cases import CASES, simulate
+from tests.apps.geostat.few_tiles import FEW_TILES, fit, infer, log_likelihood, log_likelihood_gradient
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, TWO_ROUTES
-from tests.apps.geostat.test_fit_covariance import CASES, simulate
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -79,7 +71,7 @@ def test_gradient_with_few_neighbours(case, reml):
     truth, observations = case_with_trend(case, 40)
     space = family_space(observations, truth, "free")
     graph = conditioning(truth.comparable_sites(observations.coordinates), 7)
-    objective = Objective(observations, space, LikelihoodOptions(reml=reml), SilentProgress(), graph=graph)
+    objective = Objective(observations, space, LikelihoodOptions(FEW_TILES, reml=reml), SilentProgress(), graph=graph)
     point = space.start(truth)
     gradient, step = objective.at(point, gradient=True).gradient, 1e-3
     for k, ours in enumerate(gradient):
@@ -98,7 +90,7 @@ def test_sums_over_samples_of_the_densities_add_up():
         approximated(observations, correlation_of(truth), some, variance=2.0, shape=truth.parameters) for some in (graph, *halves)
     ]
     # the estimated mean differs, but neither the traces nor the information depend on the values
-    for name in ("traces", "crossed"):
+    for name in ("trace_sums", "crossed"):
         whole, one, other = (getattr(part.sums, name) for part in parts)
         np.testing.assert_allclose(whole, one + other, rtol=TWO_ROUTES)
 
@@ -204,7 +196,7 @@ def test_an_exact_check_may_be_skipped_and_then_it_is_said():
 
 def test_starts_by_the_approximation_are_near_the_exact_maximum():
     truth = Matern(2.0, 0.05, 0.8, 0.1)
-    observations = simulate(truth, CASES["matern"][2], 700, 2)
+    observations = simulate(truth, CASES["matern"][2], 400, 2)
     plain = fit(observations, smoothness="free", starts="subset")
     result = fit(observations, smoothness="free", starts="vecchia")
     assert (plain.start, result.start) == ("subset", "vecchia")

@@ -40,7 +40,9 @@ def run(*words) -> int:
 
 
 def fit_words(data, *words) -> int:
-    return run("fit", data, "--x", "x", "--y", "y", "--value", "value", "--smoothness", "1.5", *words)
+    """Fit by the method of fewest evaluations, unless the words name another."""
+    columns = ("--x", "x", "--y", "y", "--value", "value")
+    return run("fit", data, *columns, "--smoothness", "1.5", "--method", "fisher", *words)
 
 
 def without_memory_after_the_search(monkeypatch) -> None:
@@ -117,7 +119,7 @@ def test_the_command_tells_of_a_check_in_fp64_that_was_not_made(data, tmp_path, 
 
 
 def test_standard_errors_that_fail_leave_the_result_and_the_map(data, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.inference_from_options", fail)
+    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.fit.inference_from_options", fail)
     model, picture = tmp_path / "model.json", tmp_path / "map.png"
     assert fit_words(data, "--standard-errors", "--output", model, "--plot", picture) == 2
     told = capsys.readouterr()
@@ -126,7 +128,7 @@ def test_standard_errors_that_fail_leave_the_result_and_the_map(data, tmp_path, 
 
 
 def test_a_map_that_fails_leaves_the_result_with_its_standard_errors(data, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands_plot.kriging", fail)
+    monkeypatch.setattr("ooc_chol.apps.geostat.cli.maps.kriging", fail)
     model, picture = tmp_path / "model.json", tmp_path / "map.png"
     assert fit_words(data, "--standard-errors", "--output", model, "--plot", picture) == 2
     told = capsys.readouterr()
@@ -138,7 +140,7 @@ def test_a_result_that_cannot_be_written_does_not_keep_the_rest_from_coming(data
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.write_json", full)
+    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.fit.write_json", full)
     picture = tmp_path / "map.png"
     assert fit_words(data, "--standard-errors", "--output", tmp_path / "model.json", "--plot", picture) == 2
     told = capsys.readouterr()
@@ -150,16 +152,16 @@ def test_an_interrupt_after_the_fit_finds_the_result_written(data, tmp_path, mon
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.inference_from_options", interrupt)
+    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.fit.inference_from_options", interrupt)
     assert fit_words(data, "--standard-errors", "--output", tmp_path / "model.json") == 130
     assert read_result(tmp_path / "model.json").n == N
 
 
 def test_the_demonstration_keeps_its_fit(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.demo.draw_maps", fail)
-    assert run("demo", "--n", 240, "--output", tmp_path / "demo") == 2
+    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.demo.draw_maps", fail)
+    assert run("demo", "--n", 60, "--memory-budget", "1 MB", "--output", tmp_path / "demo") == 2
     content = json.loads((tmp_path / "demo" / "result.json").read_text())
-    assert content["fit"]["n"] == 216 and content["held_out"] is None
+    assert content["fit"]["n"] == 54 and content["held_out"] is None
 
 
 # the log
@@ -207,7 +209,7 @@ def test_a_fit_goes_on_when_nobody_reads_its_progress():
 )
 def test_settings_of_the_last_step_are_looked_at_before_the_first(data, words, message, capsys, monkeypatch):
     monkeypatch.chdir(data.parent)
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.fit_from_options", lambda *_: pytest.fail("fitted for nothing"))
+    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.fit.fit_from_options", lambda *_: pytest.fail("fitted for nothing"))
     assert fit_words(data, *words) == 2
     assert message in capsys.readouterr().err
 

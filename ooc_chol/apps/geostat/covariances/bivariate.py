@@ -108,7 +108,7 @@ class BivariateMatern(AbstractCovariance):
 
     @property
     def values(self) -> dict[str, float]:
-        """By name."""
+        """Values of :attr:`parameters`, by name."""
         return {name: getattr(self, name) for name in self.parameters}
 
     def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
@@ -131,7 +131,7 @@ class BivariateMatern(AbstractCovariance):
         }
 
     def canonical(self) -> Self:
-        """Itself."""
+        """The same object: each of its parameters has one value only for a function."""
         return self
 
     def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -181,12 +181,12 @@ class BivariateMatern(AbstractCovariance):
 
     @property
     def _smoothnesses(self) -> tuple[float, float]:
-        """By variable."""
+        """Smoothness of each variable."""
         return self.smoothness_1, self.smoothness_2
 
     @property
     def _mean_smoothness(self) -> float:
-        """Of the cross-covariance."""
+        """Smoothness of the cross-covariance."""
         return 0.5 * (self.smoothness_1 + self.smoothness_2)
 
     def _factor(self, p: int, q: int) -> float:

@@ -28,7 +28,7 @@ def covariance_tiles(model: AbstractCovariance, coordinates: ArrayLike, noise: A
     Parameters
     ----------
     model : AbstractCovariance
-        The covariance function.
+        Covariance function with its parameters, variance and nugget.
     coordinates : (n, d) array
         Coordinates of the observations in matrix order, as the covariance function wants them.
     noise : (n,) array, optional
@@ -69,9 +69,9 @@ def derivative_tiles(model: AbstractCovariance, coordinates: ArrayLike, name: st
     Parameters
     ----------
     model : AbstractCovariance
-        The covariance function.
+        Covariance function with its parameters, variance and nugget.
     coordinates : (n, d) array
-        As for :func:`covariance_tiles`.
+        Coordinates of the sites, as for :func:`covariance_tiles`.
     name : str
         One of ``model.parameters``, ``"variance"``, or ``"nugget"``, whose derivative is the identity by index.
 
@@ -107,9 +107,9 @@ def covariance_source(model: AbstractCovariance, coordinates: ArrayLike, noise: 
     Parameters
     ----------
     model : AbstractCovariance
-        The covariance function.
+        Covariance function with its parameters, variance and nugget.
     coordinates : (n, d) array
-        As for :func:`covariance_tiles`.
+        Coordinates of the sites, as for :func:`covariance_tiles`.
     noise : (n,) array, optional
         Known variance of the error of each observation, added to the nugget.
 
@@ -149,7 +149,7 @@ def cross_covariance(model: AbstractCovariance, a: NDArray[np.float64], b: NDArr
     Parameters
     ----------
     model : AbstractCovariance
-        The covariance function.
+        Covariance function with its parameters, variance and nugget.
     a : (n, d) array
         Coordinates.
     b : (m, d) array

@@ -17,7 +17,7 @@ from ooc_chol.apps.geostat.covariances.radial import (
     differences,
 )
 from ooc_chol.apps.geostat.covariances.scales import Scale, length_scale
-from ooc_chol.apps.geostat.data.observations import EARTH_RADIUS_KM, chordal_coordinates
+from ooc_chol.apps.geostat.data.sphere import EARTH_RADIUS_KM, chordal_coordinates
 
 #: Bounds of the ratio of the ranges across and along the main axis, and what one step of a search turns that axis by, in radians.
 _RATIO_BOUNDS = (0.02, 50.0)
@@ -99,7 +99,7 @@ class GeometricAnisotropy(AbstractWrappedCovariance):
 
     @property
     def values(self) -> dict[str, float]:
-        """By name."""
+        """Values of :attr:`parameters`, by name."""
         return {**self.base.values, "angle": self.angle, "ratio": self.ratio}
 
     def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
@@ -229,7 +229,7 @@ class AxisRanges(AbstractWrappedCovariance):
 
     @property
     def values(self) -> dict[str, float]:
-        """By name."""
+        """Values of :attr:`parameters`, by name."""
         shape = {name: value for name, value in self.base.values.items() if name != "range"}
         return {**dict(zip(self._names, self.ranges, strict=True)), **shape}
 
@@ -240,7 +240,7 @@ class AxisRanges(AbstractWrappedCovariance):
         return {**lengths, **self.profile.scales}
 
     def canonical(self) -> Self:
-        """Itself."""
+        """The same object: each of its parameters has one value only for a function."""
         return self
 
     def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -328,12 +328,12 @@ class GreatCircle(AbstractWrappedCovariance):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Those of ``base``."""
+        """Parameters of ``base``."""
         return self.base.parameters
 
     @property
     def values(self) -> dict[str, float]:
-        """By name."""
+        """Values of :attr:`parameters`, by name."""
         return self.base.values
 
     def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
@@ -343,7 +343,7 @@ class GreatCircle(AbstractWrappedCovariance):
         return {"range": length_scale(chords), **self.profile.sphere_scales}
 
     def canonical(self) -> Self:
-        """Itself."""
+        """The same object: each of its parameters has one value only for a function."""
         return self
 
     def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -8,7 +8,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from ooc_chol.apps.geostat.covariances.matern_exact import check_smoothness_bounds, matern_values
 from ooc_chol.apps.geostat.covariances.model import check_nugget, check_positive
@@ -188,6 +187,7 @@ def _closed_form(r: NDArray[np.float64], spare: NDArray[np.float64], smoothness:
 
 def _effective_factor(smoothness: float) -> float:
     """The ``r`` at which the Matérn correlation is 0.05; it lies between 0.09 and 19 within the bounds of the smoothness."""
+    from scipy.optimize import brentq  # 0.1 s, which the other commands need not pay
 
     def excess(r: float) -> float:
         return float(matern_values(r, smoothness).correlation) - EFFECTIVE_CORRELATION

@@ -37,7 +37,7 @@ class MaternValues:
 
     correlation: NDArray[np.float64]  #: ``M(z) = 2**(1 - nu) / gamma(nu) * z**nu * K_nu(z)``
     slope: NDArray[np.float64]  #: ``z dM/dz``, the derivative in ``log z``
-    by_smoothness: NDArray[np.float64]
+    by_smoothness: NDArray[np.float64]  #: ``dM/dnu``
 
 
 def check_smoothness_bounds(smoothness: float) -> None:

@@ -75,7 +75,7 @@ class AbstractCovariance(ABC):
         Returns
         -------
         (n,) array
-            The variances.
+            Variance of the field at each site, nugget excluded.
 
         Raises
         ------
@@ -110,12 +110,12 @@ class AbstractCovariance(ABC):
         Parameters
         ----------
         **values : float
-            The new values by name.
+            New values of parameters, by name; the others stay.
 
         Returns
         -------
         AbstractCovariance
-            Of the same class.
+            A covariance function of the same class.
 
         Raises
         ------
@@ -219,7 +219,7 @@ class DeviceForm:
     Parameters
     ----------
     kernel : str
-        Its name.
+        Name of the CUDA function that fills a tile.
     points : (n, d) array
         Sites, transformed as the kernel wants them.
     variances : (n,) array

@@ -73,7 +73,7 @@ def model_from_content(content: Mapping[str, Any]) -> AbstractCovariance:
     Returns
     -------
     AbstractCovariance
-        Of the class that is named.
+        A covariance function of the class that the content names.
 
     Raises
     ------

@@ -86,7 +86,7 @@ class PowerExponentialProfile(AbstractProfile):
     Parameters
     ----------
     power : float
-        The power.
+        Power of the scaled distance, above 0 and at most 2.
     """
 
     power: float

@@ -59,7 +59,7 @@ class AbstractProfile(ABC):
     @property
     @abstractmethod
     def sphere_scales(self) -> dict[str, Scale]:
-        """The same for the great-circle distance."""
+        """Bounds and coordinates of the parameters for the great-circle distance."""
 
     @property
     @abstractmethod
@@ -109,7 +109,7 @@ class AbstractRadialCovariance(AbstractCovariance):
         Returns
         -------
         (n, m) array or float
-            The derivative.
+            ``dlog z`` by the parameter; a number where it is the same for all pairs.
         """
 
     @abstractmethod
@@ -130,12 +130,12 @@ class AbstractRadialCovariance(AbstractCovariance):
         points : (n, d) array
             Sites, transformed such that their distances count.
         scale : float
-            What a distance is multiplied by.
+            Factor from the distance of ``points`` to the scaled distance ``z``.
 
         Returns
         -------
         DeviceForm
-            The form.
+            Points and table as the CUDA function takes them.
         """
         variances = np.full(len(points), self.variance)
         return DeviceForm(kernel, points, variances, (float(scale), *self.profile.table.arguments(self.variance)))
@@ -186,7 +186,7 @@ class AbstractIsotropicCovariance(AbstractRadialCovariance):
 
     @property
     def values(self) -> dict[str, float]:
-        """By name."""
+        """Values of :attr:`parameters`, by name."""
         return {name: getattr(self, name) for name in self.parameters}
 
     def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
@@ -194,7 +194,7 @@ class AbstractIsotropicCovariance(AbstractRadialCovariance):
         return {"range": length_scale(coordinates), **self.profile.scales}
 
     def canonical(self) -> Self:
-        """Itself."""
+        """The same object: each of its parameters has one value only for a function."""
         return self
 
     def with_values(self, **values: float) -> Self:

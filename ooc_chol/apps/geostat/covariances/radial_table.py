@@ -34,8 +34,8 @@ class RadialTable:
     """
 
     first: int  #: Number of the first piece: the leading 16 bits of the float64 numbers in it
-    #: Polynomials in the place ``-1 <= s < 1`` in the piece, lowest powers first. The first row is the constant for all smaller
-    #: distances and has the number ``first - 1``, the last row that for all larger ones.
+    #: (pieces, 8) polynomials in the place ``-1 <= s < 1`` in the piece, lowest powers first. The first row is the constant for
+    #: all smaller distances and has the number ``first - 1``, the last row that for all larger ones.
     coefficients: NDArray[np.float64]
 
     @cached_property

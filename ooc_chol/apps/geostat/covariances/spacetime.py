@@ -86,7 +86,7 @@ class SeparableSpaceTime(AbstractCovariance):
 
     @property
     def values(self) -> dict[str, float]:
-        """By name."""
+        """Values of :attr:`parameters`, by name."""
         return {**self.space.values, **{_TIME + name: value for name, value in self.time.values.items()}}
 
     def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
@@ -96,7 +96,7 @@ class SeparableSpaceTime(AbstractCovariance):
         return {**self.space.scales(coordinates[:, :-1]), **{_TIME + name: scale for name, scale in of_time.items()}}
 
     def canonical(self) -> Self:
-        """With both parts so."""
+        """A copy with both parts in their usual intervals."""
         return replace(self, space=self.space.canonical(), time=self.time.canonical())
 
     def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -104,7 +104,7 @@ class SeparableSpaceTime(AbstractCovariance):
         return np.full(len(coordinates), self.variance)
 
     def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Those of both parts side by side."""
+        """Comparable sites of both parts side by side."""
         _check_time(coordinates.T)
         space, time = self.space.comparable_sites(coordinates[:, :-1]), self.time.comparable_sites(coordinates[:, -1:])
         return np.column_stack([space, time])
@@ -209,7 +209,7 @@ class GneitingMatern(AbstractCovariance):
 
     @property
     def values(self) -> dict[str, float]:
-        """By name."""
+        """Values of :attr:`parameters`, by name."""
         return {name: getattr(self, name) for name in self.parameters}
 
     def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
@@ -225,7 +225,7 @@ class GneitingMatern(AbstractCovariance):
         }
 
     def canonical(self) -> Self:
-        """Itself."""
+        """The same object: each of its parameters has one value only for a function."""
         return self
 
     def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:

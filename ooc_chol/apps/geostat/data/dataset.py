@@ -27,9 +27,9 @@ class Dataset:
     Parameters
     ----------
     spec : DataSpec
-        Where they come from.
+        Source of the data, and which columns are what.
     observations : Observations
-        The data; coordinates Cartesian.
+        Values, Cartesian coordinates and columns of the mean.
     positions : (n, d) array
         Coordinates as in the file; after them time or number of the variable, where there is one.
     notes : tuple of str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+from ooc_chol.apps.geostat.errors import MissingExtraError
 
 
 def imported(module: str, what: str) -> Any:

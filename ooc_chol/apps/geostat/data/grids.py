@@ -46,7 +46,7 @@ class Grid:
         Returns
         -------
         (stop - start, d) array
-            Their coordinates.
+            Coordinates of these points.
         """
         indices = np.unravel_index(np.arange(start, stop), self.shape)
         return np.column_stack([axis[index] for axis, index in zip(self.axes, reversed(indices), strict=True)])

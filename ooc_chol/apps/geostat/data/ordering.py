@@ -52,7 +52,7 @@ def inverse_permutation(order: NDArray[np.intp]) -> NDArray[np.intp]:
     Returns
     -------
     (n,) array
-        The inverse permutation.
+        Place of each original index in ``order``.
 
     Examples
     --------

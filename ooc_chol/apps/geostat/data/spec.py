@@ -9,10 +9,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.data.formula import parse_formula
 from ooc_chol.apps.geostat.data.io import Table
-from ooc_chol.apps.geostat.data.observations import Mean, chordal_coordinates
+from ooc_chol.apps.geostat.data.observations import Mean
+from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
 from ooc_chol.apps.geostat.data.tables import FileKind
-from ooc_chol.apps.geostat.estimation.formula import parse_formula
 
 _DEFAULT_EXAMPLE_SIZE = 2000
 
@@ -195,7 +196,7 @@ class DataSpec:
         Returns
         -------
         (n,) array
-            The values.
+            Values of the column, or of the left side of the formula.
 
         Raises
         ------
@@ -262,12 +263,12 @@ class DataSpec:
         Parameters
         ----------
         data : mapping
-            What :meth:`to_dict` returned.
+            Plain data, as :meth:`to_dict` returns them.
 
         Returns
         -------
         DataSpec
-            The specification.
+            The specification that made ``data``.
 
         Raises
         ------

@@ -9,12 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
-from ooc_chol.apps.geostat.data.observations import EARTH_RADIUS_KM
-
-
-class MissingExtraError(oc.OocCholError, ImportError):
-    """A part of the application needs a package that is not installed."""
+from ooc_chol.apps.geostat.data.sphere import EARTH_RADIUS_KM
+from ooc_chol.apps.geostat.errors import MissingExtraError
 
 
 @dataclass(frozen=True, eq=False)

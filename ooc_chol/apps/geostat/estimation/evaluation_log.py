@@ -187,7 +187,7 @@ def _content(known: Known) -> dict[str, Any]:
 
 
 def _known(line: Mapping[str, Any], space: SearchSpace[Any], point: NDArray[np.float64]) -> Known:
-    """The evaluation of a line."""
+    """The evaluation that a line of a log tells."""
     if line["loglik"] is None:
         return Known(None)
     correlation, p = space.correlation(point), len(line["coefficients"])

@@ -28,9 +28,9 @@ class SmoothnessTrial:
     loglik : float
         Largest log-likelihood.
     range : float or None
-        Where; None of a covariance function that has several.
+        Range at that maximum, in the unit of the coordinates; None of a covariance function that has several.
     nugget_ratio : float
-        Where.
+        Nugget over variance at that maximum.
     evaluations, not_positive_definite : int
         Likelihoods asked for, and how many of them were minus infinity because the matrix was not positive definite.
     converged : bool
@@ -64,7 +64,7 @@ class FitResult(Generic[Model]):
     mean_columns : tuple of str
         Names of the columns of the mean.
     coefficients : (p,) array
-        Their coefficients.
+        Estimated coefficients of these columns.
     coefficient_covariance : (p, p) array
         Covariance of the coefficients, given the covariance function.
     trials : tuple of SmoothnessTrial
@@ -81,7 +81,7 @@ class FitResult(Generic[Model]):
         What a user should know: parameters at bounds, matrices not positive definite, evaluations used up, checks and logs
         that failed.
     method : {"cobyqa", "bobyqa", "lbfgs", "fisher", "vecchia"}
-        How the maximum was searched for.
+        Search that was used; see :func:`~ooc_chol.apps.geostat.fit`.
     reml : bool
         Whether the restricted likelihood was maximised; ``loglik`` is that one then.
     estimated : tuple of str

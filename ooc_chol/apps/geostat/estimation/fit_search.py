@@ -19,9 +19,8 @@ from ooc_chol.apps.geostat.estimation.search import Model, SearchSpace
 from ooc_chol.apps.geostat.estimation.subset import neighbourhoods
 from ooc_chol.apps.geostat.estimation.vecchia_search import VecchiaOptions, approximate_maximum, approximate_start
 
-#: Trust-region radius of the first steps on the subset and on all observations.
+#: Trust-region radius of the first steps on the subset, where the start is rough.
 _SUBSET_RADIUS = 1.0
-RADIUS = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +28,8 @@ class Outcome(Generic[Model]):
     """A trial with the likelihood and the point of its maximum."""
 
     trial: SmoothnessTrial  #: What the search found, in brief
-    likelihood: Likelihood
-    point: NDArray[np.float64]
+    likelihood: Likelihood  #: The largest value
+    point: NDArray[np.float64]  #: (k,) coordinates of it in ``space``
     space: SearchSpace[Model]
 
 

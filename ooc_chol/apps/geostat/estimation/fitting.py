@@ -6,78 +6,31 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog, observations_digest
+from ooc_chol.apps.geostat.estimation.fit_options import FitOptions
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult as FitResult
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial as SmoothnessTrial
-from ooc_chol.apps.geostat.estimation.fit_search import RADIUS, Outcome, Search
+from ooc_chol.apps.geostat.estimation.fit_search import Outcome, Search
 from ooc_chol.apps.geostat.estimation.fit_warnings import warnings_of
-from ooc_chol.apps.geostat.estimation.gradient import Traces, check_traces
+from ooc_chol.apps.geostat.estimation.gradient import TraceSums
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions
-from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, SearchLimits, nlopt_module
+from ooc_chol.apps.geostat.estimation.optimizers import Method
 from ooc_chol.apps.geostat.estimation.precision import check_precision
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
-from ooc_chol.apps.geostat.estimation.search import Model, Nugget, SearchSpace
-from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
-from ooc_chol.apps.geostat.estimation.vecchia import NO_KNOWN_ERRORS
+from ooc_chol.apps.geostat.estimation.search import Model, Nugget
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck, check_vecchia, check_warning
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
-from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts, VecchiaOptions
+from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 #: Options of a factorization, beside its threshold, by which the values of a log may differ by more than FP64 rounds.
 _ROUNDING = ("moduli", "precision_rule", "half_products", "strict")
-
-
-@overload
-def fit(
-    observations: Observations,
-    *,
-    covariance: None = None,
-    fixed: tuple[()] = ...,
-    smoothness: float | Literal["best", "free"] = ...,
-    nugget: Nugget = ...,
-    method: Method | None = ...,
-    reml: bool = ...,
-    traces: Traces = ...,
-    tolerance: float = ...,
-    max_evaluations: int = ...,
-    neighbours: int = ...,
-    starts: Starts = ...,
-    exact_check: ExactCheck = ...,
-    settings: FactorSettings | None = ...,
-    progress: AbstractFitProgress | None = ...,
-    log: str | os.PathLike[str] | None = ...,
-    resume: str | os.PathLike[str] | None = ...,
-) -> FitResult[Matern]: ...
-
-
-@overload
-def fit(
-    observations: Observations,
-    *,
-    covariance: Model,
-    fixed: Sequence[str] = ...,
-    nugget: Nugget = ...,
-    method: Method | None = ...,
-    reml: bool = ...,
-    traces: Traces = ...,
-    tolerance: float = ...,
-    max_evaluations: int = ...,
-    neighbours: int = ...,
-    starts: Starts = ...,
-    exact_check: ExactCheck = ...,
-    settings: FactorSettings | None = ...,
-    progress: AbstractFitProgress | None = ...,
-    log: str | os.PathLike[str] | None = ...,
-    resume: str | os.PathLike[str] | None = ...,
-) -> FitResult[Model]: ...
 
 
 def fit(
@@ -89,7 +42,7 @@ def fit(
     nugget: Nugget = "free",
     method: Method | None = None,
     reml: bool = False,
-    traces: Traces = "auto",
+    traces: TraceSums = "auto",
     tolerance: float = 0.01,
     max_evaluations: int = 200,
     neighbours: int = NEIGHBOURS,
@@ -157,7 +110,7 @@ def fit(
     Returns
     -------
     FitResult
-        The estimate.
+        Fitted model, log-likelihood and every evaluation. The model is of the class of ``covariance``, or a :class:`Matern`.
 
     Raises
     ------
@@ -199,88 +152,59 @@ def fit(
     True
     """
     start = time.perf_counter()
-    check_traces(traces, 2)
-    _check_given(covariance, fixed, smoothness)
-    is_harder = covariance is not None or observations.error_variances is not None
-    searched_by = default_method(method, "free" if is_harder else smoothness)
-    how, own = settings or FactorSettings(), oc.HostMemory()
-    options = LikelihoodOptions(replace(how, memory=how.memory or own), reml=reml, traces=traces)
-    vecchia = VecchiaOptions(neighbours, starts, exact_check)
-    _check_vecchia(covariance, searched_by, options, vecchia)
-    if observations.error_variances is not None and "vecchia" in (searched_by, starts):
-        raise ValueError(NO_KNOWN_ERRORS)
-    spaces: list[SearchSpace[Any]] = (
-        [search_space(observations, nugget, candidate) for candidate in _candidates(smoothness)]
-        if covariance is None
-        else [family_space(observations, covariance, nugget, fixed=fixed)]
+    options = FitOptions(
+        covariance=covariance,
+        fixed=fixed,
+        smoothness=smoothness,
+        nugget=nugget,
+        method=method,
+        reml=reml,
+        traces=traces,
+        tolerance=tolerance,
+        max_evaluations=max_evaluations,
+        neighbours=neighbours,
+        starts=starts,
+        exact_check=exact_check,
+        settings=settings or FactorSettings(),
     )
+    options.check(observations)
+    spaces = options.spaces(observations)
     given = None if covariance is None else spaces[0].start(covariance)
-    if vecchia.exact_check != "skip":
-        how.try_out()
-    limits = SearchLimits(tolerance, max_evaluations, RADIUS)
-    identity = _identity(observations, options)
+    if exact_check != "skip":
+        options.settings.try_out()
+    memory = oc.HostMemory()
+    likelihood = options.likelihood(memory)
     files = (None if path is None else Path(path) for path in (log, resume))
-    logged = closing(EvaluationLog(identity, *files, replace=replace_log))
-    with own, logged as known:
-        search = Search(observations, options, progress or SilentProgress(), searched_by, limits, known, vecchia)
+    logged = closing(EvaluationLog(_identity(observations, likelihood), *files, replace=replace_log))
+    with memory, logged as known:
+        search = Search(
+            observations,
+            likelihood,
+            progress or SilentProgress(),
+            options.search_method(observations),
+            options.limits,
+            known,
+            options.vecchia,
+        )
         outcomes = [search.maximise(space, given) for space in spaces]
         best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
         return _result(observations, search, outcomes, best, start)
 
 
-def _check_given(
-    covariance: AbstractCovariance | None, fixed: Sequence[str], smoothness: float | Literal["best", "free"]
-) -> None:
-    """Raise ``ValueError`` for options that do not go together."""
-    if covariance is None and fixed:
-        raise ValueError("fixed is about the parameters of covariance, which is not given; see smoothness and nugget")
-    if covariance is not None and smoothness != "best":
-        raise ValueError("smoothness is for fits without covariance: give its value in covariance, and keep it by fixed")
-
-
-def _check_vecchia(
-    covariance: AbstractCovariance | None, method: Method, options: LikelihoodOptions, vecchia: VecchiaOptions
-) -> None:
-    """Raise ``ValueError`` for choices of starts and of the check that do not go with the others."""
-    if vecchia.starts == "template" and covariance is None:
-        raise ValueError("starts is 'template', but no covariance is given to start from")
-    if vecchia.starts == "subset" and covariance is not None:
-        raise ValueError("starts is 'subset', which is for fits without covariance; there are 'auto', 'template' and 'vecchia'")
-    if method != "vecchia" and vecchia.exact_check != "value":
-        raise ValueError(f"exact_check is {vecchia.exact_check!r}, but {method} is exact; it is for method 'vecchia'")
-    if method == "vecchia" and options.settings.precision_threshold is not None:
-        raise ValueError("Vecchia's approximation runs in FP64, and its exact check must: leave precision_threshold out")
-
-
-def _candidates(smoothness: float | Literal["best", "free"]) -> tuple[float | None, ...]:
-    """Values of the smoothness to be tried; None for one that is estimated."""
-    if smoothness == "best":
-        return SMOOTHNESS
-    if smoothness == "free":
-        return (None,)
-    if isinstance(smoothness, str):
-        raise ValueError(f"smoothness is {smoothness!r}, but it must be a number, 'best' or 'free'")
-    Matern(1.0, 1.0, smoothness)
-    return (smoothness,)
-
-
-def default_method(method: Method | None, smoothness: float | Literal["best", "free"]) -> Method:
-    """How a fit searches."""
-    if method is not None and method not in METHODS:
-        raise ValueError(f"method is {method!r}, but there are {', '.join(METHODS)}")
-    if method == "bobyqa":
-        nlopt_module()
-    return method or ("fisher" if smoothness == "free" else "cobyqa")
-
-
 def _identity(observations: Observations, options: LikelihoodOptions) -> dict[str, Any]:
-    """What the values in a log depend on."""
-    identity = {name: value for name, value in vars(options).items() if name != "settings"}
+    """What the values in a log depend on; the names are those of its first line, which older logs have too."""
     asked, defaults = options.settings.keywords(), FactorSettings().keywords()
     # None for defaults, as in logs from before these were options
     rounding = {name: None if asked[name] == defaults[name] else asked[name] for name in _ROUNDING}
-    threshold = options.settings.precision_threshold
-    return {"observations": observations_digest(observations), **identity, "precision_threshold": threshold, **rounding}
+    return {
+        "observations": observations_digest(observations),
+        "reml": options.reml,
+        "traces": options.trace_sums,
+        "probes": options.probes,
+        "seed": options.seed,
+        "precision_threshold": options.settings.precision_threshold,
+        **rounding,
+    }
 
 
 def _result(

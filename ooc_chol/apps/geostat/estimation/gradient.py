@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.likelihood import Evaluated, Likelihood, correlation_of, evaluated, fixed_variance
-from ooc_chol.apps.geostat.estimation.scores import Sums, dense_traces, exact_traces, probed_traces
+from ooc_chol.apps.geostat.estimation.scores import Sums, dense_sums, exact_sums, probed_sums
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
-#: ``"exact"``: traces with all of the inverse; ``"probes"``: Hutchinson's estimates; ``"auto"``: exact up to a stated order.
-Traces = Literal["auto", "exact", "probes"]
+#: How trace sums ``tr(P D)`` are found. ``"exact"``: with all of the inverse; ``"probes"``: Hutchinson's estimates; ``"auto"``:
+#: exact up to :data:`GRADIENT_LIMIT` observations.
+TraceSums = Literal["auto", "exact", "probes"]
 
 #: Order up to which ``"auto"`` takes the exact gradient (2/3 n**3 flops on the host, beside n**3 / 3 for the factorization), and
 #: order up to which it takes the exact information (3 n**3 flops for each shape parameter, and that many dense matrices).
@@ -33,7 +34,7 @@ class LikelihoodGradient:
     Parameters
     ----------
     likelihood : Likelihood
-        The value.
+        Log-likelihood and estimated mean at these parameters.
     names : tuple of str
         The ``k`` parameters: those of the correlation function, then ``"variance"`` and ``"nugget"``; for a profile
         ``"nugget_ratio"`` in place of both.
@@ -60,7 +61,7 @@ def log_likelihood_gradient(
     model: AbstractCovariance,
     *,
     reml: bool = False,
-    traces: Traces = "auto",
+    traces: TraceSums = "auto",
     information: bool = False,
     probes: int = PROBES,
     seed: int = 0,
@@ -73,11 +74,11 @@ def log_likelihood_gradient(
     Parameters
     ----------
     observations : Observations
-        The data, in any order.
+        Values at sites with the columns of their mean, in any order.
     model : AbstractCovariance
-        The covariance function.
+        Covariance function with its parameters, variance and nugget.
     reml : bool
-        The restricted log-likelihood.
+        Whether to take the restricted likelihood, that of contrasts free of the mean.
     traces : {"auto", "exact", "probes"}
         Exact, by random probes with their standard error, or exact up to 20,000 observations.
     information : bool
@@ -85,12 +86,12 @@ def log_likelihood_gradient(
     probes, seed : int
         How many, and the seed of their signs.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
 
     Returns
     -------
     LikelihoodGradient
-        In the parameters' own units.
+        Derivatives by the parameters themselves, not by their logarithms.
 
     Raises
     ------
@@ -103,10 +104,10 @@ def log_likelihood_gradient(
     -----
     Cost of the exact gradient: ``2/3 n**3`` flops besides the factorization's ``n**3 / 3``, for all parameters together.
     """
-    check_traces(traces, probes)
+    check_trace_sums(traces, probes)
     with evaluated(observations, correlation_of(model), variance=model.variance, reml=reml, settings=settings) as found:
         limit = INFORMATION_LIMIT if information else 0
-        return score(found, traces=traces, information=limit, probes=probes, seed=seed)
+        return score(found, trace_sums=traces, information=limit, probes=probes, seed=seed)
 
 
 def profile_log_likelihood_gradient(
@@ -115,7 +116,7 @@ def profile_log_likelihood_gradient(
     *,
     nugget: float | None = None,
     reml: bool = False,
-    traces: Traces = "auto",
+    traces: TraceSums = "auto",
     probes: int = PROBES,
     seed: int = 0,
     settings: FactorSettings | None = None,
@@ -125,17 +126,17 @@ def profile_log_likelihood_gradient(
     Parameters
     ----------
     observations : Observations
-        The data, in any order.
+        Values at sites with the columns of their mean, in any order.
     correlation : AbstractCovariance
         A model of variance 1, whose nugget is the ratio ``tau2 / sigma2``.
     nugget : float, optional
         Keep ``tau2`` at this value: then ``sigma2 = nugget / ratio`` moves with the ratio.
     reml : bool
-        The restricted log-likelihood.
+        Whether to take the restricted likelihood, that of contrasts free of the mean.
     traces, probes, seed
         As :func:`log_likelihood_gradient`.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
 
     Returns
     -------
@@ -147,10 +148,10 @@ def profile_log_likelihood_gradient(
     ValueError, NotPositiveDefiniteError
         As :func:`~ooc_chol.apps.geostat.profile_log_likelihood` and :func:`log_likelihood_gradient`.
     """
-    check_traces(traces, probes)
+    check_trace_sums(traces, probes)
     variance = fixed_variance(correlation, nugget)
     with evaluated(observations, correlation, variance=variance, reml=reml, settings=settings) as found:
-        full = score(found, traces=traces, probes=probes, seed=seed)
+        full = score(found, trace_sums=traces, probes=probes, seed=seed)
     jacobian = _profile_jacobian(full, nugget is not None)
     # at the profiled variance the derivative along it is zero, so that a step of it changes nothing
     names = (*full.names[:-2], "nugget_ratio")
@@ -168,7 +169,7 @@ def _profile_jacobian(full: LikelihoodGradient, is_nugget_fixed: bool) -> NDArra
     return jacobian
 
 
-def check_traces(traces: str, probes: int) -> None:
+def check_trace_sums(traces: str, probes: int) -> None:
     """Raise ``ValueError`` unless ``traces`` is a choice and ``probes`` at least 2."""
     if traces not in ("auto", "exact", "probes"):
         raise ValueError(f"traces is {traces!r}, but there are 'auto', 'exact' and 'probes'")
@@ -180,7 +181,7 @@ def score(
     found: Evaluated,
     shape: tuple[str, ...] | None = None,
     *,
-    traces: Traces = "auto",
+    trace_sums: TraceSums = "auto",
     information: int = 0,
     probes: int = PROBES,
     seed: int = 0,
@@ -194,9 +195,9 @@ def score(
     shape : tuple of str, optional
         The shape parameters of interest; all when not given.
     information : int
-        Order up to which the information is exact, unless ``traces="probes"``; above, by probes. 0: none is computed.
-    traces, probes, seed
-        As :func:`log_likelihood_gradient`.
+        Order up to which the information is exact, unless ``trace_sums="probes"``; above, by probes. 0: none is computed.
+    trace_sums, probes, seed
+        As ``traces``, ``probes`` and ``seed`` of :func:`log_likelihood_gradient`.
 
     Returns
     -------
@@ -205,12 +206,12 @@ def score(
     """
     n = found.observations.n
     shape = found.likelihood.model.parameters if shape is None else shape
-    is_exact = traces == "exact" or (traces == "auto" and n <= GRADIENT_LIMIT)
+    is_exact = trace_sums == "exact" or (trace_sums == "auto" and n <= GRADIENT_LIMIT)
     if is_exact and n <= information:
-        sums = dense_traces(found, shape)
+        sums = dense_sums(found, shape)
         return assembled(found.likelihood, shape, sums, sums)
-    probed = probed_traces(found, shape, probes, seed) if information or not is_exact else None
-    sums = exact_traces(found, shape) if is_exact or probed is None else probed
+    probed = probed_sums(found, shape, probes, seed) if information or not is_exact else None
+    sums = exact_sums(found, shape) if is_exact or probed is None else probed
     return assembled(found.likelihood, shape, sums, probed if information else None)
 
 
@@ -219,7 +220,7 @@ def assembled(likelihood: Likelihood, shape: tuple[str, ...], sums: Sums, crosse
     model = likelihood.model
     names = (*shape, "variance", "nugget")
     a = _directions(model, len(names), has_errors=len(sums.squares) > len(names))
-    gradients = 0.5 * (a @ sums.squares / model.variance - sums.traces @ a.T)
+    gradients = 0.5 * (a @ sums.squares / model.variance - sums.trace_sums @ a.T)
     result = LikelihoodGradient(likelihood, names, gradients.mean(axis=0), _error(gradients))
     if crossed is None or crossed.crossed is None:
         return result

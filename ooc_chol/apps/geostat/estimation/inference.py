@@ -32,7 +32,7 @@ class Estimated:
     Parameters
     ----------
     value : float
-        The estimate.
+        Estimate of the parameter, in its own unit.
     standard_error : float
         In its own unit: of a positive quantity the estimate times the standard error of its logarithm (delta method).
     lower, upper : float
@@ -66,7 +66,7 @@ class Inference:
     condition : float
         Condition number of the information of these.
     level : float
-        Of the intervals.
+        Probability that an interval holds its parameter.
     probes : int
         Probes behind the information; 0 when it is exact.
     relative_error : float
@@ -120,7 +120,7 @@ def infer(
     observations : Observations
         The data that ``model`` was fitted to.
     model : AbstractCovariance
-        The estimate.
+        Fitted covariance function, at which the information is taken.
     estimated : sequence of str
         The parameters that were estimated, ``FitResult.estimated``: the others count as known.
     reml : bool
@@ -130,7 +130,7 @@ def infer(
     probes : int, optional
         Estimate the information with so many random probes; when not given, only above 3,000 observations, with 256.
     settings : FactorSettings, optional
-        How to factor; always in FP64.
+        Tile size, devices, memory budgets and store of the factorization, which is in FP64 whatever they say.
 
     Returns
     -------
@@ -154,21 +154,21 @@ def infer(
     count = probes if probes is not None else (0 if observations.n <= INFORMATION_LIMIT else 4 * PROBES)
     plain = (settings or FactorSettings()).in_fp64()
     with evaluated(observations, correlation_of(model), variance=model.variance, reml=reml, settings=plain) as found:
-        traces = score(
+        derived = score(
             found,
             shape,
-            traces="probes" if count else "exact",
+            trace_sums="probes" if count else "exact",
             information=max(1, observations.n),
             probes=max(count, 2),
         )
-    assert traces.information is not None and traces.information_error is not None
+    assert derived.information is not None and derived.information_error is not None
     # by logarithms of those parameters that were estimated, or by themselves
-    kept = [traces.names.index(name) for name in names]
+    kept = [derived.names.index(name) for name in names]
     linear = _linear(model, observations)
     values = np.array([1.0 if name in linear else _values(model)[name] for name in names])
     scale = np.outer(values, values)
-    information = traces.information[np.ix_(kept, kept)] * scale
-    errors = traces.information_error[np.ix_(kept, kept)] * scale
+    information = derived.information[np.ix_(kept, kept)] * scale
+    errors = derived.information_error[np.ix_(kept, kept)] * scale
     return _inference(_Estimate(model, names, linear), information, level, count, _relative(errors, information))
 
 
@@ -232,7 +232,7 @@ def microergodic(model: Matern) -> float:
     Parameters
     ----------
     model : Matern
-        The covariance function.
+        Matérn covariance with its parameters.
 
     Returns
     -------

@@ -26,10 +26,10 @@ _Covariance = TypeVar("_Covariance", bound=AbstractCovariance)
 class Whitened:
     """Observations multiplied by ``inv(L)``, where ``L @ L.T`` is their correlation matrix ``R``, and the estimated mean."""
 
-    design: NDArray[np.float64]
-    residual: NDArray[np.float64]  #: ``inv(L) @ (z - X @ coefficients)``
-    coefficients: NDArray[np.float64]  #: Generalised-least-squares estimate ``inv(X' inv(R) X) X' inv(R) z``
-    root: NDArray[np.float64]  #: Upper triangular with ``root' @ root = X' inv(R) X``
+    design: NDArray[np.float64]  #: ``inv(L) @ X``, (n, p)
+    residual: NDArray[np.float64]  #: (n,) ``inv(L) @ (z - X @ coefficients)``
+    coefficients: NDArray[np.float64]  #: (p,) generalised-least-squares estimate ``inv(X' inv(R) X) X' inv(R) z``
+    root: NDArray[np.float64]  #: (p, p), upper triangular, with ``root' @ root = X' inv(R) X``
 
     @property
     def quadratic(self) -> float:
@@ -85,15 +85,15 @@ class Evaluated:
     Parameters
     ----------
     likelihood : Likelihood
-        The value; its seconds end here.
+        Log-likelihood and estimated mean; its seconds do not count what is computed from the factor later.
     factor : ooc_chol.CholeskyFactor
         Factor of the correlation matrix.
     observations : Observations
         The data in the order of the factor's rows.
     whitened : Whitened
-        The data multiplied by ``inv(L)``.
+        Values and design multiplied by ``inv(L)``, and the mean estimated from them.
     settings : FactorSettings
-        How it was factored.
+        Settings of the factorization.
     """
 
     likelihood: Likelihood
@@ -116,20 +116,20 @@ def log_likelihood(
     Parameters
     ----------
     observations : Observations
-        The data, in any order.
+        Values at sites with the columns of their mean, in any order.
     model : AbstractCovariance
-        The covariance function.
+        Covariance function with its parameters, variance and nugget.
     reml : bool
         The restricted log-likelihood: that of the ``n - p`` contrasts of the values that the mean does not reach.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
     progress : callable, optional
         Called with flops done, flops in all and seconds.
 
     Returns
     -------
     Likelihood
-        The value and the estimated mean.
+        Log-likelihood, its parts, and the estimated mean.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def profile_log_likelihood(
     Parameters
     ----------
     observations : Observations
-        The data, in any order.
+        Values at sites with the columns of their mean, in any order.
     correlation : AbstractCovariance
         A model of variance 1, whose nugget is the ratio ``tau2 / sigma2``.
     nugget : float, optional
@@ -170,7 +170,7 @@ def profile_log_likelihood(
     reml : bool
         The restricted log-likelihood, as :func:`log_likelihood`.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
     progress : callable, optional
         Called with flops done, flops in all and seconds.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
-from ooc_chol.apps.geostat.estimation.gradient import PROBES, LikelihoodGradient, Traces, assembled, score
+from ooc_chol.apps.geostat.estimation.gradient import PROBES, LikelihoodGradient, TraceSums, assembled, score
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, evaluated
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace
@@ -43,19 +43,19 @@ class LikelihoodOptions:
 
     settings: FactorSettings = field(default_factory=FactorSettings)  #: How every factorization runs
     reml: bool = False
-    traces: Traces = "auto"  #: Exact gradients, or estimates by random probes
+    trace_sums: TraceSums = "auto"  #: Exact gradients, or estimates by random probes
     probes: int = PROBES  #: How many probes, and the seed of their signs: the same in every evaluation
     seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What is known at a point."""
+    """The log-likelihood at a point, with its derivatives by the ``k`` coordinates as far as they were asked for."""
 
     likelihood: Likelihood | None  #: None where the matrix is not positive definite
-    gradient: NDArray[np.float64] | None = None  #: Of the profile log-likelihood by the coordinates of the point
-    information: NDArray[np.float64] | None = None
-    gradient_error: NDArray[np.float64] | None = None  #: Monte-Carlo standard error of the gradient; zero when it is exact
+    gradient: NDArray[np.float64] | None = None  #: (k,)
+    information: NDArray[np.float64] | None = None  #: (k, k), expected
+    gradient_error: NDArray[np.float64] | None = None  #: (k,) Monte-Carlo standard error; zero when the gradient is exact
 
     @property
     def loglik(self) -> float:
@@ -69,7 +69,7 @@ class Known:
 
 
 class AbstractEvaluationMemory(ABC):
-    """What was evaluated before, by point."""
+    """Evaluations of an earlier run, found by point, and a place for new ones."""
 
     @abstractmethod
     def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
@@ -77,7 +77,7 @@ class AbstractEvaluationMemory(ABC):
 
     @abstractmethod
     def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:
-        """Hear of an evaluation that was made."""
+        """Take an evaluation that was made, with its seconds."""
 
 
 @final
@@ -97,7 +97,7 @@ class Objective:
     """Minus the profile log-likelihood at a point of the search space; remembers all evaluations and the best one."""
 
     observations: Observations
-    space: SearchSpace[Any]  #: What the coordinates of a point mean
+    space: SearchSpace[Any]  #: Parameters that the coordinates of a point stand for
     options: LikelihoodOptions
     progress: AbstractFitProgress  #: Told of every evaluation
     memory: AbstractEvaluationMemory = field(default_factory=NoMemory)  #: Evaluations of an earlier run, and where these are kept
@@ -172,7 +172,7 @@ class Objective:
                 full = score(
                     found,
                     self.space.shape,
-                    traces=options.traces,
+                    trace_sums=options.trace_sums,
                     information=_INFORMATION_LIMIT if information else 0,
                     probes=options.probes,
                     seed=options.seed,

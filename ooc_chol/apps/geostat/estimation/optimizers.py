@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import OptimizeResult, minimize
 
-from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+from ooc_chol.apps.geostat.errors import MissingExtraError
 from ooc_chol.apps.geostat.estimation.objective import Known, Objective
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult  # 0.1 s, which only a fit needs
 
 SearchMethod = Literal["cobyqa", "bobyqa", "lbfgs", "fisher"]
 SEARCHES: tuple[SearchMethod, ...] = ("cobyqa", "bobyqa", "lbfgs", "fisher")
@@ -104,6 +106,8 @@ def _first_feasible(objective: Objective, point: NDArray[np.float64], method: Se
 
 def _cobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimits) -> SearchEnd:
     """Models of second order in a trust region; ends too when ten evaluations gain less than five tolerances."""
+    from scipy.optimize import minimize
+
     space, gain = objective.space, _LEAST_GAIN_IN_TOLERANCES * limits.tolerance
     # COBYQA's first 2 k + 1 evaluations, of which the start was one, only make its model
     since = len(objective.evaluations) + 2 * len(point)
@@ -130,7 +134,7 @@ def _cobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimi
 
 
 def nlopt_module() -> Any:
-    """NLopt, for BOBYQA."""
+    """The module of NLopt, or ``MissingExtraError`` with the way to install it."""
     try:
         import nlopt
     except ImportError as error:
@@ -187,6 +191,8 @@ def _has_settled(objective: Objective, gain: float, since: int) -> bool:
 
 def _lbfgs(objective: Objective, point: NDArray[np.float64], limits: SearchLimits) -> SearchEnd:
     """L-BFGS-B in coordinates whose unit is a standard error at the start."""
+    from scipy.optimize import minimize
+
     space, start = objective.space, objective.at(point, gradient=True, information=True)
     assert start.information is not None
     units = 1.0 / np.sqrt(np.maximum(np.diag(start.information), 1e-2 * np.max(np.diag(start.information))))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.observations import Observations
-from ooc_chol.apps.geostat.estimation.later_steps import STEP_ERRORS
+from ooc_chol.apps.geostat.errors import STEP_ERRORS
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.optimizers import fisher_step
@@ -27,7 +27,7 @@ class PrecisionCheck:
     Parameters
     ----------
     threshold : float
-        The precision threshold of the fit.
+        Share of the norm of the matrix by which rounding its tiles was allowed to change it.
     loglik_mixed : float
         Log-likelihood at the estimate in mixed precision.
     loglik : float or None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import chi2
+from scipy.special import chdtrc, gammaincinv
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
@@ -34,11 +34,11 @@ class ProfileLikelihood:
     name : str
         The parameter: ``"range"``, ``"smoothness"`` or ``"nugget_ratio"``.
     values : (m,) array
-        Its values, ascending.
+        Values of the parameter, ascending.
     loglik : (m,) array
         Largest log-likelihood over all other parameters; minus infinity where no matrix was positive definite.
     models : tuple of Matern
-        Where.
+        Model of largest likelihood at each value; None where no matrix was positive definite.
     """
 
     name: str
@@ -66,7 +66,7 @@ class ProfileLikelihood:
         """
         if not 0 < level < 1:
             raise ValueError(f"level is {level}, but a probability between 0 and 1 is needed")
-        excess = self.loglik - (np.max(self.loglik) - 0.5 * float(chi2.ppf(level, 1)))
+        excess = self.loglik - (np.max(self.loglik) - float(gammaincinv(0.5, level)))
         inside = np.flatnonzero(excess >= 0)
         first, last = int(inside[0]), int(inside[-1])
         lower = 0.0 if first == 0 else self._crossing(first - 1, first, excess)
@@ -96,24 +96,24 @@ def profile_likelihood(
     Parameters
     ----------
     observations : Observations
-        The data.
+        Values at sites with the columns of their mean, in any order.
     model : Matern
         The estimate, from which the searches start, outwards from the value nearest to it.
     name : {"range", "smoothness", "nugget_ratio"}
-        The parameter.
+        Parameter that the profile is of.
     values : (m,) array_like
-        Its values, positive.
+        Values of the parameter, positive, in any order.
     estimated : sequence of str
         The parameters that were estimated, as :func:`infer`; ``name`` need not be one of them.
     reml : bool
-        The restricted likelihood.
+        Whether to take the restricted likelihood, that of contrasts free of the mean.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
 
     Returns
     -------
     ProfileLikelihood
-        In ascending order of the values.
+        Largest log-likelihood at each value, in ascending order of the values.
 
     Raises
     ------
@@ -192,7 +192,7 @@ class LikelihoodRatio:
     Parameters
     ----------
     smoothness : float
-        The value tested.
+        Smoothness ``nu`` that is tested.
     loglik : float
         Largest log-likelihood with it.
     statistic : float
@@ -221,9 +221,9 @@ def likelihood_ratios(
     Parameters
     ----------
     observations : Observations
-        The data.
+        Values at sites with the columns of their mean, in any order.
     model : Matern
-        The estimate with a free smoothness.
+        Fitted model whose smoothness was estimated.
     against : sequence of float
         Values of nu.
     estimated, reml, settings
@@ -232,7 +232,7 @@ def likelihood_ratios(
     Returns
     -------
     tuple of LikelihoodRatio
-        In the order of ``against``.
+        Test of each smoothness, in the order of ``against``.
 
     Raises
     ------
@@ -245,4 +245,4 @@ def likelihood_ratios(
     loglik = dict(zip(profile.values.tolist(), profile.loglik.tolist(), strict=True))
     top = loglik[model.smoothness]
     statistics = {nu: max(0.0, 2.0 * (top - loglik[nu])) for nu in against}
-    return tuple(LikelihoodRatio(nu, loglik[nu], statistics[nu], float(chi2.sf(statistics[nu], 1))) for nu in against)
+    return tuple(LikelihoodRatio(nu, loglik[nu], statistics[nu], float(chdtrc(1, statistics[nu]))) for nu in against)

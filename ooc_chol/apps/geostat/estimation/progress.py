@@ -27,11 +27,11 @@ class Evaluation:
     Parameters
     ----------
     values : mapping of str to float
-        Where: all parameters of the correlation function, and ``"nugget_ratio"``.
+        Point of the evaluation: all parameters of the correlation function, and ``"nugget_ratio"``.
     loglik : float
-        The value; minus infinity when the correlation matrix was not positive definite.
+        Log-likelihood; minus infinity when the correlation matrix was not positive definite.
     seconds : float
-        Wall-clock time.
+        Wall-clock time of the evaluation.
     """
 
     values: Mapping[str, float]
@@ -59,19 +59,39 @@ class Evaluation:
 
 
 class AbstractFitProgress(ABC):
-    """Told of every evaluation of a fit."""
+    """Told of every evaluation of a fit; a subclass, given to ``fit(progress=...)``, shows it where its user looks."""
 
     @abstractmethod
     def evaluation_started(self, correlation: AbstractCovariance) -> None:
-        """Hear that an evaluation at this correlation model (variance 1, nugget ratio) begins."""
+        """Hear that an evaluation begins.
+
+        Parameters
+        ----------
+        correlation : AbstractCovariance
+            Model of variance 1 that is evaluated; its nugget is the ratio of nugget and variance.
+        """
 
     @abstractmethod
     def advanced(self, done: int, total: int, seconds: float) -> None:
-        """Hear how far its factorization is; called from any thread."""
+        """Hear how far the factorization of this evaluation is; called from any thread.
+
+        Parameters
+        ----------
+        done, total : int
+            Flops done, and flops in all.
+        seconds : float
+            Since the factorization began.
+        """
 
     @abstractmethod
     def evaluation_finished(self, evaluation: Evaluation) -> None:
-        """Hear the value."""
+        """Hear the log-likelihood of the evaluation that began last.
+
+        Parameters
+        ----------
+        evaluation : Evaluation
+            Point, log-likelihood and seconds.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Traces and quadratic forms of which gradient and information of a log-likelihood are made, exact or by random probes.
+"""What gradient and information of a log-likelihood are made of: trace sums ``tr(P D)`` and quadratic forms, exact or by probes.
 
 All are those of a correlation matrix ``R`` with directions ``D``: the derivatives of its correlation function by each shape
 parameter, the diagonal ``N`` of known error variances over the variance where there are any, the identity (the nugget), and ``R``
@@ -27,13 +27,13 @@ Array = NDArray[np.float64]
 class Sums:
     """What one pass over the derivatives gives; the ``d`` directions are the shape parameters, ``N``, the identity and ``R``."""
 
-    squares: Array  #: ``a' D a`` with ``a = inv(R) (z - X b)``
-    traces: Array  #: ``tr(P D)``: one exact row, or the estimate of each of ``m`` probes
-    crossed: Array | None  #: ``tr(P D P D')``, likewise
+    squares: Array  #: (d,) ``a' D a`` with ``a = inv(R) (z - X b)``
+    trace_sums: Array  #: (1, d) exact ``tr(P D)``, or (m, d) estimates, one by each probe
+    crossed: Array | None  #: (1, d, d) or (m, d, d) ``tr(P D P D')``, likewise
 
 
-def exact_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
-    """Exact traces in one pass of the panels of ``inv(R)``, every derivative tile made once and forgotten.
+def exact_sums(found: Evaluated, shape: Sequence[str]) -> Sums:
+    """Exact trace sums in one pass of the panels of ``inv(R)``, every derivative tile made once and forgotten.
 
     Cost ``2/3 n**3`` flops, whatever the number of parameters, and ``n**2 / 2`` entries of each derivative.
     """
@@ -42,22 +42,22 @@ def exact_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
     # the diagonal of P
     diagonal = sums.diagonal - np.sum(vectors[:, 1:] ** 2, axis=1)
     products = sums.products - sums.forms[:, 1:].sum(axis=1)
-    traces = [*products, *(noise @ diagonal for noise in _errors(found)), diagonal.sum()]
-    return Sums(_squares(found, sums.forms[:, 0], vectors[:, 0]), np.append(traces, _freedom(found))[np.newaxis], None)
+    trace_sums = [*products, *(noise @ diagonal for noise in _errors(found)), diagonal.sum()]
+    return Sums(_squares(found, sums.forms[:, 0], vectors[:, 0]), np.append(trace_sums, _freedom(found))[np.newaxis], None)
 
 
-def dense_traces(found: Evaluated, shape: Sequence[str]) -> Sums:
-    """Exact traces and crossed traces: unit vectors in the place of probes.
+def dense_sums(found: Evaluated, shape: Sequence[str]) -> Sums:
+    """Exact trace sums, crossed ones too: unit vectors in the place of probes.
 
     Cost ``(2 + 3 k) n**3`` flops and ``8 n**2 (k + 2)`` bytes for ``k`` shape parameters.
     """
     squares, base, v = _images(found, shape, np.eye(found.observations.n))
-    traces = np.tensordot(v, base, axes=((1, 2), (0, 1)))
-    traces[-1] = _freedom(found)
-    return Sums(squares, traces[np.newaxis], np.tensordot(v, v, axes=((1, 2), (1, 2)))[np.newaxis])
+    trace_sums = np.tensordot(v, base, axes=((1, 2), (0, 1)))
+    trace_sums[-1] = _freedom(found)
+    return Sums(squares, trace_sums[np.newaxis], np.tensordot(v, v, axes=((1, 2), (1, 2)))[np.newaxis])
 
 
-def probed_traces(found: Evaluated, shape: Sequence[str], probes: int, seed: int) -> Sums:
+def probed_sums(found: Evaluated, shape: Sequence[str], probes: int, seed: int) -> Sums:
     """Estimates by ``u' V`` and ``V' V'`` with ``V = inv(L) D inv(L)' u`` of random signs ``u`` (Hutchinson 1990).
 
     Cost ``(2 + 3 k) n**2`` flops for each probe and ``k`` shape parameters, and ``n**2`` entries of each derivative. Both
@@ -65,9 +65,9 @@ def probed_traces(found: Evaluated, shape: Sequence[str], probes: int, seed: int
     """
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(found.observations.n, probes))
     squares, base, v = _images(found, shape, signs)
-    traces = np.einsum("nm,dnm->md", base, v)
-    traces[:, -1] = _freedom(found)
-    return Sums(squares, traces, np.einsum("dnm,enm->mde", v, v))
+    trace_sums = np.einsum("nm,dnm->md", base, v)
+    trace_sums[:, -1] = _freedom(found)
+    return Sums(squares, trace_sums, np.einsum("dnm,enm->mde", v, v))
 
 
 def _images(found: Evaluated, shape: Sequence[str], vectors: Array) -> tuple[Array, Array, Array]:

@@ -46,7 +46,7 @@ class SearchSpace(Generic[Model]):
     #: The ``k`` parameters searched for: some of the template's, ``"nugget_ratio"`` unless the nugget is zero, and ``"variance"``
     #: where known error variances forbid to profile it out and no positive nugget is kept
     names: tuple[str, ...]
-    scales: tuple[Scale, ...]  #: What their coordinates mean, and their bounds
+    scales: tuple[Scale, ...]  #: How their coordinates are made, and their bounds
     template: Model  #: A model of variance 1 with the parameters that are not searched for
     nugget: float | None  #: A nugget that is kept at this variance (zero included); None when it is estimated
 
@@ -214,5 +214,5 @@ class SearchSpace(Generic[Model]):
 
 
 def _bound(scale: Scale, model: AbstractCovariance) -> float:
-    """What a share is one of."""
+    """The bound that a parameter is searched for as a share of; 1 for any other parameter."""
     return scale.bound(model)[0] if scale.bound else 1.0

@@ -16,7 +16,8 @@ from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnis
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
-from ooc_chol.apps.geostat.data.observations import Observations, chordal_coordinates
+from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Nugget
@@ -64,7 +65,7 @@ def starting_model(
     name : {"matern", "power-exponential", "anisotropic", "axis-ranges", "great-circle", "separable", "gneiting", "bivariate"}
         The family.
     observations : Observations
-        The data.
+        Values at sites with the columns of their mean, in any order.
     base : {"matern", "power-exponential"}
         Of what families that take any radial function are made.
     great_circle : bool

@@ -46,13 +46,13 @@ def vecchia_log_likelihood(
     Parameters
     ----------
     observations : Observations
-        The data, in any order.
+        Values at sites with the columns of their mean, in any order.
     model : AbstractCovariance
-        The covariance function.
+        Covariance function with its parameters, variance and nugget.
     neighbours : int
         How many each value is conditioned on. With ``n - 1`` the value is exact.
     reml : bool
-        The restricted log-likelihood.
+        Whether to take the restricted likelihood, that of contrasts free of the mean.
 
     Returns
     -------
@@ -91,7 +91,7 @@ class VecchiaEvaluated:
     """An approximate log-likelihood with what its derivatives are made of."""
 
     likelihood: Likelihood
-    #: As those of the exact likelihood, where they were asked for; crossed traces are those without restriction
+    #: As those of the exact likelihood, where they were asked for; the crossed ones are those without restriction
     sums: Sums | None
 
 
@@ -138,16 +138,13 @@ def _over(work: _BlockWork, stacks: Sequence[NDArray[np.intp]]) -> list[_Part]:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """What a stack of blocks gives: whitened values and design, and sums over the blocks for ``d`` directions.
+    """What a stack of blocks gives: whitened values and design, and sums over the blocks for ``d`` directions."""
 
-    ``products[j]`` is minus the sum of derivatives of the whitened values and design times these, ``(d, 1 + p, 1 + p)``.
-    """
-
-    whitened: _Array
+    whitened: _Array  #: (t, 1 + p): values and design of the targets
     logdet: float
-    traces: _Array
-    crossed: _Array
-    products: _Array
+    trace_sums: _Array  #: (d,)
+    crossed: _Array  #: (d, d)
+    products: _Array  #: (d, 1 + p, 1 + p): minus the sum of derivatives of the whitened values and design times these
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,9 +152,9 @@ class _BlockWork:
     """Factors stacks of small correlation matrices, the target the last of each."""
 
     correlation: AbstractCovariance
-    axes: _Array
-    table: _Array
-    shape: Sequence[str] | None
+    axes: _Array  #: (dimensions, n): coordinates by axis
+    table: _Array  #: (n, 1 + p): residuals and design
+    shape: Sequence[str] | None  #: Parameters to derive by; None for values alone
 
     def __call__(self, index: NDArray[np.intp]) -> _Part:
         """Work on a stack, given by the (s, k) indices of its observations."""
@@ -257,14 +254,15 @@ def _forward(factor: _Array, right: _Array) -> _Array:
 
 def _sums(parts: Sequence[_Part], whitened: Whitened, freedom: int, reml: bool) -> Sums:
     """Add the parts up, and the directions of the matrix itself, for which ``f`` is the last unit vector."""
-    traces, crossed, products = (sum(getattr(part, name) for part in parts) for name in ("traces", "crossed", "products"))
+    names = ("trace_sums", "crossed", "products")
+    trace_sums, crossed, products = (sum(getattr(part, name) for part in parts) for name in names)
     weights = np.append(1.0, -whitened.coefficients)
     squares = 2.0 * np.einsum("q,jqr,r->j", weights, products, weights)
-    d = len(traces)
+    d = len(trace_sums)
     if reml:
-        traces = traces - 2.0 * np.einsum("qr,jqr->j", whitened.inverse_information, products[:, 1:, 1:])
+        trace_sums = trace_sums - 2.0 * np.einsum("qr,jqr->j", whitened.inverse_information, products[:, 1:, 1:])
     everything = np.empty((d + 1, d + 1))
     everything[:d, :d] = crossed
-    everything[d, :d] = everything[:d, d] = traces
+    everything[d, :d] = everything[:d, d] = trace_sums
     everything[d, d] = freedom
-    return Sums(np.append(squares, whitened.quadratic), np.append(traces, freedom)[np.newaxis], everything[np.newaxis])
+    return Sums(np.append(squares, whitened.quadratic), np.append(trace_sums, freedom)[np.newaxis], everything[np.newaxis])

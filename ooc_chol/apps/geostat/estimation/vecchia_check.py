@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
-from ooc_chol.apps.geostat.estimation.later_steps import STEP_ERRORS
+from ooc_chol.apps.geostat.errors import STEP_ERRORS
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.objective import AbstractEvaluationMemory, Known, LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.optimizers import fisher_step

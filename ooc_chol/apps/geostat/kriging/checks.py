@@ -63,7 +63,7 @@ def score(prediction: Prediction, held_out: ArrayLike, fitted: ArrayLike, *, lev
     prediction : Prediction
         Predictions at the held-out sites, with ``target="observation"``.
     held_out : (m,) array
-        The values there.
+        Observed values at the sites of the prediction, in their order.
     fitted : (n,) array
         The values that were fitted; their mean is the predictor to beat.
     level : float
@@ -72,7 +72,7 @@ def score(prediction: Prediction, held_out: ArrayLike, fitted: ArrayLike, *, lev
     Returns
     -------
     HeldOutScores
-        The scores.
+        Errors, coverage of the intervals and proper scores, over all held-out values.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def coverage(prediction: Prediction, held_out: ArrayLike, levels: ArrayLike) -> 
     prediction : Prediction
         Predictions at the held-out sites, with ``target="observation"``.
     held_out : (m,) array
-        The values there.
+        Observed values at the sites of the prediction, in their order.
     levels : (k,) array
         Probabilities between 0 and 1.
 

@@ -81,17 +81,17 @@ def prediction_efficiency(
     observations : Observations
         Sites and columns of the mean; the values play no part.
     sites : (m, d) array
-        Where predictions are compared.
+        Coordinates of the sites at which predictions are compared.
     truth : AbstractCovariance
         The covariance function that the field has.
     other : AbstractCovariance
         The one that kriging takes for it: estimated, approximated, or fixed.
     covariates : (m, q) array, optional
-        The covariates of the mean at ``sites``.
+        Covariates of the mean at the sites, in the order of those of the observations; needed where these have some.
     target : {"observation", "field"}
-        What is predicted.
+        New observations, whose variance includes the nugget, or the smooth field underneath.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
 
     Returns
     -------

@@ -38,11 +38,11 @@ def write_grid_prediction(
     kriged : Kriging
         A factored data set without covariates.
     grid : Grid
-        Where to predict.
+        Points to predict at, made as they are needed.
     names : sequence of str
         Names of the ``d`` coordinate columns; ``prediction`` and ``standard_error`` follow.
     target : {"observation", "field"}
-        What to predict.
+        New observations, whose variance includes the nugget, or the smooth field underneath.
     standard_error : bool
         False leaves that column out, and with it nearly all of the cost: see :meth:`Kriging.predict_mean`.
     cartesian : callable, optional

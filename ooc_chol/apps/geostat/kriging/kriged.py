@@ -34,7 +34,7 @@ class Kriging:
     observations : Observations
         The data, in the order of the factor's rows.
     model : AbstractCovariance
-        The covariance function.
+        Covariance function with its parameters, variance and nugget.
     coefficients : (p,) array, optional
         Known coefficients of the mean; they are estimated when not given.
     order : (n,) array, optional
@@ -92,7 +92,7 @@ class Kriging:
         sites : (m, d) array
             Coordinates, in the unit and dimension of the observations.
         covariates : (m, q) array, optional
-            The covariates of the mean there.
+            Covariates of the mean at the sites, in the order of those of the observations; needed where these have some.
         target : {"observation", "field"}
             A new observation, which has a nugget of its own (the default, right for checks against held-out values), or the
             smooth field.
@@ -105,7 +105,7 @@ class Kriging:
         Returns
         -------
         Prediction
-            In the order of ``sites``.
+            Mean and variance at each site, in the order of ``sites``.
 
         Raises
         ------
@@ -142,9 +142,9 @@ class Kriging:
         covariates : iterable of (m_k, q) arrays, optional
             The covariates of the mean there, block by block.
         target : {"observation", "field"}
-            What to predict.
+            New observations, whose variance includes the nugget, or the smooth field underneath.
         batch_bytes : int, optional
-            As :meth:`predict`.
+            Memory for one batch of sites, as for :meth:`predict`.
 
         Returns
         -------
@@ -175,7 +175,7 @@ class Kriging:
         sites : (m, d) array
             Coordinates.
         covariates : (m, q) array, optional
-            The covariates of the mean there.
+            Covariates of the mean at the sites, in the order of those of the observations; needed where these have some.
         batch_bytes : int
             Memory for one batch of sites.
 
@@ -210,7 +210,7 @@ class Kriging:
         sites : (m, d) array
             Coordinates.
         covariates : (m, q) array, optional
-            The covariates of the mean there.
+            Covariates of the mean at the sites, in the order of those of the observations; needed where these have some.
         batch_bytes : int
             Memory for one batch of sites.
 
@@ -297,7 +297,27 @@ class Kriging:
         return mean, self.model.variance * (unexplained + np.einsum("ij,ij->j", trend, trend))
 
     def check(self, sites: ArrayLike, covariates: ArrayLike | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Sites and their design matrix, matched with the observations by ``match_sites``."""
+        """Match new sites with the observations.
+
+        Parameters
+        ----------
+        sites : (m, d) array
+            Coordinates of the new sites, as those of the observations.
+        covariates : (m, q) array or None
+            Covariates of the mean at the sites.
+
+        Returns
+        -------
+        sites : (m, d) array
+            The coordinates in float64.
+        design : (m, p) array
+            Columns of the mean at the sites.
+
+        Raises
+        ------
+        ValueError
+            Dimension or covariates do not match the observations.
+        """
         return match_sites(self.observations, sites, covariates)
 
 

@@ -20,8 +20,8 @@ class KrigingWeights:
     """What the prediction of a mean needs of a factorization, and the log-likelihood that comes with it."""
 
     observations: Observations  #: The data in the order of the weights
-    alpha: NDArray[np.float64]  #: ``inv(R) (z - X b)`` with ``R`` the correlation matrix
-    coefficients: NDArray[np.float64]  #: Generalised-least-squares coefficients ``b`` of the mean
+    alpha: NDArray[np.float64]  #: (n,) ``inv(R) (z - X b)`` with ``R`` the correlation matrix
+    coefficients: NDArray[np.float64]  #: (p,) generalised-least-squares coefficients ``b`` of the mean
     loglik: float  #: Log-likelihood, ``-n/2 log(2 pi)`` included
 
 

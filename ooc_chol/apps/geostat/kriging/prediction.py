@@ -33,14 +33,14 @@ def kriging(
     Parameters
     ----------
     observations : Observations
-        The data, in any order.
+        Values at sites with the columns of their mean, in any order.
     model : AbstractCovariance
         The covariance function, usually of a fit.
     coefficients : (p,) array, optional
         Known coefficients of the columns of the mean: simple kriging. When not given they are estimated: ordinary kriging with
         ``mean="constant"`` and no covariates, universal kriging with covariates. (``mean="zero"`` alone is simple, too.)
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
     progress : callable, optional
         Called with flops done, flops in all and seconds.
     trace : bool
@@ -84,26 +84,26 @@ def predict(
     Parameters
     ----------
     observations : Observations
-        The data, in any order.
+        Values at sites with the columns of their mean, in any order.
     model : AbstractCovariance
         The covariance function, usually ``fit(observations).model``.
     sites : (m, d) array
-        Where to predict.
+        Coordinates of the new sites, as those of the observations.
     covariates : (m, q) array, optional
-        The covariates of the mean there.
+        Covariates of the mean at the sites, in the order of those of the observations; needed where these have some.
     target : {"observation", "field"}
-        What to predict.
+        New observations, whose variance includes the nugget, or the smooth field underneath.
     error_variances : (m,) array, optional
         Known variances of the errors of new observations; see :meth:`Kriging.predict`.
     coefficients : (p,) array, optional
         Known coefficients of the mean, see :func:`kriging`.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
 
     Returns
     -------
     Prediction
-        In the order of ``sites``.
+        Mean and variance at each site, in the order of ``sites``.
 
     Raises
     ------

@@ -22,11 +22,11 @@ def standardised_residuals(
     Parameters
     ----------
     observations : Observations
-        The data, in any order.
+        Values at sites with the columns of their mean, in any order.
     model : AbstractCovariance
         The covariance function, usually of a fit.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
 
     Returns
     -------

@@ -43,24 +43,24 @@ def simulate(
     Parameters
     ----------
     model : AbstractCovariance
-        The covariance function.
+        Covariance function with its parameters, variance and nugget.
     sites : (m, d) array
-        Where.
+        Coordinates of the sites, in the unit of the ranges of ``model``.
     draws : int
-        How many, all of one factorization.
+        Number of draws; one factorization serves all.
     seed : int
         Seed of NumPy's default generator. A draw does not depend on how many follow it.
     target : {"field", "observation"}
         The smooth field, or observations of it, each with an error whose variance is the nugget.
     mean : float or (m,) array
-        The mean at the sites.
+        Mean at each site, or one for all.
     error_variances : (m,) array, optional
         Of observations: known variances of their errors, on top of the nugget.
     jitter : float
         Least variance, as a share of the model's, of an independent error of each value. Without any, the matrix of a smooth
         field at many sites, or at one site twice, is not positive definite in floating point.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
     progress : callable, optional
         Called with flops done, flops in all and seconds.
 
@@ -120,13 +120,13 @@ def simulate_conditional(
     Parameters
     ----------
     observations : Observations
-        The data.
+        Values at sites with the columns of their mean, in any order.
     model : AbstractCovariance
-        The covariance function.
+        Covariance function with its parameters, variance and nugget.
     sites : (m, d) array
-        Where.
+        Coordinates of the sites, in the unit of the ranges of ``model``.
     covariates : (m, q) array, optional
-        The covariates of the mean there.
+        Covariates of the mean at the sites, in the order of those of the observations; needed where these have some.
     draws : int
         How many, all of the same two factorizations.
     seed : int
@@ -140,7 +140,7 @@ def simulate_conditional(
     jitter : float
         Least variance, as a share of the model's, of an independent error of each value; see :func:`simulate`.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
     progress : callable, optional
         Called with flops done, flops in all and seconds, for each of the two factorizations.
 

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.cluster.vq import ClusterError, kmeans2
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 import ooc_chol as oc
@@ -72,7 +71,7 @@ class CrossValidation:
         Returns
         -------
         HeldOutScores
-            The scores.
+            Errors, coverage of the intervals and proper scores, over all held-out values.
 
         Raises
         ------
@@ -95,20 +94,20 @@ def leave_one_out(
     Parameters
     ----------
     observations : Observations
-        The data.
+        Values at sites with the columns of their mean, in any order.
     model : AbstractCovariance
         The covariance function, kept as it is.
     coefficients : (p,) array, optional
         Known coefficients of the mean; without them they are estimated from the others each time.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
     progress : callable, optional
         Called with flops done, flops in all and seconds.
 
     Returns
     -------
     CrossValidation
-        In the order of ``observations``.
+        Prediction, variance and fold of each observation, in the order of ``observations``.
 
     Raises
     ------
@@ -146,26 +145,26 @@ def cross_validate(
     Parameters
     ----------
     observations : Observations
-        The data.
+        Values at sites with the columns of their mean, in any order.
     model : AbstractCovariance
         The covariance function, kept as it is.
     folds : int or (n,) array
         How many folds to make by :func:`fold_labels`, or a whole number for each observation: equal numbers are one fold.
     how : {"random", "tiles", "kmeans"}
-        How to make them.
+        How a number of folds is made; see :func:`fold_labels`.
     seed : int
         Seed of random folds and of k-means.
     coefficients : (p,) array, optional
         Known coefficients of the mean; without them they are estimated from outside each fold.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
     progress : callable, optional
         Called with flops done, flops in all and seconds.
 
     Returns
     -------
     CrossValidation
-        In the order of ``observations``.
+        Prediction, variance and fold of each observation, in the order of ``observations``.
 
     Raises
     ------
@@ -202,7 +201,7 @@ def fold_labels(observations: Observations, k: int, *, how: FoldKind = "random",
     Parameters
     ----------
     observations : Observations
-        The data.
+        Values at sites with the columns of their mean, in any order.
     k : int
         Number of folds.
     how : {"random", "tiles", "kmeans"}
@@ -238,6 +237,8 @@ def fold_labels(observations: Observations, k: int, *, how: FoldKind = "random",
 
 def _clusters(observations: Observations, k: int, seed: int) -> NDArray[np.intp]:
     """Labels by k-means of the sites."""
+    from scipy.cluster.vq import ClusterError, kmeans2  # 0.02 s, which only such folds need
+
     sites, problem = observations.coordinates, f"k-means finds fewer than {k} clusters of these sites; ask for fewer folds"
     if observations.n - observations.duplicates < k:
         raise ValueError(problem)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.endings import check_ending, check_output_path
-from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+from ooc_chol.apps.geostat.errors import MissingExtraError
 
 _PICTURE_MARK = "ooc_chol geostat picture"
 
@@ -49,14 +49,14 @@ class MapLabels:
 
 @dataclass(frozen=True, eq=False)
 class MapData:
-    """What is drawn, in map coordinates (kilometres or degrees).
+    """Observations and predictions that maps show, in map coordinates (kilometres or degrees).
 
     Parameters
     ----------
     sites : (n, 2) array
         Places of the fitted observations.
     values : (n,) array
-        Their values.
+        Observed values at ``sites``.
     x, y : (columns,), (rows,) arrays
         Axes of the grid, ascending.
     mean, standard_error : (rows, columns) arrays
@@ -131,7 +131,7 @@ def save_figure(figure: Any, path: str | os.PathLike[str], *, replace: bool = Fa
     Parameters
     ----------
     figure : matplotlib.figure.Figure
-        The figure.
+        Figure of Matplotlib, such as the functions of this package return.
     path : path
         A PNG, or another format by its ending. A picture of ours is replaced, if it is a PNG, SVG, PDF, PS or EPS.
     replace : bool

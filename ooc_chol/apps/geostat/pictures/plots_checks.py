@@ -27,7 +27,7 @@ _CURVE_POINTS = 400
 
 @dataclass(frozen=True)
 class FigureWords:
-    """FigureWords of a picture.
+    """Title, names and units that a figure shows.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class FigureWords:
     value : str
         Name of the values.
     value_unit : str
-        Their unit; may be empty.
+        Unit of the values; may be empty.
     """
 
     title: str
@@ -250,7 +250,7 @@ def _quantiles(axis: Any, residuals: NDArray[np.float64]) -> None:
 def _residual_map(
     figure: Any, axis: Any, residuals: NDArray[np.float64], positions: NDArray[np.float64], labels: MapLabels
 ) -> None:
-    """Where residuals are large."""
+    """Draw the residuals at their sites."""
     area = float(np.clip(20_000 / len(residuals), 2.0, 50.0))
     # the largest on top
     order = np.argsort(np.abs(residuals))

@@ -71,15 +71,15 @@ class Variogram:
     distance : (k,) array
         Mean distance of the pairs in each bin, in the unit of the coordinates.
     semivariance : (k,) array
-        In squared units of the values.
+        Semivariance of each bin, in squared units of the values.
     pairs : (k,) array of int
         Number of pairs, each counted once.
     edges : (b + 1,) array
         Edges of all bins, empty ones too; a bin holds its upper edge, the first its lower one too.
     estimator : {"matheron", "cressie"}
-        How it was estimated.
+        Half the mean square of differences, or the robust one of their roots.
     direction : Direction or None
-        Which pairs were counted.
+        Direction of the pairs that were counted; None for all pairs.
     sites : (m,) array of int
         Indices of the observations that were used.
     notes : tuple of str
@@ -107,7 +107,7 @@ class Envelope:
     level : float
         Probability between ``lower`` and ``upper`` at each distance by itself; a whole curve leaves them more often.
     simulations : int
-        How many.
+        Number of simulated fields.
     """
 
     distance: NDArray[np.float64]
@@ -204,7 +204,7 @@ def model_variogram(model: AbstractCovariance, distance: ArrayLike) -> NDArray[n
     Parameters
     ----------
     model : AbstractCovariance
-        The covariance function.
+        Covariance function with its parameters, variance and nugget.
     distance : array
         Distances of any shape, in the unit of the model's range.
 
@@ -245,17 +245,17 @@ def variogram_envelope(
     observations : Observations
         The data that ``variogram`` was estimated from.
     model : AbstractCovariance
-        The covariance function.
+        Covariance function with its parameters, variance and nugget.
     variogram : Variogram
         Its sites, bins, estimator and direction are used.
     simulations : int
-        How many, at least 19.
+        Number of simulated fields, at least 19.
     level : float
         Probability at each distance.
     seed : int
         Seed of the simulations.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
 
     Returns
     -------

@@ -16,7 +16,7 @@ from ooc_chol.apps.geostat.data.endings import PREDICTIONS, check_output_path
 from ooc_chol.apps.geostat.data.io import write_table
 from ooc_chol.apps.geostat.data.netcdf import NetcdfVariable, write_netcdf
 from ooc_chol.apps.geostat.data.tables import file_kind
-from ooc_chol.apps.geostat.data.terrain import MissingExtraError
+from ooc_chol.apps.geostat.errors import MissingExtraError
 from ooc_chol.apps.geostat.kriging.prediction import Prediction
 
 #: Name of the variable that carries the reference system, and of the dimension of sites that are no grid.
@@ -35,7 +35,7 @@ class Predicted:
     positions : (m, d) array
         Coordinates as in the file; after them time or number of the variable, where there is one.
     prediction : Prediction
-        In the same order.
+        Mean and variance at ``positions``, in their order.
     grid : (int, int) or None
         Columns and rows when ``positions`` are all points of a grid, row by row, as :func:`regular_grid` gives them.
     """
@@ -61,7 +61,7 @@ def write_predictions(path: str | os.PathLike[str], predicted: Predicted, *, rep
         ``.nc``, ``.nc3`` or ``.cdf`` for NetCDF of version 3, by the CF conventions: a grid has two dimensions, other sites one.
         ``.csv``, ``.txt``, ``.dat`` or no ending for CSV.
     predicted : Predicted
-        The predictions.
+        Predictions with their positions and the names of the columns.
     replace : bool
         Replace the file if it exists.
 
@@ -117,7 +117,7 @@ def to_xarray(predicted: Predicted) -> Any:
     Parameters
     ----------
     predicted : Predicted
-        On a grid.
+        Predictions whose ``grid`` is given.
 
     Returns
     -------
@@ -149,7 +149,7 @@ def to_geodataframe(predicted: Predicted) -> Any:
     Parameters
     ----------
     predicted : Predicted
-        In two or three dimensions.
+        Predictions at sites with two or three coordinates.
 
     Returns
     -------

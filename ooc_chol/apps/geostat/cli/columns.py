@@ -1,4 +1,4 @@
-"""Options that say which columns of which file are what, for the commands that read observations by name."""
+"""Options that say which columns of which file are what, and the data that they name."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.cli.command_options import column_names, note
-from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, example_spec
+from ooc_chol.apps.geostat.cli.messages import note
+from ooc_chol.apps.geostat.cli.options import column_names
+from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, example_spec, load_dataset
+from ooc_chol.apps.geostat.data.formula import parse_formula
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.observations import Mean
 from ooc_chol.apps.geostat.data.spec import Distance
-from ooc_chol.apps.geostat.estimation.formula import parse_formula
 
 #: ExaGeoStat's words for distances, too.
 _DISTANCES: dict[str, Distance] = {
@@ -25,7 +26,7 @@ _DISTANCES: dict[str, Distance] = {
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of columns other than coordinates and values."""
+    """Add the options of columns other than coordinates and values, of distances and of the mean."""
     parser.add_argument(
         "--covariates", metavar="A,B", type=column_names, default=(), help="columns of the mean besides the intercept"
     )
@@ -51,7 +52,7 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
 
 
 def named_spec(options: argparse.Namespace) -> DataSpec:
-    """Which data the options name."""
+    """The data and columns that the options name."""
     return DataSpec(
         "csv",
         options.data,
@@ -86,17 +87,6 @@ def fit_spec(options: argparse.Namespace) -> DataSpec:
     return replace(spec, covariates=formula.term_columns, formula=options.formula)
 
 
-def say_data(dataset: Dataset) -> None:
-    """Notes on the data, and what they are."""
-    for text in dataset.notes:
-        note(text)
-    spec, errors = dataset.spec, dataset.observations.error_variances
-    print(f"{dataset.observations.n} observations of {spec.value_name} from {spec.source}")
-    if errors is not None:
-        name = spec.error_variance or spec.error_sd
-        print(f"known errors of column {name}, of variances {errors.min():.4g} to {errors.max():.4g}, besides the nugget")
-
-
 def errors_at(spec: DataSpec, sites: Table, target: str) -> NDArray[np.float64] | None:
     """Known error variances of new observations; a note where the sites lack those that the data have."""
     name = spec.error_variance or spec.error_sd
@@ -108,6 +98,21 @@ def errors_at(spec: DataSpec, sites: Table, target: str) -> NDArray[np.float64] 
             f"the sites have no column {name!r}: a new observation there is one whose error has the variance of the nugget alone"
         )
     return errors
+
+
+def load_saved(spec: DataSpec, path: str | None) -> Dataset:
+    """The observations, from another file than those of the fit if one is given."""
+    if spec.kind == "example":
+        if path is not None:
+            raise ValueError(f"the model was fitted to the built-in example {spec.source}: leave out {path}")
+    elif path is None:
+        raise ValueError("the observations are needed: give DATA.csv, with the columns that fit used")
+    else:
+        spec = DataSpec(**{**vars(spec), "source": path})
+    dataset = load_dataset(spec)
+    for text in dataset.notes:
+        note(text)
+    return dataset
 
 
 def _example(options: argparse.Namespace) -> DataSpec:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ooc_chol.apps.geostat.cli.command_options import note
+from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.convert import PACKAGES, convert_parameters
 from ooc_chol.apps.geostat.results import read_result
 
 
-def add_convert(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``convert`` to the commands of ``geostat``."""
-    parser = actions.add_parser("convert", help="print a fitted covariance in the parameters of other packages")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
     parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
     parser.add_argument("--convert-to", choices=PACKAGES, metavar="PACKAGE", help=f"one of {', '.join(PACKAGES)} (default: all)")
-    parser.set_defaults(run=_convert)
 
 
-def _convert(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Print the model in the parameters of one package, or of all."""
     saved = read_result(options.model)
     # chords of longitude and latitude are distances in space
     dimensions = 3 if saved.spec.lonlat else len(saved.spec.coordinates)

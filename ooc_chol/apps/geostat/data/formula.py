@@ -137,7 +137,7 @@ def parse_formula(text: str) -> Formula:
     Returns
     -------
     Formula
-        Its parts.
+        Value, intercept and terms of the formula, checked.
 
     Raises
     ------

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
-from ooc_chol.apps.geostat.data.dataset import Dataset
-from ooc_chol.apps.geostat.data.spec import DataSpec
+from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec
 from ooc_chol.apps.geostat.estimation.templates import BASES, FAMILIES, candidate_models, starting_model
 
 #: Families made of any radial function.
@@ -32,7 +31,7 @@ class Family:
 
 
 def add_covariance_options(parser: argparse.ArgumentParser) -> None:
-    """Add them to the parser of ``fit``."""
+    """Add ``--covariance`` with base, start and kept parameters."""
     parser.add_argument(
         "--covariance", choices=tuple(FAMILIES), default="matern", help="the covariance function (default: matern, isotropic)"
     )

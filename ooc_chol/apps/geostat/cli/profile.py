@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.cli.command_options import note
+from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.data.io import read_table, write_table

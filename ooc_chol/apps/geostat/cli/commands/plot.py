@@ -3,44 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.cli.command_files import add_force, check_files
-from ooc_chol.apps.geostat.cli.command_options import add_at, note
-from ooc_chol.apps.geostat.cli.command_profile import add_profile_options, draw_profile
-from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.cli.files import add_force, check_files
+from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map
+from ooc_chol.apps.geostat.cli.messages import note
+from ooc_chol.apps.geostat.cli.options import add_at
+from ooc_chol.apps.geostat.cli.profile import add_profile_options, draw_profile
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
-from ooc_chol.apps.geostat.data.dataset import Dataset, grid_table, load_dataset, regular_grid
+from ooc_chol.apps.geostat.data.dataset import Dataset, load_dataset
 from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.factorization import FactorSettings
-from ooc_chol.apps.geostat.kriging.prediction import kriging
 from ooc_chol.apps.geostat.kriging.residuals import standardised_residuals
-from ooc_chol.apps.geostat.pictures.plots import (
-    PICTURES,
-    MapData,
-    MapLabels,
-    check_picture,
-    draw_maps,
-    require_matplotlib,
-    save_figure,
-)
+from ooc_chol.apps.geostat.pictures.plots import PICTURES, MapLabels, check_picture, save_figure
 from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords, residuals_figure, variogram_figure
 from ooc_chol.apps.geostat.pictures.variogram import MAX_SITES, Direction, empirical_variogram, variogram_envelope
 from ooc_chol.apps.geostat.results import read_result
 
-#: Points of a map, shared between the axes by their extents.
-_MAP_POINTS = 6000
 
-
-def add_plot(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``plot`` to the commands of ``geostat``."""
-    parser = actions.add_parser("plot", help="draw a fitted model: variogram, map, residuals or profile likelihood")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
     parser.add_argument("what", choices=("variogram", "map", "residuals", "profile"), help="the picture")
     parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
     parser.add_argument("data", nargs="?", metavar="DATA", help="the observations (default: the file or example that was fitted)")
@@ -64,50 +51,10 @@ def add_plot(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     add_profile_options(parser)
     oc.FactorOptions.add_arguments(parser)
     add_force(parser)
-    parser.set_defaults(run=_run)
 
 
-def draw_prediction_map(
-    path: Path,
-    dataset: Dataset,
-    model: AbstractCovariance,
-    settings: FactorSettings,
-    *,
-    at: float | None = None,
-    replace: bool = False,
-) -> None:
-    """Draw observed, predicted and standard error over the bounding box of the observations."""
-    spec, positions = dataset.spec, dataset.places
-    x, y, points = regular_grid(positions, *_map_size(positions))
-    sites = grid_table(spec, points, at)
-    with kriging(dataset.observations, model, settings=settings) as kriged:
-        grid = kriged.predict(spec.cartesian(sites.stack(spec.axes)), covariates=spec.design(sites), target="field")
-    shown, shape = _shown(dataset, at), (len(y), len(x))
-    values = dataset.observations.values[shown]
-    drawn = MapData(positions[shown], values, x, y, grid.mean.reshape(shape), grid.standard_error.reshape(shape))
-    x_label, y_label = spec.axis_labels
-    name = f"a Matérn covariance, smoothness {model.smoothness:g}" if isinstance(model, Matern) else type(model).__name__
-    when = "" if at is None else f" at {spec.axes[-1]} {at:g}"
-    title = f"{spec.value_name}{when}: kriging with {name}"
-    draw_maps(path, drawn, MapLabels(title, spec.value_label, x_label, y_label, dataset.aspect), replace=replace)
-
-
-def check_map(dataset: Dataset) -> None:
-    """Find out early whether a map can be drawn."""
-    require_matplotlib()
-    if dataset.places.shape[1] != 2 or dataset.spec.columns_off_grid:
-        raise ValueError("a map needs two coordinates, and covariates are not known between the observations; leave out the map")
-
-
-def _shown(dataset: Dataset, at: float | None) -> NDArray[np.bool_]:
-    """Observations on a map: all, or those of the time or variable nearest to the one that is drawn."""
-    if at is None:
-        return np.ones(dataset.observations.n, dtype=np.bool_)
-    away = np.abs(dataset.positions[:, -1] - at)
-    return np.asarray(away == away.min())
-
-
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Draw the picture that was asked for: variogram, map, residuals or profile."""
     _check_files(options, options.data)
     check_picture(options.output)
     if options.values is not None:
@@ -196,10 +143,3 @@ def _residuals(dataset: Dataset, model: AbstractCovariance, options: argparse.Na
         options.output,
         replace=options.force,
     )
-
-
-def _map_size(positions: NDArray[np.float64]) -> tuple[int, int]:
-    """Columns and rows of a map with about square cells."""
-    extent = np.maximum(np.ptp(positions, axis=0), 1e-3 * np.ptp(positions, axis=0).max())
-    columns = int(np.clip(round(math.sqrt(_MAP_POINTS * extent[0] / extent[1])), 2, _MAP_POINTS // 2))
-    return columns, max(2, _MAP_POINTS // columns)

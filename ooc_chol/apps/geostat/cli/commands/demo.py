@@ -1,7 +1,9 @@
-"""The demonstration: real terrain fitted out of core, held-out heights predicted, everything left in a folder to look at."""
+"""``ooc-chol geostat demo``: real terrain fitted out of core, held-out heights predicted, everything left in a folder."""
 
 from __future__ import annotations
 
+import argparse
+import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.files import add_force, check_files
 from ooc_chol.apps.geostat.cli.summary import fit_text, score_text
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.data.dataset import DataSpec, example_spec, load_dataset, regular_grid
@@ -39,29 +42,54 @@ _REPORTS = oc.FileKind(f"report of {_FORMAT}", f"{_FORMAT}\n".encode())
 
 @dataclass(frozen=True)
 class DemoPaths:
-    """What the demonstration leaves behind."""
+    """The files that the demonstration leaves behind."""
 
-    folder: Path  #: Its folder, made if need be
+    folder: Path
 
     @property
     def result(self) -> Path:
-        """Estimates and scores."""
+        """JSON file of estimates and held-out scores."""
         return self.folder / "result.json"
 
     @property
     def maps(self) -> Path:
-        """The picture."""
+        """Picture of observed and predicted heights and the standard error."""
         return self.folder / "maps.png"
 
     @property
     def report(self) -> Path:
-        """Plan and executed bytes of the last factorization."""
+        """Text with plan and executed bytes of the last factorization."""
         return self.folder / "report.txt"
 
     @property
     def trace(self) -> Path:
-        """Its trace."""
+        """Perfetto trace of that factorization."""
         return self.folder / "trace.pftrace"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    parser.add_argument(
+        "--output", type=Path, default=Path("demo-output"), metavar="DIR", help="folder for the files (default: demo-output)"
+    )
+    parser.add_argument("--n", type=int, default=4000, help="heights drawn from the terrain (default: 4000)")
+    oc.FactorOptions.add_arguments(parser, more={"memory_budget": "here 0.45 of the bytes of the factor, shared"})
+    add_force(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Fit, predict, draw and trace, into one folder."""
+    options.output.mkdir(parents=True, exist_ok=True)
+    check_files(options, [], demo_outputs(options.output))
+    run_demo(
+        options.output,
+        options.n,
+        asked=FactorSettings.from_arguments(options),
+        out=sys.stdout,
+        err=sys.stderr,
+        replace=options.force,
+    )
+    return 0
 
 
 def demo_outputs(folder: Path) -> list[oc.Output]:
@@ -142,13 +170,13 @@ def _content(
     scores: HeldOutScores | None = None,
     factorization: dict[str, object] | None = None,
 ) -> dict[str, Any]:
-    """Everything that is known as one JSON file has it."""
+    """What is known so far, as the JSON file has it."""
     content = {"format": _FORMAT, "version": 1, "data": spec.to_dict(), "fit": result.to_dict()}
     return {**content, "held_out": None if scores is None else vars(scores), "factorization": factorization}
 
 
 def _print_paths(paths: DemoPaths, seconds: float, out: TextIO) -> None:
-    """Where everything is."""
+    """Say where each file is."""
     print(f"maps      {paths.maps}", file=out)
     print(f"result    {paths.result}", file=out)
     print(f"report    {paths.report}: the last factorization's plan and what it did", file=out)

@@ -1,23 +1,20 @@
-"""The options of ``ooc-chol geostat fit`` that say how to search and what to tell, and the fit that they ask for."""
+"""How ``fit`` searches: its options, the fit that they ask for, and what a dry run says of it."""
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from pathlib import Path
 from typing import Any
 
-from ooc_chol.apps.geostat.cli.command_covariance import chosen_family, is_family
+from ooc_chol.apps.geostat.cli.covariance import chosen_family, is_family
 from ooc_chol.apps.geostat.data.dataset import Dataset
-from ooc_chol.apps.geostat.estimation.fitting import FitResult, default_method, fit
-from ooc_chol.apps.geostat.estimation.inference import Estimated, Inference, infer
+from ooc_chol.apps.geostat.estimation.fit_options import default_method
+from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
 from ooc_chol.apps.geostat.estimation.optimizers import METHODS
-from ooc_chol.apps.geostat.estimation.precision import PrecisionCheck
 from ooc_chol.apps.geostat.estimation.progress import progress_for
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
 from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
-from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
 from ooc_chol.apps.geostat.estimation.vecchia_search import LARGE
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -37,7 +34,7 @@ _FIT_OPTIONS = (
 
 
 def add_fit_options(parser: argparse.ArgumentParser) -> None:
-    """Add them to the parser of ``fit``."""
+    """Add the options of method, likelihood, logs and precision, and those of the approximation."""
     parser.add_argument(
         "--formula",
         metavar="'V ~ A + sqrt(B)'",
@@ -126,61 +123,3 @@ def _searched(dataset: Dataset, options: argparse.Namespace) -> tuple[SearchSpac
     is_kept = isinstance(options.smoothness, float)
     space = search_space(dataset.observations, options.nugget, options.smoothness if is_kept else None)
     return space, 3 if options.smoothness == "best" else 1
-
-
-def details_text(result: FitResult[Any]) -> str:
-    """What :func:`~ooc_chol.apps.geostat.cli.summary.fit_text` leaves out: method, criteria, precision."""
-    kind = "restricted likelihood" if result.reml else "likelihood"
-    reused = f", {result.reused} evaluations from the log" if result.reused else ""
-    lines = [f"  method       {kind} by {result.method}{reused}; AIC {result.aic:.3f}, BIC {result.bic:.3f}"]
-    if result.precision is not None:
-        lines += precision_lines(result.precision)
-    if result.vecchia is not None:
-        lines += vecchia_lines(result.vecchia)
-    return "\n".join(lines)
-
-
-def precision_lines(check: PrecisionCheck) -> list[str]:
-    """What mixed precision changed of an estimate."""
-    if check.loglik_error is None:
-        return [f"  precision    loglik in mixed precision, not judged in FP64: {check.problem}"]
-    lines = [f"  precision    loglik in mixed precision less that in FP64: {check.loglik_error:+.3g}"]
-    if check.shift is None or check.shift_in_errors is None:
-        return [*lines, f"               how far the estimate in FP64 is was not judged: {check.problem}"]
-    shifts = ", ".join(f"{name} {100 * shift:+.2g} %" for name, shift in check.shift.items())
-    away = f"the estimate in FP64 is {check.shift_in_errors:.2g} standard errors away"
-    return [*lines, f"               {away}: {shifts or 'nothing to shift'}"]
-
-
-def vecchia_lines(check: VecchiaCheck) -> list[str]:
-    """How far an estimate by Vecchia's approximation is from exact."""
-    approximate = f"  vecchia      loglik {check.loglik:.6f} with {check.neighbours} neighbours"
-    if check.gap is None:
-        return [f"{approximate}; not compared with the exact one" + ("" if check.problem is None else f": {check.problem}")]
-    lines = [f"{approximate}, less the exact one: {check.gap:+.4f} ({check.seconds:.1f} s)"]
-    if check.shift is not None and check.shift_in_errors is not None:
-        shifts = ", ".join(f"{name} {shift:+.2g}" for name, shift in check.shift.items())
-        lines.append(f"               the exact estimate is about {check.shift_in_errors:.2g} standard errors away: {shifts}")
-    return lines
-
-
-def inference_from_options(dataset: Dataset, result: FitResult[Any], settings: FactorSettings) -> Inference:
-    """Standard errors at the estimate of a fit."""
-    return infer(dataset.observations, result.model, estimated=result.estimated, reml=result.reml, settings=settings)
-
-
-def inference_text(found: Inference) -> str:
-    """Standard errors and intervals as a table."""
-    more = {"effective range": found.effective_range, "variance / range**(2 nu)": found.microergodic}
-    rows: dict[str, Estimated] = {**found.parameters, **{name: value for name, value in more.items() if value is not None}}
-    how = f"{found.probes} probes, relative error {found.relative_error:.1g}" if found.probes else "exact"
-    lines = [f"standard errors and {100 * found.level:g} % intervals (expected information, {how})"]
-    for name, value in rows.items():
-        interval = f"{value.lower:.6g} to {value.upper:.6g}" if math.isfinite(value.upper) else "not determined"
-        lines.append(f"  {name:26s}{value.value:.6g} ± {value.standard_error:.2g}, {interval}")
-    return "\n".join([*lines, *(f"  warning: {text}" for text in found.warnings)])
-
-
-def inference_content(found: Inference | None) -> dict[str, Any]:
-    """The part of a result file with it; empty when it was not asked for."""
-    return {} if found is None else {"inference": found.to_dict()}

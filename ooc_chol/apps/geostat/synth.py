@@ -40,9 +40,9 @@ class Synthetic:
     values : (n,) array
         ``L @ e``: mean zero, covariance of ``model``.
     model : Matern
-        The covariance function.
+        Matérn covariance with its parameters.
     seed : int
-        The seed.
+        Seed of sites and values, 0 to 4095.
     """
 
     coordinates: NDArray[np.float64]
@@ -88,7 +88,7 @@ def synthesize(
     dimension : {2, 3}
         Sites in the unit square or the unit cube.
     settings : FactorSettings, optional
-        How to factor.
+        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
     progress : callable, optional
         Called with flops done, flops in all and seconds.
 
@@ -226,7 +226,7 @@ def _cube_side(n: int) -> int:
 
 
 def _check(n: int, seed: int) -> tuple[int, int]:
-    """Whole numbers in range."""
+    """Number and seed as integers, or ``ValueError`` where one is out of range."""
     n, seed = operator.index(n), operator.index(seed)
     if n < 1:
         raise ValueError(f"{n} observations are asked for, but at least one is needed")

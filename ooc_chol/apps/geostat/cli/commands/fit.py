@@ -1,0 +1,159 @@
+"""``ooc-chol geostat fit``: estimate covariance and mean, write the result, draw a map."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Literal
+
+import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.columns import add_data_options, fit_spec
+from ooc_chol.apps.geostat.cli.covariance import add_covariance_options, check_columns
+from ooc_chol.apps.geostat.cli.files import check_files
+from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map
+from ooc_chol.apps.geostat.cli.messages import say_beforehand, tried
+from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
+from ooc_chol.apps.geostat.cli.search import add_fit_options, fit_from_options, search_text
+from ooc_chol.apps.geostat.cli.summary import details_text, fit_text, inference_text
+from ooc_chol.apps.geostat.data.dataset import Dataset, load_dataset
+from ooc_chol.apps.geostat.data.endings import LOG, RESULT, check_output_path
+from ooc_chol.apps.geostat.data.io import write_json
+from ooc_chol.apps.geostat.estimation.evaluation_log import LOG_ADVICE, goes_on
+from ooc_chol.apps.geostat.estimation.fitting import FitResult
+from ooc_chol.apps.geostat.estimation.inference import Inference, infer
+from ooc_chol.apps.geostat.estimation.search import Nugget
+from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.pictures.plots import PICTURES, check_picture
+from ooc_chol.apps.geostat.results import RESULTS, result_content
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    parser.add_argument("data", nargs="?", metavar="DATA.csv", help="CSV with names in its first line, .parquet, .nc or .gpkg")
+    parser.add_argument(
+        "--example", metavar="jacksboro[:N]", help="the built-in terrain, N of its heights at random, in place of DATA.csv"
+    )
+    parser.add_argument("--x", metavar="COLUMN", help="first coordinate; the longitude with --lonlat")
+    parser.add_argument("--y", metavar="COLUMN", help="second coordinate; the latitude with --lonlat")
+    parser.add_argument("--z", metavar="COLUMN", help="third coordinate, if there is one")
+    parser.add_argument("--value", metavar="COLUMN", help="the observed values")
+    add_data_options(parser)
+    add_covariance_options(parser)
+    parser.add_argument(
+        "--smoothness",
+        metavar="NU|best|free",
+        type=_smoothness,
+        default="best",
+        help="nu, the best of 0.5, 1.5 and 2.5 (default), or estimated, as with every other --covariance, --start or --fix",
+    )
+    parser.add_argument(
+        "--nugget", metavar="free|zero|VALUE", type=_nugget, default="free", help="variance of the error of an observation"
+    )
+    parser.add_argument(
+        "--max-evaluations", type=int, default=200, metavar="N", help="factorizations per smoothness (default: 200)"
+    )
+    parser.add_argument("--output", type=Path, metavar="RESULT.json", help="write estimates here; predict reads them")
+    parser.add_argument("--plot", type=Path, metavar="MAP.png", help="draw observed, predicted and standard error")
+    add_fit_options(parser)
+    add_settings(parser, judged="the estimate is judged in FP64")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read the data, fit, print the estimate, and write what was asked for; status 2 if a part of that failed."""
+    if options.covariance == "great-circle":
+        options.distance = "great-circle"
+    spec = fit_spec(options)
+    check_columns(options, spec)
+    _check_fit_files(options)
+    dataset = load_dataset(spec)
+    settings = factor_settings(options)
+    settings.check_store()
+    if options.plot is not None:
+        _check_map(dataset)
+    say_beforehand(dataset, settings)
+    if options.dry_run:
+        print(search_text(dataset, options))
+        return 0
+    result = fit_from_options(dataset, options, settings)
+    print(fit_text(result, dataset.spec.unit))
+    print(details_text(result), flush=True)
+    return _after_fit(dataset, result, options, settings)
+
+
+def _after_fit(dataset: Dataset, result: FitResult[Any], options: argparse.Namespace, settings: FactorSettings) -> int:
+    """Write the result, then what can still fail: each step alone, the result again once it has standard errors."""
+
+    def write(found: Inference | None = None) -> None:
+        content = {**result_content(dataset.spec, result), **inference_content(found)}
+        write_json(options.output, content, kind=RESULTS, replace=options.force)
+
+    def add_standard_errors() -> None:
+        found = inference_from_options(dataset, result, settings)
+        print(inference_text(found))
+        if is_written:
+            write(found)
+
+    def draw() -> None:
+        draw_prediction_map(options.plot, dataset, result.model, settings, replace=options.force)
+        print(f"map in {options.plot}")
+
+    is_written = options.output is not None and tried("result file", write)
+    succeeded = [is_written or options.output is None]
+    if options.standard_errors:
+        succeeded.append(tried("standard errors", add_standard_errors))
+    if is_written:
+        print(f"result in {options.output}")
+    if options.plot is not None:
+        succeeded.append(tried("map", draw))
+    return 0 if all(succeeded) else 2
+
+
+def _check_fit_files(options: argparse.Namespace) -> None:
+    """Find out before a long fit that its results could not be written, or would take the place of something."""
+    log = None if goes_on(options.log, options.resume) else options.log
+    outputs = [
+        oc.Output("--output", options.output, RESULTS),
+        oc.Output("--plot", options.plot, PICTURES),
+        oc.Output("--log", log, advice=LOG_ADVICE),
+    ]
+    check_files(options, [("DATA.csv", options.data), ("--resume", options.resume)], outputs)
+    if options.output is not None:
+        check_output_path(options.output, RESULT, "results")
+    if options.log is not None:
+        check_output_path(options.log, LOG, "logs of evaluations")
+    if options.plot is not None:
+        check_picture(options.plot)
+
+
+def _check_map(dataset: Dataset) -> None:
+    """Find out before a long fit that its map could not be drawn."""
+    if dataset.spec.axes != dataset.spec.coordinates:
+        raise ValueError(f"a map needs to know at which {dataset.spec.axes[-1]}: draw it with `plot map MODEL.json --at VALUE`")
+    check_map(dataset)
+
+
+def _smoothness(text: str) -> float | Literal["best", "free"]:
+    words: dict[str, Literal["best", "free"]] = {"best": "best", "free": "free"}
+    return words[text] if text in words else _real(text, "a number, best or free")
+
+
+def _nugget(text: str) -> Nugget:
+    words: dict[str, Nugget] = {"free": "free", "zero": "zero"}
+    return words[text] if text in words else _real(text, "free, zero or a variance")
+
+
+def _real(text: str, expected: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}") from None
+
+
+def inference_from_options(dataset: Dataset, result: FitResult[Any], settings: FactorSettings) -> Inference:
+    """Standard errors at the estimate of a fit."""
+    return infer(dataset.observations, result.model, estimated=result.estimated, reml=result.reml, settings=settings)
+
+
+def inference_content(found: Inference | None) -> dict[str, Any]:
+    """The part of a result file with it; empty when it was not asked for."""
+    return {} if found is None else {"inference": found.to_dict()}

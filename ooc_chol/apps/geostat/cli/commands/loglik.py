@@ -1,0 +1,72 @@
+"""``ooc-chol geostat loglik``: the log-likelihood of given parameters, or of a fitted model."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from ooc_chol.apps.geostat.cli.columns import add_data_options, load_saved, named_spec
+from ooc_chol.apps.geostat.cli.exageostat import THETA_HELP, add_kernel, check_kernel, theta
+from ooc_chol.apps.geostat.cli.files import check_files
+from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
+from ooc_chol.apps.geostat.cli.summary import model_text
+from ooc_chol.apps.geostat.covariances.geometry import GreatCircle
+from ooc_chol.apps.geostat.estimation.likelihood import log_likelihood
+from ooc_chol.apps.geostat.results import read_result
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    parser.add_argument("data", metavar="DATA.csv", help="text file whose first line names the columns")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--theta", "--ttheta", "--itheta", "--initial-theta", type=theta, help=THETA_HELP)
+    what.add_argument(
+        "--model", type=Path, metavar="MODEL.json", help="what fit wrote, of any covariance; it names the columns, too"
+    )
+    parser.add_argument("--x", metavar="COLUMN", help="first coordinate; the longitude with --lonlat (default: x)")
+    parser.add_argument("--y", metavar="COLUMN", help="second coordinate (default: y)")
+    parser.add_argument("--z", metavar="COLUMN", help="third coordinate, if there is one")
+    parser.add_argument("--value", metavar="COLUMN", help="the observed values (default: value)")
+    add_data_options(parser)
+    add_kernel(parser)
+    add_settings(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the log-likelihood with its parts."""
+    check_files(options, [("DATA.csv", options.data), ("--model", options.model)])
+    if options.model is not None:
+        _check_no_columns(options)
+        saved = read_result(options.model)
+        spec, model = saved.spec, saved.model
+    else:
+        check_kernel(options.kernel, options.theta)
+        defaults = {"x": options.x or "x", "y": options.y or "y", "value": options.value or "value"}
+        spec = named_spec(argparse.Namespace(**{**vars(options), **defaults}))
+        if spec.time is not None or spec.variable is not None:
+            raise ValueError(
+                "--theta is of a Matérn covariance, which knows no --time and no --variable; give --model MODEL.json"
+            )
+        model = GreatCircle(options.theta) if spec.distance == "great-circle" else options.theta
+    dataset = load_saved(spec, options.data)
+    found = log_likelihood(dataset.observations, model, settings=factor_settings(options))
+    pairs = zip(dataset.observations.mean_columns, found.coefficients, strict=True)
+    n, variance = dataset.observations.n, model.variance
+    print(
+        f"{n} observations of {spec.value_name}, {model_text(model)}\n"
+        f"  loglik       {found.loglik:.15g}\n"
+        f"  quadratic    {found.quadratic / variance:.15g}\n"
+        f"  logdet       {found.logdet + n * float(np.log(variance)):.15g}\n"
+        f"  mean         {', '.join(f'{name} {value:.6g}' for name, value in pairs) or 'zero'}\n"
+        f"  seconds      {found.seconds:.2f}"
+    )
+    return 0
+
+
+def _check_no_columns(options: argparse.Namespace) -> None:
+    """Raise ``ValueError`` where columns are named although the model's file does that."""
+    names = ("x", "y", "z", "value", "covariates", "lonlat", "time", "variable", "error_variance", "error_sd", "kernel")
+    if any(getattr(options, name) for name in names) or options.mean != "constant" or options.distance != "euclidean":
+        raise ValueError("MODEL.json says which columns are what, and which covariance it is: leave out the options of columns")

@@ -1,0 +1,124 @@
+"""``ooc-chol geostat predict``: kriging mean and standard error at new sites."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.columns import errors_at
+from ooc_chol.apps.geostat.cli.files import check_files
+from ooc_chol.apps.geostat.cli.messages import note, say_beforehand
+from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, grid_size
+from ooc_chol.apps.geostat.cli.summary import score_text
+from ooc_chol.apps.geostat.data.dataset import (
+    Dataset,
+    DataSpec,
+    dropped_note,
+    example_spec,
+    grid_table,
+    load_dataset,
+    load_sites,
+    regular_grid,
+)
+from ooc_chol.apps.geostat.data.io import Table
+from ooc_chol.apps.geostat.kriging.checks import score
+from ooc_chol.apps.geostat.kriging.outputs import Predicted, check_output, write_predictions
+from ooc_chol.apps.geostat.kriging.prediction import Prediction, kriging
+from ooc_chol.apps.geostat.results import read_result
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    parser.usage = "ooc-chol geostat predict MODEL.json [DATA.csv] [SITES.csv] [options]"
+    parser.description = "A model of the built-in example needs no DATA.csv, a --grid no SITES.csv."
+    parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
+    parser.add_argument("first", nargs="?", metavar="DATA.csv", help="the observations, with the columns that fit used")
+    parser.add_argument(
+        "second", nargs="?", metavar="SITES.csv", help="where to predict; with a value column predictions are scored too"
+    )
+    parser.add_argument("--example", metavar="jacksboro[:N]", help="the built-in terrain in place of DATA.csv")
+    parser.add_argument(
+        "--grid", metavar="NX,NY", type=grid_size, help="predict on a grid over the observations, in place of SITES.csv"
+    )
+    add_at(parser)
+    parser.add_argument(
+        "--target",
+        choices=("observation", "field"),
+        default="observation",
+        help="a new observation with its nugget, and its known error where the sites have that column (default), or the field",
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="OUT.csv", help="write sites, prediction and standard_error here; or OUT.nc"
+    )
+    add_settings(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Predict at the sites, write the predictions, and score them where the sites have values."""
+    output = [oc.Output("--output", options.output)]
+    check_files(options, [("MODEL.json", options.model)], output)
+    check_output(options.output)
+    saved = read_result(options.model)
+    spec, sites_path = _predict_inputs(saved.spec, options)
+    data = spec.source if spec.kind != "example" else None
+    inputs = [("MODEL.json", options.model), ("DATA.csv", data), ("SITES.csv", sites_path)]
+    check_files(options, inputs, output)
+    dataset = load_dataset(spec)
+    sites = _sites(dataset, sites_path, options)
+    settings = factor_settings(options)
+    say_beforehand(dataset, settings)
+    if dataset.observations.n != saved.n:
+        note(f"the model was fitted to {saved.n} observations, and predicts from {dataset.observations.n} now")
+    positions = sites.stack(spec.axes)
+    errors = errors_at(spec, sites, options.target)
+    with kriging(dataset.observations, saved.model, settings=settings) as kriged:
+        prediction = kriged.predict(
+            spec.cartesian(positions), covariates=spec.design(sites), target=options.target, error_variances=errors
+        )
+    predicted = Predicted(dataset.spec, positions, prediction, options.grid if sites_path is None else None)
+    write_predictions(options.output, predicted, replace=options.force)
+    what = "a new observation" if options.target == "observation" else "the smooth field"
+    print(f"{len(positions)} predictions of {what} with their standard errors in {options.output}")
+    if options.target == "observation" and spec.value in sites.columns:
+        _print_scores(prediction, sites, dataset)
+    return 0
+
+
+def _predict_inputs(spec: DataSpec, options: argparse.Namespace) -> tuple[DataSpec, str | None]:
+    """Observations and sites from the words of ``predict``: an example needs no DATA.csv, a grid no SITES.csv."""
+    words = [word for word in (options.first, options.second) if word is not None]
+    if options.example is not None:
+        spec = example_spec(options.example)
+    expected = [name for name, needed in (("DATA.csv", spec.kind != "example"), ("SITES.csv", options.grid is None)) if needed]
+    if len(words) != len(expected):
+        raise ValueError(
+            f"predict needs {' and '.join(expected) or 'no file'} after MODEL.json, but {len(words)} files are given"
+        )
+    if spec.kind != "example":
+        spec = DataSpec(**{**vars(spec), "source": words.pop(0)})
+    return spec, words[0] if words else None
+
+
+def _sites(dataset: Dataset, path: str | None, options: argparse.Namespace) -> Table:
+    """Positions and covariates where predictions are wanted."""
+    spec = dataset.spec
+    if path is not None:
+        if options.at is not None:
+            raise ValueError("--at is for a --grid: a file of sites has a column of its own")
+        table = load_sites(spec, path)
+        for text in dropped_note(table):
+            note(text)
+        return table
+    assert options.grid is not None, "_predict_inputs asks for a file without --grid"
+    return grid_table(spec, regular_grid(dataset.places, *options.grid)[2], options.at)
+
+
+def _print_scores(prediction: Prediction, sites: Table, dataset: Dataset) -> None:
+    """Score where the sites file has a value."""
+    known = np.flatnonzero(np.isfinite(sites.columns[dataset.spec.value]))
+    if len(known):
+        values = dataset.spec.observed({name: column[known] for name, column in sites.columns.items()})
+        print(score_text(score(prediction.take(known), values, dataset.observations.values)))

@@ -1,0 +1,104 @@
+"""``ooc-chol geostat simulate``: draws from a fitted model, with or without its data."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.columns import errors_at, load_saved
+from ooc_chol.apps.geostat.cli.files import check_files
+from ooc_chol.apps.geostat.cli.messages import note
+from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, grid_size, numbers
+from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, dropped_note, grid_table, load_dataset, load_sites
+from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
+from ooc_chol.apps.geostat.data.grids import grid_over
+from ooc_chol.apps.geostat.data.io import Table, write_table
+from ooc_chol.apps.geostat.data.observations import design_matrix
+from ooc_chol.apps.geostat.kriging.simulation import JITTER, simulate, simulate_conditional
+from ooc_chol.apps.geostat.results import read_result
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
+    places = parser.add_mutually_exclusive_group(required=True)
+    places.add_argument("--sites", type=Path, metavar="SITES.csv", help="where, with the coordinate columns that fit used")
+    places.add_argument("--grid", type=grid_size, metavar="NX,NY", help="on a grid over the observations, or over --box")
+    add_at(parser)
+    parser.add_argument("--box", type=numbers, metavar="X0,Y0,X1,Y1", help="two corners of the grid")
+    parser.add_argument(
+        "--conditional",
+        nargs="?",
+        const="",
+        metavar="DATA.csv",
+        help="draws that agree with these observations (with no file: with the built-in example that was fitted)",
+    )
+    parser.add_argument("--draws", type=int, default=1, help="number of draws (default: 1)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random numbers (default: 0)")
+    parser.add_argument(
+        "--target",
+        choices=("field", "observation"),
+        default="field",
+        help="the smooth field (default), or observations with the nugget's error, and known ones where the sites have them",
+    )
+    parser.add_argument(
+        "--jitter", type=float, default=JITTER, help=f"least error of a value, as a share of the variance (default: {JITTER:g})"
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="OUT.csv", help="write sites and a column per draw here: draw1, draw2, ..."
+    )
+    add_settings(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Draw, with or without data, and write the draws."""
+    inputs = [("MODEL.json", options.model), ("--sites", options.sites), ("--conditional", options.conditional or None)]
+    check_files(options, inputs, [oc.Output("--output", options.output)])
+    check_output_path(options.output, TABLE, "draws")
+    saved = read_result(options.model)
+    dataset = None if options.conditional is None else load_saved(saved.spec, options.conditional or None)
+    sites = _sites(saved.spec, dataset, options)
+    positions, covariates = sites.stack(saved.spec.axes), saved.spec.design(sites)
+    places = saved.spec.cartesian(positions)
+    same = {"draws": options.draws, "seed": options.seed, "target": options.target, "jitter": options.jitter}
+    same["error_variances"] = errors_at(saved.spec, sites, options.target)
+    if dataset is None:
+        mean = design_matrix(len(places), covariates, saved.spec.mean) @ saved.coefficients
+        draws = simulate(saved.model, places, mean=mean, settings=factor_settings(options), **same)
+    else:
+        draws = simulate_conditional(
+            dataset.observations, saved.model, places, covariates=covariates, settings=factor_settings(options), **same
+        )
+    columns = dict(zip(saved.spec.axes, positions.T, strict=True))
+    columns |= {f"draw{k + 1}": draw for k, draw in enumerate(draws)}
+    write_table(options.output, columns, replace=options.force)
+    given = "without data" if dataset is None else f"given {dataset.observations.n} observations"
+    print(f"{options.draws} draws at {len(places)} sites, {given}, in {options.output}, of seed {options.seed}")
+    return 0
+
+
+def _sites(spec: DataSpec, dataset: Dataset | None, options: argparse.Namespace) -> Table:
+    """Sites of the draws, with time and covariates: those of a file, or of a grid."""
+    if options.sites is not None:
+        if options.box is not None:
+            raise ValueError("--box is the box of a --grid: leave it out with --sites")
+        if options.at is not None:
+            raise ValueError("--at is for a --grid: a file of sites has a column of its own")
+        table = load_sites(spec, options.sites)
+        for text in dropped_note(table):
+            note(text)
+        return table
+    if len(spec.coordinates) != 2:
+        raise ValueError(f"--grid has two axes, but the model has {len(spec.coordinates)} coordinates: give --sites")
+    if options.box is not None:
+        if len(options.box) != 4:
+            raise ValueError(f"--box has {len(options.box)} numbers, but X0,Y0,X1,Y1 are four")
+        corners = options.box[:2], options.box[2:]
+    elif dataset is not None or spec.kind == "example":
+        positions = (dataset or load_dataset(spec)).places
+        corners = positions.min(axis=0), positions.max(axis=0)
+    else:
+        raise ValueError("where is the grid? give --box X0,Y0,X1,Y1, or --conditional DATA.csv for a grid over the observations")
+    grid = grid_over(*corners, options.grid)
+    return grid_table(spec, grid.points(0, grid.size), options.at)

@@ -1,0 +1,65 @@
+"""Maps of observed values, predictions and standard errors, which ``fit`` and ``plot`` draw."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.data.dataset import Dataset, grid_table, regular_grid
+from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.kriging.prediction import kriging
+from ooc_chol.apps.geostat.pictures.plots import MapData, MapLabels, draw_maps, require_matplotlib
+
+#: Points of a map, shared between the axes by their extents.
+_MAP_POINTS = 6000
+
+
+def draw_prediction_map(
+    path: Path,
+    dataset: Dataset,
+    model: AbstractCovariance,
+    settings: FactorSettings,
+    *,
+    at: float | None = None,
+    replace: bool = False,
+) -> None:
+    """Draw observed, predicted and standard error over the bounding box of the observations."""
+    spec, positions = dataset.spec, dataset.places
+    x, y, points = regular_grid(positions, *_map_size(positions))
+    sites = grid_table(spec, points, at)
+    with kriging(dataset.observations, model, settings=settings) as kriged:
+        grid = kriged.predict(spec.cartesian(sites.stack(spec.axes)), covariates=spec.design(sites), target="field")
+    shown, shape = _shown(dataset, at), (len(y), len(x))
+    values = dataset.observations.values[shown]
+    drawn = MapData(positions[shown], values, x, y, grid.mean.reshape(shape), grid.standard_error.reshape(shape))
+    x_label, y_label = spec.axis_labels
+    name = f"a Matérn covariance, smoothness {model.smoothness:g}" if isinstance(model, Matern) else type(model).__name__
+    when = "" if at is None else f" at {spec.axes[-1]} {at:g}"
+    title = f"{spec.value_name}{when}: kriging with {name}"
+    draw_maps(path, drawn, MapLabels(title, spec.value_label, x_label, y_label, dataset.aspect), replace=replace)
+
+
+def check_map(dataset: Dataset) -> None:
+    """Find out early whether a map can be drawn."""
+    require_matplotlib()
+    if dataset.places.shape[1] != 2 or dataset.spec.columns_off_grid:
+        raise ValueError("a map needs two coordinates, and covariates are not known between the observations; leave out the map")
+
+
+def _shown(dataset: Dataset, at: float | None) -> NDArray[np.bool_]:
+    """Observations on a map: all, or those of the time or variable nearest to the one that is drawn."""
+    if at is None:
+        return np.ones(dataset.observations.n, dtype=np.bool_)
+    away = np.abs(dataset.positions[:, -1] - at)
+    return np.asarray(away == away.min())
+
+
+def _map_size(positions: NDArray[np.float64]) -> tuple[int, int]:
+    """Columns and rows of a map with about square cells."""
+    extent = np.maximum(np.ptp(positions, axis=0), 1e-3 * np.ptp(positions, axis=0).max())
+    columns = int(np.clip(round(math.sqrt(_MAP_POINTS * extent[0] / extent[1])), 2, _MAP_POINTS // 2))
+    return columns, max(2, _MAP_POINTS // columns)

@@ -1,0 +1,42 @@
+"""What commands say beside their results, and a step after a long computation that may fail."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from ooc_chol.apps.geostat.data.dataset import Dataset
+from ooc_chol.apps.geostat.errors import STEP_ERRORS
+from ooc_chol.apps.geostat.factorization import FactorSettings
+
+
+def note(text: str) -> None:
+    """Print a remark on standard error, apart from the results."""
+    print(f"note: {text}", file=sys.stderr)
+
+
+def tried(what: str, step: Callable[[], None]) -> bool:
+    """Do a step after a long computation; if it fails, that is said, and what was computed and the other steps stay."""
+    try:
+        step()
+    except STEP_ERRORS as error:
+        print(f"ooc-chol: no {what}: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def say_data(dataset: Dataset) -> None:
+    """Print notes on the data, their number and source, and the range of known errors."""
+    for text in dataset.notes:
+        note(text)
+    spec, errors = dataset.spec, dataset.observations.error_variances
+    print(f"{dataset.observations.n} observations of {spec.value_name} from {spec.source}")
+    if errors is not None:
+        name = spec.error_variance or spec.error_sd
+        print(f"known errors of column {name}, of variances {errors.min():.4g} to {errors.max():.4g}, besides the nugget")
+
+
+def say_beforehand(dataset: Dataset, settings: FactorSettings) -> None:
+    """Print what was read, and the plan of a factorization."""
+    say_data(dataset)
+    print(settings.plan(dataset.observations.n), flush=True)

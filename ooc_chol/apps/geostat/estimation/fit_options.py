@@ -1,0 +1,107 @@
+"""The options of a fit: what must hold between them, and what they mean for its searches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, AbstractCovariance, Matern
+from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.gradient import TraceSums, check_trace_sums
+from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions
+from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, SearchLimits, nlopt_module
+from ooc_chol.apps.geostat.estimation.search import Nugget, SearchSpace
+from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
+from ooc_chol.apps.geostat.estimation.vecchia import NO_KNOWN_ERRORS
+from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts, VecchiaOptions
+from ooc_chol.apps.geostat.factorization import FactorSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """The options of :func:`~ooc_chol.apps.geostat.fit`, which says what each means, but for progress and logs."""
+
+    covariance: AbstractCovariance | None
+    fixed: Sequence[str]
+    smoothness: float | Literal["best", "free"]
+    nugget: Nugget
+    method: Method | None
+    reml: bool
+    traces: TraceSums
+    tolerance: float
+    max_evaluations: int
+    neighbours: int
+    starts: Starts
+    exact_check: ExactCheck
+    settings: FactorSettings
+
+    def check(self, observations: Observations) -> None:
+        """Raise ``ValueError`` for an option that is no choice, and for two that do not go together, or with the data."""
+        covariance, exact_check = self.covariance, self.exact_check
+        check_trace_sums(self.traces, 2)
+        if covariance is None and self.fixed:
+            raise ValueError("fixed is about the parameters of covariance, which is not given; see smoothness and nugget")
+        if covariance is not None and self.smoothness != "best":
+            raise ValueError("smoothness is for fits without covariance: give its value in covariance, and keep it by fixed")
+        method, starts = self.search_method(observations), self.vecchia.starts
+        if starts == "template" and covariance is None:
+            raise ValueError("starts is 'template', but no covariance is given to start from")
+        if starts == "subset" and covariance is not None:
+            raise ValueError(
+                "starts is 'subset', which is for fits without covariance; there are 'auto', 'template' and 'vecchia'"
+            )
+        if method != "vecchia" and exact_check != "value":
+            raise ValueError(f"exact_check is {exact_check!r}, but {method} is exact; it is for method 'vecchia'")
+        if method == "vecchia" and self.settings.precision_threshold is not None:
+            raise ValueError("Vecchia's approximation runs in FP64, and its exact check must: leave precision_threshold out")
+        if observations.error_variances is not None and "vecchia" in (method, starts):
+            raise ValueError(NO_KNOWN_ERRORS)
+
+    def search_method(self, observations: Observations) -> Method:
+        """How the maximum is searched for."""
+        is_harder = self.covariance is not None or observations.error_variances is not None
+        return default_method(self.method, "free" if is_harder else self.smoothness)
+
+    def spaces(self, observations: Observations) -> list[SearchSpace[Any]]:
+        """A space for each search: one for each smoothness that is tried, or that of the covariance function."""
+        if self.covariance is not None:
+            return [family_space(observations, self.covariance, self.nugget, fixed=self.fixed)]
+        return [search_space(observations, self.nugget, candidate) for candidate in _candidates(self.smoothness)]
+
+    def likelihood(self, memory: oc.HostMemory) -> LikelihoodOptions:
+        """How every likelihood is computed, in ``memory`` unless the settings have one."""
+        settings = replace(self.settings, memory=self.settings.memory or memory)
+        return LikelihoodOptions(settings, reml=self.reml, trace_sums=self.traces)
+
+    @property
+    def limits(self) -> SearchLimits:
+        """When a search on all observations ends."""
+        return SearchLimits(self.tolerance, self.max_evaluations)
+
+    @property
+    def vecchia(self) -> VecchiaOptions:
+        """What is done with Vecchia's approximation."""
+        return VecchiaOptions(self.neighbours, self.starts, self.exact_check)
+
+
+def default_method(method: Method | None, smoothness: float | Literal["best", "free"]) -> Method:
+    """How a fit searches: as it is told, or by whether a smoothness, or more, is estimated."""
+    if method is not None and method not in METHODS:
+        raise ValueError(f"method is {method!r}, but there are {', '.join(METHODS)}")
+    if method == "bobyqa":
+        nlopt_module()
+    return method or ("fisher" if smoothness == "free" else "cobyqa")
+
+
+def _candidates(smoothness: float | Literal["best", "free"]) -> tuple[float | None, ...]:
+    """Values of the smoothness to be tried; None for one that is estimated."""
+    if smoothness == "best":
+        return SMOOTHNESS
+    if smoothness == "free":
+        return (None,)
+    if isinstance(smoothness, str):
+        raise ValueError(f"smoothness is {smoothness!r}, but it must be a number, 'best' or 'free'")
+    Matern(1.0, 1.0, smoothness)
+    return (smoothness,)

@@ -8,7 +8,7 @@ from contextlib import closing
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.config import parse_bytes
+from ooc_chol.config import PAGE_BYTES, parse_bytes
 from ooc_chol.dense.factor.solves import right_hand_side
 from ooc_chol.dense.vectors import Columns, zeros
 from ooc_chol.errors import BudgetError
@@ -112,7 +112,7 @@ def multiply_on(
     x, y = arrays
     n, m = x.shape
     nb = min(_DEVICE_TILE, n)
-    fixed = device.kernels.workspace_bytes(nb) + 8 * nb * nb + 3 * 4096
+    fixed = device.kernels.workspace_bytes(nb) + 8 * nb * nb + 3 * PAGE_BYTES
     width = min(m, (budget_bytes - fixed) // (8 * (n + nb)))
     if width < 1:
         advice = "it holds no column beside a tile; give a larger memory_budget"

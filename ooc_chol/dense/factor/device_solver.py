@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.config import PAGE_BYTES
 from ooc_chol.dense.factor.inverse import panel_width
 from ooc_chol.dense.factor.sweeps import TriangularSweeps, needed_bytes
 from ooc_chol.dense.factor.trace_sums import HalfSolveSums, InverseTraces, row_blocks
@@ -129,7 +130,7 @@ class DeviceSolver:
 
 def columns_that_fit(device: TileDevice, store: AbstractStore, budget_bytes: int, *, column_bytes: int, others: int = 0) -> int:
     """Right-hand sides that a budget holds beside what sweeps need."""
-    fixed = needed_bytes(device, store) + others + _MOST_ARRAYS * 4096  # each ends at a page
+    fixed = needed_bytes(device, store) + others + _MOST_ARRAYS * PAGE_BYTES  # each ends at a page
     fitting = (budget_bytes - fixed) // column_bytes
     if fitting < 1:
         advice = "it holds no right-hand side beside the tiles in transit; give a larger memory_budget, or smaller tiles"

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ooc_chol.dense.stores.layout import TILE_ALIGNMENT, TileLayout, aligned, mixed_formats
+from ooc_chol.config import whole_pages
+from ooc_chol.dense.stores.layout import TILE_ALIGNMENT, TileLayout, mixed_formats
 from ooc_chol.errors import TierError
 from ooc_chol.formats import FORMATS, FP64, PrecisionFormat
 from ooc_chol.memory.files import read_fully
@@ -72,7 +73,7 @@ class FileHeader:
     def __post_init__(self) -> None:
         object.__setattr__(self, "formats", mixed_formats(self.grid, self.formats))
         if self.data_offset == 0:
-            room = aligned(2 * (_PREFIX.size + len(self._text())) + self._bytes_to_widen())
+            room = whole_pages(2 * (_PREFIX.size + len(self._text())) + self._bytes_to_widen())
             object.__setattr__(self, "data_offset", max(HEADER_RESERVE, room))
 
     def _bytes_to_widen(self) -> int:

@@ -17,11 +17,6 @@ from ooc_chol.tasks.tiling import TileGrid
 TILE_ALIGNMENT = PAGE_BYTES
 
 
-def aligned(nbytes: int) -> int:
-    """``nbytes`` rounded up to a multiple of :data:`TILE_ALIGNMENT`."""
-    return whole_pages(nbytes)
-
-
 def mixed_formats(grid: TileGrid, formats: Sequence[PrecisionFormat] | None) -> tuple[PrecisionFormat, ...] | None:
     """``formats`` as a tuple, or None when all are FP64."""
     if formats is None:
@@ -99,8 +94,8 @@ class TileLayout:
         """
         if self.formats is not None:
             return int(self._starts[self.grid.packed(i, j)])
-        rows_above = self.grid.packed(i, 0) * aligned(self.grid.nb**2 * FP64.itemsize)
-        return self.data_offset + rows_above + j * aligned(self.grid.size(i) * self.grid.nb * FP64.itemsize)
+        rows_above = self.grid.packed(i, 0) * whole_pages(self.grid.nb**2 * FP64.itemsize)
+        return self.data_offset + rows_above + j * whole_pages(self.grid.size(i) * self.grid.nb * FP64.itemsize)
 
     @property
     def end(self) -> int:
@@ -108,7 +103,7 @@ class TileLayout:
         if self.formats is not None:
             return int(self._starts[-1])
         last = self.grid.nt - 1
-        return self.offset(last, last) + aligned(self.nbytes(last, last))
+        return self.offset(last, last) + whole_pages(self.nbytes(last, last))
 
     @cached_property
     def _starts(self) -> NDArray[np.int64]:
@@ -119,7 +114,7 @@ class TileLayout:
         number = {name: place for place, name in enumerate(names)}
         # Three sizes of tiles: full ones, those of the last row, and the last tile.
         entries = [grid.nb**2, grid.size(last) * grid.nb, grid.size(last) ** 2]
-        sizes = np.array([[aligned(fmt.stored_bytes(count)) for count in entries] for fmt in names.values()], dtype=np.int64)
+        sizes = np.array([[whole_pages(fmt.stored_bytes(count)) for count in entries] for fmt in names.values()], dtype=np.int64)
         rank = np.zeros(grid.n_tiles, dtype=np.int8)
         rank[grid.packed(last, 0) :] = 1
         rank[-1] = 2
@@ -129,7 +124,7 @@ class TileLayout:
         np.cumsum(starts, out=starts)
         for i, j in self.widened:
             starts[grid.packed(i, j)] = starts[-1]
-            starts[-1] += aligned(FP64.stored_bytes(grid.entries(i, j)))
+            starts[-1] += whole_pages(FP64.stored_bytes(grid.entries(i, j)))
         return starts
 
     def with_wider(self, tiles: Iterable[tuple[int, int]]) -> TileLayout:

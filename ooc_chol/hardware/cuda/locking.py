@@ -10,6 +10,7 @@ import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.config import PAGE_BYTES
 from ooc_chol.interfaces import AbstractTier
 from ooc_chol.team import ThreadTeam
 
@@ -51,7 +52,7 @@ _PORTABLE = 1
 
 def _touch(memory: NDArray[Any]) -> None:
     """Write to every page of a contiguous allocation by several threads: page faults are what page-locking waits for."""
-    pages = memory.reshape(-1).view(np.uint8)[::4096]
+    pages = memory.reshape(-1).view(np.uint8)[::PAGE_BYTES]
     with closing(ThreadTeam(_TOUCHING_THREADS)) as team:
         team.map(lambda part: part.fill(0), np.array_split(pages, _TOUCHING_THREADS))
 

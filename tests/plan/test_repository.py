@@ -1,4 +1,4 @@
-"""Promises of the repository itself: links, imports of tests, contents of the wheel, no trace of the machine it was written on."""
+"""Promises of the repository itself: links, imports of tests, contents of the wheel, no trace of the machine that wrote it."""
 
 from __future__ import annotations
 

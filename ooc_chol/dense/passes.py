@@ -1,0 +1,232 @@
+"""Passes over the tiles of A or L beside the factorization: what they read, for the report, and when, for the trace."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias, final
+
+from ooc_chol.config import format_bytes
+from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, BlockKey
+from ooc_chol.runtime.collector import collector_off
+from ooc_chol.tasks.tiling import Index
+from ooc_chol.tracing.records import TraceRecord
+
+#: An event of a device, or nanoseconds of ``time.perf_counter_ns``.
+Moment: TypeAlias = AbstractEvent | int
+
+#: Guards the sums and records of all factors; held for microseconds, once a pass. No part of them, which may be pickled.
+_ADDING = threading.Lock()
+
+
+@contextmanager
+def device_for_a_pass(
+    open_device: Callable[[], AbstractDevice], locked: AbstractContextManager[None]
+) -> Iterator[AbstractDevice]:
+    """Open a device, current, with host memory ``locked`` that copies reach in place; it is closed at the end."""
+    with collector_off(), locked, closing(open_device()) as device, device.current():
+        yield device
+
+
+def finish(device: AbstractDevice, streams: Sequence[AbstractStream]) -> None:
+    """Wait for the streams; raise what went wrong on the way."""
+    for stream in streams:
+        stream.synchronize()
+    if (failure := device.failure()) is not None:
+        raise failure
+
+
+class _Operation(NamedTuple):
+    """One operation of a stream, as it is told."""
+
+    stream: str
+    kind: str
+    label: str
+    block: str
+    fmt: str
+    nbytes: int
+    link: str
+    flops: int
+    begun: Moment
+    ended: Moment
+    after: tuple[int, ...]
+
+
+@final
+class Track:
+    """What one device does in a pass over tiles of one matrix, told by one thread at a time; times are kept for a trace only.
+
+    ``name`` is the matrix, A or L; ``link`` what tiles cross, such as ``"store->host:0"``.
+    """
+
+    def __init__(self, title: str, device: str, name: str, link: str, *, is_traced: bool) -> None:
+        self.nbytes = 0  #: Bytes of tiles that were read, in place or over the link
+        self.resident_bytes = 0  #: Bytes that the pass holds on the device
+        self._title, self.device, self._name, self._link, self._is_traced = title, device, name, link, is_traced
+        self._operations: list[_Operation] = []
+        self._records: list[TraceRecord] = []
+        self._fetches: dict[Index, int] = {}  # the step that brought a tile last
+
+    def now(self, stream: AbstractStream | None = None) -> Moment | None:
+        """The present moment of a stream, or of the calling thread; None where no times are kept."""
+        if not self._is_traced:
+            return None
+        return time.perf_counter_ns() if stream is None else stream.record()
+
+    def fetched(
+        self,
+        index: Index,
+        span: tuple[Moment | None, Moment | None],
+        stream: str,
+        *,
+        nbytes: int,
+        fmt: PrecisionFormat = FP64,
+        after: int | None = None,
+    ) -> None:
+        """A tile was brought over the link, once the step ``after`` had left its place."""
+        self.nbytes += nbytes
+        if self._is_traced:
+            self._fetches[index] = self._add("fetch", f"fetch {tuple(index)}", index, span, stream, fmt, nbytes, 0, after)
+
+    def generated(self, index: Index, span: tuple[Moment | None, Moment | None], stream: str) -> None:
+        """A tile was made on the device."""
+        if self._is_traced:
+            self._add("generate", f"generate {tuple(index)}", index, span, stream, FP64, 0, 0, None)
+
+    def used(self, index: Index, span: tuple[Moment | None, Moment | None], stream: str, *, flops: int) -> int | None:
+        """A tile was computed with; returns the step, where steps are kept."""
+        if not self._is_traced:
+            return None
+        after = self._fetches.get(index)
+        return self._add("compute", f"{self._title} {tuple(index)}", index, span, stream, FP64, 0, flops, after)
+
+    def _add(
+        self,
+        kind: str,
+        label: str,
+        index: Index,
+        span: tuple[Moment | None, Moment | None],
+        stream: str,
+        fmt: PrecisionFormat,
+        nbytes: int,
+        flops: int,
+        after: int | None,
+    ) -> int:
+        begun, ended = span
+        assert begun is not None and ended is not None
+        block = str(BlockKey(self._name, (index[0], index[1]), index[1] + 1 if self._name == "L" else 0))
+        link = self._link if nbytes else ""
+        waits = () if after is None else (after,)
+        self._operations.append(_Operation(stream, kind, label, block, fmt.name, nbytes, link, flops, begun, ended, waits))
+        return len(self._records) + len(self._operations) - 1
+
+    def settle(self) -> None:
+        """Look at the times, once all that was told is complete and before the device closes."""
+        for told in self._operations:
+            begun, ended = (at if isinstance(at, int) else at.time_ns() for at in (told.begun, told.ended))
+            after = tuple((self.device, step) for step in told.after)
+            record = TraceRecord(len(self._records), self.device, *told[:8], begun, max(begun, ended), after, self.resident_bytes)
+            self._records.append(record)
+        self._operations.clear()
+
+    def records(self, first: int) -> list[TraceRecord]:
+        """What was settled, its steps counted from ``first`` on."""
+        return [
+            record._replace(step=first + record.step, after=tuple((device, first + step) for device, step in record.after))
+            for record in self._records
+        ]
+
+
+@final
+class Pass:
+    """One pass under way: a solve, a sum over the inverse, the norms of A."""
+
+    def __init__(self, title: str, columns: int = 0, *, is_traced: bool = False) -> None:
+        self.title, self.columns, self.seconds, self._is_traced = title, columns, 0.0, is_traced
+        self.tracks: list[Track] = []
+
+    def track(self, device: str, name: str = "L") -> Track:
+        """What ``device`` will do with the tiles of A or L."""
+        link = f"{'store' if name == 'L' else 'source'}->{device}"
+        self.tracks.append(Track(self.title, device, name, link, is_traced=self._is_traced))
+        return self.tracks[-1]
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Count the seconds of the block."""
+        since = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - since
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave out the seconds of a block inside of :meth:`timed`, which are the caller's."""
+        since = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds -= time.perf_counter() - since
+
+
+@dataclass(frozen=True)
+class PassTotals:
+    """What all passes of one kind did."""
+
+    count: int = 0
+    columns: int = 0  #: Right-hand sides, columns of the inverse, or random vectors
+    seconds: float = 0.0
+    nbytes: int = 0  #: Bytes of tiles that were read, in the formats in which they are stored
+
+    def __str__(self) -> str:
+        columns = f", {self.columns} column{'s' * (self.columns != 1)}" if self.columns else ""
+        return f"{self.count} in {self.seconds:.3g} s{columns}, {format_bytes(self.nbytes)} read"
+
+
+@final
+class Passes:
+    """All passes of one factor, by kind: sums always, records where a trace is kept. Any number of threads may add to them."""
+
+    def __init__(self, *, is_traced: bool = False) -> None:
+        self._is_traced = is_traced
+        self._totals: dict[str, PassTotals] = {}
+        self._records: list[TraceRecord] = []
+        self._steps: dict[str, int] = {}
+
+    @contextmanager
+    def running(self, title: str, columns: int = 0) -> Iterator[Pass]:
+        """Run one pass inside a block, and add what it did, also when it fails."""
+        one = Pass(title, columns, is_traced=self._is_traced)
+        try:
+            with one.timed():
+                yield one
+        finally:
+            self._add(one)
+
+    def _add(self, one: Pass) -> None:
+        nbytes = sum(track.nbytes for track in one.tracks)
+        with _ADDING:
+            sums = self._totals.get(one.title, PassTotals())
+            sums = PassTotals(sums.count + 1, sums.columns + one.columns, sums.seconds + one.seconds, sums.nbytes + nbytes)
+            self._totals[one.title] = sums
+            for track in one.tracks:
+                for record in track.records(self._steps.get(track.device, 0)):
+                    self._records.append(record)
+                    self._steps[record.device] = record.step + 1
+
+    @property
+    def totals(self) -> dict[str, PassTotals]:
+        """Sums by kind, in the order of their first passes."""
+        with _ADDING:
+            return dict(self._totals)
+
+    @property
+    def records(self) -> tuple[TraceRecord, ...]:
+        """Operations of all passes that are over; none where no trace is kept."""
+        with _ADDING:
+            return tuple(self._records)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import IO, TypeAlias
@@ -72,8 +73,12 @@ def write_packets(trace: Trace, file: IO[bytes]) -> None:
     layout = _Layout()
     about = layout.add_track("about this run")
     layout.events.append(iter([(0, instant_packet(about, 0, "run", "run", trace.metadata))]))
-    _add_run(layout, "measured", timeline(trace.records))
-    _add_run(layout, "predicted", timeline(trace.predicted))
+    measured, passes, predicted = (timeline(records) for records in (trace.records, trace.passes, trace.predicted))
+    origin = min((run.start_ns for run in (measured, passes) if run.streams), default=0)
+    _add_run(layout, "measured", measured, origin)
+    _add_run(layout, "passes", passes, origin)
+    # the prediction begins where the run does
+    _add_run(layout, "predicted", predicted, predicted.start_ns - (measured.start_ns - origin if measured.streams else 0))
     builder = StreamingTraceProtoBuilder(file)
     for packet in layout.packets:
         builder.write_packet(packet)
@@ -82,8 +87,8 @@ def write_packets(trace: Trace, file: IO[bytes]) -> None:
         builder.write_packet(packet)
 
 
-def _add_run(layout: _Layout, name: str, run: Timeline) -> None:
-    """Lay out a group for each device, its streams on top of its counters."""
+def _add_run(layout: _Layout, name: str, run: Timeline, origin_ns: int) -> None:
+    """Lay out a group for each device, its streams on top of its counters; ``origin_ns`` is time 0."""
     flows = _number_flows(layout, run)
     gaps: dict[StreamKey, list[Wait]] = {}
     for wait in waits(run):
@@ -94,11 +99,11 @@ def _add_run(layout: _Layout, name: str, run: Timeline) -> None:
         for key, operations in run.streams.items():
             if key[0] == device:
                 track = layout.add_track(key[1], parent=group, rank=rank)
-                layout.events.append(_slices(track, [*operations, *gaps.get(key, [])], flows, run.start_ns))
+                layout.events.append(_slices(track, [*operations, *gaps.get(key, [])], flows, origin_ns))
                 rank += 1
         for title, unit, samples in _counters(run, device):
             track = layout.add_track(title, parent=group, rank=rank, unit=unit)
-            layout.events.append(_values(track, samples, run.start_ns))
+            layout.events.append(_values(track, samples, origin_ns))
             rank += 1
 
 
@@ -172,14 +177,16 @@ def _resident_samples(records: Iterable[TraceRecord]) -> list[tuple[int, int | f
 
 
 def _rate_samples(copies: list[TraceRecord]) -> list[tuple[int, int | float]]:
-    """Sample bytes per nanosecond while a copy runs, and 0 between; copies too short to measure have no rate."""
+    """Sample bytes per nanosecond of the copies that run, and 0 between; copies too short to measure have no rate."""
+    timed = [copy for copy in copies if copy.end_ns > copy.start_ns]
+    edges = [(at, copy) for copy in timed for at in (copy.start_ns, copy.end_ns)]
     samples: list[tuple[int, int | float]] = []
-    timed = sorted((copy for copy in copies if copy.end_ns > copy.start_ns), key=attrgetter("start_ns"))
-    for copy in timed:
-        if samples and samples[-1][0] == copy.start_ns:
-            samples.pop()
-        samples.append((copy.start_ns, copy.nbytes / (copy.end_ns - copy.start_ns)))
-        samples.append((copy.end_ns, 0.0))
+    running: dict[tuple[str, int], float] = {}
+    for at, group in groupby(sorted(edges, key=itemgetter(0)), key=itemgetter(0)):
+        for _, copy in group:
+            if running.pop((copy.stream, copy.step), None) is None:
+                running[copy.stream, copy.step] = copy.nbytes / (copy.end_ns - copy.start_ns)
+        samples.append((at, sum(running.values(), 0.0)))
     return samples
 
 

@@ -73,6 +73,9 @@ class Trace:
         The same operations at predicted times; empty when no rates of this machine are known.
     metadata : mapping from str to str, int or float, optional
         What the run was: ``n``, ``tile_size``, ``policy`` and so on, in the order to be shown.
+    passes : tuple of TraceRecord, optional
+        Operations before and after the run on the same clock, such as solves; their steps are numbered apart. :meth:`save` draws
+        them in groups of their own, and :meth:`summary` leaves them out.
 
     Notes
     -----
@@ -83,6 +86,7 @@ class Trace:
     records: tuple[TraceRecord, ...]
     predicted: tuple[TraceRecord, ...] = ()
     metadata: Mapping[str, str | int | float] = field(default_factory=dict)
+    passes: tuple[TraceRecord, ...] = ()
 
     def save(self, path: str | PathLike[str], *, replace: bool = False) -> Path:
         """Write the trace as native Perfetto protobuf, to be opened at ui.perfetto.dev.

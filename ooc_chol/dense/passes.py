@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, final
 
 from ooc_chol.config import format_bytes
@@ -63,10 +63,11 @@ class Track:
     ``name`` is the matrix, A or L; ``link`` what tiles cross, such as ``"store->host:0"``.
     """
 
-    def __init__(self, title: str, device: str, name: str, link: str, *, is_traced: bool) -> None:
+    def __init__(self, title: str, device: str, name: str, link: str, lane: int, *, is_traced: bool) -> None:
         self.nbytes = 0  #: Bytes of tiles that were read, in place or over the link
         self.resident_bytes = 0  #: Bytes that the pass holds on the device
         self._title, self.device, self._name, self._link, self._is_traced = title, device, name, link, is_traced
+        self._suffix = f"-{lane}" if lane else ""
         self._operations: list[_Operation] = []
         self._records: list[TraceRecord] = []
         self._fetches: dict[Index, int] = {}  # the step that brought a tile last
@@ -121,7 +122,9 @@ class Track:
         block = str(BlockKey(self._name, (index[0], index[1]), index[1] + 1 if self._name == "L" else 0))
         link = self._link if nbytes else ""
         waits = () if after is None else (after,)
-        self._operations.append(_Operation(stream, kind, label, block, fmt.name, nbytes, link, flops, begun, ended, waits))
+        self._operations.append(
+            _Operation(stream + self._suffix, kind, label, block, fmt.name, nbytes, link, flops, begun, ended, waits)
+        )
         return len(self._records) + len(self._operations) - 1
 
     def settle(self) -> None:
@@ -145,28 +148,20 @@ class Track:
 class Pass:
     """One pass under way: a solve, a sum over the inverse, the norms of A."""
 
-    def __init__(self, title: str, columns: int = 0, *, is_traced: bool = False) -> None:
-        self.title, self.columns, self.seconds, self._is_traced = title, columns, 0.0, is_traced
+    def __init__(self, title: str, columns: int = 0, *, is_traced: bool = False, lane: int = 0) -> None:
+        self.title, self.columns, self.lane, self._is_traced = title, columns, lane, is_traced
+        self.seconds = 0.0
         self.tracks: list[Track] = []
 
     def track(self, device: str, name: str = "L") -> Track:
         """What ``device`` will do with the tiles of A or L."""
         link = f"{'store' if name == 'L' else 'source'}->{device}"
-        self.tracks.append(Track(self.title, device, name, link, is_traced=self._is_traced))
+        self.tracks.append(Track(self.title, device, name, link, self.lane, is_traced=self._is_traced))
         return self.tracks[-1]
 
     @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Count the seconds of the block."""
-        since = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds += time.perf_counter() - since
-
-    @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave out the seconds of a block inside of :meth:`timed`, which are the caller's."""
+        """Leave out the seconds of a block, which are the caller's."""
         since = time.perf_counter()
         try:
             yield
@@ -174,18 +169,18 @@ class Pass:
             self.seconds -= time.perf_counter() - since
 
 
-@dataclass(frozen=True)
-class PassTotals:
+class PassTotals(NamedTuple):
     """What all passes of one kind did."""
 
-    count: int = 0
+    calls: int = 0
     columns: int = 0  #: Right-hand sides, columns of the inverse, or random vectors
     seconds: float = 0.0
     nbytes: int = 0  #: Bytes of tiles that were read, in the formats in which they are stored
 
     def __str__(self) -> str:
+        calls = f"{self.calls} call{'s' * (self.calls != 1)}"
         columns = f", {self.columns} column{'s' * (self.columns != 1)}" if self.columns else ""
-        return f"{self.count} in {self.seconds:.3g} s{columns}, {format_bytes(self.nbytes)} read"
+        return f"{calls}{columns}, {self.seconds:.3g} s, {format_bytes(self.nbytes)} read"
 
 
 @final
@@ -197,23 +192,27 @@ class Passes:
         self._totals: dict[str, PassTotals] = {}
         self._records: list[TraceRecord] = []
         self._steps: dict[str, int] = {}
+        self._lanes: set[int] = set()  # of passes under way: each has streams of its own in the trace
 
     @contextmanager
     def running(self, title: str, columns: int = 0) -> Iterator[Pass]:
         """Run one pass inside a block, and add what it did, also when it fails."""
-        one = Pass(title, columns, is_traced=self._is_traced)
+        with _ADDING:
+            lane = next(number for number in itertools.count() if number not in self._lanes)
+            self._lanes.add(lane)
+        one, since = Pass(title, columns, is_traced=self._is_traced, lane=lane), time.perf_counter()
         try:
-            with one.timed():
-                yield one
+            yield one
         finally:
+            one.seconds += time.perf_counter() - since
             self._add(one)
 
     def _add(self, one: Pass) -> None:
         nbytes = sum(track.nbytes for track in one.tracks)
         with _ADDING:
-            sums = self._totals.get(one.title, PassTotals())
-            sums = PassTotals(sums.count + 1, sums.columns + one.columns, sums.seconds + one.seconds, sums.nbytes + nbytes)
-            self._totals[one.title] = sums
+            self._lanes.remove(one.lane)
+            calls, columns, seconds, before = self._totals.get(one.title, PassTotals())
+            self._totals[one.title] = PassTotals(calls + 1, columns + one.columns, seconds + one.seconds, before + nbytes)
             for track in one.tracks:
                 for record in track.records(self._steps.get(track.device, 0)):
                     self._records.append(record)

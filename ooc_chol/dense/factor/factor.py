@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, final
 
@@ -41,6 +42,7 @@ from ooc_chol.memory.sources.base import unchanged
 from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.outputs import REPLACE, Output, check_outputs
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
+from ooc_chol.tracing.records import Trace
 
 
 @final
@@ -55,8 +57,8 @@ class CholeskyFactor:
         Holds every tile of L, complete; the factor closes it.
     arithmetic_key : mapping
         Everything that the bits of L depend on, as a JSON object.
-    report, trace : object, optional
-        What the run that made L has to say; None for a loaded factor.
+    report, trace : FactorReport and Trace, optional
+        What the run that made L has to say, and what solves with L add to it; None for a loaded factor.
     a : object, optional
         The matrix that was factored, as ``cholesky`` took it, for refined solves.
     solver : DeviceSolver, optional
@@ -83,15 +85,15 @@ class CholeskyFactor:
         store: AbstractStore,
         arithmetic_key: Mapping[str, Any],
         report: Any = None,
-        trace: Any = None,
+        trace: Trace | None = None,
         a: Any = None,
         solver: DeviceSolver | None = None,
         files: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
         self.grid = grid
         self.report = report
-        self.trace = trace
-        self._passes = Passes()
+        self._trace = trace
+        self._passes: Passes = Passes(is_traced=trace is not None) if report is None else report.passes
         #: As it comes back from a file: lists for tuples, strings for keys.
         self.arithmetic_key: dict[str, Any] = json.loads(json.dumps(dict(arithmetic_key), allow_nan=False))
         #: Number of tiles of each format that L has, by name, the widest first.
@@ -101,6 +103,17 @@ class CholeskyFactor:
         self._solver = solver
         self._files = tuple(files)
         self._diagonal: NDArray[np.float64] | None = None
+
+    @property
+    def trace(self) -> Any:
+        """The :class:`~ooc_chol.tracing.Trace`: every operation of the factorization, and of passes over A and L until now.
+
+        ``records`` are the factorization's. ``passes`` are the pass over A for its norms, the certificate, solves, sums over the
+        inverse and products with L. None where no trace was asked for.
+        """
+        if self._trace is None or not (records := self._passes.records):
+            return self._trace
+        return replace(self._trace, passes=records)
 
     @property
     def n(self) -> int:
@@ -162,7 +175,7 @@ class CholeskyFactor:
         if refine:
             return self._refined(b, self._a if a is None else a)
         store, x, shape = self._opened(), *right_hand_side(b, self.n, copy=True)
-        self._solve("solves", store, x, (False, True))
+        self._solve("solve", store, x, (False, True))
         return x.reshape(shape)
 
     def _solve(self, title: str, store: AbstractStore, x: NDArray[np.float64], transposed: Sequence[bool]) -> None:
@@ -219,7 +232,7 @@ class CholeskyFactor:
         Cost ``n**2 m`` flops and one reading of L.
         """
         store, x, shape = self._opened(), *right_hand_side(b, self.n, copy=True)
-        self._solve("half solves", store, x, (transposed,))
+        self._solve("half solve", store, x, (transposed,))
         return x.reshape(shape)
 
     def inverse_panels(self, width: int | None = None) -> Generator[tuple[range, NDArray[np.float64]], None, None]:
@@ -284,7 +297,7 @@ class CholeskyFactor:
         Cost ``n**3 / 3`` flops: squares of the columns of ``inv(L)``, so that nothing cancels.
         """
         store = self._opened()
-        with self._passes.running("inverse diagonals", self.n) as run:
+        with self._passes.running("inverse diagonal", self.n) as run:
             return inverse_diagonal(self._place(), store, width, run)
 
     def inverse_traces(self, matrices: Sequence[FunctionSource], vectors: ArrayLike | None = None) -> InverseTraces:
@@ -410,7 +423,7 @@ class CholeskyFactor:
         store, factor, shape = self._opened(), *right_hand_side(z, self.n, copy=False)
         if not factor.size:
             return np.empty(shape)
-        with self._passes.running("products with L", factor.shape[1]) as run:
+        with self._passes.running("product with L", factor.shape[1]) as run:
             return multiply(store, factor, run).reshape(shape)
 
     def diagonal(self) -> NDArray[np.float64]:

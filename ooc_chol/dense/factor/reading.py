@@ -46,7 +46,8 @@ def stream_tiles(
         track.nbytes += tile.nbytes
         begun = track.now()
         yield index, tile
-        _tell(track, index, begun, tile.size * columns)
+        if begun is not None:
+            _tell(track, index, begun, tile.size * columns)
 
 
 def read_ahead(

@@ -19,6 +19,7 @@ from ooc_chol.dense.execution.records import predicted_records
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.mixed import MixedRequest, doubts, factor_mixed, plan_mixed
 from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner import Problem, RatesAt, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cost import Rates
@@ -190,7 +191,21 @@ def cholesky(
         if plan is not None:
             _check_plan(plan, source, options)
         rates_at = _rates_finder(options, source, store)
-        call = _Call(a, source, options, rates_at, plan, progress, store, replace_store, overwrite, strict, trace, began)
+        call = _Call(
+            a,
+            source,
+            options,
+            rates_at,
+            plan,
+            progress,
+            store,
+            replace_store,
+            overwrite,
+            strict,
+            trace,
+            began,
+            Passes(is_traced=trace),
+        )
         return _factor(call) if precision_threshold is None else _factor_mixed(call)
 
 
@@ -209,6 +224,7 @@ class _Call(NamedTuple):
     strict: bool
     trace: bool
     began: float
+    passes: Passes
 
 
 @contextmanager
@@ -237,7 +253,7 @@ def _factor(call: _Call) -> CholeskyFactor:
             execution = running.run(the_plan, call.source, store, threads=threads, report=reporter)
             setup = time.perf_counter() - call.began - execution.seconds
             store.complete()
-        return _factor_of(call, store, FactorReport(the_plan, execution, setup))
+        return _factor_of(call, store, FactorReport(the_plan, execution, setup, passes=call.passes))
 
 
 def _factor_mixed(call: _Call) -> CholeskyFactor:
@@ -253,12 +269,14 @@ def _factor_mixed(call: _Call) -> CholeskyFactor:
         return execution
 
     def measure(grid: TileGrid, samples: bool, probes: Probes | None) -> MatrixNorms:
-        return running.measure(call.source, grid, names, threads=threads, samples=samples, probes=probes)
+        with call.passes.running("norms of A", 0 if probes is None else probes.vectors.shape[1]) as one:
+            return running.measure(call.source, grid, names, threads=threads, samples=samples, probes=probes, one=one)
 
     def certify(the_plan: Plan, store: AbstractStore, norms: MatrixNorms) -> CertifiedBound:
         nonlocal certified
         since = time.perf_counter()
-        bound = running.certify(the_plan, store, norms, threads=threads)
+        with call.passes.running("certificate", 0 if norms.probes is None else norms.probes.vectors.shape[1]) as one:
+            bound = running.certify(the_plan, store, norms, threads=threads, one=one)
         certified += time.perf_counter() - since
         return bound
 
@@ -268,7 +286,9 @@ def _factor_mixed(call: _Call) -> CholeskyFactor:
         result.store.describe(running.arithmetic_key(result.plan).to_dict())  # formats may be wider than those it was made for
         setup = time.perf_counter() - call.began - spent - certified
         result.store.complete()
-        report = FactorReport(result.plan, result.execution, setup, tuple(result.escalations), result.bound, certified)
+        report = FactorReport(
+            result.plan, result.execution, setup, tuple(result.escalations), result.bound, certified, call.passes
+        )
         factor = _factor_of(call, result.store, report)
         assert call.options.precision_threshold is not None
         for doubt in doubts(result, call.options.precision_threshold, factor.diagonal()):

@@ -16,6 +16,7 @@ from ooc_chol.dense.factor.products import product_with_transpose
 from ooc_chol.dense.key import K_SEGMENT_TILES, ArithmeticKey
 from ooc_chol.dense.matrix_norms import measure_matrix
 from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.progress_bar import ProgressReporter
 from ooc_chol.dense.stores.array import MemoryStore, OverwriteStore
@@ -76,20 +77,27 @@ def _formats_text(precision: PrecisionMap) -> str:
 
 
 def measure(
-    source: AbstractSource, grid: TileGrid, names: Sequence[str], *, threads: int, samples: bool, probes: Probes | None = None
+    source: AbstractSource,
+    grid: TileGrid,
+    names: Sequence[str],
+    *,
+    threads: int,
+    samples: bool,
+    probes: Probes | None = None,
+    one: Pass | None = None,
 ) -> MatrixNorms:
     """Norms of A's tiles, and A's products with random vectors, on the devices."""
     tier = SourceTier(source, grid)
     with unchanged(source), one_thread_per_call(names):
-        return measure_matrix(grid, _for_a_pass(names, grid, threads), tier, samples=samples, probes=probes)
+        return measure_matrix(grid, _for_a_pass(names, grid, threads), tier, samples=samples, probes=probes, run=one)
 
 
-def certify(the_plan: Plan, store: AbstractStore, norms: MatrixNorms, *, threads: int) -> CertifiedBound:
+def certify(the_plan: Plan, store: AbstractStore, norms: MatrixNorms, *, threads: int, one: Pass) -> CertifiedBound:
     """The bound of the factor in ``store``, by one more reading of it on the plan's devices."""
     assert norms.probes is not None
     devices = _for_a_pass(the_plan.devices, the_plan.grid, threads)
     with one_thread_per_call(the_plan.devices):
-        product = product_with_transpose(store, devices, norms.probes.vectors, the_plan.budgets[0].budget_bytes)
+        product = product_with_transpose(store, devices, norms.probes.vectors, the_plan.budgets[0].budget_bytes, one)
     return certified_bound(norms, product)
 
 

@@ -134,15 +134,15 @@ def _measure(
         begun = track.now(stream)
         if source.source.bytes_per_entry == 0:
             device.generate(stream, source.generate, grid.span(index.i), grid.span(index.j), tile)
-            track.generated(index, (begun, track.now(stream)), name)
+            track.ran("generate", index, name, (begun, track.now(stream)))
         else:
             device.copy_in(stream, source, index, tile)
             nbytes = source.source.bytes_per_entry * grid.entries(*index)
-            track.fetched(index, (begun, track.now(stream)), name, nbytes=nbytes)
+            track.ran("fetch", index, name, (begun, track.now(stream)), nbytes=nbytes)
         begun = track.now(stream)
         measure(stream, tile, index)
         flops = 0 if products is None else products.add(number, stream, tile, index)
-        track.used(index, (begun, track.now(stream)), name, flops=flops)
+        track.ran("compute", index, name, (begun, track.now(stream)), flops=flops)
         finish(device, ())  # it may have been aborted
     finish(device, streams)
     track.settle()

@@ -40,22 +40,6 @@ def finish(device: AbstractDevice, streams: Sequence[AbstractStream]) -> None:
         raise failure
 
 
-class _Operation(NamedTuple):
-    """One operation of a stream, as it is told."""
-
-    stream: str
-    kind: str
-    label: str
-    block: str
-    fmt: str
-    nbytes: int
-    link: str
-    flops: int
-    begun: Moment
-    ended: Moment
-    after: tuple[int, ...]
-
-
 @final
 class Track:
     """What one device does in a pass over tiles of one matrix, told by one thread at a time; times are kept for a trace only.
@@ -68,7 +52,7 @@ class Track:
         self.resident_bytes = 0  #: Bytes that the pass holds on the device
         self._title, self.device, self._name, self._link, self._is_traced = title, device, name, link, is_traced
         self._suffix = f"-{lane}" if lane else ""
-        self._operations: list[_Operation] = []
+        self._told: list[tuple[TraceRecord, Moment, Moment]] = []  # without times, which may be still to come
         self._records: list[TraceRecord] = []
         self._fetches: dict[Index, int] = {}  # the step that brought a tile last
 
@@ -78,63 +62,44 @@ class Track:
             return None
         return time.perf_counter_ns() if stream is None else stream.record()
 
-    def fetched(
-        self,
-        index: Index,
-        span: tuple[Moment | None, Moment | None],
-        stream: str,
-        *,
-        nbytes: int,
-        fmt: PrecisionFormat = FP64,
-        after: int | None = None,
-    ) -> None:
-        """A tile was brought over the link, once the step ``after`` had left its place."""
-        self.nbytes += nbytes
-        if self._is_traced:
-            self._fetches[index] = self._add("fetch", f"fetch {tuple(index)}", index, span, stream, fmt, nbytes, 0, after)
-
-    def generated(self, index: Index, span: tuple[Moment | None, Moment | None], stream: str) -> None:
-        """A tile was made on the device."""
-        if self._is_traced:
-            self._add("generate", f"generate {tuple(index)}", index, span, stream, FP64, 0, 0, None)
-
-    def used(self, index: Index, span: tuple[Moment | None, Moment | None], stream: str, *, flops: int) -> int | None:
-        """A tile was computed with; returns the step, where steps are kept."""
-        if not self._is_traced:
-            return None
-        after = self._fetches.get(index)
-        return self._add("compute", f"{self._title} {tuple(index)}", index, span, stream, FP64, 0, flops, after)
-
-    def _add(
+    def ran(
         self,
         kind: str,
-        label: str,
         index: Index,
-        span: tuple[Moment | None, Moment | None],
         stream: str,
-        fmt: PrecisionFormat,
-        nbytes: int,
-        flops: int,
-        after: int | None,
-    ) -> int:
+        span: tuple[Moment | None, Moment | None],
+        *,
+        nbytes: int = 0,
+        fmt: PrecisionFormat = FP64,
+        flops: int = 0,
+        after: int | None = None,
+    ) -> int | None:
+        """A tile was brought over the link ("fetch"), made ("generate") or computed with ("compute"), behind step ``after``.
+
+        Returns the step, where steps are kept. What computes with a tile that was brought waited for that.
+        """
+        self.nbytes += nbytes
         begun, ended = span
-        assert begun is not None and ended is not None
+        if begun is None or ended is None:
+            return None
+        step, link = len(self._records) + len(self._told), self._link if nbytes else ""
+        if kind == "fetch":
+            self._fetches[index] = step
+        elif after is None:
+            after = self._fetches.get(index)
+        label = f"{self._title if kind == 'compute' else kind} {tuple(index)}"
         block = str(BlockKey(self._name, (index[0], index[1]), index[1] + 1 if self._name == "L" else 0))
-        link = self._link if nbytes else ""
-        waits = () if after is None else (after,)
-        self._operations.append(
-            _Operation(stream + self._suffix, kind, label, block, fmt.name, nbytes, link, flops, begun, ended, waits)
-        )
-        return len(self._records) + len(self._operations) - 1
+        waits = () if after is None else ((self.device, after),)
+        named = (step, self.device, stream + self._suffix, kind, label, block, fmt.name)
+        self._told.append((TraceRecord(*named, nbytes, link, flops, 0, 0, waits, self.resident_bytes), begun, ended))
+        return step
 
     def settle(self) -> None:
         """Look at the times, once all that was told is complete and before the device closes."""
-        for told in self._operations:
-            begun, ended = (at if isinstance(at, int) else at.time_ns() for at in (told.begun, told.ended))
-            after = tuple((self.device, step) for step in told.after)
-            record = TraceRecord(len(self._records), self.device, *told[:8], begun, max(begun, ended), after, self.resident_bytes)
-            self._records.append(record)
-        self._operations.clear()
+        for record, *span in self._told:
+            start, end = (at if isinstance(at, int) else at.time_ns() for at in span)
+            self._records.append(record._replace(start_ns=start, end_ns=max(start, end)))
+        self._told.clear()
 
     def records(self, first: int) -> list[TraceRecord]:
         """What was settled, its steps counted from ``first`` on."""

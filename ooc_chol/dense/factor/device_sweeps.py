@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import whole_pages
-from ooc_chol.dense.factor.sweeps import AbstractSolver, AbstractSweeps, PanelSums
+from ooc_chol.dense.factor.sweeps import NOTHING, AbstractSolver, AbstractSweeps, Needs, PanelSums
 from ooc_chol.dense.passes import Pass, Track, device_for_a_pass, finish
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.vectors import copy_columns_in, copy_columns_out, vector_arrays
@@ -82,18 +82,10 @@ class DeviceSweeps(AbstractSweeps):
     need those. Copies of tiles run ahead by :data:`IN_TRANSIT`.
     """
 
-    def __init__(
-        self,
-        device: AbstractDevice,
-        store: AbstractStore,
-        budget_bytes: int,
-        arrays: Sequence[NDArray[np.float64]],
-        sums: PanelSums | None,
-        track: Track,
-    ) -> None:
+    def __init__(self, device: AbstractDevice, store: AbstractStore, budget_bytes: int, needs: Needs, track: Track) -> None:
         self.grid, self.block_rows = store.grid, store.grid.size(0)
         self._device, self._store, self._budget_bytes, self._track = device, store, budget_bytes, track
-        self._arrays, self._sums = tuple(arrays), sums
+        self._arrays, self._sums = needs.arrays, needs.sums
         self._kernels = device.kernels.create_solves()
         self._stream, self._copies = device.create_stream("solve"), device.create_stream("solve copy-in")
         self._held: set[TileIndex] = set()
@@ -166,7 +158,7 @@ class DeviceSweeps(AbstractSweeps):
             step = None
             if begun is not None:
                 flops = (1 if index.i == index.j else 2) * self.grid.entries(*index) * columns
-                step = self._track.used(index, (begun, self._track.now(self._stream)), "solve", flops=flops)
+                step = self._track.ran("compute", index, "solve", (begun, self._track.now(self._stream)), flops=flops)
             if slot is not None:
                 self._used[slot] = self._stream.record(), step
 
@@ -197,7 +189,7 @@ class DeviceSweeps(AbstractSweeps):
         copied = self._copies.record()
         self._stream.wait(copied)
         nbytes = fmt.stored_bytes(self.grid.entries(*index))
-        self._track.fetched(index, (begun, copied), "solve copy-in", nbytes=nbytes, fmt=fmt, after=after)
+        self._track.ran("fetch", index, "solve copy-in", (begun, copied), nbytes=nbytes, fmt=fmt, after=after)
 
     def substitute(self, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
         """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``."""
@@ -289,20 +281,12 @@ class DeviceSolver(AbstractSolver):
         return columns >= LEAST_COLUMNS or (columns > 0 and is_long_way)
 
     @contextmanager
-    def opened(
-        self,
-        store: AbstractStore,
-        run: Pass,
-        arrays: Sequence[NDArray[np.float64]] = (),
-        *,
-        locked: Sequence[NDArray[Any]] = (),
-        sums: PanelSums | None = None,
-    ) -> Iterator[DeviceSweeps]:
+    def opened(self, store: AbstractStore, run: Pass, needs: Needs = NOTHING) -> Iterator[DeviceSweeps]:
         """Sweeps on the device; copies reach L and the arrays in place where they can."""
         memory = store.host_memory()
-        reached = self.page_locked([*([] if memory is None else [memory]), *arrays, *locked])
+        reached = self.page_locked([*([] if memory is None else [memory]), *needs.arrays, *needs.locked])
         with device_for_a_pass(self.open_device, reached) as device:
-            sweeps = DeviceSweeps(device, store, self.budget_bytes, arrays, sums, run.track(device.name))
+            sweeps = DeviceSweeps(device, store, self.budget_bytes, needs, run.track(device.name))
             try:
                 yield sweeps
             finally:

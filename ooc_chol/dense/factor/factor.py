@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from ooc_chol import blas_buffers
 from ooc_chol.dense.factor.device_sweeps import DeviceSolver
 from ooc_chol.dense.factor.host_sweeps import HostSolver
-from ooc_chol.dense.factor.inverse import inverse_diagonal, inverse_panels
+from ooc_chol.dense.factor.inverse import inverse_diagonal, inverse_panels, panel_width
 from ooc_chol.dense.factor.reading import stream_tiles
 from ooc_chol.dense.factor.refinement import refined_solve
 from ooc_chol.dense.factor.residual import ResidualSample, sample_residual, source_blocks
@@ -272,7 +272,7 @@ class CholeskyFactor:
         >>> sum(float(panel[0, 0]) for _, panel in factor.inverse_panels(width=1))
         0.5625
         """
-        return inverse_panels(HostSolver(), self._opened(), width, self._passes)
+        return inverse_panels(HostSolver(), self._opened(), panel_width(self.grid, width), self._passes)
 
     def inverse_diagonal(self, width: int | None = None) -> NDArray[np.float64]:
         """The diagonal of ``inv(A)``: reciprocals of the conditional variances, as leave-one-out prediction needs them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dgemm
 
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
-from ooc_chol.dense.factor.sweeps import AbstractSolver, AbstractSweeps, PanelSums
+from ooc_chol.dense.factor.sweeps import NOTHING, AbstractSolver, AbstractSweeps, Needs, PanelSums
 from ooc_chol.dense.passes import Pass, Track
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import Tile, TileFunction
@@ -125,14 +125,6 @@ class HostSolver(AbstractSolver):
     """The calling thread, and the threads of BLAS."""
 
     @contextmanager
-    def opened(
-        self,
-        store: AbstractStore,
-        run: Pass,
-        arrays: Sequence[NDArray[np.float64]] = (),
-        *,
-        locked: Sequence[NDArray[Any]] = (),
-        sums: PanelSums | None = None,
-    ) -> Iterator[HostSweeps]:
+    def opened(self, store: AbstractStore, run: Pass, needs: Needs = NOTHING) -> Iterator[HostSweeps]:
         """Sweeps over the store in place."""
-        yield HostSweeps(store, arrays, run.track(HOST_NAME))
+        yield HostSweeps(store, needs.arrays, run.track(HOST_NAME))

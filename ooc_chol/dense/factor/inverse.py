@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.factor.sweeps import AbstractSolver, AbstractSweeps
+from ooc_chol.dense.factor.sweeps import AbstractSolver, AbstractSweeps, Needs
 from ooc_chol.dense.passes import Pass, Passes
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import Tile
@@ -38,16 +38,9 @@ def panel_width(grid: TileGrid, width: int | None, fitting: int | None = None) -
 
 
 def inverse_panels(
-    solver: AbstractSolver, store: AbstractStore, width: int | None, passes: Passes
-) -> Generator[tuple[range, NDArray[np.float64]], None, None]:
-    """Make the generator behind :meth:`ooc_chol.CholeskyFactor.inverse_panels`, of a solver whose arrays are the host's."""
-    return _yielded(solver, store, panel_width(store.grid, width), passes)
-
-
-def _yielded(
     solver: AbstractSolver, store: AbstractStore, width: int, passes: Passes
 ) -> Generator[tuple[range, NDArray[np.float64]], None, None]:
-    """What the caller does with a panel is not part of the pass."""
+    """Panels for a caller, on the host; what he does with one is not part of the pass."""
     with passes.running("inverse panels", store.grid.n) as run, solver.opened(store, run) as sweeps:
         sweeps.allocate(width)
         for panel in panels_of(sweeps, width):
@@ -59,7 +52,7 @@ def _yielded(
 def inverse_diagonal(solver: AbstractSolver, store: AbstractStore, width: int | None, run: Pass) -> NDArray[np.float64]:
     """Sums of squares of the columns of ``inv(L)``, which are the diagonal of ``inv(A)``."""
     diagonal = np.zeros((store.grid.n, 1))
-    with solver.opened(store, run, [diagonal]) as sweeps:
+    with solver.opened(store, run, Needs((diagonal,))) as sweeps:
         chosen = panel_width(store.grid, width, sweeps.columns_that_fit())
         (squares,) = sweeps.allocate(chosen)
         for columns, _, x in _unit_solves(sweeps, chosen):

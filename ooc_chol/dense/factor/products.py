@@ -114,7 +114,7 @@ class _Lane:
         begun = self._track.now(self.stream)
         self._kernels.add_product(self.stream, target, l_ik, x, transposed=transposed)
         flops = 2 * self._grid.entries(*index) * x.shape[1]
-        self._track.used(index, (begun, self._track.now(self.stream)), self._name, flops=flops)
+        self._track.ran("compute", index, self._name, (begun, self._track.now(self.stream)), flops=flops)
 
     def _is_gone(self, i: int, k: int) -> bool:
         """Whether another tile of the column took the slot of tile ``(i, k)``: those that do not fit share the last one."""
@@ -129,7 +129,7 @@ class _Lane:
         tile, begun, fmt = self._tile(i, k), self._track.now(self.stream), self._store.format_of((i, k))
         self.device.copy_in(self.stream, self._store, (i, k), tile)
         nbytes = fmt.stored_bytes(self._grid.entries(i, k))
-        self._track.fetched((i, k), (begun, self._track.now(self.stream)), self._name, nbytes=nbytes, fmt=fmt)
+        self._track.ran("fetch", (i, k), self._name, (begun, self._track.now(self.stream)), nbytes=nbytes, fmt=fmt)
         return tile
 
     def _rows(self, x: Tile, i: int) -> Tile:

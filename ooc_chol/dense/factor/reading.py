@@ -87,7 +87,7 @@ def read_ahead(
             if found.is_copied:
                 fmt = tier.format_of(index)
                 nbytes, span = fmt.stored_bytes(found.tile.size), (found.begun, found.ended)
-                track.fetched(index, span, COPIES, nbytes=nbytes, fmt=fmt, after=steps[position % 2])
+                track.ran("fetch", index, COPIES, span, nbytes=nbytes, fmt=fmt, after=steps[position % 2])
             else:
                 track.nbytes += found.tile.nbytes
             begun = track.now()
@@ -102,7 +102,7 @@ def _tell(track: Track, index: Index, begun: Moment | None, products: int) -> in
     """Tell of a tile that was in use from ``begun`` until now; a substitution takes half of a product's flops."""
     if begun is None:
         return None
-    return track.used(index, (begun, track.now()), COMPUTES, flops=products if index[0] == index[1] else 2 * products)
+    return track.ran("compute", index, COMPUTES, (begun, track.now()), flops=products * (1 if index[0] == index[1] else 2))
 
 
 def _answer(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
-from ooc_chol.dense.factor.sweeps import AbstractSolver
+from ooc_chol.dense.factor.sweeps import AbstractSolver, Needs
 from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.formats import FP64
@@ -40,7 +40,7 @@ def solve(solver: AbstractSolver, store: AbstractStore, x: NDArray[np.float64], 
     Higham (2002), Thm 8.5.
     """
     m = x.shape[1]
-    with solver.opened(store, run, locked=[x]) as sweeps:
+    with solver.opened(store, run, Needs(locked=(x,))) as sweeps:
         width = min(m, sweeps.columns_that_fit() or m)
         sweeps.allocate(width)
         for start in range(0, m, width):

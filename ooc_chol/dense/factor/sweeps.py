@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,18 @@ class PanelSums(NamedTuple):
 
     matrices: Sequence[FunctionSource]
     forms: int
+
+
+class Needs(NamedTuple):
+    """What a call needs beside columns: arrays that it keeps where it runs, others that it copies to and from, and sums."""
+
+    arrays: tuple[NDArray[np.float64], ...] = ()
+    locked: tuple[NDArray[np.float64], ...] = ()
+    sums: PanelSums | None = None
+
+
+#: The default.
+NOTHING = Needs()
 
 
 class AbstractSweeps(ABC):
@@ -74,7 +86,7 @@ class AbstractSweeps(ABC):
 
     @abstractmethod
     def allocate(self, columns: int) -> tuple[Tile, ...]:
-        """Make room for so many columns, and bring the arrays that the sweeps were opened with; returns these."""
+        """Make room for so many columns, and bring the arrays that the call keeps; returns these."""
 
     @abstractmethod
     def array(self, rows: int, columns: int) -> Tile:
@@ -123,16 +135,5 @@ class AbstractSolver(ABC):
     """Where solves with a stored factor run."""
 
     @abstractmethod
-    def opened(
-        self,
-        store: AbstractStore,
-        run: Pass,
-        arrays: Sequence[NDArray[np.float64]] = (),
-        *,
-        locked: Sequence[NDArray[Any]] = (),
-        sums: PanelSums | None = None,
-    ) -> AbstractContextManager[AbstractSweeps]:
-        """Sweeps for one call, told to ``run``.
-
-        They keep ``arrays`` beside the columns, copy to and from ``locked`` ones, too, and take ``sums`` over panels.
-        """
+    def opened(self, store: AbstractStore, run: Pass, needs: Needs = NOTHING) -> AbstractContextManager[AbstractSweeps]:
+        """Sweeps for one call, told to ``run``."""

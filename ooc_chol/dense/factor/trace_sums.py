@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.dense.factor.inverse import PANEL_BYTES, panel_width, panels_of
-from ooc_chol.dense.factor.sweeps import AbstractSolver, PanelSums
+from ooc_chol.dense.factor.sweeps import AbstractSolver, Needs, PanelSums
 from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import Tile, TileFunction
@@ -89,7 +89,7 @@ def inverse_traces(
     n, q = vectors.shape
     diagonal, wanted = np.zeros((n, 1)), PanelSums(matrices, q)
     totals = np.zeros((len(matrices), 1 + q))
-    with solver.opened(store, run, [vectors, diagonal], sums=wanted) as sweeps:
+    with solver.opened(store, run, Needs((vectors, diagonal), sums=wanted)) as sweeps:
         sweeps.prepare(matrices)
         width = panel_width(store.grid, None, sweeps.columns_that_fit())
         beside, found = sweeps.allocate(width)
@@ -126,7 +126,7 @@ def half_solve_sums(
     """Compute the sums of :meth:`ooc_chol.CholeskyFactor.half_solve_sums`, some columns of B at a time."""
     n, m, q = store.grid.n, len(columns), vectors.shape[1]
     squares, products = np.zeros((m, 1)), np.zeros((m, q))
-    with solver.opened(store, run, [vectors, squares, products]) as sweeps:
+    with solver.opened(store, run, Needs((vectors, squares, products))) as sweeps:
         sweeps.prepare([matrix])
         fitting = sweeps.columns_that_fit()
         step = min(m, fitting or m, width or fitting or max(1, PANEL_BYTES // (8 * n)))

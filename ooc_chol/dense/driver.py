@@ -19,6 +19,7 @@ from ooc_chol.dense.factor import CholeskyFactor, DeviceSolver
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.mixed import doubts, factor_mixed, plan_mixed
 from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.progress_bar import progress_reporter
@@ -183,7 +184,7 @@ def cholesky(
     began = time.perf_counter()
     with memory_errors_typed("factorization"), closing(as_source(a)) as source:
         blas_buffers.ensure(numpys=True)  # planning in mixed precision factors a sample
-        request = Request(a, source, options, store, replace_store, overwrite, plan, progress, trace)
+        request = Request(a, source, options, store, replace_store, overwrite, plan, progress, trace, Passes(is_traced=trace))
         check_store(request)
         return _factor(request, began) if precision_threshold is None else _factor_mixed(request, began)
 
@@ -197,7 +198,7 @@ def _factor(request: Request, began: float) -> CholeskyFactor:
             execution = run(the_plan, request.source, store, report=reporter)
         setup = time.perf_counter() - began - execution.seconds
         store.complete()
-        factor = _factor_of(request, store, FactorReport(the_plan, execution, setup))
+        factor = _factor_of(request, store, FactorReport(the_plan, execution, setup, passes=request.passes))
         owned.pop_all()
         return factor
 
@@ -210,7 +211,8 @@ def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
         store.describe(arithmetic_key(plan).to_dict())  # formats may be wider than those it was made for
         setup = time.perf_counter() - began - execution.seconds - result.certify_seconds
         store.complete()
-        report = FactorReport(plan, execution, setup, tuple(result.escalations), result.bound, result.certify_seconds)
+        escalations, passes = tuple(result.escalations), request.passes
+        report = FactorReport(plan, execution, setup, escalations, result.bound, result.certify_seconds, passes)
         factor = _factor_of(request, store, report)
         assert request.options.precision_threshold is not None
         for doubt in doubts(result, request.options.precision_threshold, factor.diagonal()):

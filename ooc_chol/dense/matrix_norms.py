@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import whole_pages
+from ooc_chol.dense.passes import Pass, Track, finish
 from ooc_chol.dense.stores.source_tier import SourceTier
-from ooc_chol.dense.vectors import copy_vectors_in, summed_vectors, vector_arrays, zeros
+from ooc_chol.dense.vectors import copy_columns_in, summed_vectors, vector_arrays, zeros
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractArena, AbstractStream, Tile
 from ooc_chol.kernels.interfaces import AbstractSurvey, TileDevice
@@ -32,6 +33,7 @@ def measure_matrix(
     *,
     samples: bool = False,
     probes: Probes | None = None,
+    run: Pass | None = None,
 ) -> MatrixNorms:
     """Norms of all tiles of A's lower triangle.
 
@@ -39,12 +41,14 @@ def measure_matrix(
     each device, and ``2 n**2 s`` flops.
     """
     step = sample_step(grid) if samples else None
+    told = run or Pass("norms of A")
+    tracks = [told.track(device.name, "A") for device in devices]
     surveys: dict[int, AbstractSurvey] = {}
     products: dict[int, TileProducts] = {}
     began: list[float] = []
     errors: list[BaseException] = []
 
-    def run(number: int) -> None:
+    def measure_share(number: int) -> None:
         try:
             device, share = devices[number], _Share(step, number, len(devices))
             arena, streams = _prepare(grid, device, source, probes)
@@ -54,12 +58,12 @@ def measure_matrix(
             if probes is not None:
                 products[number] = TileProducts(grid, device, arena, probes.vectors)
                 products[number].start(streams)
-            _measure(grid, device, source, (arena, streams, share), (measure, products.get(number)))
+            _measure(grid, device, source, (arena, streams, share), (measure, products.get(number)), tracks[number])
         except BaseException as error:  # raised below, on the calling thread
             errors.append(error)
             abort_all(devices)  # behind the error: it comes first, and what the others meet follows from it
 
-    threads = [OwnThread(run, (number,), "norms") for number in range(len(devices))]
+    threads = [OwnThread(measure_share, (number,), "norms") for number in range(len(devices))]
     with collector_off(), ended(devices, threads):
         for thread in threads:
             start(thread)
@@ -120,28 +124,29 @@ def _measure(
     source: SourceTier,
     parts: tuple[AbstractArena, Sequence[AbstractStream], _Share],
     uses: tuple[Callable[[AbstractStream, Tile, tuple[int, int]], None], TileProducts | None],
+    track: Track,
 ) -> None:
     """Make or read the tiles of one device, and measure and multiply them."""
     (arena, streams, share), (measure, products) = parts, uses
+    track.resident_bytes = arena.n_slots * arena.slot_bytes
     for at, index in enumerate(share.tiles(grid)):
-        stream, tile = streams[at % STREAMS], arena.tile(at % STREAMS, grid.shape(*index))
+        number = at % STREAMS
+        stream, tile, name = streams[number], arena.tile(number, grid.shape(*index)), f"norms-{number}"
+        begun = track.now(stream)
         if source.source.bytes_per_entry == 0:
             device.generate(stream, source.generate, grid.span(index.i), grid.span(index.j), tile)
+            track.ran("generate", index, name, (begun, track.now(stream)))
         else:
             device.copy_in(stream, source, index, tile)
+            nbytes = source.source.bytes_per_entry * grid.entries(*index)
+            track.ran("fetch", index, name, (begun, track.now(stream)), nbytes=nbytes)
+        begun = track.now(stream)
         measure(stream, tile, index)
-        if products is not None:
-            products.add(at % STREAMS, stream, tile, index)
-        _raise_failure(device)  # it may have been aborted
-    for stream in streams:
-        stream.synchronize()
-    _raise_failure(device)
-
-
-def _raise_failure(device: TileDevice) -> None:
-    """Raise what an operation of the device raised on the host, if one did."""
-    if (failure := device.failure()) is not None:
-        raise failure
+        flops = 0 if products is None else products.add(number, stream, tile, index)
+        track.ran("compute", index, name, (begun, track.now(stream)), flops=flops)
+        finish(device, ())  # it may have been aborted
+    finish(device, streams)
+    track.settle()
 
 
 class TileProducts:
@@ -155,18 +160,23 @@ class TileProducts:
 
     def start(self, streams: Sequence[AbstractStream]) -> None:
         """Bring W to the device and clear the sums, before any stream goes on."""
-        copy_vectors_in(self._device, streams[0], self._vectors, self._w, self._slot_bytes)
+        copy_columns_in(self._device, streams[0], self._vectors, self._w, self._slot_bytes)
         for stream, total in zip(streams, self._sums, strict=True):
             self._device.generate(stream, zeros, range(self._grid.n), range(self._vectors.shape[1]), total)
         streams[0].synchronize()
 
-    def add(self, number: int, stream: AbstractStream, a_ij: Tile, index: tuple[int, int]) -> None:
-        """Enqueue on stream ``number``: tile ``index``, whole and symmetric on the diagonal, and its mirror image above it."""
+    def add(self, number: int, stream: AbstractStream, a_ij: Tile, index: tuple[int, int]) -> int:
+        """Enqueue on stream ``number``: tile ``index``, whole and symmetric on the diagonal, and its mirror image above it.
+
+        Returns the flops.
+        """
         (i, j), total = index, self._sums[number]
         rows, columns = (slice(span.start, span.stop) for span in (self._grid.span(i), self._grid.span(j)))
         self._kernels.add_product(stream, total[rows], a_ij, self._w[columns])  # y[i] += A[i, j] @ w[j]
         if i != j:  # y[j] += A[i, j].T @ w[i]
             self._kernels.add_product(stream, total[columns], a_ij, self._w[rows], transposed=True)
+        products = 1 if i == j else 2
+        return 2 * products * self._grid.entries(i, j) * int(self._vectors.shape[1])
 
     def total(self) -> NDArray[np.float64]:
         """The sum of all streams' on the host, once they are done."""

@@ -113,8 +113,13 @@ def _norms_and_images(request: Request, names: Sequence[str], grid: TileGrid, sa
 def _norms(request: Request, names: Sequence[str], grid: TileGrid, samples: bool, probes: Probes | None) -> MatrixNorms:
     """The norms of A's tiles, with ``samples`` what L's are expected to be, and A's products with ``probes``."""
     tier = SourceTier(request.source, grid)
-    with unchanged(request.source), opened_for_a_pass(names, grid) as devices:
-        return measure_matrix(grid, devices, tier, samples=samples, probes=probes)
+    columns = 0 if probes is None else probes.vectors.shape[1]
+    with (
+        request.passes.running("norms of A", columns) as one,
+        unchanged(request.source),
+        opened_for_a_pass(names, grid) as devices,
+    ):
+        return measure_matrix(grid, devices, tier, samples=samples, probes=probes, run=one)
 
 
 def _plan_of(
@@ -178,7 +183,7 @@ def _attempt(request: Request, result: MixedResult, state: EscalationState, norm
         return _Step(Escalation(Remedy.FP64, None, None, None, 1.0))
     merged = _merged(before, execution.norms, result.plan)
     result.execution = replace(execution, seconds=before.seconds + execution.seconds, norms=merged)
-    result.bound = _certify(result, norms)
+    result.bound = _certify(request, result, norms)
     asked = request.options.precision_threshold
     assert asked is not None
     if not request.options.strict or result.bound.holds(asked):
@@ -186,12 +191,16 @@ def _attempt(request: Request, result: MixedResult, state: EscalationState, norm
     return _after_certificate(result.plan, state, float(result.bound), asked)
 
 
-def _certify(result: MixedResult, norms: MatrixNorms) -> CertifiedBound:
+def _certify(request: Request, result: MixedResult, norms: MatrixNorms) -> CertifiedBound:
     """The bound of the factor in the store, by one more reading of it on the plan's devices."""
     assert norms.probes is not None
     began, plan = time.perf_counter(), result.plan
-    with opened_for_a_pass(plan.devices, plan.grid) as devices:
-        product = product_with_transpose(result.store, devices, norms.probes.vectors, plan.budgets[0].budget_bytes)
+    vectors, budget_bytes = norms.probes.vectors, plan.budgets[0].budget_bytes
+    with (
+        request.passes.running("certificate", vectors.shape[1]) as one,
+        opened_for_a_pass(plan.devices, plan.grid) as devices,
+    ):
+        product = product_with_transpose(result.store, devices, vectors, budget_bytes, one)
     bound = certified_bound(norms, product)
     result.certify_seconds += time.perf_counter() - began
     return bound

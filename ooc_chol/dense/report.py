@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.execution.executor import Execution
+from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.precision.accounting import ErrorEstimate, estimated_error
 from ooc_chol.precision.certified import CertifiedBound
@@ -33,6 +34,9 @@ class FactorReport:
         With a precision threshold: what ``||A - L L.T||_F / ||A||_F`` is at most, whatever the formats came to be. None without.
     certify_seconds : float
         Seconds of reading L for that.
+    passes : Passes
+        What passes over A and L beside the run did until now, by kind (``passes.totals``): in mixed precision the norms of A and
+        the certificate, then solves, sums over the inverse and products with L.
     """
 
     plan: Plan
@@ -41,6 +45,7 @@ class FactorReport:
     escalations: tuple[Escalation, ...] = ()
     certified_bound: CertifiedBound | None = None
     certify_seconds: float = 0.0
+    passes: Passes = field(default_factory=Passes, compare=False)
 
     @property
     def seconds(self) -> float:
@@ -121,6 +126,7 @@ class FactorReport:
             "certified_measured": None if self.certified_bound is None else self.certified_bound.measured,
             "estimated_error": None if self.estimated_error is None else self.estimated_error.total,
             "escalations": [str(step) for step in self.escalations],
+            "passes": {title: totals._asdict() for title, totals in self.passes.totals.items()},
         }
 
     def __str__(self) -> str:
@@ -139,7 +145,13 @@ class FactorReport:
             ("memory", f"peak {peak} of tiles on a device, budget {budget}"),
             ("exposed", f"{100 * self.exposed_copy_share:.1f} % of the time a compute stream waited for a copy"),
             *self._precision_lines(),
+            *self._pass_lines(),
         ]
+
+    def _pass_lines(self) -> list[tuple[str, str]]:
+        """What passes beside the run did; nothing before the first one."""
+        lines = [f"{title}: {totals}" for title, totals in self.passes.totals.items()]
+        return [("passes", f"\n{'':13}".join(lines))] if lines else []
 
     def _precision_lines(self) -> list[tuple[str, str]]:
         """Formats, the certified bound and what had to be widened; nothing in FP64."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
 from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner import Problem
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cost import Rates
@@ -36,6 +37,7 @@ class Request:
     plan: Plan | None = None  #: A plan to take, in place of one by ``options``
     progress: Progress = None
     trace: bool = False
+    passes: Passes = field(default_factory=Passes)  #: What runs beside the factorization, for report and trace
 
     def __post_init__(self) -> None:
         if self.plan is not None:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.config import PAGE_BYTES, parse_bytes
 from ooc_chol.dense.factor.solves import right_hand_side
-from ooc_chol.dense.vectors import Columns, zeros
+from ooc_chol.dense.passes import device_for_a_pass, finish
+from ooc_chol.dense.vectors import copy_columns_in, copy_columns_out, vector_arrays, zeros
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.registry import default_budget, device_kind, page_locked, resolve_devices
-from ooc_chol.interfaces import ArraySpec
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.sources.function import FunctionSource, check_function
-from ooc_chol.runtime.collector import collector_off
 from ooc_chol.team import map_in_threads
 
 #: Rows and columns of the tiles that the host and a GPU make at once.
 _HOST_TILE, _DEVICE_TILE = 512, 2048
-_DOUBLE = np.dtype(np.float64)
 
 
 def symm(
@@ -81,7 +78,7 @@ def symm(
     budget = default_budget([name]) if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
     x = np.ascontiguousarray(x)
     y = np.empty_like(x)
-    with collector_off(), page_locked([name], filled=[x, y]), closing(open_tile_device(name)) as device, device.current():
+    with device_for_a_pass(lambda: open_tile_device(name), page_locked([name], filled=[x, y])) as device:
         multiply_on(device, a, (x, y), budget)
     return y.reshape(shape)
 
@@ -118,23 +115,20 @@ def multiply_on(
         advice = "it holds no column beside a tile; give a larger memory_budget"
         raise BudgetError(f"product on {device.name}", fixed + 8 * (n + nb), budget_bytes, advice)
     # the slot holds rows of the product: staging buffers, where copies need them, are as large as a slot
-    arena = device.allocate(1, 8 * nb * width, nb, [ArraySpec(_DOUBLE, (size,)) for size in (nb * nb, n * width)])
+    slot = 8 * nb * width
+    arena = device.allocate(1, slot, nb, [spec for size in (nb * nb, n * width) for spec in vector_arrays((size,), 1)])
     device.prepare(a.prepare)
     kernels, stream, spans = device.kernels.create_solves(), device.create_stream("symm"), _spans(n, nb)
     for start in range(0, m, width):
         columns = slice(start, min(start + width, m))
         wide = columns.stop - columns.start
-        source, product = Columns(x, columns, nb), Columns(y, columns, nb)
         right, target = arena.arrays[1][: n * wide].reshape(n, wide), arena.tile(0, (nb, wide))
-        for block, rows in enumerate(spans):
-            device.copy_in(stream, source, (block, 0), right[rows.start : rows.stop])
-        for block, rows in enumerate(spans):
+        copy_columns_in(device, stream, x, right, slot, columns)
+        for rows in spans:
             device.generate(stream, zeros, rows, range(wide), target)
             for cols in spans:  # y[i] += A[i, j] @ x[j]
                 made = arena.arrays[0][: len(rows) * len(cols)].reshape(len(rows), len(cols))
                 device.generate(stream, a.function, rows, cols, made)
                 kernels.add_product(stream, target[: len(rows)], made, right[cols.start : cols.stop])
-            device.copy_out(stream, target[: len(rows)], product, (block, 0))
-    stream.synchronize()
-    if (failure := device.failure()) is not None:
-        raise failure
+            copy_columns_out(device, stream, target[: len(rows)], y[rows.start : rows.stop], slot, columns)
+    finish(device, [stream])

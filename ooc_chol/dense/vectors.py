@@ -56,7 +56,7 @@ class Columns(AbstractTier):
 
 
 def vector_arrays(shape: tuple[int, ...], count: int) -> tuple[ArraySpec, ...]:
-    """What :meth:`~ooc_chol.interfaces.AbstractDevice.allocate` takes for ``count`` float64 arrays of one shape."""
+    """What :meth:`~ooc_chol.interfaces.TileDevice.allocate` takes for ``count`` float64 arrays of one shape."""
     return (ArraySpec(np.dtype(np.float64), shape),) * count
 
 
@@ -65,28 +65,45 @@ def zeros(rows: range, cols: range, out: Tile, stream: Any) -> None:
     out[...] = 0.0
 
 
-def copy_vectors_in(
-    device: TileDevice, stream: AbstractStream, vectors: NDArray[np.float64], target: Tile, slot_bytes: int
+def copy_columns_in(
+    device: TileDevice,
+    stream: AbstractStream,
+    x: NDArray[np.float64],
+    target: Tile,
+    slot_bytes: int,
+    columns: slice = slice(None),
 ) -> None:
-    """Enqueue: fill ``target`` with ``vectors``, in blocks that fit staging buffers of a slot's size."""
-    blocks = _blocks(vectors, slot_bytes)
+    """Enqueue: fill ``target`` with columns of ``x``, in blocks of rows that fit staging buffers of a slot's size."""
+    blocks = _blocks(x, columns, target, slot_bytes)
     for block in range(len(blocks)):
         device.copy_in(stream, blocks, (block, 0), target[blocks.rows(block)])
+
+
+def copy_columns_out(
+    device: TileDevice,
+    stream: AbstractStream,
+    part: Tile,
+    x: NDArray[np.float64],
+    slot_bytes: int,
+    columns: slice = slice(None),
+) -> None:
+    """Enqueue: copy ``part`` to columns of ``x``, in such blocks."""
+    blocks = _blocks(x, columns, part, slot_bytes)
+    for block in range(len(blocks)):
+        device.copy_out(stream, part[blocks.rows(block)], blocks, (block, 0))
+
+
+def _blocks(x: NDArray[np.float64], columns: slice, tile: Tile, slot_bytes: int) -> Columns:
+    return Columns(x, columns, max(1, slot_bytes // (8 * tile.shape[1])))
 
 
 def summed_vectors(device: TileDevice, arrays: Sequence[Tile], slot_bytes: int) -> NDArray[np.float64]:
     """Copy arrays of one shape to the host, one after the other, and add them in order."""
     total, part, stream = np.zeros(arrays[0].shape), np.empty(arrays[0].shape), device.create_stream("vectors")
     for array in arrays:
-        blocks = _blocks(part, slot_bytes)
         with device.current():
-            for block in range(len(blocks)):
-                device.copy_out(stream, array[blocks.rows(block)], blocks, (block, 0))
+            copy_columns_out(device, stream, array, part, slot_bytes)
             stream.synchronize()
         with np.errstate(over="ignore", invalid="ignore"):
             total += part
     return total
-
-
-def _blocks(vectors: NDArray[np.float64], slot_bytes: int) -> Columns:
-    return Columns(vectors, slice(0, vectors.shape[1]), max(1, slot_bytes // (8 * vectors.shape[1])))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import IO, TypeAlias
@@ -57,14 +58,16 @@ class _Layout:
         return track
 
 
-def export(records: Records, predicted: Records, metadata: Notes, path: Path, *, replace: bool = False) -> Path:
-    """Write a run to ``path``, measured and predicted."""
+def export(
+    records: Records, predicted: Records, metadata: Notes, path: Path, *, passes: Records = (), replace: bool = False
+) -> Path:
+    """Write a run to ``path``, measured and predicted, and the passes before and after it."""
     with output_file(path, kind=TRACE_FILES, replace=replace) as part, part.open("wb") as file:
-        write_packets(records, predicted, metadata, file)
+        write_packets(records, predicted, passes, metadata, file)
     return path
 
 
-def write_packets(records: Records, predicted: Records, metadata: Notes, file: IO[bytes]) -> None:
+def write_packets(records: Records, predicted: Records, passes: Records, metadata: Notes, file: IO[bytes]) -> None:
     """Write the packets of a run: descriptions of the tracks first, then the events of all tracks by time.
 
     Packets are made as they are written: beside the records, memory holds the waits and the numbers of the flows.
@@ -72,8 +75,12 @@ def write_packets(records: Records, predicted: Records, metadata: Notes, file: I
     layout = _Layout()
     about = layout.add_track("about this run")
     layout.events.append(iter([(0, instant_packet(about, 0, "run", "run", metadata))]))
-    _add_run(layout, "measured", timeline(records))
-    _add_run(layout, "predicted", timeline(predicted))
+    measured, beside, expected = (timeline(each) for each in (records, passes, predicted))
+    origin = min((run.start_ns for run in (measured, beside) if run.streams), default=0)
+    _add_run(layout, "measured", measured, origin)
+    _add_run(layout, "passes", beside, origin)
+    # the prediction begins where the run does
+    _add_run(layout, "predicted", expected, expected.start_ns - (measured.start_ns - origin if measured.streams else 0))
     builder = StreamingTraceProtoBuilder(file)
     for packet in layout.packets:
         builder.write_packet(packet)
@@ -82,8 +89,8 @@ def write_packets(records: Records, predicted: Records, metadata: Notes, file: I
         builder.write_packet(packet)
 
 
-def _add_run(layout: _Layout, name: str, run: Timeline) -> None:
-    """Lay out a group for each device, its streams on top of its counters."""
+def _add_run(layout: _Layout, name: str, run: Timeline, origin_ns: int) -> None:
+    """Lay out a group for each device, its streams on top of its counters; ``origin_ns`` is time 0."""
     flows = _number_flows(layout, run)
     gaps: dict[StreamKey, list[Wait]] = {}
     for wait in waits(run):
@@ -94,11 +101,11 @@ def _add_run(layout: _Layout, name: str, run: Timeline) -> None:
         for key, operations in run.streams.items():
             if key[0] == device:
                 track = layout.add_track(key[1], parent=group, rank=rank)
-                layout.events.append(_slices(track, [*operations, *gaps.get(key, [])], flows, run.start_ns))
+                layout.events.append(_slices(track, [*operations, *gaps.get(key, [])], flows, origin_ns))
                 rank += 1
         for title, unit, samples in _counters(run, device):
             track = layout.add_track(title, parent=group, rank=rank, unit=unit)
-            layout.events.append(_values(track, samples, run.start_ns))
+            layout.events.append(_values(track, samples, origin_ns))
             rank += 1
 
 
@@ -172,14 +179,16 @@ def _resident_samples(records: Iterable[TraceRecord]) -> list[tuple[int, int | f
 
 
 def _rate_samples(copies: list[TraceRecord]) -> list[tuple[int, int | float]]:
-    """Sample bytes per nanosecond while a copy runs, and 0 between; copies too short to measure have no rate."""
+    """Sample bytes per nanosecond of the copies that run, and 0 between; copies too short to measure have no rate."""
+    timed = [copy for copy in copies if copy.end_ns > copy.start_ns]
+    edges = [(at, copy) for copy in timed for at in (copy.start_ns, copy.end_ns)]
     samples: list[tuple[int, int | float]] = []
-    timed = sorted((copy for copy in copies if copy.end_ns > copy.start_ns), key=attrgetter("start_ns"))
-    for copy in timed:
-        if samples and samples[-1][0] == copy.start_ns:
-            samples.pop()
-        samples.append((copy.start_ns, copy.nbytes / (copy.end_ns - copy.start_ns)))
-        samples.append((copy.end_ns, 0.0))
+    running: dict[tuple[str, int], float] = {}
+    for at, group in groupby(sorted(edges, key=itemgetter(0)), key=itemgetter(0)):
+        for _, copy in group:
+            if running.pop((copy.stream, copy.step), None) is None:
+                running[copy.stream, copy.step] = copy.nbytes / (copy.end_ns - copy.start_ns)
+        samples.append((at, sum(running.values(), 0.0)))
     return samples
 
 

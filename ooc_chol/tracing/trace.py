@@ -23,6 +23,9 @@ class Trace:
         The same operations at predicted times; empty when no rates of this machine are known.
     metadata : mapping from str to str, int or float, optional
         What the run was: ``n``, ``tile_size``, ``policy`` and so on, in the order to be shown.
+    passes : tuple of TraceRecord, optional
+        Operations before and after the run on the same clock, such as solves; their steps are numbered apart. :meth:`save` draws
+        them in groups of their own, and :meth:`summary` leaves them out.
 
     Notes
     -----
@@ -33,6 +36,7 @@ class Trace:
     records: tuple[TraceRecord, ...]
     predicted: tuple[TraceRecord, ...] = ()
     metadata: Mapping[str, str | int | float] = field(default_factory=dict)
+    passes: tuple[TraceRecord, ...] = ()
 
     def save(self, path: str | PathLike[str], *, replace: bool = False) -> Path:
         """Write the trace as native Perfetto protobuf, to be opened at ui.perfetto.dev.
@@ -63,7 +67,7 @@ class Trace:
         # Imported here: protobuf takes longer to import than all the rest of this package, and few runs save a trace.
         from ooc_chol.tracing.perfetto_export import export
 
-        return export(self.records, self.predicted, self.metadata, Path(path), replace=replace)
+        return export(self.records, self.predicted, self.metadata, Path(path), passes=self.passes, replace=replace)
 
     def summary(self) -> str:
         """Where the time went, as a text that fits a screen.

@@ -9,6 +9,8 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.bench.problem import CovarianceProblem
+from ooc_chol.dense.factor.solves import solve
+from ooc_chol.dense.passes import Pass
 from ooc_chol.formats import FORMATS
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import factor_over
@@ -51,7 +53,7 @@ def test_tiles_of_narrow_formats_are_widened_on_the_way(kind, tmp_path):
     write_factor(lapack_factor(random_spd(150, seed=3, condition=10.0)), store)
     b = np.random.default_rng(0).standard_normal((150, 40))
     x = b.copy()
-    solver(DEVICE, 1 << 28).solve(store, x, (False, True))
+    solve(solver(DEVICE, 1 << 28), store, x, (False, True), Pass(""))
     with factor_over(store) as host:
         # the same system, whose matrix has a condition of about ten
         np.testing.assert_allclose(x, host.solve(b), atol=1e3 * gamma(150) * np.abs(x).max())

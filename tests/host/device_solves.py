@@ -10,7 +10,11 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.dense.factor import DeviceSolver
-from ooc_chol.dense.factor.device_solver import columns_that_fit
+from ooc_chol.dense.factor.device_sweeps import columns_that_fit
+from ooc_chol.dense.factor.inverse import inverse_diagonal
+from ooc_chol.dense.factor.solves import solve
+from ooc_chol.dense.factor.trace_sums import half_solve_sums, inverse_traces
+from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.file import AbstractStore
 from ooc_chol.dense.symmetric import multiply_on
 from ooc_chol.memory.sources.function import FunctionSource
@@ -81,8 +85,8 @@ def check_solves(device: str, kind: str, shape: tuple[int, int, int], folder: Pa
     with closing(store):
         ours = solver(device, budget_for(device, store, columns))
         forward, both = b.copy(), b.copy()
-        ours.solve(store, forward, (False,))
-        ours.solve(store, both, (False, True))
+        solve(ours, store, forward, (False,), Pass(""))
+        solve(ours, store, both, (False, True), Pass(""))
     l_dense = lapack_factor(a)
     residual = np.abs(forward.T.astype(np.longdouble) @ l_dense.T.astype(np.longdouble) - b.T)
     assert (residual <= trsm_bound(forward.T, l_dense)).all()
@@ -100,10 +104,10 @@ def check_inverse_sums(device: str, kind: str, shape: tuple[int, int, int], fold
     vectors = np.random.default_rng(4).standard_normal((n, 2))
     with closing(store):
         ours = solver(device, budget_for(device, store, columns))
-        diagonal = ours.inverse_diagonal(store, None)
-        narrow = ours.inverse_diagonal(store, 5)
-        found = ours.inverse_traces(store, [symmetric_source(d) for d in matrices], vectors)
-        alone = ours.inverse_traces(store, [], np.empty((n, 0)))
+        diagonal = inverse_diagonal(ours, store, None, Pass(""))
+        narrow = inverse_diagonal(ours, store, 5, Pass(""))
+        found = inverse_traces(ours, store, [symmetric_source(d) for d in matrices], vectors, Pass(""))
+        alone = inverse_traces(ours, store, [], np.empty((n, 0)), Pass(""))
     inverse = np.linalg.inv(a)
     # a residual within a solve's bound is an error of ||inv(A)|| times that in each column; twice, for both inverses
     norms = np.linalg.norm(inverse, axis=0)
@@ -129,10 +133,9 @@ def check_half_solve_sums(device: str, kind: str, shape: tuple[int, int, int], f
     joint, vectors = symmetric(n + m, seed=7), np.random.default_rng(8).standard_normal((n, 2))
     with closing(store):
         ours = solver(device, budget_for(device, store, columns) + 8 * 3 * (n + m))
-        found = [
-            ours.half_solve_sums(store, symmetric_source(joint), range(n, n + m), vectors, width) for width in (None, 3, 10**6)
-        ]
-        alone = ours.half_solve_sums(store, symmetric_source(joint), range(n, n + m), np.empty((n, 0)), None)
+        b, columns_of_b = symmetric_source(joint), range(n, n + m)
+        found = [half_solve_sums(ours, store, b, columns_of_b, vectors, width, Pass("")) for width in (None, 3, 10**6)]
+        alone = half_solve_sums(ours, store, b, columns_of_b, np.empty((n, 0)), None, Pass(""))
     l_dense = lapack_factor(a)
     y = np.linalg.solve(l_dense.astype(float), joint[:n, n:])
     # row-wise backward stable: an error of inv(|L|) times the bound of each row, for both solutions

@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+from ooc_chol.dense.factor.inverse import inverse_diagonal
+from ooc_chol.dense.factor.solves import solve
+from ooc_chol.dense.factor.trace_sums import half_solve_sums, inverse_traces
+from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.symmetric import multiply_on
 from ooc_chol.errors import TierError
@@ -83,7 +87,7 @@ def test_the_factor_gives_the_device_what_is_wide_and_the_host_what_is_narrow(tm
 def test_traces_on_the_host_are_those_of_the_device(tmp_path):
     _, store = stored("memory", 700, 100, tmp_path)
     matrices, vectors = [symmetric_source(symmetric(700, seed)) for seed in (1, 2)], np.arange(1400.0).reshape(700, 2)
-    device = solver(DEVICE, 1 << 24).inverse_traces(store, matrices, vectors)
+    device = inverse_traces(solver(DEVICE, 1 << 24), store, matrices, vectors, Pass(""))
     with factor_over(store) as factor:
         host = factor.inverse_traces(matrices, vectors)
     # sums of 490,000 terms in two orders, whose magnitudes are far above the sums
@@ -95,7 +99,7 @@ def test_traces_on_the_host_are_those_of_the_device(tmp_path):
 def test_sums_over_half_solves_on_the_host_are_those_of_the_device(width, tmp_path):
     _, store = stored("memory", 600, 100, tmp_path)
     joint, vectors = symmetric_source(symmetric(640, 1)), np.arange(1200.0).reshape(600, 2)
-    device = solver(DEVICE, 1 << 24).half_solve_sums(store, joint, range(600, 640), vectors, None)
+    device = half_solve_sums(solver(DEVICE, 1 << 24), store, joint, range(600, 640), vectors, None, Pass(""))
     with factor_over(store) as factor:
         host = factor.half_solve_sums(joint, range(600, 640), vectors, width=width)
         assert factor.half_solve_sums(joint, range(600, 600), vectors).products.shape == (0, 2)
@@ -117,24 +121,31 @@ def test_budgets_that_hold_no_column_say_what_would_do(tmp_path):
     _, store = stored("memory", 100, 16, tmp_path)
     least = budget_for(DEVICE, store, 1)
     b = np.ones((100, 1))
-    solver(DEVICE, least).solve(store, b, (False,))
+    solve(solver(DEVICE, least), store, b, (False,), Pass(""))
     with pytest.raises(oc.BudgetError, match="right-hand side") as refused:
-        solver(DEVICE, 5000).solve(store, b, (False,))
-    solver(DEVICE, refused.value.needed_bytes).solve(store, b, (False,))
+        solve(solver(DEVICE, 5000), store, b, (False,), Pass(""))
+    solve(solver(DEVICE, refused.value.needed_bytes), store, b, (False,), Pass(""))
     with pytest.raises(oc.BudgetError, match="no column beside a tile"), closing(open_device(DEVICE)) as opened:
         multiply_on(opened, symmetric_source(symmetric(50, 1)), (np.ones((50, 1)), np.ones((50, 1))), 1000)
 
 
-@pytest.mark.parametrize("method", ["solve", "inverse_diagonal", "inverse_traces"])
-def test_a_file_cut_during_a_sweep_is_an_error(method, tmp_path):
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda ours, store: solve(ours, store, np.ones((100, 3)), (False,), Pass("")),
+        lambda ours, store: inverse_diagonal(ours, store, None, Pass("")),
+        lambda ours, store: inverse_traces(ours, store, [], np.empty((100, 0)), Pass("")),
+    ],
+    ids=["solve", "inverse_diagonal", "inverse_traces"],
+)
+def test_a_file_cut_during_a_sweep_is_an_error(use, tmp_path):
     _, store = stored("file", 100, 16, tmp_path)
     ours, path = solver(DEVICE, budget_for(DEVICE, store, 10)), tmp_path / "L.ooc"
     assert isinstance(store, FileStore)
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
-    arguments = {"solve": (np.ones((100, 3)), (False,)), "inverse_diagonal": (None,), "inverse_traces": ([], np.empty((100, 0)))}
     with closing(store), pytest.raises(TierError):
-        getattr(ours, method)(store, *arguments[method])
+        use(ours, store)
 
 
 def test_what_is_no_matrix_or_no_vector_is_refused(tmp_path: Path):

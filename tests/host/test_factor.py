@@ -352,7 +352,7 @@ def test_a_sweep_reads_every_tile_once(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_next_tile_is_read_while_one_is_in_use(tmp_path: Path) -> None:
-    from ooc_chol.dense.factor.solves import stream_tiles
+    from ooc_chol.dense.factor.reading import stream_tiles
 
     store = file_store(tmp_path / "L.ooc", TileGrid(50, 16), KEY)
     write_factor(np.tril(np.arange(2500.0).reshape(50, 50)), store)

@@ -98,7 +98,7 @@ def test_after_a_fault_of_the_disk_the_same_call_works(tmp_path, fault, threshol
     "step", ["ooc_chol.dense.driver.FactorReport", "ooc_chol.dense.driver.CholeskyFactor", "ooc_chol.dense.driver._trace_of"]
 )
 def test_what_fails_between_the_run_and_the_factor_leaves_no_descriptor(tmp_path, monkeypatch, step, threshold):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     before = descriptors()
@@ -112,7 +112,7 @@ def test_what_fails_between_the_run_and_the_factor_leaves_no_descriptor(tmp_path
 
 @THRESHOLD
 def test_memory_that_many_take_is_free_again_after_a_failure(monkeypatch, threshold):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     with oc.HostMemory() as memory:

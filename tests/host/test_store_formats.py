@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from numpy.typing import DTypeLike, NDArray
 
 from ooc_chol.dense.factor import CholeskyFactor, load
-from ooc_chol.dense.factor.solves import stream_tiles
+from ooc_chol.dense.factor.reading import stream_tiles
 from ooc_chol.dense.stores import array as store_array
 from ooc_chol.dense.stores.file import FileStore, MemoryStore, OverwriteStore
 from ooc_chol.dense.stores.header import FileHeader

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ooc_chol.dense.factor.device_solver import DeviceSolver
+from ooc_chol.dense.factor.device_sweeps import DeviceSolver
 from ooc_chol.dense.factor.factor import CholeskyFactor, load
 from ooc_chol.dense.factor.residual import ResidualSample, sample_residual
 from ooc_chol.dense.factor.trace_sums import HalfSolveSums, InverseTraces

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, final
 
@@ -15,11 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ooc_chol import blas_buffers
-from ooc_chol.dense.factor.device_solver import DeviceSolver
-from ooc_chol.dense.factor.inverse import inverse_diagonal, inverse_panels
+from ooc_chol.dense.factor.device_sweeps import DeviceSolver
+from ooc_chol.dense.factor.host_sweeps import HostSolver
+from ooc_chol.dense.factor.inverse import inverse_diagonal, inverse_panels, panel_width
+from ooc_chol.dense.factor.reading import stream_tiles
 from ooc_chol.dense.factor.refinement import refined_solve
 from ooc_chol.dense.factor.residual import ResidualSample, sample_residual, source_blocks
-from ooc_chol.dense.factor.solves import backward_solve, forward_solve, multiply, right_hand_side, stream_tiles
+from ooc_chol.dense.factor.solves import multiply, right_hand_side, solve
+from ooc_chol.dense.factor.sweeps import AbstractSolver
 from ooc_chol.dense.factor.trace_sums import (
     HalfSolveSums,
     InverseTraces,
@@ -28,6 +32,7 @@ from ooc_chol.dense.factor.trace_sums import (
     half_solve_sums,
     inverse_traces,
 )
+from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.stores.file import AbstractStore, FileStore, is_open
 from ooc_chol.dense.stores.header import FACTOR_FILES
 from ooc_chol.errors import OutputError, RefinementError, TierError
@@ -37,6 +42,7 @@ from ooc_chol.memory.sources.base import unchanged
 from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.outputs import REPLACE, Output, check_outputs
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
+from ooc_chol.tracing.trace import Trace
 
 
 @final
@@ -51,8 +57,8 @@ class CholeskyFactor:
         Holds every tile of L, complete; the factor closes it.
     arithmetic_key : mapping
         Everything that the bits of L depend on, as a JSON object.
-    report, trace : object, optional
-        What the run that made L has to say; None for a loaded factor.
+    report, trace : FactorReport and Trace, optional
+        What the run that made L has to say, and what solves with L add to it; None for a loaded factor.
     a : object, optional
         The matrix that was factored, as ``cholesky`` took it, for refined solves.
     solver : DeviceSolver, optional
@@ -79,14 +85,15 @@ class CholeskyFactor:
         store: AbstractStore,
         arithmetic_key: Mapping[str, Any],
         report: Any = None,
-        trace: Any = None,
+        trace: Trace | None = None,
         a: Any = None,
         solver: DeviceSolver | None = None,
         files: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
         self.grid = grid
         self.report = report
-        self.trace = trace
+        self._trace = trace
+        self._passes: Passes = Passes(is_traced=trace is not None) if report is None else report.passes
         #: As it comes back from a file: lists for tuples, strings for keys.
         self.arithmetic_key: dict[str, Any] = json.loads(json.dumps(dict(arithmetic_key), allow_nan=False))
         #: Number of tiles of each format that L has, by name, the widest first.
@@ -96,6 +103,17 @@ class CholeskyFactor:
         self._solver = solver
         self._files = tuple(files)
         self._diagonal: NDArray[np.float64] | None = None
+
+    @property
+    def trace(self) -> Any:
+        """The :class:`~ooc_chol.tracing.Trace`: every operation of the factorization, and of passes over A and L until now.
+
+        ``records`` are the factorization's. ``passes`` are the pass over A for its norms, the certificate, solves, sums over the
+        inverse and products with L. None where no trace was asked for.
+        """
+        if self._trace is None or not (records := self._passes.records):
+            return self._trace
+        return replace(self._trace, passes=records)
 
     @property
     def n(self) -> int:
@@ -157,16 +175,19 @@ class CholeskyFactor:
         if refine:
             return self._refined(b, self._a if a is None else a)
         store, x, shape = self._opened(), *right_hand_side(b, self.n, copy=True)
-        self._solve(store, x, (False, True))
+        self._solve("solve", store, x, (False, True))
         return x.reshape(shape)
 
-    def _solve(self, store: AbstractStore, x: NDArray[np.float64], transposed: Sequence[bool]) -> None:
+    def _solve(self, title: str, store: AbstractStore, x: NDArray[np.float64], transposed: Sequence[bool]) -> None:
         """Solve ``L y = x``, or ``L.T y = x``, one after the other, in place of ``x``."""
-        if self._solver is not None and self._solver.takes(store, x.shape[1]):
-            self._solver.solve(store, x, transposed)
-        elif x.size:
-            for system in transposed:
-                (backward_solve if system else forward_solve)(store, x)
+        if x.size:
+            on_device = self._solver is not None and self._solver.takes(store, x.shape[1])
+            with self._passes.running(title, x.shape[1]) as run:
+                solve(self._place(on_device=on_device), store, x, transposed, run)
+
+    def _place(self, *, on_device: bool = True) -> AbstractSolver:
+        """The device, where there is one for this and it may be there; else the host."""
+        return self._solver if self._solver is not None and on_device else HostSolver()
 
     def _refined(self, b: ArrayLike, a: Any) -> NDArray[np.float64]:
         """:meth:`solve` to the accuracy of FP64."""
@@ -211,7 +232,7 @@ class CholeskyFactor:
         Cost ``n**2 m`` flops and one reading of L.
         """
         store, x, shape = self._opened(), *right_hand_side(b, self.n, copy=True)
-        self._solve(store, x, (transposed,))
+        self._solve("half solve", store, x, (transposed,))
         return x.reshape(shape)
 
     def inverse_panels(self, width: int | None = None) -> Generator[tuple[range, NDArray[np.float64]], None, None]:
@@ -251,7 +272,7 @@ class CholeskyFactor:
         >>> sum(float(panel[0, 0]) for _, panel in factor.inverse_panels(width=1))
         0.5625
         """
-        return inverse_panels(self._opened(), width)
+        return inverse_panels(HostSolver(), self._opened(), panel_width(self.grid, width), self._passes)
 
     def inverse_diagonal(self, width: int | None = None) -> NDArray[np.float64]:
         """The diagonal of ``inv(A)``: reciprocals of the conditional variances, as leave-one-out prediction needs them.
@@ -276,7 +297,8 @@ class CholeskyFactor:
         Cost ``n**3 / 3`` flops: squares of the columns of ``inv(L)``, so that nothing cancels.
         """
         store = self._opened()
-        return inverse_diagonal(store, width) if self._solver is None else self._solver.inverse_diagonal(store, width)
+        with self._passes.running("inverse diagonal", self.n) as run:
+            return inverse_diagonal(self._place(), store, width, run)
 
     def inverse_traces(self, matrices: Sequence[FunctionSource], vectors: ArrayLike | None = None) -> InverseTraces:
         """Traces ``tr(inv(A) @ D)`` of symmetric matrices that tile functions make: derivatives of a log-determinant.
@@ -319,9 +341,9 @@ class CholeskyFactor:
         store = self._opened()
         columns = np.empty((self.n, 0)) if vectors is None else right_hand_side(vectors, self.n, copy=False)[0]
         check_matrices(matrices, self.n)
-        if self._solver is not None and all(matrix.is_made_on_cuda for matrix in matrices):
-            return self._solver.inverse_traces(store, matrices, columns)
-        return inverse_traces(store, matrices, columns)
+        place = self._place(on_device=all(matrix.is_made_on_cuda for matrix in matrices))
+        with self._passes.running("inverse traces", self.n) as run:
+            return inverse_traces(place, store, matrices, columns, run)
 
     def half_solve_sums(
         self, matrix: FunctionSource, columns: range, vectors: ArrayLike | None = None, *, width: int | None = None
@@ -372,9 +394,9 @@ class CholeskyFactor:
         check_border(matrix, columns, self.n, width)
         if not len(columns):
             return HalfSolveSums(np.empty(0), np.empty((0, beside.shape[1])))
-        if self._solver is not None and matrix.is_made_on_cuda:
-            return self._solver.half_solve_sums(store, matrix, columns, beside, width)
-        return half_solve_sums(store, matrix, columns, beside, width)
+        place = self._place(on_device=matrix.is_made_on_cuda)
+        with self._passes.running("half-solve sums", len(columns)) as run:
+            return half_solve_sums(place, store, matrix, columns, beside, width, run)
 
     def matmul(self, z: ArrayLike) -> NDArray[np.float64]:
         """Multiply ``L @ z``: turns independent unit normals into a sample with covariance A.
@@ -399,8 +421,10 @@ class CholeskyFactor:
         Cost ``n**2 m`` flops and one reading of L.
         """
         store, factor, shape = self._opened(), *right_hand_side(z, self.n, copy=False)
-        product = multiply(store, factor) if factor.size else np.empty_like(factor)
-        return product.reshape(shape)
+        if not factor.size:
+            return np.empty(shape)
+        with self._passes.running("product with L", factor.shape[1]) as run:
+            return multiply(store, factor, run).reshape(shape)
 
     def diagonal(self) -> NDArray[np.float64]:
         """The diagonal of L.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.factor.solves import backward_solve, forward_solve
-from ooc_chol.dense.stores.file import AbstractStore
+from ooc_chol.dense.factor.sweeps import AbstractSolver, AbstractSweeps, Needs
+from ooc_chol.dense.passes import Pass, Passes
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.interfaces import Tile
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Bytes of a panel when its width is left open, and the share of all columns that it holds at most unless a tile has more: zeros
@@ -34,37 +37,55 @@ def panel_width(grid: TileGrid, width: int | None, fitting: int | None = None) -
     return min(whole or most, grid.n)
 
 
-def inverse_panels(store: AbstractStore, width: int | None) -> Generator[tuple[range, NDArray[np.float64]], None, None]:
-    """Make the generator behind :meth:`ooc_chol.CholeskyFactor.inverse_panels`."""
-    return _inverse_panels(store, panel_width(store.grid, width))
+def inverse_panels(
+    solver: AbstractSolver, store: AbstractStore, width: int, passes: Passes
+) -> Generator[tuple[range, NDArray[np.float64]], None, None]:
+    """Panels for a caller, on the host; what he does with one is not part of the pass."""
+    with passes.running("inverse panels", store.grid.n) as run, solver.opened(store, run) as sweeps:
+        sweeps.allocate(width)
+        for panel in panels_of(sweeps, width):
+            with run.paused():
+                yield panel
+        sweeps.finish()
 
 
-def inverse_diagonal(store: AbstractStore, width: int | None) -> NDArray[np.float64]:
+def inverse_diagonal(solver: AbstractSolver, store: AbstractStore, width: int | None, run: Pass) -> NDArray[np.float64]:
     """Sums of squares of the columns of ``inv(L)``, which are the diagonal of ``inv(A)``."""
-    diagonal = np.empty(store.grid.n)
-    for columns, _, x in _unit_solves(store, panel_width(store.grid, width)):
-        # inv(A)[j, j] = sum_i inv(L)[i, j]**2
-        np.einsum("ij,ij->j", x, x, out=diagonal[columns.start : columns.stop])
-    return diagonal
+    diagonal = np.zeros((store.grid.n, 1))
+    with solver.opened(store, run, Needs((diagonal,))) as sweeps:
+        chosen = panel_width(store.grid, width, sweeps.columns_that_fit())
+        (squares,) = sweeps.allocate(chosen)
+        for columns, _, x in _unit_solves(sweeps, chosen):
+            # inv(A)[j, j] = sum_i inv(L)[i, j]**2
+            sweeps.add_column_squares(x, squares[columns.start : columns.stop, 0])
+        sweeps.take_back(squares, diagonal)
+        sweeps.finish()
+    return diagonal[:, 0]
 
 
-def _inverse_panels(store: AbstractStore, width: int) -> Generator[tuple[range, NDArray[np.float64]], None, None]:
-    for columns, first, x in _unit_solves(store, width):
+def panels_of(sweeps: AbstractSweeps, width: int) -> Iterator[tuple[range, Tile]]:
+    """Panels ``inv(A)[j0:, j0:j1]``, all in one array."""
+    for columns, first, x in _unit_solves(sweeps, width):
         # inv(A)[:, j] = inv(L).T @ inv(L)[:, j]
-        backward_solve(store, x, first=first)
-        yield columns, x[columns.start - store.grid.start(first) :]
+        sweeps.solve(x, first=first, transposed=True)
+        yield columns, x[columns.start - sweeps.grid.start(first) :]
 
 
-def _unit_solves(store: AbstractStore, width: int) -> Iterator[tuple[range, int, NDArray[np.float64]]]:
-    """Columns of ``inv(L)`` from the tile row of the first of them down, with that tile row; all in one buffer."""
-    grid = store.grid
-    buffer = np.empty(grid.n * width)
+def _unit_solves(sweeps: AbstractSweeps, width: int) -> Iterator[tuple[range, int, Tile]]:
+    """Columns of ``inv(L)`` from the tile row of the first of them down, with that tile row; all in one array."""
+    grid = sweeps.grid
     for start in range(0, grid.n, width):
         columns = range(start, min(start + width, grid.n))
         first = start // grid.nb
-        top = grid.start(first)
-        x = buffer[: (grid.n - top) * len(columns)].reshape(grid.n - top, len(columns))
-        x[...] = 0.0
-        x[np.arange(columns.start, columns.stop) - top, np.arange(len(columns))] = 1.0
-        forward_solve(store, x, first=first)
+        rows = range(grid.start(first), grid.n)
+        x = sweeps.array(len(rows), len(columns))
+        sweeps.generate(_unit_columns, rows, columns, x)
+        sweeps.solve(x, first=first)
         yield columns, first, x
+
+
+def _unit_columns(rows: range, cols: range, out: Tile, stream: Any) -> None:
+    """A tile function of the identity."""
+    out[...] = 0.0
+    step = len(cols)
+    out.reshape(-1)[(cols.start - rows.start) * step :: step + 1][:step] = 1.0

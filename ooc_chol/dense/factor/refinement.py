@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, gmres
 
-from ooc_chol.dense.factor.solves import read_ahead, right_hand_side
+from ooc_chol.dense.factor.reading import read_ahead
+from ooc_chol.dense.factor.solves import right_hand_side
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import NonFiniteError, RefinementError
 from ooc_chol.formats import FP64

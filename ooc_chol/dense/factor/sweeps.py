@@ -1,149 +1,139 @@
-"""Triangular sweeps over a stored factor on one device: its tiles stream through, right-hand sides stay."""
+"""Triangular sweeps over a stored factor, wherever they run: what differs between the host and a device, and what does not."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, final
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, closing
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.config import whole_pages
+from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.dense.vectors import Columns
-from ooc_chol.errors import BudgetError
-from ooc_chol.formats import FP64
-from ooc_chol.interfaces import NARROW_BUFFERS, AbstractEvent, ArraySpec, Tile
-from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.interfaces import Tile, TileFunction
+from ooc_chol.memory.sources.function import FunctionSource
+from ooc_chol.schedulers.triangular import TriangularScheduler
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
-#: Slots through which tiles pass that the device does not keep.
-IN_TRANSIT = 4
+
+class PanelSums(NamedTuple):
+    """What is summed over panels of the inverse: ``sum(panel * D)``, and ``v' D v`` of so many vectors."""
+
+    matrices: Sequence[FunctionSource]
+    forms: int
 
 
-def needed_bytes(device: TileDevice, store: AbstractStore) -> int:
-    """Bytes that a device needs for sweeps beside right-hand sides: slots in transit, workspace, buffers of narrow formats."""
-    grid = store.grid
-    return (
-        IN_TRANSIT * slot_bytes(grid)
-        + device.kernels.workspace_bytes(grid.nb)
-        + NARROW_BUFFERS * whole_pages(largest_narrow_bytes(store))
-    )
+class Needs(NamedTuple):
+    """What a call needs beside columns: arrays that it keeps where it runs, others that it copies to and from, and sums."""
+
+    arrays: tuple[NDArray[np.float64], ...] = ()
+    locked: tuple[NDArray[np.float64], ...] = ()
+    sums: PanelSums | None = None
 
 
-def slot_bytes(grid: TileGrid) -> int:
-    """Bytes of a slot."""
-    return whole_pages(FP64.itemsize * grid.size(0) ** 2)
+#: The default.
+NOTHING = Needs()
 
 
-def largest_narrow_bytes(store: AbstractStore) -> int:
-    """Stored bytes of the largest tile of a narrow format; 0 where all are FP64."""
-    if store.formats is None:
-        return 0
-    sizes = (
-        fmt.stored_bytes(store.grid.entries(*index))
-        for index, fmt in zip(store.grid.tiles(), store.formats, strict=True)
-        if fmt != FP64
-    )
-    return max(sizes, default=0)
+class AbstractSweeps(ABC):
+    """One call's triangular solves: right-hand sides lie where they are solved, and tiles of L come one after the other.
 
-
-@final
-class TriangularSweeps:
-    """Solves ``L y = x`` and ``L.T y = x`` on one device, with right-hand sides that lie there.
-
-    What the budget leaves holds tiles of L for later sweeps, the last in stored order first: all sweeps over trailing triangles
-    need those.
+    What is asked for is done, or enqueued, in order; :meth:`finish` waits for it. A ``Tile`` is an array where the sweeps run.
     """
 
-    def __init__(
-        self, device: TileDevice, store: AbstractStore, *, budget_bytes: int, entries: int, arrays: Sequence[ArraySpec] = ()
-    ) -> None:
-        self.device, self._store, self.grid = device, store, store.grid
-        specs = [ArraySpec(np.dtype(np.float64), (entries,)), *arrays]
-        nbytes, narrow = slot_bytes(self.grid), largest_narrow_bytes(store)
-        fixed = needed_bytes(device, store) + sum(spec.nbytes for spec in specs)
-        if fixed > budget_bytes:
-            advice = "solve with fewer columns at a time, or give a larger memory_budget"
-            raise BudgetError(f"right-hand sides on {device.name}", fixed, budget_bytes, advice)
-        self._n_held = min(self.grid.n_tiles, (budget_bytes - fixed) // nbytes)
-        self._arena = device.allocate(IN_TRANSIT + self._n_held, nbytes, self.grid.nb, specs, narrow_bytes=narrow)
-        self._entries, *others = self._arena.arrays
-        self.others: tuple[Any, ...] = tuple(others)
-        self.kernels = device.kernels.create_solves()
-        self.stream, self._copies = device.create_stream("solve"), device.create_stream("solve copy-in")
-        self._held: set[TileIndex] = set()
-        self._used: list[AbstractEvent | None] = [None] * IN_TRANSIT
-        self._next = 0
-
-    def array(self, rows: int, columns: int) -> Tile:
-        """The one large array, as a ``(rows, columns)`` one."""
-        return self._entries[: rows * columns].reshape(rows, columns)
-
-    def rows(self, x: Tile, i: int, first: int) -> Tile:
-        """The rows of ``x`` that belong to tile row ``i``; ``x`` begins with tile row ``first``."""
-        span, top = self.grid.span(i), self.grid.start(first)
-        return x[span.start - top : span.stop - top]
+    grid: TileGrid
+    #: Rows of a block in which sums over a panel are taken.
+    block_rows: int
 
     def solve(self, x: Tile, *, first: int = 0, transposed: bool = False) -> None:
-        """Enqueue: solve ``L y = x``, or ``L.T y = x``, in place.
+        """Solve ``L y = x``, or ``L.T y = x``, in place, with the triangle from tile row ``first`` on, with which ``x`` begins.
 
-        Cost ``(n - n0)**2 m`` flops. Copies of tiles run ahead by :data:`IN_TRANSIT`.
+        Cost ``(n - n0)**2 m`` flops and one reading of that triangle.
         """
-        order = list(self.grid.tiles(first))
-        for index in reversed(order) if transposed else order:
-            (i, j), (slot, tile) = index, self._fetch(index)
-            x_i, x_j = self.rows(x, i, first), self.rows(x, j, first)
-            if i == j:  # x[k] = inv(L[k, k]) @ x[k]
-                self.kernels.substitute(self.stream, tile, x_i, transposed=transposed)
-            elif transposed:  # x[j] -= L[i, j].T @ x[i]
-                self.kernels.subtract(self.stream, x_j, tile, x_i, transposed=True)
-            else:  # x[i] -= L[i, j] @ x[j]
-                self.kernels.subtract(self.stream, x_i, tile, x_j, transposed=False)
-            if slot is not None:
-                self._used[slot] = self.stream.record()
+        order = TriangularScheduler().schedule(self.grid, first=first, transposed=transposed)
+        with closing(self.tiles(order, x.shape[1])) as tiles:
+            for (i, j), l_ij in tiles:
+                x_i, x_j = self.rows(x, i, first), self.rows(x, j, first)
+                if i == j:  # x[i] = inv(L[i, i]) @ x[i]
+                    self.substitute(l_ij, x_i, transposed=transposed)
+                elif transposed:  # x[j] -= L[i, j].T @ x[i]
+                    self.subtract(x_j, l_ij, x_i, transposed=True)
+                else:  # x[i] -= L[i, j] @ x[j]
+                    self.subtract(x_i, l_ij, x_j, transposed=False)
 
-    def _fetch(self, index: TileIndex) -> tuple[int | None, Tile]:
-        """A tile that the stream may use, and the slot in transit that it is in; None where it is kept."""
-        shape = self.grid.shape(*index)
-        kept = self.grid.n_tiles - 1 - self.grid.packed(*index)
-        if kept < self._n_held:
-            tile = self._arena.tile(IN_TRANSIT + kept, shape)
-            if index not in self._held:
-                self._held.add(index)
-                self._copy(index, tile)
-            return None, tile
-        slot = self._next
-        self._next = (slot + 1) % IN_TRANSIT
-        used = self._used[slot]
-        if used is not None:
-            self._copies.wait(used)
-        tile = self._arena.tile(slot, shape)
-        self._copy(index, tile)
-        return slot, tile
+    def rows(self, x: Tile, i: int, first: int = 0) -> Tile:
+        """The rows of ``x`` that belong to tile row ``i``, in place; ``x`` begins with tile row ``first``."""
+        start = (i - first) * self.grid.nb
+        return x[start : start + self.grid.size(i)]
 
-    def _copy(self, index: TileIndex, tile: Tile) -> None:
-        self.device.copy_in(self._copies, self._store, index, tile)
-        self.stream.wait(self._copies.record())
+    @abstractmethod
+    def tiles(self, order: Sequence[TileIndex], columns: int) -> Generator[tuple[TileIndex, Tile], None, None]:
+        """Tiles of L in order, each valid until the next one is asked for; they meet so many columns."""
 
-    def copy_in(self, target: Tile, x: NDArray[np.float64], columns: slice) -> None:
-        """Enqueue: fill ``target`` with some columns of a host array."""
-        blocks = self._blocks(target, x, columns)
-        for block in range(len(blocks)):
-            self.device.copy_in(self.stream, blocks, (block, 0), target[blocks.rows(block)])
+    @abstractmethod
+    def substitute(self, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
+        """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``."""
 
-    def copy_out(self, source: Tile, x: NDArray[np.float64], columns: slice) -> None:
-        """Enqueue: copy ``source`` to some columns of a host array."""
-        blocks = self._blocks(source, x, columns)
-        for block in range(len(blocks)):
-            self.device.copy_out(self.stream, source[blocks.rows(block)], blocks, (block, 0))
+    @abstractmethod
+    def subtract(self, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
+        """``target -= L[i, j] @ x``, or with ``L[i, j].T``."""
 
-    def _blocks(self, tile: Tile, x: NDArray[np.float64], columns: slice) -> Columns:
-        """Blocks of rows that fit the device's staging buffers, which hold a tile of L."""
-        return Columns(x, columns, max(1, self.grid.size(0) ** 2 // tile.shape[1]))
+    @abstractmethod
+    def columns_that_fit(self) -> int | None:
+        """Columns that there is room for beside what else is needed; None where the host's memory is all there is."""
 
+    @abstractmethod
+    def allocate(self, columns: int) -> tuple[Tile, ...]:
+        """Make room for so many columns, and bring the arrays that the call keeps; returns these."""
+
+    @abstractmethod
+    def array(self, rows: int, columns: int) -> Tile:
+        """The room for columns, as a ``(rows, columns)`` array of anything."""
+
+    @abstractmethod
+    def bring(self, x: NDArray[np.float64], columns: slice) -> Tile:
+        """Some columns of a host array, in the room for columns or in place."""
+
+    @abstractmethod
+    def take_back(self, part: Tile, x: NDArray[np.float64], columns: slice = slice(None)) -> None:
+        """Copy what was brought of a host array back to it."""
+
+    @abstractmethod
+    def prepare(self, matrices: Sequence[FunctionSource]) -> None:
+        """Let tile functions compile and upload."""
+
+    @abstractmethod
+    def generate(self, function: TileFunction, rows: range, cols: range, out: Tile) -> None:
+        """Call a tile function."""
+
+    @abstractmethod
+    def fill(self, matrix: FunctionSource, columns: range, y: Tile) -> None:
+        """Make columns of a matrix, all rows of L."""
+
+    @abstractmethod
+    def add_column_squares(self, x: Tile, out: Tile) -> None:
+        """``out[j] += sum_i x[i, j]**2``."""
+
+    @abstractmethod
+    def set_product(self, y: Tile, vectors: Tile, out: Tile) -> None:
+        """``out = y.T @ vectors``, where ``out`` is zero."""
+
+    @abstractmethod
+    def panel_sums(
+        self, panel: Tile, columns: range, blocks: Sequence[range], sums: PanelSums, vectors: Tile
+    ) -> list[NDArray[np.float64]]:
+        """Of each block of rows of a panel ``inv(A)[j0:, j0:j1]`` the sums, ``(k, 1 + q)``: waits for them."""
+
+    @abstractmethod
     def finish(self) -> None:
-        """Wait for the stream; raise what went wrong on the way."""
-        self.stream.synchronize()
-        if (failure := self.device.failure()) is not None:
-            raise failure
+        """Wait until all is done; raise what went wrong on the way."""
+
+
+class AbstractSolver(ABC):
+    """Where solves with a stored factor run."""
+
+    @abstractmethod
+    def opened(self, store: AbstractStore, run: Pass, needs: Needs = NOTHING) -> AbstractContextManager[AbstractSweeps]:
+        """Sweeps for one call, told to ``run``."""

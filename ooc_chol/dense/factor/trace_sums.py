@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.factor.inverse import PANEL_BYTES, inverse_panels
-from ooc_chol.dense.factor.solves import forward_solve
-from ooc_chol.dense.stores.file import AbstractStore
+from ooc_chol.dense.factor.inverse import PANEL_BYTES, panel_width, panels_of
+from ooc_chol.dense.factor.sweeps import AbstractSolver, Needs, PanelSums
+from ooc_chol.dense.passes import Pass
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.memory.sources.function import FunctionSource, check_function
-from ooc_chol.team import map_in_threads
-
-#: Rows and columns of the pieces of D that the host makes at once.
-_PIECE = 512
 
 
 class InverseTraces(NamedTuple):
@@ -85,71 +82,64 @@ def row_blocks(columns: range, n: int, height: int) -> list[tuple[range, float]]
     ]
 
 
-def inverse_traces(store: AbstractStore, matrices: Sequence[FunctionSource], vectors: NDArray[np.float64]) -> InverseTraces:
-    """Compute the traces on the host, as :meth:`ooc_chol.CholeskyFactor.inverse_traces`."""
-    diagonal, sums = np.empty(store.grid.n), np.zeros((len(matrices), 1 + vectors.shape[1]))
-    for columns, panel in inverse_panels(store, None):
-        diagonal[columns.start : columns.stop] = np.diagonal(panel[: len(columns)])
-        right = vectors[columns.start : columns.stop]
-        for part in _pieces(matrices, (columns, panel), (vectors, right)):
-            sums += part
-    return InverseTraces(diagonal, sums[:, 0], sums[:, 1:])
+def inverse_traces(
+    solver: AbstractSolver, store: AbstractStore, matrices: Sequence[FunctionSource], vectors: NDArray[np.float64], run: Pass
+) -> InverseTraces:
+    """Compute the sums of :meth:`ooc_chol.CholeskyFactor.inverse_traces`, a panel of the inverse at a time."""
+    n, q = vectors.shape
+    diagonal, wanted = np.zeros((n, 1)), PanelSums(matrices, q)
+    totals = np.zeros((len(matrices), 1 + q))
+    with solver.opened(store, run, Needs((vectors, diagonal), sums=wanted)) as sweeps:
+        sweeps.prepare(matrices)
+        width = panel_width(store.grid, None, sweeps.columns_that_fit())
+        beside, found = sweeps.allocate(width)
+        for columns, panel in panels_of(sweeps, width):
+            sweeps.generate(_diagonal_of(panel), columns, range(1), found[columns.start : columns.stop])
+            blocks = row_blocks(columns, n, sweeps.block_rows) if matrices else []
+            parts = sweeps.panel_sums(panel, columns, [rows for rows, _ in blocks], wanted, beside) if blocks else []
+            for (_, weight), part in zip(blocks, parts, strict=True):
+                totals += weight * part
+        sweeps.take_back(found, diagonal)
+        sweeps.finish()
+    return InverseTraces(diagonal[:, 0], totals[:, 0], totals[:, 1:])
 
 
-def _pieces(
-    matrices: Sequence[FunctionSource],
-    inverse: tuple[range, NDArray[np.float64]],
-    vectors: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> list[NDArray[np.float64]]:
-    """Sums over the pieces of one panel."""
-    (columns, panel), (left, right) = inverse, vectors
+def _diagonal_of(panel: Tile) -> TileFunction:
+    """A tile function of the diagonal of a panel, as a column."""
 
-    def of_block(block: tuple[range, float]) -> NDArray[np.float64]:
-        rows, weight = block
-        part = panel[rows.start - columns.start : rows.stop - columns.start]
-        beside = left[rows.start : rows.stop]
-        return weight * np.array([_sums(matrix, (rows, columns), part, (beside, right)) for matrix in matrices])
+    def take(rows: range, cols: range, out: Tile, stream: Any) -> None:
+        width = len(rows)
+        out[:, 0] = panel.reshape(-1)[:: width + 1][:width]
 
-    return map_in_threads(of_block, row_blocks(columns, len(left), _PIECE)) if matrices else []
-
-
-def _sums(
-    matrix: FunctionSource,
-    place: tuple[range, range],
-    inverse: NDArray[np.float64],
-    vectors: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> list[float]:
-    """``sum(inverse * D)`` and ``v' D v`` of each vector, over one block, in pieces that stay in the cache."""
-    (rows, columns), (left, right) = place, vectors
-    total = np.zeros(1 + right.shape[1])
-    for start in range(0, len(columns), _PIECE):
-        part = slice(start, min(start + _PIECE, len(columns)))
-        piece = np.empty((len(rows), part.stop - part.start))
-        matrix.read_block(rows, columns[part], piece)
-        total[0] += np.vdot(inverse[:, part], piece)
-        total[1:] += np.einsum("iq,iq->q", left, piece @ right[part])
-    return list(total)
+    return take
 
 
 def half_solve_sums(
-    store: AbstractStore, matrix: FunctionSource, columns: range, vectors: NDArray[np.float64], width: int | None
+    solver: AbstractSolver,
+    store: AbstractStore,
+    matrix: FunctionSource,
+    columns: range,
+    vectors: NDArray[np.float64],
+    width: int | None,
+    run: Pass,
 ) -> HalfSolveSums:
-    """Compute the sums on the host, as :meth:`ooc_chol.CholeskyFactor.half_solve_sums`."""
-    n = store.grid.n
-    step = min(len(columns), width or max(1, PANEL_BYTES // (8 * n)))
-    squares, products = np.empty(len(columns)), np.empty((len(columns), vectors.shape[1]))
-    buffer = np.empty(n * step)
-    rows = [range(first, min(first + _PIECE, n)) for first in range(0, n, _PIECE)]
-    for start in range(0, len(columns), step):
-        part = columns[start : start + step]
-        y = buffer[: n * len(part)].reshape(n, len(part))
-        map_in_threads(partial(_fill, matrix, part, y), rows)
-        forward_solve(store, y)
-        squares[start : start + step] = np.einsum("ij,ij->j", y, y)
-        products[start : start + step] = y.T @ vectors
-    return HalfSolveSums(squares, products)
-
-
-def _fill(matrix: FunctionSource, columns: range, y: NDArray[np.float64], rows: range) -> None:
-    """Some rows of B."""
-    matrix.read_block(rows, columns, y[rows.start : rows.stop])
+    """Compute the sums of :meth:`ooc_chol.CholeskyFactor.half_solve_sums`, some columns of B at a time."""
+    n, m, q = store.grid.n, len(columns), vectors.shape[1]
+    squares, products = np.zeros((m, 1)), np.zeros((m, q))
+    with solver.opened(store, run, Needs((vectors, squares, products))) as sweeps:
+        sweeps.prepare([matrix])
+        fitting = sweeps.columns_that_fit()
+        step = min(m, fitting or m, width or fitting or max(1, PANEL_BYTES // (8 * n)))
+        beside, column_squares, column_products = sweeps.allocate(step)
+        for start in range(0, m, step):
+            part = slice(start, min(start + step, m))
+            y = sweeps.array(n, part.stop - start)
+            sweeps.fill(matrix, columns[part], y)
+            sweeps.solve(y)
+            sweeps.add_column_squares(y, column_squares[part, 0])
+            if q:
+                sweeps.set_product(y, beside, column_products[part])
+        sweeps.take_back(column_squares, squares)
+        sweeps.take_back(column_products, products)
+        sweeps.finish()
+    return HalfSolveSums(squares[:, 0], products)

@@ -1,0 +1,292 @@
+"""Triangular sweeps on the device that factored: tiles of L stream through it, right-hand sides stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.config import PAGE_BYTES, whole_pages
+from ooc_chol.dense.factor.sweeps import NOTHING, AbstractSolver, AbstractSweeps, Needs, PanelSums
+from ooc_chol.dense.passes import Pass, Track, device_for_a_pass, finish
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.vectors import copy_columns_in, copy_columns_out, vector_arrays
+from ooc_chol.errors import BudgetError
+from ooc_chol.formats import FP64
+from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, AbstractEvent, Tile, TileFunction
+from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.memory.sources.function import FunctionSource
+from ooc_chol.tasks.tiling import TileGrid, TileIndex
+
+#: Slots through which tiles pass that the device does not keep.
+IN_TRANSIT = 4
+#: Right-hand sides from which on a device is worth its opening and a journey of L, and bytes of L in memory from which on even
+#: one is: an H200's host reads L at 15 GB/s for a narrow solve, the link at 55.
+LEAST_COLUMNS, LEAST_BYTES = 32, 4 << 30
+#: Arrays of a pass.
+_MOST_ARRAYS = 6
+
+
+def slot_bytes(grid: TileGrid) -> int:
+    """Bytes of a slot."""
+    return whole_pages(FP64.itemsize * grid.size(0) ** 2)
+
+
+def largest_narrow_bytes(store: AbstractStore) -> int:
+    """Stored bytes of the largest tile of a narrow format; 0 where all are FP64."""
+    if store.formats is None:
+        return 0
+    sizes = (
+        fmt.stored_bytes(store.grid.entries(*index))
+        for index, fmt in zip(store.grid.tiles(), store.formats, strict=True)
+        if fmt != FP64
+    )
+    return max(sizes, default=0)
+
+
+def columns_that_fit(device: TileDevice, store: AbstractStore, budget_bytes: int, *, column_bytes: int, others: int = 0) -> int:
+    """Right-hand sides that a budget holds beside slots in transit, workspace, buffers of narrow formats, and other arrays."""
+    fixed = _needed_bytes(device, store) + others + _MOST_ARRAYS * PAGE_BYTES  # each ends at a page
+    fitting = (budget_bytes - fixed) // column_bytes
+    if fitting < 1:
+        advice = "it holds no right-hand side beside the tiles in transit; give a larger memory_budget, or smaller tiles"
+        raise BudgetError(f"solves on {device.name}", fixed + column_bytes, budget_bytes, advice)
+    return fitting
+
+
+def _needed_bytes(device: TileDevice, store: AbstractStore) -> int:
+    """Bytes that a device needs for sweeps beside right-hand sides and other arrays."""
+    narrow = NARROW_BUFFERS * whole_pages(largest_narrow_bytes(store))
+    return IN_TRANSIT * slot_bytes(store.grid) + device.kernels.workspace_bytes(store.grid.nb) + narrow
+
+
+class _Room(NamedTuple):
+    """The device's memory: slots in transit, behind them those of tiles that are kept, and arrays."""
+
+    arena: AbstractArena
+    n_held: int
+    entries: Tile
+    scratch: tuple[Tile, ...]
+
+
+@final
+class DeviceSweeps(AbstractSweeps):
+    """Sweeps of one device, which is current.
+
+    What the budget leaves holds tiles of L for later sweeps, the last in stored order first: all sweeps over trailing triangles
+    need those. Copies of tiles run ahead by :data:`IN_TRANSIT`.
+    """
+
+    def __init__(self, device: TileDevice, store: AbstractStore, budget_bytes: int, needs: Needs, track: Track) -> None:
+        self.grid, self.block_rows = store.grid, store.grid.size(0)
+        self._device, self._store, self._budget_bytes, self._track = device, store, budget_bytes, track
+        self._arrays, self._sums = needs.arrays, needs.sums
+        self._kernels = device.kernels.create_solves()
+        self._stream, self._copies = device.create_stream("solve"), device.create_stream("solve copy-in")
+        self._held: set[TileIndex] = set()
+        #: Behind the last use of each slot in transit, and the step that it was.
+        self._used: list[tuple[AbstractEvent, int | None] | None] = [None] * IN_TRANSIT
+        self._next = 0
+        self._room: _Room | None = None
+
+    # room
+
+    def columns_that_fit(self) -> int | None:
+        """As many as the budget holds."""
+        n, made = self.grid.n, 0 if self._sums is None else self.grid.size(0)
+        others = sum(array.nbytes for array in self._arrays) + 8 * sum(map(np.prod, self._scratch_shapes(0)))
+        return columns_that_fit(self._device, self._store, self._budget_bytes, column_bytes=8 * (n + made), others=int(others))
+
+    def _scratch_shapes(self, columns: int) -> list[tuple[int, ...]]:
+        """Arrays for sums over a panel of so many columns: a block of a matrix, a vector, and results of all blocks."""
+        if self._sums is None:
+            return []
+        nb = self.grid.size(0)
+        # blocks of a panel: two parts, each cut by tiles
+        results = -(-self.grid.n // nb) + 2, max(1, len(self._sums.matrices)) * (1 + self._sums.forms)
+        return [(nb * columns,), (nb,), results]
+
+    def allocate(self, columns: int) -> tuple[Tile, ...]:
+        """Allocate all of the device's memory; arrays without entries stay where they are."""
+        grid, narrow = self.grid, largest_narrow_bytes(self._store)
+        scratch = self._scratch_shapes(columns)
+        shapes = [(grid.n * columns,), *scratch, *(array.shape for array in self._arrays if array.size)]
+        specs = [spec for shape in shapes for spec in vector_arrays(shape, 1)]
+        fixed = _needed_bytes(self._device, self._store) + sum(spec.nbytes for spec in specs)
+        if fixed > self._budget_bytes:
+            advice = "solve with fewer columns at a time, or give a larger memory_budget"
+            raise BudgetError(f"right-hand sides on {self._device.name}", fixed, self._budget_bytes, advice)
+        nbytes = slot_bytes(grid)
+        n_held = min(grid.n_tiles, (self._budget_bytes - fixed) // nbytes)
+        arena = self._device.allocate(IN_TRANSIT + n_held, nbytes, grid.nb, specs, narrow_bytes=narrow)
+        self._track.resident_bytes = arena.n_slots * nbytes + sum(spec.nbytes for spec in specs)
+        entries, *others = arena.arrays
+        self._room = _Room(arena, n_held, entries, tuple(others[: len(scratch)]))
+        there = iter(others[len(scratch) :])
+        tiles = tuple(next(there) if array.size else array for array in self._arrays)
+        for array, tile in zip(self._arrays, tiles, strict=True):
+            if array.size:
+                copy_columns_in(self._device, self._stream, array, tile, nbytes)
+        return tiles
+
+    def close(self) -> None:
+        """Let go of the device's memory, which would outlive it in the traceback of an error."""
+        self._room = None
+
+    @property
+    def _allocated(self) -> _Room:
+        assert self._room is not None
+        return self._room
+
+    def array(self, rows: int, columns: int) -> Tile:
+        """The one large array."""
+        return self._allocated.entries[: rows * columns].reshape(rows, columns)
+
+    # tiles of L
+
+    def tiles(self, order: Sequence[TileIndex], columns: int) -> Generator[tuple[TileIndex, Tile], None, None]:
+        """Tiles that the stream may use."""
+        for index in order:
+            slot, tile = self._fetch(index)
+            begun = self._track.now(self._stream)
+            yield index, tile
+            step = None
+            if begun is not None:
+                flops = (1 if index.i == index.j else 2) * self.grid.entries(*index) * columns
+                step = self._track.ran("compute", index, "solve", (begun, self._track.now(self._stream)), flops=flops)
+            if slot is not None:
+                self._used[slot] = self._stream.record(), step
+
+    def _fetch(self, index: TileIndex) -> tuple[int | None, Tile]:
+        """A tile, and the slot in transit that it is in; None where it is kept."""
+        shape = self.grid.shape(*index)
+        kept = self.grid.n_tiles - 1 - self.grid.packed(*index)
+        room = self._allocated
+        if kept < room.n_held:
+            tile = room.arena.tile(IN_TRANSIT + kept, shape)
+            if index not in self._held:
+                self._held.add(index)
+                self._copy(index, tile)
+            return None, tile
+        slot = self._next
+        self._next = (slot + 1) % IN_TRANSIT
+        after = None
+        if (used := self._used[slot]) is not None:
+            self._copies.wait(used[0])
+            after = used[1]
+        tile = room.arena.tile(slot, shape)
+        self._copy(index, tile, after)
+        return slot, tile
+
+    def _copy(self, index: TileIndex, tile: Tile, after: int | None = None) -> None:
+        begun, fmt = self._track.now(self._copies), self._store.format_of(index)
+        self._device.copy_in(self._copies, self._store, index, tile)
+        copied = self._copies.record()
+        self._stream.wait(copied)
+        nbytes = fmt.stored_bytes(self.grid.entries(*index))
+        self._track.ran("fetch", index, "solve copy-in", (begun, copied), nbytes=nbytes, fmt=fmt, after=after)
+
+    def substitute(self, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
+        """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``."""
+        self._kernels.substitute(self._stream, l_kk, x_k, transposed=transposed)
+
+    def subtract(self, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
+        """``target -= L[i, j] @ x``, or with ``L[i, j].T``."""
+        self._kernels.subtract(self._stream, target, l_ij, x, transposed=transposed)
+
+    # columns
+
+    def bring(self, x: NDArray[np.float64], columns: slice) -> Tile:
+        """Copy columns in."""
+        part = self.array(len(x), columns.stop - columns.start)
+        copy_columns_in(self._device, self._stream, x, part, slot_bytes(self.grid), columns)
+        return part
+
+    def take_back(self, part: Tile, x: NDArray[np.float64], columns: slice = slice(None)) -> None:
+        """Copy columns out."""
+        if x.size:
+            copy_columns_out(self._device, self._stream, part, x, slot_bytes(self.grid), columns)
+
+    def prepare(self, matrices: Sequence[FunctionSource]) -> None:
+        """Compile and upload here."""
+        for matrix in matrices:
+            self._device.prepare(matrix.prepare)
+
+    def generate(self, function: TileFunction, rows: range, cols: range, out: Tile) -> None:
+        """Enqueue a call of the function."""
+        self._device.generate(self._stream, function, rows, cols, out)
+
+    def fill(self, matrix: FunctionSource, columns: range, y: Tile) -> None:
+        """A tile row at a time."""
+        for i in range(self.grid.nt):
+            self.generate(matrix.function, self.grid.span(i), columns, self.rows(y, i))
+
+    def add_column_squares(self, x: Tile, out: Tile) -> None:
+        """``out[j] += sum_i x[i, j]**2``."""
+        self._kernels.add_column_squares(self._stream, x, out)
+
+    def set_product(self, y: Tile, vectors: Tile, out: Tile) -> None:
+        """``out += y[i].T @ vectors[i]``, a tile row at a time."""
+        for i in range(self.grid.nt):
+            self._kernels.add_product(self._stream, out, self.rows(y, i), self.rows(vectors, i), transposed=True)
+
+    def panel_sums(
+        self, panel: Tile, columns: range, blocks: Sequence[range], sums: PanelSums, vectors: Tile
+    ) -> list[NDArray[np.float64]]:
+        """One block after the other; the numbers come back together."""
+        (entries, scratch, results), step = self._allocated.scratch, 1 + sums.forms
+        for rows, line in zip(blocks, results, strict=False):
+            part = panel[rows.start - columns.start : rows.stop - columns.start]
+            made = entries[: part.size].reshape(part.shape)
+            for number, matrix in enumerate(sums.matrices):
+                self.generate(matrix.function, rows, columns, made)
+                numbers = line[number * step : (number + 1) * step]
+                self._kernels.inner(self._stream, part, made, numbers[:1])
+                for vector in range(sums.forms):
+                    ends = vectors[rows.start : rows.stop, vector], vectors[columns.start : columns.stop, vector]
+                    self._kernels.form(self._stream, ends, made, scratch, numbers[1 + vector : 2 + vector])
+        found = np.zeros(results.shape)
+        self.take_back(results, found)
+        self.finish()
+        return [line.reshape(-1, step)[: len(sums.matrices)] for line in found[: len(blocks)]]
+
+    def finish(self) -> None:
+        """Wait for the stream."""
+        finish(self._device, [self._stream])
+        self._track.settle()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class DeviceSolver(AbstractSolver):
+    """Opens a device for each call, and closes it at its end.
+
+    Calls raise ``BudgetError`` when the budget does not hold one column and the tiles in transit, and ``TierError`` when a tile
+    cannot be read.
+    """
+
+    open_device: Callable[[], TileDevice]
+    #: ``page_locked(arrays)`` page-locks host memory inside a ``with`` block
+    page_locked: Callable[[Sequence[NDArray[Any]]], AbstractContextManager[None]]
+    budget_bytes: int  #: Most bytes on the device
+
+    def takes(self, store: AbstractStore, columns: int) -> bool:
+        """Whether so many right-hand sides are for the device rather than the host."""
+        is_long_way = 4 * store.grid.n**2 >= LEAST_BYTES and store.host_memory() is not None
+        return columns >= LEAST_COLUMNS or (columns > 0 and is_long_way)
+
+    @contextmanager
+    def opened(self, store: AbstractStore, run: Pass, needs: Needs = NOTHING) -> Iterator[DeviceSweeps]:
+        """Sweeps on the device; copies reach L and the arrays in place where they can."""
+        memory = store.host_memory()
+        reached = self.page_locked([*([] if memory is None else [memory]), *needs.arrays, *needs.locked])
+        with device_for_a_pass(self.open_device, reached) as device:
+            sweeps = DeviceSweeps(device, store, self.budget_bytes, needs, run.track(device.name))
+            try:
+                yield sweeps
+            finally:
+                sweeps.close()

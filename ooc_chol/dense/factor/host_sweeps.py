@@ -1,0 +1,130 @@
+"""Triangular sweeps on the host: in place, by all threads of BLAS, the next tile read while this one computes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.linalg.blas import dgemm
+
+from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
+from ooc_chol.dense.factor.sweeps import NOTHING, AbstractSolver, AbstractSweeps, Needs, PanelSums
+from ooc_chol.dense.passes import Pass, Track
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.interfaces import Tile, TileFunction
+from ooc_chol.memory.sources.function import FunctionSource
+from ooc_chol.tasks.tiling import TileIndex
+from ooc_chol.team import map_in_threads
+
+#: Rows and columns of the pieces of a matrix that are made at once: they stay in the cache.
+_PIECE = 512
+
+
+@final
+class HostSweeps(AbstractSweeps):
+    """Beside the right-hand sides two tiles take memory, where the store does not have all tiles in memory as float64."""
+
+    block_rows = _PIECE
+
+    def __init__(self, store: AbstractStore, arrays: Sequence[NDArray[np.float64]], track: Track) -> None:
+        self.grid = store.grid
+        self._store, self._arrays, self._track = store, tuple(arrays), track
+        self._columns = 0
+        self._entries: NDArray[np.float64] | None = None
+
+    def tiles(self, order: Sequence[TileIndex], columns: int) -> Generator[tuple[TileIndex, Tile], None, None]:
+        """Tiles in place, or read ahead."""
+        return stream_tiles(self._store, order, self._track, columns)
+
+    def substitute(self, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
+        """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``."""
+        x_k[...] = solve_triangular(l_kk, x_k, lower=True, trans=int(transposed), check_finite=False)
+
+    def subtract(self, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
+        """``target -= L[i, j] @ x`` by SciPy's BLAS, as the triangular solves: threads of NumPy's would spin beside."""
+        # row-major arrays are column-major ones transposed: y.T -= x.T @ l_ij.T
+        target[...] = dgemm(-1.0, x.T, l_ij.T, beta=1.0, c=target.T, trans_b=transposed, overwrite_c=True).T
+
+    def columns_that_fit(self) -> int | None:
+        """As many as the caller likes."""
+        return None
+
+    def allocate(self, columns: int) -> tuple[Tile, ...]:
+        """Arrays stay where they are; room is taken when it is used: solves are in place."""
+        self._columns = columns
+        return self._arrays
+
+    def array(self, rows: int, columns: int) -> Tile:
+        """The one buffer."""
+        if self._entries is None:
+            self._entries = np.empty(self.grid.n * self._columns)
+        return self._entries[: rows * columns].reshape(rows, columns)
+
+    def bring(self, x: NDArray[np.float64], columns: slice) -> Tile:
+        """Columns in place: all of them, since all fit."""
+        return x[:, columns]
+
+    def take_back(self, part: Tile, x: NDArray[np.float64], columns: slice = slice(None)) -> None:
+        """Nothing went away."""
+
+    def prepare(self, matrices: Sequence[FunctionSource]) -> None:
+        """Nothing to compile."""
+
+    def generate(self, function: TileFunction, rows: range, cols: range, out: Tile) -> None:
+        """Call the function here."""
+        function(rows, cols, out, None)
+
+    def fill(self, matrix: FunctionSource, columns: range, y: Tile) -> None:
+        """Pieces of rows by several threads."""
+        rows = [range(first, min(first + _PIECE, len(y))) for first in range(0, len(y), _PIECE)]
+        map_in_threads(lambda part: matrix.read_block(part, columns, y[part.start : part.stop]), rows)
+
+    def add_column_squares(self, x: Tile, out: Tile) -> None:
+        """``out[j] += sum_i x[i, j]**2``."""
+        out += np.einsum("ij,ij->j", x, x)
+
+    def set_product(self, y: Tile, vectors: Tile, out: Tile) -> None:
+        """``out = y.T @ vectors``."""
+        out[...] = y.T @ vectors
+
+    def panel_sums(
+        self, panel: Tile, columns: range, blocks: Sequence[range], sums: PanelSums, vectors: Tile
+    ) -> list[NDArray[np.float64]]:
+        """Blocks by several threads."""
+        return map_in_threads(partial(_block_sums, panel, columns, sums, vectors), blocks)
+
+    def finish(self) -> None:
+        """All is done."""
+        self._track.settle()
+
+
+def _block_sums(
+    panel: NDArray[np.float64], columns: range, sums: PanelSums, vectors: NDArray[np.float64], rows: range
+) -> NDArray[np.float64]:
+    """``sum(inverse * D)`` and ``v' D v`` of each matrix and vector over some rows of a panel, piece by piece."""
+    inverse = panel[rows.start - columns.start : rows.stop - columns.start]
+    left, right = vectors[rows.start : rows.stop], vectors[columns.start : columns.stop]
+    total = np.zeros((len(sums.matrices), 1 + sums.forms))
+    for matrix, found in zip(sums.matrices, total, strict=True):
+        for start in range(0, len(columns), _PIECE):
+            part = slice(start, min(start + _PIECE, len(columns)))
+            piece = np.empty((len(rows), part.stop - part.start))
+            matrix.read_block(rows, columns[part], piece)
+            found[0] += np.vdot(inverse[:, part], piece)
+            found[1:] += np.einsum("iq,iq->q", left, piece @ right[part])
+    return total
+
+
+@final
+class HostSolver(AbstractSolver):
+    """The calling thread, and the threads of BLAS."""
+
+    @contextmanager
+    def opened(self, store: AbstractStore, run: Pass, needs: Needs = NOTHING) -> Iterator[HostSweeps]:
+        """Sweeps over the store in place."""
+        yield HostSweeps(store, needs.arrays, run.track(HOST_NAME))

@@ -20,7 +20,7 @@ from ooc_chol.precision.norms import PROBES
 from ooc_chol.schedulers.triangular import TriangularScheduler
 from ooc_chol.tasks.tiling import TileGrid
 from tests.host.device_solves import budget_for, solver, stored
-from tests.plan.test_tracing_perfetto import read
+from tests.plan.perfetto_files import read
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 

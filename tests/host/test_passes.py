@@ -92,7 +92,7 @@ def test_tiles_in_memory_are_used_in_place_and_counted():
         factor.half_solve(B)
         records = factor.trace.passes
         assert [(record.kind, record.label, record.link) for record in records] == [
-            ("compute", f"half solve {tuple(index)}", "") for index in TriangularScheduler().schedule(GRID)
+            ("compute", f"half solve {tuple(index)}", "") for index in TriangularScheduler().schedule(GRID).tasks[0]
         ]
         # a triangle with five columns: the diagonal tiles count whole
         assert sum(record.flops for record in records) == 5 * N * N
@@ -244,7 +244,7 @@ def test_time_between_panels_is_the_callers():
 @pytest.mark.parametrize("first", [0, 1, 4])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_triangular_orders_can_run(first, transposed):
-    order = TriangularScheduler().schedule(GRID, first=first, transposed=transposed)
+    (order,) = TriangularScheduler(first, transposed=transposed).schedule(GRID).tasks
     assert sorted(order) == sorted(index for index in GRID.tiles() if index.j >= first)
     final, left = set(), Counter(min(index) if transposed else max(index) for index in order)
     for i, j in order:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ooc_chol.dense.programs.layouts import ResidueLayout, TileSlots
 from ooc_chol.errors import ScheduleError
-from ooc_chol.schedulers import SCHEDULERS, LeftLookingScheduler, ResidueScheduler
+from ooc_chol.schedulers import SCHEDULERS, LeftLookingScheduler, ResidueScheduler, TriangularScheduler
 from ooc_chol.schedulers.schedule import Schedule, check_schedule, count_tasks
 from ooc_chol.tasks.cholesky import Task, TaskKind, finish, update
 from ooc_chol.tasks.panels import Panel, uniform_panels
@@ -73,6 +73,7 @@ def test_each_engine_has_its_order_in_the_register():
     assert {name: type(scheduler()) for name, scheduler in SCHEDULERS.items()} == {
         "left-looking": LeftLookingScheduler,
         "residues": ResidueScheduler,
+        "triangular": TriangularScheduler,
     }
     assert {layout.scheduler for layout in (TileSlots, ResidueLayout)} <= set(SCHEDULERS)
 
@@ -86,6 +87,16 @@ def test_rows_through_residues_stand_once_in_each_of_their_panels(data, nt):
     for device, tasks in enumerate(schedule.tasks):
         assert all(owners[job.row] == device for job in tasks)
         assert [job.panel for job in tasks] == sorted(job.panel for job in tasks)
+
+
+@given(nt=st.integers(1, 9), first=st.integers(0, 9))
+def test_a_solve_takes_a_tile_when_what_it_multiplies_is_final(nt, first):
+    (order,) = TriangularScheduler(first).schedule(TileGrid(4 * nt, 4)).tasks
+    assert len(set(order)) == len(order) and set(order) == {(i, j) for i in range(first, nt) for j in range(first, i + 1)}
+    place = {tile: at for at, tile in enumerate(order)}
+    assert all(place[j, j] < place[i, j] < place[i, i] for i, j in order if i > j)
+    (back,) = TriangularScheduler(first, transposed=True).schedule(TileGrid(4 * nt, 4)).tasks
+    assert back == order[::-1]
 
 
 def test_width_one_is_the_left_looking_order():

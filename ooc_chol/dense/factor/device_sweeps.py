@@ -18,7 +18,7 @@ from ooc_chol.dense.vectors import copy_columns_in, copy_columns_out, vector_arr
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, AbstractEvent, Tile, TileFunction
-from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.kernels.interfaces import AbstractSolveKernels, TileDevice
 from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
@@ -65,12 +65,13 @@ def _needed_bytes(device: TileDevice, store: AbstractStore) -> int:
 
 
 class _Room(NamedTuple):
-    """The device's memory: slots in transit, behind them those of tiles that are kept, and arrays."""
+    """The device's memory (slots in transit, those of tiles that are kept, arrays), and the kernels that use it."""
 
     arena: AbstractArena
     n_held: int
     entries: Tile
     scratch: tuple[Tile, ...]
+    kernels: AbstractSolveKernels  #: Made once the device has memory: they need its workspace
 
 
 @final
@@ -85,7 +86,6 @@ class DeviceSweeps(AbstractSweeps):
         self.grid, self.block_rows = store.grid, store.grid.size(0)
         self._device, self._store, self._budget_bytes, self._track = device, store, budget_bytes, track
         self._arrays, self._sums = needs.arrays, needs.sums
-        self._kernels = device.kernels.create_solves()
         self._stream, self._copies = device.create_stream("solve"), device.create_stream("solve copy-in")
         self._held: set[TileIndex] = set()
         #: Behind the last use of each slot in transit, and the step that it was.
@@ -125,7 +125,7 @@ class DeviceSweeps(AbstractSweeps):
         arena = self._device.allocate(IN_TRANSIT + n_held, nbytes, grid.nb, specs, narrow_bytes=narrow)
         self._track.resident_bytes = arena.n_slots * nbytes + sum(spec.nbytes for spec in specs)
         entries, *others = arena.arrays
-        self._room = _Room(arena, n_held, entries, tuple(others[: len(scratch)]))
+        self._room = _Room(arena, n_held, entries, tuple(others[: len(scratch)]), self._device.kernels.create_solves())
         there = iter(others[len(scratch) :])
         tiles = tuple(next(there) if array.size else array for array in self._arrays)
         for array, tile in zip(self._arrays, tiles, strict=True):
@@ -141,6 +141,10 @@ class DeviceSweeps(AbstractSweeps):
     def _allocated(self) -> _Room:
         assert self._room is not None
         return self._room
+
+    @property
+    def _kernels(self) -> AbstractSolveKernels:
+        return self._allocated.kernels
 
     def array(self, rows: int, columns: int) -> Tile:
         """The one large array."""

@@ -52,7 +52,7 @@ class AbstractSweeps(ABC):
 
         Cost ``(n - n0)**2 m`` flops and one reading of that triangle.
         """
-        order = TriangularScheduler().schedule(self.grid, first=first, transposed=transposed)
+        (order,) = TriangularScheduler(first, transposed=transposed).schedule(self.grid).tasks
         with closing(self.tiles(order, x.shape[1])) as tiles:
             for (i, j), l_ij in tiles:
                 x_i, x_j = self.rows(x, i, first), self.rows(x, j, first)

@@ -1,4 +1,4 @@
-"""Products of parameters, thinned: every pair of values is met in the usual run, all the rest with ``--thorough``."""
+"""Products of parameters and examples, thinned: all of them are met with ``--thorough`` and the profile of that name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import hypothesis
 import pytest
 
 Combination = tuple[Any, ...]
@@ -19,6 +20,16 @@ def pairwise(*values: Sequence[Any]) -> list[Any]:
         pytest.param(*(each[number] for each, number in zip(values, place, strict=True)), marks=_marks(place in needed))
         for place in places
     ]
+
+
+def thorough(*values: Any) -> list[Any]:
+    """Values of one parameter that the usual run leaves out."""
+    return [pytest.param(value, marks=pytest.mark.thorough) for value in values]
+
+
+def share_of_examples(share: float) -> hypothesis.settings:
+    """So much of the examples of the profile, where each is dear."""
+    return hypothesis.settings(max_examples=max(1, int(share * hypothesis.settings().max_examples)))
 
 
 def _marks(is_needed: bool) -> tuple[Any, ...]:

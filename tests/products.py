@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 Combination = tuple[Any, ...]
 
 
-def pairwise(*values: Sequence[Any]) -> list[Any]:
-    """All combinations of ``values``, for ``pytest.mark.parametrize``; marked ``thorough`` unless needed for a pair of values."""
+def pairwise(first: Sequence[Any], second: Sequence[Any], *others: Sequence[Any]) -> list[Any]:
+    """All combinations of these values, for ``pytest.mark.parametrize``; marked ``thorough`` unless needed for a pair of values."""
+    values = (first, second, *others)
     places = list(itertools.product(*(range(len(each)) for each in values)))
     needed = _covering(places)
     return [
@@ -38,18 +40,12 @@ def _marks(is_needed: bool) -> tuple[Any, ...]:
 
 def _covering(places: list[tuple[int, ...]]) -> set[tuple[int, ...]]:
     """Some of ``places`` in which every pair of numbers at two positions occurs: each time one with the most new pairs."""
-    missing, chosen = set().union(*map(_pairs, places)), set()
+    pairs = {place: set(itertools.combinations(enumerate(place), 2)) for place in places}
+    missing, chosen, come = set().union(*pairs.values()), set(), Counter[tuple[int, int]]()
     while missing:
         # Of equals the one whose numbers have come least often, so that no value rests on few combinations.
-        best = max(places, key=lambda place: (len(_pairs(place) & missing), -sum(_common(place, other) for other in chosen)))
+        best = max(places, key=lambda place: (len(pairs[place] & missing), -sum(come[each] for each in enumerate(place))))
         chosen.add(best)
-        missing -= _pairs(best)
+        missing -= pairs[best]
+        come.update(enumerate(best))
     return chosen
-
-
-def _pairs(place: tuple[int, ...]) -> set[tuple[tuple[int, int], tuple[int, int]]]:
-    return set(itertools.combinations(enumerate(place), 2))
-
-
-def _common(left: tuple[int, ...], right: tuple[int, ...]) -> int:
-    return sum(one == other for one, other in zip(left, right, strict=True))

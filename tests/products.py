@@ -14,7 +14,7 @@ Combination = tuple[Any, ...]
 
 
 def pairwise(first: Sequence[Any], second: Sequence[Any], *others: Sequence[Any]) -> list[Any]:
-    """All combinations of these values, for ``pytest.mark.parametrize``; marked ``thorough`` unless needed for a pair of values."""
+    """All combinations of these values, for ``parametrize``; marked ``thorough`` unless needed for a pair of values."""
     values = (first, second, *others)
     places = list(itertools.product(*(range(len(each)) for each in values)))
     needed = _covering(places)

@@ -11,6 +11,7 @@ import pytest
 import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
 
 import ooc_chol as oc
 from ooc_chol.dense.programs.program import Link
@@ -113,10 +114,11 @@ def test_where_all_tiles_are_fp64_the_factor_is_the_one_of_fp64(family):
 # one value
 
 
-@pytest.fixture
-def expected(one_blas_thread) -> oc.CholeskyFactor:
+@pytest.fixture(scope="module")
+def expected() -> oc.CholeskyFactor:
     """With all tiles in memory and one worker."""
-    factor = factored()
+    with threadpool_limits(limits=1, user_api="blas"):
+        factor = factored()
     assert set(factor.formats) == set(FORMATS), "a test of all formats"
     assert set(factor.report.plan.precision.product_counts) == {"fp64", "fp32"}
     return factor

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_chol as oc
 from ooc_chol.dense.planner.policy import POLICIES
 from tests.host.matrices import FAMILIES, check_factor, lower, powers_of_two, upper_poisoned
 from tests.host.runs import budget_of, check_bytes
-from tests.products import thorough
+from tests.products import share_of_examples, thorough
 from tests.tolerances import FACTOR_ENTRY_C, gamma, solve_bound
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -66,7 +66,7 @@ def test_several_workers(family, policy, devices):
     check_factor(factored(a, 48, 5, policy=policy, devices=devices), a)
 
 
-@settings(max_examples=100)
+@share_of_examples(1.2)
 @given(
     n=st.integers(1, 90),
     rows=st.integers(1, 8),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.special
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
@@ -20,6 +20,7 @@ from ooc_chol.precision.tile_formats import RULES
 from tests.host.matrices import FAMILIES, backward_errors, lapack_factor, upper_poisoned
 from tests.host.mixed_precision import NB, RANGES, SCALINGS, THRESHOLD, A, Matrix, N, check_certified, factored, matern, mixed
 from tests.host.runs import budget_of, check_bytes
+from tests.products import share_of_examples
 from tests.tolerances import (
     CERTIFIED_RATIO,
     LIKELIHOOD_ERROR,
@@ -55,7 +56,7 @@ def test_every_family_is_as_accurate_as_certified(family, scaling):
                 check_certified(factor, a)
 
 
-@settings(max_examples=100)
+@share_of_examples(0.8)
 @given(
     family=st.sampled_from(SCALABLE),
     scaling=st.sampled_from(list(SCALINGS)),

@@ -117,6 +117,7 @@ class _Lane:
     def __init__(self) -> None:
         self.error: BaseException | None = None
         self.has_ended = True  # until its thread is started
+        self._is_over = False  # ended by another thread, for good
         #: Kinds and items, or instead of both what ends the thread: a reference to a stream that is gone.
         self.queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._latch: queue.SimpleQueue[BaseException | None] | None = None
@@ -141,6 +142,7 @@ class _Lane:
         if not self.has_ended:
             self.abort()
             self.has_ended = True
+        self._is_over = True
         self._drain()
 
     def run(self, stream: weakref.ref[HostStream]) -> None:
@@ -183,9 +185,13 @@ class _Lane:
             try:
                 what = self.queue.get_nowait()
             except queue.Empty:
-                return
+                break
             if isinstance(what, tuple) and what[0] == "record":
                 what[1].complete(self.error or AbortedError("its stream is closed"))
+        # 1. The thread sees that it has not ended, 2. :meth:`end` says so and takes out all, 3. the thread looks for more: it
+        # finds this. So it does when whoever puts something behind that takes it out before the thread wakes.
+        if self._is_over:
+            self.queue.put(None)
 
 
 class HostStream(AbstractStream):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -50,3 +51,9 @@ RESTARTS = Case(256, 16, "400 kB", 1e-4, 1e-2, on_a_line=True)
 FP64 = Case(256, 16, "80 kB", 1e-6, 1e-2, on_a_line=True)
 
 CASES = {"row": ROW, "panel": PANEL, "panel of few": PANEL_OF_FEW, "restart": RESTART, "restarts": RESTARTS, "fp64": FP64}
+
+
+@cache
+def factor_of(case: Case) -> oc.CholeskyFactor:
+    """What :meth:`Case.factor` gives, computed once: for tests that only look at it."""
+    return case.factor()

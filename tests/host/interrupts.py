@@ -24,7 +24,7 @@ import numpy as np
 import ooc_chol as oc
 from ooc_chol.kernels.host.blas import current_threads
 
-N, NB = 192, 32
+N, NB = 128, 32
 OPTIONS: dict[str, dict[str, Any]] = {
     "fp64": {},
     "residue": {"fp64": "residue"},

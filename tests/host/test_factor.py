@@ -23,6 +23,7 @@ from ooc_chol.errors import TierError
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import factor_over, file_store, memory_store, overwrite_store
 from tests.host.stored_factors import KEY, STORES, factor_in, lapack_factor, random_spd, write_factor
+from tests.products import share_of_examples
 from tests.tolerances import factor_entry_bound, gamma, product_bound, solve_bound, sum_bound, trsm_bound
 
 every_store = pytest.mark.parametrize("kind", STORES)
@@ -48,6 +49,7 @@ def factor(tmp_path: Path) -> CholeskyFactor:
 
 
 @every_store
+@share_of_examples(0.4)
 @given(**sizes)
 def test_solve_is_backward_stable(kind: str, n: int, nb: int, m: int | None, seed: int) -> None:
     a = random_spd(n, seed, condition=1e9)
@@ -63,6 +65,7 @@ def test_solve_is_backward_stable(kind: str, n: int, nb: int, m: int | None, see
 
 
 @every_store
+@share_of_examples(0.4)
 @given(**sizes)
 def test_half_solve_is_row_wise_backward_stable(kind: str, n: int, nb: int, m: int | None, seed: int) -> None:
     l_dense = lapack_factor(random_spd(n, seed, condition=1e9))
@@ -76,6 +79,7 @@ def test_half_solve_is_row_wise_backward_stable(kind: str, n: int, nb: int, m: i
 
 
 @every_store
+@share_of_examples(0.4)
 @given(**sizes)
 def test_matmul_is_accurate_entry_by_entry(kind: str, n: int, nb: int, m: int | None, seed: int) -> None:
     l_dense = lapack_factor(random_spd(n, seed))
@@ -91,6 +95,7 @@ def test_matmul_is_accurate_entry_by_entry(kind: str, n: int, nb: int, m: int | 
 
 
 @every_store
+@share_of_examples(0.4)
 @given(n=sizes["n"], nb=sizes["nb"], seed=sizes["seed"])
 def test_diagonal_determinant_and_dense_array_are_those_of_l(kind: str, n: int, nb: int, seed: int) -> None:
     l_dense = lapack_factor(random_spd(n, seed))
@@ -243,6 +248,7 @@ def test_rows_outside_the_factor_are_refused(factor: CholeskyFactor, rows: range
 
 
 @every_store
+@share_of_examples(0.4)
 @given(n=sizes["n"], nb=sizes["nb"], seed=sizes["seed"])
 def test_a_saved_factor_comes_back_to_the_bit(kind: str, n: int, nb: int, seed: int) -> None:
     l_dense = lapack_factor(random_spd(n, seed))

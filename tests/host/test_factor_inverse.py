@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -21,6 +21,7 @@ from ooc_chol.formats import FORMATS
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import factor_over
 from tests.host.stored_factors import MIXED_STORES, STORES, factor_in, lapack_factor, random_spd, write_factor
+from tests.products import share_of_examples
 from tests.tolerances import KERNEL_C, gamma, solve_bound
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -49,7 +50,7 @@ def check_inverse(inverse: NDArray[np.float64], a: NDArray[np.float64]) -> None:
 
 
 @pytest.mark.parametrize("kind", STORES)
-@settings(max_examples=25)
+@share_of_examples(0.4)
 @given(n=st.integers(1, 40), nb=st.integers(1, 45), width=st.sampled_from([None, 1, 3, 8, 50]), seed=st.integers(0, 2**32 - 1))
 def test_panels_and_diagonal_are_those_of_the_inverse(kind: str, n: int, nb: int, width: int | None, seed: int) -> None:
     a = random_spd(n, seed, condition=1e4)

@@ -57,6 +57,16 @@ def test_an_interrupt_at_any_moment_leaves_nothing_and_the_process_ends(mode, tm
         assert sorted(path.name for path in folder.iterdir()) == ["L.factor"]  # the complete one of the call before
 
 
+def test_a_thread_that_an_interrupt_found_without_work_ends_with_its_device():
+    """1. The thread of a stream looks for work, 2. an interrupt of who starts it ends the stream, 3. the device closes."""
+    device = host_device("host:5")
+    stream = device.create_stream("a")
+    stream.synchronize()
+    stream.end()
+    device.close()
+    assert not stream.thread.is_alive()
+
+
 def press() -> None:
     """Ctrl-C: a signal that wakes the main thread."""
     os.kill(os.getpid(), signal.SIGINT)

@@ -11,7 +11,7 @@ from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.precision.escalation import MOST_RESTARTS, MOST_WORK, Remedy, panel_tiles, row_tiles
 from tests.builders import executed, factor_over, host_device, memory_store, planned
-from tests.host.escalation_cases import CASES, FP64, PANEL, PANEL_OF_FEW, RESTART, RESTARTS, ROW, Case, Matrix
+from tests.host.escalation_cases import CASES, FP64, PANEL, PANEL_OF_FEW, RESTART, RESTARTS, ROW, Case, Matrix, factor_of
 from tests.host.matrices import lapack_minor
 from tests.host.mixed_precision import check_certified
 from tests.host.runs import jitter_devices, use_devices
@@ -58,7 +58,7 @@ def from_nothing(plan: Plan, a: Matrix) -> oc.CholeskyFactor:
 
 
 def test_a_row_is_enough():
-    factor = ROW.factor()
+    factor = factor_of(ROW)
     assert remedies(factor) == [Remedy.ROW]
     step, plan = factor.report.escalations[0], factor.report.plan
     planned = oc.plan(ROW.matrix(), precision_threshold=ROW.threshold, tile_size=ROW.nb, memory_budget="1 MB", devices="host:0")
@@ -71,7 +71,7 @@ def test_a_row_is_enough():
 
 @pytest.mark.parametrize("case", [PANEL, PANEL_OF_FEW])
 def test_a_panel_is_enough(case):
-    factor = case.factor()
+    factor = factor_of(case)
     assert remedies(factor) == [Remedy.ROW, Remedy.PANEL]
     planned = oc.plan(
         case.matrix(), precision_threshold=case.threshold, tile_size=case.nb, memory_budget=case.budget, devices="host:0"
@@ -87,7 +87,7 @@ def test_a_panel_is_enough(case):
 
 @pytest.mark.parametrize(("case", "restarts"), [(RESTART, 1), (RESTARTS, 2)])
 def test_only_a_smaller_threshold_is_enough(case, restarts):
-    factor = case.factor()
+    factor = factor_of(case)
     assert remedies(factor).count(Remedy.RESTART) == restarts
     assert Remedy.FP64 not in remedies(factor)
     expected = case.threshold * 0.1**restarts
@@ -101,7 +101,7 @@ def test_only_a_smaller_threshold_is_enough(case, restarts):
 
 
 def test_only_fp64_is_enough():
-    factor = FP64.factor()
+    factor = factor_of(FP64)
     assert remedies(factor)[-1] is Remedy.FP64
     assert remedies(factor).count(Remedy.RESTART) == MOST_RESTARTS
     assert factor.report.escalations[-1].threshold is None

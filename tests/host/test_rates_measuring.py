@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.rates import kernels, links, opened, residues, together
+from ooc_chol.dense.rates import kernels, links, opened, residues, timing, together
 from ooc_chol.dense.rates.timing import IdleTimer, LoadedTimer
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.kinds import CudaKind
 from ooc_chol.hardware.registry import CUDA
+from ooc_chol.interfaces import AbstractEvent
 from ooc_chol.kernels.registry import CUDA as CUDA_KERNELS
 from tests.builders import host_device, open_device
 
@@ -32,65 +34,121 @@ def stream():
     device.close()
 
 
-def sleeper(stream, seconds, name, calls):
-    """A call that enqueues some seconds of sleep, and notes its name when it runs."""
+class Clock:
+    """Seconds that pass only while an operation of a :class:`TimedStream` runs: what the machine does beside counts nothing."""
 
-    def run():
-        time.sleep(seconds)
-        calls.append(name)
+    def __init__(self) -> None:
+        self.seconds = 0.0
 
-    return lambda: stream.enqueue(run)
+    def perf_counter(self) -> float:
+        return self.seconds
+
+
+class TimedEvent(AbstractEvent):
+    """An event that was complete when it was recorded."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+    def time_ns(self) -> int:
+        return round(1e9 * self._seconds)
+
+
+class TimedStream:
+    """A stream that performs each operation at once, at its own clock: what a timer needs of one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.calls = clock, []
+
+    def record(self) -> TimedEvent:
+        return TimedEvent(self.clock.seconds)
+
+    def synchronize(self) -> None:
+        pass
+
+    def takes(self, seconds, name):
+        """A call that enqueues something of so many seconds, and notes its name."""
+
+        def call():
+            self.clock.seconds += seconds() if callable(seconds) else seconds
+            self.calls.append(name)
+
+        return call
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(timing, "time", clock)
+    return TimedStream(clock)
 
 
 # timers
 
 
 @pytest.mark.parametrize("kind", [IdleTimer, LoadedTimer])
-def test_a_call_is_measured_without_load_and_preparation(stream, kind):
-    calls = []
-    timer = kind(stream, 0.1)
-    timer.put_under_load(sleeper(stream, 0.02, "load", calls), 0.02)
-    seconds = timer.seconds_each(sleeper(stream, 0.005, "call", calls), sleeper(stream, 0.02, "before", calls))
-    assert 0.005 <= seconds < 0.015
-    assert calls.count("call") == calls.count("before") >= 4
+def test_a_call_is_measured_without_load_and_preparation(timed, kind):
+    timer = kind(timed, 0.1)
+    timer.put_under_load(timed.takes(0.02, "load"), 0.02)
+    seconds = timer.seconds_each(timed.takes(0.005, "call"), timed.takes(0.02, "before"))
+    assert seconds == pytest.approx(0.005)
+    assert timed.calls.count("call") == timed.calls.count("before") >= 4
 
 
-def test_load_and_calls_alternate_as_long_each(stream):
+@pytest.mark.parametrize("kind", [IdleTimer, LoadedTimer])
+def test_a_call_on_a_real_stream_takes_no_less_than_it_sleeps(stream, kind):
     calls = []
-    timer = LoadedTimer(stream, 0.1)
-    timer.put_under_load(sleeper(stream, 0.006, "load", calls))
-    timer.seconds_each(sleeper(stream, 0.003, "call", calls))
-    # Every round: one load and two calls, give or take the sleep's precision.
-    rounds = "".join(name[0] for name in calls).rstrip("c").split("l")
-    assert {len(part) for part in rounds[-6:-1]} <= {1, 2, 3}
-    assert calls[-1] == "call"
+
+    def call():
+        stream.enqueue(lambda: (time.sleep(0.002), calls.append("call")))
+
+    timer = kind(stream, 0.01)
+    timer.put_under_load(lambda: stream.enqueue(lambda: time.sleep(0.001)), 0.01)
+    assert timer.seconds_each(call) >= 0.002
     stream.synchronize()
-    calls.clear()
-    timer.put_under_load(sleeper(stream, 0.002, "load", calls))
-    timer.seconds_each(sleeper(stream, 0.009, "call", calls))
-    assert 3 <= calls[-12:].count("load") / calls[-12:].count("call") <= 6
+    assert len(calls) >= 4
 
 
-def test_the_device_is_kept_busy_before_each_figure(stream):
-    timer, calls = LoadedTimer(stream, 0.01), []
-    timer.put_under_load(sleeper(stream, 0.005, "load", calls), 0.1)
-    assert calls.count("load") >= 10, "the first load"
-    calls.clear()
-    timer.seconds_each(sleeper(stream, 0.001, "call", calls))
-    assert max(map(len, "".join(name[0] for name in calls).split("c"))) >= 20, "load in front of the rounds"
+def test_load_and_calls_alternate_as_long_each(timed):
+    timer = LoadedTimer(timed, 0.1)
+    timer.put_under_load(timed.takes(0.006, "load"))
+    timer.seconds_each(timed.takes(0.003, "call"))
+    rounds = "".join(name[0] for name in timed.calls).rstrip("c").split("l")
+    assert {len(part) for part in rounds[-6:-1]} == {2}, "every round: one load and two calls"
+    assert timed.calls[-1] == "call"
+    timed.calls.clear()
+    timer.put_under_load(timed.takes(0.002, "load"))
+    timer.seconds_each(timed.takes(0.009, "call"))
+    loads = round(0.009 / 0.002)
+    assert timed.calls[-3 * (loads + 1) :] == 3 * (loads * ["load"] + ["call"])
 
 
-def test_only_the_second_half_counts(stream):
-    timer, runs = LoadedTimer(stream, 0.2), []
-    timer.put_under_load(lambda: stream.enqueue(lambda: time.sleep(0.01)))
+def test_the_device_is_kept_busy_before_each_figure(timed):
+    timer = LoadedTimer(timed, 0.01)
+    timer.put_under_load(timed.takes(0.005, "load"), 0.1)
+    assert timed.calls.count("load") >= 20, "the first load"
+    timed.calls.clear()
+    timer.seconds_each(timed.takes(0.001, "call"))
+    assert max(map(len, "".join(name[0] for name in timed.calls).split("c"))) >= 40, "0.2 s of load in front of the rounds"
+
+
+def test_only_the_second_half_counts(timed):
+    timer, runs = LoadedTimer(timed, 0.2), []
+    timer.put_under_load(timed.takes(0.01, "load"))
 
     def slow_in_the_first_half():
         runs.append(None)
         # Two calls tell that ten rounds of one load and one call make 0.2 s.
-        time.sleep(0.01 if len(runs) <= 2 else 0.05 if len(runs) <= 7 else 0.002)
+        return 0.01 if len(runs) <= 2 else 0.05 if len(runs) <= 7 else 0.002
 
-    assert timer.seconds_each(lambda: stream.enqueue(slow_in_the_first_half)) < 0.015
-    assert 10 <= len(runs) <= 13
+    assert timer.seconds_each(timed.takes(slow_in_the_first_half, "call")) == pytest.approx(0.002)
+    assert len(runs) == 12
 
 
 # residues
@@ -202,6 +260,7 @@ def measurement(names, moduli=None):
 @pytest.fixture
 def as_gpus(monkeypatch):
     """Host devices are measured as GPUs are: under load, in float64 only, links both ways at once."""
+    monkeypatch.setattr(timing, "_BRIDGE_SECONDS", 0.005)  # no clock of theirs follows the load
     monkeypatch.setattr(kernels, "kind_of", lambda name: CUDA_KERNELS)
     monkeypatch.setattr(opened, "device_kind", lambda name: CUDA)
     monkeypatch.setattr(links, "device_kind", lambda name: CUDA)
@@ -221,25 +280,23 @@ def test_the_slowest_device_counts():
     assert together.slowest([{"array": 3.0, "file": 1.0}, {"array": 2.0, "file": 9.0}]) == {"array": 2.0, "file": 1.0}
 
 
-def test_links_of_two_directions_are_timed_apart(stream):
-    device = host_device("host:1")
-    other = device.create_stream("other")
+def test_links_of_two_directions_are_timed_apart():
     moved = {"in": [], "out": []}
 
-    def move(which, on, seconds):
+    def direction(which, seconds, *, is_backward):
+        stream = TimedStream(Clock())
+
         def enqueue(index):
             moved[which].append(index)
-            on.enqueue(lambda: time.sleep(seconds))
+            stream.takes(seconds, which)()
 
-        return on, enqueue
+        return stream, enqueue, is_backward
 
-    grid = links.TileGrid(32, 8)
-    try:
-        there, back = (*move("in", stream, 0.001), False), (*move("out", other, 0.004), True)
-        (rates,) = links._rates(grid, [(device, [there, back])], 0.001)
-        assert 2 < rates[0] / rates[1] < 6
-    finally:
-        device.close()
+    grid, device = links.TileGrid(32, 8), SimpleNamespace(current=nullcontext)
+    directions = [direction("in", 0.001, is_backward=False), direction("out", 0.004, is_backward=True)]
+    (rates,) = links._rates(grid, [(device, directions)], 0.001)
+    nbytes = sum(8 * grid.entries(*index) for index in grid.tiles())
+    assert rates == pytest.approx((nbytes / 0.001 / grid.n_tiles, nbytes / 0.004 / grid.n_tiles))
     assert set(moved["in"]) == set(moved["out"]) == set(grid.tiles())
     assert moved["in"][0] == (0, 0) and moved["out"] == moved["in"][::-1]
 

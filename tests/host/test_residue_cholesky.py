@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
@@ -34,7 +34,7 @@ from tests.host.runs import jitter_devices, jitter_kind, use_devices
 from tests.host.spoiled import INDEFINITE, PLACES, counter_example, spread_out
 from tests.host.spoiled import N as ERROR_N
 from tests.host.spoiled import good as good_to_spoil
-from tests.products import pairwise
+from tests.products import pairwise, share_of_examples
 from tests.tolerances import residue_entry_bound
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -106,7 +106,7 @@ def test_the_default_tile_size_and_budget():
     check_factor(oc.cholesky(a, fp64="residue"), a)
 
 
-@settings(max_examples=25)
+@share_of_examples(0.5)
 @given(
     n=st.integers(1, 140),
     nb=st.sampled_from([16, 32, 48]),

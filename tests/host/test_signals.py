@@ -20,11 +20,13 @@ from tests.host.runs import COMMAND, ENVIRONMENT
 pytestmark = pytest.mark.usefixtures("no_hang")
 
 #: Signals, the exit status, and what is said.
-SIGNALS = pytest.mark.parametrize(
-    ("number", "status", "said"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "hung up")],
-    ids=["INT", "TERM", "HUP"],
-)
+SIGNALS_OF_COMMANDS = {
+    "INT": (signal.SIGINT, 130, "interrupted"),
+    "TERM": (signal.SIGTERM, 143, "terminated"),
+    "HUP": (signal.SIGHUP, 129, "hung up"),
+}
+SIGNALS = pytest.mark.parametrize(("number", "status", "said"), SIGNALS_OF_COMMANDS.values(), ids=SIGNALS_OF_COMMANDS)
+#: Modules at whose import a signal comes.
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -100,17 +102,26 @@ sys.exit(main())
 """
 
 
-@SIGNALS
+#: Modules while which are imported a signal comes, and the words of a command that imports them.
+IMPORTED = {
+    **dict.fromkeys(("numpy", "scipy.linalg", "ooc_chol.dense.driver", "ooc_chol.cli.plan"), "plan --n 9"),
+    "ooc_chol.bench": "bench suite host --list",
+    "ooc_chol.apps": "geostat fit --example jacksboro:50 --dry-run",
+}
+#: Each module with Ctrl-C, each other signal at one of them; the rest is thorough: a process takes a second or two.
+USUAL = {("INT", module) for module in IMPORTED} | {("TERM", "scipy.linalg"), ("HUP", "ooc_chol.dense.driver")}
+
+
 @pytest.mark.parametrize(
-    ("module", "words"),
+    ("number", "status", "said", "module"),
     [
-        *((module, "plan --n 9") for module in ("numpy", "scipy.linalg", "ooc_chol.dense.driver", "ooc_chol.cli.plan")),
-        ("ooc_chol.bench", "bench suite host --list"),
-        ("scipy.optimize", "geostat fit --example jacksboro:50 --dry-run"),
+        pytest.param(*values, module, id=f"{name}-{module}", marks=() if (name, module) in USUAL else pytest.mark.thorough)
+        for name, values in SIGNALS_OF_COMMANDS.items()
+        for module in IMPORTED
     ],
 )
-def test_a_signal_while_modules_are_imported_ends_without_a_word(tmp_path, module, words, number, status, said):
-    command = [COMMAND[0], "-c", WHILE_IMPORTING, module, str(int(number)), *words.split()]
+def test_a_signal_while_modules_are_imported_ends_without_a_word(tmp_path, module, number, status, said):
+    command = [COMMAND[0], "-c", WHILE_IMPORTING, module, str(int(number)), *IMPORTED[module].split()]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
 

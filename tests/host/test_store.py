@@ -19,6 +19,7 @@ from ooc_chol.errors import BudgetError, TierError
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import memory_store, overwrite_store
 from tests.host.stored_factors import STORES, strided
+from tests.products import share_of_examples
 
 every_store = pytest.mark.parametrize("kind", STORES)
 
@@ -74,6 +75,7 @@ def check_contents(store: AbstractStore, tiles: dict[tuple[int, int], NDArray[np
 
 
 @every_store
+@share_of_examples(0.4)
 @given(n=st.integers(1, 40), nb=st.integers(1, 45), seed=st.integers(0, 2**32 - 1))
 def test_store_returns_the_bits_it_was_given(kind: str, n: int, nb: int, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

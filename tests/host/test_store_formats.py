@@ -30,6 +30,7 @@ from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, Floats, PrecisionFo
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import factor_over, memory_store
 from tests.host.stored_factors import KEY, MIXED_STORES, STORES, factor_in, lapack_factor, random_spd, write_factor
+from tests.products import share_of_examples
 
 Store = MemoryStore | FileStore
 Tiles = dict[tuple[int, int], Floats]
@@ -163,6 +164,7 @@ def test_layouts_that_cannot_be_are_refused() -> None:
 
 
 @every_store
+@share_of_examples(0.4)
 @given(**sizes)
 def test_a_tile_is_rounded_once_and_read_to_the_bit(kind: str, n: int, nb: int, seed: int) -> None:
     grid = TileGrid(n, nb)
@@ -282,6 +284,7 @@ def test_reading_takes_no_more_memory_than_a_stored_tile(tmp_path: Path) -> None
 
 
 @every_store
+@share_of_examples(0.4)
 @given(**sizes)
 def test_widened_tiles_hold_fp64_and_others_what_they_held(kind: str, n: int, nb: int, seed: int) -> None:
     grid = TileGrid(n, nb)
@@ -498,6 +501,7 @@ def test_a_later_version_may_add_fields(path: Path) -> None:
 
 
 @every_store
+@share_of_examples(0.4)
 @given(**sizes)
 def test_a_factor_of_mixed_formats_is_that_of_its_values(kind: str, n: int, nb: int, seed: int) -> None:
     right_hand_sides = np.random.default_rng(seed).standard_normal((n, 3))
@@ -511,6 +515,7 @@ def test_a_factor_of_mixed_formats_is_that_of_its_values(kind: str, n: int, nb: 
 
 
 @every_store
+@share_of_examples(0.4)
 @given(**sizes)
 def test_a_saved_factor_keeps_its_formats_to_the_bit(kind: str, n: int, nb: int, seed: int) -> None:
     with mixed_factor(kind, n, nb, seed) as (mixed, l_dense, folder):

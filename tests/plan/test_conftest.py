@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.products import pairwise
 
 CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
 
@@ -23,6 +26,7 @@ NEEDS_DATA = "def test_reads(data_dir): assert (data_dir / 'here').exists()\n"
 NEEDS_DEVICES = "import pytest\n@pytest.mark.cuda(n=99)\ndef test_computes(): assert False\n"
 IS_THOROUGH = "import pytest\n@pytest.mark.thorough\ndef test_goes_further(): pass\n"
 HAS_ONE_THREAD = """
+import itertools
 import os
 def test_asks_for_one_thread(): assert os.environ["OPENBLAS_NUM_THREADS"] == os.environ["OMP_NUM_THREADS"] == "1"
 """
@@ -100,3 +104,15 @@ def test_missing_requirement_is_an_error(tmp_path, option):
     code, output = run_pytest(tmp_path, {"test_it.py": PASSES}, option)
     assert code == pytest.ExitCode.USAGE_ERROR
     assert option.partition("=")[0] in output
+
+
+@pytest.mark.parametrize("lengths", [(12, 6, 3), (2, 2, 2, 2), (5, 1)])
+def test_a_thinned_product_meets_every_pair_and_marks_the_rest(lengths):
+    product = pairwise(*map(range, lengths))
+    assert [combination.values for combination in product] == list(itertools.product(*map(range, lengths)))
+    usual = [combination.values for combination in product if not combination.marks]
+    assert {mark.name for combination in product for mark in combination.marks} <= {"thorough"}
+    for left, right in itertools.combinations(range(len(lengths)), 2):
+        assert len({(each[left], each[right]) for each in usual}) == lengths[left] * lengths[right]
+    if len(lengths) == 3:
+        assert len(usual) < len(product) / 2

@@ -14,6 +14,7 @@ from ooc_chol.bench.problem import CUDA_CODE
 from ooc_chol.formats import FORMATS, FP64, decode
 from ooc_chol.kernels.cuda import triangular_source
 from tests.host.narrow_tiles import KINDS, expected_norms, rounded, same, stored_bytes
+from tests.products import thorough
 
 SOURCES = {
     "formats.cu": files("ooc_chol.kernels.cuda").joinpath("formats.cu").read_text(encoding="utf-8"),
@@ -34,11 +35,19 @@ def test_cuda_sources_compile_without_warnings(name, tmp_path):
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("options", [["-arch=sm_90"], ["-arch=sm_80"], ["-arch=sm_90", "-DFP64_MMA=0"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-cubin", "-arch=sm_90"],
+        ["-ptx", "-arch=sm_80"],
+        ["-ptx", "-arch=sm_90", "-DFP64_MMA=0"],
+        *thorough(["-cubin", "-arch=sm_80"], ["-cubin", "-arch=sm_90", "-DFP64_MMA=0"]),
+    ],
+)
 def test_triangular_kernels_of_every_generation_compile_without_warnings(options, tmp_path):
     code = tmp_path / "triangular.cu"
     code.write_text(triangular_source.source(), encoding="utf-8")
-    words = ["nvcc", "-std=c++17", *options, "-Werror", "all-warnings", "-cubin", "-o", str(tmp_path / "out"), str(code)]
+    words = ["nvcc", "-std=c++17", *options, "-Werror", "all-warnings", "-o", str(tmp_path / "out"), str(code)]
     ran = subprocess.run(words, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
 

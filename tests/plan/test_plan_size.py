@@ -27,6 +27,7 @@ from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import planned, problem
 from tests.plan.rates import UNIT_RATES
 from tests.plan.residue_problems import ResidueProblem, make_problem
+from tests.products import pairwise
 
 #: What may be between a count and the steps of a plan of at least LEAST_ROWS tile rows, as the counts' module states.
 LOW, HIGH, LEAST_ROWS = 0.9, 1.75, 8
@@ -58,9 +59,7 @@ def at_most(steps: int):
 # counts
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("devices", [1, 2, 4])
-@pytest.mark.parametrize("nt", [LEAST_ROWS, 18])
+@pytest.mark.parametrize(("policy", "devices", "nt"), pairwise(list(POLICIES), [1, 2, 4], [LEAST_ROWS, 18]))
 def test_counts_are_near_the_steps_of_native_plans(policy, devices, nt):
     for slots in (3, 4, 7, 14, 30, 70, 200):
         plan = make(20 * nt, host(devices), tile_size=20, memory_budget=4096 * slots, policy=policy)

@@ -93,11 +93,11 @@ def test_commands_in_running_text_are_read_by_their_parsers(capsys):
     whole = sorted(text for text in named if not re.search(r"\.\.\.|\||\b(?:COMMAND|NAME|N)\b", text))
     assert len(whole) > 20
     for text in whole:
-        if "--" in text:
+        if "--" in text.replace("--help", ""):
             assert parse(shlex.split(text)) == 0, text
         else:
             with pytest.raises(SystemExit, match=r"^0$"):
-                main([*shlex.split(text), "--help"])
+                main([*shlex.split(text.removesuffix("--help")), "--help"])
 
 
 # the checks themselves

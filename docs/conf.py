@@ -24,8 +24,6 @@ release = ooc_chol.__version__
 extensions = ["sphinx.ext.autodoc", "myst_parser", "numpydoc"]
 exclude_patterns = ["_build"]
 nitpicky = True
-# A table of the planner that an option's description names, and that is not public.
-nitpick_ignore_regex = [("py:data", r".*\.POLICIES")]
 
 # Docstrings give shapes and units beside types, so signatures need no types and words of a type are no links.
 autodoc_typehints = "none"
@@ -33,8 +31,9 @@ autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 numpydoc_validation_checks = {"GL08", "PR01", "PR02", "PR10", "RT03", "SS01"}
-# Methods of geostatistics classes: those of an abstract class are described there once. The other name is a value.
-numpydoc_validation_exclude = {r"^ooc_chol\.apps\.geostat\.\w+\.", r"\.TRACE_FILES$"}
+# Methods of geostatistics classes: those of an abstract class are described there once. Settings have the options of
+# FactorOptions, which describes them. The last name is a value.
+numpydoc_validation_exclude = {r"^ooc_chol\.apps\.geostat\.\w+\.", r"\.FactorSettings$", r"\.TRACE_FILES$"}
 
 myst_heading_anchors = 4
 

@@ -22,7 +22,7 @@ SHOWN = 0.05
 
 NUMBER = r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?"
 #: Lines of an output whose numbers are times of this machine: their words are compared alone.
-TIMED = re.compile(r"second|\bms\b|FLOP/s|GB/s|exposed|^wall|^\s*host:\d", flags=re.IGNORECASE)
+TIMED = re.compile(r"second|\bms\b|\d s,|FLOP/s|GB/s|exposed|^wall|^\s*host:\d", flags=re.IGNORECASE)
 
 _BLOCK = re.compile(r"^(?:<!-- ([^\n]*?) -->\n)?```([\w{}-]+)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 #: What a document writes above a block that no test runs, with the reason behind it.
@@ -74,6 +74,8 @@ def run_command(line: str, *, is_run: bool) -> None:
     if not words:
         return
     program, *words = words
+    if [program, *words[:2]] == ["python", "-m", "ooc_chol"]:
+        program, words = "ooc-chol", words[2:]
     if program == "ooc-chol":
         assert (main(words) if is_run else parse(words)) == 0, line
     elif program == "make":

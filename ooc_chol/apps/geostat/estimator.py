@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,6 +56,9 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         What standard errors are of: the smooth field (as in scikit-learn), or a new observation with its nugget.
     tolerance, max_evaluations
         When a search for the estimate ends; see :func:`fit`.
+    settings : FactorSettings, optional
+        How every factorization runs, in the options of ``ooc_chol.cholesky``: ``FactorSettings(fp64="residue", moduli=15)``. The
+        parameters below go before it where they are given. Its ``memory`` must be left out, as it cannot be cloned.
     memory_budget, host_budget : int or str, optional
         Bytes per device and of host memory, such as ``"2 GiB"``; see ``ooc_chol.cholesky``.
     devices : str, int or sequence of str, optional
@@ -122,6 +126,7 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         target: Target = "field",
         tolerance: float = 0.01,
         max_evaluations: int = 200,
+        settings: FactorSettings | None = None,
         memory_budget: int | str | None = None,
         host_budget: int | str | None = None,
         devices: str | int | Sequence[str] | None = None,
@@ -138,6 +143,7 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.target = target
         self.tolerance = tolerance
         self.max_evaluations = max_evaluations
+        self.settings = settings
         self.memory_budget = memory_budget
         self.host_budget = host_budget
         self.devices = devices
@@ -163,6 +169,8 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         ------
         ValueError
             A shape or a parameter is wrong, an entry is not finite, there are too few rows, or the data cannot carry a fit.
+        TypeError
+            ``settings`` are no :class:`FactorSettings`.
         NotPositiveDefiniteError
             The correlation matrix is not positive definite in floating point.
         """
@@ -299,13 +307,23 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return kriging(self.observations_, self.model_, settings=self._settings())
 
     def _settings(self) -> FactorSettings:
-        return FactorSettings(
-            tile_size=self.tile_size,
-            devices=self.devices,
-            memory_budget=self.memory_budget,
-            host_budget=self.host_budget,
-            store=None if self.store is None else Path(self.store),
-        )
+        """``settings``, changed to what is given beside them."""
+        settings = FactorSettings() if self.settings is None else self.settings
+        if not isinstance(settings, FactorSettings):
+            raise TypeError(f"settings is a {type(settings).__name__}; give FactorSettings(...), or None for the defaults")
+        if settings.memory is not None:
+            raise ValueError(
+                "settings have a HostMemory, which cannot be cloned with the estimator; leave memory out, or give store"
+            )
+        beside: dict[str, Any] = {
+            "tile_size": self.tile_size,
+            "devices": self.devices,
+            "memory_budget": self.memory_budget,
+            "host_budget": self.host_budget,
+            "store": None if self.store is None else Path(self.store),
+        }
+        given = {name: value for name, value in beside.items() if value is not None}
+        return replace(settings, **given, planned=None) if given else settings
 
     def _given_model(self) -> Matern | None:
         """The covariance, if all of it is given."""

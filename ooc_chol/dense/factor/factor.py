@@ -106,7 +106,7 @@ class CholeskyFactor:
 
     @property
     def trace(self) -> Any:
-        """The :class:`~ooc_chol.tracing.Trace`: every operation of the factorization, and of passes over A and L until now.
+        """The :class:`~ooc_chol.Trace`: every operation of the factorization, and of passes over A and L until now.
 
         ``records`` are the factorization's. ``passes`` are the pass over A for its norms, the certificate, solves, sums over the
         inverse and products with L. None where no trace was asked for.

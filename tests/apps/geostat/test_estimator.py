@@ -18,9 +18,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
 
+import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import MaternGP, fit
 from tests.apps.geostat.geostat_tolerances import OTHER_PACKAGE, TWO_ROUTES
+from tests.option_words import WORDS
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -128,6 +130,47 @@ def test_memory_budget_changes_no_bit(tmp_path):
     assert np.array_equal(roomy.alpha_, tight.alpha_)
     assert np.array_equal(roomy.predict(X, return_std=True), tight.predict(X, return_std=True))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", WORDS)
+def test_settings_reach_every_factorization(option, monkeypatch):
+    """Every option of a factorization, and what is given beside goes before it."""
+    seen = []
+    factored = oc.cholesky
+    monkeypatch.setattr(oc, "cholesky", lambda a, *args, **words: seen.append(words) or factored(a))
+    settings = geostat.FactorSettings(**{option: WORDS[option][1]})
+    X, y = example(n=40)
+    with MaternGP(**FIXED, settings=settings).fit(X, y).kriging() as kriged:
+        kriged.predict(X[:3])
+    assert len(seen) == 2 and all(words[option] == WORDS[option][1] for words in seen)
+
+
+def test_what_is_given_beside_the_settings_goes_before_them(tmp_path):
+    settings = geostat.FactorSettings(tile_size=32, fp64="residue", memory_budget="1 GiB")
+    X, y = example(n=40)
+    beside = MaternGP(**FIXED, settings=settings, tile_size=16, store=tmp_path / "factor.ooc")
+    with beside.fit(X, y).kriging() as kriged:
+        report = kriged.factor.report.to_dict()
+    assert (report["tile_size"], report["engine"], report["budget_bytes"]) == (16, "residue", 1 << 30)
+    assert not list(tmp_path.iterdir())
+    assert settings == geostat.FactorSettings(tile_size=32, fp64="residue", memory_budget="1 GiB")
+
+
+def test_settings_are_cloned_pickled_and_searched():
+    X, y = example(n=40)
+    gp = MaternGP(**FIXED, settings=geostat.FactorSettings(tile_size=16, fp64="native"))
+    assert clone(gp).get_params() == gp.get_params()
+    assert pickle.loads(pickle.dumps(gp.fit(X, y))).settings == gp.settings
+    choices = [None, geostat.FactorSettings(tile_size=16), geostat.FactorSettings(tile_size=24)]
+    search = GridSearchCV(MaternGP(**FIXED), {"settings": choices}, cv=2, error_score="raise").fit(X, y)
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], search.best_score_, rtol=TWO_ROUTES)
+
+
+def test_settings_of_another_kind_are_refused():
+    with pytest.raises(TypeError, match=r"settings is a dict; give FactorSettings\(\.\.\.\)"):
+        MaternGP(**FIXED, settings={"tile_size": 16}).fit(*example())
+    with oc.HostMemory() as memory, pytest.raises(ValueError, match=r"cannot be cloned .* leave memory out"):
+        MaternGP(**FIXED, settings=geostat.FactorSettings(memory=memory)).fit(*example())
 
 
 def test_draws_have_the_predictive_mean_and_covariance():

@@ -124,15 +124,6 @@ def _all_bytes(stored: np.dtype[Any], wide: np.dtype[Any]) -> Floats:
     return np.arange(256, dtype=np.uint8).view(stored).astype(wide)
 
 
-def round_to(tile: Floats, fmt: PrecisionFormat) -> float:
-    """Replace the entries of ``tile`` by what ``fmt`` stores of them."""
-    if fmt.itemsize >= tile.itemsize:
-        return 0.0
-    rounding = Rounding(fmt, largest_magnitude(tile))
-    lost, _ = rounding.apply(tile)
-    return rounding.norm(lost)
-
-
 @dataclass(frozen=True)
 class Rounding:
     """How the entries of one tile are rounded, piece by piece, by any number of threads.
@@ -244,8 +235,3 @@ def _narrowed(entries: Floats, fmt: PrecisionFormat) -> NDArray[Any]:
     bits -= np.abs(single) > np.abs(entries)
     bits |= is_inexact & np.isfinite(entries)
     return single.astype(fmt.dtype)
-
-
-def exponent_of(tile: Floats, fmt: PrecisionFormat) -> int:
-    """``e`` of a tile: 0 where the format has no scale."""
-    return fmt.exponent(largest_magnitude(tile)) if fmt.top is not None else 0

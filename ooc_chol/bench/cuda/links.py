@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import cupy as cp
 
-from ooc_chol.bench.cuda.measure import device_number, peer_access
+from ooc_chol.bench.cuda.measure import peer_access
+from ooc_chol.hardware.cuda import device_number
 
 _runtime = cp.cuda.runtime
 #: Bytes of one copy, and copies of one measurement: 4 GiB pass in each direction.

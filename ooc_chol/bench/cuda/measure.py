@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from nvmath.bindings import cublas
 
+from ooc_chol.hardware.cuda import device_number
+from ooc_chol.hardware.cuda.copies import PEER_ALREADY_ENABLED
 from ooc_chol.team import ThreadTeam
 
 Figure = TypeVar("Figure")
@@ -25,8 +27,6 @@ _OP_N, _OP_T = 0, 1
 _R_8I, _R_32I = 3, 10
 _COMPUTE_32I = 72
 _GEMM_DEFAULT = -1
-#: cudaErrorPeerAccessAlreadyEnabled.
-_ALREADY_ENABLED = 704
 
 
 def dgemm_tflops(left: NDArray[np.float64], right: NDArray[np.float64], seconds: float, devices: Sequence[str]) -> list[float]:
@@ -116,11 +116,6 @@ def _timed(enqueue: Callable[[], None], count: int) -> float:
     return float(cp.cuda.get_elapsed_time(start, end)) / 1e3
 
 
-def device_number(name: str) -> int:
-    """Number K of ``"cuda:K"``."""
-    return int(name.removeprefix("cuda:"))
-
-
 def on_device(name: str, body: Callable[[], Figure]) -> Figure:
     """``body()`` with a device current."""
     with cp.cuda.Device(device_number(name)):
@@ -174,7 +169,7 @@ def _enable_peer(one: int, other: int) -> bool:
         try:
             runtime.deviceEnablePeerAccess(other)
         except runtime.CUDARuntimeError as error:
-            if error.status != _ALREADY_ENABLED:
+            if error.status != PEER_ALREADY_ENABLED:
                 raise
             return False
     return True

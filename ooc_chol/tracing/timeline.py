@@ -21,7 +21,7 @@ class Timeline:
     streams : dict from (device, stream) to list of TraceRecord
         Operations of each stream by time; devices by number, streams by the places that their roles tell.
     by_step : dict from (device, step) to TraceRecord
-        The same records.
+        The same records, by device and step.
     position : dict from (device, step) to int
         Place of a record in the list of its stream.
     start_ns, end_ns : int

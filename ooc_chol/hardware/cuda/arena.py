@@ -44,7 +44,7 @@ class CudaArena(AbstractArena):
     def bytes_for(
         n_slots: int, slot_bytes: int, workspace_bytes: int, arrays: Sequence[ArraySpec] = (), narrow_bytes: int = 0
     ) -> int:
-        """Bytes of the allocation."""
+        """Bytes that an arena of these slots, arrays, workspace and narrow buffers takes."""
         nbytes = n_slots * slot_bytes + sum(spec.nbytes for spec in arrays) + workspace_bytes
         return whole_pages(nbytes) + NARROW_BUFFERS * whole_pages(narrow_bytes) if narrow_bytes else nbytes
 

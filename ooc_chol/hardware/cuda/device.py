@@ -71,7 +71,6 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             self._base_ns = time.perf_counter_ns()
 
     def current(self) -> AbstractContextManager[object]:
-        """Make this the current device of the calling thread for the time of a ``with`` block."""
         return cast(AbstractContextManager[object], self._device)
 
     def reserve_events(self, count: int) -> None:
@@ -123,7 +122,6 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         return self._streams[-1]
 
     def activate(self) -> None:
-        """Make this the current device of the calling thread."""
         self._device.use()
 
     def prepare(self, once: Callable[[], None]) -> None:

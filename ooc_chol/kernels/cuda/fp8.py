@@ -45,7 +45,7 @@ class Fp8Products:
     def multiply(
         self, stream: AbstractStream, target: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
     ) -> None:
-        """Enqueue one product."""
+        """Enqueue one product, which is added to ``target`` with ``accumulates`` and else replaces it."""
         (_, rows, inner), cols = left.shape, right.shape[1]
         strides = right.strides[1], left.strides[1], target.strides[1] // 4
         key = (rounded_up(rows), rounded_up(cols), inner, *strides)

@@ -219,4 +219,4 @@ class OutputError(TierError, FileExistsError):
 
 
 class RatesWarning(UserWarning):
-    """Measured rates could not be used, so that a plan has no predicted seconds; the message says why, and how to measure them."""
+    """Measured rates could not be used, so that a plan goes without predicted seconds; the message says why."""

@@ -138,7 +138,7 @@ def _links(options: argparse.Namespace) -> None:
 
 
 def _case_of(options: argparse.Namespace) -> Fp64Case:
-    """The case that the options describe."""
+    """Make the case that the options describe."""
     devices = resolve_devices(options.devices)
     return Fp64Case(
         name=options.case,
@@ -179,7 +179,7 @@ def _suite(options: argparse.Namespace) -> int:
 
 
 def _described(case: Fp64Case) -> str:
-    """One line about a case."""
+    """Describe a case in one line."""
     engine = case.engine if case.engine == "native" else f"{case.engine} ({case.moduli} moduli)"
     budget = "free memory" if case.budget is None else case.budget
     peers = ", ".join(f"{peer.name}:{peer.n}" for peer in case.peers) or "no peers"

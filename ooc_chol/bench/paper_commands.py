@@ -56,7 +56,7 @@ def add_paper_commands(what: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def _add_options(parser: argparse.ArgumentParser, *, repeats: int, nu: str, engines: tuple[str, ...], engine: str) -> None:
-    """What the three commands share."""
+    """Add the options that the three commands share."""
     name = parser.prog.split()[-1]
     orders = {kind: " ".join(map(str, of_kind)) for kind, of_kind in _ORDERS[name].items()}
     parser.add_argument("--n", type=int, nargs="+", help=f"orders (default: {orders['host']}; on a GPU {orders['cuda']})")
@@ -104,18 +104,18 @@ def _described_budget(name: str) -> str:
 
 
 def _range(text: str) -> float:
-    """A range, by number or by the paper's word."""
+    """Parse a range: a number, or the paper's word for one."""
     named = {word: value for value, word in CORRELATIONS.items()}
     return named[text] if text in named else float(text)
 
 
 def _fraction(text: str) -> float:
-    """A number such as ``"0.5"`` or ``"8/9"``."""
+    """Parse a number such as ``"0.5"`` or ``"8/9"``."""
     return float(Fraction(text))
 
 
 def _sweep(name: str, options: argparse.Namespace) -> Sweep:
-    """What the options and the device ask for."""
+    """Make the sweep that the options and the device ask for."""
     devices = resolve_devices(options.devices)
     if options.devices is None:
         devices = devices[:1]

@@ -116,7 +116,7 @@ def mxp_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
 
 
 def mxp_gpu_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
-    """The same of GPUs, in their units, beside the FP64 run of the same matrix and DGEMM just after."""
+    """For documents: speed and bytes on GPUs, beside the FP64 run of the same matrix and DGEMM just after."""
     heading = (
         "n", "correlation", "threshold", "seconds", "TFLOP/s", "of FP64", "DGEMM", "GB in + out", _TILES, "moduli",
         "in FP16", "certified", "logdet error",
@@ -201,7 +201,7 @@ def _mxp_row(run: Mapping[str, Any], fp64: float | None) -> tuple[str, ...]:
 
 
 def _matrix(run: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Order, nu and correlation."""
+    """Cells that name a matrix: order, nu and correlation."""
     return f"{run['n']:,}", str(Fraction(run["nu"]).limit_denominator(1000)), run["correlation"]
 
 
@@ -211,7 +211,7 @@ def _threshold(run: Mapping[str, Any]) -> str:
 
 
 def _tiles(run: Mapping[str, Any]) -> str:
-    """Tiles of each format."""
+    """Number of tiles in each format, the widest first."""
     return " ".join(str(run["formats"].get(name, 0)) for name in FORMATS)
 
 

@@ -33,7 +33,7 @@ class TraceRecord(NamedTuple):
     step : int
         Index of the step in the program of its device; unique on that device.
     device, stream : str
-        Names of the device and of the stream, such as ``"host:0"`` and ``"copy-in"``, ``"compute"`` or ``"copy-out"``. A stream runs one operation at a time.
+        Names such as ``"host:0"`` and ``"copy-in"``, ``"compute"`` or ``"copy-out"``. A stream runs one operation at a time.
     kind : str
         ``"fetch"``, ``"generate"``, ``"compute"``, ``"write"`` or ``"pull"``.
     label : str
@@ -45,7 +45,7 @@ class TraceRecord(NamedTuple):
     nbytes : int
         Bytes that crossed a link; 0 for ``"compute"`` and ``"generate"``.
     link : str
-        Name of the link, such as ``"source->host:0"``, ``"store->host:0"`` or ``"host:0->store"``; empty when no bytes crossed a link.
+        Name such as ``"source->host:0"``, ``"store->host:0"`` or ``"host:0->store"``; empty when no bytes crossed a link.
     flops : int
         Floating-point operations that were executed.
     start_ns, end_ns : int

@@ -52,7 +52,7 @@ def dgemm_tflops(left: NDArray[np.float64], right: NDArray[np.float64], seconds:
 _PRODUCT_COLUMNS = 8192
 
 
-def product_tflops(nb: int, inner: int, moduli: int, seconds: float, devices: Sequence[str]) -> list[float]:
+def product_tflops(nb: int, inner: int, moduli: int, *, seconds: float, devices: Sequence[str]) -> list[float]:
     """Rate of the INT8 products behind one FP64-like product, as TFLOP/s of that product, on all devices at once.
 
     Residues are uniform over int8, as those of a factor are. Bytes: ``moduli * (nb + 8192) * inner + 32768 * moduli * nb``.

@@ -91,7 +91,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
     ) -> CudaArena:
         """Allocate slots, arrays, workspace and buffers in one piece, and bind the kernels to their workspace."""
         workspace = self.kernels.workspace_bytes(nb)
-        needed = CudaArena.bytes_for(n_slots, slot_bytes, workspace, arrays, narrow_bytes)
+        needed = CudaArena.bytes_for(n_slots, slot_bytes, workspace, arrays, narrow_bytes=narrow_bytes)
         with self.current():
             free, total = _runtime.memGetInfo()
             if needed > free:

@@ -84,9 +84,9 @@ class Fp8Products:
             cublasLt.matmul_desc_set_attribute(
                 operation, cublasLt.MatmulDescAttribute[attribute], number.ctypes.data, number.nbytes
             )
-        right = layout_of(inner, cols, of_right, _R_8F_E4M3, 1, 0)
-        left = layout_of(inner, rows, of_left, _R_8F_E4M3, 1, 0)
-        target = layout_of(cols, rows, of_target, _R_32F, 1, 0)
+        right = layout_of(inner, cols, of_right, _R_8F_E4M3)
+        left = layout_of(inner, rows, of_left, _R_8F_E4M3)
+        target = layout_of(cols, rows, of_target, _R_32F)
         preference = cublasLt.matmul_preference_create()
         try:
             limit = np.array([sizes.CUBLAS_WORKSPACE_BYTES], dtype=np.uint64)

@@ -193,7 +193,7 @@ def link_totals(records: Records) -> dict[str, LinkTotals]:
 
 
 def computing_ns(records: Records) -> int:
-    """Nanoseconds in which some task's kernel ran, summed over devices; kernels side by side count once."""
+    """Nanoseconds in which a device ran the kernel of a task, summed over devices; kernels side by side count once."""
     run = timeline(records)
     spans: dict[str, list[tuple[int, int]]] = {}
     for record in run.records:

@@ -150,7 +150,7 @@ def _record_notes(record: TraceRecord) -> Notes:
 
 
 def _wait_notes(wait: Wait) -> Notes:
-    """Describe a wait."""
+    """Describe a wait: the step that waits, and for whom."""
     if wait.producer is None:
         return {"before step": wait.step}
     return {"before step": wait.step, "waited for": f"step {wait.producer.step} of {wait.producer.device}"}

@@ -44,7 +44,7 @@ def names_packet() -> Packet:
 
 
 def track_packet(track: int, name: str, *, parent: int = 0, rank: int = 0, unit: str = "") -> Packet:
-    """Describe a track."""
+    """Describe a track: its name, the track above it, its place among those below the same one, and the unit of a counter."""
     packet = TracePacket(trusted_packet_sequence_id=_SEQUENCE)
     descriptor = packet.track_descriptor
     descriptor.uuid = track

@@ -142,7 +142,7 @@ def _pointers(arrays: Sequence[Any]) -> Any:
 
 
 def _synchronize(numbers: Sequence[int]) -> None:
-    """Wait for all devices."""
+    """Wait until nothing runs on any of these devices."""
     for number in numbers:
         with cp.cuda.Device(number):
             cp.cuda.Device(number).synchronize()

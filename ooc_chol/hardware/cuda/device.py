@@ -235,7 +235,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             self.error = OocCholError("the run was stopped")
 
     def synchronize(self) -> None:
-        """Wait for the streams."""
+        """Wait until all streams are empty, whatever became of their work."""
         with self.current():
             for stream in self._streams:
                 stream.stream.synchronize()

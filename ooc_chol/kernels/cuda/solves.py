@@ -24,7 +24,7 @@ _THREADS = 256
 
 @final
 class CudaSolveKernels(AbstractSolveKernels):
-    """Kernels that take CuPy arrays.
+    """Solves on CuPy arrays, by cuBLAS.
 
     cuBLAS sees the transpose of a row-major array: ``x`` becomes ``x.T``, and a lower triangle the upper one.
     """

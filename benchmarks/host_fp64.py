@@ -2,9 +2,10 @@
 
     python benchmarks/host_fp64.py [--repeats 5] [--output benchmarks/results]
 
-Writes one JSON file per case. The three are run in turn, so that a machine whose speed drifts treats them alike. The file
-case runs in a child process, which samples its own anonymous memory; the source's pages are dropped from the page cache
-before each repeat.
+Writes one JSON file per case. `ooc-chol bench suite host` measures neither from file to file nor in a process of its own, and
+has another matrix, so that these two cases stay a script. The three are run in turn, so that a machine whose speed drifts treats
+them alike. The file case runs in a child process, which samples its own anonymous memory; the source's pages are dropped from
+the page cache before each repeat.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.kernels.host.blas import blas_identity, current_threads, potrf
+from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.kernels.host.blas import potrf
 
 IN_MEMORY_N = 8192
 FILE_N = 16384
@@ -155,18 +156,9 @@ def result_file(case: str, runs: list[dict[str, Any]], lapack: list[float]) -> d
     tflops = n**3 / 3e12 / float(np.median(seconds))
     return {
         "case": case,
-        "commit": subprocess.run(
-            ["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True, cwd=Path(__file__).parent
-        ).stdout.strip(),
+        "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": {
-            "cores": os.cpu_count(),
-            "blas": blas_identity(),
-            "threads": current_threads(),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "system": platform.system(),
-        },
+        "machine": machine(False),
         "devices": runs[0]["devices"],
         "n": n,
         "tile_size": runs[0]["tile_size"],
@@ -200,10 +192,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         lapack, memory, file = measure(options.repeats, Path(folder))
-    options.output.mkdir(parents=True, exist_ok=True)
     for case, runs in (("host-fp64-memory", memory), ("host-fp64-file", file)):
         result = result_file(case, runs, lapack)
-        (options.output / f"{case}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_json(result, options.output / f"{case}.json")
         print(f"{case}: {result['tflops'] * 1e3:.1f} GFLOP/s, {result['ratio_to_dpotrf']:.3f} of dpotrf at {IN_MEMORY_N}")
 
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
+from ooc_chol.bench.paper_tables import DOCUMENTED, documented
+
 RESULTS = Path(__file__).resolve().parent / "results"
 
 Result: TypeAlias = dict[str, Any]
@@ -127,9 +129,19 @@ def updated(text: str, made: dict[str, str]) -> str:
 def update(document: Path, folder: Path = RESULTS) -> bool:
     """Rewrite the tables of ``document``; whether it changed."""
     old = document.read_text(encoding="utf-8")
-    new = updated(old, tables(load(folder), link_from(document, folder)))
+    new = with_paper_tables(updated(old, tables(load(folder), link_from(document, folder))), folder / "paper")
     document.write_text(new, encoding="utf-8")
     return new != old
+
+
+def with_paper_tables(text: str, folder: Path) -> str:
+    """``text`` with the tables of the paper's figures, from the result files in ``folder``, where it has places for them."""
+    for name in DOCUMENTED:
+        begin, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
+        if begin in text:
+            before, behind = text.split(begin, 1)
+            text = before + begin + documented(name, folder) + end + behind.split(end, 1)[1]
+    return text
 
 
 def link_from(document: Path, folder: Path = RESULTS) -> str:

@@ -41,7 +41,7 @@ class _Caller:
 
 
 class _Library:
-    """One OpenBLAS, which threads may be in a call of it at once, and the buffers that it is known to have."""
+    """One OpenBLAS library: the threads that may be in a call of it at once, and the buffers that it is known to have."""
 
     def __init__(self, controller: Any) -> None:
         library = ctypes.CDLL(controller.filepath)
@@ -110,7 +110,7 @@ if hasattr(os, "register_at_fork"):
 
 @cache
 def _libraries() -> tuple[tuple[_Library, ...], tuple[_Library, ...]]:
-    """The libraries of SciPy alone, and all."""
+    """OpenBLAS libraries that SciPy calls, and all that are loaded."""
     package = Path(np.__file__).resolve().parent
     own = (package, package.parent / "numpy.libs")
     every: list[_Library] = []
@@ -125,8 +125,5 @@ def _libraries() -> tuple[tuple[_Library, ...], tuple[_Library, ...]]:
 
 
 def ensure(*, numpys: bool = False) -> None:
-    """Let the calling thread's BLAS calls find their buffer.
-
-    A look at a variable of the thread, but for its first call.
-    """
+    """Let the calling thread's BLAS calls find their buffer, NumPy's too with ``numpys``; nearly free after the first call."""
     _BUFFERS.ensure(2 if numpys else 1)

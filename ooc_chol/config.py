@@ -1,4 +1,4 @@
-"""Sizes and devices written by people, pages, and the one place that reads environment variables."""
+"""Sizes written by people, pages, and the one place that reads environment variables."""
 
 from __future__ import annotations
 
@@ -33,19 +33,6 @@ def parse_bytes(size: int | str, what: str = "size") -> int:
     if value <= 0:
         raise ValueError(f"{what} is {size!r}; it must be more than zero bytes")
     return value
-
-
-def parse_devices(text: str | None) -> str | list[str] | int | None:
-    """What a command's ``--devices`` means, as :func:`ooc_chol.cholesky` takes it: a count, or names with commas between them.
-
-    Examples
-    --------
-    >>> parse_devices("2"), parse_devices("host:0,host:1")
-    (2, ['host:0', 'host:1'])
-    """
-    if text is None:
-        return None
-    return int(text) if text.isdigit() else text.split(",")
 
 
 #: Bytes of a page: what device memory is cut into, and what buffers and files are aligned to for direct I/O.

@@ -7,7 +7,10 @@ from numpy.typing import NDArray
 
 
 class OocCholError(Exception):
-    """Base of every error raised on purpose by ooc_chol (wrong arguments stay ``ValueError``/``TypeError``)."""
+    """Base of every error raised on purpose by ooc_chol; wrong arguments stay ``ValueError`` or ``TypeError``.
+
+    Each keeps its facts as attributes, of the names of its parameters, and its text says what to do.
+    """
 
 
 class NotPositiveDefiniteError(OocCholError, np.linalg.LinAlgError):
@@ -16,9 +19,9 @@ class NotPositiveDefiniteError(OocCholError, np.linalg.LinAlgError):
     Parameters
     ----------
     minor : int
-        Order of the first leading minor that is not positive definite, as LAPACK's ``info`` (one-based).
-    tile : tuple of int
-        Tile ``(k, k)`` in which the pivot was met.
+        Order of the first leading minor that is not positive definite, as LAPACK's ``info``: it counts rows from one.
+    tile : (int, int)
+        The diagonal tile ``(k, k)`` in which the pivot was met.
     """
 
     def __init__(self, minor: int, tile: tuple[int, int]) -> None:
@@ -39,8 +42,8 @@ class NonFiniteError(OocCholError, ValueError):
     Parameters
     ----------
     row, col : int
-        Position in A, counted from zero.
-    tile : tuple of int
+        Row and column of the entry in A, counted from zero.
+    tile : (int, int)
         Tile ``(i, j)`` that holds the entry.
     """
 
@@ -67,7 +70,7 @@ class BudgetError(OocCholError, MemoryError):
     needed_bytes, budget_bytes : int
         Least bytes that suffice, and the bytes there are.
     advice : str
-        What to do.
+        What the user can do, as the end of the message.
     """
 
     def __init__(self, what: str, needed_bytes: int, budget_bytes: int, advice: str) -> None:
@@ -87,9 +90,9 @@ class PrecisionError(OocCholError):
     Parameters
     ----------
     bound : float
-        What the error of the factor in FP64 is certified to be at most, relative to ``||A||_F``.
+        Largest error that the factor in FP64 is certified to have, ``||A - L L^T||_F / ||A||_F``.
     threshold : float
-        What was asked for.
+        The ``precision_threshold`` that was asked for, of the same quantity.
     """
 
     def __init__(self, bound: float, threshold: float) -> None:
@@ -106,7 +109,7 @@ class PrecisionError(OocCholError):
 
 
 class PrecisionWarning(UserWarning):
-    """A factor in mixed precision that may be of less use than it seems."""
+    """A factor in mixed precision may be of less use than it seems: the message says which of its figures to doubt."""
 
 
 class PlanSizeError(BudgetError):
@@ -115,13 +118,13 @@ class PlanSizeError(BudgetError):
     Parameters
     ----------
     matrix : str
-        What was to be planned.
+        The matrix that was to be planned, in words, with its order.
     steps, most_steps : int
         Steps that the plan would have, and the most that are planned.
     step_bytes : int
         Bytes of memory that planning takes for a step.
     tile_size : int
-        Order of tiles that can be planned.
+        Order of tiles with which the matrix can be planned.
     memory_budget : int or None
         Least bytes per device that hold them; None where the budget that was given does.
     """
@@ -150,13 +153,13 @@ class RefinementError(OocCholError):
     Parameters
     ----------
     column : int
-        Right-hand side that failed; of several, the one that is left worst.
+        Column of the right-hand side that failed, counted from zero; of several, the one that is left worst.
     backward_error, bound : float
         The smallest backward error that it reached, and the largest that passes.
     iterations : int
-        Iterations that it took.
+        Number of iterations that were made.
     reason : str
-        Why it went no further, such as ``"most_iterations=100 is used up"``.
+        Why the iteration went no further, such as ``"most_iterations=100 is used up"``.
     x : (n, m) array
         The best solutions found, of all right-hand sides.
     """
@@ -195,13 +198,13 @@ class OutputError(TierError, FileExistsError):
     Parameters
     ----------
     text : str
-        What happened, and what to do.
+        The message, which says what happened and what to do.
     option : str
-        What the user calls the output, such as ``"store"`` or ``"--output"``.
+        The option or argument by which the user names the output, such as ``"store"`` or ``"--output"``.
     path : str
-        Its name.
+        Name of the file that was to be written.
     other : str or None
-        The input or output that is the same file; None where the file just exists.
+        The option of the input or output that is the same file; None where the file merely exists.
     """
 
     def __init__(self, text: str, option: str, path: str, other: str | None = None) -> None:
@@ -216,4 +219,4 @@ class OutputError(TierError, FileExistsError):
 
 
 class RatesWarning(UserWarning):
-    """Measured rates could not be used: a plan goes without predicted seconds."""
+    """Measured rates could not be used, so that a plan goes without predicted seconds; the message says why."""

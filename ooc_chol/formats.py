@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-#: float64, or float32 where the tile's products are computed so.
+#: Entries of a tile: float64, or float32 where its products are computed in float32.
 Floats: TypeAlias = NDArray[np.floating[Any]]
 
 #: Entries of a piece that is converted at once: its temporary arrays stay in a core's cache.
@@ -62,7 +62,7 @@ class PrecisionFormat:
         return self.scale_offset(entries) + SCALE_BYTES if self.top is not None else entries * self.itemsize
 
     def scale_offset(self, entries: int) -> int:
-        """First byte of the exponent behind so many entries."""
+        """Offset, in bytes, of the exponent behind so many entries."""
         return -(-entries * self.itemsize // SCALE_BYTES) * SCALE_BYTES
 
     def exponent(self, largest: float) -> int:
@@ -85,10 +85,7 @@ FORMATS: dict[str, PrecisionFormat] = {fmt.name: fmt for fmt in (FP64, FP32, FP1
 
 
 def encode(tile: Floats, fmt: PrecisionFormat, stored: NDArray[np.uint8]) -> None:
-    """Round ``tile`` to ``fmt`` and write what is stored of it.
-
-    Rounds once, to nearest even. A tile that holds a NaN or an infinity keeps it.
-    """
+    """Round ``tile`` to ``fmt``, once and to nearest even, and write what is stored of it; NaNs and infinities stay."""
     flat, rounding = tile.reshape(-1), Rounding(fmt, largest_magnitude(tile) if fmt.top is not None else 0.0)
     target = stored[: tile.size * fmt.itemsize]
     for start in range(0, tile.size, _PIECE):
@@ -99,7 +96,7 @@ def encode(tile: Floats, fmt: PrecisionFormat, stored: NDArray[np.uint8]) -> Non
 
 
 def decode(stored: NDArray[np.uint8], fmt: PrecisionFormat, entries: slice, out: Floats) -> None:
-    """Widen stored entries, exactly."""
+    """Widen the stored entries ``entries`` of a tile into ``out``, exactly."""
     behind = len(stored) - SCALE_BYTES if fmt.top is not None else len(stored)
     exponent = int(stored[behind:].view(np.int64)[0]) if fmt.top is not None else 0
     source = stored[entries.start * fmt.itemsize : entries.stop * fmt.itemsize].view(fmt.dtype)
@@ -120,24 +117,15 @@ def widen(source: NDArray[Any], exponent: int, out: Floats) -> None:
 
 @lru_cache
 def _all_bytes(stored: np.dtype[Any], wide: np.dtype[Any]) -> Floats:
-    """The 256 numbers of a format of one byte."""
+    """The 256 numbers of a format of one byte, by their bits, in a wide type."""
     return np.arange(256, dtype=np.uint8).view(stored).astype(wide)
-
-
-def round_to(tile: Floats, fmt: PrecisionFormat) -> float:
-    """Replace the entries of ``tile`` by what ``fmt`` stores of them."""
-    if fmt.itemsize >= tile.itemsize:
-        return 0.0
-    rounding = Rounding(fmt, largest_magnitude(tile))
-    lost, _ = rounding.apply(tile)
-    return rounding.norm(lost)
 
 
 @dataclass(frozen=True)
 class Rounding:
     """How the entries of one tile are rounded, piece by piece, by any number of threads.
 
-    Rounds once, to nearest even, as NumPy and ml_dtypes convert. Narrow formats are rounded in place, which takes a third of
+    It rounds once, to nearest even, as NumPy and ml_dtypes convert. Narrow formats are rounded in place, which takes a third of
     that time: ``1.5 * 2**52`` units of an entry's last bit, added and taken off again, leave a whole number of units.
     """
 
@@ -146,7 +134,7 @@ class Rounding:
 
     @cached_property
     def exponent(self) -> int:
-        """``e`` of the tile: 0 where the format has no scale."""
+        """The exponent ``e`` of the tile's scale: 0 where the format has none."""
         return self.fmt.exponent(self.largest)
 
     @cached_property
@@ -156,11 +144,11 @@ class Rounding:
         return 2.0 ** max(-_LARGEST_SCALE, min(_LARGEST_SCALE, -frexp(self.largest)[1])) if is_plain else 1.0
 
     def norm(self, squares: float) -> float:
-        """The norm of which :meth:`apply` told the squares."""
+        """The Frobenius norm that belongs to a sum of squares from :meth:`apply`; a NaN stays one."""
         return sqrt(squares) / self.scale if squares >= 0.0 else squares
 
     def apply(self, part: Floats) -> tuple[float, float]:
-        """Round entries of the tile in place."""
+        """Round entries of the tile in place; returns sums of scaled squares, of what rounding took away and of what is left."""
         flat, lost, left = part.reshape(-1), 0.0, 0.0
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             for start in range(0, flat.size, _PIECE):
@@ -173,7 +161,7 @@ class Rounding:
         return lost, left
 
     def stored(self, piece: Floats) -> NDArray[np.uint8]:
-        """The bytes of entries of the tile."""
+        """The bytes that the format stores for entries of the tile."""
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             if self.fmt.itemsize > 1 or not self._is_plain(piece.dtype):
                 return _narrowed(_times_power_of_two(piece, self.exponent), self.fmt).view(np.uint8)
@@ -188,7 +176,7 @@ class Rounding:
         return float(np.square(scaled, out=scaled).sum())
 
     def _rounded(self, piece: Floats) -> Floats:
-        """Rounded entries, not scaled."""
+        """Entries as the format rounds them, on the scale of the tile."""
         if self._is_plain(piece.dtype):
             return self._rounded_to_units(piece)
         narrow = _narrowed(_times_power_of_two(piece, self.exponent), self.fmt)
@@ -244,8 +232,3 @@ def _narrowed(entries: Floats, fmt: PrecisionFormat) -> NDArray[Any]:
     bits -= np.abs(single) > np.abs(entries)
     bits |= is_inexact & np.isfinite(entries)
     return single.astype(fmt.dtype)
-
-
-def exponent_of(tile: Floats, fmt: PrecisionFormat) -> int:
-    """``e`` of a tile: 0 where the format has no scale."""
-    return fmt.exponent(largest_magnitude(tile)) if fmt.top is not None else 0

@@ -1,4 +1,4 @@
-"""What devices there are: as data for a program, as a table for a person."""
+"""The devices of this machine: as data for a program, as a table for a person."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class DeviceInfo:
     Parameters
     ----------
     name : str
-        Name for ``devices=``.
+        Name that ``devices=`` takes, such as ``"cuda:0"``.
     model : str
         GPU model, or the BLAS library with its kernel architecture.
     free_bytes, total_bytes : int
-        Memory; host devices share theirs.
+        Bytes of its memory, free and in all; host devices share theirs.
     link : str
         How it is reached, such as ``"PCIe 5 x16"``; empty for the host, ``"link unknown"`` without NVML.
     driver : str
-        Driver version; empty for the host and without NVML.
+        Version of the driver; empty for the host and without NVML.
     """
 
     name: str
@@ -46,9 +46,9 @@ class DeviceList:
     Parameters
     ----------
     devices : tuple of DeviceInfo
-        The devices.
+        The devices that this machine has, GPUs first, the host as ``host:0``.
     cuda_problem : str or None
-        What is missing.
+        What is missing for GPUs to be used, such as CuPy; None where there is a GPU.
     """
 
     devices: tuple[DeviceInfo, ...]
@@ -68,7 +68,13 @@ def devices() -> DeviceList:
     Returns
     -------
     DeviceList
-        Names, models, memory, links and drivers; ``print`` it.
+        Names, models, memory in bytes, links and drivers; printed, it is a table with a line for each device.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> [device.name for device in oc.devices().devices][-1]
+    'host:0'
     """
     found = [
         DeviceInfo(name, kind_of(name).processor(name), *memory_info(name), *kind.link(name))

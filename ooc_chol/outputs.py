@@ -22,9 +22,10 @@ from typing import TypeAlias
 
 from ooc_chol.errors import OutputError
 
+#: The name of a file, as functions of the standard library take it.
 AnyPath: TypeAlias = str | os.PathLike[str]
 
-#: How much of a file is looked at for a mark, from either end.
+#: Bytes of a file that are searched for a mark, from either end.
 _SEARCHED_BYTES = 65536
 
 #: How a caller in Python asks for a file to be replaced.
@@ -38,11 +39,11 @@ class FileKind:
     Parameters
     ----------
     name : str
-        What such a file is, after "no", such as ``"factor of ooc_chol"``.
+        Words for such a file in a message, after "no", such as ``"factor of ooc_chol"``.
     mark : bytes
-        What every such file begins with.
+        Bytes with which every such file begins.
     anywhere : bool
-        The mark is not at the beginning, but within the first or last 64 KiB.
+        Whether the mark is not at the beginning, but anywhere within the first or last 64 KiB.
     """
 
     name: str
@@ -54,8 +55,8 @@ class FileKind:
 
         Parameters
         ----------
-        path : path
-            The file.
+        path : str or PathLike
+            Name of the file, which need not exist.
 
         Returns
         -------
@@ -80,13 +81,13 @@ class Output:
     Parameters
     ----------
     option : str
-        What the user calls it, such as ``"--output"``.
-    path : path or None
-        Its name; None where the user gave none, so that nothing is written.
+        The option or argument by which the user names it, such as ``"--output"``, for the message.
+    path : str, PathLike or None
+        Name of the file; None where the user gave none, so that nothing is written.
     kind : FileKind, optional
-        Files that it may replace unasked; without it none.
+        Kind of the files that it may replace unasked; without it there are none.
     advice : str
-        What else can be done with a file that is there, such as ``"go on from it with resume"``.
+        Words for the message on what else can be done with a file that is there, such as ``"go on from it with resume"``.
     """
 
     option: str
@@ -103,13 +104,13 @@ def check_outputs(
     Parameters
     ----------
     outputs : sequence of Output
-        All that the call will write.
+        All files that the call will write.
     inputs : iterable of (str, path or None)
-        All files that the call reads, or that are read later, with what the user calls them; None where there is none.
+        All files that the call reads, or that are read later, each behind the option that names it; None where there is none.
     replace : bool
         Whether the user asked for files to be replaced.
     ask : str
-        How the user does so, for the message; empty where there is no way.
+        Words for the message on how the user asks for that; empty where there is no way.
 
     Raises
     ------
@@ -136,28 +137,28 @@ def output_file(
 
     Parameters
     ----------
-    path : path
+    path : str or PathLike
         File to write; its folder must exist. Of a symbolic link the file that it leads to is written.
     kind : FileKind, optional
-        Files that may be replaced unasked; without it none.
+        Kind of the files that may be replaced unasked; without it there are none.
     replace : bool
-        Replace any other file, too.
+        Whether a file of any other kind may be replaced, too.
     ask : str
-        How the user asks for that, for the message; empty where there is no way.
+        Words for the message on how the user asks for that; empty where there is no way.
     option : str
-        What the user calls the file, for the message.
+        The option or argument by which the user names the file, for the message.
 
     Yields
     ------
     Path
-        In the same folder, made by this call alone; to be written by the block.
+        An empty file in the same folder, made by this call alone, which the block writes.
 
     Raises
     ------
     OutputError
         ``path`` is no ordinary file, or exists, is of another kind, and ``replace`` is false.
     OSError
-        The file cannot be written.
+        The file cannot be written, or its folder does not exist.
 
     Notes
     -----

@@ -13,19 +13,19 @@ from typing import NamedTuple
 
 from ooc_chol.errors import BudgetError, TierError
 
-#: Left free beside what is asked for: temporary arrays, and what Python and the C library allocate for themselves.
+#: Bytes left free beside what is asked for: temporary arrays, and what Python and the C library allocate for themselves.
 SLACK_BYTES = 16 << 20
 #: Bytes of a thread's stack where their number is not limited, as glibc takes them.
 _STACK_BYTES = 8 << 20
-#: Says of an error that the user's own code raised it.
+#: Note on an error that the user's own code raised.
 USERS_NOTE = "raised in the code that makes or gives A's entries"
 
 
 class Limit(NamedTuple):
     """A limit of the process, and what it leaves."""
 
-    name: str
-    free_bytes: int
+    name: str  #: Its name for ``setrlimit`` and in a shell, such as ``"RLIMIT_AS (ulimit -v)"``
+    free_bytes: int  #: Bytes that can still be mapped under it
 
 
 def tightest_limit() -> Limit | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-#: What is said of a command that a signal has ended.
+#: What the command line says when a signal has ended a command.
 ENDINGS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
 
 
@@ -24,10 +24,8 @@ class SignalInterrupt(KeyboardInterrupt):
 def signals_as_interrupts() -> Iterator[None]:
     """Raise :class:`SignalInterrupt` for SIGTERM and SIGHUP inside the block.
 
-    Notes
-    -----
-    Only on the main thread, which alone may set handlers, and not for a signal that is ignored, as ``nohup`` does with SIGHUP, or
-    that the process handles itself.
+    It does so only on the main thread, which alone may set handlers, and not for a signal that is ignored, as ``nohup`` does with
+    SIGHUP, or that the process handles itself.
     """
     taken: list[signal.Signals] = []
     try:

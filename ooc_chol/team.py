@@ -52,11 +52,11 @@ class _Batch:
             raise self.error
 
     def drop(self, error: BaseException) -> None:
-        """Let jobs that have not started be skipped."""
+        """Skip the jobs that have not started, because of ``error``."""
         self.error = self.error or error
 
 
-#: What is no batch ends a helper: None, or a reference to a team that is gone.
+#: Batches for helpers. Anything else in the queue ends a helper: None, or a reference to a team that is gone.
 _Batches: TypeAlias = "queue.SimpleQueue[_Batch | object]"
 
 
@@ -136,14 +136,14 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item]) ->
     Parameters
     ----------
     function : callable
-        Called once for each item, at once on several threads.
+        It is called once for each item, on several threads at once, as ``function(item)``.
     items : sequence
-        What it is called with.
+        The arguments, one for each call.
 
     Returns
     -------
     list
-        In the order of ``items``.
+        Results of the calls, in the order of ``items``.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item]) ->
         What a call raised, or an interrupt; calls that had not started by then are dropped. No thread is left that would keep
         the process from ending, as those of ``concurrent.futures`` do.
     BudgetError
-        There is no room for another thread.
+        The system has no room for the stack of another thread, or starts no more.
 
     Examples
     --------

@@ -23,14 +23,15 @@ Item = TypeVar("Item")
 GRACE_SECONDS = 0.5
 #: Seconds after which one who waits looks up. A signal that comes between Python's last look and the system's wait wakes nobody.
 LOOK_SECONDS = 0.1
-#: Of each thread of ours, itself. Asked for the object of a GPU driver's thread, Python would make one that stays.
+#: Its attribute ``thread`` is, on each thread of ours, that thread. Asked for the object of a GPU driver's thread, Python would
+#: make one that stays.
 _here = threading.local()
 _ADVICE = "compute on fewer cores (OPENBLAS_NUM_THREADS), or give a smaller memory_budget"
 
 
 @final
 class OwnThread(threading.Thread):
-    """A daemon that runs a function."""
+    """A daemon that runs a function; ``is_lent`` says whether it is inside the user's code now."""
 
     def __init__(self, run: Callable[..., None], arguments: tuple[Any, ...], name: str) -> None:
         super().__init__(target=self._call, args=(run, arguments), name=f"ooc_chol {name}", daemon=True)
@@ -54,7 +55,7 @@ class OwnThread(threading.Thread):
         return True
 
     def _call(self, run: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        """The thread's body."""
+        """Run the function, and say that the thread has returned whatever happens."""
         _here.thread = self
         try:
             run(*arguments)
@@ -64,7 +65,7 @@ class OwnThread(threading.Thread):
 
 
 def start(thread: threading.Thread) -> None:
-    """Start a thread."""
+    """Start a thread; raises ``BudgetError`` where there is no room for its stack, or the system starts no more."""
     check_room(stack_bytes(), f"stack of thread {thread.name!r}", _ADVICE)
     try:
         thread.start()
@@ -83,7 +84,7 @@ def wait_out(threads: Sequence[OwnThread]) -> None:
 
 
 def take(items: queue.SimpleQueue[Item]) -> Item:
-    """The next of ``items``, as their ``get``; but an interrupt is seen at once, or at the next look."""
+    """Wait for the next of ``items``, as their ``get`` does; but an interrupt is seen at once, or at the next look."""
     while True:
         try:
             return items.get(timeout=LOOK_SECONDS)
@@ -93,7 +94,7 @@ def take(items: queue.SimpleQueue[Item]) -> Item:
 
 @contextmanager
 def users_code() -> Iterator[None]:
-    """Around every call of the user's code by which A's entries come: nobody waits for ever for a thread inside."""
+    """Wrap every call of the user's code by which A's entries come: nobody waits for ever for a thread inside."""
     blas_buffers.ensure(numpys=True)
     thread: OwnThread | None = getattr(_here, "thread", None)
     if thread is not None:

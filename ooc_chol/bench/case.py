@@ -22,7 +22,7 @@ HOST_SHARE = 0.95
 
 @dataclass(frozen=True)
 class Peer:
-    """Another library's factorization, at an order of its own."""
+    """Another library's factorization of the same covariance, at an order of its own."""
 
     name: str  #: One of :data:`PEERS`
     n: int
@@ -50,21 +50,21 @@ class Peer:
 
 @dataclass(frozen=True)
 class Fp64Case:
-    """One case to measure."""
+    """One factorization to measure: its matrix, its options, and what is measured beside it."""
 
     name: str  #: Name of the case and of its file
-    n: int  #: Orders of the matrix and of a tile; at least two tile rows
-    tile_size: int
-    budget: str | None  #: Memory per device; None takes what :func:`ooc_chol.cholesky` takes
+    n: int  #: Order of the matrix, which has at least two tile rows
+    tile_size: int  #: Order of a tile
+    budget: str | None  #: Memory budget per device, such as ``"8 GiB"``; None takes what :func:`ooc_chol.cholesky` takes
     engine: str = "native"  #: How FP64 products are computed
     moduli: int = 13  #: Number of moduli, for engines other than ``"native"``
     devices: tuple[str, ...] = ("cuda:0",)  #: Device names, all of one kind
     source: str = "device-function"  #: A made on the device (by its own tile function on the host, too), or lying in host memory
-    policy: str = "planned"
-    repeats: int = 3
+    policy: str = "planned"  #: Eviction policy of the plan
+    repeats: int = 3  #: Runs that count
     #: Whether one more run of the same sizes comes first and is discarded; None: up to order :data:`WARM_UP_ORDER`
     warm_up: bool | None = None
-    peers: tuple[Peer, ...] = ()  #: What is measured beside
+    peers: tuple[Peer, ...] = ()  #: Factorizations of other libraries that are measured beside it
     dgemm_seconds: float = 5.0  #: Seconds of DGEMM before, and again after; ten in all, so that the clock settles
 
     def __post_init__(self) -> None:
@@ -81,17 +81,17 @@ class Fp64Case:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether GPUs compute."""
+        """Whether its devices are GPUs."""
         return self.devices[0].startswith("cuda:")
 
     @property
     def warms_up(self) -> bool:
-        """Whether one run is discarded."""
+        """Whether a run of the same sizes comes first and is discarded."""
         return self.n <= WARM_UP_ORDER if self.warm_up is None else self.warm_up
 
     @property
     def factor_bytes(self) -> int:
-        """Bytes of L's triangle."""
+        """Bytes of the lower triangle of L in FP64."""
         return 4 * self.n * (self.n + 1)
 
     def check_machine(self) -> None:

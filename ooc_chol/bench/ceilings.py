@@ -34,4 +34,4 @@ def product_tflops(nb: int, moduli: int, devices: Sequence[str], seconds: float)
     """FP64-equivalent rate of the INT8 products at the residue engine's shapes, on all GPUs at once."""
     from ooc_chol.bench.cuda import measure
 
-    return measure.product_tflops(nb, PRODUCT_COLUMNS, moduli, seconds, devices)
+    return measure.product_tflops(nb, PRODUCT_COLUMNS, moduli, seconds=seconds, devices=devices)

@@ -65,7 +65,7 @@ def run_case(case: Fp64Case, session: Session, trace: Path | None = None) -> dic
         if trace is not None:
             assert factor.trace is not None
             factor.trace.save(trace)
-        measured = _measured(case, problem, runs, factor, rates)
+        measured = _measured(case, problem, runs, factor, rates=rates)
     write_json(measured.to_dict(), file)  # also if a peer ends the process
     result = measured.to_dict(session.peers(case, problem))
     write_json(result, file)
@@ -73,14 +73,14 @@ def run_case(case: Fp64Case, session: Session, trace: Path | None = None) -> dic
 
 
 def _matrix(problem: CovarianceProblem, source: str) -> Any:
-    """A as the case wants it."""
+    """A where the case wants it: in host memory, or as a function of the device that makes its tiles."""
     if source == "host-array":
         return problem.array(os.cpu_count() or 1)
     return from_function(problem.n, problem.host_tile, cuda=problem.cuda_tile())
 
 
 def _factor(case: Fp64Case, a: Any, *, trace: bool = False, progress: Any = None) -> CholeskyFactor:
-    """One call of what is measured."""
+    """Factor A once with the options of the case."""
     # Native results must be comparable with those of versions that knew no moduli: then the option is not given.
     engine: dict[str, Any] = {"fp64": case.engine} | ({} if case.engine == "native" else {"moduli": case.moduli})
     return cholesky(
@@ -127,6 +127,7 @@ def _measured(
     problem: CovarianceProblem,
     runs: Sequence[dict[str, Any]],
     factor: CholeskyFactor,
+    *,
     rates: dict[str, list[float]],
 ) -> Measured:
     """Everything but the peers, for which the factor's memory is given back first."""

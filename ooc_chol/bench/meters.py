@@ -48,7 +48,7 @@ class GpuMeter(AbstractContextManager["GpuMeter"]):
             clocks.append(int(nvml.nvmlDeviceGetClockInfo(handle, _CLOCK_SM)))
 
     def figures(self) -> dict[str, Any]:
-        """What was measured, after the end."""
+        """Figures for the result file, once the block has ended."""
         taken = [max(used) - before for used, before in zip(self._used, self._before, strict=True)]
         return {
             "joules": sum(self._joules),
@@ -70,7 +70,7 @@ class GpuMeter(AbstractContextManager["GpuMeter"]):
 
 @final
 class HostMeter(AbstractContextManager["HostMeter"]):
-    """The host has no such counters: nothing is sampled, and no figure is given."""
+    """A meter without figures: the host has no such counters."""
 
     sample: Callable[[int, int, float], None] | None = None
 
@@ -78,7 +78,7 @@ class HostMeter(AbstractContextManager["HostMeter"]):
         return None
 
     def figures(self) -> dict[str, Any]:
-        """No figures."""
+        """Return no figures: there are none for the result file."""
         return {}
 
 

@@ -12,7 +12,7 @@ from ooc_chol.bench.case import ENGINES
 from ooc_chol.bench.paper import POLICIES, run_ablation, run_kl, run_mxp
 from ooc_chol.bench.paper_runs import CORRELATIONS, Sweep
 from ooc_chol.bench.paper_tables import ablation_table, kl_table, mxp_table
-from ooc_chol.config import parse_devices
+from ooc_chol.dense.options import device_names
 from ooc_chol.dense.rates import measure_rates
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 
@@ -56,11 +56,13 @@ def add_paper_commands(what: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def _add_options(parser: argparse.ArgumentParser, *, repeats: int, nu: str, engines: tuple[str, ...], engine: str) -> None:
-    """What the three commands share."""
+    """Add the options that the three commands share."""
     name = parser.prog.split()[-1]
     orders = {kind: " ".join(map(str, of_kind)) for kind, of_kind in _ORDERS[name].items()}
     parser.add_argument("--n", type=int, nargs="+", help=f"orders (default: {orders['host']}; on a GPU {orders['cuda']})")
-    parser.add_argument("--devices", help="device names with commas between, or a count (default: one GPU, else the host)")
+    parser.add_argument(
+        "--devices", type=device_names, help="device names with commas between, or a count (default: one GPU, else the host)"
+    )
     parser.add_argument("--memory-budget", help=f"memory per device (default: {_described_budget(name)})")
     parser.add_argument("--tile-size", type=int, help="order of a tile (default: chosen by device)")
     parser.add_argument(
@@ -102,19 +104,19 @@ def _described_budget(name: str) -> str:
 
 
 def _range(text: str) -> float:
-    """A range, by number or by the paper's word."""
+    """Parse a range: a number, or the paper's word for one."""
     named = {word: value for value, word in CORRELATIONS.items()}
     return named[text] if text in named else float(text)
 
 
 def _fraction(text: str) -> float:
-    """A number such as ``"0.5"`` or ``"8/9"``."""
+    """Parse a number such as ``"0.5"`` or ``"8/9"``."""
     return float(Fraction(text))
 
 
 def _sweep(name: str, options: argparse.Namespace) -> Sweep:
-    """What the options and the device ask for."""
-    devices = resolve_devices(parse_devices(options.devices))
+    """Make the sweep that the options and the device ask for."""
+    devices = resolve_devices(options.devices)
     if options.devices is None:
         devices = devices[:1]
     kind = device_kind(devices[0]).name

@@ -36,18 +36,18 @@ _DGEMM_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a command varies, and what it holds."""
+    """What a command varies, and what is the same for all its runs."""
 
-    case: str  #: Name of the file
+    case: str  #: Name of the result file, without its suffix
     orders: tuple[int, ...]  #: Orders of the matrix
     devices: tuple[str, ...]  #: Device names, all of one kind
     #: Memory per device; None takes what :func:`ooc_chol.cholesky` takes, ``"quarter"`` a quarter of the bytes of L
     budget: str | int | None
     tile_size: int | None  #: Order of a tile; None leaves it to the planner
-    output: Path  #: Folder of the file
-    thresholds: tuple[float, ...] = (1e-5, 1e-6, 1e-7, 1e-8)  #: Precision thresholds; ranges and nu of the covariance
-    ranges: tuple[float, ...] = tuple(CORRELATIONS)
-    smoothness: tuple[float, ...] = (0.5,)
+    output: Path  #: Folder of the result file
+    thresholds: tuple[float, ...] = (1e-5, 1e-6, 1e-7, 1e-8)  #: Precision thresholds
+    ranges: tuple[float, ...] = tuple(CORRELATIONS)  #: Ranges of the covariance, in the unit square
+    smoothness: tuple[float, ...] = (0.5,)  #: Values of nu of the covariance
     repeats: int = 1  #: Runs that count, for each configuration
     nugget: float = 1e-6  #: Added to the diagonal
     fp64: str = "auto"  #: How FP64 is computed, or ``"none"``
@@ -55,6 +55,7 @@ class Sweep:
     half_products: bool | str | None = None
     fp64_once: bool = False  #: Whether FP64 runs in the last repeat only, where it is there for the log-determinants
     warm_up: bool = True  #: Whether small runs come first, that count for nothing
+    #: Settings of the small runs that have been done
     warmed: set[tuple[Any, ...]] = field(default_factory=set, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -66,12 +67,12 @@ class Sweep:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether GPUs compute."""
+        """Whether its devices are GPUs."""
         return self.devices[0].startswith("cuda:")
 
     @property
     def threads(self) -> int:
-        """Threads that make A as an array."""
+        """Number of threads that make A where it is held as an array."""
         return os.cpu_count() or 1
 
     def problems(self) -> Iterator[CovarianceProblem]:
@@ -86,11 +87,11 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Run:
-    """One configuration."""
+    """One configuration that is measured, or fails, and has a record in the result file."""
 
-    problem: CovarianceProblem
+    problem: CovarianceProblem  #: The matrix
     threshold: float | None = None  #: Precision threshold; None for FP64
-    policy: str = "planned"
+    policy: str = "planned"  #: Eviction policy of the plan
     fp64: str = "auto"  #: How FP64 is computed; with a threshold the planner's choice
 
     @property
@@ -109,7 +110,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """A part of a file name."""
+        """The configuration as a part of a file name."""
         problem = self.problem
         nu = str(Fraction(problem.smoothness).limit_denominator(1000)).replace("/", "_")
         formats = "fp64" if self.threshold is None else f"{self.threshold:g}".replace("e-0", "e-")
@@ -129,7 +130,7 @@ def failed(run: Run, error: Exception) -> dict[str, Any]:
 
 
 def once(run: Run, sweep: Sweep, a: Any = None, *, trace: bool = False) -> tuple[dict[str, Any], CholeskyFactor]:
-    """Factor once."""
+    """Factor A once with the options of the configuration, and meter it."""
     _warm(run, sweep)
     with meter_for(sweep.devices) as meter:
         began = time.perf_counter()
@@ -140,7 +141,7 @@ def once(run: Run, sweep: Sweep, a: Any = None, *, trace: bool = False) -> tuple
 
 
 def measure(run: Run, sweep: Sweep, a: Any = None) -> tuple[dict[str, Any], CholeskyFactor]:
-    """Factor as often as the sweep wants."""
+    """Factor A as often as the sweep wants."""
     found, factor = once(run, sweep, a)
     figures = [found]
     for _ in range(sweep.repeats - 1):
@@ -223,7 +224,7 @@ def _warm(run: Run, sweep: Sweep) -> None:
 
 
 def _factor(run: Run, sweep: Sweep, a: Any, *, trace: bool = False, progress: Any = None) -> CholeskyFactor:
-    """One call of what is measured."""
+    """Call ``cholesky`` once with the options of the configuration."""
     problem = run.problem
     return cholesky(
         from_function(problem.n, problem.host_tile, cuda=problem.cuda_tile()) if a is None else a,
@@ -246,7 +247,7 @@ _LAST = (
     "tile_size", "engine", "moduli", "half_share", "budget_bytes", "predicted_seconds", "bytes", "formats", "certified_bound",
     "certified_measured", "estimated_error", "escalations", "peak_bytes", "fallback_share",
 )  # fmt: skip
-#: And what it keeps of each repeat.
+#: What a record takes from the report of each repeat.
 _EACH = (
     "seconds", "wall_seconds", "setup_seconds", "norms_seconds", "certify_seconds", "joules", "joules_each", "device_bytes",
     "device_bytes_each", "clock_mhz",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -116,7 +118,7 @@ def mxp_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
 
 
 def mxp_gpu_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
-    """The same of GPUs, in their units, beside the FP64 run of the same matrix and DGEMM just after."""
+    """For documents: speed and bytes on GPUs, beside the FP64 run of the same matrix and DGEMM just after."""
     heading = (
         "n", "correlation", "threshold", "seconds", "TFLOP/s", "of FP64", "DGEMM", "GB in + out", _TILES, "moduli",
         "in FP16", "certified", "logdet error",
@@ -134,6 +136,24 @@ def mxp_gpu_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
         row += [str(run["moduli"]), f"{100 * run['half_share']:.0f} %"]
         rows.append([*row, _error(run), _short(run.get("logdet_error"))])
     return _markdown(heading, rows)
+
+
+#: Tables for documents by the name of their place there: how each is made, and of which result files.
+DOCUMENTED: dict[str, tuple[Callable[[Iterable[Mapping[str, Any]]], str], tuple[str, ...]]] = {
+    "kl": (kl_markdown, ("host-kl-4096", "host-kl-8192")),
+    "log-likelihood": (log_likelihood_markdown, ("host-kl-4096", "host-kl-8192")),
+    "mxp": (mxp_markdown, ("host-mixed-8192",)),
+    # FP64 first of each matrix
+    "mxp-h200": (mxp_gpu_markdown, tuple(f"h200-mxp-163840-{name}" for name in ("weak", "medium", "medium-1e-5", "strong"))),
+    "log-likelihood-h200": (log_likelihood_markdown, ("h200-kl-40000",)),
+}
+
+
+def documented(name: str, folder: Path) -> str:
+    """The table of that name in :data:`DOCUMENTED`, from the result files in ``folder``."""
+    make, cases = DOCUMENTED[name]
+    contents = (json.loads((folder / f"{case}.json").read_text(encoding="utf-8")) for case in cases)
+    return make([run for content in contents for run in content["runs"]])
 
 
 def _by_threshold(
@@ -201,7 +221,7 @@ def _mxp_row(run: Mapping[str, Any], fp64: float | None) -> tuple[str, ...]:
 
 
 def _matrix(run: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Order, nu and correlation."""
+    """Cells that name a matrix: order, nu and correlation."""
     return f"{run['n']:,}", str(Fraction(run["nu"]).limit_denominator(1000)), run["correlation"]
 
 
@@ -211,7 +231,7 @@ def _threshold(run: Mapping[str, Any]) -> str:
 
 
 def _tiles(run: Mapping[str, Any]) -> str:
-    """Tiles of each format."""
+    """Number of tiles in each format, the widest first."""
     return " ".join(str(run["formats"].get(name, 0)) for name in FORMATS)
 
 

@@ -18,7 +18,7 @@ REPEATS = 2
 #: Columns of cuSOLVERMg's blocks that are tried.
 MG_BLOCKS = (1024, 2048)
 
-#: Names in result files.
+#: Names of the peers in result files.
 LABELS = {
     "cusolver": "cuSOLVER Xpotrf",
     "cusolvermg": "cuSOLVERMg potrf",
@@ -29,7 +29,7 @@ LABELS = {
 
 
 def measure_peer(peer: Peer, problem: CovarianceProblem, devices: Sequence[str]) -> dict[str, Any]:
-    """Measure one peer."""
+    """Measure another library's factorization of the same covariance; returns its seconds and rate, or its error."""
     same = CovarianceProblem(peer.n, problem.correlation_range, problem.nugget)
     used = _devices_of(peer.name, devices)
     about: dict[str, Any] = {"name": LABELS[peer.name], "n": peer.n, "devices": used}
@@ -44,7 +44,7 @@ def measure_peer(peer: Peer, problem: CovarianceProblem, devices: Sequence[str])
 
 
 def _devices_of(name: str, devices: Sequence[str]) -> list[str]:
-    """What a peer computes on."""
+    """Names of the devices that a peer computes on, of those of the case."""
     if name == "scipy":
         return ["host:0"]
     gpus = [device for device in devices if device.startswith("cuda:")] or ["cuda:0"]
@@ -52,7 +52,7 @@ def _devices_of(name: str, devices: Sequence[str]) -> list[str]:
 
 
 def _line(found: dict[str, Any]) -> str:
-    """One line for the terminal."""
+    """Describe a peer's result in a line for the terminal."""
     text = f"{found['tflops']:.2f} TFLOP/s" if "tflops" in found else found["error"]
     return f"{found['name']} n = {found['n']} on {', '.join(found['devices'])}: {text}"
 
@@ -64,11 +64,11 @@ def _cusolver(problem: CovarianceProblem, devices: Sequence[str]) -> dict[str, A
 
 
 def _cusolver_mg(problem: CovarianceProblem, devices: Sequence[str]) -> dict[str, Any]:
-    """The better of two block sizes."""
+    """Measure cuSOLVERMg at two block sizes, and keep the better one."""
     from ooc_chol.bench.cuda import cusolver_mg
 
     function = problem.cuda_tile()
-    tried = {block: cusolver_mg.potrf_seconds(problem.n, function, devices, block, REPEATS) for block in MG_BLOCKS}
+    tried = {block: cusolver_mg.potrf_seconds(problem.n, function, devices, block=block, repeats=REPEATS) for block in MG_BLOCKS}
     best = min(tried, key=lambda block: min(tried[block]))
     return {"seconds": tried[best], "block": best, "seconds_by_block": {str(block): tried[block] for block in tried}}
 

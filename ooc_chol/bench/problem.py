@@ -133,14 +133,14 @@ class CovarianceProblem:
 
     @property
     def name(self) -> str:
-        """The matrix, for result files."""
+        """Name of the matrix in result files."""
         nu = Fraction(self.smoothness).limit_denominator(1000)
         family = "exponential" if self.smoothness == 0.5 else f"Matern nu {nu}"
         return f"{family}, range {self.correlation_range}, nugget {self.nugget}, jittered grid in Morton order"
 
     @cached_property
     def points(self) -> NDArray[np.float64]:
-        """Places, shape (n, 2)."""
+        """Points in the unit square in Morton order, shape (n, 2)."""
         side = int(np.ceil(np.sqrt(self.n)))
         grid = np.stack(np.meshgrid(np.arange(side), np.arange(side)), axis=-1).reshape(-1, 2)[: self.n]
         places = (grid + 0.5 + np.random.default_rng(0).uniform(-0.4, 0.4, grid.shape)) / side
@@ -148,7 +148,7 @@ class CovarianceProblem:
         return np.ascontiguousarray(places[np.argsort(_spread(key[:, 0]) | (_spread(key[:, 1]) << np.uint64(1)))])
 
     def host_tile(self, rows: range, cols: range, out: NDArray[np.float64], stream: Any = None) -> None:
-        """Tile function on the host."""
+        """Fill a tile on the host, as a tile function."""
         x, y = self.points[rows.start : rows.stop], self.points[cols.start : cols.stop]
         for r0 in range(0, len(rows), 64):
             part = out[r0 : r0 + 64]
@@ -164,7 +164,7 @@ class CovarianceProblem:
         out[both - rows.start, both - cols.start] += self.nugget
 
     def cuda_tile(self) -> CudaTileFunction:
-        """Tile function on CUDA devices."""
+        """Make the tile function for CUDA devices."""
         shared = self.points, 1.0 / self.correlation_range, self.nugget
         if self.smoothness == 0.5:
             return cuda_source(CUDA_CODE, "exponential", *shared)
@@ -173,7 +173,7 @@ class CovarianceProblem:
         return cuda_source(CUDA_CODE, "matern", *shared, pieces, np.int64(table.first), np.int64(len(pieces)))
 
     def block(self, rows: slice, cols: slice) -> NDArray[np.float64]:
-        """A rectangle, for the residual check."""
+        """Compute a rectangle of the matrix, as the check of the residual asks for it."""
         out = np.empty((rows.stop - rows.start, cols.stop - cols.start))
         self.host_tile(range(rows.start, rows.stop), range(cols.start, cols.stop), out)
         return out

@@ -22,7 +22,7 @@ from ooc_chol.kernels.host.blas import blas_identity, current_threads
 from ooc_chol.listing import devices as list_devices
 from ooc_chol.outputs import FileKind, output_file
 
-#: Files that a new result may replace.
+#: Kind of the files that a new result may replace.
 RESULT_FILES = FileKind("result of ooc-chol bench", b'{\n "case": "')
 
 #: Packages whose versions are recorded where they are installed.
@@ -31,15 +31,15 @@ _PACKAGES = ("numpy", "scipy", "nvmath-python", "torch")
 
 @dataclass(frozen=True)
 class Measured:
-    """All that was measured of one case."""
+    """All that was measured of one case, but for its peers."""
 
-    case: Fp64Case
-    covariance: str  #: The matrix, in words
+    case: Fp64Case  #: What was to be measured
+    covariance: str  #: Name of the matrix, in words
     runs: Sequence[Mapping[str, Any]]  #: Each repeat: the report's figures, the meter's, and ``wall_seconds``
     engine: str  #: The engine that ran, where the case says ``"auto"`` too
-    fallback_share: float  #: Of the last factor; the residual as :meth:`CholeskyFactor.residual` gives it, as data
-    residual: Mapping[str, Any]
-    logdet: float
+    fallback_share: float  #: Share of the rows of the last factor whose products left the chosen arithmetic
+    residual: Mapping[str, Any]  #: What :meth:`CholeskyFactor.residual` finds for the last factor, as data
+    logdet: float  #: Log-determinant of the last factor
     ceilings: Mapping[str, Any]  #: ``dgemm_tflops`` and, for residues, ``product_tflops``
 
     def to_dict(self, peers: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:

@@ -53,16 +53,16 @@ SUITES: dict[str, tuple[Fp64Case, ...]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one case."""
+    """The end of one case: its result, or why there is none."""
 
     case: Fp64Case
     result: dict[str, Any] | None  #: Its result file's content; None if it failed or did not start
     error: str  #: Why there is no result; empty if there is one
-    seconds: float  #: Seconds that the case took, all measurements included
+    seconds: float  #: Seconds that the case took, with all its measurements
 
 
 def choose(name: str, only: Sequence[str] = (), **changes: Any) -> tuple[Fp64Case, ...]:
-    """Cases of a suite."""
+    """Cases of a suite, all of them or those named."""
     if name not in SUITES:
         raise ValueError(f"there is no suite {name!r}; there are {', '.join(SUITES)}")
     by_name = {case.name: case for case in SUITES[name]}

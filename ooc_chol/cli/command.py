@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None, *, imported: Callable[[], None]
 
 
 class _Command(NamedTuple):
-    """A command: its line in the list of all, and what gives its parser its words, importing what the command needs."""
+    """A command: its line in the list of all, and a function that imports what it needs and adds its arguments to a parser."""
 
     help: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
@@ -98,24 +98,24 @@ _COMMANDS = {
 
 
 class _CommandParser(argparse.ArgumentParser):
-    """The parser of a command, which gets its words when the command is named."""
+    """The parser of a command, which gets its arguments when the command is named."""
 
     _add_arguments: Callable[[argparse.ArgumentParser], None] | None = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as ``argparse`` does, words having been added."""
+        """Parse as ``argparse`` does, once the command's arguments have been added."""
         if self._add_arguments is not None:
             add, self._add_arguments = self._add_arguments, None
             add(self)
         return super().parse_known_args(args, namespace)
 
     def when_named(self, add_arguments: Callable[[argparse.ArgumentParser], None]) -> None:
-        """Let ``add_arguments`` add the words."""
+        """Let ``add_arguments`` add the command's arguments when it is parsed, and not before."""
         self._add_arguments = add_arguments
 
 
 def _parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """Make the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="ooc-chol", description="Out-of-core Cholesky factorization that plans, executes and explains."
     )

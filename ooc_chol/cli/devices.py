@@ -1,4 +1,4 @@
-"""``ooc-chol devices``."""
+"""``ooc-chol devices``: list the devices and their memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ooc_chol.dense.rates.stored import REMEDY, rates_problem
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the words of ``devices``: it has none."""
+    """Let the command run; it has neither arguments nor options."""
     parser.set_defaults(run=_run)
 
 

@@ -1,4 +1,4 @@
-"""``ooc-chol factor``."""
+"""``ooc-chol factor``: factor a matrix in a file into a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ooc_chol.dense.stores.header import FACTOR_FILES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the words of ``factor``."""
+    """Add the arguments and options of ``factor`` to its parser."""
     matrix = "a .npy file with a symmetric positive definite matrix; only its lower triangle is read"
     parser.add_argument("matrix", type=Path, help=matrix)
     parser.add_argument("--store", type=Path, required=True, help="file for L")

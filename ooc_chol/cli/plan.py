@@ -1,4 +1,4 @@
-"""``ooc-chol plan``."""
+"""``ooc-chol plan``: say what a factorization would move, need and take."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ooc_chol.cli.outputs import FORCE, PICTURES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the words of ``plan``."""
+    """Add the arguments and options of ``plan`` to its parser."""
     matrix = parser.add_mutually_exclusive_group(required=True)
     matrix.add_argument("--n", type=int, help="order of a float64 matrix")
     matrix.add_argument("--matrix", type=Path, help="a .npy file")

@@ -17,8 +17,8 @@ from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractArena, AbstractStream, Tile
 from ooc_chol.kernels.interfaces import AbstractSurvey, TileDevice
 from ooc_chol.precision.norms import FactorNorms, MatrixNorms, Probes, sample_starts, sample_step
-from ooc_chol.runtime.collector import collector_off
-from ooc_chol.runtime.ending import abort_all, ended
+from ooc_chol.runtime.garbage_collector import collector_off
+from ooc_chol.runtime.shutdown import abort_all, devices_closed
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 from ooc_chol.threads import OwnThread, start
 
@@ -64,7 +64,7 @@ def measure_matrix(
             abort_all(devices)  # behind the error: it comes first, and what the others meet follows from it
 
     threads = [OwnThread(measure_share, (number,), "norms") for number in range(len(devices))]
-    with collector_off(), ended(devices, threads):
+    with collector_off(), devices_closed(devices, threads):
         for thread in threads:
             start(thread)
         for thread in threads:

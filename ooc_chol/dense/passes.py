@@ -13,7 +13,7 @@ from ooc_chol.config import format_bytes
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.interfaces import AbstractEvent, AbstractStream, BlockKey
 from ooc_chol.kernels.interfaces import TileDevice
-from ooc_chol.runtime.collector import collector_off
+from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.tasks.tiling import Index
 from ooc_chol.tracing.records import TraceRecord
 

@@ -77,17 +77,14 @@ class HostEvent(AbstractEvent):
         return True
 
     def synchronize(self) -> None:
-        """Block until complete; raise the stream's error."""
         self.wait()
         if self.error is not None:
             raise self.error
 
     def succeeded(self) -> bool:
-        """Whether it is complete and its stream had not failed."""
         return self._time_ns != 0 and self.error is None
 
     def time_ns(self) -> int:
-        """When it completed."""
         return self._time_ns
 
     def complete(self, error: BaseException | None) -> None:
@@ -123,7 +120,7 @@ class _Lane:
         self._latch: queue.SimpleQueue[BaseException | None] | None = None
 
     def put(self, kind: str, item: object) -> None:
-        """Append something."""
+        """Append an operation to run, or an event to record or to wait for."""
         self.queue.put((kind, item))
         # 1. The thread looks into the queue for the last time, 2. we put, 3. the thread has ended. It says so before 1: one of
         # the two sees what the other did, and takes the item out.
@@ -212,7 +209,7 @@ class HostStream(AbstractStream):
             raise
 
     def enqueue(self, operation: Callable[[], None]) -> None:
-        """Append an operation."""
+        """Append an operation, which the thread runs behind all earlier ones."""
         self._lane.put("run", operation)
 
     def wait(self, event: AbstractEvent) -> None:
@@ -226,7 +223,6 @@ class HostStream(AbstractStream):
         return event
 
     def synchronize(self) -> None:
-        """Block until the queue so far has run; raise its error."""
         self.record().synchronize()
 
     def abort(self) -> None:
@@ -269,17 +265,15 @@ class HostArena(AbstractArena):
 
     @staticmethod
     def bytes_for(n_slots: int, slot_bytes: int, arrays: Sequence[ArraySpec] = (), workspace_bytes: int = 0) -> int:
-        """Bytes of the allocation."""
+        """Bytes that an arena of these slots, arrays and workspace takes."""
         return n_slots * slot_bytes + sum(spec.nbytes for spec in arrays) + workspace_bytes
 
     def tile(self, slot: int, shape: tuple[int, int], dtype: str = "float64") -> NDArray[Any]:
-        """The first entries of ``slot`` as a row-major array."""
         start = slot * (self.slot_bytes // 8)
         entries = self._entries[start : start + self.slot_bytes // 8]
         return entries.view(dtype)[: shape[0] * shape[1]].reshape(shape)
 
     def part(self, number: int, corner: tuple[int, int], shape: tuple[int, int]) -> Tile:
-        """The rectangle of every plane of an array."""
         (row, column), (rows, columns) = corner, shape
         return self.arrays[number][:, row : row + rows, column : column + columns]
 
@@ -325,23 +319,18 @@ class HostDevice(AbstractDevice[KernelSetT_co]):
         return stream
 
     def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile) -> None:
-        """Enqueue a read."""
         _host(stream).enqueue(lambda: tier.read(index, tile))
 
     def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, target: Tile) -> None:
-        """Enqueue a read of stored bytes."""
         _host(stream).enqueue(lambda: tier.read_stored(index, target.reshape(-1)))
 
     def copy_out(self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex) -> None:
-        """Enqueue a write."""
         _host(stream).enqueue(lambda: tier.write(index, tile))
 
     def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:
-        """Enqueue a call of a tile function."""
         _host(stream).enqueue(lambda: function(rows, cols, tile, stream))
 
     def copy_between(self, stream: AbstractStream, source: Tile, target: Tile) -> None:
-        """Enqueue a copy."""
         _host(stream).enqueue(lambda: np.copyto(target, source))
 
     def notify(self, event: AbstractEvent, callback: Callback) -> None:
@@ -390,7 +379,7 @@ def _host(stream: AbstractStream) -> HostStream:
 
 
 def total_host_bytes() -> int:
-    """Bytes of memory of the machine."""
+    """Bytes of memory that the machine has, in use or not."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

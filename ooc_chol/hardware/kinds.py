@@ -37,19 +37,19 @@ class AbstractDeviceKind(ABC):
 
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """Names of the devices that are here."""
+        """Names of the devices of this kind that the machine has."""
 
     @abstractmethod
     def default_names(self) -> tuple[str, ...]:
-        """Those that are used, or listed, where none is named."""
+        """Names of the devices that are used, or listed, where none is named."""
 
     @abstractmethod
     def choice(self) -> str:
-        """The names that may be given, for a reader; empty without devices."""
+        """Write the names that may be given, for a reader; empty without devices."""
 
     @abstractmethod
     def problem(self) -> str | None:
-        """Why there is no such device here; None when there is one."""
+        """Say why the machine has no such device; None when it has one."""
 
     @abstractmethod
     def may_be_elsewhere(self, name: str) -> bool:
@@ -57,11 +57,11 @@ class AbstractDeviceKind(ABC):
 
     @abstractmethod
     def model(self, name: str) -> str:
-        """Model of a device that is here."""
+        """Model of a device that is here, such as ``"NVIDIA H200"``; ``"host"`` for every host, whose BLAS says more."""
 
     @abstractmethod
     def link(self, name: str) -> tuple[str, str]:
-        """How a device that is here is reached, and its driver; empty where there is nothing to say."""
+        """Say how a device that is here is reached, and its driver version; both are empty for the host."""
 
     @abstractmethod
     def memory(self, name: str) -> tuple[int, int]:
@@ -81,11 +81,11 @@ class AbstractDeviceKind(ABC):
 
     @abstractmethod
     def array_source(self, array: Any) -> AbstractSource:
-        """The source of such an array."""
+        """The source of A that reads an array of the kind's own library."""
 
     @abstractmethod
     def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
-        """The device, with these kernels, for one run."""
+        """Open a device with these kernels, for one run."""
 
 
 @final
@@ -99,39 +99,32 @@ class HostKind(AbstractDeviceKind):
     dlpack_types = (1,)
 
     def names(self) -> tuple[str, ...]:
-        """``host:0`` to ``host:15``."""
         return tuple(f"host:{number}" for number in range(HOST_DEVICES))
 
     def default_names(self) -> tuple[str, ...]:
-        """One device with all cores."""
         return self.names()[:1]
 
     def choice(self) -> str:
-        """The first name and the last one."""
         return f"host:0 to host:{HOST_DEVICES - 1}"
 
     def problem(self) -> str | None:
-        """None: the host is here."""
         return None
 
     def may_be_elsewhere(self, name: str) -> bool:
-        """No: every machine has the same host devices."""
         return False
 
     def model(self, name: str) -> str:
-        """The word for all hosts: their BLAS says more."""
+        """Return the one word for all hosts."""
         return "host"
 
     def link(self, name: str) -> tuple[str, str]:
-        """Neither link nor driver."""
         return "", ""
 
     def memory(self, name: str) -> tuple[int, int]:
-        """The machine's memory, which all host devices share."""
         return free_host_bytes(), total_host_bytes()
 
     def default_budget(self, names: Sequence[str]) -> int:
-        """Half of the free host memory, shared by the devices."""
+        """Share half of the free host memory among the devices."""
         return max(1 << 20, free_host_bytes() // (2 * len(names)))
 
     def page_locked(self, fresh: NDArray[Any] | None, filled: Sequence[NDArray[Any] | None]) -> AbstractContextManager[None]:
@@ -139,15 +132,12 @@ class HostKind(AbstractDeviceKind):
         return nullcontext()
 
     def from_dlpack(self, a: Any) -> Any:
-        """A NumPy array."""
         return np.from_dlpack(a)
 
     def array_source(self, array: Any) -> AbstractSource:
-        """The source of a NumPy array."""
         return as_source(array)
 
     def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
-        """A host device."""
         return HostDevice(name, kernels)
 
 
@@ -163,7 +153,7 @@ def _import_problem() -> str | None:
 
 @final
 class CudaKind(AbstractDeviceKind):
-    """GPUs of NVIDIA. CuPy is imported when the first one is asked for."""
+    """NVIDIA's GPUs; CuPy is imported when the first one is asked for."""
 
     name = "cuda"
     is_in_host_memory = False
@@ -172,7 +162,6 @@ class CudaKind(AbstractDeviceKind):
     dlpack_types = (2, 13)  # of a device, and managed
 
     def names(self) -> tuple[str, ...]:
-        """Names of the visible GPUs."""
         if self.problem() is not None:
             return ()
         from ooc_chol.hardware import cuda
@@ -180,15 +169,12 @@ class CudaKind(AbstractDeviceKind):
         return tuple(f"cuda:{number}" for number in range(cuda.device_count()))
 
     def default_names(self) -> tuple[str, ...]:
-        """All of them."""
         return self.names()
 
     def choice(self) -> str:
-        """Every name."""
         return ", ".join(self.names())
 
     def problem(self) -> str | None:
-        """Why there is no GPU."""
         if (problem := _import_problem()) is not None:
             return problem
         from ooc_chol.hardware import cuda
@@ -196,23 +182,19 @@ class CudaKind(AbstractDeviceKind):
         return None if cuda.device_count() else "the CUDA driver shows no device"
 
     def may_be_elsewhere(self, name: str) -> bool:
-        """Whether it is a number behind the colon."""
         return name.removeprefix("cuda:").isdigit()
 
     def model(self, name: str) -> str:
-        """Such as ``"NVIDIA H200"``."""
         from ooc_chol.hardware import cuda
 
         return cuda.model(name)
 
     def link(self, name: str) -> tuple[str, str]:
-        """Link and driver, by NVML."""
         from ooc_chol.hardware import cuda
 
         return cuda.link_and_driver(name)
 
     def memory(self, name: str) -> tuple[int, int]:
-        """The GPU's own memory."""
         if name not in self.names():
             raise ValueError(
                 f"the memory of {name} is unknown: {self.problem() or 'there is no such device'}; give memory_budget"
@@ -222,29 +204,26 @@ class CudaKind(AbstractDeviceKind):
         return cuda.memory_info(name)
 
     def default_budget(self, names: Sequence[str]) -> int:
-        """What is free on all of them but for 2 GiB."""
+        """Take what is free on the fullest of them, but for 2 GiB."""
         return max(1 << 20, min(self.memory(name)[0] for name in names) - CUDA_RESERVE_BYTES)
 
     def page_locked(self, fresh: NDArray[Any] | None, filled: Sequence[NDArray[Any] | None]) -> AbstractContextManager[None]:
-        """Page-lock it for all GPUs."""
         from ooc_chol.hardware import cuda
 
         return cuda.page_locked([] if fresh is None else [fresh], [memory for memory in filled if memory is not None])
 
     def from_dlpack(self, a: Any) -> Any:
-        """A CuPy array, ready on its GPU once that GPU's streams are."""
+        """Make a CuPy array, which is ready once the streams of its GPU are."""
         from ooc_chol.hardware import cuda
 
         return cuda.from_dlpack(a)
 
     def array_source(self, array: Any) -> AbstractSource:
-        """The source of a CuPy array."""
         from ooc_chol.hardware import cuda
 
         return cuda.DeviceSource(array)
 
     def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
-        """A GPU, whose kernels also widen and round stored blocks."""
         from ooc_chol.hardware.cuda import CudaDevice
 
         return CudaDevice(name, kernels)

@@ -1,4 +1,4 @@
-"""Memory that computes."""
+"""Devices, which are memory that computes, and the arena that each has."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ooc_chol.interfaces.tiers import AbstractTier, BlockIndex
 class ArraySpec(NamedTuple):
     """An array that is part of a device's one allocation."""
 
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
+    dtype: np.dtype[Any]  #: NumPy's type of its entries
+    shape: tuple[int, ...]  #: Its shape; entries are row-major and adjacent
 
     @property
     def nbytes(self) -> int:
-        """Bytes, rounded up to whole pages."""
+        """Bytes that the array takes of the allocation, rounded up to whole pages."""
         return whole_pages(self.dtype.itemsize * prod(self.shape))
 
 
@@ -35,8 +35,8 @@ NARROW_BUFFERS = 2
 class AbstractArena(ABC):
     """The one allocation of a device: equal slots, each as large as the largest tile, and arrays of other kinds."""
 
-    n_slots: int
-    slot_bytes: int
+    n_slots: int  #: Number of slots
+    slot_bytes: int  #: Bytes of each slot
     #: The arrays that were asked for beside the slots, uninitialized.
     arrays: tuple[Any, ...]
 
@@ -59,8 +59,8 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
     microsecond or two of the one thread that enqueues for all devices. All else may be called from anywhere.
     """
 
-    name: str
-    #: What it was opened with; they are bound to it by :meth:`allocate`, and closed with it.
+    name: str  #: Name such as ``"host:0"`` or ``"cuda:1"``
+    #: The kernels that it was opened with; :meth:`allocate` binds them to it, and :meth:`close` closes them.
     kernels: KernelSetT_co
     #: Upper estimate of its rate in flops per second, used only to size the window of enqueued work.
     nominal_flops_per_second: float
@@ -89,7 +89,7 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
 
     @abstractmethod
     def create_stream(self, name: str, *, is_urgent: bool = False) -> AbstractStream:
-        """A new stream with the given name; kernels of an urgent one get free processors first, if the device can do that."""
+        """Make a stream of that name; kernels of an urgent one get free processors first, if the device can do that."""
 
     @abstractmethod
     def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile) -> None:
@@ -123,7 +123,7 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
         """
 
     def failure(self) -> BaseException | None:
-        """What an operation of the device raised on the host while later ones went on; None for devices whose streams stop."""
+        """The error that an operation raised on the host while later ones went on; None for devices whose streams stop."""
         return None
 
     @abstractmethod
@@ -139,5 +139,5 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
         """Wait for running operations, end all threads and free all memory; a second call does nothing."""
 
 
-#: A device with whatever kernels.
+#: A device whose kernels do not matter to the caller.
 AnyDevice: TypeAlias = AbstractDevice[AbstractDeviceKernels]

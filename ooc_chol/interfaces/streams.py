@@ -8,11 +8,12 @@ from typing import Any, TypeAlias
 
 #: Whatever array the device's kernels take: a NumPy array on the host, a CuPy array on CUDA.
 Tile: TypeAlias = Any
+#: A function ``(rows, cols, out, stream)`` that fills the tile ``out`` with ``A[rows, cols]``.
 TileFunction: TypeAlias = Callable[[range, range, Tile, Any], None]
 
 
 class AbstractEvent(ABC):
-    """A point in a stream."""
+    """A point in a stream: it is complete once all work before it is."""
 
     @abstractmethod
     def query(self) -> bool:
@@ -28,13 +29,13 @@ class AbstractEvent(ABC):
 
     @abstractmethod
     def time_ns(self) -> int:
-        """When the event completed, in nanoseconds of ``time.perf_counter_ns``; only after completion."""
+        """The time at which the event completed, in nanoseconds of ``time.perf_counter_ns``; asked for only after completion."""
 
 
 class AbstractStream(ABC):
     """An ordered queue of operations on one device."""
 
-    name: str
+    name: str  #: Name in traces, such as ``"compute"``
 
     @abstractmethod
     def wait(self, event: AbstractEvent) -> None:

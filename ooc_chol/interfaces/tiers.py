@@ -79,9 +79,9 @@ Tiers: TypeAlias = Mapping[str, AbstractTier]
 
 
 class AbstractEvictionPolicy(ABC):
-    """Chooses which block leaves a full device."""
+    """A rule that chooses which block leaves a full device."""
 
-    name: str
+    name: str  #: Name in plans and reports
 
     @abstractmethod
     def rank(self, last_use: int, next_use: int) -> int:

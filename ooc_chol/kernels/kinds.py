@@ -14,12 +14,12 @@ from ooc_chol.tasks.tiling import TileGrid
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """What the bits of a factor depend on, of the devices of a run and their kernels."""
+    """What the bits of a factor depend on, of its devices and their kernels, as text for the arithmetic key."""
 
-    model: str  #: Model of the device; library with version and kernel architecture
-    library: str
-    trsm: str  #: How the triangular solve is done, and into which calls a tile kernel is divided
-    kernels: str
+    model: str  #: Models of the GPUs, each once; ``"host"`` for the host, where the library says more
+    library: str  #: Names and versions of the libraries, with the BLAS library's kernel architecture
+    trsm: str  #: How the triangular solve is done
+    kernels: str  #: Into which calls a tile kernel is divided
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,22 @@ class AbstractKernelKind(ABC):
 
     name: str
     tile_sizes: tuple[int, ...]  #: Tile orders that the planner chooses from, largest first
-    residue_tile_sizes: tuple[int, ...]  #: The same for products through residues
+    residue_tile_sizes: tuple[int, ...]  #: Tile orders that it chooses from for products through residues, largest first
     #: Whether tiles are finished on a stream of their own. On a GPU a small kernel leaves processors to another stream's; on the
     #: host one team of threads serves one kernel after the other, and a second stream would only take its cores.
     finishes_beside: bool
-    computes_float32: bool  #: Whether they compute in the type of the tile that they change; else in float64 alone
-    widens_stored: bool  #: Whether they widen and round stored tiles on the device; else the tiers do it on the way
+    computes_float32: bool  #: Whether the kernels compute in the type of the tile that they change; else in float64 alone
+    widens_stored: bool  #: Whether the kernels widen and round stored tiles on the device; else the tiers do it on the way
     #: Whether products through residues may be faster than native ones in FP64
     gains_by_residues: bool
 
     @abstractmethod
     def workspace_bytes(self, nb: int) -> int:
-        """Bytes of kernel workspace inside the budget."""
+        """Bytes of workspace, inside the budget, that the kernels take at tile order ``nb``."""
 
     @abstractmethod
     def residue_workspace_bytes(self, n: int, nb: int) -> int:
-        """The same for products through residues: more streams multiply, and rows have state."""
+        """Bytes of workspace with products through residues: more streams multiply, and each of ``n`` rows has state."""
 
     @abstractmethod
     def executed_flops(self, task: Task, grid: TileGrid) -> int:
@@ -51,20 +51,20 @@ class AbstractKernelKind(ABC):
 
     @abstractmethod
     def create(self, threads: int, moduli: int | None) -> AbstractKernelSet:
-        """Kernels for one device, with ``threads`` on the host; with ``moduli``, products through residues too."""
+        """Make kernels for one device, with ``threads`` on the host; with ``moduli``, products through residues too."""
 
     @abstractmethod
     def processor(self, name: str) -> str:
-        """What computes on a device that is here, for a reader."""
+        """Name what computes on a device that is here, for a reader: a GPU's model, or the BLAS library and its threads."""
 
     @abstractmethod
     def facts(self, names: Sequence[str]) -> KernelFacts:
-        """What the bits of a factor made by these devices depend on."""
+        """Say what the bits of a factor made by these devices depend on."""
 
     @abstractmethod
     def rate_facts(self) -> str:
-        """What else measured rates depend on; empty, or text that begins with a blank."""
+        """Say what else measured rates depend on: nothing, or text that begins with a blank."""
 
     @abstractmethod
     def calling(self) -> AbstractContextManager[None]:
-        """What must hold in the process while they run."""
+        """Let what the kernels need of the process hold inside a ``with`` block, around each run."""

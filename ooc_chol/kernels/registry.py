@@ -15,20 +15,20 @@ _KINDS: dict[str, AbstractKernelKind] = {kind.name: kind for kind in (HOST, CUDA
 
 
 def kind_of(name: str) -> AbstractKernelKind:
-    """What there is to know of the kernels of a device, by its name alone."""
+    """The kind of kernels that a device has, by its name alone."""
     return _KINDS[device_kind(name).name]
 
 
 def choose_kernels(name: str, threads: int = 1, moduli: int | None = None) -> AbstractKernelSet:
-    """Kernels for the device of that name; with ``moduli``, products through residues too."""
+    """Make kernels for the device of that name, with ``threads`` on the host; with ``moduli``, products through residues too."""
     return kind_of(name).create(threads, moduli)
 
 
 def open_tile_device(name: str, threads: int = 1, moduli: int | None = None) -> TileDevice:
-    """The device, with its kernels, for one run."""
+    """Open a device with its tile kernels, for one run."""
     return open_device(name, choose_kernels(name, threads, moduli))
 
 
 def kernel_facts(names: Sequence[str]) -> KernelFacts:
-    """What the bits of a factor depend on, of the devices of a run, for the arithmetic key."""
+    """What the bits of a factor depend on when ``names``, all of one kind, make it; for the arithmetic key."""
     return kind_of(names[0]).facts(names)

@@ -1,1 +1,1 @@
-"""Memory that stores, and the bookkeeping of memory that computes."""
+"""Memory that stores: files, host memory for results, and the sources of A."""

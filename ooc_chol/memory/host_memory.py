@@ -23,7 +23,19 @@ PageLock = Callable[[NDArray[np.uint8]], AbstractContextManager[None]]
 class HostMemory:
     """Memory for L that many factorizations use, one after the other: ``cholesky(A, store=memory)``.
 
-    A factor gives it back when it is closed. Allocated by the first, larger only when one needs more.
+    A factor gives the memory back when it is closed. It is allocated by the first factorization, and anew by one that needs more.
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes allocated now; 0 before the first factorization and after :meth:`close`.
+
+    Raises
+    ------
+    ValueError
+        By ``cholesky``, when the factor of an earlier call that uses this memory is still open.
+    BudgetError
+        By ``cholesky``, when the system does not grant as much memory as L takes.
 
     Notes
     -----
@@ -52,30 +64,30 @@ class HostMemory:
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated."""
+        """Bytes allocated now; 0 before the first factorization and after :meth:`close`."""
         return 0 if self._bytes is None else self._bytes.size
 
     def take(self, user: object, nbytes: int) -> NDArray[np.uint8]:
-        """Memory for ``user``, until it gives it back or is forgotten.
+        """Lend memory to ``user``, until it gives it back or is forgotten; ``cholesky`` does this.
 
         Parameters
         ----------
         user : object
-            Who takes it.
+            The store that takes the memory; only a weak reference to it is kept.
         nbytes : int
-            How many bytes.
+            Bytes that it needs.
 
         Returns
         -------
         (nbytes,) array
-            From a page on; holds anything.
+            Uninitialised bytes, uint8, that begin at a page.
 
         Raises
         ------
         ValueError
-            Another has it.
+            Another user, which is still alive, has the memory.
         BudgetError
-            The system does not grant that much.
+            The system does not grant that many bytes.
         """
         if self._user is not None and self._user() is not None:
             raise ValueError("this HostMemory holds the L of a factor that is open: close that first, or give another")
@@ -87,7 +99,7 @@ class HostMemory:
         return self._bytes[:nbytes]
 
     def give_back(self) -> None:
-        """Let the next one take it."""
+        """End the loan, so that the next factorization can take the memory; closing a factor does this."""
         self._user = None
 
     def lock(self, page_lock: PageLock) -> None:
@@ -96,14 +108,14 @@ class HostMemory:
         Parameters
         ----------
         page_lock : callable
-            Receives the allocation, and returns a context in which its pages are locked.
+            Function of the allocation, a uint8 array, that returns a context manager in which its pages are locked.
         """
         if self._bytes is not None and not self._is_locked:
             self._locks.enter_context(page_lock(self._bytes))
             self._is_locked = True
 
     def close(self) -> None:
-        """Free the memory; a later factorization allocates anew."""
+        """Unlock and free the memory; a later factorization allocates it anew."""
         self._locks.close()
         self._is_locked = False
         self._bytes = None

@@ -1,1 +1,1 @@
-"""The runtime: workers that enqueue a plan's steps on streams, and the table by which devices wait on each other."""
+"""What holds around every run on devices, whatever it computes: the garbage collector rests, and no thread or memory stays."""

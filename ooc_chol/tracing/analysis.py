@@ -59,7 +59,7 @@ class StreamTimes:
     busy_ns : int
         Nanoseconds in which an operation ran.
     waiting_ns : int
-        Nanoseconds waiting for a producer.
+        Nanoseconds in which the stream waited for an operation of another stream or device.
     idle_ns : int
         Nanoseconds between operations without a producer to wait for, gaps too short for a name included.
     finished_ns : int
@@ -74,14 +74,14 @@ class StreamTimes:
 
 @dataclass(frozen=True)
 class LinkTotals:
-    """What crossed one link.
+    """Traffic over one link.
 
     Parameters
     ----------
     nbytes : int
-        Bytes in all.
+        Bytes that crossed the link in the whole run.
     busy_ns : int
-        Nanoseconds in which a copy ran.
+        Nanoseconds in which at least one copy ran on the link.
     """
 
     nbytes: int
@@ -104,7 +104,7 @@ def waits(records: Records, *, shortest_ns: int = SHORTEST_WAIT_NS) -> tuple[Wai
     Returns
     -------
     tuple of Wait
-        Stream by stream, by time.
+        The waits of each stream in turn, in order of time.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def stream_times(records: Records) -> dict[StreamKey, StreamTimes]:
     Returns
     -------
     dict from (device, stream) to StreamTimes
-        Devices by number, streams by the places that their roles tell.
+        Times of each stream; devices are in order of their numbers, streams of the places that their roles tell.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def link_totals(records: Records) -> dict[str, LinkTotals]:
     Returns
     -------
     dict from str to LinkTotals
-        By name of the link.
+        Totals by name of the link, such as ``"source->host:0"``.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def link_totals(records: Records) -> dict[str, LinkTotals]:
 
 
 def computing_ns(records: Records) -> int:
-    """Nanoseconds in which some task's kernel ran, summed over devices; kernels side by side count once."""
+    """Nanoseconds in which a device ran the kernel of a task, summed over devices; kernels side by side count once."""
     run = timeline(records)
     spans: dict[str, list[tuple[int, int]]] = {}
     for record in run.records:
@@ -218,7 +218,7 @@ def exposed_copy_seconds(records: Records) -> float:
     Returns
     -------
     float
-        Seconds.
+        Seconds of exposed copies, summed over devices; 0 where no device waited for a fetch.
 
     Raises
     ------

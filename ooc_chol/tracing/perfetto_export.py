@@ -63,18 +63,18 @@ def export(
 ) -> Path:
     """Write a run to ``path``, measured and predicted, and the passes before and after it."""
     with output_file(path, kind=TRACE_FILES, replace=replace) as part, part.open("wb") as file:
-        write_packets(records, predicted, passes, metadata, file)
+        write_packets(file, records, predicted, passes=passes, metadata=metadata)
     return path
 
 
-def write_packets(records: Records, predicted: Records, passes: Records, metadata: Notes, file: IO[bytes]) -> None:
+def write_packets(file: IO[bytes], records: Records, predicted: Records, *, passes: Records, metadata: Notes) -> None:
     """Write the packets of a run: descriptions of the tracks first, then the events of all tracks by time.
 
     Packets are made as they are written: beside the records, memory holds the waits and the numbers of the flows.
     """
     layout = _Layout()
     about = layout.add_track("about this run")
-    layout.events.append(iter([(0, instant_packet(about, 0, "run", "run", metadata))]))
+    layout.events.append(iter([(0, instant_packet(about, 0, "run", category="run", notes=metadata))]))
     measured, beside, expected = (timeline(each) for each in (records, passes, predicted))
     origin = min((run.start_ns for run in (measured, beside) if run.streams), default=0)
     _add_run(layout, "measured", measured, origin)
@@ -126,11 +126,12 @@ def _slices(track: int, entries: list[TraceRecord | Wait], flows: _Flows, origin
         start, end = entry.start_ns - origin_ns, entry.end_ns - origin_ns
         if isinstance(entry, Wait):
             category = "idle" if entry.producer is None else "wait"
-            yield start, begin_packet(track, start, entry.label, category, _wait_notes(entry), leaving=(), reaching=())
+            notes = _wait_notes(entry)
+            yield start, begin_packet(track, start, entry.label, category=category, notes=notes, leaving=(), reaching=())
         else:
             step = entry.device, entry.step
             arrows = {"leaving": flows.leaving.get(step, ()), "reaching": flows.reaching.get(step, ())}
-            yield start, begin_packet(track, start, entry.label, entry.kind, _record_notes(entry), **arrows)
+            yield start, begin_packet(track, start, entry.label, category=entry.kind, notes=_record_notes(entry), **arrows)
         yield end, end_packet(track, end)
 
 
@@ -149,7 +150,7 @@ def _record_notes(record: TraceRecord) -> Notes:
 
 
 def _wait_notes(wait: Wait) -> Notes:
-    """Describe a wait."""
+    """Describe a wait: the step that waits, and for whom."""
     if wait.producer is None:
         return {"before step": wait.step}
     return {"before step": wait.step, "waited for": f"step {wait.producer.step} of {wait.producer.device}"}

@@ -44,7 +44,7 @@ def names_packet() -> Packet:
 
 
 def track_packet(track: int, name: str, *, parent: int = 0, rank: int = 0, unit: str = "") -> Packet:
-    """Describe a track."""
+    """Describe a track: its name, the track above it, its place among those below the same one, and the unit of a counter."""
     packet = TracePacket(trusted_packet_sequence_id=_SEQUENCE)
     descriptor = packet.track_descriptor
     descriptor.uuid = track
@@ -62,9 +62,9 @@ def track_packet(track: int, name: str, *, parent: int = 0, rank: int = 0, unit:
 
 
 def begin_packet(
-    track: int, time_ns: int, name: str, category: str, notes: Notes, *, leaving: Iterable[int], reaching: Iterable[int]
+    track: int, time_ns: int, name: str, *, category: str, notes: Notes, leaving: Iterable[int], reaching: Iterable[int]
 ) -> Packet:
-    """Begin a slice."""
+    """Begin a slice on ``track``, ``time_ns`` nanoseconds after the start of the run; flows leave it and reach it."""
     packet = _event(track, time_ns, TrackEvent.TYPE_SLICE_BEGIN)
     _describe(packet.track_event, name, category, notes)
     packet.track_event.flow_ids.extend(leaving)
@@ -77,7 +77,7 @@ def end_packet(track: int, time_ns: int) -> Packet:
     return _event(track, time_ns, TrackEvent.TYPE_SLICE_END)
 
 
-def instant_packet(track: int, time_ns: int, name: str, category: str, notes: Notes) -> Packet:
+def instant_packet(track: int, time_ns: int, name: str, *, category: str, notes: Notes) -> Packet:
     """Mark a moment; the arguments are those of :func:`begin_packet`."""
     packet = _event(track, time_ns, TrackEvent.TYPE_INSTANT)
     _describe(packet.track_event, name, category, notes)

@@ -16,7 +16,7 @@ class StreamRole(NamedTuple):
     Parameters
     ----------
     place : int
-        Where it is shown among the device's streams; those of equal place are shown by name.
+        Place at which it is shown among the device's streams; those of equal place are shown by name.
     computes : bool
         Whether it runs kernels: a device stands still when none of these streams runs anything.
     """
@@ -33,21 +33,21 @@ class TraceRecord(NamedTuple):
     step : int
         Index of the step in the program of its device; unique on that device.
     device, stream : str
-        Such as ``"host:0"`` and ``"copy-in"``, ``"compute"`` or ``"copy-out"``. A stream runs one operation at a time.
+        Names such as ``"host:0"`` and ``"copy-in"``, ``"compute"`` or ``"copy-out"``. A stream runs one operation at a time.
     kind : str
         ``"fetch"``, ``"generate"``, ``"compute"``, ``"write"`` or ``"pull"``.
     label : str
         What a person reads, such as ``"GEMM (3, 1) k=0"`` or ``"fetch (3, 1)"``.
     block : str
-        The block that the operation reads or makes, such as ``"L(3, 1)v2"``.
+        Name of the block that the operation reads or makes, such as ``"L(3, 1)v2"``.
     fmt : str
         Storage format of the block, such as ``"fp64"``.
     nbytes : int
         Bytes that crossed a link; 0 for ``"compute"`` and ``"generate"``.
     link : str
-        Such as ``"source->host:0"``, ``"store->host:0"`` or ``"host:0->store"``; empty when no bytes crossed a link.
+        Name such as ``"source->host:0"``, ``"store->host:0"`` or ``"host:0->store"``; empty when no bytes crossed a link.
     flops : int
-        Flops executed.
+        Floating-point operations that were executed.
     start_ns, end_ns : int
         Nanoseconds of ``time.perf_counter_ns``; predicted records start at 0.
     after : tuple of (str, int)
@@ -55,7 +55,7 @@ class TraceRecord(NamedTuple):
     resident_bytes : int
         Bytes resident on the device after the step.
     role : StreamRole, optional
-        That of the stream, one for all its records; without it a stream computes, and is shown by its name.
+        Role of the stream, the same in all its records; without one a stream computes, and is shown by its name.
     """
 
     step: int

@@ -21,7 +21,7 @@ class Timeline:
     streams : dict from (device, stream) to list of TraceRecord
         Operations of each stream by time; devices by number, streams by the places that their roles tell.
     by_step : dict from (device, step) to TraceRecord
-        The same records.
+        The same records, by device and step.
     position : dict from (device, step) to int
         Place of a record in the list of its stream.
     start_ns, end_ns : int
@@ -46,7 +46,7 @@ class Timeline:
 
     @property
     def records(self) -> list[TraceRecord]:
-        """Every record, stream by stream."""
+        """All records, those of each stream in turn, in order of time."""
         return [record for operations in self.streams.values() for record in operations]
 
 
@@ -54,11 +54,7 @@ Records: TypeAlias = Timeline | Iterable[TraceRecord]
 
 
 def timeline(records: Records) -> Timeline:
-    """Sort and check records.
-
-    A device with a coarse clock can report a start slightly before the end of the operation in front, although a stream runs
-    one at a time; such a start is moved to that end.
-    """
+    """Sort the records of one run by stream and time; raise ``ValueError`` for records that contradict each other."""
     if isinstance(records, Timeline):
         return records
     grouped: dict[StreamKey, list[TraceRecord]] = {}
@@ -84,7 +80,7 @@ def _stream_rank(record: TraceRecord) -> tuple[str, int, int, str]:
 
 
 def _one_at_a_time(operations: list[TraceRecord]) -> list[TraceRecord]:
-    """Operations of one stream by time, each starting no earlier than the one in front ended."""
+    """Operations of one stream by time; a start that a coarse clock puts before the end of the one in front moves to that end."""
     ordered = sorted(operations, key=lambda record: (record.start_ns, record.end_ns, record.step))
     free = ordered[0].start_ns
     for place, record in enumerate(ordered):

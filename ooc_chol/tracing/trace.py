@@ -46,12 +46,12 @@ class Trace:
         path : str or PathLike
             File to write, by custom with the suffix ``.pftrace``. A trace that is there is replaced once the new one is complete.
         replace : bool
-            Replace any other file, too.
+            Whether a file that is no trace may be replaced, too.
 
         Returns
         -------
         Path
-            The file written.
+            Name of the file that was written.
 
         Raises
         ------
@@ -70,7 +70,7 @@ class Trace:
         return export(self.records, self.predicted, self.metadata, Path(path), passes=self.passes, replace=replace)
 
     def summary(self) -> str:
-        """Where the time went, as a text that fits a screen.
+        """Say where the time went, in a text that fits a screen.
 
         Returns
         -------
@@ -80,6 +80,6 @@ class Trace:
         Raises
         ------
         ValueError
-            As for :meth:`save`.
+            Two records have one step, one ends before it starts, or one waited for a step that has no record.
         """
         return summarize(self.records, self.predicted, self.metadata)

@@ -38,7 +38,7 @@ def test_products_and_dgemm_have_rates():
 
     tile = np.random.default_rng(0).standard_normal((1024, 1024))
     assert 0 < measure.dgemm_tflops(tile, tile, 0.1, ["cuda:0"])[0] < TOO_MUCH
-    assert 0 < measure.product_tflops(1024, 2048, 13, 0.1, ["cuda:0"])[0] < TOO_MUCH
+    assert 0 < measure.product_tflops(1024, 2048, 13, seconds=0.1, devices=["cuda:0"])[0] < TOO_MUCH
 
 
 def test_an_error_on_one_device_is_raised_and_nobody_waits():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.formats import round_to
 from tests.host.matrices import FAMILIES
+from tests.rounding import round_to
 
 pytestmark = pytest.mark.cuda
 

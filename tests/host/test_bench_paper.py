@@ -19,7 +19,6 @@ from ooc_chol.bench.paper_kl import KlReference, exact_kl, log_likelihood, measu
 from ooc_chol.bench.paper_kl import paper_kl as paper_measure
 from ooc_chol.bench.problem import CUDA_CODE, CovarianceProblem, MaternTable, matern
 from ooc_chol.cli import main
-from ooc_chol.config import parse_devices
 from tests.plan.result_fields import FIELDS
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -188,10 +187,6 @@ def test_what_makes_no_sense_is_refused(words, told, tmp_path, capsys):
     assert told in capsys.readouterr().err
 
 
-def test_devices_are_named_or_counted():
-    assert parse_devices(None) is None and parse_devices("2") == 2 and parse_devices("host:0,host:1") == ["host:0", "host:1"]
-
-
 def test_a_row_with_an_error_widens_no_column():
     table = paper_tables._aligned(("a", "b"), [("1", "2"), ("an error of many words",)])
     assert table.splitlines()[0] == "a  b"
@@ -285,23 +280,13 @@ def test_files_are_whole(path):
             assert run["measured_error"] <= run["certified_bound"]
 
 
-#: Files of one table, FP64 first of each matrix.
-ON_H200 = ("weak", "medium", "medium-1e-5", "strong")
-
-
 def test_the_document_shows_the_files():
     pages = ("measurements.md", "mixed-precision.md")
     text = "".join((FILES.parents[2] / "docs" / page).read_text(encoding="utf-8") for page in pages)
-    kl, mixed = file_runs("host-kl-4096", "host-kl-8192"), file_runs("host-mixed-8192")
-    tables = {
-        "kl": paper_tables.kl_markdown(kl),
-        "log-likelihood": paper_tables.log_likelihood_markdown(kl),
-        "mxp": paper_tables.mxp_markdown(mixed),
-        "mxp-h200": paper_tables.mxp_gpu_markdown(file_runs(*(f"h200-mxp-163840-{name}" for name in ON_H200))),
-        "log-likelihood-h200": paper_tables.log_likelihood_markdown(file_runs("h200-kl-40000")),
-    }
-    for name, table in tables.items():
-        assert f"<!-- {name} -->\n{table}\n<!-- /{name} -->" in text
+    for name in paper_tables.DOCUMENTED:
+        place = f"<!-- {name} -->\n{paper_tables.documented(name, FILES)}\n<!-- /{name} -->"
+        assert place in text, "run: python benchmarks/table.py --update docs/measurements.md"
+    kl = file_runs("host-kl-4096", "host-kl-8192")
     exact = [run for run in kl if run["kl_method"] == "exact" and run["precision_threshold"]]
     shares = [100 * run["measured_error"] / run["precision_threshold"] for run in exact]
     assert f"In the {len(exact)} runs" in text and f"{min(shares):.1f} to {max(shares):.0f} %" in text

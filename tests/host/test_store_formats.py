@@ -26,11 +26,12 @@ from ooc_chol.dense.stores.file import FileStore, MemoryStore, OverwriteStore
 from ooc_chol.dense.stores.header import FileHeader
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import BudgetError, TierError
-from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, Floats, PrecisionFormat, encode, round_to
+from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, Floats, PrecisionFormat, encode
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import factor_over, memory_store
 from tests.host.stored_factors import KEY, MIXED_STORES, STORES, factor_in, lapack_factor, random_spd, write_factor
 from tests.products import share_of_examples
+from tests.rounding import round_to
 
 Store = MemoryStore | FileStore
 Tiles = dict[tuple[int, int], Floats]

@@ -17,19 +17,20 @@ from typing import Any
 import cupy as cp
 from nvmath.bindings import cusolver
 
-from ooc_chol.bench.cuda.measure import device_number, peer_access
+from ooc_chol.bench.cuda.measure import peer_access
 from ooc_chol.errors import NotPositiveDefiniteError, OocCholError
+from ooc_chol.hardware.cuda import device_number
 from ooc_chol.interfaces import TileFunction
 
 _R_64F = 1
-#: The only triangle that it takes.
+#: The lower triangle, the only one that cuSOLVERMg takes.
 _FILL_LOWER = 0
 _GRID_COLUMN_MAJOR = 0
 #: Names of the library where it is not found beside cuSOLVER's: of CUDA 13, of CUDA 12, of a development package.
 _NAMES = ("libcusolverMg.so.12", "libcusolverMg.so.11", "libcusolverMg.so")
 
 
-def potrf_seconds(n: int, function: TileFunction, devices: Sequence[str], block: int, repeats: int) -> list[float]:
+def potrf_seconds(n: int, function: TileFunction, devices: Sequence[str], *, block: int, repeats: int) -> list[float]:
     """Seconds of cusolverMgPotrf at order ``n``, in place; generation apart."""
     numbers = [device_number(name) for name in devices]
     library = _library()
@@ -62,7 +63,7 @@ def _call(library: ct.CDLL, name: str, *arguments: Any) -> None:
 
 @contextmanager
 def _handle(library: ct.CDLL, numbers: Sequence[int]) -> Iterator[ct.c_void_p]:
-    """A handle for these devices."""
+    """Make a handle of cuSOLVERMg for these devices, and destroy it at the end of the block."""
     handle = ct.c_void_p()
     _call(library, "cusolverMgCreate", ct.byref(handle))
     try:
@@ -141,7 +142,7 @@ def _pointers(arrays: Sequence[Any]) -> Any:
 
 
 def _synchronize(numbers: Sequence[int]) -> None:
-    """Wait for all devices."""
+    """Wait until nothing runs on any of these devices."""
     for number in numbers:
         with cp.cuda.Device(number):
             cp.cuda.Device(number).synchronize()

@@ -92,7 +92,7 @@ def torch_seconds(n: int, function: TileFunction, repeats: int, library: str) ->
 
 
 def _torch() -> Any:
-    """PyTorch with a GPU."""
+    """Import PyTorch; raise where it has no GPU."""
     try:
         torch = importlib.import_module("torch")
     except ImportError as error:

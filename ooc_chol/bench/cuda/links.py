@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import cupy as cp
 
-from ooc_chol.bench.cuda.measure import device_number, peer_access
+from ooc_chol.bench.cuda.measure import peer_access
+from ooc_chol.hardware.cuda import device_number
 
 _runtime = cp.cuda.runtime
 #: Bytes of one copy, and copies of one measurement: 4 GiB pass in each direction.
@@ -26,14 +27,14 @@ class Copy(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What a person reads."""
+        """Name of the direction in results, such as ``"host->cuda:0"``."""
         source, target = (f"cuda:{number}" if number >= 0 else "host" for number in (self.source, self.target))
         return f"{source}->{target}"
 
 
 @dataclass(frozen=True)
 class _Buffers:
-    """What copies read and write: memory of one device, and page-locked host memory for it."""
+    """Memory that copies read and write: on one device, and page-locked on the host."""
 
     device_in: Any
     device_out: Any
@@ -72,7 +73,7 @@ def _plan(numbers: Sequence[int]) -> Iterator[tuple[str, list[Copy]]]:
 
 
 def _measure(buffers: dict[int, _Buffers], copies: Sequence[Copy]) -> dict[str, Any]:
-    """Rates of copies that run at once."""
+    """Measure copies that run at once: the rate of each, in GB/s."""
     streams = [_stream(copy) for copy in copies]
     for count in (1, COPIES):  # the first round warms up
         events = [_recorded(copy, stream) for copy, stream in zip(copies, streams, strict=True)]
@@ -98,7 +99,7 @@ def _at(copy: Copy) -> int:
 
 
 def _stream(copy: Copy) -> Any:
-    """A stream of its own for a copy."""
+    """Make a stream for one copy, on the device that carries it."""
     with cp.cuda.Device(_at(copy)):
         return cp.cuda.Stream(non_blocking=True)
 

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from nvmath.bindings import cublas
 
+from ooc_chol.hardware.cuda import device_number
+from ooc_chol.hardware.cuda.copies import PEER_ALREADY_ENABLED
 from ooc_chol.team import ThreadTeam
 
 Figure = TypeVar("Figure")
@@ -25,8 +27,6 @@ _OP_N, _OP_T = 0, 1
 _R_8I, _R_32I = 3, 10
 _COMPUTE_32I = 72
 _GEMM_DEFAULT = -1
-#: cudaErrorPeerAccessAlreadyEnabled.
-_ALREADY_ENABLED = 704
 
 
 def dgemm_tflops(left: NDArray[np.float64], right: NDArray[np.float64], seconds: float, devices: Sequence[str]) -> list[float]:
@@ -52,7 +52,7 @@ def dgemm_tflops(left: NDArray[np.float64], right: NDArray[np.float64], seconds:
 _PRODUCT_COLUMNS = 8192
 
 
-def product_tflops(nb: int, inner: int, moduli: int, seconds: float, devices: Sequence[str]) -> list[float]:
+def product_tflops(nb: int, inner: int, moduli: int, *, seconds: float, devices: Sequence[str]) -> list[float]:
     """Rate of the INT8 products behind one FP64-like product, as TFLOP/s of that product, on all devices at once.
 
     Residues are uniform over int8, as those of a factor are. Bytes: ``moduli * (nb + 8192) * inner + 32768 * moduli * nb``.
@@ -116,11 +116,6 @@ def _timed(enqueue: Callable[[], None], count: int) -> float:
     return float(cp.cuda.get_elapsed_time(start, end)) / 1e3
 
 
-def device_number(name: str) -> int:
-    """Number K of ``"cuda:K"``."""
-    return int(name.removeprefix("cuda:"))
-
-
 def on_device(name: str, body: Callable[[], Figure]) -> Figure:
     """``body()`` with a device current."""
     with cp.cuda.Device(device_number(name)):
@@ -174,7 +169,7 @@ def _enable_peer(one: int, other: int) -> bool:
         try:
             runtime.deviceEnablePeerAccess(other)
         except runtime.CUDARuntimeError as error:
-            if error.status != _ALREADY_ENABLED:
+            if error.status != PEER_ALREADY_ENABLED:
                 raise
             return False
     return True

@@ -27,8 +27,8 @@ from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError
 from ooc_chol.interfaces import AbstractTier
 from ooc_chol.kernels.interfaces import TileDevice
-from ooc_chol.runtime.collector import collector_off
-from ooc_chol.runtime.ending import abort_all, ended
+from ooc_chol.runtime.garbage_collector import collector_off
+from ooc_chol.runtime.shutdown import abort_all, devices_closed
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.threads import OwnThread, start, take
 from ooc_chol.tracing.records import TraceRecord
@@ -111,7 +111,7 @@ def _run(
         for worker in workers:
             worker.stop()
 
-    with ended(devices, [thread], stop):
+    with devices_closed(devices, [thread], stop):
         for number, (device, operations) in enumerate(zip(devices, _operations(plan, devices, source, store), strict=True)):
             workers.append(DeviceWorker(number, device, plan, operations, store, channels))
         if plan.given:  # a device that fetches them waits for what is complete already

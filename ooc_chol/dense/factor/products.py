@@ -15,8 +15,8 @@ from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.vectors import copy_columns_in, summed_vectors, vector_arrays, zeros
 from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, AbstractEvent, Tile
 from ooc_chol.kernels.interfaces import TileDevice
-from ooc_chol.runtime.collector import collector_off
-from ooc_chol.runtime.ending import ended
+from ooc_chol.runtime.garbage_collector import collector_off
+from ooc_chol.runtime.shutdown import devices_closed
 from ooc_chol.tasks.tiling import Index
 
 #: Streams of a device, each with tile columns of its own: one copies while the other multiplies.
@@ -38,7 +38,7 @@ def product_with_transpose(
     then ``y_i += L_ik W_k``: no column needs another, and each stream has sums of its own.
     """
     run = run or Pass("certificate")
-    with collector_off(), ended(devices, ()):
+    with collector_off(), devices_closed(devices, ()):
         tracks = [run.track(device.name) for device in devices]
         lanes = [
             lane

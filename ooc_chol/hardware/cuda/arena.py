@@ -26,7 +26,9 @@ class CudaArena(AbstractArena):
         self.n_slots = n_slots
         self.slot_bytes = slot_bytes
         offset = n_slots * slot_bytes
-        self._memory: Any = cp.cuda.Memory(self.bytes_for(n_slots, slot_bytes, workspace_bytes, arrays, narrow_bytes))
+        self._memory: Any = cp.cuda.Memory(
+            self.bytes_for(n_slots, slot_bytes, workspace_bytes, arrays, narrow_bytes=narrow_bytes)
+        )
         views = []
         for spec in arrays:
             views.append(cp.ndarray(spec.shape, spec.dtype, cp.cuda.MemoryPointer(self._memory, offset)))
@@ -42,9 +44,9 @@ class CudaArena(AbstractArena):
 
     @staticmethod
     def bytes_for(
-        n_slots: int, slot_bytes: int, workspace_bytes: int, arrays: Sequence[ArraySpec] = (), narrow_bytes: int = 0
+        n_slots: int, slot_bytes: int, workspace_bytes: int, arrays: Sequence[ArraySpec] = (), *, narrow_bytes: int = 0
     ) -> int:
-        """Bytes of the allocation."""
+        """Bytes that an arena of these slots, arrays, workspace and narrow buffers takes."""
         nbytes = n_slots * slot_bytes + sum(spec.nbytes for spec in arrays) + workspace_bytes
         return whole_pages(nbytes) + NARROW_BUFFERS * whole_pages(narrow_bytes) if narrow_bytes else nbytes
 

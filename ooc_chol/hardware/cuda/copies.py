@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _runtime = cp.cuda.runtime
+#: CUDA's error number for access to another device's memory that someone has enabled before.
+PEER_ALREADY_ENABLED = 704
 
 
 def has_adjacent_entries(view: NDArray[np.float64]) -> bool:
@@ -41,9 +43,5 @@ def allow_peer(source: int, target: int) -> None:
         try:
             _runtime.deviceEnablePeerAccess(source)
         except _runtime.CUDARuntimeError as error:
-            if error.status != _PEER_ALREADY_ENABLED:
+            if error.status != PEER_ALREADY_ENABLED:
                 raise
-
-
-#: cudaErrorPeerAccessAlreadyEnabled: another library was first.
-_PEER_ALREADY_ENABLED = 704

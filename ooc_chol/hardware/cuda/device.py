@@ -71,7 +71,6 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             self._base_ns = time.perf_counter_ns()
 
     def current(self) -> AbstractContextManager[object]:
-        """Make this the current device of the calling thread for the time of a ``with`` block."""
         return cast(AbstractContextManager[object], self._device)
 
     def reserve_events(self, count: int) -> None:
@@ -92,7 +91,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
     ) -> CudaArena:
         """Allocate slots, arrays, workspace and buffers in one piece, and bind the kernels to their workspace."""
         workspace = self.kernels.workspace_bytes(nb)
-        needed = CudaArena.bytes_for(n_slots, slot_bytes, workspace, arrays, narrow_bytes)
+        needed = CudaArena.bytes_for(n_slots, slot_bytes, workspace, arrays, narrow_bytes=narrow_bytes)
         with self.current():
             free, total = _runtime.memGetInfo()
             if needed > free:
@@ -123,7 +122,6 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         return self._streams[-1]
 
     def activate(self) -> None:
-        """Make this the current device of the calling thread."""
         self._device.use()
 
     def prepare(self, once: Callable[[], None]) -> None:
@@ -237,7 +235,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             self.error = OocCholError("the run was stopped")
 
     def synchronize(self) -> None:
-        """Wait for the streams."""
+        """Wait until all streams are empty, whatever became of their work."""
         with self.current():
             for stream in self._streams:
                 stream.stream.synchronize()

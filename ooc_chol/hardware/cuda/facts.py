@@ -1,4 +1,4 @@
-"""What there is of CUDA devices, and what their figures are."""
+"""Which CUDA devices the machine has, and their names, memory, links and library versions."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class LockedMemory:
         return low <= part.ctypes.data < high
 
     def clear(self) -> None:
-        """Forget all tiers."""
+        """Forget all tiers, so that none is kept alive."""
         self._ranges.clear()
 
 

@@ -42,7 +42,6 @@ class DeviceEvent(AbstractEvent):
         self.event = event
 
     def query(self) -> bool:
-        """Whether all work before it is complete."""
         return bool(self.event.done)
 
     def synchronize(self) -> None:
@@ -52,7 +51,6 @@ class DeviceEvent(AbstractEvent):
             raise self._owner.error
 
     def time_ns(self) -> int:
-        """When it completed, on the host's clock."""
         return self._owner.host_time_ns(self.event)
 
 
@@ -81,7 +79,6 @@ class CudaStream(AbstractStream):
         return DeviceEvent(self._owner, self, event)
 
     def synchronize(self) -> None:
-        """Wait until the stream is empty."""
         with self._owner.current():
             self.record().synchronize()
 

@@ -45,7 +45,7 @@ class Fp8Products:
     def multiply(
         self, stream: AbstractStream, target: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
     ) -> None:
-        """Enqueue one product."""
+        """Enqueue one product, which is added to ``target`` with ``accumulates`` and else replaces it."""
         (_, rows, inner), cols = left.shape, right.shape[1]
         strides = right.strides[1], left.strides[1], target.strides[1] // 4
         key = (rounded_up(rows), rounded_up(cols), inner, *strides)
@@ -84,9 +84,9 @@ class Fp8Products:
             cublasLt.matmul_desc_set_attribute(
                 operation, cublasLt.MatmulDescAttribute[attribute], number.ctypes.data, number.nbytes
             )
-        right = layout_of(inner, cols, of_right, _R_8F_E4M3, 1, 0)
-        left = layout_of(inner, rows, of_left, _R_8F_E4M3, 1, 0)
-        target = layout_of(cols, rows, of_target, _R_32F, 1, 0)
+        right = layout_of(inner, cols, of_right, _R_8F_E4M3)
+        left = layout_of(inner, rows, of_left, _R_8F_E4M3)
+        target = layout_of(cols, rows, of_target, _R_32F)
         preference = cublasLt.matmul_preference_create()
         try:
             limit = np.array([sizes.CUBLAS_WORKSPACE_BYTES], dtype=np.uint64)

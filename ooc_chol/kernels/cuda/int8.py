@@ -99,7 +99,7 @@ class Int8Products:
     def _plane_by_plane(
         self, stream: AbstractStream, shape: tuple[int, int, int, int], operands: tuple[Planes, Planes, Planes], beta: int
     ) -> None:
-        """One product a plane."""
+        """Enqueue one product for each plane."""
         handle = self._blas.of(stream)
         planes, rows, cols, inner = shape
         target, left, right = operands
@@ -113,7 +113,7 @@ class Int8Products:
     def _batched(
         self, stream: AbstractStream, shape: tuple[int, int, int, int], operands: tuple[Planes, Planes, Planes], beta: int
     ) -> None:
-        """All planes in one call."""
+        """Enqueue the products of all planes in one call."""
         target, left, right = operands
         key = (shape, target.strides, left.strides, right.strides)
         batch = self._batches.get(key)
@@ -136,9 +136,9 @@ class Int8Products:
             cublasLt.matmul_desc_set_attribute(
                 operation, cublasLt.MatmulDescAttribute[attribute], number.ctypes.data, number.nbytes
             )
-        right = layout_of(inner, cols, of_right[1], _R_8I, planes, of_right[0])
-        left = layout_of(inner, rows, of_left[1], _R_8I, planes, of_left[0])
-        target = layout_of(cols, rows, of_target[1] // 4, _R_32I, planes, of_target[0] // 4)
+        right = layout_of(inner, cols, of_right[1], _R_8I, planes=planes, plane_stride=of_right[0])
+        left = layout_of(inner, rows, of_left[1], _R_8I, planes=planes, plane_stride=of_left[0])
+        target = layout_of(cols, rows, of_target[1] // 4, _R_32I, planes=planes, plane_stride=of_target[0] // 4)
         found = self._candidates(operation, (right, left, target))
         first, size = found.ctypes.data, found.dtype.itemsize
         wanted = next((tile for least, tile in _TILES if inner >= least and rows >= _LEAST_ROWS), None)
@@ -168,7 +168,7 @@ def rounded_up(order: int) -> int:
     return -(-order // UNIT) * UNIT
 
 
-def layout_of(rows: int, cols: int, stride: int, dtype: int, planes: int, plane_stride: int) -> int:
+def layout_of(rows: int, cols: int, stride: int, dtype: int, *, planes: int = 1, plane_stride: int = 0) -> int:
     """CuBLASLt's description of a batch of column-major matrices; strides in items."""
     layout = int(cublasLt.matrix_layout_create(dtype, rows, cols, stride))
     count, offset = np.array([planes], dtype=np.int32), np.array([plane_stride], dtype=np.int64)

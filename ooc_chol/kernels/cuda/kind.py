@@ -19,7 +19,7 @@ from ooc_chol.tasks.tiling import TileGrid
 @final
 @dataclass(frozen=True)
 class CudaKernelKind(AbstractKernelKind):
-    """cuBLAS, and kernels of our own."""
+    """cuBLAS and cuBLASLt for products, kernels of our own for the rest."""
 
     name: str = "cuda"
     tile_sizes: tuple[int, ...] = (4096, 2048, 1024, 512, 256)
@@ -30,15 +30,14 @@ class CudaKernelKind(AbstractKernelKind):
     gains_by_residues: bool = True
 
     def workspace_bytes(self, nb: int) -> int:
-        """Workspace of two streams, and inverted blocks."""
         return sizes.workspace_bytes(nb)
 
     def residue_workspace_bytes(self, n: int, nb: int) -> int:
-        """Workspace of four streams, inverted blocks, and the rows' state, which ends at a page."""
+        """Bytes of workspace for four streams, of inverted blocks, and of the rows' state, which ends at a page."""
         return sizes.workspace_bytes(nb, sizes.RESIDUE_STREAMS) + ROW_STATE_BYTES * n + PAGE_BYTES
 
     def executed_flops(self, task: Task, grid: TileGrid) -> int:
-        """More than counted: SYRK in strips, and TRSM with inverted blocks."""
+        """Flops that run, more than are counted: SYRK computes whole strips, and TRSM multiplies by inverted blocks."""
         if task.kind is TaskKind.SYRK:
             return sizes.syrk_flops(grid.size(task.i), grid.size(task.k))
         if task.kind is TaskKind.TRSM:
@@ -46,20 +45,18 @@ class CudaKernelKind(AbstractKernelKind):
         return flops(task, grid)
 
     def create(self, threads: int, moduli: int | None) -> AbstractKernelSet:
-        """Kernels that are bound to their GPU when the device allocates its arena."""
+        """Make kernels that are bound to their GPU when the device allocates its arena."""
         from ooc_chol.kernels.cuda.residues import CudaResidueKernels
         from ooc_chol.kernels.cuda.tiles import CudaKernels
 
         return CudaKernels(None if moduli is None else CudaResidueKernels(moduli))
 
     def processor(self, name: str) -> str:
-        """The GPU's model."""
         from ooc_chol.hardware import cuda
 
         return cuda.model(name)
 
     def facts(self, names: Sequence[str]) -> KernelFacts:
-        """Models of the GPUs, versions of the libraries, and how tiles are divided."""
         from ooc_chol.hardware import cuda
 
         models = " + ".join(dict.fromkeys(cuda.model(name) for name in names))
@@ -68,9 +65,8 @@ class CudaKernelKind(AbstractKernelKind):
         return KernelFacts(models, cuda.library_versions(), trsm, kernels)
 
     def rate_facts(self) -> str:
-        """Nothing."""
         return ""
 
     def calling(self) -> AbstractContextManager[None]:
-        """Nothing: the host's BLAS is not called."""
+        """Do nothing: the host's BLAS is not called."""
         return nullcontext()

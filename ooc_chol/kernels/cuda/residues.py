@@ -108,7 +108,6 @@ class CudaResidueKernels(AbstractResidueKernels):
         cp.cuda.runtime.deviceSynchronize()  # the streams of a run do not wait for the default stream
 
     def close(self) -> None:
-        """Free the rows' state and the libraries' descriptors; a second call does nothing."""
         self._state = None
         if self._products is not None:
             self._products.close()
@@ -118,7 +117,6 @@ class CudaResidueKernels(AbstractResidueKernels):
             self._quarters = None
 
     def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
-        """Exponents and limits of rows ``first, first + 1, ...`` from the diagonal of a square block of A."""
         count = a_bb.shape[0]
         arguments = (
             a_bb.data.ptr, a_bb.strides[0] // 8, np.int32(count), first, self._exponents, self._limits, self._flag
@@ -128,7 +126,6 @@ class CudaResidueKernels(AbstractResidueKernels):
     def convert(
         self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, narrow: NarrowParts = NOTHING_NARROW
     ) -> None:
-        """``out[p] = round(2**e_i L[i, k]) mod m_p``; with ``is_first``, add the squares to the running sums and flag rows."""
         entries = _Entries("convert", l_ik.data.ptr, l_ik.strides[0] // 8, 8, 0)
         self._convert(stream, entries, rows, out, narrow, is_first=is_first)
 
@@ -143,7 +140,6 @@ class CudaResidueKernels(AbstractResidueKernels):
         is_first: bool,
         narrow: NarrowParts = NOTHING_NARROW,
     ) -> None:
-        """:meth:`convert` of a tile as it is stored in a format narrower than FP64."""
         cols, address = out.shape[2], stored.data.ptr
         behind = address + fmt.scale_offset(len(rows) * cols) if fmt.top is not None else 0
         entries = _Entries(f"convert_{fmt.name}", address, cols, fmt.itemsize, behind)
@@ -218,19 +214,11 @@ class CudaResidueKernels(AbstractResidueKernels):
         self._launch("subtract_halves", stream, grid, arguments)
 
     def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
-        """``S = S mod m_p``, canonical, in place."""
         _, rows, cols = accumulator.shape
         grid = (-(-cols // THREADS), min(rows, _MOST_GRID_ROWS))
         self._launch("fold", stream, grid, (*_strided(accumulator), np.int32(rows), np.int32(cols)))
 
     def reconstruct(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
-        """``A[i, j] -= sum_k q_ik q_jk / 2**(e_i + e_j)``, with one rounding to nearest even, also of subnormal results.
-
-        Notes
-        -----
-        ``A[i, j] 2**(e_i + e_j)`` is first rounded to an integer. Where it reaches 2**126, A is not positive definite (or the
-        entry is above the diagonal): there the sum is rounded before it is subtracted.
-        """
         grid = (-(-len(cols) // (RECONSTRUCT_COLUMNS * THREADS)), min(len(rows), _MOST_GRID_ROWS))
         arguments = (
             *_strided(accumulator), a_ij.data.ptr, a_ij.strides[0] // 8, np.int32(len(rows)), np.int32(len(cols)),
@@ -239,13 +227,11 @@ class CudaResidueKernels(AbstractResidueKernels):
         self._launch("reconstruct", stream, grid, arguments)
 
     def copy_back(self, stream: AbstractStream) -> None:
-        """Enqueue the copy of the flag to the host."""
         cp.cuda.runtime.memcpyAsync(
             self._mirror.ctypes.data, self._flag, 8, cp.cuda.runtime.memcpyDeviceToHost, cupy_stream(stream).ptr
         )
 
     def flagged_row(self) -> int | None:
-        """Smallest flagged matrix row, as of the last copy; None if there is none."""
         row = int(self._mirror[0])
         return None if row == _NO_ROW else row
 

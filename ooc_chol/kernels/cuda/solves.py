@@ -24,7 +24,7 @@ _THREADS = 256
 
 @final
 class CudaSolveKernels(AbstractSolveKernels):
-    """Kernels that take CuPy arrays.
+    """Solves on CuPy arrays, by cuBLAS.
 
     cuBLAS sees the transpose of a row-major array: ``x`` becomes ``x.T``, and a lower triangle the upper one.
     """
@@ -44,11 +44,9 @@ class CudaSolveKernels(AbstractSolveKernels):
         )  # fmt: skip
 
     def subtract(self, stream: AbstractStream, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
-        """``target -= L[i, j] @ x``, or ``L[i, j].T @ x``."""
         self._product(stream, target, l_ij, x, scalars=(_MINUS_ONE, _TRANSPOSE if transposed else _NO_TRANSPOSE))
 
     def add_product(self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False) -> None:
-        """``target += d @ x``, or ``d.T @ x``."""
         self._product(stream, target, d, x, scalars=(_ONE, _TRANSPOSE if transposed else _NO_TRANSPOSE))
 
     def _product(self, stream: AbstractStream, target: Tile, left: Tile, x: Tile, *, scalars: tuple[int, int]) -> None:
@@ -61,11 +59,9 @@ class CudaSolveKernels(AbstractSolveKernels):
         )  # fmt: skip
 
     def inner(self, stream: AbstractStream, a: Tile, b: Tile, out: Tile) -> None:
-        """``out[0] = sum(a * b)``."""
         self._dot(stream, a.reshape(-1), b.reshape(-1), out)
 
     def form(self, stream: AbstractStream, vectors: tuple[Tile, Tile], d: Tile, scratch: Tile, out: Tile) -> None:
-        """``out[0] = left @ d @ right``."""
         left, right = vectors
         rows, columns = d.shape
         cublas.dgemv(
@@ -82,7 +78,6 @@ class CudaSolveKernels(AbstractSolveKernels):
         cublas.set_pointer_mode(handle, _ON_HOST)
 
     def add_column_squares(self, stream: AbstractStream, x: Tile, out: Tile) -> None:
-        """``out[j] += sum_i x[i, j]**2``."""
         rows, columns = x.shape
         arguments = (x.data.ptr, np.int32(rows), np.int32(columns), out.data.ptr)
         blocks = -(-columns // _THREADS)

@@ -14,17 +14,7 @@ _BLOCK = (32, 8)
 
 @final
 class CudaTileFunction:
-    """A tile function that runs on CUDA devices; made by :func:`cuda_source`.
-
-    Parameters
-    ----------
-    code : str
-        CUDA C source.
-    name : str
-        Name of the kernel in it.
-    arguments : tuple
-        What the kernel takes after its five fixed parameters.
-    """
+    """A tile function that runs on CUDA devices; made by :func:`cuda_source`, whose parameters it keeps."""
 
     def __init__(self, code: str, name: str, arguments: tuple[Any, ...]) -> None:
         self.code = code
@@ -34,7 +24,7 @@ class CudaTileFunction:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What the kernel takes after its five fixed parameters."""
+        """Values that the kernel takes after its five fixed parameters."""
         return self._arguments
 
     def prepare(self) -> None:
@@ -65,7 +55,7 @@ class CudaTileFunction:
 
 
 def cuda_source(code: str, name: str, *arguments: float | np.generic | NDArray[Any]) -> CudaTileFunction:
-    """Make a tile function of a CUDA kernel, for :func:`from_function`.
+    """Make a tile function of a CUDA kernel, for :func:`from_function`: ``out[r, c] = A[row0 + r, col0 + c]``.
 
     Parameters
     ----------
@@ -74,20 +64,33 @@ def cuda_source(code: str, name: str, *arguments: float | np.generic | NDArray[A
         thread computes the entry ``out[r * cols + c] = A[row0 + r][col0 + c]`` with ``c = blockIdx.x * blockDim.x +
         threadIdx.x`` and ``r`` likewise in y, if both are inside.
     name : str
-        Name of that kernel.
+        Name of that kernel in ``code``.
     *arguments : number or array
-        Passed after the five fixed parameters: NumPy scalars by value in their own type, Python floats as ``double``, arrays as
-        pointers to device copies.
+        Values that are passed after the five fixed parameters: NumPy scalars by value in their own type, Python floats as
+        ``double``, arrays as pointers to copies on the device.
 
     Returns
     -------
     CudaTileFunction
-        The tile function; compiled when a run starts on a CUDA device.
+        The tile function. Its code is compiled when a run starts on a CUDA device, which reports errors in it.
 
     Raises
     ------
     TypeError
-        An argument is none of these.
+        An argument is neither a float, nor a NumPy scalar, nor an array: an int would leave open how many bits the kernel reads.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> code = '''
+    ... extern "C" __global__ void exponential(double* out, int rows, int cols, long long row0, long long col0, double range) {
+    ...     int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
+    ...     if (r < rows && c < cols) out[(long long)r * cols + c] = exp(-fabs((double)(row0 + r - col0 - c)) / range);
+    ... }'''
+    >>> def on_host(rows, cols, out, stream):
+    ...     np.exp(-np.abs(np.subtract.outer(np.asarray(rows), np.asarray(cols))) / 50.0, out=out)
+    >>> source = oc.from_function(1000, on_host, cuda=oc.cuda_source(code, "exponential", 50.0))
     """
     values: list[Any] = []
     for value in arguments:

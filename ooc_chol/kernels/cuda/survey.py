@@ -45,7 +45,6 @@ class CudaSurvey(AbstractSurvey):
         cp.cuda.get_current_stream().synchronize()  # other streams write the diagonal
 
     def measure(self, stream: AbstractStream, a_ij: Tile, index: tuple[int, int]) -> None:
-        """Measure tile ``index``."""
         i, j = index
         if i == j:
             squares = -(-len(a_ij) // _SQUARE)
@@ -64,18 +63,15 @@ class CudaSurvey(AbstractSurvey):
         self._launch(self._sample_tile, blocks, stream, (a_ij.data.ptr, *sizes, target, np.int32(order)))
 
     def norms(self) -> NDArray[np.float64]:
-        """Frobenius norms of the packed tiles."""
         return self._norms.values()[:, 0]
 
     def diagonal(self) -> NDArray[np.float64]:
-        """The diagonal of A."""
         diagonal: NDArray[np.float64] = np.empty(self._grid.n)
         address, kind = diagonal.ctypes.data, cp.cuda.runtime.memcpyDeviceToHost
         cp.cuda.runtime.memcpy(address, self._diagonal.data.ptr, diagonal.nbytes, kind)  # addresses tell the device
         return diagonal
 
     def sample(self) -> NDArray[np.float64]:
-        """The sample's lower triangle."""
         return self._sample
 
     def _launch(self, kernel: Any, blocks: tuple[int, int], stream: AbstractStream, arguments: tuple[Any, ...]) -> None:

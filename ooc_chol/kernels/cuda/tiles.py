@@ -76,12 +76,10 @@ class CudaFlags(AbstractFlags):
         )
 
     def nonfinite(self) -> tuple[int, int] | None:
-        """Smallest packed tile number with a non-finite entry, and its row-major position; as of the last copy."""
         bad = np.flatnonzero(self._entry_mirror != _NO_POSITION)
         return (int(bad[0]), int(self._entry_mirror[bad[0]])) if bad.size else None
 
     def failed_pivot(self) -> tuple[int, int] | None:
-        """Smallest tile column with a failed pivot, and its place in the tile; as of the last copy."""
         failed = np.flatnonzero(self._pivot_mirror != _NO_PIVOT)
         return (int(failed[0]), int(self._pivot_mirror[failed[0]])) if failed.size else None
 
@@ -119,7 +117,6 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
         self._formats: FormatKernels | None = None
 
     def workspace_bytes(self, nb: int) -> int:
-        """Bytes of all workspace at tile order ``nb``."""
         return sizes.workspace_bytes(nb, self._n_streams)
 
     def bind(self, nb: int, workspace: int) -> None:
@@ -140,7 +137,7 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
         return self._workspace + number * sizes.stream_bytes()
 
     def _of_potrf(self, number: int) -> int:
-        """Address of POTRF's part of it."""
+        """Device address of POTRF's part of the workspace of one stream."""
         return self._of_stream(number) + sizes.CUBLAS_WORKSPACE_BYTES
 
     def close(self) -> None:
@@ -151,7 +148,6 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
         self._formats = None
 
     def potrf(self, stream: AbstractStream, a_kk: Tile, flags: AbstractFlags, k: int) -> None:
-        """``A[k, k] -> L[k, k]``, its upper triangle zero."""
         workspace, first_bad = self._of_potrf(self._blas.number(stream)), _cuda_flags(flags).first_bad(k)
         self._bound_triangular().potrf(stream, a_kk, workspace, first_bad)
 
@@ -175,48 +171,39 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
             self._update(stream, (rows, r0 + rows), target.at(r0, 0), left.at(r0, 0), left, range(k0, k0 + inner))
 
     def gemm(self, stream: AbstractStream, a_ij: Tile, l_ik: Tile, l_jk: Tile, *, k0: int) -> None:
-        """``A[i, j] -= L[i, k] @ L[j, k].T``."""
         self._update(stream, a_ij.shape, _block(a_ij), _block(l_ik), _block(l_jk), range(k0, k0 + l_ik.shape[1]))
 
     def check_finite(self, stream: AbstractStream, a_ij: Tile, lower: bool, flags: AbstractFlags, packed: int) -> None:
-        """Flag tile ``packed`` when it (with ``lower``: its lower triangle) holds a NaN or an infinity."""
         rows, cols = a_ij.shape
         arguments = (a_ij.data.ptr, np.int32(rows), np.int32(cols), np.int32(lower), _cuda_flags(flags).entry(packed))
         blocks = min(_MOST_BLOCKS, -(-a_ij.size // _THREADS))  # each takes entries a grid apart
         self._check_finite((blocks,), (_THREADS,), arguments, stream=cupy_stream(stream))
 
     def create_flags(self, nt: int) -> CudaFlags:
-        """Clear flags for ``nt`` tile columns."""
         with self._bound_device():
             return CudaFlags(nt)
 
     def create_norms(self, n_tiles: int) -> CudaNorms:
-        """Norms of ``n_tiles`` packed tiles, all zero."""
         with self._bound_device():
             return CudaNorms(n_tiles)
 
     def create_survey(self, grid: TileGrid, step: int | None) -> CudaSurvey:
-        """A survey of the tiles of a grid."""
         with self._bound_device():
             return CudaSurvey(self._bound_formats(), grid, step)
 
     def create_solves(self) -> CudaSolveKernels:
-        """The kernels of solves with a stored factor."""
         with self._bound_device():
             return CudaSolveKernels(self._blas)
 
     def finish(
         self, stream: AbstractStream, l_ij: Tile, fmt: PrecisionFormat, norms: AbstractTileNorms, index: FinalTile
     ) -> None:
-        """Round a final tile to what ``fmt`` stores of it, in place, and measure it."""
         self._bound_formats().finish(stream, l_ij, fmt, norms, index)
 
     def encode(self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int) -> None:
-        """Write what ``fmt`` stores of a tile to a device address."""
         self._bound_formats().encode(stream, tile, fmt, address)
 
     def widen(self, stream: AbstractStream, address: int, fmt: PrecisionFormat, tile: Tile) -> None:
-        """Make a tile of what is stored of it at a device address."""
         self._bound_formats().widen(stream, address, fmt, tile)
 
     def _bound_device(self) -> AbstractContextManager[object]:

@@ -1,1 +1,1 @@
-"""Tile kernels of the host."""
+"""Kernels of host devices: BLAS, LAPACK and NumPy on the threads of a stream."""

@@ -20,7 +20,7 @@ from ooc_chol.tasks.tiling import TileGrid
 @final
 @dataclass(frozen=True)
 class HostKernelKind(AbstractKernelKind):
-    """BLAS of SciPy, and NumPy."""
+    """SciPy's BLAS and LAPACK for tiles, NumPy for the rest; a team of threads shares each tile."""
 
     name: str = "host"
     tile_sizes: tuple[int, ...] = (2048, 1024, 512, 256, 128, 64, 32, 16)
@@ -31,36 +31,31 @@ class HostKernelKind(AbstractKernelKind):
     gains_by_residues: bool = False
 
     def workspace_bytes(self, nb: int) -> int:
-        """None."""
         return 0
 
     def residue_workspace_bytes(self, n: int, nb: int) -> int:
-        """The rows' state."""
         return ROW_STATE_BYTES * n
 
     def executed_flops(self, task: Task, grid: TileGrid) -> int:
-        """Those that are counted."""
         return flops(task, grid)
 
     def create(self, threads: int, moduli: int | None) -> HostKernels:
-        """Kernels that share a team of threads."""
+        """Make kernels whose tile and residue products have a team of ``threads`` each."""
         return HostKernels(threads, None if moduli is None else HostResidueKernels(moduli, threads))
 
     def processor(self, name: str) -> str:
-        """The BLAS library with its kernel architecture, and its threads."""
         return f"{' '.join(blas_identity().values())}, {host_threads(1)} threads"
 
     def facts(self, names: Sequence[str]) -> KernelFacts:
-        """The library decides; the number of devices and threads does not."""
+        """Name the library, which decides the bits; the number of devices and of threads does not."""
         rows = f"strips of {LEAST_STRIP} to {MOST_STRIP} rows"
         return KernelFacts("host", " ".join(blas_identity().values()), "substitution", rows)
 
     def rate_facts(self) -> str:
-        """Threads on a tile, and cores."""
         return f" threads={host_threads(1)} cores={os.cpu_count()}"
 
     def calling(self) -> AbstractContextManager[None]:
-        """One thread a BLAS call: the kernels' own threads share a tile.
+        """Limit each BLAS call to one thread: the kernels' own threads share a tile.
 
         Threaded calls divide their work beforehand and wait for the slowest: ten times slower where another program takes a core.
         """

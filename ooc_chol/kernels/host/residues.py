@@ -46,7 +46,6 @@ class HostResidueKernels(AbstractResidueKernels):
         self._flagged: NDArray[np.bool_] = np.zeros(0, dtype=bool)
 
     def open(self, n: int) -> None:
-        """Make the state of ``n`` matrix rows, sums all zero."""
         self._exponents = np.zeros(n, dtype=np.int32)
         self._limits, self._sums = np.zeros(n), np.zeros(n)
         self._flagged = np.zeros(n, dtype=bool)
@@ -59,13 +58,11 @@ class HostResidueKernels(AbstractResidueKernels):
         self._flagged = flagged
 
     def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
-        """Exponents and limits of rows ``first, first + 1, ...`` from the diagonal of a square block of A."""
         enqueue(stream, partial(self._set_diagonal, first, a_bb))
 
     def convert(
         self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, narrow: NarrowParts = NOTHING_NARROW
     ) -> None:
-        """``out[p] = round(2**e_i L[i, k]) mod m_p``; with ``is_first``, add the squares to the running sums and flag rows."""
         enqueue(stream, partial(self._in_strips, len(rows), partial(self._convert, l_ik, rows.start, (out, narrow), is_first)))
 
     def product(
@@ -86,7 +83,6 @@ class HostResidueKernels(AbstractResidueKernels):
         is_first: bool,
         narrow: NarrowParts = NOTHING_NARROW,
     ) -> None:
-        """:meth:`convert` of a tile as it is stored in a format narrower than FP64."""
         job = partial(self._convert_stored, stored.reshape(-1), fmt, rows.start, (out, narrow), is_first)
         enqueue(stream, partial(self._in_strips, len(rows), job))
 
@@ -109,17 +105,9 @@ class HostResidueKernels(AbstractResidueKernels):
         enqueue(stream, partial(self._in_strips, len(rows), job))
 
     def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
-        """``S = S mod m_p``, canonical, in place."""
         enqueue(stream, partial(self._in_strips, accumulator.shape[1], partial(self._fold, accumulator)))
 
     def reconstruct(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
-        """``A[i, j] -= sum_k q_ik q_jk / 2**(e_i + e_j)``, with one rounding to nearest even, also of subnormal results.
-
-        Notes
-        -----
-        ``A[i, j] 2**(e_i + e_j)`` is first rounded to an integer. Where it reaches 2**126, A is not positive definite (or the
-        entry is above the diagonal): there the sum is rounded before it is subtracted.
-        """
         job = partial(self._reconstruct, accumulator, a_ij, rows.start, cols)
         enqueue(stream, partial(self._in_strips, len(rows), job))
 
@@ -127,7 +115,6 @@ class HostResidueKernels(AbstractResidueKernels):
         """Do nothing: the kernels flag rows in host memory already."""
 
     def flagged_row(self) -> int | None:
-        """Smallest flagged matrix row; None if there is none."""
         return int(np.argmax(self._flagged)) if self._flagged.any() else None
 
     def _in_strips(self, rows: int, job: Callable[[slice], None], height: int = _ROWS) -> None:

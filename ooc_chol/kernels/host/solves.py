@@ -19,24 +19,18 @@ class HostSolveKernels(AbstractSolveKernels):
     """Kernels that take NumPy arrays; each is one or two calls of the libraries, with as many threads as these may use."""
 
     def substitute(self, stream: AbstractStream, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
-        """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``."""
-
         def run() -> None:
             x_k[...] = solve_triangular(l_kk, x_k, lower=True, trans=int(transposed), check_finite=False)
 
         _enqueue(stream, run)
 
     def subtract(self, stream: AbstractStream, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
-        """``target -= L[i, j] @ x``, or ``L[i, j].T @ x``."""
-
         def run() -> None:
             target[...] -= (l_ij.T if transposed else l_ij) @ x
 
         _enqueue(stream, run)
 
     def add_product(self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False) -> None:
-        """``target += d @ x``, or ``d.T @ x``."""
-
         def run() -> None:
             with np.errstate(over="ignore", invalid="ignore"):  # what is no number makes sums that are none
                 target[...] += (d.T if transposed else d) @ x
@@ -44,15 +38,12 @@ class HostSolveKernels(AbstractSolveKernels):
         _enqueue(stream, run)
 
     def inner(self, stream: AbstractStream, a: Tile, b: Tile, out: Tile) -> None:
-        """``out[0] = sum(a * b)``."""
-
         def run() -> None:
             out[0] = np.vdot(a, b)
 
         _enqueue(stream, run)
 
     def form(self, stream: AbstractStream, vectors: tuple[Tile, Tile], d: Tile, scratch: Tile, out: Tile) -> None:
-        """``out[0] = left @ d @ right``."""
         left, right = vectors
 
         def run() -> None:
@@ -61,8 +52,6 @@ class HostSolveKernels(AbstractSolveKernels):
         _enqueue(stream, run)
 
     def add_column_squares(self, stream: AbstractStream, x: Tile, out: Tile) -> None:
-        """``out[j] += sum_i x[i, j]**2``."""
-
         def run() -> None:
             out[...] += np.einsum("ij,ij->j", x, x)
 

@@ -35,7 +35,6 @@ class HostSurvey(AbstractSurvey):
         self._sample: NDArray[np.float64] = np.zeros((0, 0) if step is None else (self._starts[-1], self._starts[-1]))
 
     def measure(self, stream: AbstractStream, a_ij: Tile, index: tuple[int, int]) -> None:
-        """Measure tile ``index``."""
         i, j = index
         if self._step is not None:
             part = self._sample[self._starts[i] : self._starts[i + 1], self._starts[j] : self._starts[j + 1]]
@@ -46,17 +45,14 @@ class HostSurvey(AbstractSurvey):
             self._kernels.finish(stream, a_ij, FP64, self._off_diagonal, FinalTile(self._grid.packed(i, j), False))
 
     def norms(self) -> NDArray[np.float64]:
-        """Frobenius norms of the packed tiles."""
         norms: NDArray[np.float64] = self._off_diagonal.values()[:, 0].copy()
         norms[[self._grid.packed(k, k) for k in range(self._grid.nt)]] = self._on_diagonal
         return norms
 
     def diagonal(self) -> NDArray[np.float64]:
-        """The diagonal of A."""
         return self._diagonal
 
     def sample(self) -> NDArray[np.float64]:
-        """The sample's lower triangle."""
         return self._sample
 
     def _measure_diagonal(self, tile: NDArray[np.float64], k: int) -> None:

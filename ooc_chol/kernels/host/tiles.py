@@ -62,12 +62,10 @@ class HostFlags(AbstractFlags):
         """Do nothing: the kernels write these flags in host memory already."""
 
     def nonfinite(self) -> tuple[int, int] | None:
-        """Smallest packed tile number with a non-finite entry, and its row-major position in the tile; None if all are finite."""
         first = _first_set(self.entry)
         return None if first is None else (first[0], first[1] - 1)
 
     def failed_pivot(self) -> tuple[int, int] | None:
-        """Smallest tile column with a failed pivot, and LAPACK's ``info`` within the tile; None if all pivots are positive."""
         return _first_set(self.pivot)
 
 
@@ -89,7 +87,6 @@ class HostNorms(AbstractTileNorms):
         """Do nothing: the kernels write in host memory already."""
 
     def values(self) -> NDArray[np.float64]:
-        """The rows as they are."""
         return self.rows
 
 
@@ -121,11 +118,10 @@ class HostKernels(AbstractKernelSet):
         """Do nothing: there is no workspace."""
 
     def potrf(self, stream: AbstractStream, a_kk: Tile, flags: AbstractFlags, k: int) -> None:
-        """``A[k, k] -> L[k, k]``, strict upper part zeroed; a pivot that is not positive sets the flag of column ``k``."""
         enqueue(stream, partial(_potrf, self._team, a_kk, _host_flags(flags), k))
 
     def trsm(self, stream: AbstractStream, l_kk: Tile, a_ik: Tile, k: int) -> None:
-        """``A[i, k] = A[i, k] @ inv(L[k, k]).T``, by substitution; the strict upper part of ``l_kk`` is not read."""
+        """``A[i, k] = A[i, k] @ inv(L[k, k]).T`` by substitution, which does not read the strict upper part of ``l_kk``."""
         enqueue(stream, partial(_trsm, self._team, l_kk, a_ik))
 
     def syrk(self, stream: AbstractStream, a_ii: Tile, l_ik: Tile, *, k0: int) -> None:
@@ -137,19 +133,15 @@ class HostKernels(AbstractKernelSet):
         enqueue(stream, partial(_gemm, self._team, a_ij, l_ik, l_jk))
 
     def create_flags(self, nt: int) -> HostFlags:
-        """Clear flags for ``nt`` tile columns."""
         return HostFlags(nt)
 
     def create_norms(self, n_tiles: int) -> HostNorms:
-        """Norms of ``n_tiles`` packed tiles, all zero."""
         return HostNorms(n_tiles)
 
     def create_survey(self, grid: TileGrid, step: int | None) -> HostSurvey:
-        """A survey of the tiles of a grid."""
         return HostSurvey(self, grid, step)
 
     def create_solves(self) -> HostSolveKernels:
-        """The kernels of solves with a stored factor."""
         return HostSolveKernels()
 
     def finish(

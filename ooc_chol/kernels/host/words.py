@@ -30,8 +30,8 @@ def digits_of(number: int) -> list[int]:
 class Words:
     """Integers of magnitude below 2**127, ``high * 2**64 + low``; arrays of one shape, or that broadcast."""
 
-    high: Longs  #: Upper words, with the sign
-    low: Unsigned
+    high: Longs  #: The upper words, which have the sign
+    low: Unsigned  #: The lower words
 
     @staticmethod
     def of_digits(digits: Sequence[Longs]) -> Words:
@@ -45,30 +45,30 @@ class Words:
 
     @staticmethod
     def of_constant(number: int) -> Words:
-        """One number from 0 to 2**127, to be broadcast."""
+        """Make a single number, from 0 to 2**127, that broadcasts against arrays."""
         return Words.of_digits([np.array([digit], dtype=np.int64) for digit in digits_of(number)])
 
     def plus(self, other: Words) -> Words:
-        """The sum."""
+        """``self + other``, entry by entry."""
         low = self.low + other.low
         return Words(self.high + other.high + (low < self.low), low)
 
     def negated(self) -> Words:
-        """The negative."""
+        """``-self``, entry by entry."""
         return Words(~self.high + (self.low == 0), ~self.low + np.uint64(1))
 
     def exceeds(self, other: Words) -> NDArray[np.bool_]:
-        """Where this is larger."""
+        """Mark the entries in which ``self > other``."""
         larger: NDArray[np.bool_] = (self.high > other.high) | ((self.high == other.high) & (self.low > other.low))
         return larger
 
     def negated_where(self, mask: NDArray[np.bool_]) -> Words:
-        """The negative where ``mask`` holds."""
+        """``-self`` where ``mask`` holds, else ``self``."""
         negative = self.negated()
         return Words(np.where(mask, negative.high, self.high), np.where(mask, negative.low, self.low))
 
     def plus_where(self, mask: NDArray[np.bool_], other: Words) -> Words:
-        """The sum where ``mask`` holds."""
+        """``self + other`` where ``mask`` holds, else ``self``."""
         return self.plus(Words(np.where(mask, other.high, 0), np.where(mask, other.low, np.uint64(0))))
 
 

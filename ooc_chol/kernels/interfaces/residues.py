@@ -103,7 +103,11 @@ class AbstractResidueKernels(ABC):
 
     @abstractmethod
     def reconstruct(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
-        """``A[i, j] -= sum_k q_ik q_jk / 2**(e_i + e_j)``, with one rounding to nearest even, for the rows and columns given."""
+        """``A[i, j] -= sum_k q_ik q_jk / 2**(e_i + e_j)``, with one rounding to nearest even, for the rows and columns given.
+
+        ``A[i, j] 2**(e_i + e_j)`` is first rounded to an integer. Where it reaches 2**126, A is not positive definite (or the
+        entry is above the diagonal): there the sum is rounded before it is subtracted.
+        """
 
     @abstractmethod
     def copy_back(self, stream: AbstractStream) -> None:
@@ -114,4 +118,4 @@ class AbstractResidueKernels(ABC):
         """Smallest flagged matrix row, as of the last copy; None if there is none."""
 
     def close(self) -> None:  # noqa: B027 - not every one holds memory
-        """Release the rows' state; a second call does nothing."""
+        """Release the state of the rows; a second call does nothing."""

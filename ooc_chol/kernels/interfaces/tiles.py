@@ -25,7 +25,7 @@ class FinalTile(NamedTuple):
 
 
 class AbstractFlags(ABC):
-    """Failures met by kernels: written on the device, copied back in stream order, read by the host."""
+    """Failures met by kernels: written on the device, copied back in stream order, and read by the host as of the last copy."""
 
     @abstractmethod
     def copy_back(self, stream: AbstractStream) -> None:
@@ -33,7 +33,7 @@ class AbstractFlags(ABC):
 
     @abstractmethod
     def nonfinite(self) -> tuple[int, int] | None:
-        """Smallest packed tile number with a non-finite entry, and its row-major position in the tile; None if all are finite."""
+        """Smallest packed tile number with a non-finite entry, and its row-major position there; None if all are finite."""
 
     @abstractmethod
     def failed_pivot(self) -> tuple[int, int] | None:
@@ -126,7 +126,7 @@ class AbstractKernelSet(AbstractDeviceKernels):
 
     @abstractmethod
     def create_solves(self) -> AbstractSolveKernels:
-        """The kernels of solves with a stored factor."""
+        """Kernels for solves with a stored factor, on the device that the set is bound to."""
 
     @abstractmethod
     def finish(

@@ -35,7 +35,7 @@ class ArraySource(AbstractSource):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The file that the array maps, if it does."""
+        """The path of the file that the array maps, if it maps one."""
         return files_behind(self._a)
 
     def host_memory(self) -> NDArray[Any] | None:
@@ -71,7 +71,7 @@ class SliceSource(AbstractSource):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The file that the object is open on, if it tells."""
+        """The path of the file that the object is open on, if it tells."""
         return files_behind(self._a)
 
     def _slice(self, rows: range, cols: range) -> NDArray[Any]:

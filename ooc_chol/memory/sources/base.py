@@ -21,9 +21,9 @@ _BYTE_ORDERS = {">": "big-endian", "<": "little-endian"}
 class AbstractSource(ABC):
     """An ``(n, n)`` real symmetric matrix of which rectangles of the lower triangle can be read, from several threads at once."""
 
-    name: str
-    n: int
-    bytes_per_entry: int
+    name: str  #: Kind of the source in reports, such as ``"array"`` or ``"file"``
+    n: int  #: Order of the matrix
+    bytes_per_entry: int  #: Bytes of an entry on its way to a device; 0 where the device makes it
 
     def read_block(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
         """Fill ``out`` with ``A[rows, cols]``, widened to float64."""
@@ -51,7 +51,7 @@ class AbstractSource(ABC):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Files that A is read from, as far as they are known."""
+        """Paths of the files that A is read from, as far as they are known."""
         return ()
 
     def prepare(self) -> None:  # noqa: B027 - most sources need no preparation

@@ -13,7 +13,7 @@ _REMOVED = " (deleted)"
 
 
 def files_behind(a: Any) -> tuple[str, ...]:
-    """Files that ``a`` is read from."""
+    """Paths of the files that ``a`` is read from, as far as ``a`` and the system tell."""
     if isinstance(a, np.ndarray):
         return _mapped_file(a)
     with suppress(AttributeError, TypeError, ValueError):  # ValueError: an h5py file that is closed

@@ -31,17 +31,17 @@ class FileState(NamedTuple):
 
     device: int
     inode: int
-    size: int
-    modified_ns: int
+    size: int  #: Bytes of the file
+    modified_ns: int  #: Nanoseconds from the epoch to the last change of its content
 
     @classmethod
     def of(cls, descriptor: int) -> FileState:
-        """State of an open file."""
+        """Read the state of an open file."""
         status = os.fstat(descriptor)
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def changes_to(self, later: FileState) -> str:
-        """What became of the file; empty if nothing did."""
+        """Say what became of the file since this state; empty if it is unchanged."""
         if later[:2] != self[:2]:
             return "another file took its name"
         if later.size != self.size:
@@ -56,12 +56,12 @@ class FileState(NamedTuple):
 class MatrixLayout:
     """Where the entries of a matrix lie in a file."""
 
-    path: Path
+    path: Path  #: The file
     n: int  #: Order of the matrix
     dtype: np.dtype[Any]  #: float64 or float32 in native byte order
     offset: int  #: Bytes before entry (0, 0)
-    row_stride: int  #: Bytes from an entry to the one below and to the one on its right. One of the two is the width of an entry.
-    col_stride: int
+    row_stride: int  #: Bytes from an entry to the one below; this or the next is the width of an entry
+    col_stride: int  #: Bytes from an entry to the one on its right
     #: State of the file that this layout was found in; None if that is unknown
     state: FileState | None = field(default=None, compare=False)
 
@@ -76,7 +76,7 @@ class MatrixLayout:
 
     @property
     def end(self) -> int:
-        """Bytes that the file has at least."""
+        """Least number of bytes of a file that holds the matrix."""
         corners = (self.position(row, col) for row in (0, self.n - 1) for col in (0, self.n - 1))
         return max(corners) + self.dtype.itemsize
 
@@ -106,7 +106,7 @@ class NpySource(AbstractSource):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The file."""
+        """The one file in which the matrix lies."""
         return (str(self._layout.path),)
 
     def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:

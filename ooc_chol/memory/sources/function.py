@@ -86,7 +86,7 @@ def from_function(n: int, tile_fn: TileFunction, *, cuda: TileFunction | None = 
     Parameters
     ----------
     n : int
-        Order of the matrix, at least 1.
+        Order of the matrix, which is at least 1.
     tile_fn : callable
         ``tile_fn(rows, cols, out, stream)`` fills ``out``, a row-major float64 array of shape ``(len(rows), len(cols))`` on the
         device that owns it, with ``A[rows, cols]``, and returns None. ``rows`` and ``cols`` are ranges of step 1; only tiles of
@@ -95,13 +95,13 @@ def from_function(n: int, tile_fn: TileFunction, *, cuda: TileFunction | None = 
         give the same entries each time. An interrupt (Ctrl-C) waits about a second for a call to return; one that does not keeps
         its thread, which ends when it returns, and does not keep the process from ending.
     cuda : callable, optional
-        The same for CUDA devices, where ``out`` is a CuPy array and ``stream`` CuPy's current stream, such as :func:`cuda_source`
-        makes. Without it ``tile_fn`` is called there too.
+        A function of the same kind for CUDA devices, where ``out`` is a CuPy array and ``stream`` CuPy's current stream, such as
+        :func:`cuda_source` makes. Without it ``tile_fn`` is called there too.
 
     Returns
     -------
     FunctionSource
-        Takes the place of A in ``cholesky`` and ``plan``.
+        A source that takes the place of A in ``cholesky`` and ``plan``; its attribute ``n`` is the order.
 
     Raises
     ------

@@ -10,20 +10,20 @@ from ooc_chol.threads import OwnThread, wait_out
 
 
 def abort_all(devices: Sequence[AnyDevice]) -> None:
-    """Drop what has not started on any device."""
+    """Drop, on all devices, the operations that have not started."""
     for device in devices:
         device.abort()
 
 
 @contextmanager
-def ended(devices: Sequence[AnyDevice], threads: Sequence[OwnThread], stop: Callable[[], None] | None = None) -> Iterator[None]:
-    """Close the devices at the end of the block, which waits for the threads itself unless it raises.
-
-    The order is what lets everybody end: 1. Nothing new starts on any stream. 2. What runs is over, or is left alone inside the
-    user's code; events are complete, with errors. 3. So a thread that waited for one goes on, and ends. 4. What it had enqueued
-    is over. 5. Nobody uses another device's memory: they close. An interrupt may cut one short anywhere: the others are done
-    nevertheless, and then all again.
-    """
+def devices_closed(
+    devices: Sequence[AnyDevice], threads: Sequence[OwnThread], stop: Callable[[], None] | None = None
+) -> Iterator[None]:
+    """Close the devices at the end of the block, which waits for the threads itself unless it raises."""
+    # The order is what lets everybody end: 1. Nothing new starts on any stream. 2. What runs is over, or is left alone inside the
+    # user's code; events are complete, with errors. 3. So a thread that waited for one goes on, and ends. 4. What it had enqueued
+    # is over. 5. Nobody uses another device's memory: they close. An interrupt may cut one short anywhere: the others are done
+    # nevertheless, and then all again.
     is_complete = False
 
     def finish() -> None:

@@ -67,8 +67,8 @@ def best_layouts(
     nbytes: int,
     moduli: int,
     n_devices: int,
-    rates: Rates | None,
     *,
+    rates: Rates | None,
     itemsize: float = FP64.itemsize,
     shares: tuple[float, float] | None = None,
 ) -> list[ResidueLayout]:
@@ -78,7 +78,7 @@ def best_layouts(
     layouts = list(residue_layouts(grid, nbytes, moduli, narrow=narrow))
     if shares is not None:
         measured = with_narrow(measured, *shares)
-    return sorted(layouts, key=lambda layout: estimated_seconds(grid, layout, n_devices, measured, itemsize))
+    return sorted(layouts, key=lambda layout: estimated_seconds(grid, layout, n_devices, measured, itemsize=itemsize))
 
 
 def with_narrow(rates: Rates, in_fp16: float, in_fp8: float) -> Rates:
@@ -91,15 +91,16 @@ def with_narrow(rates: Rates, in_fp16: float, in_fp8: float) -> Rates:
 
 
 def estimated_seconds(
-    grid: TileGrid, layout: ResidueLayout, n_devices: int, rates: Rates, itemsize: float = FP64.itemsize
+    grid: TileGrid, layout: ResidueLayout, n_devices: int, rates: Rates, *, itemsize: float = FP64.itemsize
 ) -> float:
     """Seconds of a factorization in ``layout``: of each panel the longer of its copies and its products."""
     panels = residue_panels(grid.nt, layout.width, layout)
-    return sum(max(_panel_seconds(grid, layout, panel, n_devices, rates, itemsize)) for panel in panels)
+    seconds = (_panel_seconds(grid, layout, panel, n_devices=n_devices, rates=rates, itemsize=itemsize) for panel in panels)
+    return sum(map(max, seconds))
 
 
 def _panel_seconds(
-    grid: TileGrid, layout: ResidueLayout, panel: Panel, n_devices: int, rates: Rates, itemsize: float
+    grid: TileGrid, layout: ResidueLayout, panel: Panel, *, n_devices: int, rates: Rates, itemsize: float
 ) -> tuple[float, float, float]:
     """Estimated seconds of one panel on each device: of copies, of kernels, and of what its own rows wait for each other."""
     assert rates.residue is not None

@@ -87,7 +87,7 @@ def _tiles_in(options: FactorOptions, names: tuple[str, ...], budget_bytes: int,
         layouts = [least]
         if needed <= budget_bytes:
             shares = (0.5, 0.25 * least.quarters) if halves else None
-            layouts = best_layouts(grid, budget_bytes - workspace, moduli, len(names[: grid.nt]), None, shares=shares)
+            layouts = best_layouts(grid, budget_bytes - workspace, moduli, len(names[: grid.nt]), rates=None, shares=shares)
         steps = _steps_of_best(grid, layouts, len(names[: grid.nt]))
     return Tiles(steps, None if needed <= budget_bytes else needed)
 

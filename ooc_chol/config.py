@@ -35,17 +35,15 @@ def parse_bytes(size: int | str, what: str = "size") -> int:
     return value
 
 
-def parse_devices(text: str | None) -> str | list[str] | int | None:
+def parse_devices(text: str) -> int | tuple[str, ...]:
     """What a command's ``--devices`` means, as :func:`ooc_chol.cholesky` takes it: a count, or names with commas between them.
 
     Examples
     --------
-    >>> parse_devices("2"), parse_devices("host:0,host:1")
-    (2, ['host:0', 'host:1'])
+    >>> parse_devices("2"), parse_devices("host:0, host:1")
+    (2, ('host:0', 'host:1'))
     """
-    if text is None:
-        return None
-    return int(text) if text.isdigit() else text.split(",")
+    return int(text) if text.strip().isdecimal() else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 #: Bytes of a page: what device memory is cut into, and what buffers and files are aligned to for direct I/O.

@@ -52,7 +52,7 @@ def _add_rates(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def _add_links(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     links = what.add_parser("links", help="measure copies to, from and between GPUs, alone and at once; writes a JSON file")
-    links.add_argument("--devices", help="GPUs with commas between, or a count (default: all)")
+    links.add_argument("--devices", type=parse_devices, help="GPUs with commas between, or a count (default: all)")
     links.add_argument("--case", default="links", help="name of the file (default: links)")
     links.add_argument("--output", type=Path, default=_LINKS, help=f"folder (default: {_LINKS})")
     links.set_defaults(run=_links)
@@ -64,7 +64,9 @@ def _add_fp64(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     fp64.add_argument("--n", type=int, required=True, help="order of the matrix")
     fp64.add_argument("--tile-size", type=int, help="order of a tile (default: 4096; 512 on the host)")
     fp64.add_argument("--memory-budget", help="memory per device, such as '8 GiB' (default: what is free)")
-    fp64.add_argument("--devices", default="cuda:0", help="device names with commas between, or a count (default: cuda:0)")
+    fp64.add_argument(
+        "--devices", type=parse_devices, default="cuda:0", help="device names with commas between, or a count (default: cuda:0)"
+    )
     fp64.add_argument("--engine", default="native", choices=ENGINES, help="how FP64 products are computed (default: native)")
     fp64.add_argument("--moduli", type=int, default=13, help="moduli of the residue engine (default: 13)")
     fp64.add_argument("--source", default=SOURCES[0], choices=SOURCES, help=f"where A comes from (default: {SOURCES[0]})")
@@ -130,14 +132,14 @@ def _described_residues(rates: ResidueRates, devices: Sequence[str]) -> str:
 
 
 def _links(options: argparse.Namespace) -> None:
-    result = run_links(options.case, parse_devices(options.devices), options.output)
+    result = run_links(options.case, options.devices, options.output)
     print(describe(result["links"]))
     print(f"written to {options.output / (options.case + '.json')}")
 
 
 def _case_of(options: argparse.Namespace) -> Fp64Case:
     """The case that the options describe."""
-    devices = resolve_devices(parse_devices(options.devices))
+    devices = resolve_devices(options.devices)
     return Fp64Case(
         name=options.case,
         n=options.n,

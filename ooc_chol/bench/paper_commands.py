@@ -60,7 +60,9 @@ def _add_options(parser: argparse.ArgumentParser, *, repeats: int, nu: str, engi
     name = parser.prog.split()[-1]
     orders = {kind: " ".join(map(str, of_kind)) for kind, of_kind in _ORDERS[name].items()}
     parser.add_argument("--n", type=int, nargs="+", help=f"orders (default: {orders['host']}; on a GPU {orders['cuda']})")
-    parser.add_argument("--devices", help="device names with commas between, or a count (default: one GPU, else the host)")
+    parser.add_argument(
+        "--devices", type=parse_devices, help="device names with commas between, or a count (default: one GPU, else the host)"
+    )
     parser.add_argument("--memory-budget", help=f"memory per device (default: {_described_budget(name)})")
     parser.add_argument("--tile-size", type=int, help="order of a tile (default: chosen by device)")
     parser.add_argument(
@@ -114,7 +116,7 @@ def _fraction(text: str) -> float:
 
 def _sweep(name: str, options: argparse.Namespace) -> Sweep:
     """What the options and the device ask for."""
-    devices = resolve_devices(parse_devices(options.devices))
+    devices = resolve_devices(options.devices)
     if options.devices is None:
         devices = devices[:1]
     kind = device_kind(devices[0]).name

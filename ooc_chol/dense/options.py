@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any, Self, TypeVar
 
+from ooc_chol.config import parse_devices
 from ooc_chol.precision.moduli import ResidueBasis
 
 T = TypeVar("T")
@@ -58,11 +59,6 @@ def _choice(choices: Sequence[str], text: str) -> Any:
     return field(default=choices[0], metadata={"option": row})
 
 
-def device_names(text: str) -> int | tuple[str, ...]:
-    """Devices from a word: names with commas between, or a count."""
-    return int(text) if text.isdecimal() else tuple(name.strip() for name in text.split(",") if name.strip())
-
-
 def _half_products(text: str) -> bool | str:
     words: dict[str, bool | str] = {"yes": True, "no": False, "fp8": "fp8"}
     if text not in words:
@@ -98,7 +94,7 @@ class FactorOptions:
         None,
         "str, sequence of str, int or None",
         'Device names such as ``"cuda:0"`` or ``"host:0"``, or a count. By default every visible GPU, else the host.',
-        parse=device_names,
+        parse=parse_devices,
         metavar="NAME,NAME,...",
     )
     memory_budget: int | str | None = _row(

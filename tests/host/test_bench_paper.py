@@ -19,7 +19,6 @@ from ooc_chol.bench.paper_kl import KlReference, exact_kl, log_likelihood, measu
 from ooc_chol.bench.paper_kl import paper_kl as paper_measure
 from ooc_chol.bench.problem import CUDA_CODE, CovarianceProblem, MaternTable, matern
 from ooc_chol.cli import main
-from ooc_chol.config import parse_devices
 from tests.plan.result_fields import FIELDS
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -186,10 +185,6 @@ def test_a_configuration_that_fails_costs_only_itself(tmp_path, capsys):
 def test_what_makes_no_sense_is_refused(words, told, tmp_path, capsys):
     assert main(["bench", *words, "--output", str(tmp_path)]) == 2
     assert told in capsys.readouterr().err
-
-
-def test_devices_are_named_or_counted():
-    assert parse_devices(None) is None and parse_devices("2") == 2 and parse_devices("host:0,host:1") == ["host:0", "host:1"]
 
 
 def test_a_row_with_an_error_widens_no_column():

@@ -77,10 +77,10 @@ class FactorReport:
 
     @property
     def fallback_share(self) -> float:
-        """Share of the matrix rows whose products left the chosen arithmetic for native FP64.
+        """Share of the matrix rows whose products left the chosen arithmetic for native FP64: always 0.
 
-        Zero in every run that ends: in residues a row leaves its range only when its squares exceed its diagonal entry, and then
-        A is not positive definite.
+        In residues a row leaves its range only when its squares exceed its diagonal entry; then A is not positive definite, and
+        there is no report. Result files keep the field, so that all of them have the same ones.
         """
         return 0.0
 

@@ -184,7 +184,18 @@ def cholesky(
     began = time.perf_counter()
     with memory_errors_typed("factorization"), closing(as_source(a)) as source:
         blas_buffers.ensure(numpys=True)  # planning in mixed precision factors a sample
-        request = Request(a, source, options, store, replace_store, overwrite, plan, progress, trace, Passes(is_traced=trace))
+        request = Request(
+            a,
+            source,
+            options=options,
+            store=store,
+            replace_store=replace_store,
+            overwrite=overwrite,
+            plan=plan,
+            progress=progress,
+            trace=trace,
+            passes=Passes(is_traced=trace),
+        )
         check_store(request)
         return _factor(request, began) if precision_threshold is None else _factor_mixed(request, began)
 
@@ -212,7 +223,15 @@ def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
         setup = time.perf_counter() - began - execution.seconds - result.certify_seconds
         store.complete()
         escalations, passes = tuple(result.escalations), request.passes
-        report = FactorReport(plan, execution, setup, escalations, result.bound, result.certify_seconds, passes)
+        report = FactorReport(
+            plan,
+            execution,
+            setup,
+            escalations=escalations,
+            certified_bound=result.bound,
+            certify_seconds=result.certify_seconds,
+            passes=passes,
+        )
         factor = _factor_of(request, store, report)
         assert request.options.precision_threshold is not None
         for doubt in doubts(result, request.options.precision_threshold, factor.diagonal()):
@@ -225,7 +244,9 @@ def _factor_of(request: Request, store: AbstractStore, report: FactorReport) -> 
     """What the user gets."""
     key = arithmetic_key(report.plan).to_dict()
     trace, kept = _trace_of(report) if request.trace else None, None if request.overwrite else request.a
-    return CholeskyFactor(report.plan.grid, store, key, report, trace, kept, _solver_of(report.plan), request.source.files)
+    return CholeskyFactor(
+        report.plan.grid, store, key, report, trace=trace, a=kept, solver=_solver_of(report.plan), files=request.source.files
+    )
 
 
 def _solver_of(plan: Plan) -> DeviceSolver | None:

@@ -49,13 +49,13 @@ class Option:
 
 def _row(default: object, type: str, text: str, *, parse: Callable[[str], Any] = str, metavar: str | None = None) -> Any:
     """A row of the table, as a field of the record."""
-    return field(default=default, metadata={"option": Option(text, type, parse, metavar, ())})
+    return field(default=default, metadata={"option": Option(text, type=type, parse=parse, metavar=metavar, choices=())})
 
 
 def _choice(choices: Sequence[str], text: str) -> Any:
     """A row whose values are a few words, the first of them the default."""
     quoted = ", ".join(f'"{choice}"' for choice in choices)
-    row = Option(text, f"{{{quoted}}}", str, f"{{{','.join(choices)}}}", tuple(choices))
+    row = Option(text, type=f"{{{quoted}}}", parse=str, metavar=f"{{{','.join(choices)}}}", choices=tuple(choices))
     return field(default=choices[0], metadata={"option": row})
 
 

@@ -77,7 +77,7 @@ def estimated_error(
     storage = lost * np.minimum(spectral, np.diagonal(norms))[None, :]
     arithmetic = _arithmetic(precision, norms, spectral) if moduli is None else _residues(precision, norms, spectral, moduli)
     if narrow is not None and moduli is not None:
-        arithmetic = arithmetic + _narrow(precision, FactorNorms.measured(grid, rows), rows[:, 4], narrow, moduli)
+        arithmetic = arithmetic + _narrow(precision, FactorNorms.measured(grid, rows), rows[:, 4], narrow, moduli=moduli)
     return ErrorEstimate(symmetric_norm(storage) / total, symmetric_norm(arithmetic) / total)
 
 
@@ -108,11 +108,11 @@ def _narrowed(precision: PrecisionMap, j: int) -> float:
 
 
 def _narrow(
-    precision: PrecisionMap, norms: FactorNorms, largest: NDArray[np.float64], narrow: NarrowRun, moduli: int
+    precision: PrecisionMap, norms: FactorNorms, largest: NDArray[np.float64], narrow: NarrowRun, *, moduli: int
 ) -> NDArray[np.float64]:
     """Errors of products in FP16 and FP8: rounding of both factors, independent from entry to entry, and sums that truncate."""
     nt = precision.grid.nt
-    unheld, subnormal = _beyond_fp8(precision, norms, largest, narrow, moduli)
+    unheld, subnormal = _beyond_fp8(precision, norms, largest, narrow, moduli=moduli)
     errors = np.zeros((nt, nt))
     longer = max(1.0, HALF_TILES * precision.grid.nb / SUM_TERMS)
     for i in range(nt):
@@ -129,7 +129,7 @@ def _narrow(
 
 
 def _beyond_fp8(
-    precision: PrecisionMap, norms: FactorNorms, largest: NDArray[np.float64], narrow: NarrowRun, moduli: int
+    precision: PrecisionMap, norms: FactorNorms, largest: NDArray[np.float64], narrow: NarrowRun, *, moduli: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Which tiles have entries too large for FP8, and the norms of rounding entries below its least normal number."""
     grid, basis = precision.grid, ResidueBasis(moduli)

@@ -104,11 +104,11 @@ class HalfProducts:
             return [ProductForm.RESIDUE] * stop
         allowed = self.allowed
         if self.quarters and self._is_even[[row, *range(panel.k0, stop)]].all():
-            allowed -= self._choose(forms, ProductForm.QUARTER, panel, row, QUARTER_SHARE * allowed)
-        self._choose(forms, ProductForm.HALF, panel, row, allowed)
+            allowed -= self._choose(forms, ProductForm.QUARTER, panel=panel, row=row, allowed=QUARTER_SHARE * allowed)
+        self._choose(forms, ProductForm.HALF, panel=panel, row=row, allowed=allowed)
         return [ProductForm(form) for form in forms]
 
-    def _choose(self, forms: NDArray[np.int_], form: ProductForm, panel: Panel, row: int, allowed: float) -> float:
+    def _choose(self, forms: NDArray[np.int_], form: ProductForm, *, panel: Panel, row: int, allowed: float) -> float:
         """Give ``form`` to the smallest products that have none yet, within ``allowed``; returns the squared error taken."""
         stop = len(forms)
         columns, is_quarter = slice(panel.k0, stop), form is ProductForm.QUARTER

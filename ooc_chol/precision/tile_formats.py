@@ -202,7 +202,9 @@ def choose_formats(norms: MatrixNorms, threshold: float, *, rule: str = RULES[0]
             fmt = _narrowest(grid.nt * norms.tiles[grid.packed(i, j)], threshold * total, rule)
         formats.append(fmt)
         products.append(FP32 if fmt is not FP64 and _may_sum_in_float32(norms, i, j, threshold * total) else FP64)
-    precision = PrecisionMap(grid, threshold, rule, norms, tuple(formats), tuple(products), MOST_MODULI)
+    precision = PrecisionMap(
+        grid, threshold, rule=rule, norms=norms, formats=tuple(formats), products=tuple(products), moduli=MOST_MODULI
+    )
     return replace(precision, moduli=enough_moduli(norms, threshold, precision.estimate))
 
 

@@ -63,6 +63,7 @@ class AbstractOperations(ABC):
         device: TileDevice,
         plan: Plan,
         number: int,
+        *,
         source: SourceTier,
         store: AbstractTier,
         others: Mapping[int, Self],

@@ -71,20 +71,18 @@ def step_record(
     position: int,
     step: Step,
     device: str,
-    start_ns: int,
-    end_ns: int,
+    times: tuple[int, int],
+    *,
     writers: Writers,
     fmt: str,
 ) -> TraceRecord:
-    """One step as a record."""
+    """One step as a record, with the nanoseconds at which it began and ended."""
     after = tuple((device, earlier) for earlier in step.waits)
     after = (*after, *(writers[key] for key in step.awaits if key in writers))  # tiles that were given have no writer
-    stream = STREAM_NAMES[step.stream]
-    stream = STREAM_NAMES[step.stream]
     return TraceRecord(
         step=position,
         device=device,
-        stream=stream,
+        stream=STREAM_NAMES[step.stream],
         kind=_KINDS[step.kind],
         label=step.label,
         block=str(step.block),
@@ -92,8 +90,8 @@ def step_record(
         nbytes=step.nbytes,
         link=link_name(step.link, device),
         flops=step.flops,
-        start_ns=start_ns,
-        end_ns=end_ns,
+        start_ns=times[0],
+        end_ns=times[1],
         after=after,
         resident_bytes=step.resident,
     )
@@ -109,5 +107,5 @@ def predicted_records(plan: Plan) -> tuple[TraceRecord, ...]:
         for position, step in enumerate(program.steps):
             times = round(starts[position] * 1e9), round(ends[position] * 1e9)
             fmt = format_name(step, plan.precision)
-            records.append(step_record(position, step, device, *times, writers, fmt))
+            records.append(step_record(position, step, device, times, writers=writers, fmt=fmt))
     return tuple(records)

@@ -85,6 +85,7 @@ class CholeskyFactor:
         store: AbstractStore,
         arithmetic_key: Mapping[str, Any],
         report: Any = None,
+        *,
         trace: Trace | None = None,
         a: Any = None,
         solver: DeviceSolver | None = None,
@@ -183,7 +184,7 @@ class CholeskyFactor:
         if x.size:
             on_device = self._solver is not None and self._solver.takes(store, x.shape[1])
             with self._passes.running(title, x.shape[1]) as run:
-                solve(self._place(on_device=on_device), store, x, transposed, run)
+                solve(self._place(on_device=on_device), store, x, transposed=transposed, run=run)
 
     def _place(self, *, on_device: bool = True) -> AbstractSolver:
         """The device, where there is one for this and it may be there; else the host."""
@@ -343,7 +344,7 @@ class CholeskyFactor:
         check_matrices(matrices, self.n)
         place = self._place(on_device=all(matrix.is_made_on_cuda for matrix in matrices))
         with self._passes.running("inverse traces", self.n) as run:
-            return inverse_traces(place, store, matrices, columns, run)
+            return inverse_traces(place, store, matrices, vectors=columns, run=run)
 
     def half_solve_sums(
         self, matrix: FunctionSource, columns: range, vectors: ArrayLike | None = None, *, width: int | None = None
@@ -396,7 +397,7 @@ class CholeskyFactor:
             return HalfSolveSums(np.empty(0), np.empty((0, beside.shape[1])))
         place = self._place(on_device=matrix.is_made_on_cuda)
         with self._passes.running("half-solve sums", len(columns)) as run:
-            return half_solve_sums(place, store, matrix, columns, beside, width, run)
+            return half_solve_sums(place, store, matrix, columns, vectors=beside, width=width, run=run)
 
     def matmul(self, z: ArrayLike) -> NDArray[np.float64]:
         """Multiply ``L @ z``: turns independent unit normals into a sample with covariance A.

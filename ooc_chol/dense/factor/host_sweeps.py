@@ -93,7 +93,7 @@ class HostSweeps(AbstractSweeps):
         out[...] = y.T @ vectors
 
     def panel_sums(
-        self, panel: Tile, columns: range, blocks: Sequence[range], sums: PanelSums, vectors: Tile
+        self, panel: Tile, columns: range, blocks: Sequence[range], *, sums: PanelSums, vectors: Tile
     ) -> list[NDArray[np.float64]]:
         """Blocks by several threads."""
         return map_in_threads(partial(_block_sums, panel, columns, sums, vectors), blocks)

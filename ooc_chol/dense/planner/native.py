@@ -74,7 +74,11 @@ def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, workspace:
     slot_bytes = slot_bytes_of(grid)
     n_slots = (budget_bytes - workspace) // slot_bytes
     prefetch = prefetch_slots(n_slots) if policy.overlaps else 0
-    return _with_prefetch(DeviceBudget(budget_bytes, slot_bytes, n_slots, 0, workspace), grid, prefetch)
+    return _with_prefetch(
+        DeviceBudget(budget_bytes, slot_bytes=slot_bytes, n_slots=n_slots, prefetch_slots=0, workspace_bytes=workspace),
+        grid,
+        prefetch,
+    )
 
 
 def _with_prefetch(budget: DeviceBudget, grid: TileGrid, prefetch: int) -> DeviceBudget:
@@ -246,9 +250,9 @@ def _programs(request: _Request, panels: Sequence[Panel], schedule: Schedule[Tas
         builder = TileProgram(
             request.grid,
             layout,
-            request.problem.bytes_per_entry or None,
-            request.problem.stored_bytes(request.grid),
-            held_bytes,
+            source_itemsize=request.problem.bytes_per_entry or None,
+            stored_bytes=request.problem.stored_bytes(request.grid),
+            held_bytes=held_bytes,
             device=device,
             overlaps=request.policy.overlaps,
             finishing=FinishingTasks(request.grid, panels) if request.finishes_beside else None,

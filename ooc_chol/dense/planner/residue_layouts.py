@@ -59,7 +59,16 @@ def _tiles(width: int) -> int:
 
 def least_layout(grid: TileGrid, moduli: int) -> ResidueLayout:
     """The layout that needs the least memory."""
-    return ResidueLayout(moduli, grid.size(0), 1, 1, _tiles(1), TRANSIT[0], grid.nt + STREAMING, ACCUMULATORS[0])
+    return ResidueLayout(
+        moduli,
+        grid.size(0),
+        chunk=1,
+        width=1,
+        tiles=_tiles(1),
+        transit=TRANSIT[0],
+        strips=grid.nt + STREAMING,
+        accumulators=ACCUMULATORS[0],
+    )
 
 
 def best_layouts(

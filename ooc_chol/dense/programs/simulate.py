@@ -74,7 +74,7 @@ def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None, g
     while moved:
         moved = False
         for run in runs:
-            moved |= _advance(run, contents, grid, rates, stored)
+            moved |= _advance(run, contents, grid=grid, rates=rates, stored=stored)
     for device, run in enumerate(runs):
         if run.next < len(run.program.steps):
             step = run.program.steps[run.next]
@@ -90,6 +90,7 @@ def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None, g
 def _advance(
     run: _DeviceRun,
     contents: Sequence[Contents],
+    *,
     grid: TileGrid,
     rates: Rates | None,
     stored: dict[BlockKey, float],
@@ -105,7 +106,7 @@ def _advance(
             raise ScheduleError(f"{step.label} waits on step {max(step.waits)}, which is enqueued after it")
         earlier_ends = [run.ends[earlier] for earlier in step.waits]
         start = max([run.free_at[step.stream], *earlier_ends, *[stored[key] for key in step.awaits]])
-        end = _end(run.processors, step, start, grid, rates) if rates else start
+        end = _end(run.processors, step, start, grid=grid, rates=rates) if rates else start
         run.starts.append(start)
         run.ends.append(end)
         run.free_at[step.stream] = end
@@ -117,7 +118,7 @@ def _advance(
     return run.next > first
 
 
-def _end(processors: SharedProcessors, step: Step, start: float, grid: TileGrid, rates: Rates) -> float:
+def _end(processors: SharedProcessors, step: Step, start: float, *, grid: TileGrid, rates: Rates) -> float:
     """When ``step`` ends: kernels share the processors, copies and generations run beside them."""
     seconds = rates.seconds(step, grid)
     if step.kind is not StepKind.COMPUTE or seconds == 0.0:

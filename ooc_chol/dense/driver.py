@@ -107,7 +107,7 @@ def cholesky(
         file; what a killed one leaves there, the next replaces. None keeps L in memory, a :class:`HostMemory` in memory that one
         factorization after the other uses.
     checkpoint : None
-        Not there yet.
+        This version writes no checkpoints: anything but None raises ``NotImplementedError``.
     replace_store : bool
         Let L replace whatever file ``store`` names.
     overwrite : bool
@@ -241,7 +241,7 @@ def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
 
 
 def _factor_of(request: Request, store: AbstractStore, report: FactorReport) -> CholeskyFactor:
-    """What the user gets."""
+    """The factor that the caller gets, with its report and the device that it may solve on."""
     key = arithmetic_key(report.plan).to_dict()
     trace, kept = _trace_of(report) if request.trace else None, None if request.overwrite else request.a
     return CholeskyFactor(
@@ -319,7 +319,7 @@ def plan(
         In mixed precision through residues: whether products that are small by their expected norms run in FP16, and with "fp8"
         the smallest ones in FP8. By default in FP16 where measured rates say that this is faster.
     store : path, HostMemory or None
-        As for :func:`cholesky`.
+        Where L would go, as for :func:`cholesky`: where it would stay in memory, ``host_budget`` must hold it.
 
     Returns
     -------
@@ -331,7 +331,7 @@ def plan(
     BudgetError
         The budget of a device does not hold three tiles, or ``host_budget`` not L in memory.
     PlanSizeError
-        As for :func:`cholesky`.
+        The tiles are so many that the plan would have millions of steps, as for :func:`cholesky`.
     ValueError, TypeError
         An option is wrong.
 

@@ -104,7 +104,7 @@ class _Share(NamedTuple):
     of: int
 
     def tiles(self, grid: TileGrid) -> list[TileIndex]:
-        """The tiles."""
+        """The tiles that the device measures, in packed order."""
         return list(grid.tiles())[self.number :: self.of]
 
 

@@ -98,7 +98,14 @@ class FactorReport:
         return exposed_copy_seconds(self.execution.records) / (self.seconds * len(self.plan.devices))
 
     def to_dict(self) -> dict[str, object]:
-        """The figures as plain data."""
+        """The figures as plain data.
+
+        Returns
+        -------
+        dict
+            Numbers, texts, lists and dicts that JSON can hold: times in seconds, ``bytes`` and ``bounds`` in bytes, rates in
+            TFLOP/s.
+        """
         return {
             "n": self.plan.grid.n,
             "tile_size": self.plan.grid.nb,

@@ -46,7 +46,7 @@ def symm(
     Returns
     -------
     (n,) or (n, m) array
-        The product.
+        The product, a new array of the shape of ``b``.
 
     Raises
     ------

@@ -21,7 +21,7 @@ class Columns(AbstractTier):
     x : (n, m) array
         float64, rows of adjacent entries.
     columns : slice
-        Which columns.
+        The columns of ``x`` that the blocks show.
     height : int
         Rows of a block.
     """
@@ -43,7 +43,7 @@ class Columns(AbstractTier):
         return self._x[self.rows(index[0]), self._columns]
 
     def host_memory(self) -> NDArray[Any]:
-        """The whole array."""
+        """The array itself, to be page-locked as a whole."""
         return self._x
 
     def read(self, index: BlockIndex, out: NDArray[Any]) -> None:

@@ -55,7 +55,7 @@ class ErrorEstimate:
 
     @property
     def total(self) -> float:
-        """Both together."""
+        """The error by storing and by arithmetic together, as a share of ``||A||_F``."""
         return self.storage + self.arithmetic
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class ErrorEstimate:
 def estimated_error(
     precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, narrow: NarrowRun | None = None
 ) -> ErrorEstimate:
-    """The estimate of one factorization.
+    """Estimate the error of a factorization by the norms of its final tiles.
 
     ``nt**3`` flops.
     """

@@ -49,13 +49,13 @@ class PrecisionMap:
     Parameters
     ----------
     grid : TileGrid
-        The tiles.
+        How the matrix is cut into the tiles that have formats.
     threshold : float
         Most error that storing may cause, relative to ``||A||_F``.
     rule : str
-        One of :data:`RULES`.
+        What a format's error is taken to be, one of :data:`RULES`.
     norms : MatrixNorms
-        Norms of A.
+        Norms of A by tile and by row, from which the formats were chosen.
     formats : tuple of PrecisionFormat
         Storage format of each packed tile; diagonal tiles are FP64.
     products : tuple of PrecisionFormat

@@ -22,7 +22,7 @@ class StepKind(IntEnum):
 
 
 class StreamKind(IntEnum):
-    """The streams of a device."""
+    """The streams of a device, each of which runs its steps in order."""
 
     COPY_IN = 0
     COMPUTE = 1
@@ -61,7 +61,7 @@ def link_of(kind: StepKind, version: int) -> Link | None:
 
 
 class Pool(IntEnum):
-    """Kinds of slots."""
+    """What the slots of a device's memory are for, by the kind of block that they hold."""
 
     TILE = 0  #: tiles of A that become tiles of L, and tiles of L that kernels read
     TRANSIT = 1  #: FP64 tiles of L between the store and their conversion
@@ -72,7 +72,7 @@ class Pool(IntEnum):
 
 
 class Place(NamedTuple):
-    """One slot of one pool."""
+    """One slot of one pool in a device's memory."""
 
     pool: Pool
     slot: int

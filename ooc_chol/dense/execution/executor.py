@@ -39,12 +39,12 @@ ENGINES: Mapping[str, type[AbstractOperations]] = {"native": TileOperations, "re
 
 @dataclass(frozen=True)
 class Execution:
-    """What a run did.
+    """What a run did: its time, the bytes that it moved and held, and its records.
 
     Parameters
     ----------
     seconds : float
-        From the first step enqueued to the last byte in its store.
+        Seconds from the first step enqueued to the last byte in its store.
     link_bytes : tuple of tuple of int
         Executed bytes over each :class:`Link`, per device, counted from the copies issued.
     peak_bytes : tuple of int

@@ -32,7 +32,7 @@ _MOST_ARRAYS = 6
 
 
 def slot_bytes(grid: TileGrid) -> int:
-    """Bytes of a slot."""
+    """Bytes of a slot for the largest tile, in whole pages."""
     return whole_pages(FP64.itemsize * grid.size(0) ** 2)
 
 
@@ -143,7 +143,7 @@ class DeviceSweeps(AbstractSweeps):
         return self._room
 
     def array(self, rows: int, columns: int) -> Tile:
-        """The one large array."""
+        """The large array in which columns lie, as ``rows`` by ``columns``."""
         return self._allocated.entries[: rows * columns].reshape(rows, columns)
 
     # tiles of L
@@ -201,18 +201,18 @@ class DeviceSweeps(AbstractSweeps):
     # columns
 
     def bring(self, x: NDArray[np.float64], columns: slice) -> Tile:
-        """Copy columns in."""
+        """Copy columns of a host array to the device."""
         part = self.array(len(x), columns.stop - columns.start)
         copy_columns_in(self._device, self._stream, x, part, slot_bytes=slot_bytes(self.grid), columns=columns)
         return part
 
     def take_back(self, part: Tile, x: NDArray[np.float64], columns: slice = slice(None)) -> None:
-        """Copy columns out."""
+        """Copy columns from the device back to the host array."""
         if x.size:
             copy_columns_out(self._device, self._stream, part, x, slot_bytes=slot_bytes(self.grid), columns=columns)
 
     def prepare(self, matrices: Sequence[FunctionSource]) -> None:
-        """Compile and upload here."""
+        """Let tile functions compile and upload on this device, before anything is timed."""
         for matrix in matrices:
             self._device.prepare(matrix.prepare)
 
@@ -255,7 +255,7 @@ class DeviceSweeps(AbstractSweeps):
         return [line.reshape(-1, step)[: len(sums.matrices)] for line in found[: len(blocks)]]
 
     def finish(self) -> None:
-        """Wait for the stream."""
+        """Wait until the stream has done everything."""
         finish(self._device, [self._stream])
         self._track.settle()
 

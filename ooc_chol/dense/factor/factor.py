@@ -52,7 +52,7 @@ class CholeskyFactor:
     Parameters
     ----------
     grid : TileGrid
-        Tiles of L.
+        How L is cut into tiles: its order, and that of a tile.
     store : AbstractStore
         Holds every tile of L, complete; the factor closes it.
     arithmetic_key : mapping
@@ -123,7 +123,7 @@ class CholeskyFactor:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """``(n, n)``."""
+        """Shape of L, ``(n, n)``."""
         return self.grid.n, self.grid.n
 
     @property
@@ -153,7 +153,7 @@ class CholeskyFactor:
         Returns
         -------
         (n,) or (n, m) array
-            The solutions.
+            The solutions, a new array of the shape of ``b``.
 
         Raises
         ------
@@ -221,12 +221,12 @@ class CholeskyFactor:
         Returns
         -------
         (n,) or (n, m) array
-            The solutions.
+            The solutions, a new array of the shape of ``b``.
 
         Raises
         ------
         TypeError, ValueError, TierError
-            As :meth:`solve`.
+            ``b`` is no array of finite real numbers with ``n`` rows, or L cannot be read, as for :meth:`solve`.
 
         Notes
         -----
@@ -247,7 +247,7 @@ class CholeskyFactor:
         Yields
         ------
         range
-            Columns ``j0:j1``.
+            The panel's columns, ``j0:j1``.
         (n - j0, j1 - j0) array
             ``inv(A)[j0:, j0:j1]``, the block on the diagonal complete. Yours until the next panel is asked for, then it is
             overwritten.
@@ -286,12 +286,12 @@ class CholeskyFactor:
         Returns
         -------
         (n,) array
-            A new array.
+            The diagonal of the inverse, a new array.
 
         Raises
         ------
         ValueError, TierError
-            As :meth:`inverse_panels`.
+            ``width`` is smaller than 1, L cannot be read, or the factor is closed.
 
         Notes
         -----
@@ -410,12 +410,12 @@ class CholeskyFactor:
         Returns
         -------
         (n,) or (n, m) array
-            The product.
+            The product, a new array of the shape of ``z``.
 
         Raises
         ------
         TypeError, ValueError, TierError
-            As :meth:`solve`.
+            ``z`` is no array of finite real numbers with ``n`` rows, or L cannot be read, as for :meth:`solve`.
 
         Notes
         -----
@@ -433,7 +433,7 @@ class CholeskyFactor:
         Returns
         -------
         (n,) array
-            A new array.
+            The entries ``L_ii``, all positive, as a new array.
 
         Raises
         ------
@@ -455,6 +455,11 @@ class CholeskyFactor:
 
     def logdet(self) -> float:
         """Logarithm of the determinant of A, ``2 sum(log(L_ii))``.
+
+        Returns
+        -------
+        float
+            The natural logarithm.
 
         Raises
         ------
@@ -510,14 +515,14 @@ class CholeskyFactor:
                 source.close()
 
     def rows(self, rows: range, stop: int) -> NDArray[np.float64]:
-        """Entries ``L[rows, :stop]``.
+        """Read the entries ``L[rows, :stop]``.
 
         Parameters
         ----------
         rows : range
             Rows of L, step 1.
         stop : int
-            Number of columns.
+            How many columns to read, from the first on.
 
         Returns
         -------

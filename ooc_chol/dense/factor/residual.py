@@ -32,7 +32,7 @@ class RowReader(Protocol):
 
     @property
     def grid(self) -> TileGrid:
-        """Tiles of L."""
+        """How L is cut into tiles."""
 
     def rows(self, rows: range, stop: int) -> NDArray[np.float64]:
         """Entries ``L[rows, :stop]``, zero above the diagonal, as a new row-major array."""
@@ -270,7 +270,7 @@ class _Total:
         self.blocks = self.entries = 0
 
     def add(self, block: _Block, rows: range, cols: range) -> None:
-        """Take in one block."""
+        """Add what one block shows to what the ones before did."""
         row, col = np.unravel_index(int(np.argmax(block.scaled)), block.scaled.shape)  # the first NaN, if there is one
         if not block.scaled[row, col] <= self.worst[0]:
             self.worst = float(block.scaled[row, col]), (rows[int(row)], cols[int(col)])
@@ -281,7 +281,7 @@ class _Total:
         self.entries += block.entries
 
     def sample(self, n: int) -> ResidualSample:
-        """The result."""
+        """What all blocks so far show together."""
         classical = self.r_norm / self.a_norm / (n * FP64.unit_roundoff)
         return ResidualSample(
             max_scaled=self.worst[0],

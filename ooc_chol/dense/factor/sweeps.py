@@ -33,7 +33,7 @@ class Needs(NamedTuple):
     sums: PanelSums | None = None
 
 
-#: The default.
+#: A call that needs columns only.
 NOTHING = Needs()
 
 

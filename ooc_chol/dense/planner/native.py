@@ -117,7 +117,7 @@ class _Request:
 
     @property
     def eviction(self) -> AbstractEvictionPolicy | None:
-        """The policy's operand cache."""
+        """The eviction policy of the operand cache; None fetches operands anew for every task."""
         return EVICTION_POLICIES[self.policy.eviction] if self.policy.eviction else None
 
 
@@ -189,7 +189,7 @@ def _with_more_prefetch(request: _Request, best: Plan) -> Iterator[Plan]:
 
 
 def _schedule(request: _Request, owners: Sequence[int], panels: Sequence[Panel]) -> Schedule[Task]:
-    """All tasks in order."""
+    """All tasks in the order in which each device runs its own."""
     return SCHEDULERS[TileSlots.scheduler]().schedule(request.grid, owners, panels, request.problem.given)
 
 

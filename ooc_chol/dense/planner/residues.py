@@ -49,7 +49,7 @@ class _Request:
 
     @cached_property
     def kind(self) -> AbstractKernelKind:
-        """The kernels of the devices."""
+        """What kind of kernels the devices have, all the same."""
         return kind_of(self.names[0])
 
     @cached_property

@@ -140,11 +140,11 @@ class ProgramBuilder:
 
     @property
     def position(self) -> int:
-        """Position of the next step."""
+        """The position that the next step gets."""
         return len(self._steps)
 
     def build(self) -> Program:
-        """The finished program."""
+        """The program of all steps so far, each marked that another device awaits."""
         for position in self._announced:
             self._steps[position] = self._steps[position]._replace(announced=True)
         return Program(
@@ -230,7 +230,7 @@ class ProgramBuilder:
         return [step_key(self.device, position) for position in positions]
 
     def announce(self, position: int) -> None:
-        """Another device awaits step ``position``."""
+        """Note that another device awaits step ``position``."""
         self._announced.add(position)
 
 

@@ -51,7 +51,7 @@ class Contents:
     """
 
     grid: TileGrid
-    layout: AbstractMemoryLayout  #: The device's memory
+    layout: AbstractMemoryLayout  #: How the device's memory is divided into slots
     tiles: dict[Place, BlockKey] = field(default_factory=dict)
     free: set[Place] = field(default_factory=set)  # slots of tiles that were given up
     unwritten: set[Place] = field(default_factory=set)  # slots of tiles that are newer than the store's
@@ -211,7 +211,7 @@ class Contents:
         self.tiles[place] = key
 
     def _make(self, step: Step, place: Place) -> None:
-        """A tile changes in place."""
+        """Note that a place holds the step's block now, which is not in the store yet."""
         self.tiles[place] = step.block
         self.unwritten.add(place)
 
@@ -254,5 +254,5 @@ class Contents:
 
 
 def _name(place: Place) -> str:
-    """A slot in words."""
+    """The name of a slot in an error."""
     return f"slot {place.slot} of {place.pool.name}"

@@ -76,7 +76,7 @@ class TileSlots(AbstractMemoryLayout):
         return self.n_slots * self.tile_bytes
 
     def slots(self, pool: Pool) -> int:
-        """All slots are tiles."""
+        """Slots of one pool: all of them hold tiles."""
         return self.n_slots if pool is Pool.TILE else 0
 
     def slot_bytes(self, pool: Pool) -> int:
@@ -84,19 +84,19 @@ class TileSlots(AbstractMemoryLayout):
         return self.tile_bytes
 
     def taken_bytes(self, peak_bytes: int) -> int:
-        """What is in use."""
+        """Bytes of the slots in use: the rest of the memory is left to others."""
         return peak_bytes
 
     def capacity_bytes(self, prefetch: int) -> int:
-        """All slots that tiles stay in."""
+        """Bytes of the slots in which tiles stay."""
         return (self.n_slots - prefetch) * self.tile_bytes
 
     def products_text(self, shares: Mapping[str, float]) -> None:
-        """None: as the device does."""
+        """None, as the device's own arithmetic needs no words."""
         return
 
     def key_text(self, shares: Mapping[str, float], widths: Sequence[int]) -> str:
-        """The engine's name."""
+        """The engine's name, which is all that bits depend on."""
         return self.engine
 
     def describe(self, prefetch: int) -> str:
@@ -158,7 +158,7 @@ class ResidueLayout(AbstractMemoryLayout):
 
     @property
     def basis(self) -> ResidueBasis:
-        """The moduli."""
+        """The moduli as a basis, with their product and the bits that it holds."""
         return ResidueBasis(self.moduli)
 
     def slots(self, pool: Pool) -> int:
@@ -168,7 +168,7 @@ class ResidueLayout(AbstractMemoryLayout):
         ]
 
     def capacity_bytes(self, prefetch: int) -> int:
-        """All entries, whatever they are held as."""
+        """Bytes of all entries as FP64, whatever they are held as."""
         return FP64.itemsize * self.entries
 
     def products_text(self, shares: Mapping[str, float]) -> str:

@@ -24,13 +24,13 @@ class Timeline:
 
     @property
     def seconds(self) -> float:
-        """End of the last step."""
+        """Seconds at which the last step ends."""
         return max((max(ends, default=0.0) for ends in self.ends), default=0.0)
 
 
 @dataclass
 class _DeviceRun:
-    """One device in the simulator."""
+    """How far one device is in the simulator."""
 
     number: int
     program: Program
@@ -48,9 +48,9 @@ def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None, g
     Parameters
     ----------
     programs : sequence of Program
-        One per device.
+        The steps of each device, in the order in which they are enqueued.
     grid : TileGrid
-        The tiles.
+        How the matrix is cut into tiles.
     rates : Rates or None
         Measured rates; None checks the plan without times.
     given : iterable of tuple of int

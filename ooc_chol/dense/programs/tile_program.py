@@ -50,7 +50,7 @@ class TileProgram(AbstractResidencySink):
         self._place_of: dict[Index, Place] = {}
 
     def build(self) -> Program:
-        """The finished program."""
+        """The program of all moves so far."""
         return self._builder.build()
 
     def fetch(self, index: Index, version: int) -> None:

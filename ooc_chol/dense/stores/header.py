@@ -82,7 +82,7 @@ class FileHeader:
 
     @cached_property
     def layout(self) -> TileLayout:
-        """Where the tiles lie."""
+        """Where in the file each tile lies."""
         return TileLayout(self.grid, self.data_offset, self.formats, self.widened)
 
     def _text(self) -> bytes:

@@ -59,7 +59,7 @@ class StripMoves:
     def convert(
         self, device: DeviceStrips, tile: Index, place: Place, *, slot: int, column: int, stream: StreamKind, is_first: bool
     ) -> None:
-        """Tile to residues."""
+        """Convert a tile to residues, in one tile column of a strip."""
         work = Convert(place, slot, column, is_first, int(self.exponents[tile]))
         strip = Place(Pool.STRIP, slot)
         columns = column, column + 1

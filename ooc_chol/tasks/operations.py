@@ -136,20 +136,20 @@ class Diagonal(NamedTuple):
 
 
 class Convert(NamedTuple):
-    """The tile in ``place`` becomes tile column ``column`` of strip slot ``strip``; in FP8 divided by ``2**quarter``."""
+    """The tile in ``place`` becomes tile column ``column`` of strip slot ``strip``; in FP8 divided by ``2**fp8_exponent``."""
 
     place: Place
     strip: int
     column: int
     is_first: bool
-    quarter: int = 0
+    fp8_exponent: int = 0
 
 
 class Product(NamedTuple):
     """``S[:, column:] (+)= strip[left] @ strips[right:].T`` for ``n_columns`` tile columns; K is tile columns ``start:stop``.
 
-    Of residues, or where ``half`` of the entries in FP16, with sums of their own in FP32; with ``quarter`` of those in FP8, times
-    ``2**quarter``.
+    It is one of residues, or where ``is_narrow`` of the entries in FP16, with sums of their own in FP32; with ``fp8_exponent`` of
+    those in FP8, times ``2**fp8_exponent``.
     """
 
     accumulator: int
@@ -161,8 +161,8 @@ class Product(NamedTuple):
     stop: int
     accumulates: bool
     lower: bool
-    half: bool = False
-    quarter: int | None = None
+    is_narrow: bool = False
+    fp8_exponent: int | None = None
 
 
 class Fold(NamedTuple):
@@ -180,7 +180,7 @@ class Reconstruct(NamedTuple):
     column: int
     place: Place
     residues: bool = True
-    halves: bool = False
+    narrow: bool = False
 
 
 class Pull(NamedTuple):
@@ -217,7 +217,7 @@ def label_of(kind: StepKind, tile: tuple[int, int], operation: Operation) -> str
     if kind is not StepKind.COMPUTE:
         return f"{kind.name.lower()} {where}"
     if isinstance(operation, Product):
-        what = "product" if not operation.half else "half product" if operation.quarter is None else "quarter product"
+        what = "product" if not operation.is_narrow else "half product" if operation.fp8_exponent is None else "quarter product"
         return f"{what} {where} x {operation.n_columns}, {operation.stop - operation.start} tiles of K"
     if isinstance(operation, Syrk | Gemm):
         return f"{type(operation).__name__.upper()} {where} k={operation.k}"

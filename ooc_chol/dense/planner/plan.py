@@ -16,7 +16,7 @@ from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
 from ooc_chol.dense.programs.simulate import Timeline, simulate
 from ooc_chol.dense.programs.steps import Program
 from ooc_chol.formats import FP64
-from ooc_chol.precision.products import HalfProducts, NarrowRun
+from ooc_chol.precision.products import NarrowProducts, NarrowRun
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.schedulers.ownership import imbalance
 from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes
@@ -89,7 +89,7 @@ class Plan:
         Formats of the tiles; None where all is FP64.
     given : frozenset of tuple of int
         Tiles of L that are in the store before the run.
-    half_products : HalfProducts or None
+    half_products : NarrowProducts or None
         What chose products in FP16; None where all run through residues or in the devices' own arithmetic.
     """
 
@@ -107,7 +107,7 @@ class Plan:
     flops_executed: int
     precision: PrecisionMap | None = None
     given: frozenset[tuple[int, int]] = frozenset()
-    half_products: HalfProducts | None = None
+    half_products: NarrowProducts | None = None
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -274,7 +274,7 @@ class Plan:
         for program in self.programs:
             for step in program.steps:
                 if isinstance(work := step.operation, Product):
-                    flops["fp8" if work.quarter is not None else "fp16" if work.half else "residue"] += step.flops
+                    flops["fp8" if work.fp8_exponent is not None else "fp16" if work.is_narrow else "residue"] += step.flops
         total = flops.total() or 1
         return {name: flops[name] / total for name in ("fp16", "fp8")}
 

@@ -78,15 +78,15 @@ def residue_tiles_in_budget(
 
 def _tiles_in(options: FactorOptions, names: tuple[str, ...], grid: TileGrid, *, budget_bytes: int, moduli: int) -> Tiles:
     """Steps of a plan with these tiles in the layout of the budget that looks best, or in the least layout."""
-    kind, halves = kind_of(names[0]), bool(options.half_products) and options.precision_threshold is not None
-    least = replace(least_layout(grid, moduli), halves=halves, quarters=halves and options.half_products == "fp8")
+    kind, is_narrow = kind_of(names[0]), bool(options.half_products) and options.precision_threshold is not None
+    least = replace(least_layout(grid, moduli), has_fp16=is_narrow, has_fp8=is_narrow and options.half_products == "fp8")
     workspace = kind.residue_workspace_bytes(grid.n, grid.nb) + most_narrow_bytes(grid, options, kind)
     needed = workspace + least.arena_bytes
     steps = least_residue_steps(grid.nt)
     if steps <= limit.MOST_STEPS:
         layouts = [least]
         if needed <= budget_bytes:
-            shares = (0.5, 0.25 * least.quarters) if halves else None
+            shares = (0.5, 0.25 * least.has_fp8) if is_narrow else None
             layouts = best_layouts(grid, budget_bytes - workspace, moduli, len(names[: grid.nt]), rates=None, shares=shares)
         steps = _steps_of_best(grid, layouts, len(names[: grid.nt]))
     return Tiles(steps, None if needed <= budget_bytes else needed)

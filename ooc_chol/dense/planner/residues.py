@@ -25,7 +25,7 @@ from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.kernels.registry import kind_of
-from ooc_chol.precision.products import HalfProducts
+from ooc_chol.precision.products import NarrowProducts
 from ooc_chol.schedulers import SCHEDULERS
 from ooc_chol.schedulers.ownership import balanced_rows
 from ooc_chol.tasks.bounds import compulsory_bytes
@@ -33,7 +33,7 @@ from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Columns of the panels for which the share of products in FP16 is estimated.
-HALF_WIDTH = 8
+NARROW_WIDTH = 8
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class _Request:
     names: tuple[str, ...]  #: All devices; a plan leaves out those for which it has no tile row
     budget_bytes: int  #: What each of them may take
     moduli: int
-    half_products: HalfProducts | None  #: What may run in FP16; None in FP64, or where nothing is known of the factor's norms
+    narrow_products: NarrowProducts | None  #: What may run in FP16; None in FP64, or where nothing is known of the factor's norms
 
     @cached_property
     def kind(self) -> AbstractKernelKind:
@@ -60,16 +60,16 @@ class _Request:
     @cached_property
     def narrow_shares(self) -> tuple[float, float]:
         """Shares of the products that may run in FP16 and in FP8."""
-        return (0.0, 0.0) if self.half_products is None else self.half_products.share(HALF_WIDTH)
+        return (0.0, 0.0) if self.narrow_products is None else self.narrow_products.share(NARROW_WIDTH)
 
     @property
     def must_be_narrow(self) -> bool:
         """Whether products in FP16 are asked for; else the simulator compares them with the best plan that has none."""
-        return self.half_products is not None and bool(self.options.half_products)
+        return self.narrow_products is not None and bool(self.options.half_products)
 
     def may_be_narrow(self, rates: Rates | None) -> bool:
         """Whether products in FP16 are to be looked at: where they are asked for, or were measured and are not refused."""
-        if self.half_products is None or self.options.half_products is not None:
+        if self.narrow_products is None or self.options.half_products is not None:
             return self.must_be_narrow
         return rates is not None and rates.residue is not None and rates.residue.half is not None
 
@@ -98,7 +98,7 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     """Plan with products through residues: the fastest for the first grid of tiles that fits."""
     check_for_residues(problem.n, options.tile_size)
     moduli = options.moduli or default_moduli(problem.n)
-    request = _Request(problem, options, names, budget_of(options, names), moduli, _half_products(problem, options))
+    request = _Request(problem, options, names, budget_of(options, names), moduli, _narrow_products(problem, options))
     grids = residue_grids(problem.n, options.tile_size, request.kind, request.tiles_of)
     for grid in grids:
         candidates = _candidates(request, grid, rates_at(grid))
@@ -107,11 +107,11 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     raise _refusal(request, grids[-1])
 
 
-def _half_products(problem: Problem, options: FactorOptions) -> HalfProducts | None:
+def _narrow_products(problem: Problem, options: FactorOptions) -> NarrowProducts | None:
     """What may run in FP16; None in FP64, or where nothing is known of the factor's norms."""
     if problem.precision is None or problem.precision.norms.expected is None:
         return None
-    return HalfProducts(problem.precision, problem.precision.norms.expected, quarters=options.half_products == "fp8")
+    return NarrowProducts(problem.precision, problem.precision.norms.expected, allows_fp8=options.half_products == "fp8")
 
 
 def _candidates(request: _Request, grid: TileGrid, rates: Rates | None) -> _Candidates:
@@ -142,7 +142,7 @@ def _refusal(request: _Request, grid: TileGrid) -> BudgetError:
     """The error where no layout fits, with the bytes that the least one takes."""
     least = least_layout(grid, request.moduli)
     if request.must_be_narrow:
-        least = replace(least, halves=True, quarters=request.narrow_shares[1] > 0)
+        least = replace(least, has_fp16=True, has_fp8=request.narrow_shares[1] > 0)
     needed = least.arena_bytes + request.workspace_bytes(grid)
     advice = "give that much or more, or use fp64='native'"
     return BudgetError(f"memory_budget of {request.names[0]}", needed, request.budget_bytes, advice)
@@ -164,9 +164,9 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
     owners = balanced_rows(grid.nt, len(devices))
     panels = residue_panels(grid.nt, layout.width, layout)
     given = _whole_panels(problem.given, panels)
-    half_products = None
-    if layout.halves and request.half_products is not None:
-        half_products = replace(request.half_products, quarters=layout.quarters, panels=tuple(panels))
+    narrow_products = None
+    if layout.has_fp16 and request.narrow_products is not None:
+        narrow_products = replace(request.narrow_products, allows_fp8=layout.has_fp8, panels=tuple(panels))
     programs = ResiduePrograms(
         SCHEDULERS[layout.scheduler]().schedule(grid, owners, panels, given),
         owners,
@@ -175,7 +175,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         source_itemsize=problem.bytes_per_entry or None,
         stored_bytes=problem.stored_bytes(grid),
         beside=request.kind.finishes_beside,
-        half_products=half_products,
+        narrow_products=narrow_products,
         given=given,
     ).programs()
     nt, transit = grid.nt, layout.transit
@@ -205,7 +205,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         source=problem.source,
         flops_executed=sum(executed_flops(step) for program in programs for step in program.steps),
         precision=problem.precision,
-        half_products=half_products,
+        half_products=narrow_products,
         given=given,
     )
 

@@ -120,9 +120,9 @@ class ResidueLayout(AbstractMemoryLayout):
     transit: int
     strips: int
     accumulators: int
-    halves: bool = False  #: Whether a strip holds its entries in FP16, too, and an accumulator sums of their products in FP32
-    #: Whether a strip holds its entries in FP8, too, whose products add to the sums in FP32; only with ``halves``
-    quarters: bool = False
+    has_fp16: bool = False  #: Whether a strip holds its entries in FP16, too, and an accumulator sums of their products in FP32
+    #: Whether a strip holds its entries in FP8, too, whose products add to the sums in FP32; only with ``has_fp16``
+    has_fp8: bool = False
 
     @property
     def tile_bytes(self) -> int:
@@ -132,7 +132,7 @@ class ResidueLayout(AbstractMemoryLayout):
     @property
     def entry_bytes(self) -> int:
         """Bytes of an entry of a strip: one a modulus, two for FP16 and one for FP8."""
-        return self.moduli + 2 * self.halves + self.quarters
+        return self.moduli + 2 * self.has_fp16 + self.has_fp8
 
     @property
     def strip_bytes(self) -> int:
@@ -142,7 +142,7 @@ class ResidueLayout(AbstractMemoryLayout):
     @property
     def accumulator_bytes(self) -> int:
         """Bytes of an accumulator: four bytes an entry and modulus, and four for sums in FP32."""
-        return 4 * (self.moduli + self.halves) * self.nb * self.nb * self.width
+        return 4 * (self.moduli + self.has_fp16) * self.nb * self.nb * self.width
 
     @property
     def arena_bytes(self) -> int:
@@ -174,7 +174,7 @@ class ResidueLayout(AbstractMemoryLayout):
     def products_text(self, shares: Mapping[str, float]) -> str:
         """Residues, and what is not."""
         residues = f"residues of {self.moduli} moduli ({self.basis.bits} bits)"
-        if not self.halves:
+        if not self.has_fp16:
             return f"products through {residues}"
         narrow = " and ".join(f"{100 * share:.0f} % in {name.upper()}" for name, share in shares.items() if share)
         return f"products {narrow or '0 % in FP16'}, the rest through {residues}"
@@ -182,7 +182,7 @@ class ResidueLayout(AbstractMemoryLayout):
     def key_text(self, shares: Mapping[str, float], widths: Sequence[int]) -> str:
         """The moduli. FP32 sums of products in FP16 depend on panels and on the lengths of K, which are added."""
         text = f"residue, {self.moduli} moduli"
-        if not self.halves:
+        if not self.has_fp16:
             return text
         narrow = ", ".join(f"{100 * share:.4f} % in {name}" for name, share in shares.items())
         return f"{text}, {narrow}, chunks of {self.chunk}, panels {','.join(map(str, widths))}"

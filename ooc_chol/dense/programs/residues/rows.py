@@ -21,7 +21,7 @@ from ooc_chol.dense.programs.residues.runs import Depth, depths, runs, uses_of
 from ooc_chol.dense.programs.residues.strips import DeviceStrips, Strip
 from ooc_chol.dense.programs.steps import Program, tile_key
 from ooc_chol.precision.moduli import MOST_TERMS
-from ooc_chol.precision.products import HalfProducts, ProductForm
+from ooc_chol.precision.products import NarrowProducts, ProductForm
 from ooc_chol.schedulers.residues import Job
 from ooc_chol.schedulers.schedule import Schedule
 from ooc_chol.tasks.cholesky import Task, TaskKind, finish, flops
@@ -56,12 +56,12 @@ class _Sums:
 
     place: Place
     terms: int = 0
-    halves: bool = False
+    has_narrow: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was added yet."""
-        return not (self.terms or self.halves)
+        return not (self.terms or self.has_narrow)
 
 
 class _Swept(NamedTuple):
@@ -96,13 +96,13 @@ class ResiduePrograms:
         stored_bytes: Callable[[Index], int],
         pulls: bool = True,
         beside: bool = True,
-        half_products: HalfProducts | None = None,
+        narrow_products: NarrowProducts | None = None,
         given: frozenset[Index] = frozenset(),
     ) -> None:
         self._grid = grid = schedule.grid
-        self._half_products = half_products
+        self._narrow_products = narrow_products
         nothing = np.zeros((grid.nt, grid.nt), dtype=np.int64)
-        self._exponents = nothing if half_products is None else half_products.exponents_of_rows
+        self._exponents = nothing if narrow_products is None else narrow_products.exponents_of_rows
         self._owners = owners
         self._panels = panels
         self._layout = layout
@@ -225,10 +225,10 @@ class ResiduePrograms:
     def _forms(self, panel: Panel, row: int) -> tuple[Sequence[ProductForm], Sequence[int]]:
         """How a row's products of a panel run, by tile column of K, and the exponents of those in FP8."""
         stop = panel.k0 + panel.width
-        if self._half_products is None:
+        if self._narrow_products is None:
             return [ProductForm.RESIDUE] * stop, [0] * stop
         scales = self._exponents[row, :stop] + self._exponents[panel.k0, :stop]
-        return self._half_products.of(panel, row), scales.tolist()
+        return self._narrow_products.of(panel, row), scales.tolist()
 
     def _finish_row(self, swept: _Swept) -> None:
         """The tiles of a row made final one after the other."""
@@ -266,7 +266,7 @@ class ResiduePrograms:
     ) -> None:
         """The products of strip ``left`` with those of ``columns`` over one run of K, folded before their int32 sums overflow."""
         row, k0, terms = swept.row, swept.columns.start, (run.stop - run.start) * self._grid.nb
-        if not run.half and sums.terms + terms > MOST_TERMS:
+        if not run.is_narrow and sums.terms + terms > MOST_TERMS:
             self._fold(
                 swept.device,
                 (row, columns.start),
@@ -286,14 +286,14 @@ class ResiduePrograms:
                 right=rights[first],
                 start=run.start,
                 stop=run.stop,
-                accumulates=sums.halves if run.half else sums.terms > 0,
+                accumulates=sums.has_narrow if run.is_narrow else sums.terms > 0,
                 lower=row == column,
-                half=run.half,
-                quarter=run.quarter,
+                is_narrow=run.is_narrow,
+                fp8_exponent=run.fp8_exponent,
             )
             self._product(swept.device, (row, column), work, stream)
-        if run.half:
-            sums.halves = True
+        if run.is_narrow:
+            sums.has_narrow = True
         else:
             sums.terms += terms
 
@@ -328,7 +328,7 @@ class ResiduePrograms:
                 self._multiply(swept, range(column, column + 1), left, [right], run=inside, stream=stream, sums=sums)
         place = self._load_a(device, (row, column), stream)
         if not sums.is_empty:
-            work = Reconstruct(sums.place.slot, column - k0, place, sums.terms > 0, sums.halves)
+            work = Reconstruct(sums.place.slot, column - k0, place, sums.terms > 0, sums.has_narrow)
             key = tile_key((row, column), column)
             builder.add(StepKind.COMPUTE, stream, key, work, reads=(sums.place, ROWS), writes=(place,))
         if row == column:

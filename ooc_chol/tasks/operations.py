@@ -217,8 +217,8 @@ def label_of(kind: StepKind, tile: tuple[int, int], operation: Operation) -> str
     if kind is not StepKind.COMPUTE:
         return f"{kind.name.lower()} {where}"
     if isinstance(operation, Product):
-        what = "product" if not operation.is_narrow else "half product" if operation.fp8_exponent is None else "quarter product"
-        return f"{what} {where} x {operation.n_columns}, {operation.stop - operation.start} tiles of K"
+        form = "" if not operation.is_narrow else "FP16 " if operation.fp8_exponent is None else "FP8 "
+        return f"{form}product {where} x {operation.n_columns}, {operation.stop - operation.start} tiles of K"
     if isinstance(operation, Syrk | Gemm):
         return f"{type(operation).__name__.upper()} {where} k={operation.k}"
     name = type(operation).__name__

@@ -35,6 +35,17 @@ def parse_bytes(size: int | str, what: str = "size") -> int:
     return value
 
 
+def parse_devices(text: str) -> int | tuple[str, ...]:
+    """What a command's ``--devices`` means, as :func:`ooc_chol.cholesky` takes it: a count, or names with commas between them.
+
+    Examples
+    --------
+    >>> parse_devices("2"), parse_devices("host:0, host:1")
+    (2, ('host:0', 'host:1'))
+    """
+    return int(text) if text.strip().isdecimal() else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 #: Bytes of a page: what device memory is cut into, and what buffers and files are aligned to for direct I/O.
 PAGE_BYTES = 4096
 

@@ -13,7 +13,7 @@ from ooc_chol.bench.fp64 import Session, run_case
 from ooc_chol.bench.links import describe, run_links
 from ooc_chol.bench.paper_commands import add_paper_commands
 from ooc_chol.bench.suites import SUITES, choose, run_suite, summary
-from ooc_chol.dense.options import device_names
+from ooc_chol.config import parse_devices
 from ooc_chol.dense.programs.cost import ResidueRates
 from ooc_chol.dense.rates import MODULI, WARM_SECONDS, measure_rates, rates_path
 from ooc_chol.dense.rates.stored import rates_problem
@@ -52,7 +52,7 @@ def _add_rates(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def _add_links(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     links = what.add_parser("links", help="measure copies to, from and between GPUs, alone and at once; writes a JSON file")
-    links.add_argument("--devices", type=device_names, help="GPUs with commas between, or a count (default: all)")
+    links.add_argument("--devices", type=parse_devices, help="GPUs with commas between, or a count (default: all)")
     links.add_argument("--case", default="links", help="name of the file (default: links)")
     links.add_argument("--output", type=Path, default=_LINKS, help=f"folder (default: {_LINKS})")
     links.set_defaults(run=_links)
@@ -65,7 +65,7 @@ def _add_fp64(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     fp64.add_argument("--tile-size", type=int, help="order of a tile (default: 4096; 512 on the host)")
     fp64.add_argument("--memory-budget", help="memory per device, such as '8 GiB' (default: what is free)")
     fp64.add_argument(
-        "--devices", type=device_names, default="cuda:0", help="device names with commas between, or a count (default: cuda:0)"
+        "--devices", type=parse_devices, default="cuda:0", help="device names with commas between, or a count (default: cuda:0)"
     )
     fp64.add_argument("--engine", default="native", choices=ENGINES, help="how FP64 products are computed (default: native)")
     fp64.add_argument("--moduli", type=int, default=13, help="moduli of the residue engine (default: 13)")

@@ -107,7 +107,7 @@ def cholesky(
         file; what a killed one leaves there, the next replaces. None keeps L in memory, a :class:`HostMemory` in memory that one
         factorization after the other uses.
     checkpoint : None
-        Not there yet.
+        This version writes no checkpoints: anything but None raises ``NotImplementedError``.
     replace_store : bool
         Let L replace whatever file ``store`` names.
     overwrite : bool
@@ -184,7 +184,18 @@ def cholesky(
     began = time.perf_counter()
     with memory_errors_typed("factorization"), closing(as_source(a)) as source:
         blas_buffers.ensure(numpys=True)  # planning in mixed precision factors a sample
-        request = Request(a, source, options, store, replace_store, overwrite, plan, progress, trace, Passes(is_traced=trace))
+        request = Request(
+            a,
+            source,
+            options=options,
+            store=store,
+            replace_store=replace_store,
+            overwrite=overwrite,
+            plan=plan,
+            progress=progress,
+            trace=trace,
+            passes=Passes(is_traced=trace),
+        )
         check_store(request)
         return _factor(request, began) if precision_threshold is None else _factor_mixed(request, began)
 
@@ -212,7 +223,15 @@ def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
         setup = time.perf_counter() - began - execution.seconds - result.certify_seconds
         store.complete()
         escalations, passes = tuple(result.escalations), request.passes
-        report = FactorReport(plan, execution, setup, escalations, result.bound, result.certify_seconds, passes)
+        report = FactorReport(
+            plan,
+            execution,
+            setup,
+            escalations=escalations,
+            certified_bound=result.bound,
+            certify_seconds=result.certify_seconds,
+            passes=passes,
+        )
         factor = _factor_of(request, store, report)
         assert request.options.precision_threshold is not None
         for doubt in doubts(result, request.options.precision_threshold, factor.diagonal()):
@@ -222,10 +241,12 @@ def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
 
 
 def _factor_of(request: Request, store: AbstractStore, report: FactorReport) -> CholeskyFactor:
-    """What the user gets."""
+    """The factor that the caller gets, with its report and the device that it may solve on."""
     key = arithmetic_key(report.plan).to_dict()
     trace, kept = _trace_of(report) if request.trace else None, None if request.overwrite else request.a
-    return CholeskyFactor(report.plan.grid, store, key, report, trace, kept, _solver_of(report.plan), request.source.files)
+    return CholeskyFactor(
+        report.plan.grid, store, key, report, trace=trace, a=kept, solver=_solver_of(report.plan), files=request.source.files
+    )
 
 
 def _solver_of(plan: Plan) -> DeviceSolver | None:
@@ -298,7 +319,7 @@ def plan(
         In mixed precision through residues: whether products that are small by their expected norms run in FP16, and with "fp8"
         the smallest ones in FP8. By default in FP16 where measured rates say that this is faster.
     store : path, HostMemory or None
-        As for :func:`cholesky`.
+        Where L would go, as for :func:`cholesky`: where it would stay in memory, ``host_budget`` must hold it.
 
     Returns
     -------
@@ -310,7 +331,7 @@ def plan(
     BudgetError
         The budget of a device does not hold three tiles, or ``host_budget`` not L in memory.
     PlanSizeError
-        As for :func:`cholesky`.
+        The tiles are so many that the plan would have millions of steps, as for :func:`cholesky`.
     ValueError, TypeError
         An option is wrong.
 

@@ -58,7 +58,9 @@ def measure_matrix(
             if probes is not None:
                 products[number] = TileProducts(grid, device, arena, probes.vectors)
                 products[number].start(streams)
-            _measure(grid, device, source, (arena, streams, share), (measure, products.get(number)), tracks[number])
+            _measure(
+                grid, device, source, parts=(arena, streams, share), uses=(measure, products.get(number)), track=tracks[number]
+            )
         except BaseException as error:  # raised below, on the calling thread
             errors.append(error)
             abort_all(devices)  # behind the error: it comes first, and what the others meet follows from it
@@ -80,7 +82,18 @@ def measure_matrix(
     rows = [diagonal[span.start : span.stop] for span in map(grid.span, range(grid.nt))]
     with np.errstate(over="ignore", invalid="ignore"):
         traces, least, largest = (np.array([of(row) for row in rows]) for of in (np.sum, np.min, np.max))
-    return MatrixNorms(grid, tiles, traces, least, largest, time.perf_counter() - min(began), expected, probes, images, diagonal)
+    return MatrixNorms(
+        grid,
+        tiles,
+        traces=traces,
+        least=least,
+        largest=largest,
+        seconds=time.perf_counter() - min(began),
+        expected=expected,
+        probes=probes,
+        images=images,
+        diagonal=diagonal,
+    )
 
 
 class _Share(NamedTuple):
@@ -91,7 +104,7 @@ class _Share(NamedTuple):
     of: int
 
     def tiles(self, grid: TileGrid) -> list[TileIndex]:
-        """The tiles."""
+        """The tiles that the device measures, in packed order."""
         return list(grid.tiles())[self.number :: self.of]
 
 
@@ -122,6 +135,7 @@ def _measure(
     grid: TileGrid,
     device: TileDevice,
     source: SourceTier,
+    *,
     parts: tuple[AbstractArena, Sequence[AbstractStream], _Share],
     uses: tuple[Callable[[AbstractStream, Tile, tuple[int, int]], None], TileProducts | None],
     track: Track,
@@ -160,7 +174,7 @@ class TileProducts:
 
     def start(self, streams: Sequence[AbstractStream]) -> None:
         """Bring W to the device and clear the sums, before any stream goes on."""
-        copy_columns_in(self._device, streams[0], self._vectors, self._w, self._slot_bytes)
+        copy_columns_in(self._device, streams[0], self._vectors, self._w, slot_bytes=self._slot_bytes)
         for stream, total in zip(streams, self._sums, strict=True):
             self._device.generate(stream, zeros, range(self._grid.n), range(self._vectors.shape[1]), total)
         streams[0].synchronize()

@@ -60,7 +60,7 @@ def plan_mixed(request: Request) -> Plan:
     names, threshold = resolve_devices(request.options.devices), request.options.precision_threshold
     assert threshold is not None
     grid, options = mixed_engine(request.problem, request.options)
-    norms = _norms(request, names, grid, _samples(options), None)
+    norms = _norms(request, names, grid, samples=_samples(options), probes=None)
     return _plan_of(request, options, choose_formats(norms, threshold, rule=options.precision_rule))
 
 
@@ -105,12 +105,12 @@ def _samples(options: FactorOptions) -> bool:
 
 def _norms_and_images(request: Request, names: Sequence[str], grid: TileGrid, samples: bool) -> MatrixNorms:
     """Norms of A, and its products with probes; with scaled ones by a second pass where ordinary ones would not do."""
-    norms = _norms(request, names, grid, samples, Probes.of(grid.n))
+    norms = _norms(request, names, grid, samples=samples, probes=Probes.of(grid.n))
     power = ordinary_power(norms)
-    return _norms(request, names, grid, samples, Probes.of(grid.n, power)) if power else norms
+    return _norms(request, names, grid, samples=samples, probes=Probes.of(grid.n, power)) if power else norms
 
 
-def _norms(request: Request, names: Sequence[str], grid: TileGrid, samples: bool, probes: Probes | None) -> MatrixNorms:
+def _norms(request: Request, names: Sequence[str], grid: TileGrid, *, samples: bool, probes: Probes | None) -> MatrixNorms:
     """The norms of A's tiles, with ``samples`` what L's are expected to be, and A's products with ``probes``."""
     tier = SourceTier(request.source, grid)
     columns = 0 if probes is None else probes.vectors.shape[1]
@@ -180,7 +180,7 @@ def _attempt(request: Request, result: MixedResult, state: EscalationState, norm
         if precision is None or not np.isfinite(norms.tiles[precision.grid.packed(*error.tile)]):
             raise  # it is A's own entry, or FP64 says so, too
         result.execution = replace(before, seconds=before.seconds + salvage.seconds)
-        return _Step(Escalation(Remedy.FP64, None, None, None, 1.0))
+        return _Step(Escalation(Remedy.FP64, column=None, minor=None, threshold=None, work=1.0))
     merged = _merged(before, execution.norms, result.plan)
     result.execution = replace(execution, seconds=before.seconds + execution.seconds, norms=merged)
     result.bound = _certify(request, result, norms)
@@ -200,7 +200,7 @@ def _certify(request: Request, result: MixedResult, norms: MatrixNorms) -> Certi
         request.passes.running("certificate", vectors.shape[1]) as one,
         opened_for_a_pass(plan.devices, plan.grid) as devices,
     ):
-        product = product_with_transpose(result.store, devices, vectors, budget_bytes, one)
+        product = product_with_transpose(result.store, devices, vectors, budget_bytes=budget_bytes, run=one)
     bound = certified_bound(norms, product)
     result.certify_seconds += time.perf_counter() - began
     return bound
@@ -212,7 +212,7 @@ def _after_certificate(plan: Plan, state: EscalationState, bound: float, asked: 
         raise PrecisionError(bound, asked)
     remedy = state.restart() if np.isfinite(bound) else Remedy.FP64
     threshold = threshold_for(plan.precision.threshold, bound, asked) if remedy is Remedy.RESTART else None
-    return _Step(Escalation(remedy, None, None, threshold, 1.0, bound))
+    return _Step(Escalation(remedy, column=None, minor=None, threshold=threshold, work=1.0, bound=bound))
 
 
 def _merged(before: Execution, norms: NDArray[np.float64] | None, plan: Plan) -> NDArray[np.float64] | None:
@@ -245,4 +245,4 @@ def _after_pivot(plan: Plan, state: EscalationState, error: NotPositiveDefiniteE
         threshold = None if remedy is Remedy.FP64 else RESTART_FACTOR * plan.precision.threshold
     widened = set(tiles)
     given = frozenset((i, j) for j in range(start) for i in range(j, grid.nt) if (i, j) not in widened)
-    return _Step(Escalation(remedy, column, error.minor, threshold, work), tiles, given)
+    return _Step(Escalation(remedy, column=column, minor=error.minor, threshold=threshold, work=work), tiles, given)

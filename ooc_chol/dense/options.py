@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any, Self, TypeVar
 
+from ooc_chol.config import parse_devices
 from ooc_chol.precision.moduli import ResidueBasis
 
 T = TypeVar("T")
@@ -48,19 +49,14 @@ class Option:
 
 def _row(default: object, type: str, text: str, *, parse: Callable[[str], Any] = str, metavar: str | None = None) -> Any:
     """A row of the table, as a field of the record."""
-    return field(default=default, metadata={"option": Option(text, type, parse, metavar, ())})
+    return field(default=default, metadata={"option": Option(text, type=type, parse=parse, metavar=metavar, choices=())})
 
 
 def _choice(choices: Sequence[str], text: str) -> Any:
     """A row whose values are a few words, the first of them the default."""
     quoted = ", ".join(f'"{choice}"' for choice in choices)
-    row = Option(text, f"{{{quoted}}}", str, f"{{{','.join(choices)}}}", tuple(choices))
+    row = Option(text, type=f"{{{quoted}}}", parse=str, metavar=f"{{{','.join(choices)}}}", choices=tuple(choices))
     return field(default=choices[0], metadata={"option": row})
-
-
-def device_names(text: str) -> int | tuple[str, ...]:
-    """Devices from a word: names with commas between, or a count."""
-    return int(text) if text.isdecimal() else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _half_products(text: str) -> bool | str:
@@ -98,7 +94,7 @@ class FactorOptions:
         None,
         "str, sequence of str, int or None",
         'Device names such as ``"cuda:0"`` or ``"host:0"``, or a count. By default every visible GPU, else the host.',
-        parse=device_names,
+        parse=parse_devices,
         metavar="NAME,NAME,...",
     )
     memory_budget: int | str | None = _row(

@@ -46,7 +46,7 @@ class Track:
     ``name`` is the matrix, A or L; ``link`` what tiles cross, such as ``"store->host:0"``.
     """
 
-    def __init__(self, title: str, device: str, name: str, link: str, lane: int, *, is_traced: bool) -> None:
+    def __init__(self, title: str, device: str, name: str, *, link: str, lane: int, is_traced: bool) -> None:
         self.nbytes = 0  #: Bytes of tiles that were read, in place or over the link
         self.resident_bytes = 0  #: Bytes that the pass holds on the device
         self._title, self.device, self._name, self._link, self._is_traced = title, device, name, link, is_traced
@@ -120,7 +120,7 @@ class Pass:
     def track(self, device: str, name: str = "L") -> Track:
         """What ``device`` will do with the tiles of A or L."""
         link = f"{'store' if name == 'L' else 'source'}->{device}"
-        self.tracks.append(Track(self.title, device, name, link, self.lane, is_traced=self._is_traced))
+        self.tracks.append(Track(self.title, device, name, link=link, lane=self.lane, is_traced=self._is_traced))
         return self.tracks[-1]
 
     @contextmanager

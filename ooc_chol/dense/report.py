@@ -77,10 +77,10 @@ class FactorReport:
 
     @property
     def fallback_share(self) -> float:
-        """Share of the matrix rows whose products left the chosen arithmetic for native FP64.
+        """Share of the matrix rows whose products left the chosen arithmetic for native FP64: always 0.
 
-        Zero in every run that ends: in residues a row leaves its range only when its squares exceed its diagonal entry, and then
-        A is not positive definite.
+        In residues a row leaves its range only when its squares exceed its diagonal entry; then A is not positive definite, and
+        there is no report. Result files keep the field, so that all of them have the same ones.
         """
         return 0.0
 
@@ -98,7 +98,14 @@ class FactorReport:
         return exposed_copy_seconds(self.execution.records) / (self.seconds * len(self.plan.devices))
 
     def to_dict(self) -> dict[str, object]:
-        """The figures as plain data."""
+        """The figures as plain data.
+
+        Returns
+        -------
+        dict
+            Numbers, texts, lists and dicts that JSON can hold: times in seconds, ``bytes`` and ``bounds`` in bytes, rates in
+            TFLOP/s.
+        """
         return {
             "n": self.plan.grid.n,
             "tile_size": self.plan.grid.nb,

@@ -46,7 +46,7 @@ def symm(
     Returns
     -------
     (n,) or (n, m) array
-        The product.
+        The product, a new array of the shape of ``b``.
 
     Raises
     ------
@@ -123,12 +123,12 @@ def multiply_on(
         columns = slice(start, min(start + width, m))
         wide = columns.stop - columns.start
         right, target = arena.arrays[1][: n * wide].reshape(n, wide), arena.tile(0, (nb, wide))
-        copy_columns_in(device, stream, x, right, slot, columns)
+        copy_columns_in(device, stream, x, right, slot_bytes=slot, columns=columns)
         for rows in spans:
             device.generate(stream, zeros, rows, range(wide), target)
             for cols in spans:  # y[i] += A[i, j] @ x[j]
                 made = arena.arrays[0][: len(rows) * len(cols)].reshape(len(rows), len(cols))
                 device.generate(stream, a.function, rows, cols, made)
                 kernels.add_product(stream, target[: len(rows)], made, right[cols.start : cols.stop])
-            copy_columns_out(device, stream, target[: len(rows)], y[rows.start : rows.stop], slot, columns)
+            copy_columns_out(device, stream, target[: len(rows)], y[rows.start : rows.stop], slot_bytes=slot, columns=columns)
     finish(device, [stream])

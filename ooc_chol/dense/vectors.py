@@ -21,7 +21,7 @@ class Columns(AbstractTier):
     x : (n, m) array
         float64, rows of adjacent entries.
     columns : slice
-        Which columns.
+        The columns of ``x`` that the blocks show.
     height : int
         Rows of a block.
     """
@@ -43,7 +43,7 @@ class Columns(AbstractTier):
         return self._x[self.rows(index[0]), self._columns]
 
     def host_memory(self) -> NDArray[Any]:
-        """The whole array."""
+        """The array itself, to be page-locked as a whole."""
         return self._x
 
     def read(self, index: BlockIndex, out: NDArray[Any]) -> None:
@@ -70,6 +70,7 @@ def copy_columns_in(
     stream: AbstractStream,
     x: NDArray[np.float64],
     target: Tile,
+    *,
     slot_bytes: int,
     columns: slice = slice(None),
 ) -> None:
@@ -84,6 +85,7 @@ def copy_columns_out(
     stream: AbstractStream,
     part: Tile,
     x: NDArray[np.float64],
+    *,
     slot_bytes: int,
     columns: slice = slice(None),
 ) -> None:
@@ -102,7 +104,7 @@ def summed_vectors(device: TileDevice, arrays: Sequence[Tile], slot_bytes: int) 
     total, part, stream = np.zeros(arrays[0].shape), np.empty(arrays[0].shape), device.create_stream("vectors")
     for array in arrays:
         with device.current():
-            copy_columns_out(device, stream, array, part, slot_bytes)
+            copy_columns_out(device, stream, array, part, slot_bytes=slot_bytes)
             stream.synchronize()
         with np.errstate(over="ignore", invalid="ignore"):
             total += part

@@ -21,9 +21,9 @@ from ooc_chol.precision.norms import LARGEST_ROUNDED, FactorNorms, lower_matrix,
 from ooc_chol.precision.products import (
     FP8_LARGEST,
     FP8_LEAST_STEP,
-    HALF_SUM_ERROR,
-    HALF_TILES,
-    QUARTER_SUM_ERROR,
+    FP8_SUM_ERROR,
+    FP16_SUM_ERROR,
+    NARROW_TILES,
     SUM_TERMS,
     NarrowRun,
     ProductForm,
@@ -55,7 +55,7 @@ class ErrorEstimate:
 
     @property
     def total(self) -> float:
-        """Both together."""
+        """The error by storing and by arithmetic together, as a share of ``||A||_F``."""
         return self.storage + self.arithmetic
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class ErrorEstimate:
 def estimated_error(
     precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, narrow: NarrowRun | None = None
 ) -> ErrorEstimate:
-    """The estimate of one factorization.
+    """Estimate the error of a factorization by the norms of its final tiles.
 
     ``nt**3`` flops.
     """
@@ -77,7 +77,7 @@ def estimated_error(
     storage = lost * np.minimum(spectral, np.diagonal(norms))[None, :]
     arithmetic = _arithmetic(precision, norms, spectral) if moduli is None else _residues(precision, norms, spectral, moduli)
     if narrow is not None and moduli is not None:
-        arithmetic = arithmetic + _narrow(precision, FactorNorms.measured(grid, rows), rows[:, 4], narrow, moduli)
+        arithmetic = arithmetic + _narrow(precision, FactorNorms.measured(grid, rows), rows[:, 4], narrow, moduli=moduli)
     return ErrorEstimate(symmetric_norm(storage) / total, symmetric_norm(arithmetic) / total)
 
 
@@ -108,34 +108,34 @@ def _narrowed(precision: PrecisionMap, j: int) -> float:
 
 
 def _narrow(
-    precision: PrecisionMap, norms: FactorNorms, largest: NDArray[np.float64], narrow: NarrowRun, moduli: int
+    precision: PrecisionMap, norms: FactorNorms, largest: NDArray[np.float64], narrow: NarrowRun, *, moduli: int
 ) -> NDArray[np.float64]:
     """Errors of products in FP16 and FP8: rounding of both factors, independent from entry to entry, and sums that truncate."""
     nt = precision.grid.nt
-    unheld, subnormal = _beyond_fp8(precision, norms, largest, narrow, moduli)
+    unheld, subnormal = _beyond_fp8(precision, norms, largest, narrow, moduli=moduli)
     errors = np.zeros((nt, nt))
-    longer = max(1.0, HALF_TILES * precision.grid.nb / SUM_TERMS)
+    longer = max(1.0, NARROW_TILES * precision.grid.nb / SUM_TERMS)
     for i in range(nt):
         for j in range(i):
             forms, products = narrow.forms[i, j, :j], norms.tiles[i, :j] * norms.tiles[j, :j]
             squares = norms.squared_errors(i, slice(j, j + 1), j)[0]
-            in_fp16, in_fp8 = forms == ProductForm.HALF, forms == ProductForm.QUARTER
+            in_fp16, in_fp8 = forms == ProductForm.FP16, forms == ProductForm.FP8
             least = np.square(subnormal[i, :j] * norms.columns[j, :j]) + np.square(norms.columns[i, :j] * subnormal[j, :j])
             rounding = squares[in_fp16].sum() + (_FP8_OVER_FP16**2 * squares + least)[in_fp8].sum()
-            summed = longer * (HALF_SUM_ERROR * products[in_fp16].sum() + QUARTER_SUM_ERROR * products[in_fp8].sum())
+            summed = longer * (FP16_SUM_ERROR * products[in_fp16].sum() + FP8_SUM_ERROR * products[in_fp8].sum())
             outside = products[in_fp8 & (unheld[i, :j] | unheld[j, :j])].sum()  # as if all were lost
             errors[i, j] = _DEVIATIONS * sqrt(rounding) + summed + outside
     return errors
 
 
 def _beyond_fp8(
-    precision: PrecisionMap, norms: FactorNorms, largest: NDArray[np.float64], narrow: NarrowRun, moduli: int
+    precision: PrecisionMap, norms: FactorNorms, largest: NDArray[np.float64], narrow: NarrowRun, *, moduli: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Which tiles have entries too large for FP8, and the norms of rounding entries below its least normal number."""
     grid, basis = precision.grid, ResidueBasis(moduli)
     # Rows of a tile have exponents between those of its largest and its smallest diagonal entry.
     least, most = (
-        np.array([basis.half_exponent(basis.exponent(float(a_ii))) for a_ii in diagonal])
+        np.array([basis.fp16_exponent(basis.exponent(float(a_ii))) for a_ii in diagonal])
         for diagonal in (precision.norms.largest, precision.norms.least)
     )
     top = np.ldexp(lower_matrix(grid, LARGEST_ROUNDED * largest), most[:, None] - narrow.exponents)

@@ -47,7 +47,7 @@ class CertifiedBound:
     total : float
         The bound: more than the error for all but one in 1e9 choices of the vectors, whatever the matrix.
     probes : int
-        Number of vectors.
+        How many random vectors the measurement took.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def safety_factor(probes: int) -> float:
 
 
 def certified_bound(norms: MatrixNorms, product: NDArray[np.float64]) -> CertifiedBound:
-    """The bound of one factor."""
+    """Bound the error of a factor by what random vectors show of it."""
     if norms.probes is None or norms.images is None:
         raise ValueError("these norms of A were measured without random vectors; measure them with some")
     probes = norms.probes.vectors.shape[1]

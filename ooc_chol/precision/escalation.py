@@ -25,7 +25,7 @@ MOST_WORK = 1 + LOCAL_WORK + MOST_RESTARTS + 1
 
 
 class Remedy(Enum):
-    """What is computed again."""
+    """What is computed again where a factor was not good enough: a row, a panel, or everything."""
 
     ROW = "row"
     PANEL = "panel"
@@ -35,12 +35,12 @@ class Remedy(Enum):
 
 @dataclass(frozen=True)
 class Escalation:
-    """One step of escalation.
+    """One step of escalation: what failed, and what was computed again because of it.
 
     Parameters
     ----------
     remedy : Remedy
-        What was computed again.
+        What was computed again: a tile row, a panel and its rows, or everything with a smaller threshold or in FP64.
     column : int or None
         Tile column of the failed pivot; None where none failed.
     minor : int or None
@@ -71,7 +71,7 @@ class Escalation:
 
     @property
     def _cause(self) -> str:
-        """What was not good enough."""
+        """What was not good enough, in words."""
         if self.minor is not None:
             return f"minor {self.minor} failed"
         if self.bound is not None:

@@ -19,7 +19,7 @@ MOST_TERMS = 1 << 17
 #: Most matrix rows: the room for rounding is planned for that many.
 MOST_ROWS = 1 << 20
 #: Entries of a row in FP16 are below two to this power.
-HALF_TOP = 15
+FP16_TOP = 15
 #: A row's squares may exceed its diagonal entry by this share before it is flagged: far more than rounding, far less than room.
 ROW_SLACK = 2.0**-20
 
@@ -90,12 +90,12 @@ class ResidueBasis:
         largest, top = self.limit
         return (top - power - (mantissa > largest)) // 2
 
-    def half_exponent(self, e_i: int) -> int:
+    def fp16_exponent(self, e_i: int) -> int:
         """``h_i`` of a row with exponent ``e_i``: its entries ``2**h_i L_ik`` are below ``2**15``.
 
         FP16 has its full accuracy from ``2**-29`` of the largest possible entry on.
         """
-        return e_i + HALF_TOP - self.largest_norm.bit_length()
+        return e_i + FP16_TOP - self.largest_norm.bit_length()
 
     @cached_property
     def weights(self) -> tuple[int, ...]:

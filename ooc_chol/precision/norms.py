@@ -122,7 +122,7 @@ class MatrixNorms:
 
     @cached_property
     def total(self) -> float:
-        """``||A||_F``."""
+        """The Frobenius norm of A, ``||A||_F``."""
         return symmetric_norm(lower_matrix(self.grid, self.tiles))
 
     @property

@@ -49,13 +49,13 @@ class PrecisionMap:
     Parameters
     ----------
     grid : TileGrid
-        The tiles.
+        How the matrix is cut into the tiles that have formats.
     threshold : float
         Most error that storing may cause, relative to ``||A||_F``.
     rule : str
-        One of :data:`RULES`.
+        What a format's error is taken to be, one of :data:`RULES`.
     norms : MatrixNorms
-        Norms of A.
+        Norms of A by tile and by row, from which the formats were chosen.
     formats : tuple of PrecisionFormat
         Storage format of each packed tile; diagonal tiles are FP64.
     products : tuple of PrecisionFormat
@@ -202,7 +202,9 @@ def choose_formats(norms: MatrixNorms, threshold: float, *, rule: str = RULES[0]
             fmt = _narrowest(grid.nt * norms.tiles[grid.packed(i, j)], threshold * total, rule)
         formats.append(fmt)
         products.append(FP32 if fmt is not FP64 and _may_sum_in_float32(norms, i, j, threshold * total) else FP64)
-    precision = PrecisionMap(grid, threshold, rule, norms, tuple(formats), tuple(products), MOST_MODULI)
+    precision = PrecisionMap(
+        grid, threshold, rule=rule, norms=norms, formats=tuple(formats), products=tuple(products), moduli=MOST_MODULI
+    )
     return replace(precision, moduli=enough_moduli(norms, threshold, precision.estimate))
 
 

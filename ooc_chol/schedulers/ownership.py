@@ -23,11 +23,6 @@ def balanced_rows(nt: int, n_devices: int) -> tuple[int, ...]:
     return tuple(owners)
 
 
-def cyclic_rows(nt: int, n_devices: int) -> tuple[int, ...]:
-    """Owner ``m mod n_devices`` of each tile row m, the one-dimensional block-cyclic rule of Ren et al. (2024)."""
-    return tuple(m % n_devices for m in range(nt))
-
-
 def imbalance(owners: tuple[int, ...], n_devices: int) -> float:
     """Largest over mean work of the devices, the work of tile row m being its ``m²`` leading term (1 is perfect)."""
     work = [0.0] * n_devices

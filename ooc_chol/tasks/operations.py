@@ -22,7 +22,7 @@ class StepKind(IntEnum):
 
 
 class StreamKind(IntEnum):
-    """The streams of a device."""
+    """The streams of a device, each of which runs its steps in order."""
 
     COPY_IN = 0
     COMPUTE = 1
@@ -61,7 +61,7 @@ def link_of(kind: StepKind, version: int) -> Link | None:
 
 
 class Pool(IntEnum):
-    """Kinds of slots."""
+    """What the slots of a device's memory are for, by the kind of block that they hold."""
 
     TILE = 0  #: tiles of A that become tiles of L, and tiles of L that kernels read
     TRANSIT = 1  #: FP64 tiles of L between the store and their conversion
@@ -72,7 +72,7 @@ class Pool(IntEnum):
 
 
 class Place(NamedTuple):
-    """One slot of one pool."""
+    """One slot of one pool in a device's memory."""
 
     pool: Pool
     slot: int
@@ -136,20 +136,20 @@ class Diagonal(NamedTuple):
 
 
 class Convert(NamedTuple):
-    """The tile in ``place`` becomes tile column ``column`` of strip slot ``strip``; in FP8 divided by ``2**quarter``."""
+    """The tile in ``place`` becomes tile column ``column`` of strip slot ``strip``; in FP8 divided by ``2**fp8_exponent``."""
 
     place: Place
     strip: int
     column: int
     is_first: bool
-    quarter: int = 0
+    fp8_exponent: int = 0
 
 
 class Product(NamedTuple):
     """``S[:, column:] (+)= strip[left] @ strips[right:].T`` for ``n_columns`` tile columns; K is tile columns ``start:stop``.
 
-    Of residues, or where ``half`` of the entries in FP16, with sums of their own in FP32; with ``quarter`` of those in FP8, times
-    ``2**quarter``.
+    It is one of residues, or where ``is_narrow`` of the entries in FP16, with sums of their own in FP32; with ``fp8_exponent`` of
+    those in FP8, times ``2**fp8_exponent``.
     """
 
     accumulator: int
@@ -161,8 +161,8 @@ class Product(NamedTuple):
     stop: int
     accumulates: bool
     lower: bool
-    half: bool = False
-    quarter: int | None = None
+    is_narrow: bool = False
+    fp8_exponent: int | None = None
 
 
 class Fold(NamedTuple):
@@ -180,7 +180,7 @@ class Reconstruct(NamedTuple):
     column: int
     place: Place
     residues: bool = True
-    halves: bool = False
+    narrow: bool = False
 
 
 class Pull(NamedTuple):
@@ -217,8 +217,8 @@ def label_of(kind: StepKind, tile: tuple[int, int], operation: Operation) -> str
     if kind is not StepKind.COMPUTE:
         return f"{kind.name.lower()} {where}"
     if isinstance(operation, Product):
-        what = "product" if not operation.half else "half product" if operation.quarter is None else "quarter product"
-        return f"{what} {where} x {operation.n_columns}, {operation.stop - operation.start} tiles of K"
+        form = "" if not operation.is_narrow else "FP16 " if operation.fp8_exponent is None else "FP8 "
+        return f"{form}product {where} x {operation.n_columns}, {operation.stop - operation.start} tiles of K"
     if isinstance(operation, Syrk | Gemm):
         return f"{type(operation).__name__.upper()} {where} k={operation.k}"
     name = type(operation).__name__

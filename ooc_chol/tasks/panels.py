@@ -49,7 +49,9 @@ def varying_panels(nt: int, capacity: int, n_devices: int = 1, *, sweeps_whole_c
         for width in range(1, nt - k0 + 1):
             if width > 1 and own_rows_need(k0, width) > capacity:
                 break
-            loads, height = _cheapest_height(nt - k0, k0, width, capacity, n_devices, sweeps_whole_columns)
+            loads, height = _cheapest_height(
+                nt - k0, k0, width, capacity=capacity, n_devices=n_devices, whole_columns=sweeps_whole_columns
+            )
             if loads + best[k0 + width] < best[k0]:
                 best[k0] = loads + best[k0 + width]
                 choice[k0] = (width, height)
@@ -60,7 +62,7 @@ def varying_panels(nt: int, capacity: int, n_devices: int = 1, *, sweeps_whole_c
     return tuple(panels)
 
 
-def _cheapest_height(rows: int, k0: int, width: int, capacity: int, n_devices: int, whole_columns: bool) -> tuple[float, int]:
+def _cheapest_height(rows: int, k0: int, width: int, *, capacity: int, n_devices: int, whole_columns: bool) -> tuple[float, int]:
     """Least estimated loads of one panel, and the height that gives them."""
     others = -(-(rows - width) // n_devices)
     streamed = rows * k0 / n_devices

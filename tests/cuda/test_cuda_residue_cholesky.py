@@ -11,12 +11,12 @@ from ooc_chol.dense.planner import residues as residues_planner
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.residues.strips import STREAMING
 from ooc_chol.precision.moduli import ResidueBasis
-from ooc_chol.schedulers.ownership import cyclic_rows
 from ooc_chol.tasks.operations import StepKind
 from ooc_chol.tasks.tiling import TileGrid
 from tests.host.matrices import FAMILIES, check_factor, lapack_minor, residual, upper_poisoned
 from tests.host.spoiled import INDEFINITE, counter_example, spread_out
 from tests.host.spoiled import good as good_to_spoil
+from tests.ownership import cyclic_rows
 from tests.tolerances import FACTOR_ENTRY_C, residue_entry_bound
 
 pytestmark = pytest.mark.cuda

@@ -11,7 +11,7 @@ import pytest
 from ooc_chol.formats import FP8, FP16, FP32, decode, encode
 from ooc_chol.kernels.interfaces import NarrowParts
 from ooc_chol.precision.moduli import MOST_MODULI, MOST_TERMS, ResidueBasis
-from ooc_chol.precision.products import HALF_SUM_ERROR, QUARTER_SUM_ERROR
+from ooc_chol.precision.products import FP8_SUM_ERROR, FP16_SUM_ERROR
 from tests.host.residue_reference import STREAM, host_kernels, residues
 
 pytestmark = pytest.mark.cuda(n=1)
@@ -272,27 +272,27 @@ def stored_rows(rng, diagonal, cols, fmt):
 @pytest.mark.parametrize("fmt", [FP32, FP16, FP8], ids=lambda fmt: fmt.name)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("magnitude", [1.0, 1e-30, 1e30])
-def test_convert_stored_tiles_and_their_halves(shape, fmt, magnitude):
+def test_convert_stored_tiles_and_their_entries_in_fp16(shape, fmt, magnitude):
     rng = np.random.default_rng(3)
     (rows, cols), count = shape, 7
     diagonal = np.full(rows + 3, magnitude**2) * rng.uniform(0.5, 2.0, rows + 3)
     stored, values = stored_rows(rng, diagonal[3:], cols, fmt)
-    expected, halves = np.zeros((count, rows, cols), dtype=np.int8), np.zeros((1, rows, cols), dtype=np.float16)
+    expected, expected_fp16 = np.zeros((count, rows, cols), dtype=np.int8), np.zeros((1, rows, cols), dtype=np.float16)
     with host_kernels(count, diagonal) as host:
-        host.convert(STREAM, values, range(3, rows + 3), expected, is_first=False, narrow=NarrowParts(halves))
+        host.convert(STREAM, values, range(3, rows + 3), expected, is_first=False, narrow=NarrowParts(expected_fp16))
     with cuda_kernels(count, diagonal) as (kernels, (stream,)):
-        out, half = on_device(np.zeros_like(expected)), on_device(np.zeros_like(halves))
-        kernels.convert_stored(stream, on_device(stored), fmt, range(3, rows + 3), out, is_first=True, narrow=NarrowParts(half))
+        out, fp16 = on_device(np.zeros_like(expected)), on_device(np.zeros_like(expected_fp16))
+        kernels.convert_stored(stream, on_device(stored), fmt, range(3, rows + 3), out, is_first=True, narrow=NarrowParts(fp16))
         assert flagged(kernels, stream) is None
-        assert np.array_equal(out.get(), expected) and np.array_equal(half.get(), halves)
-        out, half = on_device(np.zeros_like(expected)), on_device(np.zeros_like(halves))
-        kernels.convert(stream, on_device(values), range(3, rows + 3), out, is_first=False, narrow=NarrowParts(half))
+        assert np.array_equal(out.get(), expected) and np.array_equal(fp16.get(), expected_fp16)
+        out, fp16 = on_device(np.zeros_like(expected)), on_device(np.zeros_like(expected_fp16))
+        kernels.convert(stream, on_device(values), range(3, rows + 3), out, is_first=False, narrow=NarrowParts(fp16))
         assert flagged(kernels, stream) is None
-    assert np.array_equal(out.get(), expected) and np.array_equal(half.get(), halves)
+    assert np.array_equal(out.get(), expected) and np.array_equal(fp16.get(), expected_fp16)
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 16), (128, 256, 512), (97, 130, 64), (256, 1024, 4096)])
-def test_half_products_and_their_subtraction(shape):
+def test_fp16_products_and_their_subtraction(shape):
     rng = np.random.default_rng(4)
     rows, cols, inner = shape
     left, right = (rng.standard_normal((1, order, inner)).astype(np.float16) for order in (rows, cols))
@@ -303,15 +303,15 @@ def test_half_products_and_their_subtraction(shape):
     with host_kernels(7, diagonal) as host, cuda_kernels(7, diagonal) as (kernels, (stream,)):
         sums = on_device(np.full((1, rows, cols), np.nan, dtype=np.float32))
         for accumulates in (False, True):
-            kernels.half_product(stream, sums, on_device(left), on_device(right), accumulates=accumulates)
+            kernels.fp16_product(stream, sums, on_device(left), on_device(right), accumulates=accumulates)
             stream.stream.synchronize()
             assert np.all(np.abs(sums.get()[0] - (1 + accumulates) * exact) <= (1 + accumulates) * bound)
-            limit = HALF_SUM_ERROR * np.linalg.norm(left[0].astype(float)) * np.linalg.norm(right[0].astype(float))
+            limit = FP16_SUM_ERROR * np.linalg.norm(left[0].astype(float)) * np.linalg.norm(right[0].astype(float))
             assert np.linalg.norm(sums.get()[0] - (1 + accumulates) * exact) <= (1 + accumulates) * limit
         tile = rng.standard_normal((rows, cols))
         expected, found = tile.copy(), on_device(tile)
-        host.subtract_halves(STREAM, sums.get(), expected, range(rows), range(rows, rows + cols))
-        kernels.subtract_halves(stream, sums, found, range(rows), range(rows, rows + cols))
+        host.subtract_narrow(STREAM, sums.get(), expected, range(rows), range(rows, rows + cols))
+        kernels.subtract_narrow(stream, sums, found, range(rows), range(rows, rows + cols))
         stream.stream.synchronize()
     assert np.array_equal(found.get(), expected)
 
@@ -323,14 +323,14 @@ def test_entries_in_fp8_are_those_of_the_host(shape, exponent):
     rows, cols = shape
     values = rng.standard_normal((rows, cols)) * 2.0 ** rng.integers(-30, 2, (rows, 1))
     diagonal = 4.0 * cols * np.ones(rows)
-    expected, quarters = np.zeros((6, rows, cols), dtype=np.int8), np.zeros((1, rows, cols), dtype=np.uint8)
+    expected, expected_fp8 = np.zeros((6, rows, cols), dtype=np.int8), np.zeros((1, rows, cols), dtype=np.uint8)
     with host_kernels(6, diagonal) as host:
-        host.convert(STREAM, values, range(rows), expected, is_first=False, narrow=NarrowParts(None, quarters, exponent))
+        host.convert(STREAM, values, range(rows), expected, is_first=False, narrow=NarrowParts(None, expected_fp8, exponent))
     with cuda_kernels(6, diagonal) as (kernels, (stream,)):
-        out, quarter = on_device(np.zeros_like(expected)), on_device(np.zeros_like(quarters))
-        kernels.convert(stream, on_device(values), range(rows), out, is_first=False, narrow=NarrowParts(None, quarter, exponent))
+        out, fp8 = on_device(np.zeros_like(expected)), on_device(np.zeros_like(expected_fp8))
+        kernels.convert(stream, on_device(values), range(rows), out, is_first=False, narrow=NarrowParts(None, fp8, exponent))
         stream.stream.synchronize()
-    assert np.array_equal(quarter.get(), quarters) and np.array_equal(out.get(), expected)
+    assert np.array_equal(fp8.get(), expected_fp8) and np.array_equal(out.get(), expected)
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 16), (128, 256, 512), (97, 130, 64), (256, 1024, 4096)])
@@ -343,7 +343,7 @@ def test_fp8_products(shape, exponent):
         np.ldexp(f(left[0].astype(float)) @ f(right[0].astype(float)).T, exponent) for f in (np.positive, np.abs)
     )
     # Sums of 32 products keep about 14 bits.
-    bound = (QUARTER_SUM_ERROR * inner / 8192 + 2.0**-11) * magnitudes
+    bound = (FP8_SUM_ERROR * inner / 8192 + 2.0**-11) * magnitudes
     with cuda_kernels(7, np.ones(rows + cols)) as (kernels, (stream,)):
         # Operands of 16 rows are read at once.
         operands = [on_device(np.zeros((1, -(-order // 16) * 16, inner), dtype=np.uint8))[:, :order] for order in (rows, cols)]
@@ -352,6 +352,6 @@ def test_fp8_products(shape, exponent):
         whole = on_device(np.full((1, -(-rows // 16) * 16, -(-cols // 16) * 16), np.nan, dtype=np.float32))
         sums = whole[:, :rows, :cols]
         for accumulates in (False, True):
-            kernels.quarter_product(stream, sums, *operands, exponent=exponent, accumulates=accumulates)
+            kernels.fp8_product(stream, sums, *operands, exponent=exponent, accumulates=accumulates)
             stream.stream.synchronize()
             assert np.all(np.abs(sums.get()[0] - (1 + accumulates) * exact) <= (1 + accumulates) * bound)

@@ -53,7 +53,7 @@ def test_tiles_of_narrow_formats_are_widened_on_the_way(kind, tmp_path):
     write_factor(lapack_factor(random_spd(150, seed=3, condition=10.0)), store)
     b = np.random.default_rng(0).standard_normal((150, 40))
     x = b.copy()
-    solve(solver(DEVICE, 1 << 28), store, x, (False, True), Pass(""))
+    solve(solver(DEVICE, 1 << 28), store, x, transposed=(False, True), run=Pass(""))
     with factor_over(store) as host:
         # the same system, whose matrix has a condition of about ten
         np.testing.assert_allclose(x, host.solve(b), atol=1e3 * gamma(150) * np.abs(x).max())

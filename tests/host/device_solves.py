@@ -85,8 +85,8 @@ def check_solves(device: str, kind: str, shape: tuple[int, int, int], folder: Pa
     with closing(store):
         ours = solver(device, budget_for(device, store, columns))
         forward, both = b.copy(), b.copy()
-        solve(ours, store, forward, (False,), Pass(""))
-        solve(ours, store, both, (False, True), Pass(""))
+        solve(ours, store, forward, transposed=(False,), run=Pass(""))
+        solve(ours, store, both, transposed=(False, True), run=Pass(""))
     l_dense = lapack_factor(a)
     residual = np.abs(forward.T.astype(np.longdouble) @ l_dense.T.astype(np.longdouble) - b.T)
     assert (residual <= trsm_bound(forward.T, l_dense)).all()
@@ -106,8 +106,8 @@ def check_inverse_sums(device: str, kind: str, shape: tuple[int, int, int], fold
         ours = solver(device, budget_for(device, store, columns))
         diagonal = inverse_diagonal(ours, store, None, Pass(""))
         narrow = inverse_diagonal(ours, store, 5, Pass(""))
-        found = inverse_traces(ours, store, [symmetric_source(d) for d in matrices], vectors, Pass(""))
-        alone = inverse_traces(ours, store, [], np.empty((n, 0)), Pass(""))
+        found = inverse_traces(ours, store, [symmetric_source(d) for d in matrices], vectors=vectors, run=Pass(""))
+        alone = inverse_traces(ours, store, [], vectors=np.empty((n, 0)), run=Pass(""))
     inverse = np.linalg.inv(a)
     # a residual within a solve's bound is an error of ||inv(A)|| times that in each column; twice, for both inverses
     norms = np.linalg.norm(inverse, axis=0)
@@ -134,8 +134,11 @@ def check_half_solve_sums(device: str, kind: str, shape: tuple[int, int, int], f
     with closing(store):
         ours = solver(device, budget_for(device, store, columns) + 8 * 3 * (n + m))
         b, columns_of_b = symmetric_source(joint), range(n, n + m)
-        found = [half_solve_sums(ours, store, b, columns_of_b, vectors, width, Pass("")) for width in (None, 3, 10**6)]
-        alone = half_solve_sums(ours, store, b, columns_of_b, np.empty((n, 0)), None, Pass(""))
+        found = [
+            half_solve_sums(ours, store, b, columns_of_b, vectors=vectors, width=width, run=Pass(""))
+            for width in (None, 3, 10**6)
+        ]
+        alone = half_solve_sums(ours, store, b, columns_of_b, vectors=np.empty((n, 0)), width=None, run=Pass(""))
     l_dense = lapack_factor(a)
     y = np.linalg.solve(l_dense.astype(float), joint[:n, n:])
     # row-wise backward stable: an error of inv(|L|) times the bound of each row, for both solutions

@@ -62,7 +62,16 @@ def with_panels(
         finishing = FinishingTasks(plan.grid, panels) if finishes else None
         overlaps, stored = plan.policy.overlaps, fp64_bytes(plan.grid)
         layout = TileSlots(budget.n_slots, budget.slot_bytes)
-        builder = TileProgram(plan.grid, layout, 8, stored, stored, device=device, overlaps=overlaps, finishing=finishing)
+        builder = TileProgram(
+            plan.grid,
+            layout,
+            source_itemsize=8,
+            stored_bytes=stored,
+            held_bytes=stored,
+            device=device,
+            overlaps=overlaps,
+            finishing=finishing,
+        )
         capacity = budget.n_slots - budget.prefetch_slots
         ResidencyPlanner(tasks, capacity, plan.policy, eviction or NextUse()).run(builder)
         programs.append(builder.build())

@@ -87,7 +87,7 @@ def test_the_factor_gives_the_device_what_is_wide_and_the_host_what_is_narrow(tm
 def test_traces_on_the_host_are_those_of_the_device(tmp_path):
     _, store = stored("memory", 700, 100, tmp_path)
     matrices, vectors = [symmetric_source(symmetric(700, seed)) for seed in (1, 2)], np.arange(1400.0).reshape(700, 2)
-    device = inverse_traces(solver(DEVICE, 1 << 24), store, matrices, vectors, Pass(""))
+    device = inverse_traces(solver(DEVICE, 1 << 24), store, matrices, vectors=vectors, run=Pass(""))
     with factor_over(store) as factor:
         host = factor.inverse_traces(matrices, vectors)
     # sums of 490,000 terms in two orders, whose magnitudes are far above the sums
@@ -99,7 +99,7 @@ def test_traces_on_the_host_are_those_of_the_device(tmp_path):
 def test_sums_over_half_solves_on_the_host_are_those_of_the_device(width, tmp_path):
     _, store = stored("memory", 600, 100, tmp_path)
     joint, vectors = symmetric_source(symmetric(640, 1)), np.arange(1200.0).reshape(600, 2)
-    device = half_solve_sums(solver(DEVICE, 1 << 24), store, joint, range(600, 640), vectors, None, Pass(""))
+    device = half_solve_sums(solver(DEVICE, 1 << 24), store, joint, range(600, 640), vectors=vectors, width=None, run=Pass(""))
     with factor_over(store) as factor:
         host = factor.half_solve_sums(joint, range(600, 640), vectors, width=width)
         assert factor.half_solve_sums(joint, range(600, 600), vectors).products.shape == (0, 2)
@@ -121,10 +121,10 @@ def test_budgets_that_hold_no_column_say_what_would_do(tmp_path):
     _, store = stored("memory", 100, 16, tmp_path)
     least = budget_for(DEVICE, store, 1)
     b = np.ones((100, 1))
-    solve(solver(DEVICE, least), store, b, (False,), Pass(""))
+    solve(solver(DEVICE, least), store, b, transposed=(False,), run=Pass(""))
     with pytest.raises(oc.BudgetError, match="right-hand side") as refused:
-        solve(solver(DEVICE, 5000), store, b, (False,), Pass(""))
-    solve(solver(DEVICE, refused.value.needed_bytes), store, b, (False,), Pass(""))
+        solve(solver(DEVICE, 5000), store, b, transposed=(False,), run=Pass(""))
+    solve(solver(DEVICE, refused.value.needed_bytes), store, b, transposed=(False,), run=Pass(""))
     with pytest.raises(oc.BudgetError, match="no column beside a tile"), closing(open_device(DEVICE)) as opened:
         multiply_on(opened, symmetric_source(symmetric(50, 1)), (np.ones((50, 1)), np.ones((50, 1))), 1000)
 
@@ -132,9 +132,9 @@ def test_budgets_that_hold_no_column_say_what_would_do(tmp_path):
 @pytest.mark.parametrize(
     "use",
     [
-        lambda ours, store: solve(ours, store, np.ones((100, 3)), (False,), Pass("")),
+        lambda ours, store: solve(ours, store, np.ones((100, 3)), transposed=(False,), run=Pass("")),
         lambda ours, store: inverse_diagonal(ours, store, None, Pass("")),
-        lambda ours, store: inverse_traces(ours, store, [], np.empty((100, 0)), Pass("")),
+        lambda ours, store: inverse_traces(ours, store, [], vectors=np.empty((100, 0)), run=Pass("")),
     ],
     ids=["solve", "inverse_diagonal", "inverse_traces"],
 )

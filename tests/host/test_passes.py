@@ -114,7 +114,7 @@ def test_bytes_of_a_pass_on_a_device(fits, tmp_path):
     store.read = lambda index, out: (asked.append(tuple(index)), original(index, out))[1]  # type: ignore[method-assign]
     ours, passes = solver("host:0", 1 << 24 if fits else budget_for("host:0", store, 3)), Passes(is_traced=True)
     with passes.running("solve", 5) as run:
-        solve(ours, store, B.copy(), (False, True), run)
+        solve(ours, store, B.copy(), transposed=(False, True), run=run)
     with passes.running("inverse diagonal", N) as run:
         inverse_diagonal(ours, store, 40, run)
     store.close()

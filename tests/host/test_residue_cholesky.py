@@ -22,7 +22,6 @@ from ooc_chol.dense.programs.residues.strips import STREAMING
 from ooc_chol.kernels import registry
 from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
 from ooc_chol.schedulers import SCHEDULERS, AbstractScheduler, ResidueScheduler, Schedule
-from ooc_chol.schedulers.ownership import cyclic_rows
 from ooc_chol.schedulers.residues import Job
 from ooc_chol.tasks.operations import StreamKind
 from ooc_chol.tasks.tiling import TileGrid
@@ -34,6 +33,7 @@ from tests.host.runs import jitter_devices, jitter_kind, use_devices
 from tests.host.spoiled import INDEFINITE, PLACES, counter_example, spread_out
 from tests.host.spoiled import N as ERROR_N
 from tests.host.spoiled import good as good_to_spoil
+from tests.ownership import cyclic_rows
 from tests.products import pairwise, share_of_examples
 from tests.tolerances import residue_entry_bound
 

@@ -61,7 +61,7 @@ class PlanningProblem:
 def tile_program(grid: TileGrid, slots: int, source_itemsize: int | None = 8, **options: Any) -> TileProgram:
     """A program of FP64 tiles in the making."""
     held, layout = fp64_bytes(grid), TileSlots(slots, 8 * grid.size(0) ** 2)
-    return TileProgram(grid, layout, source_itemsize, held, held, **options)
+    return TileProgram(grid, layout, source_itemsize=source_itemsize, stored_bytes=held, held_bytes=held, **options)
 
 
 def with_steps(program: Program, steps: Sequence[Step]) -> Program:

@@ -35,8 +35,8 @@ class ResidueProblem:
             self.owners,
             panels,
             self.layout,
-            self.source_itemsize,
-            fp64_bytes(self.grid),
+            source_itemsize=self.source_itemsize,
+            stored_bytes=fp64_bytes(self.grid),
             pulls=self.pulls,
             beside=self.beside,
         ).programs()

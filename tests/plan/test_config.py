@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.config import cache_directory, format_bytes, parse_bytes
+from ooc_chol.config import cache_directory, format_bytes, parse_bytes, parse_devices
 from ooc_chol.dense.options import FactorOptions
 
 UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
@@ -25,6 +25,20 @@ def test_a_whole_number_with_a_unit_means_exactly_that(count, unit, space):
 @pytest.mark.parametrize(("text", "expected"), [("1.5 KiB", 1536), (".5MiB", 2**19), ("2.GB", 2 * 10**9), ("0.0015 kB", 2)])
 def test_fractions_are_rounded_to_bytes(text, expected):
     assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2", 2),
+        (" 2 ", 2),
+        ("cuda:0", ("cuda:0",)),
+        ("host:0,host:1", ("host:0", "host:1")),
+        ("host:0, host:1,", ("host:0", "host:1")),
+    ],
+)
+def test_devices_are_counted_or_named_with_blanks_or_without(text, expected):
+    assert parse_devices(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1 GB", "1e9", "80 G", "80 gigabytes", "1,5 GB", "1.2.3 GB", "nan", "80 GB each"])

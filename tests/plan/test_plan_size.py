@@ -92,7 +92,7 @@ def test_counts_hold_for_plans_that_are_chosen_by_seconds(devices):
 )
 def test_counts_are_near_the_steps_of_residue_plans(nt, devices, nb, more, place):
     grid = TileGrid(nt * nb, nb)
-    layouts = best_layouts(grid, int(more * least_layout(grid, 13).arena_bytes), 13, devices, None)
+    layouts = best_layouts(grid, int(more * least_layout(grid, 13).arena_bytes), 13, devices, rates=None)
     layout = layouts[place % len(layouts)]
     problem = ResidueProblem(grid, balanced_rows(nt, devices), layout)
     built = steps_of(problem.programs())

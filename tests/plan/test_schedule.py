@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from ooc_chol.dense.programs.layouts import ResidueLayout, TileSlots
 from ooc_chol.errors import ScheduleError
 from ooc_chol.schedulers import SCHEDULERS, LeftLookingScheduler, ResidueScheduler, TriangularScheduler
-from ooc_chol.schedulers.schedule import Schedule, check_schedule, count_tasks
+from ooc_chol.schedulers.schedule import Schedule, count_tasks
 from ooc_chol.tasks.cholesky import Task, TaskKind, finish, update
 from ooc_chol.tasks.panels import Panel, uniform_panels
 from ooc_chol.tasks.tiling import TileGrid
 from tests.plan.problems import make_schedule, ownership_tables, panel_shapes, schedules
+from tests.plan.schedule_checks import check_schedule
 
 
 def needed_before(task: Task) -> Iterator[Task]:

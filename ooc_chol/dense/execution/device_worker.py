@@ -66,6 +66,7 @@ class DeviceWorker:
         number: int,
         device: TileDevice,
         plan: Plan,
+        *,
         operations: AbstractOperations,
         store: AbstractTier,
         channels: Channels,
@@ -222,7 +223,7 @@ class DeviceWorker:
         for position, (start, end) in enumerate(self._events):
             step = self._program.steps[position]
             times, fmt = (start.time_ns(), end.time_ns()), format_name(step, self._precision)
-            records.append(step_record(position, step, self.device.name, *times, writers, fmt))
+            records.append(step_record(position, step, self.device.name, times, writers=writers, fmt=fmt))
         return records
 
 

@@ -39,12 +39,12 @@ ENGINES: Mapping[str, type[AbstractOperations]] = {"native": TileOperations, "re
 
 @dataclass(frozen=True)
 class Execution:
-    """What a run did.
+    """What a run did: its time, the bytes that it moved and held, and its records.
 
     Parameters
     ----------
     seconds : float
-        From the first step enqueued to the last byte in its store.
+        Seconds from the first step enqueued to the last byte in its store.
     link_bytes : tuple of tuple of int
         Executed bytes over each :class:`Link`, per device, counted from the copies issued.
     peak_bytes : tuple of int
@@ -84,7 +84,7 @@ def execute(
     """Run ``plan`` on ``devices`` from ``source`` to ``store``."""
     workers: list[DeviceWorker] = []
     with collector_off():
-        errors, began = _run(plan, devices, (source, store), workers, report)
+        errors, began = _run(plan, devices, (source, store), workers=workers, report=report)
     if errors:
         if salvage is not None:
             salvage.seconds = (time.perf_counter_ns() - began) / 1e9
@@ -98,6 +98,7 @@ def _run(
     plan: Plan,
     devices: Sequence[TileDevice],
     tiers: tuple[SourceTier, AbstractTier],
+    *,
     workers: list[DeviceWorker],
     report: Callable[[int, int, float], None] | None,
 ) -> tuple[list[BaseException], int]:
@@ -113,7 +114,7 @@ def _run(
 
     with devices_closed(devices, [thread], stop):
         for number, (device, operations) in enumerate(zip(devices, _operations(plan, devices, source, store), strict=True)):
-            workers.append(DeviceWorker(number, device, plan, operations, store, channels))
+            workers.append(DeviceWorker(number, device, plan, operations=operations, store=store, channels=channels))
         if plan.given:  # a device that fetches them waits for what is complete already
             before = workers[0].stream_event()
             for key in final_keys(plan.given):
@@ -121,7 +122,7 @@ def _run(
                 channels.progress.mark_durable(key)
         began = time.perf_counter_ns()
         start(thread)
-        return _coordinate(workers, channels.news, plan.flops, report, began), began
+        return _coordinate(workers, channels.news, total=plan.flops, report=report, began=began), began
 
 
 def _enqueue_all(workers: Sequence[DeviceWorker], channels: Channels) -> None:
@@ -161,7 +162,7 @@ def _operations(plan: Plan, devices: Sequence[TileDevice], source: SourceTier, s
     others: WeakValueDictionary[int, AbstractOperations] = WeakValueDictionary()
     engine, operations = ENGINES[plan.layout.engine], []
     for number, device in enumerate(devices):
-        operations.append(one := engine(device, plan, number, source, store, others))
+        operations.append(one := engine(device, plan, number, source=source, store=store, others=others))
         others[number] = one
     return operations
 
@@ -169,6 +170,7 @@ def _operations(plan: Plan, devices: Sequence[TileDevice], source: SourceTier, s
 def _coordinate(
     workers: Sequence[DeviceWorker],
     news: queue.SimpleQueue[News],
+    *,
     total: int,
     report: Callable[[int, int, float], None] | None,
     began: int,
@@ -217,10 +219,10 @@ def _summary(plan: Plan, workers: Sequence[DeviceWorker], began: int) -> Executi
     ended = max((record.end_ns for record in records), default=began)
     return Execution(
         (ended - began) / 1e9,
-        tuple(tuple(worker.link_bytes) for worker in workers),
-        tuple(program.peak_resident for program in plan.programs),
-        records,
-        _norms_of(workers),
+        link_bytes=tuple(tuple(worker.link_bytes) for worker in workers),
+        peak_bytes=tuple(program.peak_resident for program in plan.programs),
+        records=records,
+        norms=_norms_of(workers),
     )
 
 

@@ -63,6 +63,7 @@ class AbstractOperations(ABC):
         device: TileDevice,
         plan: Plan,
         number: int,
+        *,
         source: SourceTier,
         store: AbstractTier,
         others: Mapping[int, Self],
@@ -175,7 +176,7 @@ class TileOperations(AbstractOperations):
         return self._arena.tile(place.slot, self._grid.shape(*index), self._precision.product_of(index).dtype.name)
 
     def flagged_row(self) -> None:
-        """None: pivots tell."""
+        """Always None: only residues keep sums of squares, and native FP64 finds a row that fails at its pivot."""
         return
 
     def _copy_flags_back(self, stream: AbstractStream) -> None:

@@ -34,7 +34,7 @@ class ProgressTable:
         self._waiting: dict[tuple[BlockKey, Progress], list[Callable[[], None]]] = {}
 
     def progress(self, key: BlockKey) -> Progress:
-        """How far ``key`` is."""
+        """How far the value of ``key`` is, absent where nothing was told of it."""
         with self._lock:
             return self._progress.get(key, Progress.ABSENT)
 

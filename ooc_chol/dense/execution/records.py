@@ -62,7 +62,7 @@ def find_writers(devices: tuple[str, ...], programs: tuple[Program, ...]) -> Wri
 def format_name(step: Step, precision: PrecisionMap | None) -> str:
     """Format of what a step moves or multiplies: that of the tile in its store, or of a product's factors."""
     if isinstance(work := step.operation, Product):
-        return "int8" if not work.half else FP16.name if work.quarter is None else FP8.name
+        return "int8" if not work.is_narrow else FP16.name if work.fp8_exponent is None else FP8.name
     is_stored = step.link in (Link.FETCH, Link.WRITE)
     return FP64.name if precision is None or not is_stored else precision.format_of(step.tile).name
 
@@ -71,20 +71,18 @@ def step_record(
     position: int,
     step: Step,
     device: str,
-    start_ns: int,
-    end_ns: int,
+    times: tuple[int, int],
+    *,
     writers: Writers,
     fmt: str,
 ) -> TraceRecord:
-    """One step as a record."""
+    """One step as a record, with the nanoseconds at which it began and ended."""
     after = tuple((device, earlier) for earlier in step.waits)
     after = (*after, *(writers[key] for key in step.awaits if key in writers))  # tiles that were given have no writer
-    stream = STREAM_NAMES[step.stream]
-    stream = STREAM_NAMES[step.stream]
     return TraceRecord(
         step=position,
         device=device,
-        stream=stream,
+        stream=STREAM_NAMES[step.stream],
         kind=_KINDS[step.kind],
         label=step.label,
         block=str(step.block),
@@ -92,8 +90,8 @@ def step_record(
         nbytes=step.nbytes,
         link=link_name(step.link, device),
         flops=step.flops,
-        start_ns=start_ns,
-        end_ns=end_ns,
+        start_ns=times[0],
+        end_ns=times[1],
         after=after,
         resident_bytes=step.resident,
     )
@@ -109,5 +107,5 @@ def predicted_records(plan: Plan) -> tuple[TraceRecord, ...]:
         for position, step in enumerate(program.steps):
             times = round(starts[position] * 1e9), round(ends[position] * 1e9)
             fmt = format_name(step, plan.precision)
-            records.append(step_record(position, step, device, *times, writers, fmt))
+            records.append(step_record(position, step, device, times, writers=writers, fmt=fmt))
     return tuple(records)

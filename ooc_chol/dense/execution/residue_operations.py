@@ -32,7 +32,7 @@ from ooc_chol.tasks.operations import (
 from ooc_chol.tasks.tiling import Index
 
 #: Numbers of the arena's arrays.
-_STRIPS, _SUMS, _HALVES, _HALF_SUMS, _QUARTERS = range(5)
+_STRIPS, _SUMS, _FP16_STRIPS, _NARROW_SUMS, _FP8_STRIPS = range(5)
 
 
 def arrays_of(layout: ResidueLayout) -> tuple[ArraySpec, ...]:
@@ -40,11 +40,11 @@ def arrays_of(layout: ResidueLayout) -> tuple[ArraySpec, ...]:
     n, nb = layout.moduli, layout.nb
     strips, sums = (layout.strips * nb, layout.chunk * nb), (layout.accumulators * nb, layout.width * nb)
     arrays = ArraySpec(np.dtype(np.int8), (n, *strips)), ArraySpec(np.dtype(np.int32), (n, *sums))
-    if not layout.halves:
+    if not layout.has_fp16:
         return arrays
     narrow = ArraySpec(np.dtype(np.float16), (1, *strips)), ArraySpec(np.dtype(np.float32), (1, *sums))
-    quarters = (ArraySpec(np.dtype(np.uint8), (1, *strips)),) if layout.quarters else ()
-    return *arrays, *narrow, *quarters
+    in_fp8 = (ArraySpec(np.dtype(np.uint8), (1, *strips)),) if layout.has_fp8 else ()
+    return *arrays, *narrow, *in_fp8
 
 
 @final
@@ -55,7 +55,7 @@ class ResidueOperations(AbstractOperations):
         layout = plan.layout
         assert isinstance(layout, ResidueLayout)
         self._nb, self._first_transit = layout.nb, layout.tiles
-        self._has_halves, self._has_quarters = layout.halves, layout.quarters
+        self._has_fp16, self._has_fp8 = layout.has_fp16, layout.has_fp8
         narrow = 0 if plan.precision is None else plan.precision.largest_stored_bytes
         slots, arrays = layout.tiles + layout.transit, arrays_of(layout)
         arena = self._device.allocate(slots, layout.tile_bytes, layout.nb, arrays, narrow_bytes=narrow)
@@ -91,8 +91,8 @@ class ResidueOperations(AbstractOperations):
 
     def _convert(self, step: Step, work: Convert, stream: AbstractStream) -> int:
         place = work.strip, work.column, self._grid.shape(*step.tile)
-        half = self.half(*place) if self._has_halves else None
-        narrow = NarrowParts(half, self.quarter(*place) if self._has_quarters else None, work.quarter)
+        in_fp16 = self.fp16_strip(*place) if self._has_fp16 else None
+        narrow = NarrowParts(in_fp16, self.fp8_strip(*place) if self._has_fp8 else None, work.fp8_exponent)
         rows, out = self._grid.span(step.tile[0]), self.strip(*place)
         if self._is_stored(work.place, step.tile):
             stored, fmt = self._stored(work.place, step.tile), self._store.format_of(step.tile)
@@ -105,14 +105,14 @@ class ResidueOperations(AbstractOperations):
     def _product(self, step: Step, work: Product, stream: AbstractStream) -> int:
         rows, columns = shape = self._shape(step.tile, work.n_columns)
         inner = (work.stop - work.start) * self._nb
-        strip = self.strip if not work.half else self.half if work.quarter is None else self.quarter
+        strip = self.strip if not work.is_narrow else self.fp16_strip if work.fp8_exponent is None else self.fp8_strip
         left, right = strip(work.left, work.start, (rows, inner)), strip(work.right, work.start, (columns, inner))
-        if work.half:
-            sums, kernels = self._half_sums(work.accumulator, work.column, shape), self._residues
-            if work.quarter is None:
-                kernels.half_product(stream, sums, left, right, accumulates=work.accumulates)
+        if work.is_narrow:
+            sums, kernels = self._narrow_sums(work.accumulator, work.column, shape), self._residues
+            if work.fp8_exponent is None:
+                kernels.fp16_product(stream, sums, left, right, accumulates=work.accumulates)
             else:
-                kernels.quarter_product(stream, sums, left, right, exponent=work.quarter, accumulates=work.accumulates)
+                kernels.fp8_product(stream, sums, left, right, exponent=work.fp8_exponent, accumulates=work.accumulates)
             return 0
         target = self._sums(work.accumulator, work.column, shape)
         self._residues.product(stream, target, left, right, accumulates=work.accumulates, lower=work.lower)
@@ -125,8 +125,8 @@ class ResidueOperations(AbstractOperations):
     def _reconstruct(self, step: Step, work: Reconstruct, stream: AbstractStream) -> int:
         tile, place = self.tile(work.place, step.tile), (work.accumulator, work.column, self._grid.shape(*step.tile))
         spans = self._grid.span(step.tile[0]), self._grid.span(step.tile[1])
-        if work.halves:
-            self._residues.subtract_halves(stream, self._half_sums(*place), tile, *spans)
+        if work.narrow:
+            self._residues.subtract_narrow(stream, self._narrow_sums(*place), tile, *spans)
         if work.residues:
             self._residues.reconstruct(stream, self._sums(*place), tile, *spans)
         return 0
@@ -141,10 +141,10 @@ class ResidueOperations(AbstractOperations):
             return self._pull_tile(step, work, stream)
         other, shape = self._others[work.device], self._pulled_shape(step, work)
         forms = [(other.strip, self.strip)]
-        if self._has_halves:
-            forms.append((other.half, self.half))
-        if self._has_quarters:
-            forms.append((other.quarter, self.quarter))
+        if self._has_fp16:
+            forms.append((other.fp16_strip, self.fp16_strip))
+        if self._has_fp8:
+            forms.append((other.fp8_strip, self.fp8_strip))
         moved = 0
         for theirs, ours in forms[1:] + forms[:1]:
             target = ours(work.place.slot, work.start, shape)
@@ -170,17 +170,17 @@ class ResidueOperations(AbstractOperations):
         """The rectangle of ``shape`` from tile column ``column`` of strip ``slot`` on, of every modulus."""
         return self._arena.part(_STRIPS, (slot * self._nb, column * self._nb), shape)
 
-    def half(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
+    def fp16_strip(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
         """The same of its entries in FP16."""
-        return self._arena.part(_HALVES, (slot * self._nb, column * self._nb), shape)
+        return self._arena.part(_FP16_STRIPS, (slot * self._nb, column * self._nb), shape)
 
-    def quarter(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
+    def fp8_strip(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
         """The same of its entries in FP8."""
-        return self._arena.part(_QUARTERS, (slot * self._nb, column * self._nb), shape)
+        return self._arena.part(_FP8_STRIPS, (slot * self._nb, column * self._nb), shape)
 
-    def _half_sums(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
+    def _narrow_sums(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
         """The rectangle of an accumulator's sums in FP32."""
-        return self._arena.part(_HALF_SUMS, (slot * self._nb, column * self._nb), shape)
+        return self._arena.part(_NARROW_SUMS, (slot * self._nb, column * self._nb), shape)
 
     def _sums(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
         """The rectangle of ``shape`` from tile column ``column`` of accumulator ``slot`` on, of every modulus."""

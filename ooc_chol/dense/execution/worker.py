@@ -18,7 +18,7 @@ from ooc_chol.tasks.operations import StepKind
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The run begins."""
+    """The run begins: the first steps may be enqueued."""
 
 
 @dataclass(frozen=True, slots=True)

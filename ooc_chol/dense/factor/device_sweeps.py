@@ -32,7 +32,7 @@ _MOST_ARRAYS = 6
 
 
 def slot_bytes(grid: TileGrid) -> int:
-    """Bytes of a slot."""
+    """Bytes of a slot for the largest tile, in whole pages."""
     return whole_pages(FP64.itemsize * grid.size(0) ** 2)
 
 
@@ -82,7 +82,7 @@ class DeviceSweeps(AbstractSweeps):
     need those. Copies of tiles run ahead by :data:`IN_TRANSIT`.
     """
 
-    def __init__(self, device: TileDevice, store: AbstractStore, budget_bytes: int, needs: Needs, track: Track) -> None:
+    def __init__(self, device: TileDevice, store: AbstractStore, *, budget_bytes: int, needs: Needs, track: Track) -> None:
         self.grid, self.block_rows = store.grid, store.grid.size(0)
         self._device, self._store, self._budget_bytes, self._track = device, store, budget_bytes, track
         self._arrays, self._sums = needs.arrays, needs.sums
@@ -130,7 +130,7 @@ class DeviceSweeps(AbstractSweeps):
         tiles = tuple(next(there) if array.size else array for array in self._arrays)
         for array, tile in zip(self._arrays, tiles, strict=True):
             if array.size:
-                copy_columns_in(self._device, self._stream, array, tile, nbytes)
+                copy_columns_in(self._device, self._stream, array, tile, slot_bytes=nbytes)
         return tiles
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class DeviceSweeps(AbstractSweeps):
         return self._allocated.kernels
 
     def array(self, rows: int, columns: int) -> Tile:
-        """The one large array."""
+        """The large array in which columns lie, as ``rows`` by ``columns``."""
         return self._allocated.entries[: rows * columns].reshape(rows, columns)
 
     # tiles of L
@@ -205,18 +205,18 @@ class DeviceSweeps(AbstractSweeps):
     # columns
 
     def bring(self, x: NDArray[np.float64], columns: slice) -> Tile:
-        """Copy columns in."""
+        """Copy columns of a host array to the device."""
         part = self.array(len(x), columns.stop - columns.start)
-        copy_columns_in(self._device, self._stream, x, part, slot_bytes(self.grid), columns)
+        copy_columns_in(self._device, self._stream, x, part, slot_bytes=slot_bytes(self.grid), columns=columns)
         return part
 
     def take_back(self, part: Tile, x: NDArray[np.float64], columns: slice = slice(None)) -> None:
-        """Copy columns out."""
+        """Copy columns from the device back to the host array."""
         if x.size:
-            copy_columns_out(self._device, self._stream, part, x, slot_bytes(self.grid), columns)
+            copy_columns_out(self._device, self._stream, part, x, slot_bytes=slot_bytes(self.grid), columns=columns)
 
     def prepare(self, matrices: Sequence[FunctionSource]) -> None:
-        """Compile and upload here."""
+        """Let tile functions compile and upload on this device, before anything is timed."""
         for matrix in matrices:
             self._device.prepare(matrix.prepare)
 
@@ -239,7 +239,7 @@ class DeviceSweeps(AbstractSweeps):
             self._kernels.add_product(self._stream, out, self.rows(y, i), self.rows(vectors, i), transposed=True)
 
     def panel_sums(
-        self, panel: Tile, columns: range, blocks: Sequence[range], sums: PanelSums, vectors: Tile
+        self, panel: Tile, columns: range, blocks: Sequence[range], *, sums: PanelSums, vectors: Tile
     ) -> list[NDArray[np.float64]]:
         """One block after the other; the numbers come back together."""
         (entries, scratch, results), step = self._allocated.scratch, 1 + sums.forms
@@ -259,7 +259,7 @@ class DeviceSweeps(AbstractSweeps):
         return [line.reshape(-1, step)[: len(sums.matrices)] for line in found[: len(blocks)]]
 
     def finish(self) -> None:
-        """Wait for the stream."""
+        """Wait until the stream has done everything."""
         finish(self._device, [self._stream])
         self._track.settle()
 
@@ -289,7 +289,7 @@ class DeviceSolver(AbstractSolver):
         memory = store.host_memory()
         reached = self.page_locked([*([] if memory is None else [memory]), *needs.arrays, *needs.locked])
         with device_for_a_pass(self.open_device, reached) as device:
-            sweeps = DeviceSweeps(device, store, self.budget_bytes, needs, run.track(device.name))
+            sweeps = DeviceSweeps(device, store, budget_bytes=self.budget_bytes, needs=needs, track=run.track(device.name))
             try:
                 yield sweeps
             finally:

@@ -52,7 +52,7 @@ class CholeskyFactor:
     Parameters
     ----------
     grid : TileGrid
-        Tiles of L.
+        How L is cut into tiles: its order, and that of a tile.
     store : AbstractStore
         Holds every tile of L, complete; the factor closes it.
     arithmetic_key : mapping
@@ -85,6 +85,7 @@ class CholeskyFactor:
         store: AbstractStore,
         arithmetic_key: Mapping[str, Any],
         report: Any = None,
+        *,
         trace: Trace | None = None,
         a: Any = None,
         solver: DeviceSolver | None = None,
@@ -122,7 +123,7 @@ class CholeskyFactor:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """``(n, n)``."""
+        """Shape of L, ``(n, n)``."""
         return self.grid.n, self.grid.n
 
     @property
@@ -152,7 +153,7 @@ class CholeskyFactor:
         Returns
         -------
         (n,) or (n, m) array
-            The solutions.
+            The solutions, a new array of the shape of ``b``.
 
         Raises
         ------
@@ -183,7 +184,7 @@ class CholeskyFactor:
         if x.size:
             on_device = self._solver is not None and self._solver.takes(store, x.shape[1])
             with self._passes.running(title, x.shape[1]) as run:
-                solve(self._place(on_device=on_device), store, x, transposed, run)
+                solve(self._place(on_device=on_device), store, x, transposed=transposed, run=run)
 
     def _place(self, *, on_device: bool = True) -> AbstractSolver:
         """The device, where there is one for this and it may be there; else the host."""
@@ -220,12 +221,12 @@ class CholeskyFactor:
         Returns
         -------
         (n,) or (n, m) array
-            The solutions.
+            The solutions, a new array of the shape of ``b``.
 
         Raises
         ------
         TypeError, ValueError, TierError
-            As :meth:`solve`.
+            ``b`` is no array of finite real numbers with ``n`` rows, or L cannot be read, as for :meth:`solve`.
 
         Notes
         -----
@@ -246,7 +247,7 @@ class CholeskyFactor:
         Yields
         ------
         range
-            Columns ``j0:j1``.
+            The panel's columns, ``j0:j1``.
         (n - j0, j1 - j0) array
             ``inv(A)[j0:, j0:j1]``, the block on the diagonal complete. Yours until the next panel is asked for, then it is
             overwritten.
@@ -285,12 +286,12 @@ class CholeskyFactor:
         Returns
         -------
         (n,) array
-            A new array.
+            The diagonal of the inverse, a new array.
 
         Raises
         ------
         ValueError, TierError
-            As :meth:`inverse_panels`.
+            ``width`` is smaller than 1, L cannot be read, or the factor is closed.
 
         Notes
         -----
@@ -343,7 +344,7 @@ class CholeskyFactor:
         check_matrices(matrices, self.n)
         place = self._place(on_device=all(matrix.is_made_on_cuda for matrix in matrices))
         with self._passes.running("inverse traces", self.n) as run:
-            return inverse_traces(place, store, matrices, columns, run)
+            return inverse_traces(place, store, matrices, vectors=columns, run=run)
 
     def half_solve_sums(
         self, matrix: FunctionSource, columns: range, vectors: ArrayLike | None = None, *, width: int | None = None
@@ -396,7 +397,7 @@ class CholeskyFactor:
             return HalfSolveSums(np.empty(0), np.empty((0, beside.shape[1])))
         place = self._place(on_device=matrix.is_made_on_cuda)
         with self._passes.running("half-solve sums", len(columns)) as run:
-            return half_solve_sums(place, store, matrix, columns, beside, width, run)
+            return half_solve_sums(place, store, matrix, columns, vectors=beside, width=width, run=run)
 
     def matmul(self, z: ArrayLike) -> NDArray[np.float64]:
         """Multiply ``L @ z``: turns independent unit normals into a sample with covariance A.
@@ -409,12 +410,12 @@ class CholeskyFactor:
         Returns
         -------
         (n,) or (n, m) array
-            The product.
+            The product, a new array of the shape of ``z``.
 
         Raises
         ------
         TypeError, ValueError, TierError
-            As :meth:`solve`.
+            ``z`` is no array of finite real numbers with ``n`` rows, or L cannot be read, as for :meth:`solve`.
 
         Notes
         -----
@@ -432,7 +433,7 @@ class CholeskyFactor:
         Returns
         -------
         (n,) array
-            A new array.
+            The entries ``L_ii``, all positive, as a new array.
 
         Raises
         ------
@@ -454,6 +455,11 @@ class CholeskyFactor:
 
     def logdet(self) -> float:
         """Logarithm of the determinant of A, ``2 sum(log(L_ii))``.
+
+        Returns
+        -------
+        float
+            The natural logarithm.
 
         Raises
         ------
@@ -509,14 +515,14 @@ class CholeskyFactor:
                 source.close()
 
     def rows(self, rows: range, stop: int) -> NDArray[np.float64]:
-        """Entries ``L[rows, :stop]``.
+        """Read the entries ``L[rows, :stop]``.
 
         Parameters
         ----------
         rows : range
             Rows of L, step 1.
         stop : int
-            Number of columns.
+            How many columns to read, from the first on.
 
         Returns
         -------

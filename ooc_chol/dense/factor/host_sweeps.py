@@ -60,7 +60,7 @@ class HostSweeps(AbstractSweeps):
         return self._arrays
 
     def array(self, rows: int, columns: int) -> Tile:
-        """The one buffer."""
+        """The one buffer, made when it is first asked for."""
         if self._entries is None:
             self._entries = np.empty(self.grid.n * self._columns)
         return self._entries[: rows * columns].reshape(rows, columns)
@@ -70,17 +70,17 @@ class HostSweeps(AbstractSweeps):
         return x[:, columns]
 
     def take_back(self, part: Tile, x: NDArray[np.float64], columns: slice = slice(None)) -> None:
-        """Nothing went away."""
+        """Columns were brought in place, so that nothing is to be copied back."""
 
     def prepare(self, matrices: Sequence[FunctionSource]) -> None:
-        """Nothing to compile."""
+        """Tile functions of the host need no compiling."""
 
     def generate(self, function: TileFunction, rows: range, cols: range, out: Tile) -> None:
-        """Call the function here."""
+        """Call the function, which knows no stream here."""
         function(rows, cols, out, None)
 
     def fill(self, matrix: FunctionSource, columns: range, y: Tile) -> None:
-        """Pieces of rows by several threads."""
+        """Several threads make the columns, each some rows at a time."""
         rows = [range(first, min(first + _PIECE, len(y))) for first in range(0, len(y), _PIECE)]
         map_in_threads(lambda part: matrix.read_block(part, columns, y[part.start : part.stop]), rows)
 
@@ -93,13 +93,13 @@ class HostSweeps(AbstractSweeps):
         out[...] = y.T @ vectors
 
     def panel_sums(
-        self, panel: Tile, columns: range, blocks: Sequence[range], sums: PanelSums, vectors: Tile
+        self, panel: Tile, columns: range, blocks: Sequence[range], *, sums: PanelSums, vectors: Tile
     ) -> list[NDArray[np.float64]]:
-        """Blocks by several threads."""
+        """Several threads take the sums, each of some blocks."""
         return map_in_threads(partial(_block_sums, panel, columns, sums, vectors), blocks)
 
     def finish(self) -> None:
-        """All is done."""
+        """Every call has returned with its result: only the times are to be told."""
         self._track.settle()
 
 

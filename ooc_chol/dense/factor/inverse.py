@@ -21,7 +21,7 @@ _LARGEST_SHARE = 16
 
 
 def panel_width(grid: TileGrid, width: int | None, fitting: int | None = None) -> int:
-    """Columns of a panel.
+    """Columns of a panel: ``width`` where it is given, else whole tiles that fit.
 
     Examples
     --------

@@ -29,6 +29,7 @@ def product_with_transpose(
     store: AbstractStore,
     devices: Sequence[TileDevice],
     vectors: NDArray[np.float64],
+    *,
     budget_bytes: int,
     run: Pass | None = None,
 ) -> NDArray[np.float64]:
@@ -43,7 +44,7 @@ def product_with_transpose(
         lanes = [
             lane
             for device, track in zip(devices, tracks, strict=True)
-            for lane in _open(device, store, vectors, budget_bytes, track)
+            for lane in _open(device, store, vectors, budget_bytes=budget_bytes, track=track)
         ]
         for column in range(store.grid.nt):  # the longest columns first, dealt back and forth
             turn, place = divmod(column, len(lanes))
@@ -60,7 +61,9 @@ def product_with_transpose(
         return total
 
 
-def _open(device: TileDevice, store: AbstractStore, vectors: NDArray[np.float64], budget_bytes: int, track: Track) -> list[_Lane]:
+def _open(
+    device: TileDevice, store: AbstractStore, vectors: NDArray[np.float64], *, budget_bytes: int, track: Track
+) -> list[_Lane]:
     """The streams of one device, with its memory shared among them and the vectors on it."""
     grid, shape = store.grid, vectors.shape
     nbytes, narrow = slot_bytes(grid), largest_narrow_bytes(store)
@@ -69,9 +72,9 @@ def _open(device: TileDevice, store: AbstractStore, vectors: NDArray[np.float64]
     n_slots = max(1, min(grid.nt, (budget_bytes - others) // (LANES * nbytes)))
     arena = device.allocate(LANES * n_slots, nbytes, grid.size(0), arrays, narrow_bytes=narrow)
     track.resident_bytes = LANES * n_slots * nbytes + sum(spec.nbytes for spec in arrays)
-    lanes = [_Lane(device, store, arena, number, n_slots, track) for number in range(LANES)]
+    lanes = [_Lane(device, store, arena, number=number, n_slots=n_slots, track=track) for number in range(LANES)]
     with device.current():
-        copy_columns_in(device, lanes[0].stream, vectors, arena.arrays[0], nbytes)
+        copy_columns_in(device, lanes[0].stream, vectors, arena.arrays[0], slot_bytes=nbytes)
         for lane in lanes:
             device.generate(lane.stream, zeros, range(grid.n), range(shape[1]), lane.total)
         lanes[0].stream.synchronize()
@@ -82,7 +85,7 @@ class _Lane:
     """One stream of a device, its slots, and its sum of ``L (L.T W)``."""
 
     def __init__(
-        self, device: TileDevice, store: AbstractStore, arena: AbstractArena, number: int, n_slots: int, track: Track
+        self, device: TileDevice, store: AbstractStore, arena: AbstractArena, *, number: int, n_slots: int, track: Track
     ) -> None:
         self.device, self._store, self._grid, self._arena, self._track = device, store, store.grid, arena, track
         self._slots = range(number * n_slots, (number + 1) * n_slots)

@@ -91,7 +91,7 @@ def refined_solve(
     # What diverges ends as infinity or NaN, which the checks below catch.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         if occupied := [column for column in columns if b[:, column.index].any()]:
-            _refine(_ScaledSystem(source, grid, solve), b, x, occupied, most_iterations)
+            _refine(_ScaledSystem(source, grid, solve), b, x, columns=occupied, most_iterations=most_iterations)
     return _solution(x, columns, grid.n)
 
 
@@ -127,10 +127,17 @@ def _solution(x: Vectors, columns: list[_Column], n: int) -> RefinedSolution:
     if worst is not None and worst.error > bound:
         raise RefinementError(worst.index, worst.error, bound, worst.iterations, worst.reason, x)
     iterations = np.array([column.iterations for column in columns], dtype=np.intp)
-    return RefinedSolution(x, iterations, errors, tuple(column.method for column in columns), errors <= bound, bound)
+    return RefinedSolution(
+        x,
+        iterations=iterations,
+        backward_errors=errors,
+        methods=tuple(column.method for column in columns),
+        converged=errors <= bound,
+        bound=bound,
+    )
 
 
-def _refine(system: _ScaledSystem, b: Vectors, x: Vectors, columns: list[_Column], most_iterations: int) -> None:
+def _refine(system: _ScaledSystem, b: Vectors, x: Vectors, *, columns: list[_Column], most_iterations: int) -> None:
     """Conjugate gradients for all columns together, then GMRES for those that need it; fills columns of ``x``."""
     chosen = [column.index for column in columns]
     scaled = np.ldexp(b[:, chosen], -system.powers[:, None])
@@ -198,11 +205,11 @@ def _conjugate_gradients(
         if not halved:
             column.reason = "conjugate gradients no longer halve the residual"
             return
-        yield from _cycle(system, column, b, x, r, most_iterations)
+        yield from _cycle(system, column, b=b, x=x, r=r, most_iterations=most_iterations)
 
 
 def _cycle(
-    system: _ScaledSystem, column: _Column, b: Vectors, x: Vectors, r: Vectors, most_iterations: int
+    system: _ScaledSystem, column: _Column, *, b: Vectors, x: Vectors, r: Vectors, most_iterations: int
 ) -> Generator[_Request, Vectors, None]:
     """Conjugate gradients from ``x``, which changes in place as its residual ``r`` does."""
     goal = _GOAL_C * FP64.unit_roundoff
@@ -240,7 +247,9 @@ def _restarted_gmres(system: _ScaledSystem, column: _Column, b: Vectors, most_it
     while column.error > bound and column.iterations < most_iterations:
         column.method = "gmres"
         vectors = min(_GMRES_VECTORS, most_iterations - column.iterations, n)
-        step, taken = _gmres_cycle(a, inverse, r, system.residual_at(_GOAL_C * FP64.unit_roundoff, column.best, b), vectors)
+        step, taken = _gmres_cycle(
+            a, inverse, r, residual=system.residual_at(_GOAL_C * FP64.unit_roundoff, column.best, b), vectors=vectors
+        )
         column.iterations += taken
         x = column.best + step
         if not np.isfinite(x).all():
@@ -254,7 +263,7 @@ def _restarted_gmres(system: _ScaledSystem, column: _Column, b: Vectors, most_it
         column.reason = _used_up(most_iterations)
 
 
-def _gmres_cycle(a: LinearOperator, inverse: LinearOperator, r: Vectors, residual: float, vectors: int) -> tuple[Vectors, int]:
+def _gmres_cycle(a: LinearOperator, inverse: LinearOperator, r: Vectors, *, residual: float, vectors: int) -> tuple[Vectors, int]:
     """``A step = r`` by one cycle of SciPy's GMRES, and its iterations."""
     norms: list[float] = []
     step, _ = gmres(
@@ -295,10 +304,10 @@ class _ScaledSystem:
         sums = np.zeros((len(x), 2))
         with closing(read_ahead(SourceTier(self._source, self._grid), list(self._grid.tiles()))) as tiles:
             for index, a_ij in tiles:
-                _add_product(self._grid, index, a_ij, x, y)
+                _add_product(self._grid, index, a_ij, x=x, y=y)
                 if ones is not None:
                     _check_finite(self._grid, index, a_ij)
-                    _add_product(self._grid, index, np.abs(a_ij), ones, sums)
+                    _add_product(self._grid, index, np.abs(a_ij), x=ones, y=sums)
         if ones is not None:
             self._norms = float(sums[:, 0].max()), float(np.ldexp(sums[:, 1], -self.powers).max())
         return np.ldexp(y, -powers, out=y)
@@ -355,7 +364,7 @@ def _read(source: AbstractSource, rows: range, cols: range, out: Vectors) -> Non
         ) from error
 
 
-def _add_product(grid: TileGrid, index: TileIndex, a_ij: Vectors, x: Vectors, y: Vectors) -> None:
+def _add_product(grid: TileGrid, index: TileIndex, a_ij: Vectors, *, x: Vectors, y: Vectors) -> None:
     """``y[i] += A[i, j] @ x[j]`` and ``y[j] += A[i, j].T @ x[i]``; of a diagonal tile only the lower triangle is read."""
     rows, cols = (slice(span.start, span.stop) for span in (grid.span(index.i), grid.span(index.j)))
     if index.i == index.j:

@@ -32,7 +32,7 @@ class RowReader(Protocol):
 
     @property
     def grid(self) -> TileGrid:
-        """Tiles of L."""
+        """How L is cut into tiles."""
 
     def rows(self, rows: range, stop: int) -> NDArray[np.float64]:
         """Entries ``L[rows, :stop]``, zero above the diagonal, as a new row-major array."""
@@ -138,7 +138,7 @@ class _Block(NamedTuple):
 def _block_residual(read_a: ReadBlock, factor: RowReader, rows: range, cols: range) -> _Block:
     """``A - L @ L.T`` of one block."""
     lower = np.asarray(rows)[:, None] >= np.asarray(cols)[None, :]
-    a = _read_lower(read_a, factor.grid, rows, cols, lower)
+    a = _read_lower(read_a, factor.grid, rows=rows, cols=cols, lower=lower)
     row_roots, col_roots = (_diagonal_roots(read_a, factor.grid, span) for span in (rows, cols))
     # Rows scaled by 1e150 would overflow: use A[i, j] / (2**p_i 2**p_j) and L[i, :] / 2**p_i, both exact, p_i = log2 sqrt(A_ii).
     row_powers, col_powers = np.frexp(row_roots)[1], np.frexp(col_roots)[1]
@@ -165,7 +165,7 @@ def _scaled_rows(factor: RowReader, rows: range, stop: int, powers: NDArray[np.i
     return np.ldexp(l_rows, -powers[:, None], out=l_rows)
 
 
-def _read_lower(read_a: ReadBlock, grid: TileGrid, rows: range, cols: range, lower: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _read_lower(read_a: ReadBlock, grid: TileGrid, *, rows: range, cols: range, lower: NDArray[np.bool_]) -> NDArray[np.float64]:
     """The block of A, zero above the diagonal and checked to be finite."""
     block = np.asarray(read_a(slice(rows.start, rows.stop), slice(cols.start, cols.stop)), dtype=np.float64)
     if block.shape != lower.shape:
@@ -182,7 +182,7 @@ def _read_lower(read_a: ReadBlock, grid: TileGrid, rows: range, cols: range, low
 
 def _diagonal_roots(read_a: ReadBlock, grid: TileGrid, span: range) -> NDArray[np.float64]:
     """``sqrt(A_ii)`` of the rows in ``span``."""
-    diagonal = _read_lower(read_a, grid, span, span, np.tri(len(span), dtype=bool)).diagonal()
+    diagonal = _read_lower(read_a, grid, rows=span, cols=span, lower=np.tri(len(span), dtype=bool)).diagonal()
     if diagonal.min() <= 0.0:
         row = span[int(diagonal.argmin())]
         raise ValueError(f"A[{row}, {row}] is {diagonal.min()}, not positive: this is not the matrix of the factor")
@@ -270,7 +270,7 @@ class _Total:
         self.blocks = self.entries = 0
 
     def add(self, block: _Block, rows: range, cols: range) -> None:
-        """Take in one block."""
+        """Add what one block shows to what the ones before did."""
         row, col = np.unravel_index(int(np.argmax(block.scaled)), block.scaled.shape)  # the first NaN, if there is one
         if not block.scaled[row, col] <= self.worst[0]:
             self.worst = float(block.scaled[row, col]), (rows[int(row)], cols[int(col)])
@@ -281,9 +281,17 @@ class _Total:
         self.entries += block.entries
 
     def sample(self, n: int) -> ResidualSample:
-        """The result."""
+        """What all blocks so far show together."""
         classical = self.r_norm / self.a_norm / (n * FP64.unit_roundoff)
-        return ResidualSample(self.worst[0], self.worst[1], self.floor, classical, self.blocks, self.entries, n)
+        return ResidualSample(
+            max_scaled=self.worst[0],
+            worst=self.worst[1],
+            floor=self.floor,
+            classical=classical,
+            blocks=self.blocks,
+            entries=self.entries,
+            n=n,
+        )
 
 
 def _norm(x: NDArray[np.float64]) -> float:

@@ -33,7 +33,7 @@ def right_hand_side(b: ArrayLike, n: int, *, copy: bool) -> tuple[NDArray[np.flo
     return x if x.ndim == 2 else x.reshape(n, 1), raw.shape
 
 
-def solve(solver: AbstractSolver, store: AbstractStore, x: NDArray[np.float64], transposed: Sequence[bool], run: Pass) -> None:
+def solve(solver: AbstractSolver, store: AbstractStore, x: NDArray[np.float64], *, transposed: Sequence[bool], run: Pass) -> None:
     """Solve ``L y = x``, or ``L.T y = x``, one after the other, in place of ``x``.
 
     As many columns at a time as there is room for; each such group reads L once for each system. Backward stable row by row:

@@ -33,7 +33,7 @@ class Needs(NamedTuple):
     sums: PanelSums | None = None
 
 
-#: The default.
+#: A call that needs columns only.
 NOTHING = Needs()
 
 
@@ -122,7 +122,7 @@ class AbstractSweeps(ABC):
 
     @abstractmethod
     def panel_sums(
-        self, panel: Tile, columns: range, blocks: Sequence[range], sums: PanelSums, vectors: Tile
+        self, panel: Tile, columns: range, blocks: Sequence[range], *, sums: PanelSums, vectors: Tile
     ) -> list[NDArray[np.float64]]:
         """Of each block of rows of a panel ``inv(A)[j0:, j0:j1]`` the sums, ``(k, 1 + q)``: waits for them."""
 

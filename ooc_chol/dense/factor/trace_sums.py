@@ -83,7 +83,7 @@ def row_blocks(columns: range, n: int, height: int) -> list[tuple[range, float]]
 
 
 def inverse_traces(
-    solver: AbstractSolver, store: AbstractStore, matrices: Sequence[FunctionSource], vectors: NDArray[np.float64], run: Pass
+    solver: AbstractSolver, store: AbstractStore, matrices: Sequence[FunctionSource], *, vectors: NDArray[np.float64], run: Pass
 ) -> InverseTraces:
     """Compute the sums of :meth:`ooc_chol.CholeskyFactor.inverse_traces`, a panel of the inverse at a time."""
     n, q = vectors.shape
@@ -96,7 +96,7 @@ def inverse_traces(
         for columns, panel in panels_of(sweeps, width):
             sweeps.generate(_diagonal_of(panel), columns, range(1), found[columns.start : columns.stop])
             blocks = row_blocks(columns, n, sweeps.block_rows) if matrices else []
-            parts = sweeps.panel_sums(panel, columns, [rows for rows, _ in blocks], wanted, beside) if blocks else []
+            parts = sweeps.panel_sums(panel, columns, [rows for rows, _ in blocks], sums=wanted, vectors=beside) if blocks else []
             for (_, weight), part in zip(blocks, parts, strict=True):
                 totals += weight * part
         sweeps.take_back(found, diagonal)
@@ -119,6 +119,7 @@ def half_solve_sums(
     store: AbstractStore,
     matrix: FunctionSource,
     columns: range,
+    *,
     vectors: NDArray[np.float64],
     width: int | None,
     run: Pass,

@@ -35,11 +35,11 @@ def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Pl
     try:
         native = make_native_plan(problem, options, names, rates_at)
     except PlanSizeError as error:
-        return _instead(error, problem, options, names, rates_at)
-    return _faster(native, problem, options, names, rates_at)
+        return _instead(error, problem, options, names, rates_at=rates_at)
+    return _faster(native, problem, options, names, rates_at=rates_at)
 
 
-def _faster(native: Plan, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
+def _faster(native: Plan, problem: Problem, options: FactorOptions, names: tuple[str, ...], *, rates_at: RatesAt) -> Plan:
     """The residue plan, as accurate as ``native``, where its predicted seconds, from measured rates, are fewer."""
     if native.seconds is None:
         return native
@@ -50,7 +50,9 @@ def _faster(native: Plan, problem: Problem, options: FactorOptions, names: tuple
     return residue if residue.seconds is not None and residue.seconds < native.seconds else native
 
 
-def _instead(refusal: PlanSizeError, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
+def _instead(
+    refusal: PlanSizeError, problem: Problem, options: FactorOptions, names: tuple[str, ...], *, rates_at: RatesAt
+) -> Plan:
     """The residue plan where a native one has too many steps: a product takes several tiles at once."""
     try:
         return make_residue_plan(problem, options, names, rates_at)
@@ -63,12 +65,12 @@ def mixed_engine(problem: Problem, options: FactorOptions) -> tuple[TileGrid, Fa
     names = resolve_devices(options.devices, must_exist=False)
     kind, budget = kind_of(names[0]), budget_of(options, names)
     if options.fp64 == "residue":
-        grid = residue_grid(problem.n, options, names, budget, options.moduli or MIXED_MODULI)
+        grid = residue_grid(problem.n, options, names, budget_bytes=budget, moduli=options.moduli or MIXED_MODULI)
         grid = grid or TileGrid(problem.n, options.tile_size or kind.residue_tile_sizes[-1])  # the planner says what is missing
         return grid, replace(options, tile_size=grid.nb)
     if options.fp64 == "auto" and kind.gains_by_residues and options.policy == "planned":
         try:
-            grid = residue_grid(problem.n, options, names, budget, options.moduli or MIXED_MODULI)
+            grid = residue_grid(problem.n, options, names, budget_bytes=budget, moduli=options.moduli or MIXED_MODULI)
         except (PlanSizeError, ValueError):
             grid = None  # too many tiles, or of an order that residues do not take
         if grid is not None:

@@ -74,7 +74,11 @@ def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, workspace:
     slot_bytes = slot_bytes_of(grid)
     n_slots = (budget_bytes - workspace) // slot_bytes
     prefetch = prefetch_slots(n_slots) if policy.overlaps else 0
-    return _with_prefetch(DeviceBudget(budget_bytes, slot_bytes, n_slots, 0, workspace), grid, prefetch)
+    return _with_prefetch(
+        DeviceBudget(budget_bytes, slot_bytes=slot_bytes, n_slots=n_slots, prefetch_slots=0, workspace_bytes=workspace),
+        grid,
+        prefetch,
+    )
 
 
 def _with_prefetch(budget: DeviceBudget, grid: TileGrid, prefetch: int) -> DeviceBudget:
@@ -113,7 +117,7 @@ class _Request:
 
     @property
     def eviction(self) -> AbstractEvictionPolicy | None:
-        """The policy's operand cache."""
+        """The eviction policy of the operand cache; None fetches operands anew for every task."""
         return EVICTION_POLICIES[self.policy.eviction] if self.policy.eviction else None
 
 
@@ -185,7 +189,7 @@ def _with_more_prefetch(request: _Request, best: Plan) -> Iterator[Plan]:
 
 
 def _schedule(request: _Request, owners: Sequence[int], panels: Sequence[Panel]) -> Schedule[Task]:
-    """All tasks in order."""
+    """All tasks in the order in which each device runs its own."""
     return SCHEDULERS[TileSlots.scheduler]().schedule(request.grid, owners, panels, request.problem.given)
 
 
@@ -246,9 +250,9 @@ def _programs(request: _Request, panels: Sequence[Panel], schedule: Schedule[Tas
         builder = TileProgram(
             request.grid,
             layout,
-            request.problem.bytes_per_entry or None,
-            request.problem.stored_bytes(request.grid),
-            held_bytes,
+            source_itemsize=request.problem.bytes_per_entry or None,
+            stored_bytes=request.problem.stored_bytes(request.grid),
+            held_bytes=held_bytes,
             device=device,
             overlaps=request.policy.overlaps,
             finishing=FinishingTasks(request.grid, panels) if request.finishes_beside else None,

@@ -16,7 +16,7 @@ from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
 from ooc_chol.dense.programs.simulate import Timeline, simulate
 from ooc_chol.dense.programs.steps import Program
 from ooc_chol.formats import FP64
-from ooc_chol.precision.products import HalfProducts, NarrowRun
+from ooc_chol.precision.products import NarrowProducts, NarrowRun
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.schedulers.ownership import imbalance
 from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes
@@ -62,25 +62,25 @@ class Plan:
     Parameters
     ----------
     grid : TileGrid
-        The tiles.
+        How A is cut into tiles: order ``n`` of the matrix, ``nb`` of a tile, and ``nt`` tile rows.
     policy : Policy
-        How tiles move.
+        The choices by which tiles move, under one name.
     objective : str
         What the planner made least, ``"seconds"`` or ``"bytes"``.
     devices : tuple of str
-        Device names.
+        Names of the devices that take part, such as ``"cuda:0"``.
     owners : tuple of int
-        Device of each tile row.
+        For each tile row the number of the device that makes it, counted in ``devices``.
     panels : tuple of Panel
-        Panel shapes.
+        First tile column, width and height of a group of rows of each panel, from left to right.
     budgets : tuple of DeviceBudget
-        Memory of each device.
+        How the memory of each device is divided, in bytes and slots.
     programs : tuple of Program
-        Steps of each device.
+        The steps of each device in the order in which they are enqueued.
     rates : Rates or None
-        Measured rates behind the predicted seconds.
+        Measured rates behind the predicted seconds; None where none were measured, and no seconds are predicted.
     task_counts : mapping of str to int
-        Number of tasks of each kind.
+        Number of tasks of each kind: POTRF, TRSM, SYRK and GEMM on tiles.
     source : str
         What A comes from, such as ``"array"`` or ``"function"``.
     flops_executed : int
@@ -89,7 +89,7 @@ class Plan:
         Formats of the tiles; None where all is FP64.
     given : frozenset of tuple of int
         Tiles of L that are in the store before the run.
-    half_products : HalfProducts or None
+    half_products : NarrowProducts or None
         What chose products in FP16; None where all run through residues or in the devices' own arithmetic.
     """
 
@@ -107,11 +107,11 @@ class Plan:
     flops_executed: int
     precision: PrecisionMap | None = None
     given: frozenset[tuple[int, int]] = frozenset()
-    half_products: HalfProducts | None = None
+    half_products: NarrowProducts | None = None
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The simulator's run of this plan."""
+        """When each step starts and ends in the simulator, which checks the plan; without rates all times are 0."""
         return simulate(self.programs, self.grid, self.rates, self.given)
 
     @property
@@ -121,7 +121,7 @@ class Plan:
 
     @cached_property
     def flops(self) -> int:
-        """Flops counted over all tasks."""
+        """Flops that the algorithm counts for all tasks, about ``n**3 / 3``."""
         return sum(program.flops for program in self.programs)
 
     def link_bytes(self, link: Link) -> int:
@@ -135,13 +135,13 @@ class Plan:
         Returns
         -------
         int
-            Bytes.
+            Bytes of all steps over that link.
         """
         return sum(program.link_bytes()[link] for program in self.programs)
 
     @property
     def loaded_bytes(self) -> int:
-        """Planned bytes onto the devices."""
+        """Planned bytes of A and L from host memory or a file onto the devices, all together."""
         return self.link_bytes(Link.SOURCE) + self.link_bytes(Link.FETCH)
 
     @property
@@ -205,7 +205,13 @@ class Plan:
         return self.loaded_bytes / self.movement_bound_bytes if self.movement_bound_bytes else None
 
     def to_dict(self) -> dict[str, object]:
-        """The plan's figures as plain data."""
+        """The plan's figures as plain data.
+
+        Returns
+        -------
+        dict
+            Numbers, texts, lists and dicts that JSON can hold; bytes, seconds and flops.
+        """
         return {
             "n": self.grid.n,
             "tile_size": self.grid.nb,
@@ -252,7 +258,7 @@ class Plan:
         ]
 
     def _formats_name(self) -> str:
-        """The formats in a word."""
+        """The word for the formats in the title of the page."""
         return "fp64" if self.precision is None else f"mixed, threshold {self.precision.threshold:g}"
 
     def _formats_text(self) -> str:
@@ -268,7 +274,7 @@ class Plan:
         for program in self.programs:
             for step in program.steps:
                 if isinstance(work := step.operation, Product):
-                    flops["fp8" if work.quarter is not None else "fp16" if work.half else "residue"] += step.flops
+                    flops["fp8" if work.fp8_exponent is not None else "fp16" if work.is_narrow else "residue"] += step.flops
         total = flops.total() or 1
         return {name: flops[name] / total for name in ("fp16", "fp8")}
 
@@ -292,18 +298,24 @@ class Plan:
         return NarrowRun(forms, self.half_products.exponents_of_rows)
 
     def _how(self) -> str:
-        """Engine or policy in words."""
+        """How products are computed or tiles move, in words for the title of the page."""
         return self.layout.products_text(self.product_shares) or f"policy {self.policy.name!r}"
 
     def _moves_text(self) -> str:
-        """Bytes over each link."""
+        """The planned bytes over each link, in words."""
         read, fetched, written, pulled = (format_bytes(self.link_bytes(link)) for link in Link)
         total = format_bytes(self.loaded_bytes + self.link_bytes(Link.WRITE))
         text = f"{read} of A read ({self.source}), {fetched} of L fetched again, {written} of L written; {total} in all"
         return f"{text}; {pulled} from device to device" if self.link_bytes(Link.PEER) else text
 
     def bounds_text(self) -> str:
-        """Loads beside the larger lower bound."""
+        """Loaded bytes beside the larger of their lower bounds, in words.
+
+        Returns
+        -------
+        str
+            One line, with bytes in powers of 1000.
+        """
         if self.movement_ratio is None:
             return f"A is made on the device: no load is a must, {format_bytes(self.loaded_bytes)} are planned"
         bound = format_bytes(self.movement_bound_bytes)
@@ -322,7 +334,7 @@ class Plan:
         return f"{self.seconds:.3g} predicted ({self.flops / self.seconds / 1e9:.4g} GFLOP/s)"
 
     def _device_lines(self) -> list[str]:
-        """One line per device."""
+        """A line for each device, how its memory is divided and what it has to do, and one for their balance."""
         lines = []
         for name, budget, program in zip(self.devices, self.budgets, self.programs, strict=True):
             rows = sum(self.devices[owner] == name for owner in self.owners)

@@ -12,7 +12,7 @@ class Policy:
     Parameters
     ----------
     name : str
-        Name for users.
+        The word by which users ask for it.
     keeps_accumulator : bool
         The output tile stays on the device until it is final; else it is written back and fetched again around every task.
     eviction : str or None

@@ -27,7 +27,7 @@ FINISHING_TILES = 12
 #: Share of the entries' bytes that TRANSIT may take.
 TRANSIT_SHARE = 0.08
 #: What an H200 does, to compare layouts where nothing is measured; never shown.
-_NOMINAL_HALF = 5e14
+_NOMINAL_FP16 = 5e14
 _NOMINAL = Rates(2048, 4e12, 3e13, 5e13, 5e13, 5e10, 5e10, 5e10, 5e10, 1e-5, ResidueRates(13, 1.1e14, 4.2e10, 2e11, 6e10, 3e11))
 
 
@@ -41,7 +41,7 @@ def residue_layouts(
         for width in dict.fromkeys(min(width, chunk, grid.nt, INVERSES) for width in WIDTHS):
             for accumulators in ACCUMULATORS:
                 for transit in TRANSIT:
-                    forms = narrow >= ProductForm.HALF, narrow >= ProductForm.QUARTER
+                    forms = narrow >= ProductForm.FP16, narrow >= ProductForm.FP8
                     layout = ResidueLayout(moduli, nb, chunk, width, _tiles(width), transit, 0, accumulators, *forms)
                     strips = (nbytes - layout.arena_bytes) // layout.strip_bytes
                     useful = grid.nt * -(-grid.nt // chunk)
@@ -59,7 +59,16 @@ def _tiles(width: int) -> int:
 
 def least_layout(grid: TileGrid, moduli: int) -> ResidueLayout:
     """The layout that needs the least memory."""
-    return ResidueLayout(moduli, grid.size(0), 1, 1, _tiles(1), TRANSIT[0], grid.nt + STREAMING, ACCUMULATORS[0])
+    return ResidueLayout(
+        moduli,
+        grid.size(0),
+        chunk=1,
+        width=1,
+        tiles=_tiles(1),
+        transit=TRANSIT[0],
+        strips=grid.nt + STREAMING,
+        accumulators=ACCUMULATORS[0],
+    )
 
 
 def best_layouts(
@@ -67,39 +76,40 @@ def best_layouts(
     nbytes: int,
     moduli: int,
     n_devices: int,
-    rates: Rates | None,
     *,
+    rates: Rates | None,
     itemsize: float = FP64.itemsize,
     shares: tuple[float, float] | None = None,
 ) -> list[ResidueLayout]:
     """Layouts by estimated seconds, the best first."""
     measured = rates if rates is not None and rates.residue is not None else _NOMINAL
-    narrow = ProductForm.RESIDUE if shares is None else ProductForm.QUARTER if shares[1] else ProductForm.HALF
+    narrow = ProductForm.RESIDUE if shares is None else ProductForm.FP8 if shares[1] else ProductForm.FP16
     layouts = list(residue_layouts(grid, nbytes, moduli, narrow=narrow))
     if shares is not None:
         measured = with_narrow(measured, *shares)
-    return sorted(layouts, key=lambda layout: estimated_seconds(grid, layout, n_devices, measured, itemsize))
+    return sorted(layouts, key=lambda layout: estimated_seconds(grid, layout, n_devices, measured, itemsize=itemsize))
 
 
 def with_narrow(rates: Rates, in_fp16: float, in_fp8: float) -> Rates:
     """``rates`` with the rate of products of which these shares run in FP16 and in FP8."""
     assert rates.residue is not None
-    half = rates.residue.half or _NOMINAL_HALF
-    quarter = rates.residue.quarter or 2 * half
-    product = 1.0 / ((1.0 - in_fp16 - in_fp8) / rates.residue.product + in_fp16 / half + in_fp8 / quarter)
+    fp16_rate = rates.residue.half or _NOMINAL_FP16
+    fp8_rate = rates.residue.quarter or 2 * fp16_rate
+    product = 1.0 / ((1.0 - in_fp16 - in_fp8) / rates.residue.product + in_fp16 / fp16_rate + in_fp8 / fp8_rate)
     return replace(rates, residue=replace(rates.residue, product=product))
 
 
 def estimated_seconds(
-    grid: TileGrid, layout: ResidueLayout, n_devices: int, rates: Rates, itemsize: float = FP64.itemsize
+    grid: TileGrid, layout: ResidueLayout, n_devices: int, rates: Rates, *, itemsize: float = FP64.itemsize
 ) -> float:
     """Seconds of a factorization in ``layout``: of each panel the longer of its copies and its products."""
     panels = residue_panels(grid.nt, layout.width, layout)
-    return sum(max(_panel_seconds(grid, layout, panel, n_devices, rates, itemsize)) for panel in panels)
+    seconds = (_panel_seconds(grid, layout, panel, n_devices=n_devices, rates=rates, itemsize=itemsize) for panel in panels)
+    return sum(map(max, seconds))
 
 
 def _panel_seconds(
-    grid: TileGrid, layout: ResidueLayout, panel: Panel, n_devices: int, rates: Rates, itemsize: float
+    grid: TileGrid, layout: ResidueLayout, panel: Panel, *, n_devices: int, rates: Rates, itemsize: float
 ) -> tuple[float, float, float]:
     """Estimated seconds of one panel on each device: of copies, of kernels, and of what its own rows wait for each other."""
     assert rates.residue is not None

@@ -34,7 +34,7 @@ def check_for_residues(n: int, tile_size: int | None) -> None:
         raise ValueError(f"tile_size is {tile_size}, but products through residues take multiples of {TENSOR_MULTIPLE}")
 
 
-def residue_grid(n: int, options: FactorOptions, names: tuple[str, ...], budget_bytes: int, moduli: int) -> TileGrid | None:
+def residue_grid(n: int, options: FactorOptions, names: tuple[str, ...], *, budget_bytes: int, moduli: int) -> TileGrid | None:
     """The tiles of a plan through residues of so many moduli; None where the budget does not hold any."""
     check_for_residues(n, options.tile_size)
     tiles_of = residue_tiles_in_budget(options, names, budget_bytes, moduli)
@@ -73,21 +73,21 @@ def residue_tiles_in_budget(
     options: FactorOptions, names: tuple[str, ...], budget_bytes: int, moduli: int
 ) -> Callable[[TileGrid], Tiles]:
     """What a plan through residues takes by its tiles, whatever order of theirs ``options`` names."""
-    return partial(_tiles_in, options, names, budget_bytes, moduli)
+    return partial(_tiles_in, options, names, budget_bytes=budget_bytes, moduli=moduli)
 
 
-def _tiles_in(options: FactorOptions, names: tuple[str, ...], budget_bytes: int, moduli: int, grid: TileGrid) -> Tiles:
+def _tiles_in(options: FactorOptions, names: tuple[str, ...], grid: TileGrid, *, budget_bytes: int, moduli: int) -> Tiles:
     """Steps of a plan with these tiles in the layout of the budget that looks best, or in the least layout."""
-    kind, halves = kind_of(names[0]), bool(options.half_products) and options.precision_threshold is not None
-    least = replace(least_layout(grid, moduli), halves=halves, quarters=halves and options.half_products == "fp8")
+    kind, is_narrow = kind_of(names[0]), bool(options.half_products) and options.precision_threshold is not None
+    least = replace(least_layout(grid, moduli), has_fp16=is_narrow, has_fp8=is_narrow and options.half_products == "fp8")
     workspace = kind.residue_workspace_bytes(grid.n, grid.nb) + most_narrow_bytes(grid, options, kind)
     needed = workspace + least.arena_bytes
     steps = least_residue_steps(grid.nt)
     if steps <= limit.MOST_STEPS:
         layouts = [least]
         if needed <= budget_bytes:
-            shares = (0.5, 0.25 * least.quarters) if halves else None
-            layouts = best_layouts(grid, budget_bytes - workspace, moduli, len(names[: grid.nt]), None, shares=shares)
+            shares = (0.5, 0.25 * least.has_fp8) if is_narrow else None
+            layouts = best_layouts(grid, budget_bytes - workspace, moduli, len(names[: grid.nt]), rates=None, shares=shares)
         steps = _steps_of_best(grid, layouts, len(names[: grid.nt]))
     return Tiles(steps, None if needed <= budget_bytes else needed)
 

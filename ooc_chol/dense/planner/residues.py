@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 
 from ooc_chol.dense.options import FactorOptions, default_moduli
 from ooc_chol.dense.planner import limit
-from ooc_chol.dense.planner.limit import check_steps
+from ooc_chol.dense.planner.limit import Tiles, check_steps
 from ooc_chol.dense.planner.plan import DeviceBudget, Plan
 from ooc_chol.dense.planner.policy import policy_named
 from ooc_chol.dense.planner.problem import FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
@@ -23,8 +23,9 @@ from ooc_chol.dense.programs.residues.strips import residue_panels
 from ooc_chol.dense.programs.steps import executed_flops
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
+from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.kernels.registry import kind_of
-from ooc_chol.precision.products import HalfProducts
+from ooc_chol.precision.products import NarrowProducts
 from ooc_chol.schedulers import SCHEDULERS
 from ooc_chol.schedulers.ownership import balanced_rows
 from ooc_chol.tasks.bounds import compulsory_bytes
@@ -32,56 +33,181 @@ from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Columns of the panels for which the share of products in FP16 is estimated.
-HALF_WIDTH = 8
+NARROW_WIDTH = 8
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What every layout of a plan through residues must do."""
+
+    problem: Problem
+    options: FactorOptions
+    names: tuple[str, ...]  #: All devices; a plan leaves out those for which it has no tile row
+    budget_bytes: int  #: What each of them may take
+    moduli: int
+    narrow_products: NarrowProducts | None  #: What may run in FP16; None in FP64, or where nothing is known of the factor's norms
+
+    @cached_property
+    def kind(self) -> AbstractKernelKind:
+        """What kind of kernels the devices have, all the same."""
+        return kind_of(self.names[0])
+
+    @cached_property
+    def tiles_of(self) -> Callable[[TileGrid], Tiles]:
+        """What a plan takes by its tiles."""
+        return residue_tiles_in_budget(self.options, self.names, self.budget_bytes, self.moduli)
+
+    @cached_property
+    def narrow_shares(self) -> tuple[float, float]:
+        """Shares of the products that may run in FP16 and in FP8."""
+        return (0.0, 0.0) if self.narrow_products is None else self.narrow_products.share(NARROW_WIDTH)
+
+    @property
+    def must_be_narrow(self) -> bool:
+        """Whether products in FP16 are asked for; else the simulator compares them with the best plan that has none."""
+        return self.narrow_products is not None and bool(self.options.half_products)
+
+    def may_be_narrow(self, rates: Rates | None) -> bool:
+        """Whether products in FP16 are to be looked at: where they are asked for, or were measured and are not refused."""
+        if self.narrow_products is None or self.options.half_products is not None:
+            return self.must_be_narrow
+        return rates is not None and rates.residue is not None and rates.residue.half is not None
+
+    def workspace_bytes(self, grid: TileGrid) -> int:
+        """Bytes of the budget that kernels take for themselves."""
+        return self.kind.residue_workspace_bytes(self.problem.n, grid.nb) + narrow_bytes(self.problem, self.kind)
+
+    @property
+    def stored_itemsize(self) -> float:
+        """Mean bytes of an entry of L in its store."""
+        precision = self.problem.precision
+        return FP64.itemsize if precision is None else precision.total_bytes / compulsory_bytes(precision.grid, 1)
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """The layouts that look best for one grid of tiles."""
+
+    grid: TileGrid
+    devices: tuple[str, ...]  #: Those that have a tile row
+    rates: Rates | None  #: Those of the request's moduli
+    layouts: Sequence[ResidueLayout]  #: The best first; none where the budget holds none
 
 
 def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
-    """Plan with products through residues."""
+    """Plan with products through residues: the fastest for the first grid of tiles that fits."""
     check_for_residues(problem.n, options.tile_size)
     moduli = options.moduli or default_moduli(problem.n)
-    kind = kind_of(names[0])
-    budget_bytes = budget_of(options, names)
-    half_products = _half_products(problem)
-    tiles_of = residue_tiles_in_budget(options, names, budget_bytes, moduli)
-    grids = residue_grids(problem.n, options.tile_size, kind, tiles_of)
-    least = least_layout(grids[-1], moduli)
+    request = _Request(problem, options, names, budget_of(options, names), moduli, _narrow_products(problem, options))
+    grids = residue_grids(problem.n, options.tile_size, request.kind, request.tiles_of)
     for grid in grids:
-        workspace = kind.residue_workspace_bytes(problem.n, grid.nb) + narrow_bytes(problem, kind)
-        rates = _of_moduli(rates_at(grid), moduli)
-        shared = names[: grid.nt]
-        finalists = partial(
-            _finalists, grid, budget_bytes - workspace, moduli, len(shared), rates, itemsize=_mean_itemsize(problem)
+        candidates = _candidates(request, grid, rates_at(grid))
+        if candidates.layouts:
+            return _fastest(request, candidates)
+    raise _refusal(request, grids[-1])
+
+
+def _narrow_products(problem: Problem, options: FactorOptions) -> NarrowProducts | None:
+    """What may run in FP16; None in FP64, or where nothing is known of the factor's norms."""
+    if problem.precision is None or problem.precision.norms.expected is None:
+        return None
+    return NarrowProducts(problem.precision, problem.precision.norms.expected, allows_fp8=options.half_products == "fp8")
+
+
+def _candidates(request: _Request, grid: TileGrid, rates: Rates | None) -> _Candidates:
+    """The layouts of one grid that look best, those with products in FP16 before the best of those without."""
+    rates = _of_moduli(rates, request.moduli)
+    devices = request.names[: grid.nt]
+    nbytes = request.budget_bytes - request.workspace_bytes(grid)
+
+    def finalists(shares: tuple[float, float] | None = None) -> list[ResidueLayout]:
+        layouts = best_layouts(
+            grid, nbytes, request.moduli, len(devices), rates=rates, itemsize=request.stored_itemsize, shares=shares
         )
-        best = finalists()
-        if half_products is not None and _wants_halves(options, rates):
-            half_products = replace(half_products, quarters=options.half_products == "fp8")
-            shares = half_products.share(HALF_WIDTH)
-            # Forced, there is no choice; else the simulator compares them with the best of those without.
-            if options.half_products:
-                least = replace(least, halves=True, quarters=shares[1] > 0)
-                best = []
-            best = [*finalists(shares=shares), *best[:1]]
-        if best:
-            check_steps(grid, max(residue_steps(grid, layout, len(shared)) for layout in best), tiles_of)
-            return _residue_plan(problem, options, shared, grid, budget_bytes, workspace, best, rates, half_products)
-    needed = least.arena_bytes + workspace
-    raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, "give that much or more, or use fp64='native'")
+        planned = (layout for layout in layouts if residue_steps(grid, layout, len(devices)) <= limit.MOST_STEPS)
+        return list(islice(planned, FINALISTS))
+
+    layouts = [] if request.must_be_narrow else finalists()
+    if request.may_be_narrow(rates):
+        layouts = [*finalists(request.narrow_shares), *layouts[:1]]
+    return _Candidates(grid, devices, rates, layouts)
 
 
-def _finalists(
-    grid: TileGrid,
-    nbytes: int,
-    moduli: int,
-    n_devices: int,
-    rates: Rates | None,
-    *,
-    itemsize: float,
-    shares: tuple[float, float] | None = None,
-) -> list[ResidueLayout]:
-    """The layouts that look best, of those that can be planned."""
-    layouts = best_layouts(grid, nbytes, moduli, n_devices, rates, itemsize=itemsize, shares=shares)
-    planned = (layout for layout in layouts if residue_steps(grid, layout, n_devices) <= limit.MOST_STEPS)
-    return list(islice(planned, FINALISTS))
+def _of_moduli(rates: Rates | None, moduli: int) -> Rates | None:
+    """``rates`` with those of residues for so many moduli."""
+    return rates if rates is None or rates.residue is None else replace(rates, residue=rates.residue.at(moduli))
+
+
+def _refusal(request: _Request, grid: TileGrid) -> BudgetError:
+    """The error where no layout fits, with the bytes that the least one takes."""
+    least = least_layout(grid, request.moduli)
+    if request.must_be_narrow:
+        least = replace(least, has_fp16=True, has_fp8=request.narrow_shares[1] > 0)
+    needed = least.arena_bytes + request.workspace_bytes(grid)
+    advice = "give that much or more, or use fp64='native'"
+    return BudgetError(f"memory_budget of {request.names[0]}", needed, request.budget_bytes, advice)
+
+
+def _fastest(request: _Request, candidates: _Candidates) -> Plan:
+    """The fastest plan of the candidates; without rates, that of the layout that looks best."""
+    grid, rates, layouts = candidates.grid, candidates.rates, candidates.layouts
+    check_steps(grid, max(residue_steps(grid, layout, len(candidates.devices)) for layout in layouts), request.tiles_of)
+    is_timed = rates is not None and rates.residue is not None
+    # Plans are made one by one, so that only the best so far is kept beside the latest.
+    plans = (_plan_of_layout(request, candidates, layout) for layout in layouts[: None if is_timed else 1])
+    return min(plans, key=seconds_of)  # the timeline is the simulator's check of the plan
+
+
+def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueLayout) -> Plan:
+    """The plan for one division of memory."""
+    problem, grid, rates, devices = request.problem, candidates.grid, candidates.rates, candidates.devices
+    owners = balanced_rows(grid.nt, len(devices))
+    panels = residue_panels(grid.nt, layout.width, layout)
+    given = _whole_panels(problem.given, panels)
+    narrow_products = None
+    if layout.has_fp16 and request.narrow_products is not None:
+        narrow_products = replace(request.narrow_products, allows_fp8=layout.has_fp8, panels=tuple(panels))
+    programs = ResiduePrograms(
+        SCHEDULERS[layout.scheduler]().schedule(grid, owners, panels, given),
+        owners,
+        panels,
+        layout,
+        source_itemsize=problem.bytes_per_entry or None,
+        stored_bytes=problem.stored_bytes(grid),
+        beside=request.kind.finishes_beside,
+        narrow_products=narrow_products,
+        given=given,
+    ).programs()
+    nt, transit = grid.nt, layout.transit
+    budget = DeviceBudget(
+        budget_bytes=request.budget_bytes,
+        slot_bytes=layout.tile_bytes,
+        n_slots=layout.tiles + transit,
+        prefetch_slots=transit,
+        workspace_bytes=request.workspace_bytes(grid),
+    )
+    return Plan(
+        grid=grid,
+        policy=policy_named(request.options.policy),
+        objective=request.options.objective,
+        devices=devices,
+        owners=owners,
+        panels=panels,
+        budgets=(budget,) * len(devices),
+        programs=programs,
+        rates=rates if rates is not None and rates.residue is not None else None,
+        task_counts={
+            "POTRF": nt,
+            "TRSM": nt * (nt - 1) // 2,
+            "SYRK": nt * (nt - 1) // 2,
+            "GEMM": nt * (nt - 1) * (nt - 2) // 6,
+        },
+        source=problem.source,
+        flops_executed=sum(executed_flops(step) for program in programs for step in program.steps),
+        precision=problem.precision,
+        half_products=narrow_products,
+        given=given,
+    )
 
 
 def _whole_panels(given: frozenset[tuple[int, int]], panels: Sequence[Panel]) -> frozenset[tuple[int, int]]:
@@ -94,101 +220,3 @@ def _whole_panels(given: frozenset[tuple[int, int]], panels: Sequence[Panel]) ->
             if tiles <= given:
                 whole |= tiles
     return frozenset(whole)
-
-
-def _mean_itemsize(problem: Problem) -> float:
-    """Bytes of an entry of L in its store."""
-    if problem.precision is None:
-        return FP64.itemsize
-    return problem.precision.total_bytes / compulsory_bytes(problem.precision.grid, 1)
-
-
-def _half_products(problem: Problem) -> HalfProducts | None:
-    """What may run in FP16; None in FP64, or where nothing is known of the factor's norms."""
-    if problem.precision is None or problem.precision.norms.expected is None:
-        return None
-    return HalfProducts(problem.precision, problem.precision.norms.expected)
-
-
-def _wants_halves(options: FactorOptions, rates: Rates | None) -> bool:
-    """Whether products in FP16 are to be looked at: where they were measured, or asked for."""
-    if options.half_products is not None:
-        return options.half_products is not False
-    return rates is not None and rates.residue is not None and rates.residue.half is not None
-
-
-def _of_moduli(rates: Rates | None, moduli: int) -> Rates | None:
-    """``rates`` with those of residues for so many moduli."""
-    return rates if rates is None or rates.residue is None else replace(rates, residue=rates.residue.at(moduli))
-
-
-def _residue_plan(
-    problem: Problem,
-    options: FactorOptions,
-    names: tuple[str, ...],
-    grid: TileGrid,
-    budget_bytes: int,
-    workspace: int,
-    layouts: Sequence[ResidueLayout],
-    rates: Rates | None,
-    half_products: HalfProducts | None = None,
-) -> Plan:
-    """The fastest of the layouts that look best; without rates, that which looks best."""
-    is_timed = rates is not None and rates.residue is not None
-    plans = (  # made one by one: only the best so far is kept beside the latest
-        _plan_of_layout(
-            problem,
-            options,
-            names,
-            grid,
-            DeviceBudget(budget_bytes, layout.tile_bytes, 0, 0, workspace),
-            layout,
-            rates,
-            half_products if layout.halves else None,
-        )
-        for layout in layouts[: None if is_timed else 1]
-    )
-    return min(plans, key=seconds_of)  # the timeline is the simulator's check of the plan
-
-
-def _plan_of_layout(
-    problem: Problem,
-    options: FactorOptions,
-    names: tuple[str, ...],
-    grid: TileGrid,
-    budget: DeviceBudget,
-    layout: ResidueLayout,
-    rates: Rates | None,
-    half_products: HalfProducts | None,
-) -> Plan:
-    """The plan for one division of memory."""
-    owners = balanced_rows(grid.nt, len(names))
-    panels = residue_panels(grid.nt, layout.width, layout)
-    itemsize, beside = problem.bytes_per_entry or None, kind_of(names[0]).finishes_beside
-    stored = problem.stored_bytes(grid)
-    given = _whole_panels(problem.given, panels)
-    if half_products is not None:
-        half_products = replace(half_products, quarters=layout.quarters, panels=tuple(panels))
-    schedule = SCHEDULERS[layout.scheduler]().schedule(grid, owners, panels, given)
-    programs = ResiduePrograms(
-        schedule, owners, panels, layout, itemsize, stored, beside=beside, half_products=half_products, given=given
-    ).programs()
-    nt = grid.nt
-    counts = {"POTRF": nt, "TRSM": nt * (nt - 1) // 2, "SYRK": nt * (nt - 1) // 2, "GEMM": nt * (nt - 1) * (nt - 2) // 6}
-    return Plan(
-        grid=grid,
-        policy=policy_named(options.policy),
-        objective=options.objective,
-        devices=names,
-        owners=owners,
-        panels=panels,
-        budgets=(replace(budget, n_slots=layout.tiles + layout.transit, prefetch_slots=layout.transit),) * len(names),
-        programs=programs,
-        rates=rates if rates is not None and rates.residue is not None else None,
-        task_counts=counts,
-        source=problem.source,
-        flops_executed=sum(executed_flops(step) for program in programs for step in program.steps),
-        precision=problem.precision,
-        half_products=half_products,
-        given=given,
-    )

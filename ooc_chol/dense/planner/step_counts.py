@@ -11,7 +11,7 @@ from ooc_chol.dense.planner.policy import Policy
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.residues.strips import STREAMING, residue_panels
 from ooc_chol.precision.moduli import MOST_TERMS
-from ooc_chol.precision.products import HALF_TILES
+from ooc_chol.precision.products import NARROW_TILES
 from ooc_chol.tasks.panels import Panel, own_rows_need, tallest_group
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -104,10 +104,10 @@ def _steps_of_residue_panel(grid: TileGrid, layout: ResidueLayout, panel: Panel,
     k0, width, _ = panel
     rows, passes = grid.nt - k0, -(-k0 // layout.chunk)
     tiles = width * (rows - width) + width * (width + 1) // 2
-    inside = (tiles - rows) * (-(-width // HALF_TILES) if layout.halves else 1)
+    inside = (tiles - rows) * (-(-width // NARROW_TILES) if layout.has_fp16 else 1)
     diagonals = 2 * width * (n_devices - 1)
     strips = width * passes if n_devices == 1 else (n_devices - 1) * width * (passes + width)
-    pieces = passes + (k0 // HALF_TILES if layout.halves else 0)
+    pieces = passes + (k0 // NARROW_TILES if layout.has_fp16 else 0)
     folds = k0 * grid.nb // MOST_TERMS
     products = rows * (pieces + folds) + width * pieces  # an own row multiplies with itself apart
     # Strips stay where the panel's own and the next one's leave room; each tile else is fetched and converted.

@@ -47,7 +47,7 @@ class Waits:
         self._seen_elsewhere: dict[tuple[StreamKind, _Lane], int] = {}
 
     def add(
-        self, position: int, stream: StreamKind, reads: Sequence[Place], writes: Sequence[Place], columns: tuple[int, int]
+        self, position: int, stream: StreamKind, *, reads: Sequence[Place], writes: Sequence[Place], columns: tuple[int, int]
     ) -> tuple[tuple[int, ...], list[BlockKey]]:
         """The waits of step ``position``, and the copies of other devices that it must await."""
         before: dict[StreamKind, int] = {}
@@ -140,14 +140,16 @@ class ProgramBuilder:
 
     @property
     def position(self) -> int:
-        """Position of the next step."""
+        """The position that the next step gets."""
         return len(self._steps)
 
     def build(self) -> Program:
-        """The finished program."""
+        """The program of all steps so far, each marked that another device awaits."""
         for position in self._announced:
             self._steps[position] = self._steps[position]._replace(announced=True)
-        return Program(tuple(self._steps), self.layout, self._peak, self._peak_resident, self._flops)
+        return Program(
+            tuple(self._steps), self.layout, peak_bytes=self._peak, peak_resident=self._peak_resident, flops=self._flops
+        )
 
     def take(self, pool: Pool, nbytes: int | None = None) -> Place:
         """A free slot of ``pool``, the one freed longest ago, for a block of ``nbytes``; None fills the slot."""
@@ -195,12 +197,25 @@ class ProgramBuilder:
     ) -> int:
         """Append a step; returns its position."""
         position = len(self._steps)
-        waits, keys = self._waits.add(position, stream, reads, writes, columns)
+        waits, keys = self._waits.add(position, stream, reads=reads, writes=writes, columns=columns)
         drops = tuple(self._drops)
         self._drops.clear()
         self._flops += flops
-        awaited = (*awaits, *keys)
-        step = Step(kind, stream, block, operation, reads, writes, columns, drops, nbytes, flops, waits, awaited, self._resident)
+        step = Step(
+            kind=kind,
+            stream=stream,
+            block=block,
+            operation=operation,
+            reads=reads,
+            writes=writes,
+            columns=columns,
+            drops=drops,
+            nbytes=nbytes,
+            flops=flops,
+            waits=waits,
+            awaits=(*awaits, *keys),
+            resident=self._resident,
+        )
         self._steps.append(step)
         return position
 
@@ -215,14 +230,17 @@ class ProgramBuilder:
         return [step_key(self.device, position) for position in positions]
 
     def announce(self, position: int) -> None:
-        """Another device awaits step ``position``."""
+        """Note that another device awaits step ``position``."""
         self._announced.add(position)
 
 
 def waits_of(steps: Sequence[Step]) -> list[tuple[int, ...]]:
     """The waits that the places of ``steps`` call for, whatever theirs are."""
     tracker = Waits()
-    return [tracker.add(position, step.stream, step.reads, step.writes, step.columns)[0] for position, step in enumerate(steps)]
+    return [
+        tracker.add(position, step.stream, reads=step.reads, writes=step.writes, columns=step.columns)[0]
+        for position, step in enumerate(steps)
+    ]
 
 
 def _latest(into: dict[_Key, int], more: dict[_Key, int]) -> None:

@@ -39,7 +39,7 @@ class _Sum:
     column: int
     stop: int
     terms: int
-    halves: bool = False
+    has_narrow: bool = False
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Contents:
     """
 
     grid: TileGrid
-    layout: AbstractMemoryLayout  #: The device's memory
+    layout: AbstractMemoryLayout  #: How the device's memory is divided into slots
     tiles: dict[Place, BlockKey] = field(default_factory=dict)
     free: set[Place] = field(default_factory=set)  # slots of tiles that were given up
     unwritten: set[Place] = field(default_factory=set)  # slots of tiles that are newer than the store's
@@ -126,15 +126,15 @@ class Contents:
         before = self.sums.get(place) if start else _Sum(row, column, 0, 0)
         if before is None or (before.row, before.column, before.stop) != (row, column, start):
             raise ScheduleError(f"{step.label} adds tile columns {start}:{stop} of K to ({row}, {column}), which holds {before}")
-        if work.accumulates != (before.halves if work.half else before.terms > 0):
+        if work.accumulates != (before.has_narrow if work.is_narrow else before.terms > 0):
             raise ScheduleError(f"{step.label} {'adds to' if work.accumulates else 'overwrites'} its sum, which holds {before}")
-        if work.half:
+        if work.is_narrow:
             self.sums[place] = _Sum(row, column, stop, before.terms, True)
             return
         terms = before.terms + (stop - start) * self.grid.nb
         if terms > MOST_TERMS:
             raise ScheduleError(f"{step.label}: {terms} products in one int32 may overflow; fold before")
-        self.sums[place] = _Sum(row, column, stop, terms, before.halves)
+        self.sums[place] = _Sum(row, column, stop, terms, before.has_narrow)
 
     def _fold(self, step: Step, work: Fold, others: Sequence[Contents]) -> None:
         terms = self._residues(step).basis.moduli[0]
@@ -150,7 +150,7 @@ class Contents:
         held = self.sums.pop((work.accumulator, work.column), None)
         if held is None or (held.row, held.column, held.stop) != (*step.tile, step.tile[1]):
             raise ScheduleError(f"{step.label} needs all updates of its tile, but the accumulator holds {held}")
-        if (work.residues, work.halves) != (held.terms > 0, held.halves):
+        if (work.residues, work.narrow) != (held.terms > 0, held.has_narrow):
             raise ScheduleError(f"{step.label} takes sums that are not there, or leaves some: {held}")
         self.tiles[work.place] = tile_key(step.tile, step.tile[1])
         self.unwritten.add(work.place)
@@ -211,7 +211,7 @@ class Contents:
         self.tiles[place] = key
 
     def _make(self, step: Step, place: Place) -> None:
-        """A tile changes in place."""
+        """Note that a place holds the step's block now, which is not in the store yet."""
         self.tiles[place] = step.block
         self.unwritten.add(place)
 
@@ -254,5 +254,5 @@ class Contents:
 
 
 def _name(place: Place) -> str:
-    """A slot in words."""
+    """The name of a slot in an error."""
     return f"slot {place.slot} of {place.pool.name}"

@@ -11,7 +11,7 @@ class NextUse(AbstractEvictionPolicy):
     name = "next-use"
 
     def rank(self, last_use: int, next_use: int) -> int:
-        """The next use."""
+        """Rank by the position of the next use."""
         return next_use
 
 
@@ -21,7 +21,7 @@ class Lru(AbstractEvictionPolicy):
     name = "lru"
 
     def rank(self, last_use: int, next_use: int) -> int:
-        """Minus the last use."""
+        """Rank by age, the position of the last use counted backwards."""
         return -last_use
 
 

@@ -76,7 +76,7 @@ class TileSlots(AbstractMemoryLayout):
         return self.n_slots * self.tile_bytes
 
     def slots(self, pool: Pool) -> int:
-        """All slots are tiles."""
+        """Slots of one pool: all of them hold tiles."""
         return self.n_slots if pool is Pool.TILE else 0
 
     def slot_bytes(self, pool: Pool) -> int:
@@ -84,19 +84,19 @@ class TileSlots(AbstractMemoryLayout):
         return self.tile_bytes
 
     def taken_bytes(self, peak_bytes: int) -> int:
-        """What is in use."""
+        """Bytes of the slots in use: the rest of the memory is left to others."""
         return peak_bytes
 
     def capacity_bytes(self, prefetch: int) -> int:
-        """All slots that tiles stay in."""
+        """Bytes of the slots in which tiles stay."""
         return (self.n_slots - prefetch) * self.tile_bytes
 
     def products_text(self, shares: Mapping[str, float]) -> None:
-        """None: as the device does."""
+        """None, as the device's own arithmetic needs no words."""
         return
 
     def key_text(self, shares: Mapping[str, float], widths: Sequence[int]) -> str:
-        """The engine's name."""
+        """The engine's name, which is all that bits depend on."""
         return self.engine
 
     def describe(self, prefetch: int) -> str:
@@ -120,9 +120,9 @@ class ResidueLayout(AbstractMemoryLayout):
     transit: int
     strips: int
     accumulators: int
-    halves: bool = False  #: Whether a strip holds its entries in FP16, too, and an accumulator sums of their products in FP32
-    #: Whether a strip holds its entries in FP8, too, whose products add to the sums in FP32; only with ``halves``
-    quarters: bool = False
+    has_fp16: bool = False  #: Whether a strip holds its entries in FP16, too, and an accumulator sums of their products in FP32
+    #: Whether a strip holds its entries in FP8, too, whose products add to the sums in FP32; only with ``has_fp16``
+    has_fp8: bool = False
 
     @property
     def tile_bytes(self) -> int:
@@ -132,7 +132,7 @@ class ResidueLayout(AbstractMemoryLayout):
     @property
     def entry_bytes(self) -> int:
         """Bytes of an entry of a strip: one a modulus, two for FP16 and one for FP8."""
-        return self.moduli + 2 * self.halves + self.quarters
+        return self.moduli + 2 * self.has_fp16 + self.has_fp8
 
     @property
     def strip_bytes(self) -> int:
@@ -142,7 +142,7 @@ class ResidueLayout(AbstractMemoryLayout):
     @property
     def accumulator_bytes(self) -> int:
         """Bytes of an accumulator: four bytes an entry and modulus, and four for sums in FP32."""
-        return 4 * (self.moduli + self.halves) * self.nb * self.nb * self.width
+        return 4 * (self.moduli + self.has_fp16) * self.nb * self.nb * self.width
 
     @property
     def arena_bytes(self) -> int:
@@ -158,7 +158,7 @@ class ResidueLayout(AbstractMemoryLayout):
 
     @property
     def basis(self) -> ResidueBasis:
-        """The moduli."""
+        """The moduli as a basis, with their product and the bits that it holds."""
         return ResidueBasis(self.moduli)
 
     def slots(self, pool: Pool) -> int:
@@ -168,13 +168,13 @@ class ResidueLayout(AbstractMemoryLayout):
         ]
 
     def capacity_bytes(self, prefetch: int) -> int:
-        """All entries, whatever they are held as."""
+        """Bytes of all entries as FP64, whatever they are held as."""
         return FP64.itemsize * self.entries
 
     def products_text(self, shares: Mapping[str, float]) -> str:
         """Residues, and what is not."""
         residues = f"residues of {self.moduli} moduli ({self.basis.bits} bits)"
-        if not self.halves:
+        if not self.has_fp16:
             return f"products through {residues}"
         narrow = " and ".join(f"{100 * share:.0f} % in {name.upper()}" for name, share in shares.items() if share)
         return f"products {narrow or '0 % in FP16'}, the rest through {residues}"
@@ -182,7 +182,7 @@ class ResidueLayout(AbstractMemoryLayout):
     def key_text(self, shares: Mapping[str, float], widths: Sequence[int]) -> str:
         """The moduli. FP32 sums of products in FP16 depend on panels and on the lengths of K, which are added."""
         text = f"residue, {self.moduli} moduli"
-        if not self.halves:
+        if not self.has_fp16:
             return text
         narrow = ", ".join(f"{100 * share:.4f} % in {name}" for name, share in shares.items())
         return f"{text}, {narrow}, chunks of {self.chunk}, panels {','.join(map(str, widths))}"

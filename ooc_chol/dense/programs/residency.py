@@ -46,19 +46,19 @@ class FetchCounter(AbstractResidencySink):
         self._limit = limit
 
     def fetch(self, index: Index, version: int) -> None:
-        """Count one fetch."""
+        """Count the fetch, and give up at the limit."""
         self.fetches += 1
         if self.fetches > self._limit:
             raise TooManyFetchesError(f"more than {self._limit} tiles are fetched")
 
     def compute(self, task: Task) -> None:
-        """Count nothing."""
+        """Ignore the move: only fetches count."""
 
     def write(self, index: Index, version: int) -> None:
-        """Count nothing."""
+        """Ignore the move: only fetches count."""
 
     def evict(self, index: Index) -> None:
-        """Count nothing."""
+        """Ignore the move: only fetches count."""
 
 
 def next_uses(outputs: Sequence[Index], reads: Sequence[Sequence[Index]]) -> list[tuple[int, ...]]:

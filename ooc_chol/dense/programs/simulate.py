@@ -24,13 +24,13 @@ class Timeline:
 
     @property
     def seconds(self) -> float:
-        """End of the last step."""
+        """Seconds at which the last step ends."""
         return max((max(ends, default=0.0) for ends in self.ends), default=0.0)
 
 
 @dataclass
 class _DeviceRun:
-    """One device in the simulator."""
+    """How far one device is in the simulator."""
 
     number: int
     program: Program
@@ -48,9 +48,9 @@ def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None, g
     Parameters
     ----------
     programs : sequence of Program
-        One per device.
+        The steps of each device, in the order in which they are enqueued.
     grid : TileGrid
-        The tiles.
+        How the matrix is cut into tiles.
     rates : Rates or None
         Measured rates; None checks the plan without times.
     given : iterable of tuple of int
@@ -74,7 +74,7 @@ def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None, g
     while moved:
         moved = False
         for run in runs:
-            moved |= _advance(run, contents, grid, rates, stored)
+            moved |= _advance(run, contents, grid=grid, rates=rates, stored=stored)
     for device, run in enumerate(runs):
         if run.next < len(run.program.steps):
             step = run.program.steps[run.next]
@@ -90,6 +90,7 @@ def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None, g
 def _advance(
     run: _DeviceRun,
     contents: Sequence[Contents],
+    *,
     grid: TileGrid,
     rates: Rates | None,
     stored: dict[BlockKey, float],
@@ -105,7 +106,7 @@ def _advance(
             raise ScheduleError(f"{step.label} waits on step {max(step.waits)}, which is enqueued after it")
         earlier_ends = [run.ends[earlier] for earlier in step.waits]
         start = max([run.free_at[step.stream], *earlier_ends, *[stored[key] for key in step.awaits]])
-        end = _end(run.processors, step, start, grid, rates) if rates else start
+        end = _end(run.processors, step, start, grid=grid, rates=rates) if rates else start
         run.starts.append(start)
         run.ends.append(end)
         run.free_at[step.stream] = end
@@ -117,7 +118,7 @@ def _advance(
     return run.next > first
 
 
-def _end(processors: SharedProcessors, step: Step, start: float, grid: TileGrid, rates: Rates) -> float:
+def _end(processors: SharedProcessors, step: Step, start: float, *, grid: TileGrid, rates: Rates) -> float:
     """When ``step`` ends: kernels share the processors, copies and generations run beside them."""
     seconds = rates.seconds(step, grid)
     if step.kind is not StepKind.COMPUTE or seconds == 0.0:

@@ -28,7 +28,7 @@ class Step(NamedTuple):
     columns: tuple[int, int]  #: Of strips it reads or writes the tile columns from the first to before the second
     drops: tuple[Place, ...]  #: Places that are given up just before it
     nbytes: int  #: Bytes over its link
-    flops: int  #: Flops counted
+    flops: int  #: Flops that the algorithm counts for it, whatever the kernel executes
     waits: tuple[int, ...]  #: Earlier steps of the same program, on other streams, that must be complete
     awaits: tuple[BlockKey, ...]  #: Tiles in the store, and steps of other devices, that must be enqueued before
     resident: int  #: Bytes of blocks on the device behind it
@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
     @property
     def version(self) -> int:
-        """Version of its block."""
+        """The version of its block, which for a tile is its number of updates."""
         return self.block.version
 
     @property
@@ -62,7 +62,7 @@ class Step(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Short name for traces."""
+        """The short name that traces show."""
         return label_of(self.kind, self.tile, self.operation)
 
 
@@ -89,10 +89,10 @@ class Program:
     """All steps of one device in the order in which they are enqueued."""
 
     steps: tuple[Step, ...]
-    layout: AbstractMemoryLayout  #: Its memory
+    layout: AbstractMemoryLayout  #: How the device's memory is divided into slots
     peak_bytes: int  #: Most bytes of slots in use at once
     peak_resident: int  #: Most bytes of blocks in them
-    flops: int  #: Flops counted
+    flops: int  #: Flops that the algorithm counts for all steps
 
     @property
     def streams(self) -> tuple[StreamKind, ...]:

@@ -30,10 +30,10 @@ class TileProgram(AbstractResidencySink):
         self,
         grid: TileGrid,
         layout: TileSlots,
+        *,
         source_itemsize: int | None,
         stored_bytes: Callable[[Index], int],
         held_bytes: Callable[[Index], int],
-        *,
         device: int = 0,
         overlaps: bool = True,
         finishing: FinishingTasks | None = None,
@@ -50,7 +50,7 @@ class TileProgram(AbstractResidencySink):
         self._place_of: dict[Index, Place] = {}
 
     def build(self) -> Program:
-        """The finished program."""
+        """The program of all moves so far."""
         return self._builder.build()
 
     def fetch(self, index: Index, version: int) -> None:

@@ -89,7 +89,11 @@ def measure_rates(
     seconds = SUSTAINED_SECONDS if device_kind(names[0]).slows_under_load else MEASURE_SECONDS
     warm = WARM_SECONDS if warm_seconds is None else warm_seconds
     with blas_threads(1):
-        figures = measure_at_once(Measurement(names, tile_size, moduli, threads, seconds, MEASURE_SECONDS, warm))
+        figures = measure_at_once(
+            Measurement(
+                names, tile_size, moduli=moduli, threads=threads, seconds=seconds, link_seconds=MEASURE_SECONDS, warm_seconds=warm
+            )
+        )
     everything = _kept()
     everything.setdefault(identity, {})[str(tile_size)] = figures | {"pulled_from": pulled_from(names)}
     write_rates(everything)

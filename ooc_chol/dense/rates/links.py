@@ -62,7 +62,7 @@ def link_tiers(names: Sequence[str], nb: int) -> Iterator[LinkTiers]:
             for tier in (memory, store):
                 tier.write(index, np.ones((nb, nb)))
         try:
-            yield LinkTiers(grid, array, file, memory, store)
+            yield LinkTiers(grid, array, file=file, memory_store=memory, file_store=store)
         finally:
             file.close()
             store.discard()

@@ -60,7 +60,7 @@ def set_up(device: TileDevice, nb: int, seconds: float, arrays: tuple[ArraySpec,
     tiles = FactorTiles(*(arena.tile(slot, (nb, nb)) for slot in range(7)))
     _fill(device, stream, tiles, nb)
     timer = LoadedTimer if device_kind(device.name).slows_under_load else IdleTimer
-    return OpenedDevice(device, nb, timer(stream, seconds), tiles, arena.arrays)
+    return OpenedDevice(device, nb=nb, timer=timer(stream, seconds), tiles=tiles, arrays=arena.arrays)
 
 
 def _fill(device: TileDevice, stream: AbstractStream, tiles: FactorTiles, nb: int) -> None:

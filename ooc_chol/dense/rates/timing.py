@@ -102,7 +102,7 @@ class LoadedTimer(AbstractTimer):
         return elapsed(self.stream, call)
 
     def _recorded(self, call: Call, before: Call) -> _Span:
-        """Events around one call."""
+        """Time one call by events before and after it."""
         before()
         start = self.stream.record()
         call()

@@ -59,7 +59,7 @@ def measure_at_once(what: Measurement) -> dict[str, Any]:
 
 
 def slowest(figures: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The least of each rate."""
+    """The least of each rate over the devices: a plan must hold on all of them."""
     return {name: min(each[name] for each in figures) for name in figures[0]}
 
 

@@ -121,7 +121,7 @@ class MemoryStore(AbstractStore):
         """Nothing to do: memory is as durable as it gets."""
 
     def discard(self) -> None:
-        """Free the memory."""
+        """Free the memory, of which nothing lasts anyway."""
         self.close()
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class OverwriteStore(AbstractStore):
 
     @property
     def formats(self) -> None:
-        """None: all tiles are FP64."""
+        """Always None, as all tiles lie in an FP64 array."""
         return None
 
     def view(self, index: BlockIndex) -> None:

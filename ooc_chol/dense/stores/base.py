@@ -21,7 +21,7 @@ class AbstractStore(AbstractTier):
     Tiles are given and taken as float64, those of a narrower format also as float32, and rounded to their format when written.
     """
 
-    #: Tiles of L.
+    #: How L is cut into tiles.
     grid: TileGrid
 
     @property

@@ -82,7 +82,7 @@ class FileHeader:
 
     @cached_property
     def layout(self) -> TileLayout:
-        """Where the tiles lie."""
+        """Where in the file each tile lies."""
         return TileLayout(self.grid, self.data_offset, self.formats, self.widened)
 
     def _text(self) -> bytes:
@@ -217,11 +217,11 @@ def _header_of(fields: dict[str, Any], path: str) -> FileHeader:
         header = FileHeader(
             grid,
             dict(fields["arithmetic_key"]),
-            bool(fields["complete"]),
-            int(fields["data_offset"]),
-            str(fields["created_by"]),
-            _formats_of(fields, grid) if mixed else None,
-            tuple((int(i), int(j)) for i, j in fields["widened"]) if mixed else (),
+            complete=bool(fields["complete"]),
+            data_offset=int(fields["data_offset"]),
+            created_by=str(fields["created_by"]),
+            formats=_formats_of(fields, grid) if mixed else None,
+            widened=tuple((int(i), int(j)) for i, j in fields["widened"]) if mixed else (),
         )
         header.layout  # noqa: B018 - refuses widened tiles that cannot be
     except (KeyError, TypeError, ValueError) as error:

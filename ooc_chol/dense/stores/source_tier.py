@@ -50,7 +50,7 @@ class SourceTier(AbstractTier):
         return self.source.host_memory()
 
     def write(self, index: BlockIndex, data: NDArray[np.float64]) -> None:
-        """Refuse: A is an input."""
+        """Refuse to write, as A is only read."""
         raise TierError(
             f"tile {index} was to be written to A's source ({self.name}), which is read-only; write to the store of L"
         )

@@ -35,7 +35,7 @@ def tables(basis: ResidueBasis) -> str:
         f"#define PLANES {basis.count}",
         f"#define LIMIT_MANTISSA {mantissa.hex()}",
         f"#define LIMIT_POWER {power}",
-        f"#define HALF_SHIFT ({basis.half_exponent(0)})",
+        f"#define FP16_SHIFT ({basis.fp16_exponent(0)})",
         f"#define ROW_SLACK {ROW_SLACK.hex()}",
         f"#define PRODUCT_HIGH {_word(basis.product >> 64)}",
         f"#define PRODUCT_LOW {_word(basis.product)}",

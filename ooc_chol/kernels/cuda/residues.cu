@@ -18,7 +18,7 @@ __device__ __forceinline__ double power_of_two(int power)
 }
 
 // The bits of x in FP16, rounded to nearest even.
-__device__ __forceinline__ unsigned short half_bits(double x)
+__device__ __forceinline__ unsigned short fp16_bits(double x)
 {
     unsigned short bits;
     asm("cvt.rn.f16.f64 %0, %1;" : "=h"(bits) : "d"(x));
@@ -26,7 +26,7 @@ __device__ __forceinline__ unsigned short half_bits(double x)
 }
 
 // The codes of two numbers in E4M3, low first, rounded to nearest even by way of FP32; beyond its range its largest number.
-__device__ __forceinline__ unsigned short quarter_bits(double low, double high)
+__device__ __forceinline__ unsigned short fp8_bits(double low, double high)
 {
     unsigned short bits = 0;
 #if __CUDA_ARCH__ >= 890
@@ -160,17 +160,17 @@ struct Fp8 { // E4M3: with its sign, exponent and fraction in their places in FP
 // out[p][r][c] = round(2**e_r x[r][c]) mod m_p, canonical; one block a row, four adjacent columns a thread and round.
 // is_first: the squares are added to the row's running sum, and the row is flagged unless the sum is within its limit, which a
 // NaN is not. What no int64 can hold gets residues of 0: its row is flagged.
-// is_aligned: rows of x are aligned to four entries but at most 16 bytes, of out to 4, of half to 8, and cols is a multiple of 4.
-// half, unless it is null: half[r][c] = 2**h_r x[r][c] in FP16, h_r = e_r + HALF_SHIFT.
-// quarter, unless it is null: the same over 2**quarter_power in E4M3, its stride in pairs; what is too large becomes the largest
+// is_aligned: rows of x are aligned to four entries but at most 16 bytes, of out to 4, of fp16 to 8, and cols is a multiple of 4.
+// fp16, unless it is null: fp16[r][c] = 2**h_r x[r][c] in FP16, h_r = e_r + FP16_SHIFT.
+// fp8, unless it is null: the same over 2**fp8_power in E4M3, its stride in pairs; what is too large becomes the largest
 // number. The stride is even, as K of products is a multiple of 16.
 // behind, of a format with a scale: its exponent.
 template <class F>
 __device__ __forceinline__ void convert_rows(
     const typename F::Code* __restrict__ x, long long x_stride, signed char* __restrict__ out, long long out_stride,
     long long out_plane, int cols, long long first_row, const int* __restrict__ exponents, const double* __restrict__ limits,
-    double* sums, u64* first_flagged, int is_first, int is_aligned, unsigned short* __restrict__ half, long long half_stride,
-    unsigned short* __restrict__ quarter, long long quarter_stride, int quarter_power, const long long* __restrict__ behind)
+    double* sums, u64* first_flagged, int is_first, int is_aligned, unsigned short* __restrict__ fp16, long long fp16_stride,
+    unsigned short* __restrict__ fp8, long long fp8_stride, int fp8_power, const long long* __restrict__ behind)
 {
     const long long row = blockIdx.x;
     const int power = exponents[first_row + row] - (F::HAS_SCALE ? (int)*behind : 0);
@@ -179,9 +179,9 @@ __device__ __forceinline__ void convert_rows(
     double squares = 0.0;
     x += row * x_stride;
     out += row * out_stride;
-    half += half ? row * half_stride : 0;
-    quarter += quarter ? row * quarter_stride : 0;
-    const double to_quarter = power_of_two(max(-1022, min(HALF_SHIFT - quarter_power, 1022)));
+    fp16 += fp16 ? row * fp16_stride : 0;
+    fp8 += fp8 ? row * fp8_stride : 0;
+    const double to_fp8 = power_of_two(max(-1022, min(FP16_SHIFT - fp8_power, 1022)));
     for (int col = CONVERT_COLUMNS * threadIdx.x; col < cols; col += CONVERT_COLUMNS * THREADS) {
         double t[CONVERT_COLUMNS];
         if (is_aligned) {
@@ -199,36 +199,36 @@ __device__ __forceinline__ void convert_rows(
             t[i] *= F::HAS_SCALE ? rest : 1.0;
         }
         unsigned low[CONVERT_COLUMNS], high[CONVERT_COLUMNS];
-        if (half) {
+        if (fp16) {
             unsigned short h[CONVERT_COLUMNS];
 #pragma unroll
             for (int i = 0; i < CONVERT_COLUMNS; ++i) {
-                h[i] = half_bits(t[i] * power_of_two(HALF_SHIFT));
+                h[i] = fp16_bits(t[i] * power_of_two(FP16_SHIFT));
             }
             if (is_aligned) {
-                *(ushort4*)(half + col) = make_ushort4(h[0], h[1], h[2], h[3]);
+                *(ushort4*)(fp16 + col) = make_ushort4(h[0], h[1], h[2], h[3]);
             } else {
 #pragma unroll
                 for (int i = 0; i < CONVERT_COLUMNS; ++i) {
                     if (col + i < cols) {
-                        half[col + i] = h[i];
+                        fp16[col + i] = h[i];
                     }
                 }
             }
         }
-        if (quarter) { // pairs of codes; there are columns in pairs, as K is a multiple of 16
+        if (fp8) { // pairs of codes; there are columns in pairs, as K is a multiple of 16
             unsigned short pairs[CONVERT_COLUMNS / 2];
 #pragma unroll
             for (int i = 0; i < CONVERT_COLUMNS / 2; ++i) {
-                pairs[i] = quarter_bits(t[2 * i] * to_quarter, t[2 * i + 1] * to_quarter);
+                pairs[i] = fp8_bits(t[2 * i] * to_fp8, t[2 * i + 1] * to_fp8);
             }
             if (is_aligned) {
-                *(ushort2*)(quarter + col / 2) = make_ushort2(pairs[0], pairs[1]);
+                *(ushort2*)(fp8 + col / 2) = make_ushort2(pairs[0], pairs[1]);
             } else {
 #pragma unroll
                 for (int i = 0; i < CONVERT_COLUMNS; ++i) {
                     if (col + i < cols) {
-                        ((unsigned char*)quarter)[col + i] = (unsigned char)(pairs[i / 2] >> (8 * (i % 2)));
+                        ((unsigned char*)fp8)[col + i] = (unsigned char)(pairs[i / 2] >> (8 * (i % 2)));
                     }
                 }
             }
@@ -274,12 +274,12 @@ __device__ __forceinline__ void convert_rows(
     extern "C" __global__ void __launch_bounds__(THREADS) name( \
         const F::Code* x, long long x_stride, signed char* out, long long out_stride, long long out_plane, int cols, \
         long long first_row, const int* exponents, const double* limits, double* sums, u64* first_flagged, int is_first, \
-        int is_aligned, unsigned short* half, long long half_stride, unsigned short* quarter, long long quarter_stride, \
-        int quarter_power, const long long* behind) \
+        int is_aligned, unsigned short* fp16, long long fp16_stride, unsigned short* fp8, long long fp8_stride, \
+        int fp8_power, const long long* behind) \
     { \
         convert_rows<F>( \
             x, x_stride, out, out_stride, out_plane, cols, first_row, exponents, limits, sums, first_flagged, is_first, \
-            is_aligned, half, half_stride, quarter, quarter_stride, quarter_power, behind); \
+            is_aligned, fp16, fp16_stride, fp8, fp8_stride, fp8_power, behind); \
     }
 
 CONVERT(convert, Fp64)
@@ -411,8 +411,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) reconstruct(
     }
 }
 
-// A[r][c] -= F[r][c] 2**-(h_r + h_c), h = e + HALF_SHIFT: sums of products in FP16, which are in FP32.
-extern "C" __global__ void __launch_bounds__(THREADS) subtract_halves(
+// A[r][c] -= F[r][c] 2**-(h_r + h_c), h = e + FP16_SHIFT: sums of products in FP16, which are in FP32.
+extern "C" __global__ void __launch_bounds__(THREADS) subtract_narrow(
     const float* __restrict__ f, long long stride, double* __restrict__ a, long long a_stride, int rows, int cols,
     const int* __restrict__ row_exponents, const int* __restrict__ col_exponents)
 {
@@ -420,9 +420,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) subtract_halves(
     if (col >= cols) {
         return;
     }
-    const double col_scale = power_of_two(-(col_exponents[col] + HALF_SHIFT));
+    const double col_scale = power_of_two(-(col_exponents[col] + FP16_SHIFT));
     for (long long row = blockIdx.y; row < rows; row += gridDim.y) {
-        const double row_scale = power_of_two(-(row_exponents[row] + HALF_SHIFT));
+        const double row_scale = power_of_two(-(row_exponents[row] + FP16_SHIFT));
         a[row * a_stride + col] -= (double)f[row * stride + col] * row_scale * col_scale;
     }
 }

@@ -26,7 +26,7 @@ _LOWER_PARTS = 4
 _MOST_GRID_ROWS = 65535
 #: Kernels of ``residues.cu``.
 _KERNELS = (
-    "diagonal", "convert", "convert_fp32", "convert_fp16", "convert_fp8", "fold", "reconstruct", "subtract_halves"
+    "diagonal", "convert", "convert_fp32", "convert_fp16", "convert_fp8", "fold", "reconstruct", "subtract_narrow"
 )  # fmt: skip
 #: cuBLAS's numbers of FP16, of FP32 and of sums in FP32, and its own choice of a kernel.
 _R_16F, _R_32F, _COMPUTE_32F, _DEFAULT_ALGORITHM = 2, 0, 68, -1
@@ -67,7 +67,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         self.basis = ResidueBasis(moduli)
         self._products: Int8Products | None = None
         self._blas: BlasHandle | None = None
-        self._quarters: Fp8Products | None = None
+        self._fp8_products: Fp8Products | None = None
         self._functions: dict[str, Any] = {}
         self._device: Any = None
         self._state: Any = None
@@ -112,9 +112,9 @@ class CudaResidueKernels(AbstractResidueKernels):
         if self._products is not None:
             self._products.close()
             self._products = self._blas = None
-        if self._quarters is not None:
-            self._quarters.close()
-            self._quarters = None
+        if self._fp8_products is not None:
+            self._fp8_products.close()
+            self._fp8_products = None
 
     def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
         count = a_bb.shape[0]
@@ -150,16 +150,16 @@ class CudaResidueKernels(AbstractResidueKernels):
     ) -> None:
         """Launch a kernel of conversion."""
         cols, (out_plane, out_row, _), out_at = out.shape[2], out.strides, out.data.ptr
-        half_at, half_row = (0, 0) if narrow.half is None else (narrow.half.data.ptr, narrow.half.strides[1])
-        quarter_at, quarter_row = (0, 0) if narrow.quarter is None else (narrow.quarter.data.ptr, narrow.quarter.strides[1])
+        fp16_at, fp16_row = (0, 0) if narrow.fp16 is None else (narrow.fp16.data.ptr, narrow.fp16.strides[1])
+        fp8_at, fp8_row = (0, 0) if narrow.fp8 is None else (narrow.fp8.data.ptr, narrow.fp8.strides[1])
         # Four entries are read at once, and of FP64 two by two.
         unit, row_bytes = min(16, 4 * entries.itemsize), entries.itemsize * entries.stride
         is_aligned = (entries.address | row_bytes) % unit == 0 and (cols | out_at | out_row | out_plane) % 4 == 0
-        is_aligned = is_aligned and (half_at | half_row) % 8 == 0 and (quarter_at | quarter_row) % 4 == 0
+        is_aligned = is_aligned and (fp16_at | fp16_row) % 8 == 0 and (fp8_at | fp8_row) % 4 == 0
         arguments = (
             entries.address, entries.stride, out_at, out_row, out_plane, np.int32(cols), rows.start,
             self._exponents, self._limits, self._sums, self._flag, np.int32(is_first), np.int32(is_aligned),
-            half_at, half_row // 2, quarter_at, quarter_row // 2, np.int32(narrow.exponent), entries.behind,
+            fp16_at, fp16_row // 2, fp8_at, fp8_row // 2, np.int32(narrow.exponent), entries.behind,
         )  # fmt: skip
         self._launch(entries.kernel, stream, (len(rows),), arguments)
 
@@ -182,7 +182,7 @@ class CudaResidueKernels(AbstractResidueKernels):
             operands = target.below(r0), above.below(r0), beside
             products.multiply(stream, (planes, r1 - r0, r1, inner), operands, accumulates=accumulates)
 
-    def half_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
+    def fp16_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
         """``F (+)= left @ right.T`` on the tensor cores; what is row-major here is column-major to cuBLAS: ``right @ left.T``."""
         if self._blas is None:
             raise RuntimeError("a product was enqueued before cuBLAS was bound")
@@ -194,24 +194,24 @@ class CudaResidueKernels(AbstractResidueKernels):
             _COMPUTE_32F, _DEFAULT_ALGORITHM,
         )  # fmt: skip
 
-    def quarter_product(
+    def fp8_product(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
     ) -> None:
         """``F (+)= 2**exponent left @ right.T`` for FP8 entries, on the tensor cores."""
         if self._blas is None:
             raise RuntimeError("a product was enqueued before cuBLAS was bound")
-        if self._quarters is None:
-            self._quarters = Fp8Products(self._blas)
-        self._quarters.multiply(stream, accumulator, left, right, exponent=exponent, accumulates=accumulates)
+        if self._fp8_products is None:
+            self._fp8_products = Fp8Products(self._blas)
+        self._fp8_products.multiply(stream, accumulator, left, right, exponent=exponent, accumulates=accumulates)
 
-    def subtract_halves(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
+    def subtract_narrow(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
         """``A[i, j] -= F / 2**(h_i + h_j)``, in FP64."""
         grid = (-(-len(cols) // THREADS), min(len(rows), _MOST_GRID_ROWS))
         arguments = (
             accumulator.data.ptr, accumulator.strides[1] // 4, a_ij.data.ptr, a_ij.strides[0] // 8,
             np.int32(len(rows)), np.int32(len(cols)), self._exponents + 4 * rows.start, self._exponents + 4 * cols.start,
         )  # fmt: skip
-        self._launch("subtract_halves", stream, grid, arguments)
+        self._launch("subtract_narrow", stream, grid, arguments)
 
     def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
         _, rows, cols = accumulator.shape

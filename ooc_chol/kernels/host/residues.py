@@ -86,22 +86,22 @@ class HostResidueKernels(AbstractResidueKernels):
         job = partial(self._convert_stored, stored.reshape(-1), fmt, rows.start, (out, narrow), is_first)
         enqueue(stream, partial(self._in_strips, len(rows), job))
 
-    def half_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
+    def fp16_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
         """``F (+)= left @ right.T``: products of FP16 entries are exact in float32, in which they are added."""
-        job = partial(_half_product, accumulator, left, right, accumulates, 0)
+        job = partial(_narrow_product, accumulator, left, right, accumulates, 0)
         enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
 
-    def quarter_product(
+    def fp8_product(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
     ) -> None:
         """``F (+)= 2**exponent left @ right.T`` for FP8 entries: their products are exact in float32, in which they are added."""
         operands = left.view(FP8.dtype), right.view(FP8.dtype)
-        job = partial(_half_product, accumulator, *operands, accumulates, exponent)
+        job = partial(_narrow_product, accumulator, *operands, accumulates, exponent)
         enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
 
-    def subtract_halves(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
+    def subtract_narrow(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
         """``A[i, j] -= F / 2**(h_i + h_j)``, in float64."""
-        job = partial(self._subtract_halves, accumulator, a_ij, rows.start, cols)
+        job = partial(self._subtract_narrow, accumulator, a_ij, rows.start, cols)
         enqueue(stream, partial(self._in_strips, len(rows), job))
 
     def fold(self, stream: AbstractStream, accumulator: Tile) -> None:
@@ -155,12 +155,12 @@ class HostResidueKernels(AbstractResidueKernels):
                 self._sums[rows] += (scaled * scaled).sum(axis=1)
                 self._flagged[rows] |= ~(self._sums[rows] <= self._limits[rows])
             integers = np.where(np.abs(scaled) < _TOO_LARGE, np.rint(scaled), 0.0).astype(np.int64)
-            if narrow.half is not None:
-                narrow.half[0, part] = np.ldexp(l_ik[part], self._half_exponents(rows)[:, None]).astype(np.float16)
-            if narrow.quarter is not None:
-                quarters = np.ldexp(l_ik[part], self._half_exponents(rows)[:, None] - narrow.exponent)
-                limited = np.clip(quarters, -FP8_LARGEST, FP8_LARGEST).astype(np.float32)
-                narrow.quarter[0, part] = limited.astype(FP8.dtype).view(np.uint8)
+            if narrow.fp16 is not None:
+                narrow.fp16[0, part] = np.ldexp(l_ik[part], self._fp16_exponents(rows)[:, None]).astype(np.float16)
+            if narrow.fp8 is not None:
+                scaled = np.ldexp(l_ik[part], self._fp16_exponents(rows)[:, None] - narrow.exponent)
+                limited = np.clip(scaled, -FP8_LARGEST, FP8_LARGEST).astype(np.float32)
+                narrow.fp8[0, part] = limited.astype(FP8.dtype).view(np.uint8)
         for plane, modulus in enumerate(self.basis.moduli):
             out[plane, part] = _canonical(integers, modulus)
 
@@ -178,20 +178,20 @@ class HostResidueKernels(AbstractResidueKernels):
         cols = out.shape[2]
         strip = np.empty((part.stop - part.start, cols))
         decode(stored, fmt, slice(part.start * cols, part.stop * cols), strip)
-        half, quarter = (None if array is None else array[:, part] for array in narrow[:2])
-        of_strip = out[:, part], NarrowParts(half, quarter, narrow.exponent)
+        fp16, fp8 = (None if array is None else array[:, part] for array in narrow[:2])
+        of_strip = out[:, part], NarrowParts(fp16, fp8, narrow.exponent)
         self._convert(strip, first + part.start, of_strip, is_first, slice(0, len(strip)))
 
-    def _half_exponents(self, rows: slice) -> NDArray[np.int32]:
+    def _fp16_exponents(self, rows: slice) -> NDArray[np.int32]:
         """``h_i`` of matrix rows."""
-        return self._exponents[rows] + np.int32(self.basis.half_exponent(0))
+        return self._exponents[rows] + np.int32(self.basis.fp16_exponent(0))
 
-    def _subtract_halves(self, accumulator: NDArray[np.float32], a_ij: Floats, first: int, cols: range, part: slice) -> None:
+    def _subtract_narrow(self, accumulator: NDArray[np.float32], a_ij: Floats, first: int, cols: range, part: slice) -> None:
         """``A -= F 2**-(h_i + h_j)`` for a strip of rows, in two steps: the power of two alone may overflow."""
         rows = slice(first + part.start, first + part.stop)
-        columns = self._half_exponents(slice(cols.start, cols.stop))
+        columns = self._fp16_exponents(slice(cols.start, cols.stop))
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            sums = np.ldexp(accumulator[0, part].astype(np.float64), -self._half_exponents(rows)[:, None])
+            sums = np.ldexp(accumulator[0, part].astype(np.float64), -self._fp16_exponents(rows)[:, None])
             a_ij[part] -= np.ldexp(sums, -columns[None, :])
 
     def _fold(self, accumulator: NDArray[np.int32], part: slice) -> None:
@@ -237,7 +237,7 @@ def _product(
             target[plane] += (factors[0] @ factors[1].T).astype(np.int32)
 
 
-def _half_product(
+def _narrow_product(
     accumulator: NDArray[np.float32],
     left: NDArray[Any],
     right: NDArray[Any],

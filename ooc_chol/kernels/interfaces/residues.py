@@ -12,8 +12,8 @@ from ooc_chol.interfaces.streams import AbstractStream, Tile
 class NarrowParts(NamedTuple):
     """Where a tile's entries go in FP16 and, divided by ``2**exponent``, in FP8 (E4M3, as uint8); None for what is not wanted."""
 
-    half: Tile | None = None
-    quarter: Tile | None = None
+    fp16: Tile | None = None
+    fp8: Tile | None = None
     exponent: int = 0
 
 
@@ -32,7 +32,7 @@ class AbstractResidueKernels(ABC):
     come on several streams that wait on each other. See :mod:`ooc_chol.precision.moduli` for the mathematics.
     """
 
-    #: Whether :meth:`quarter_product` can be called, once the device is known: GPUs before Ada have no units for FP8.
+    #: Whether :meth:`fp8_product` can be called, once the device is known: GPUs before Ada have no units for FP8.
     multiplies_fp8: bool = True
 
     @abstractmethod
@@ -53,7 +53,7 @@ class AbstractResidueKernels(ABC):
         """``out[p] = round(2**e_i L[i, k]) mod m_p`` for the matrix rows ``rows``.
 
         The parts of ``narrow`` become ``2**h_i L[i, k]`` in FP16, with the exponents of
-        :meth:`ooc_chol.precision.moduli.ResidueBasis.half_exponent`, and in FP8 that divided by a power of two; what is too large
+        :meth:`ooc_chol.precision.moduli.ResidueBasis.fp16_exponent`, and in FP8 that divided by a power of two; what is too large
         for FP8 becomes its largest number.
 
         With ``is_first``, add the squares to the rows' running sums and flag each row whose sum exceeds ``A_ii (1 + 2**-20)`` or
@@ -84,17 +84,17 @@ class AbstractResidueKernels(ABC):
         """
 
     @abstractmethod
-    def half_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
+    def fp16_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
         """``F (+)= left @ right.T`` for FP16 operands, in FP32."""
 
     @abstractmethod
-    def quarter_product(
+    def fp8_product(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
     ) -> None:
         """``F (+)= 2**exponent left @ right.T`` for FP8 operands, in FP32."""
 
     @abstractmethod
-    def subtract_halves(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
+    def subtract_narrow(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
         """``A[i, j] -= F / 2**(h_i + h_j)`` for the rows and columns given."""
 
     @abstractmethod

@@ -49,7 +49,7 @@ class StripMoves:
         if have < depth:
             holder = self.devices[self.owners[strip.row]]
             if self.pulls and holder is not device and holder.valid.get(strip, 0) >= depth:
-                self._pull_strip(device, holder, strip, (have, depth), copies)
+                self._pull_strip(device, holder, strip, part=(have, depth), stream=copies)
             else:
                 for column in range(have, depth):
                     self._fetch(device, strip, column)
@@ -57,9 +57,9 @@ class StripMoves:
         return slot
 
     def convert(
-        self, device: DeviceStrips, tile: Index, place: Place, slot: int, column: int, stream: StreamKind, *, is_first: bool
+        self, device: DeviceStrips, tile: Index, place: Place, *, slot: int, column: int, stream: StreamKind, is_first: bool
     ) -> None:
-        """Tile to residues."""
+        """Convert a tile to residues, in one tile column of a strip."""
         work = Convert(place, slot, column, is_first, int(self.exponents[tile]))
         strip = Place(Pool.STRIP, slot)
         columns = column, column + 1
@@ -67,7 +67,7 @@ class StripMoves:
             StepKind.COMPUTE, stream, tile_key(tile, tile[1] + 1), work, reads=(place, ROWS), writes=(strip,), columns=columns
         )
 
-    def pull(self, device: DeviceStrips, holder: DeviceStrips, tile: Index, work: Pull, stream: StreamKind) -> None:
+    def pull(self, device: DeviceStrips, holder: DeviceStrips, tile: Index, work: Pull, *, stream: StreamKind) -> None:
         """Copy from another device once it is made there; the slot there is written next only after this copy."""
         version, nbytes = tile[1] + 1, 8 * self.grid.entries(*tile)
         if work.place.pool is Pool.STRIP:
@@ -108,13 +108,13 @@ class StripMoves:
         is_first = tile in self.given and self.devices[self.owners[tile[0]]] is device and tile not in self._counted
         if is_first:
             self._counted.add(tile)
-        self.convert(device, tile, place, slot, column, self.converting, is_first=is_first)
+        self.convert(device, tile, place, slot=slot, column=column, stream=self.converting, is_first=is_first)
         builder.give(place)
 
     def _pull_strip(
-        self, device: DeviceStrips, holder: DeviceStrips, strip: Strip, part: tuple[int, int], stream: StreamKind
+        self, device: DeviceStrips, holder: DeviceStrips, strip: Strip, *, part: tuple[int, int], stream: StreamKind
     ) -> None:
         """Copy tile columns of a strip from the device that holds it."""
         source, place = Place(Pool.STRIP, holder.slot[strip]), Place(Pool.STRIP, device.slot[strip])
         work = Pull(holder.builder.device, source, place, *part)
-        self.pull(device, holder, (strip.row, strip.chunk), work, stream)
+        self.pull(device, holder, (strip.row, strip.chunk), work, stream=stream)

@@ -21,7 +21,7 @@ from ooc_chol.dense.programs.residues.runs import Depth, depths, runs, uses_of
 from ooc_chol.dense.programs.residues.strips import DeviceStrips, Strip
 from ooc_chol.dense.programs.steps import Program, tile_key
 from ooc_chol.precision.moduli import MOST_TERMS
-from ooc_chol.precision.products import HalfProducts, ProductForm
+from ooc_chol.precision.products import NarrowProducts, ProductForm
 from ooc_chol.schedulers.residues import Job
 from ooc_chol.schedulers.schedule import Schedule
 from ooc_chol.tasks.cholesky import Task, TaskKind, finish, flops
@@ -56,12 +56,12 @@ class _Sums:
 
     place: Place
     terms: int = 0
-    halves: bool = False
+    has_narrow: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was added yet."""
-        return not (self.terms or self.halves)
+        return not (self.terms or self.has_narrow)
 
 
 class _Swept(NamedTuple):
@@ -91,18 +91,18 @@ class ResiduePrograms:
         owners: Sequence[int],
         panels: Sequence[Panel],
         layout: ResidueLayout,
+        *,
         source_itemsize: int | None,
         stored_bytes: Callable[[Index], int],
-        *,
         pulls: bool = True,
         beside: bool = True,
-        half_products: HalfProducts | None = None,
+        narrow_products: NarrowProducts | None = None,
         given: frozenset[Index] = frozenset(),
     ) -> None:
         self._grid = grid = schedule.grid
-        self._half_products = half_products
+        self._narrow_products = narrow_products
         nothing = np.zeros((grid.nt, grid.nt), dtype=np.int64)
-        self._exponents = nothing if half_products is None else half_products.exponents_of_rows
+        self._exponents = nothing if narrow_products is None else narrow_products.exponents_of_rows
         self._owners = owners
         self._panels = panels
         self._layout = layout
@@ -119,7 +119,15 @@ class ResiduePrograms:
             for device, jobs in enumerate(self._jobs)
         ]
         self._strips = StripMoves(
-            grid, layout, owners, self._devices, self._exponents, self._stored_bytes, pulls, self._converting, given
+            grid,
+            layout,
+            owners,
+            devices=self._devices,
+            exponents=self._exponents,
+            stored_bytes=self._stored_bytes,
+            pulls=pulls,
+            converting=self._converting,
+            given=given,
         )
         self._diagonals_read: list[dict[int, int]] = [{} for _ in self._devices]  # positions of the loads, by row
 
@@ -209,7 +217,7 @@ class ResiduePrograms:
         columns = range(panel.k0, min(row + 1, panel.k0 + panel.width))
         accumulator = device.builder.take(Pool.ACCUMULATOR)
         forms, scales = self._forms(panel, row)
-        swept = _Swept(device, row, columns, _Sums(accumulator), forms, scales)
+        swept = _Swept(device, row, columns, sums=_Sums(accumulator), forms=forms, scales=scales)
         self._sweep(swept)
         device.unfinished.add(Strip(row, panel.k0 // self._layout.chunk))
         return swept
@@ -217,10 +225,10 @@ class ResiduePrograms:
     def _forms(self, panel: Panel, row: int) -> tuple[Sequence[ProductForm], Sequence[int]]:
         """How a row's products of a panel run, by tile column of K, and the exponents of those in FP8."""
         stop = panel.k0 + panel.width
-        if self._half_products is None:
+        if self._narrow_products is None:
             return [ProductForm.RESIDUE] * stop, [0] * stop
         scales = self._exponents[row, :stop] + self._exponents[panel.k0, :stop]
-        return self._half_products.of(panel, row), scales.tolist()
+        return self._narrow_products.of(panel, row), scales.tolist()
 
     def _finish_row(self, swept: _Swept) -> None:
         """The tiles of a row made final one after the other."""
@@ -243,7 +251,7 @@ class ResiduePrograms:
             left = ensure(Strip(row, q))
             rights = [left if c == row else ensure(Strip(c, q)) for c in columns]
             for run in depths(swept.forms, swept.scales, q * chunk, q * chunk + depth):
-                self._multiply(swept, columns, left, rights, run, StreamKind.COMPUTE, swept.sums)
+                self._multiply(swept, columns, left, rights, run=run, stream=StreamKind.COMPUTE, sums=swept.sums)
 
     def _multiply(
         self,
@@ -251,14 +259,22 @@ class ResiduePrograms:
         columns: range,
         left: int,
         rights: Sequence[int],
+        *,
         run: Depth,
         stream: StreamKind,
         sums: _Sums,
     ) -> None:
         """The products of strip ``left`` with those of ``columns`` over one run of K, folded before their int32 sums overflow."""
         row, k0, terms = swept.row, swept.columns.start, (run.stop - run.start) * self._grid.nb
-        if not run.half and sums.terms + terms > MOST_TERMS:
-            self._fold(swept.device, (row, columns.start), columns.start - k0, len(columns), sums.place, stream)
+        if not run.is_narrow and sums.terms + terms > MOST_TERMS:
+            self._fold(
+                swept.device,
+                (row, columns.start),
+                at=columns.start - k0,
+                count=len(columns),
+                accumulator=sums.place,
+                stream=stream,
+            )
             sums.terms = self._layout.basis.moduli[0]
         for first, count in runs(rights, row in columns):
             column = columns[first]
@@ -270,14 +286,14 @@ class ResiduePrograms:
                 right=rights[first],
                 start=run.start,
                 stop=run.stop,
-                accumulates=sums.halves if run.half else sums.terms > 0,
+                accumulates=sums.has_narrow if run.is_narrow else sums.terms > 0,
                 lower=row == column,
-                half=run.half,
-                quarter=run.quarter,
+                is_narrow=run.is_narrow,
+                fp8_exponent=run.fp8_exponent,
             )
             self._product(swept.device, (row, column), work, stream)
-        if run.half:
-            sums.halves = True
+        if run.is_narrow:
+            sums.has_narrow = True
         else:
             sums.terms += terms
 
@@ -292,7 +308,7 @@ class ResiduePrograms:
         key, extent = tile_key(tile, 0), (work.start, work.stop)
         device.builder.add(StepKind.COMPUTE, stream, key, work, flops=counted, reads=reads, writes=(sums,), columns=extent)
 
-    def _fold(self, device: DeviceStrips, tile: Index, at: int, count: int, accumulator: Place, stream: StreamKind) -> None:
+    def _fold(self, device: DeviceStrips, tile: Index, *, at: int, count: int, accumulator: Place, stream: StreamKind) -> None:
         """Keep the int32 sums of ``count`` tile columns, ``tile``'s the first, from overflowing."""
         work = Fold(accumulator.slot, at, count)
         device.builder.add(StepKind.COMPUTE, stream, tile_key(tile, 0), work, writes=(accumulator,))
@@ -309,10 +325,10 @@ class ResiduePrograms:
             right = left if row == column else ensure(Strip(column, strip.chunk))
             for run in depths(swept.forms, swept.scales, k0, column):
                 inside = run._replace(start=run.start + k0 - base, stop=run.stop + k0 - base)
-                self._multiply(swept, range(column, column + 1), left, [right], inside, stream, sums)
+                self._multiply(swept, range(column, column + 1), left, [right], run=inside, stream=stream, sums=sums)
         place = self._load_a(device, (row, column), stream)
         if not sums.is_empty:
-            work = Reconstruct(sums.place.slot, column - k0, place, sums.terms > 0, sums.halves)
+            work = Reconstruct(sums.place.slot, column - k0, place, sums.terms > 0, sums.has_narrow)
             key = tile_key((row, column), column)
             builder.add(StepKind.COMPUTE, stream, key, work, reads=(sums.place, ROWS), writes=(place,))
         if row == column:
@@ -374,7 +390,7 @@ class ResiduePrograms:
         holder = self._devices[self._owners[column]]
         if self._pulls and column in holder.diagonal:
             work = Pull(holder.builder.device, holder.diagonal[column], place, 0, 1)
-            self._strips.pull(device, holder, tile, work, StreamKind.EXCHANGE)
+            self._strips.pull(device, holder, tile, work, stream=StreamKind.EXCHANGE)
         else:
             key, nbytes = tile_key(tile, column + 1), self._stored_bytes(tile)
             builder.add(StepKind.FETCH, StreamKind.COPY_IN, key, Load(place), nbytes=nbytes, writes=(place,), awaits=(key,))
@@ -388,7 +404,7 @@ class ResiduePrograms:
         strip, base = Strip(row, column // chunk), column // chunk * chunk
         if strip not in device.slot or device.valid[strip] < column - base:
             self._strips.ensure(device, strip, depth=column - base, needed={strip}, copies=StreamKind.EXCHANGE)
-        self._strips.convert(device, tile, place, device.slot[strip], column - base, stream, is_first=True)
+        self._strips.convert(device, tile, place, slot=device.slot[strip], column=column - base, stream=stream, is_first=True)
         device.valid[strip] = column - base + 1
 
     def _write(self, device: DeviceStrips, tile: Index, place: Place) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ooc_chol.dense.programs.residues.strips import Strip
-from ooc_chol.precision.products import HALF_TILES, ProductForm
+from ooc_chol.precision.products import NARROW_TILES, ProductForm
 from ooc_chol.schedulers.residues import Job
 from ooc_chol.tasks.panels import Panel
 
@@ -28,8 +28,8 @@ class Depth(NamedTuple):
 
     start: int
     stop: int
-    half: bool
-    quarter: int | None
+    is_narrow: bool
+    fp8_exponent: int | None
 
 
 def depths(forms: Sequence[ProductForm], scales: Sequence[int], first: int, last: int) -> list[Depth]:
@@ -39,10 +39,10 @@ def depths(forms: Sequence[ProductForm], scales: Sequence[int], first: int, last
     """
     runs: list[Depth] = []
     for k in range(first, last):
-        half = forms[k] is not ProductForm.RESIDUE
-        one = Depth(k - first, k - first + 1, half, scales[k] if forms[k] is ProductForm.QUARTER else None)
+        is_narrow = forms[k] is not ProductForm.RESIDUE
+        one = Depth(k - first, k - first + 1, is_narrow, scales[k] if forms[k] is ProductForm.FP8 else None)
         latest = runs[-1] if runs else None
-        if latest is not None and latest[2:] == one[2:] and not (half and one.start - latest.start == HALF_TILES):
+        if latest is not None and latest[2:] == one[2:] and not (is_narrow and one.start - latest.start == NARROW_TILES):
             runs[-1] = latest._replace(stop=one.stop)
         else:
             runs.append(one)

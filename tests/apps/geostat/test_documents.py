@@ -21,9 +21,8 @@ GUIDE = ROOT / "docs" / "geostat-guide.md"
 def parsers():
     """The parser of every command of the application."""
     top = argparse.ArgumentParser()
-    add_commands(top.add_subparsers())
-    (action,) = (a for a in top._actions if isinstance(a, argparse._SubParsersAction))
-    (inner,) = (a for a in action.choices["geostat"]._actions if isinstance(a, argparse._SubParsersAction))
+    add_commands(top)
+    (inner,) = (action for action in top._actions if isinstance(action, argparse._SubParsersAction))
     for parser in inner.choices.values():
         parser.complete()
     return inner.choices

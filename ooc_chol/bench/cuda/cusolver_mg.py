@@ -17,7 +17,7 @@ from typing import Any
 import cupy as cp
 from nvmath.bindings import cusolver
 
-from ooc_chol.bench.cuda.measure import peer_access
+from ooc_chol.bench.cuda.devices import peer_access
 from ooc_chol.errors import NotPositiveDefiniteError, OocCholError
 from ooc_chol.hardware.cuda import device_number
 from ooc_chol.interfaces import TileFunction

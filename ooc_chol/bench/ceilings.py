@@ -18,9 +18,9 @@ def dgemm_tflops(factor: CholeskyFactor, devices: Sequence[str], seconds: float)
     nb, rows = factor.tile_size, factor.n // factor.tile_size
     left, right = (factor.rows(range((rows - 1 - at) * nb, (rows - at) * nb), nb) for at in range(2))
     if devices[0].startswith("cuda:"):
-        from ooc_chol.bench.cuda import measure
+        from ooc_chol.bench.cuda import product_rates
 
-        return measure.dgemm_tflops(left, right, seconds, devices)
+        return product_rates.dgemm_tflops(left, right, seconds, devices)
     out, count = np.empty((nb, nb)), 0
     np.matmul(left, right.T, out=out)
     began = time.perf_counter()
@@ -32,6 +32,6 @@ def dgemm_tflops(factor: CholeskyFactor, devices: Sequence[str], seconds: float)
 
 def product_tflops(nb: int, moduli: int, devices: Sequence[str], seconds: float) -> list[float]:
     """FP64-equivalent rate of the INT8 products at the residue engine's shapes, on all GPUs at once."""
-    from ooc_chol.bench.cuda import measure
+    from ooc_chol.bench.cuda import product_rates
 
-    return measure.product_tflops(nb, PRODUCT_COLUMNS, moduli, seconds=seconds, devices=devices)
+    return product_rates.product_tflops(nb, PRODUCT_COLUMNS, moduli, seconds=seconds, devices=devices)

@@ -17,7 +17,7 @@ def run_links(name: str, devices: str | Sequence[str] | int | None, folder: Path
     names = resolve_devices(devices)
     if not names[0].startswith("cuda:"):
         raise ValueError(f"{names[0]} has no links to measure: they lead to GPUs, and there is none here or none was named")
-    from ooc_chol.bench.cuda import links
+    from ooc_chol.bench.cuda import copy_rates
 
     check_outputs([Output("--case", folder / f"{name}.json", RESULT_FILES)], ask="")
     result = {
@@ -26,9 +26,9 @@ def run_links(name: str, devices: str | Sequence[str] | int | None, folder: Path
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine(True),
         "devices": list(names),
-        "copy_bytes": links.COPY_BYTES,
-        "copies": links.COPIES,
-        "links": links.measure_links(names),
+        "copy_bytes": copy_rates.COPY_BYTES,
+        "copies": copy_rates.COPIES,
+        "links": copy_rates.measure_links(names),
     }
     write_json(result, folder / f"{name}.json")
     return result

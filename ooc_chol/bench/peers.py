@@ -58,9 +58,10 @@ def _line(found: dict[str, Any]) -> str:
 
 
 def _cusolver(problem: CovarianceProblem, devices: Sequence[str]) -> dict[str, Any]:
-    from ooc_chol.bench.cuda import libraries, measure
+    from ooc_chol.bench.cuda import libraries
+    from ooc_chol.bench.cuda.devices import on_device
 
-    return {"seconds": measure.on_device(devices[0], lambda: libraries.xpotrf_seconds(problem.n, problem.cuda_tile(), REPEATS))}
+    return {"seconds": on_device(devices[0], lambda: libraries.xpotrf_seconds(problem.n, problem.cuda_tile(), REPEATS))}
 
 
 def _cusolver_mg(problem: CovarianceProblem, devices: Sequence[str]) -> dict[str, Any]:
@@ -74,10 +75,11 @@ def _cusolver_mg(problem: CovarianceProblem, devices: Sequence[str]) -> dict[str
 
 
 def _torch(problem: CovarianceProblem, devices: Sequence[str], library: str = "default") -> dict[str, Any]:
-    from ooc_chol.bench.cuda import libraries, measure
+    from ooc_chol.bench.cuda import libraries
+    from ooc_chol.bench.cuda.devices import on_device
 
     function = problem.cuda_tile()
-    return {"seconds": measure.on_device(devices[0], lambda: libraries.torch_seconds(problem.n, function, REPEATS, library))}
+    return {"seconds": on_device(devices[0], lambda: libraries.torch_seconds(problem.n, function, REPEATS, library))}
 
 
 def _magma(problem: CovarianceProblem, devices: Sequence[str]) -> dict[str, Any]:

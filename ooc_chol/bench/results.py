@@ -125,7 +125,7 @@ def machine(with_gpus: bool) -> dict[str, Any]:
         except importlib.metadata.PackageNotFoundError:
             continue
     if with_gpus:
-        from ooc_chol.bench.cuda import measure
+        from ooc_chol.bench.cuda import devices
 
-        about |= measure.versions()
+        about |= devices.versions()
     return about

@@ -15,7 +15,7 @@ from ooc_chol.memory.sources import register_source
 from ooc_chol.memory.sources.base import AbstractSource
 
 HOST, CUDA = HostKind(), CudaKind()
-#: Every kind of device. Where no device is named, the first kind is taken that is here.
+#: Every kind of device. Where no device is named, those of the first kind that the machine has are taken.
 KINDS: tuple[AbstractDeviceKind, ...] = (CUDA, HOST)
 
 

@@ -39,5 +39,5 @@ class AbstractStorageKernels(AbstractDeviceKernels):
 
 #: The kernels that a device is opened with: who opened it finds them there again, by their own type.
 KernelSetT = TypeVar("KernelSetT", bound=AbstractDeviceKernels)
-#: The same, of the device: one with kernels of a certain kind is a device with kernels.
+#: The type of a device's kernels: a device with kernels of some type is one with kernels of any wider type.
 KernelSetT_co = TypeVar("KernelSetT_co", bound=AbstractDeviceKernels, covariant=True)

@@ -25,11 +25,6 @@ class HostMemory:
 
     A factor gives the memory back when it is closed. It is allocated by the first factorization, and anew by one that needs more.
 
-    Attributes
-    ----------
-    nbytes : int
-        Bytes allocated now; 0 before the first factorization and after :meth:`close`.
-
     Raises
     ------
     ValueError

@@ -34,15 +34,15 @@ def test_a_native_case_has_every_field(tmp_path):
 def test_products_and_dgemm_have_rates():
     import numpy as np
 
-    from ooc_chol.bench.cuda import measure
+    from ooc_chol.bench.cuda import product_rates
 
     tile = np.random.default_rng(0).standard_normal((1024, 1024))
-    assert 0 < measure.dgemm_tflops(tile, tile, 0.1, ["cuda:0"])[0] < TOO_MUCH
-    assert 0 < measure.product_tflops(1024, 2048, 13, seconds=0.1, devices=["cuda:0"])[0] < TOO_MUCH
+    assert 0 < product_rates.dgemm_tflops(tile, tile, 0.1, ["cuda:0"])[0] < TOO_MUCH
+    assert 0 < product_rates.product_tflops(1024, 2048, 13, seconds=0.1, devices=["cuda:0"])[0] < TOO_MUCH
 
 
 def test_an_error_on_one_device_is_raised_and_nobody_waits():
-    from ooc_chol.bench.cuda import measure
+    from ooc_chol.bench.cuda import devices
 
     turns = iter([True, False])
 
@@ -53,11 +53,11 @@ def test_an_error_on_one_device_is_raised_and_nobody_waits():
         return 1.0
 
     with pytest.raises(ZeroDivisionError):
-        measure.at_once(["cuda:0", "cuda:0"], body)
+        devices.at_once(["cuda:0", "cuda:0"], body)
 
 
 def test_links_of_one_device():
-    from ooc_chol.bench.cuda.links import measure_links
+    from ooc_chol.bench.cuda.copy_rates import measure_links
 
     found = measure_links(["cuda:0"])
     assert [link["what"] for link in found] == ["in", "out", "in and out"]
@@ -81,7 +81,7 @@ def test_cusolver_mg_factors_an_order_that_its_blocks_do_not_divide():
 
 @pytest.mark.cuda(n=2)
 def test_links_of_two_devices_include_both_directions_between_them():
-    from ooc_chol.bench.cuda.links import measure_links
+    from ooc_chol.bench.cuda.copy_rates import measure_links
 
     found = measure_links(["cuda:0", "cuda:1"])
     assert [link["what"] for link in found][-3:] == ["peer", "peer", "peer all"]

@@ -17,7 +17,7 @@ from typing import Any
 import cupy as cp
 from nvmath.bindings import cusolver
 
-from ooc_chol.bench.cuda.measure import peer_access
+from ooc_chol.bench.cuda.devices import peer_access
 from ooc_chol.errors import NotPositiveDefiniteError, OocCholError
 from ooc_chol.hardware.cuda import device_number
 from ooc_chol.interfaces import TileFunction
@@ -35,8 +35,8 @@ def potrf_seconds(n: int, function: TileFunction, devices: Sequence[str], *, blo
     numbers = [device_number(name) for name in devices]
     library = _library()
     with cp.cuda.Device(numbers[0]), peer_access(numbers), _handle(library, numbers) as handle:
-        _factor(library, handle, numbers, 2 * block * len(numbers), block, function)
-        return [_factor(library, handle, numbers, n, block, function) for _ in range(repeats)]
+        _factor(library, handle, numbers, n=2 * block * len(numbers), block=block, function=function)
+        return [_factor(library, handle, numbers, n=n, block=block, function=function) for _ in range(repeats)]
 
 
 def _library() -> ct.CDLL:
@@ -89,11 +89,15 @@ def _description(library: ct.CDLL, numbers: Sequence[int], n: int, block: int) -
         _call(library, "cusolverMgDestroyGrid", grid)
 
 
-def _factor(library: ct.CDLL, handle: ct.c_void_p, numbers: Sequence[int], n: int, block: int, function: TileFunction) -> float:
-    """Generate, factor, return the seconds of the factorization."""
+def _factor(
+    library: ct.CDLL, handle: ct.c_void_p, numbers: Sequence[int], *, n: int, block: int, function: TileFunction
+) -> float:
+    """Make the matrix on the devices and factor it; returns the seconds of the factorization."""
     with ExitStack() as stack:
         description = stack.enter_context(_description(library, numbers, n, block))
-        parts = [_columns(number, place, len(numbers), n, block, function) for place, number in enumerate(numbers)]
+        parts = [
+            _columns(number, place, len(numbers), n=n, block=block, function=function) for place, number in enumerate(numbers)
+        ]
         a = _pointers(parts)
         matrix = handle, ct.c_int(_FILL_LOWER), ct.c_int(n), a, ct.c_int(1), ct.c_int(1), description, ct.c_int(_R_64F)
         size = ct.c_int64()
@@ -113,8 +117,8 @@ def _factor(library: ct.CDLL, handle: ct.c_void_p, numbers: Sequence[int], n: in
     return seconds
 
 
-def _columns(number: int, place: int, count: int, n: int, block: int, function: TileFunction) -> Any:
-    """The columns of the device at ``place``, made there: blocks ``place, place + count, ...``, room for whole blocks."""
+def _columns(number: int, place: int, count: int, *, n: int, block: int, function: TileFunction) -> Any:
+    """Make the columns of the device at ``place`` on it: blocks ``place, place + count, ...``, with room for whole blocks."""
     blocks = -(-n // block)
     part = _allocated(number, (-(-blocks // count) * block, n))
     with cp.cuda.Device(number):

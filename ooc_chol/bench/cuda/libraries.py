@@ -42,7 +42,7 @@ def xpotrf_seconds(n: int, function: TileFunction, repeats: int) -> list[float]:
 
 
 def _xpotrf(solver: int, params: int, n: int, function: TileFunction) -> float:
-    """Generate, factor, return the seconds of the factorization."""
+    """Make the matrix and factor it; returns the seconds of the factorization."""
     stream: Any = cp.cuda.get_current_stream()
     memory = cp.cuda.Memory(8 * n * n)  # outside of the pool: it is given back at once
     a = cp.ndarray((n, n), cp.float64, cp.cuda.MemoryPointer(memory, 0))

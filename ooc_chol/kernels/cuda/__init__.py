@@ -13,11 +13,11 @@ INVERSES_KEPT = 24
 #: accumulator and subtracts it at the end, so that its rounding errors are those of the partial sum; for smooth covariances that
 #: reaches the size of A_ij within the first columns, and is small from there on.
 FIRST_SEGMENTS: tuple[int, ...] = (512,) * 8
-#: Length of all later segments.
+#: Length of all later segments of K, in columns.
 K_SEGMENT = 4096
 #: Streams of one device that multiply in native FP64: the long sweeps, and what makes tiles final.
 NATIVE_STREAMS = 2
-#: The same when products run through residues: sweeps, and three that finish rows.
+#: Streams of one device that multiply when products run through residues: sweeps, and three that finish rows.
 RESIDUE_STREAMS = 4
 #: Strips of rows in which a diagonal tile is updated, so that 9/16 of the square is computed: 49.5 TFLOP/s at tiles of 4096 on
 #: an H200, 47.8 with four strips.

@@ -30,7 +30,7 @@ _LEAST_COLUMNS, _LEAST_K = 8192, 16384
 #: 128 x 128, measured at 2048 x 2048.
 _TILES = ((6144, 23), (3072, 20))
 _LEAST_ROWS = 1024
-#: Kernels to choose from.
+#: Number of kernels that cuBLASLt is asked for, to choose from.
 _CANDIDATES = 16
 
 

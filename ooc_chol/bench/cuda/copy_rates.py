@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import cupy as cp
 
-from ooc_chol.bench.cuda.measure import peer_access
+from ooc_chol.bench.cuda.devices import peer_access
 from ooc_chol.hardware.cuda import device_number
 
 _runtime = cp.cuda.runtime

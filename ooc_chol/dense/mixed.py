@@ -51,7 +51,7 @@ class MixedResult:
     execution: Execution  #: The last run, with the seconds of all runs and norms of all tiles
     store: AbstractStore  #: Holds L, not completed yet
     bound: CertifiedBound | None = None  #: Of the factor in the store, once it is complete
-    certify_seconds: float = 0.0  #: Of all readings of L for its bound
+    certify_seconds: float = 0.0  #: Seconds of all readings of L for its bound
     escalations: list[Escalation] = field(default_factory=list)
 
 

@@ -28,8 +28,8 @@ Progress: TypeAlias = bool | Callable[[int, int, float], None] | None
 class Request:
     """What a call asks for; nothing in it changes while it runs."""
 
-    a: Any  #: A as it was given, and opened
-    source: AbstractSource
+    a: Any  #: A as it was given
+    source: AbstractSource  #: A as it is read
     options: FactorOptions
     store: Place = None
     replace_store: bool = False

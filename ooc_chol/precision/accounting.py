@@ -45,9 +45,9 @@ class ErrorEstimate:
     Parameters
     ----------
     storage : float
-        From rounding final tiles.
+        The part that comes from rounding final tiles to their formats.
     arithmetic : float
-        From updates, solves and reading A in the formats in which products ran.
+        The part that comes from updates, solves and reading A in the formats in which products ran.
     """
 
     storage: float

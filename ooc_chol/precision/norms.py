@@ -102,15 +102,40 @@ class FactorNorms:
 
 @dataclass(frozen=True, eq=False)
 class MatrixNorms:
-    """What the planner must know of A's entries."""
+    """What the planner must know of A's entries.
+
+    Parameters
+    ----------
+    grid : TileGrid
+        How A is cut into the tiles that were measured.
+    tiles : (n_tiles,) array
+        Frobenius norm of each packed tile; of a diagonal tile, of the whole square.
+    traces, least, largest : (nt,) array
+        Sum, least and largest of the diagonal entries of each tile row.
+    seconds : float
+        Seconds that measuring took, A's tiles made or read included.
+    expected : FactorNorms or None
+        The norms that L's tiles are expected to have, by a sample of A; None where none was taken, or has no factor.
+    probes : Probes or None
+        Random vectors that A was multiplied with, for the certificate; None where none were asked for.
+    images : (n, s) array or None
+        The products of A and these vectors.
+    diagonal : (n,) array or None
+        The diagonal of A.
+
+    Raises
+    ------
+    ValueError
+        The arrays are not as long as the grid has tiles and tile rows.
+    """
 
     grid: TileGrid
-    tiles: NDArray[np.float64]  #: Frobenius norm of each packed tile; of a diagonal tile, of the whole square
-    traces: NDArray[np.float64]  #: Sum, least and largest of the diagonal entries of each tile row
+    tiles: NDArray[np.float64]
+    traces: NDArray[np.float64]
     least: NDArray[np.float64]
     largest: NDArray[np.float64]
-    seconds: float = 0.0  #: Seconds that measuring took, A's tiles made or read included
-    expected: FactorNorms | None = None  #: What L's tiles are expected to have, by a sample of A
+    seconds: float = 0.0
+    expected: FactorNorms | None = None
     probes: Probes | None = None
     images: NDArray[np.float64] | None = None
     diagonal: NDArray[np.float64] | None = None

@@ -650,7 +650,7 @@ def load(path: str | os.PathLike[str]) -> CholeskyFactor:
     Parameters
     ----------
     path : path
-        The file. It stays open until the factor is closed; tiles are read when they are needed.
+        The file, which stays open until the factor is closed; tiles are read when they are needed.
 
     Returns
     -------
@@ -662,7 +662,7 @@ def load(path: str | os.PathLike[str]) -> CholeskyFactor:
     FileNotFoundError
         There is no such file.
     TierError
-        Not a factor file, damaged, truncated, incomplete, or of a newer version.
+        The file is no factor's, or it is damaged, truncated, incomplete or of a newer version.
     """
     store = FileStore.open(path)
     return CholeskyFactor(store.grid, store, store.header.arithmetic_key)

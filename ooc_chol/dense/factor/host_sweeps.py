@@ -96,7 +96,7 @@ class HostSweeps(AbstractSweeps):
         self, panel: Tile, columns: range, blocks: Sequence[range], *, sums: PanelSums, vectors: Tile
     ) -> list[NDArray[np.float64]]:
         """Several threads take the sums, each of some blocks."""
-        return map_in_threads(partial(_block_sums, panel, columns, sums, vectors), blocks)
+        return map_in_threads(partial(_block_sums, panel, columns, sums=sums, vectors=vectors), blocks)
 
     def finish(self) -> None:
         """Every call has returned with its result: only the times are to be told."""
@@ -104,7 +104,7 @@ class HostSweeps(AbstractSweeps):
 
 
 def _block_sums(
-    panel: NDArray[np.float64], columns: range, sums: PanelSums, vectors: NDArray[np.float64], rows: range
+    panel: NDArray[np.float64], columns: range, rows: range, *, sums: PanelSums, vectors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """``sum(inverse * D)`` and ``v' D v`` of each matrix and vector over some rows of a panel, piece by piece."""
     inverse = panel[rows.start - columns.start : rows.stop - columns.start]

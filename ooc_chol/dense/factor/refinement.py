@@ -55,7 +55,7 @@ class RefinedSolution:
     methods: tuple[Method, ...]  #: ``"cg"`` or ``"gmres"``, by which each was found
     #: Whether each backward error is at most ``bound``; all are, else :class:`RefinementError` is raised
     converged: NDArray[np.bool_]
-    bound: float  #: ``4 sqrt(n) u``
+    bound: float  #: The backward error that is small enough, ``4 sqrt(n) u``
 
 
 def refined_solve(

@@ -17,7 +17,7 @@ from ooc_chol.memory.sources.function import FunctionSource, check_function
 
 
 class InverseTraces(NamedTuple):
-    """What one pass over ``inv(A)`` gives.
+    """What one pass over ``inv(A)`` gives: its diagonal, traces of products with matrices, and quadratic forms of these.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class HalfSolveSums(NamedTuple):
     squares : (m,) array
         Column sums of ``Y**2``, the diagonal of ``B' @ inv(A) @ B``.
     products : (m, q) array
-        ``Y' @ V``.
+        Sums ``Y' @ V`` with the vectors that were given, by columns of B and vectors.
     """
 
     squares: NDArray[np.float64]

@@ -27,20 +27,20 @@ from ooc_chol.tasks.tiling import TileGrid
 
 @dataclass(frozen=True)
 class DeviceBudget:
-    """Memory of one device in a plan.
+    """How a plan divides the memory of one device.
 
     Parameters
     ----------
     budget_bytes : int
-        What the user or the device allows.
+        Most bytes that the plan may take: what the user allows, or what the device has free.
     slot_bytes : int
         Bytes of a slot: the largest tile, rounded up to 4096.
     n_slots : int
-        Slots of the arena.
+        How many slots the device's memory for tiles has.
     prefetch_slots : int
-        Slots kept free for tiles in transit.
+        How many of these are kept free for tiles in transit.
     workspace_bytes : int
-        Kernel workspace, inside the budget.
+        Bytes that kernels take for themselves, inside the budget.
     """
 
     budget_bytes: int

@@ -43,7 +43,7 @@ class _Request:
     problem: Problem
     options: FactorOptions
     names: tuple[str, ...]  #: All devices; a plan leaves out those for which it has no tile row
-    budget_bytes: int  #: What each of them may take
+    budget_bytes: int  #: Most bytes that each of them may take
     moduli: int
     narrow_products: NarrowProducts | None  #: What may run in FP16; None in FP64, or where nothing is known of the factor's norms
 
@@ -89,8 +89,8 @@ class _Candidates:
     """The layouts that look best for one grid of tiles."""
 
     grid: TileGrid
-    devices: tuple[str, ...]  #: Those that have a tile row
-    rates: Rates | None  #: Those of the request's moduli
+    devices: tuple[str, ...]  #: The devices that have a tile row
+    rates: Rates | None  #: Measured rates at the request's moduli
     layouts: Sequence[ResidueLayout]  #: The best first; none where the budget holds none
 
 

@@ -39,8 +39,8 @@ class ResidueRates:
     moduli: int
     product: float  #: FP64 flops per second that products of long K stand for
     accumulate: float  #: Entries per second of an accumulator, all moduli together, that a product reads and writes besides
-    convert: float  #: Entries of a tile per second
-    reconstruct: float
+    convert: float  #: Entries of a tile per second that become residues
+    reconstruct: float  #: Entries of a tile per second that are made of residues
     pull: float  #: Bytes per second copied from another device
     #: As ``product`` and ``accumulate``, of products in FP16 and in FP8; None where they were not measured
     half: float | None = None

@@ -116,10 +116,10 @@ class ResidueLayout(AbstractMemoryLayout):
     nb: int  #: Order of a tile
     chunk: int  #: Tile columns of a strip: K of one product is at most ``chunk * nb``
     width: int  #: Most tile columns of a panel
-    tiles: int  #: Slots of each pool
-    transit: int
-    strips: int
-    accumulators: int
+    tiles: int  #: Slots for FP64 tiles that are made final, or that TRSM reads
+    transit: int  #: Slots for tiles between the store and their conversion
+    strips: int  #: Slots for strips
+    accumulators: int  #: Slots for the sums of a row
     has_fp16: bool = False  #: Whether a strip holds its entries in FP16, too, and an accumulator sums of their products in FP32
     #: Whether a strip holds its entries in FP8, too, whose products add to the sums in FP32; only with ``has_fp16``
     has_fp8: bool = False

@@ -17,7 +17,13 @@ from ooc_chol.tasks.tiling import Index, TileGrid
 
 @dataclass(frozen=True)
 class Timeline:
-    """When each step of each device starts and ends, in seconds from the start of the run; zeros without rates."""
+    """When each step of each device starts and ends in the simulator.
+
+    Parameters
+    ----------
+    starts, ends : tuple of tuple of float
+        Seconds from the start of the run, by device and by position in its program; all 0 without rates.
+    """
 
     starts: tuple[tuple[float, ...], ...]
     ends: tuple[tuple[float, ...], ...]

@@ -40,8 +40,8 @@ class LinkTiers:
     """Two matrices A and two stores of L, which all devices that are measured at once share."""
 
     grid: TileGrid
-    array: SourceTier  #: A in memory, and in a file
-    file: SourceTier
+    array: SourceTier  #: A in memory
+    file: SourceTier  #: A in a file
     memory_store: MemoryStore  #: L in memory, page-locked where a GPU is measured
     file_store: FileStore  #: L in a file
 

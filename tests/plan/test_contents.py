@@ -70,8 +70,25 @@ class SlotMachine(RuleBasedStateMachine):
 
     @rule(device=st.integers(0, 1), slot=SLOTS, tile=TILES, version=st.integers(0, 3))
     def load(self, device, slot, tile, version):
+        version = min(version, tile[1] + 1)
         if self.attempt(device, self.is_free(device, slot), Load(place(slot)), tile, version):
             self.held[device][slot] = tile, version, True, False
+
+    @rule(device=st.integers(0, 1), slot=SLOTS, k=st.integers(0, 2))
+    def load_and_factor(self, device, slot, k):
+        if self.attempt(device, self.is_free(device, slot), Load(place(slot)), (k, k), k):
+            self.attempt(device, True, Potrf(place(slot)), (k, k), k + 1)
+            self.held[device][slot] = (k, k), k + 1, False, False
+
+    @rule(device=st.integers(0, 1), data=st.data())
+    def give_up_and_use(self, device, data):
+        if not self.held[device]:
+            return
+        dropped = data.draw(st.sampled_from(sorted(self.held[device])))
+        tile, version, is_stored, is_free = self.held[device][dropped]
+        if is_stored and not is_free:
+            self.held[device][dropped] = tile, version, True, True
+        self.attempt(device, False, Store(place(dropped)), tile, version, (dropped,))
 
     @rule(device=st.integers(0, 1), slot=SLOTS, source=SLOTS, tile=TILES)
     def pull(self, device, slot, source, tile):
@@ -83,10 +100,11 @@ class SlotMachine(RuleBasedStateMachine):
     @rule(device=st.integers(0, 1), data=st.data(), slots=st.tuples(SLOTS, SLOTS, SLOTS), tile=TILES)
     def compute(self, device, data, slots, tile):
         (i, j), (target, left, right) = tile, slots
+        k = data.draw(st.integers(0, j))
         if data.draw(st.booleans(), "on what is there") and self.held[device]:
             target = data.draw(st.sampled_from(sorted(self.held[device])))
-            (i, j), *_ = self.held[device][target]
-        k = data.draw(st.integers(0, j))
+            (i, j), version, *_ = self.held[device][target]
+            k = min(version, j)
         if k == j:
             operation = Potrf(place(target)) if i == j else Trsm(place(target), place(left))
             needed = [] if i == j else [(left, (j, j), j + 1)]
@@ -100,14 +118,16 @@ class SlotMachine(RuleBasedStateMachine):
             self.held[device][target] = (i, j), k + 1, False, False
 
     @rule(device=st.integers(0, 1), slot=SLOTS, tile=TILES, version=st.integers(0, 3))
-    def write(self, device, slot, tile, version):
+    def store(self, device, slot, tile, version):
         if slot in self.held[device]:
             tile, version, *_ = self.held[device][slot]
         if self.attempt(device, self.has(device, slot, tile, version), Store(place(slot)), tile, version):
             self.held[device][slot] = tile, version, True, False
 
-    @rule(device=st.integers(0, 1), dropped=SLOTS, slot=SLOTS, tile=TILES)
-    def give_up_and_load(self, device, dropped, slot, tile):
+    @rule(device=st.integers(0, 1), data=st.data(), dropped=SLOTS, slot=SLOTS, tile=TILES)
+    def give_up_and_load(self, device, data, dropped, slot, tile):
+        if data.draw(st.booleans(), "of what is there") and self.held[device]:
+            dropped = slot = data.draw(st.sampled_from(sorted(self.held[device])))
         held = self.held[device].get(dropped)
         may_drop = held is not None and held[2] and not held[3]
         allowed = may_drop and (slot == dropped or self.is_free(device, slot))
@@ -129,4 +149,4 @@ class SlotMachine(RuleBasedStateMachine):
 
 
 TestSlots = SlotMachine.TestCase
-TestSlots.settings = settings(max_examples=100, stateful_step_count=40)
+TestSlots.settings = settings(max_examples=150, stateful_step_count=60)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -56,7 +57,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--require-cuda", metavar="N", type=int, default=0, help="fail unless N CUDA devices are visible to CuPy")
 
 
+def _hear_interrupts() -> None:
+    """Let Ctrl-C reach its tests where who started them has it ignored, as shells do for what runs in the background."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    _hear_interrupts()
     config.stash[_deselected] = {}
     config.stash[_skipped] = []
     if _is_distributed(config) and not _is_worker(config):

@@ -17,11 +17,12 @@ from ooc_chol.memory.sources.base import AbstractSource
 HOST, CUDA = HostKind(), CudaKind()
 #: Every kind of device. Where no device is named, those of the first kind that the machine has are taken.
 KINDS: tuple[AbstractDeviceKind, ...] = (CUDA, HOST)
+_BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 def device_kind(name: str) -> AbstractDeviceKind:
     """The kind of a device, by its name alone."""
-    return next((kind for kind in KINDS if name.startswith(f"{kind.name}:")), HOST)
+    return _BY_NAME.get(name.partition(":")[0], HOST)
 
 
 def is_here(name: str) -> bool:

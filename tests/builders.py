@@ -124,7 +124,7 @@ def planned(n: int, itemsize: int = 8, rates: Rates | None = None, precision: Pr
 
 def executed(plan: Plan, a: Any, store: AbstractTier, devices: Sequence[TileDevice]) -> Execution:
     """Run ``plan`` on the matrix ``a``, into ``store``."""
-    return execute(plan, devices, source_tier(a, plan.grid), store)
+    return execute(plan, devices, {"A": source_tier(a, plan.grid), "L": store})
 
 
 def measured_norms(a: Any, nb: int, devices: Sequence[TileDevice], *, samples: bool = False) -> MatrixNorms:

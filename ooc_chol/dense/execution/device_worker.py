@@ -28,7 +28,7 @@ from ooc_chol.dense.execution.worker import (
     make_window,
 )
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.interfaces import AbstractEvent, AbstractStream, AbstractTier, BlockKey
+from ooc_chol.interfaces import AbstractEvent, AbstractStream, BlockKey, Tiers
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.tasks.operations import STEP, STREAM_NAMES, URGENT_STREAMS, Link, StepKind, StreamKind, step_key
 from ooc_chol.tasks.tiling import TileGrid
@@ -68,7 +68,7 @@ class DeviceWorker:
         plan: Plan,
         *,
         operations: AbstractOperations,
-        store: AbstractTier,
+        tiers: Tiers,
         channels: Channels,
     ) -> None:
         self.number = number
@@ -76,7 +76,7 @@ class DeviceWorker:
         self._grid: TileGrid = plan.grid
         self._program = plan.programs[number]
         self._precision = plan.precision
-        self._store = store
+        self._tiers = tiers
         self._progress = channels.progress
         self._news = channels.news
         self._inbox = channels.inbox
@@ -147,7 +147,7 @@ class DeviceWorker:
 
     def _is_ordered(self, key: BlockKey) -> bool:
         """Whether a stream can wait for ``key``: a device's step, or a value in a store that is ordered by events."""
-        return key.name == STEP or self._store.ordered_by_events
+        return key.name == STEP or self._tiers[key.name].ordered_by_events
 
     def _enqueue(self, position: int, *, watch: bool) -> None:
         """Enqueue one step: its waits, a start event, the operation, an end event, and what must be told when it completes."""
@@ -168,7 +168,9 @@ class DeviceWorker:
             self._when_done(end, lambda: self._tell(StepDone(position)))
         if step.kind is StepKind.WRITE:
             self._progress.record(step.block, end)
-            if not self._store.ordered_by_events:  # else nobody asks, and each call back costs the enqueuing thread time
+            if not self._tiers[
+                step.block.name
+            ].ordered_by_events:  # else nobody asks, and each call back costs the enqueuing thread time
                 self._when_done(end, lambda: self._progress.mark_durable(step.block))
         if step.announced:
             self._progress.record(step_key(self.number, position), end)
@@ -197,7 +199,7 @@ class DeviceWorker:
             self.norms = self.operations.finisher.latest_norms()
         done = zip(self._program.steps, self._events, strict=False)
         writes = [(step.tile, end) for step, (_, end) in done if step.kind is StepKind.WRITE]
-        return {tile for tile, end in writes if self.device.wrote(self._store, tile, end)}
+        return {tile for tile, end in writes if self.device.wrote(self._tiers["L"], tile, end)}
 
     def _collect(self) -> None:
         """What was measured of tiles, once all are final."""

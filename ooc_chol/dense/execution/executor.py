@@ -23,9 +23,8 @@ from ooc_chol.dense.execution.residue_operations import ResidueOperations
 from ooc_chol.dense.execution.worker import Start
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.steps import final_keys
-from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError
-from ooc_chol.interfaces import AbstractTier
+from ooc_chol.interfaces import Tiers
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.runtime.shutdown import abort_all, devices_closed
@@ -75,16 +74,15 @@ class Salvage:
 def execute(
     plan: Plan,
     devices: Sequence[TileDevice],
-    source: SourceTier,
-    store: AbstractTier,
+    tiers: Tiers,
     *,
     report: Callable[[int, int, float], None] | None = None,
     salvage: Salvage | None = None,
 ) -> Execution:
-    """Run ``plan`` on ``devices`` from ``source`` to ``store``."""
+    """Run ``plan`` on ``devices``, from the tier ``"A"``, which makes or reads tiles of A, to the tier ``"L"``."""
     workers: list[DeviceWorker] = []
     with collector_off():
-        errors, began = _run(plan, devices, (source, store), workers=workers, report=report)
+        errors, began = _run(plan, devices, tiers, workers=workers, report=report)
     if errors:
         if salvage is not None:
             salvage.seconds = (time.perf_counter_ns() - began) / 1e9
@@ -97,13 +95,12 @@ def execute(
 def _run(
     plan: Plan,
     devices: Sequence[TileDevice],
-    tiers: tuple[SourceTier, AbstractTier],
+    tiers: Tiers,
     *,
     workers: list[DeviceWorker],
     report: Callable[[int, int, float], None] | None,
 ) -> tuple[list[BaseException], int]:
     """Make the workers and let one thread work for them all; returns the errors met, and when it began."""
-    source, store = tiers
     channels = Channels(ProgressTable(), queue.SimpleQueue(), queue.SimpleQueue())
     thread = OwnThread(_enqueue_all, (workers, channels), "enqueuer")
 
@@ -113,8 +110,8 @@ def _run(
             worker.stop()
 
     with devices_closed(devices, [thread], stop):
-        for number, (device, operations) in enumerate(zip(devices, _operations(plan, devices, source, store), strict=True)):
-            workers.append(DeviceWorker(number, device, plan, operations=operations, store=store, channels=channels))
+        for number, (device, operations) in enumerate(zip(devices, _operations(plan, devices, tiers), strict=True)):
+            workers.append(DeviceWorker(number, device, plan, operations=operations, tiers=tiers, channels=channels))
         if plan.given:  # a device that fetches them waits for what is complete already
             before = workers[0].stream_event()
             for key in final_keys(plan.given):
@@ -156,13 +153,13 @@ def _handle_events(workers: Sequence[DeviceWorker], channels: Channels, running:
             workers[number].device.abort()  # at a failed pivot what is enqueued runs out: its writes may be of use
 
 
-def _operations(plan: Plan, devices: Sequence[TileDevice], source: SourceTier, store: AbstractTier) -> list[AbstractOperations]:
+def _operations(plan: Plan, devices: Sequence[TileDevice], tiers: Tiers) -> list[AbstractOperations]:
     """What performs the steps of each device; allocates its memory."""
     # They know each other only while they live: nothing that holds a device's memory is part of a cycle.
     others: WeakValueDictionary[int, AbstractOperations] = WeakValueDictionary()
     engine, operations = ENGINES[plan.layout.engine], []
     for number, device in enumerate(devices):
-        operations.append(one := engine(device, plan, number, source=source, store=store, others=others))
+        operations.append(one := engine(device, plan, number, tiers=tiers, others=others))
         others[number] = one
     return operations
 

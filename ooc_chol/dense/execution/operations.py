@@ -13,7 +13,7 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.steps import Step
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import OocCholError
-from ooc_chol.interfaces import AbstractStream, AbstractTier, Tile
+from ooc_chol.interfaces import AbstractStream, Tiers, Tile
 from ooc_chol.kernels.interfaces import FinalTile, TileDevice
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.operations import Gemm, Load, Place, Pool, Potrf, Pull, StepKind, Store, Syrk, Trsm
@@ -64,13 +64,14 @@ class AbstractOperations(ABC):
         plan: Plan,
         number: int,
         *,
-        source: SourceTier,
-        store: AbstractTier,
+        tiers: Tiers,
         others: Mapping[int, Self],
     ) -> None:
         self._device, self._grid, self._precision = device, plan.grid, plan.precision
         self._number, self._owners = number, plan.owners
-        self._source, self._store, self._others = source, store, others
+        source, self._store, self._others = tiers["A"], tiers["L"], others
+        assert isinstance(source, SourceTier)
+        self._source = source
         self._source_itemsize = source.source.bytes_per_entry
         self._arena = self._allocate(plan)
         self.finisher = None if plan.precision is None else Finisher(device, plan.precision)

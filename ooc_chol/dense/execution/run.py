@@ -32,7 +32,7 @@ def run(
         page_locked(plan.devices, fresh=store.host_memory(), filled=[tier.host_memory()]),
     ):
         devices = [open_tile_device(name, threads, plan.moduli) for name in plan.devices]
-        return execute(plan, devices, tier, store, report=report, salvage=salvage)
+        return execute(plan, devices, {"A": tier, "L": store}, report=report, salvage=salvage)
 
 
 @contextmanager

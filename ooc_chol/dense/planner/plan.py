@@ -18,6 +18,7 @@ from ooc_chol.dense.programs.steps import Program
 from ooc_chol.formats import FP64
 from ooc_chol.precision.products import NarrowProducts, NarrowRun
 from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.schedulers.ownership import imbalance
 from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes
 from ooc_chol.tasks.operations import Link, Product
@@ -112,7 +113,8 @@ class Plan:
     @cached_property
     def timeline(self) -> Timeline:
         """When each step starts and ends in the simulator, which checks the plan; without rates all times are 0."""
-        return simulate(self.programs, self.grid, self.rates, self.given)
+        with collector_off():
+            return simulate(self.programs, self.grid, self.rates, self.given)
 
     @property
     def seconds(self) -> float | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
 from ooc_chol.dense.programs.steps import Program, Step
@@ -13,11 +13,11 @@ from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.tasks.operations import Operation, Place, Pool, StepKind, StreamKind, step_key
 
-_Key = TypeVar("_Key", bound=Hashable)
 #: A device and one of its streams.
 _Lane: TypeAlias = tuple[int, StreamKind]
-_STREAMS = tuple(StreamKind)  # iterating over an enum is ten times slower
-_NO_WAITS: tuple[int, ...] = ()
+_STREAMS = tuple(StreamKind)
+#: Behind every step.
+_ALWAYS = 1 << 62
 
 
 @dataclass(slots=True)
@@ -43,41 +43,48 @@ class Waits:
 
     def __init__(self) -> None:
         self._uses: dict[Place, _Uses] = {}
-        self._seen = [[-1] * len(_STREAMS) for _ in _STREAMS]
+        #: For each stream the latest step of each other one that it has waited for; its own are always before it.
+        self._seen = [[_ALWAYS if other is stream else -1 for other in _STREAMS] for stream in _STREAMS]
         self._seen_elsewhere: dict[tuple[StreamKind, _Lane], int] = {}
 
     def add(
         self, position: int, stream: StreamKind, *, reads: Sequence[Place], writes: Sequence[Place], columns: tuple[int, int]
     ) -> tuple[tuple[int, ...], list[BlockKey]]:
-        """The waits of step ``position``, and the copies of other devices that it must await."""
-        before: dict[StreamKind, int] = {}
-        elsewhere: dict[_Lane, int] = {}
+        """The waits of step ``position``, by streams in their order, and the copies of other devices that it must await."""
+        seen, unseen, elsewhere = self._seen[stream], dict[StreamKind, int](), dict[_Lane, int]()
         start, stop = columns
-        for place in reads:
-            _latest(before, self.makers(place, stop))
+        read, written = [self._uses.get(place) or self._of(place) for place in reads], []
+        for place, uses in zip(reads, read, strict=True):
+            for lane, at in (uses.made[stop - 1],) if place.pool is Pool.STRIP else uses.writers.items():
+                if at > seen[lane] and at > unseen.get(lane, -1):
+                    unseen[lane] = at
         for place in writes:
-            if start and place.pool is Pool.STRIP:
-                _latest(before, self.makers(place, start))
-                continue
-            uses = self._of(place)
-            _latest(before, uses.writers)
-            _latest(before, uses.readers)
-            if uses.pullers:
-                _latest(elsewhere, uses.pullers)
+            uses = self._uses.get(place) or self._of(place)
+            appends = start > 0 and place.pool is Pool.STRIP
+            for users in ((uses.made[start - 1],),) if appends else (uses.writers.items(), uses.readers.items()):
+                for lane, at in users:
+                    if at > seen[lane] and at > unseen.get(lane, -1):
+                        unseen[lane] = at
+            if uses.pullers and not appends:
+                elsewhere |= {lane: max(at, elsewhere.get(lane, -1)) for lane, at in uses.pullers.items()}
                 uses.pullers.clear()
-        waits = self._unseen(stream, before) if before else _NO_WAITS
-        keys = self._unseen_elsewhere(stream, elsewhere) if elsewhere else []
-        for place in reads:
-            self._of(place).readers[stream] = position
-        for place in writes:
-            uses = self._of(place)
+            written.append((place, uses, appends))
+        for uses in read:
+            uses.readers[stream] = position
+        for place, uses, appends in written:
             if place.pool is Pool.STRIP:
                 uses.made[start:] = [(stream, position)] * (stop - start)
-            if not start or place.pool is not Pool.STRIP:  # it waited for all before it: who waits for it waits for those
+            if not appends:  # it waited for all before it: who waits for it waits for those
                 uses.writers.clear()
                 uses.readers.clear()
             uses.writers[stream] = position
-        return waits, keys
+        keys = self._unseen_elsewhere(stream, elsewhere) if elsewhere else []
+        if not unseen:
+            return (), keys
+        waits = [unseen[lane] for lane in sorted(unseen)]
+        for lane, at in unseen.items():
+            seen[lane] = at
+        return tuple(waits), keys
 
     def pulled(self, place: Place, lane: _Lane, position: int) -> None:
         """Note that a step of another device reads ``place``: its next writer must await it."""
@@ -89,21 +96,7 @@ class Waits:
         return dict([uses.made[stop - 1]]) if place.pool is Pool.STRIP else uses.writers
 
     def _of(self, place: Place) -> _Uses:
-        uses = self._uses.get(place)
-        if uses is None:
-            uses = self._uses[place] = _Uses()
-        return uses
-
-    def _unseen(self, stream: StreamKind, latest: dict[StreamKind, int]) -> tuple[int, ...]:
-        """The ``latest`` step of each other stream that ``stream`` has not seen, nor a later one, by streams in their order."""
-        seen = self._seen[stream]
-        waits = []
-        for other in sorted(latest):
-            position = latest[other]
-            if other is not stream and position > seen[other]:
-                seen[other] = position
-                waits.append(position)
-        return tuple(waits)
+        return self._uses.setdefault(place, _Uses())
 
     def _unseen_elsewhere(self, stream: StreamKind, elsewhere: dict[_Lane, int]) -> list[BlockKey]:
         """The latest pull on each stream of other devices that ``stream`` has not waited for yet, nor for a later one."""
@@ -229,10 +222,3 @@ def waits_of(steps: Sequence[Step]) -> list[tuple[int, ...]]:
         tracker.add(position, step.stream, reads=step.reads, writes=step.writes, columns=step.columns)[0]
         for position, step in enumerate(steps)
     ]
-
-
-def _latest(into: dict[_Key, int], more: dict[_Key, int]) -> None:
-    """Keep the later position of each."""
-    for key, position in more.items():
-        if position > into.get(key, -1):
-            into[key] = position

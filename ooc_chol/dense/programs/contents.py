@@ -199,8 +199,9 @@ class Contents:
     def _expect(self, step: Step, place: Place, tile: Index, version: int) -> None:
         """Verify the value in a tile's slot; a tile of the first column needs no update."""
         held = None if place in self.free else self.tiles.get(place)
-        if held != (wanted := tile_key(tile, version)):
-            raise ScheduleError(f"{step.label}: {_name(place)} {'is empty' if held is None else f'holds {held}'}, not {wanted}")
+        if held is None or held.coords != tile or held.version != version:
+            holds = "is empty" if held is None else f"holds {held}"
+            raise ScheduleError(f"{step.label}: {_name(place)} {holds}, not {tile_key(tile, version)}")
 
     def _fill(self, step: Step, place: Place, key: BlockKey) -> None:
         """A slot that was free holds a tile of a store."""

@@ -102,16 +102,19 @@ def _advance(
     stored: dict[BlockKey, float],
 ) -> bool:
     """Run steps of one device until it must wait for another; whether any ran."""
-    first = run.next
-    while run.next < len(run.program.steps):
-        step = run.program.steps[run.next]
-        if any(key not in stored for key in step.awaits):
+    first, steps = run.next, run.program.steps
+    while run.next < len(steps):
+        step, position = steps[run.next], run.next
+        if step.awaits and any(key not in stored for key in step.awaits):
             break
         run.contents.apply(step, contents)
-        if any(earlier >= run.next for earlier in step.waits):
-            raise ScheduleError(f"{step.label} waits on step {max(step.waits)}, which is enqueued after it")
-        earlier_ends = [run.ends[earlier] for earlier in step.waits]
-        start = max([run.free_at[step.stream], *earlier_ends, *[stored[key] for key in step.awaits]])
+        start = run.free_at[step.stream]
+        for earlier in step.waits:
+            if earlier >= position:
+                raise ScheduleError(f"{step.label} waits on step {max(step.waits)}, which is enqueued after it")
+            start = max(start, run.ends[earlier])
+        for key in step.awaits:
+            start = max(start, stored[key])
         end = _end(run.processors, step, start, grid=grid, rates=rates) if rates else start
         run.starts.append(start)
         run.ends.append(end)

@@ -37,8 +37,7 @@ class Step(NamedTuple):
     @property
     def tile(self) -> Index:
         """Tile row and column of its block."""
-        row, column = self.block.coords
-        return row, column
+        return self.block.coords  # type: ignore[return-value]
 
     @property
     def version(self) -> int:

@@ -78,7 +78,9 @@ def test_a_command_imports_what_it_needs(folder, words, expected):
     assert (done.stdout.split(), done.stderr) == (expected.split(), "")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["plan", "--n", "3000", "--tile-size", "256"], ["paln"], []])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["plan", "--n", "3000", "--tile-size", "256", "--memory-budget", "9 MiB"], ["paln"], []]
+)
 def test_the_package_as_a_module_is_the_command(words, tmp_path):
     own, module = (
         subprocess.run([*command, *words], capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT)

@@ -60,9 +60,15 @@ def call(mode: str, store: Path, calls: Counts, at: tuple[str, int] | None) -> b
 
     def begun(frame: FrameType, event: str, _: object) -> None:
         path = frame.f_code.co_filename
-        if event == "call" and path.startswith(ROOT):
+        if event == "call" and path.startswith(ROOT) and not is_finalizing(frame):
             names = path.removeprefix(ROOT).removesuffix(".py").split("/")
             happened("/".join(names[: 2 if names[0] in SPLIT else 1]))
+
+    def is_finalizing(frame: FrameType | None) -> bool:
+        """Whether Python collects an object just now: it shows an interrupt that comes then, and goes on."""
+        while frame is not None and frame.f_code.co_name != "__del__":
+            frame = frame.f_back
+        return frame is not None
 
     def flush(descriptor: int) -> None:
         happened("flush")

@@ -59,6 +59,7 @@ class Contents:
     sums: dict[tuple[int, int], _Sum] = field(default_factory=dict)  # (accumulator slot, column in it)
     inverses: dict[int, int] = field(default_factory=dict)  # slot: tile column
     rows: set[int] = field(default_factory=set)  # tile rows whose exponents are known
+    squares: dict[int, int] = field(default_factory=dict)  # tile columns whose squares are in the running sum of a tile row
 
     def apply(self, step: Step, others: Sequence[Contents]) -> None:
         """Verify that ``step`` finds what it needs, and note what it makes."""
@@ -109,6 +110,10 @@ class Contents:
         if self.strips.get(work.strip) != (row, chunk, at):
             raise ScheduleError(f"{step.label} continues strip slot {work.strip}, which holds {self._held(work.strip)}")
         self.strips[work.strip] = (row, chunk, at + 1)
+        if work.is_first:
+            if column != (counted := self.squares.get(row, 0)):
+                raise ScheduleError(f"{step.label} adds its squares to row {row}, which has those of {counted} tile columns")
+            self.squares[row] = column + 1
 
     def _product(self, step: Step, work: Product, others: Sequence[Contents]) -> None:
         row, column = step.tile
@@ -157,6 +162,11 @@ class Contents:
 
     def _potrf(self, step: Step, work: Potrf, others: Sequence[Contents]) -> None:
         self._expect(step, work.place, step.tile, step.version - 1)
+        row, counted = step.tile[0], self.squares.get(step.tile[0], 0)
+        if isinstance(self.layout, ResidueLayout) and counted != row:
+            raise ScheduleError(
+                f"{step.label} needs the squares of {row} tile columns, but those of {counted} are in the row's sum"
+            )
         self._make(step, work.place)
 
     def _invert(self, step: Step, work: Invert, others: Sequence[Contents]) -> None:

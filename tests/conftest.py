@@ -22,7 +22,7 @@ import hypothesis
 import pytest
 from threadpoolctl import threadpool_limits
 
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, max_examples=30, print_blob=True)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50, print_blob=True)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)
 hypothesis.settings.load_profile("ci")  # --hypothesis-profile=thorough looks further, with new examples in every run
 

@@ -30,6 +30,7 @@ from tests.host.runs import (
     run_plan,
     with_panels,
 )
+from tests.products import pairwise, thorough
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -121,9 +122,7 @@ def test_another_eviction_policy(expected, tiles):
     assert np.array_equal(factor_of(other, A), expected[0])
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("devices", [1, 2, 3])
-@pytest.mark.parametrize("tiles", [3, 8, ALL_TILES])
+@pytest.mark.parametrize(("policy", "devices", "tiles"), pairwise([*POLICIES], [1, 2, 3], [3, 8, ALL_TILES]))
 def test_every_policy_and_number_of_workers(expected, policy, devices, tiles):
     assert_same(factored(tiles=tiles, policy=policy, devices=devices), expected)
 
@@ -172,9 +171,7 @@ def test_every_source(expected, tmp_path, kind, devices):
     assert (factor.report.executed_bytes["source"] == 0) == (kind == "function")
 
 
-@pytest.mark.parametrize("devices", [1, 3])
-@pytest.mark.parametrize("tiles", [4, ALL_TILES])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("devices", "tiles", "policy"), pairwise([1, 3], [4, ALL_TILES], [*POLICIES]))
 def test_every_store(expected, tmp_path, devices, tiles, policy):
     with factored(tiles=tiles, devices=devices, policy=policy, store=tmp_path / "L.ooc") as in_file:
         assert_same(in_file, expected)
@@ -210,7 +207,7 @@ def test_these_delays_would_show_a_missing_wait():
         run_plan(without_waits(plan), source, None, jitter_devices(0))
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", [*range(8), *thorough(*range(8, 16))])
 def test_delays_in_copies_and_kernels(expected, seed):
     rng = random.Random(seed)
     options = {"devices": rng.choice([1, 2, 3]), "policy": rng.choice([*POLICIES, "planned", "planned"])}

@@ -17,6 +17,7 @@ from ooc_chol.dense.planner import Problem, make_plan, prefetch_slots
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
+from tests.products import thorough
 
 NB = 4096
 TILE_BYTES = 8 * NB * NB
@@ -58,7 +59,7 @@ def test_loads_stay_near_the_bounds(n, share):
     assert plan.loaded_bytes <= most_bytes(plan, n, tiles)
 
 
-@pytest.mark.parametrize("share", [1 / 2, 1 / 4, 1 / 50])
+@pytest.mark.parametrize("share", [1 / 2, 1 / 50, *thorough(1 / 4)])
 def test_loads_stay_near_the_bounds_at_350_thousand(share):
     tiles = share_of_triangle(350_000, share)
     plan = plan_with(350_000, tiles)

@@ -24,6 +24,7 @@ from ooc_chol.kernels.registry import CUDA, HOST
 from ooc_chol.tasks.operations import Link, Pool, StepKind, StreamKind
 from tests.plan.problems import task_of
 from tests.plan.rates import UNIT_RATES
+from tests.products import pairwise, thorough
 
 #: CPU seconds that planning may take: the promise is in seconds, but a busy machine must not fail the test.
 PLANNING_SECONDS = 10.0
@@ -155,9 +156,10 @@ def test_finishing_beside_the_sweeps_saves_what_small_kernels_leave(monkeypatch)
     assert beside.seconds < 1.01 * beside.flops / H200.gemm
 
 
-@pytest.mark.parametrize("n", [16 * 4096, 30 * 4096])
-@pytest.mark.parametrize("budget", ["8 GiB", "16 GiB", "40 GiB"])
-@pytest.mark.parametrize("devices", ["cuda:0", ["cuda:0", "cuda:1"]])
+@pytest.mark.parametrize(
+    ("n", "budget", "devices"),
+    pairwise([16 * 4096, 30 * 4096], ["8 GiB", "16 GiB", "40 GiB"], ["cuda:0", ["cuda:0", "cuda:1"]]),
+)
 def test_free_slots_are_chosen_by_seconds_within_the_budget(monkeypatch, n, budget, devices):
     # A TRSM as slow as POTRF lets the finish stream lag behind, so that slots come back late.
     lagging = dataclasses.replace(H200, trsm=4e12)
@@ -176,7 +178,7 @@ def test_more_free_slots_are_taken_where_they_help():
     assert plan_on_gpu(40 * 4096, "24 GiB", rates=lagging).budgets[0].prefetch_slots == 16
 
 
-@pytest.mark.parametrize("budget", ["100 GiB", "16 GiB"])
+@pytest.mark.parametrize("budget", ["100 GiB", *thorough("16 GiB")])
 def test_several_devices_end_with_a_wide_panel_where_it_is_faster(monkeypatch, budget):
     devices = [f"cuda:{number}" for number in range(4)]
     plan = plan_on_gpu(40 * 4096, budget, devices=devices)

@@ -134,12 +134,24 @@ class Pass:
 
 
 class PassTotals(NamedTuple):
-    """What all passes of one kind did."""
+    """What all passes of one kind did.
+
+    Parameters
+    ----------
+    calls : int
+        How many there were.
+    columns : int
+        Right-hand sides, columns of the inverse, or random vectors, of all of them.
+    seconds : float
+        Wall clock of all of them.
+    nbytes : int
+        Bytes of tiles that were read, in the formats in which they are stored.
+    """
 
     calls: int = 0
-    columns: int = 0  #: Right-hand sides, columns of the inverse, or random vectors
+    columns: int = 0
     seconds: float = 0.0
-    nbytes: int = 0  #: Bytes of tiles that were read, in the formats in which they are stored
+    nbytes: int = 0
 
     def __str__(self) -> str:
         calls = f"{self.calls} call{'s' * (self.calls != 1)}"
@@ -149,7 +161,15 @@ class PassTotals(NamedTuple):
 
 @final
 class Passes:
-    """All passes of one factor, by kind: sums always, records where a trace is kept. Any number of threads may add to them."""
+    """All passes of one factor, by kind: sums always, records where a trace is kept.
+
+    Any number of threads may add to them.
+
+    Parameters
+    ----------
+    is_traced : bool
+        Whether :attr:`records` are kept: one for each tile that a pass reads or computes with.
+    """
 
     def __init__(self, *, is_traced: bool = False) -> None:
         self._is_traced = is_traced

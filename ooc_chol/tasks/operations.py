@@ -199,7 +199,8 @@ Operation: TypeAlias = (
 
 #: Share of a diagonal tile's square that its product computes: four strips of rows, each up to its diagonal block.
 LOWER_SHARE = 0.625
-#: Inverted diagonal tiles that the kernels keep; a panel is not wider, so that all of its own are there.
+#: Inverted diagonal tiles that the kernels keep, tile k in place k mod 24. A panel of residues is not wider, so that all of its
+#: own are there; in a wider native one those of a tile are made again for each use.
 INVERSES = 24
 
 #: Name of the keys of steps that other devices await.

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from ooc_chol.config import whole_pages
+from ooc_chol.tasks.operations import INVERSES
 
 #: Order of the diagonal blocks that TRSM inverts.
 TRSM_BLOCK = 64
-#: Diagonal tiles whose inverted blocks are kept, tile k in place k mod 24: as many as panels have columns, of which each row uses
-#: all in turn. In a panel with more, those of a tile are made again for each use.
-INVERSES_KEPT = 24
 #: Lengths of the products' segments of K from the first column of the matrix on. cuBLAS sums a segment from zero in one
 #: accumulator and subtracts it at the end, so that its rounding errors are those of the partial sum; for smooth covariances that
 #: reaches the size of A_ij within the first columns, and is small from there on.
@@ -91,4 +89,4 @@ def stream_bytes() -> int:
 
 def workspace_bytes(nb: int, streams: int = NATIVE_STREAMS) -> int:
     """Bytes of all workspace of one device at tile order ``nb`` when so many streams multiply, inside its budget."""
-    return streams * stream_bytes() + INVERSES_KEPT * inverse_bytes(nb)
+    return streams * stream_bytes() + INVERSES * inverse_bytes(nb)

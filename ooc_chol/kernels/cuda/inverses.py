@@ -10,6 +10,7 @@ import cupy as cp
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda.handles import cupy_stream
+from ooc_chol.tasks.operations import INVERSES
 
 #: ``invert(stream, l_kk, address)``.
 Invert: TypeAlias = Callable[[AbstractStream, Tile, int], None]
@@ -36,7 +37,7 @@ class InvertedBlocks:
 
     def __init__(self, invert: Invert, nb: int, address: int) -> None:
         self._invert = invert
-        self._places = [_Place(address + number * sizes.inverse_bytes(nb)) for number in range(sizes.INVERSES_KEPT)]
+        self._places = [_Place(address + number * sizes.inverse_bytes(nb)) for number in range(INVERSES)]
 
     def of(self, stream: AbstractStream, l_kk: Tile, k: int) -> int:
         """Address of the inverses of ``L[k, k]`` for work on ``stream``; made now unless they are kept from an earlier call."""

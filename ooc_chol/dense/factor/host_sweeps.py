@@ -9,7 +9,6 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dgemm
 
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
@@ -17,6 +16,7 @@ from ooc_chol.dense.factor.sweeps import NOTHING, AbstractSolver, AbstractSweeps
 from ooc_chol.dense.passes import Pass, Track
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import Tile, TileFunction
+from ooc_chol.kernels.host.solves import substitute
 from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.tasks.tiling import TileIndex
 from ooc_chol.team import map_in_threads
@@ -43,7 +43,7 @@ class HostSweeps(AbstractSweeps):
 
     def substitute(self, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
         """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``."""
-        x_k[...] = solve_triangular(l_kk, x_k, lower=True, trans=int(transposed), check_finite=False)
+        substitute(l_kk, x_k, transposed=transposed)
 
     def subtract(self, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
         """``target -= L[i, j] @ x`` by SciPy's BLAS, as the triangular solves: threads of NumPy's would spin beside."""

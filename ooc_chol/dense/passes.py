@@ -15,10 +15,13 @@ from ooc_chol.interfaces import AbstractEvent, AbstractStream, BlockKey
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.tasks.tiling import Index
-from ooc_chol.tracing.records import TraceRecord
+from ooc_chol.tracing.records import StreamRole, TraceRecord
 
 #: An event of a device, or nanoseconds of ``time.perf_counter_ns``.
 Moment: TypeAlias = AbstractEvent | int
+
+#: Streams of passes over L: the one that computes, and the one that brings tiles.
+COMPUTES, COPIES = "solve", "solve copy-in"
 
 #: Guards the sums and records of all factors; held for microseconds, once a pass. No part of them, which may be pickled.
 _ADDING = threading.Lock()
@@ -90,7 +93,8 @@ class Track:
         block = str(BlockKey(self._name, (index[0], index[1]), index[1] + 1 if self._name == "L" else 0))
         waits = () if after is None else ((self.device, after),)
         named = (step, self.device, stream + self._suffix, kind, label, block, fmt.name)
-        self._told.append((TraceRecord(*named, nbytes, link, flops, 0, 0, waits, self.resident_bytes), begun, ended))
+        role = StreamRole(0, stream != COPIES)
+        self._told.append((TraceRecord(*named, nbytes, link, flops, 0, 0, waits, self.resident_bytes, role), begun, ended))
         return step
 
     def settle(self) -> None:

@@ -54,8 +54,8 @@ class TraceRecord(NamedTuple):
         ``(device, step)`` of the operations on other streams or devices that this one had to wait for.
     resident_bytes : int
         Bytes resident on the device after the step.
-    role : StreamRole, optional
-        Role of the stream, the same in all its records; without one a stream computes, and is shown by its name.
+    role : StreamRole
+        Role of the stream, the same in all its records.
     """
 
     step: int
@@ -72,4 +72,4 @@ class TraceRecord(NamedTuple):
     end_ns: int
     after: tuple[tuple[str, int], ...]
     resident_bytes: int
-    role: StreamRole = StreamRole(0, True)
+    role: StreamRole

@@ -10,6 +10,7 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.dense import rates as rates_module
+from ooc_chol.dense.execution.records import STREAM_ROLES
 from ooc_chol.tasks.operations import STREAM_NAMES, Link, StepKind, step_key
 from tests.host.matrices import FAMILIES
 from tests.host.runs import budget_of, check_bytes
@@ -134,6 +135,15 @@ def test_times_are_those_of_the_run():
     span = (max(record.end_ns for record in records) - min(record.start_ns for record in records)) / 1e9
     assert 0 < span <= factor.report.seconds
     assert 0 <= factor.report.exposed_copy_share <= 1
+
+
+@RUNS
+def test_every_record_tells_the_role_of_its_stream(options):
+    records = traced(**options).trace.records
+    assert all(record.role == STREAM_ROLES[record.stream] for record in records)
+    assert {record.stream for record in records if record.kind == "compute"} == {
+        record.stream for record in records if record.role.computes
+    }
 
 
 def test_no_kernel_starts_before_its_tiles_are_there():

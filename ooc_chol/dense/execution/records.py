@@ -26,14 +26,6 @@ STREAM_ROLES = {
     name: StreamRole(_SHOWN.index(name) if name in _SHOWN else len(_SHOWN), name in _COMPUTING) for name in STREAM_NAMES
 }
 
-#: Streams in the order in which they are shown; those that are not named here come last.
-_SHOWN = ("copy-in", "compute", "finish", "finish-1", "finish-2", "convert", "exchange", "peer", "copy-out")
-#: Streams that run kernels, but for inversions of some 20 us on ``exchange``.
-_COMPUTING = ("compute", "finish", "finish-1", "finish-2", "convert")
-STREAM_ROLES = {
-    name: StreamRole(_SHOWN.index(name) if name in _SHOWN else len(_SHOWN), name in _COMPUTING) for name in STREAM_NAMES
-}
-
 #: For each value in the store, the device and the step that wrote it.
 Writers = dict[BlockKey, tuple[str, int]]
 
@@ -94,6 +86,7 @@ def step_record(
         end_ns=times[1],
         after=after,
         resident_bytes=step.resident,
+        role=STREAM_ROLES[STREAM_NAMES[step.stream]],
     )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import PAGE_BYTES, whole_pages
 from ooc_chol.dense.factor.sweeps import NOTHING, AbstractSolver, AbstractSweeps, Needs, PanelSums
-from ooc_chol.dense.passes import Pass, Track, device_for_a_pass, finish
+from ooc_chol.dense.passes import COMPUTES, COPIES, Pass, Track, device_for_a_pass, finish
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.vectors import copy_columns_in, copy_columns_out, vector_arrays
 from ooc_chol.errors import BudgetError
@@ -86,7 +86,7 @@ class DeviceSweeps(AbstractSweeps):
         self.grid, self.block_rows = store.grid, store.grid.size(0)
         self._device, self._store, self._budget_bytes, self._track = device, store, budget_bytes, track
         self._arrays, self._sums = needs.arrays, needs.sums
-        self._stream, self._copies = device.create_stream("solve"), device.create_stream("solve copy-in")
+        self._stream, self._copies = device.create_stream(COMPUTES), device.create_stream(COPIES)
         self._held: set[TileIndex] = set()
         #: Behind the last use of each slot in transit, and the step that it was.
         self._used: list[tuple[AbstractEvent, int | None] | None] = [None] * IN_TRANSIT
@@ -161,7 +161,7 @@ class DeviceSweeps(AbstractSweeps):
             step = None
             if begun is not None:
                 flops = (1 if index.i == index.j else 2) * self.grid.entries(*index) * columns
-                step = self._track.ran("compute", index, "solve", (begun, self._track.now(self._stream)), flops=flops)
+                step = self._track.ran("compute", index, COMPUTES, (begun, self._track.now(self._stream)), flops=flops)
             if slot is not None:
                 self._used[slot] = self._stream.record(), step
 
@@ -192,7 +192,7 @@ class DeviceSweeps(AbstractSweeps):
         copied = self._copies.record()
         self._stream.wait(copied)
         nbytes = fmt.stored_bytes(self.grid.entries(*index))
-        self._track.ran("fetch", index, "solve copy-in", (begun, copied), nbytes=nbytes, fmt=fmt, after=after)
+        self._track.ran("fetch", index, COPIES, (begun, copied), nbytes=nbytes, fmt=fmt, after=after)
 
     def substitute(self, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
         """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``."""

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.passes import Moment, Pass, Track
+from ooc_chol.dense.passes import COMPUTES, COPIES, Moment, Pass, Track
 from ooc_chol.dense.stores.file import AbstractStore
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.tasks.tiling import Index, TileIndex
 from ooc_chol.threads import OwnThread, start, take, wait_out
 
-#: The host in traces, its calling thread and the one that reads ahead.
-HOST_NAME, COMPUTES, COPIES = "host:0", "solve", "solve copy-in"
+#: The host in traces.
+HOST_NAME = "host:0"
 
 
 class _Read(NamedTuple):

@@ -32,7 +32,7 @@ GRID = TileGrid(N, NB)
 #: A fast device beside slow links, so that what moves decides.
 RATES = Rates(
     tile_size=NB, potrf=1e10, trsm=4e10, syrk=1e11, gemm=1e11, source=4e9, fetch=5e9, write=4e9, generate=1e9, launch=2e-6,
-    invert=1e-5, residue=ResidueRates(
+    invert=4e8, residue=ResidueRates(
         13, product=2e11, accumulate=4e9, convert=1e10, reconstruct=5e9, pull=2e10, half=6e11, half_accumulate=1e10
     ),
 )  # fmt: skip

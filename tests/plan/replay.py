@@ -39,6 +39,9 @@ from ooc_chol.tasks.tiling import TileGrid
 
 Spot: TypeAlias = tuple[Any, ...]
 
+#: An accumulator that holds the sum of no tile.
+NO_SUM = (None, None, None, None, False)
+
 
 class RaceError(AssertionError):
     """A step saw a wrong value, two steps used one place at once, or some step could never run."""
@@ -204,32 +207,38 @@ class Replay:
         return Uses(list(reads.items()), [self._sum(device, work, row, first, offset, k0) for offset in range(work.n_columns)])
 
     def _sum(self, device: int, work: Product, row: int, first: int, offset: int, k0: int) -> Write:
-        """One tile column of an accumulator: its tile, where its range of K ends, terms since it was folded."""
+        """One tile column of an accumulator: its tile, where its range of K ends, terms of residues since they were folded, and
+        whether it has a part in FP32; without any residues its terms are None.
+        """
         spot, column = ("sum", device, work.accumulator, work.column + offset), first + offset
-        terms = self.held[spot][3] if work.accumulates and spot in self.held else 0
-        if not work.accumulates and k0:
-            raise RaceError(f"the sum of ({row}, {column}) starts at tile column {k0} of K")
-        more = terms + (work.stop - work.start) * self._grid.nb
-        if more > MOST_TERMS:
-            raise RaceError(f"the sum of ({row}, {column}) has {more} terms")
-        before = (row, column, k0, terms) if work.accumulates else None
-        return Write(spot, before, (row, column, k0 + work.stop - work.start, more))
+        held = self.held.get(spot, NO_SUM) if k0 else (row, column, 0, None, False)
+        *where, terms, has_narrow = held
+        if tuple(where) != (row, column, k0) or work.accumulates != (has_narrow if work.is_narrow else terms is not None):
+            raise RaceError(f"the sum of ({row}, {column}) goes on at tile column {k0} of K, but finds {held}")
+        if work.is_narrow:
+            has_narrow = True
+        elif (terms := (terms or 0) + (work.stop - work.start) * self._grid.nb) > MOST_TERMS:
+            raise RaceError(f"the sum of ({row}, {column}) has {terms} terms")
+        return Write(spot, held if k0 else None, (row, column, k0 + work.stop - work.start, terms, has_narrow))
 
     def _fold(self, device: int, step: Step, work: Fold) -> Uses:
         row, first = step.tile
         writes = []
         for offset in range(work.n_columns):
             spot = ("sum", device, work.accumulator, work.column + offset)
-            held = self.held.get(spot, (None,) * 4)
-            if held[:2] != (row, first + offset):
+            held = self.held.get(spot, NO_SUM)
+            if held[:2] != (row, first + offset) or held[3] is None:
                 raise RaceError(f"{step.label} finds {held} in {spot}")
-            writes.append(Write(spot, held, (*held[:3], 0)))
+            writes.append(Write(spot, held, (*held[:3], 0, held[4])))
         return Uses([], writes)
 
     def _reconstruct(self, device: int, step: Step, work: Reconstruct) -> Uses:
         row, column = step.tile
         spot = ("sum", device, work.accumulator, work.column)
-        total = (row, column, column, self.held.get(spot, (0, 0, 0, 0))[3])
+        terms, has_narrow = self.held.get(spot, NO_SUM)[3:]
+        if (work.residues, work.narrow) != (terms is not None, has_narrow):
+            raise RaceError(f"{step.label} takes sums that are not there, or leaves some: {self.held.get(spot)}")
+        total = (row, column, column, terms, has_narrow)
         reads = [(spot, total), *((("exponents", device, index), True) for index in {row, column})]
         return Uses(reads, [Write(tile_at(device, work.place), (row, column, 0), (row, column, column))])
 

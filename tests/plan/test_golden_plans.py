@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
+import random
+from functools import cache
 
 import pytest
 
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.programs.steps import Program
+from ooc_chol.tasks.operations import Convert
 from tests.plan.golden import FILE, cases, digest
+from tests.plan.replay import Replay
 
 pytestmark = pytest.mark.plan
 
 GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
 CASES = dict(cases())
+RESIDUES = pytest.mark.parametrize("name", [name for name in CASES if "residue" in name])
+
+
+@cache
+def planned(name: str) -> Plan:
+    """The plan of a problem, made once for all tests."""
+    return CASES[name].plan()
 
 
 def test_every_digest_has_its_plan():
@@ -20,4 +33,38 @@ def test_every_digest_has_its_plan():
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_plan_is_what_it_was(name):
-    assert digest(CASES[name].plan()) == GOLDEN[name], f"python -m tests.plan.golden writes {FILE.name} anew"
+    assert digest(planned(name)) == GOLDEN[name], f"python -m tests.plan.golden writes {FILE.name} anew"
+
+
+@RESIDUES
+def test_waits_are_enough_for_streams_of_any_speed(name):
+    plan = planned(name)
+    for seed in range(3):
+        chance = random.Random(seed)
+        Replay(plan.programs, plan.grid).run([10 ** chance.uniform(-6, 0) for _ in range(30)], seed)
+
+
+def behind(program: Program) -> list[dict[int, int]]:
+    """For each step the latest step of each stream of its device that is complete before it starts, by waits alone."""
+    clocks: list[dict[int, int]] = []
+    last: dict[int, int] = {}
+    for position, step in enumerate(program.steps):
+        clock: dict[int, int] = {}
+        for earlier in (*step.waits, *([last[step.stream]] if step.stream in last else [])):
+            before = {**clocks[earlier], program.steps[earlier].stream: earlier}
+            clock = {stream: max(before.get(stream, -1), clock.get(stream, -1)) for stream in before.keys() | clock.keys()}
+        clocks.append(clock)
+        last[step.stream] = position
+    return clocks
+
+
+@RESIDUES
+def test_squares_of_a_row_are_added_one_tile_after_the_other(name):
+    for program in planned(name).programs:
+        clocks, last = behind(program), dict[int, int]()
+        for position, step in enumerate(program.steps):
+            if isinstance(step.operation, Convert) and step.operation.is_first:
+                row = step.tile[0]
+                if row in last:
+                    assert clocks[position].get(program.steps[last[row]].stream, -1) >= last[row], step.label
+                last[row] = position

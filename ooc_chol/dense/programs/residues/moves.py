@@ -14,7 +14,7 @@ from ooc_chol.dense.programs.steps import tile_key
 from ooc_chol.tasks.operations import Convert, Load, Place, Pool, Pull, StepKind, StreamKind
 from ooc_chol.tasks.tiling import Index, TileGrid
 
-#: What all conversions and reconstructions read: the exponents of the rows.
+#: What all conversions and reconstructions read: the exponents of the rows. Slot ``1 + i`` of the pool is the sums of tile row i.
 ROWS = Place(Pool.ROWS, 0)
 
 
@@ -61,10 +61,11 @@ class StripMoves:
     ) -> None:
         """Convert a tile to residues, in one tile column of a strip."""
         work = Convert(place, slot, column, is_first, int(self.exponents[tile]))
-        strip = Place(Pool.STRIP, slot)
-        columns = column, column + 1
+        writes, columns = (Place(Pool.STRIP, slot),), (column, column + 1)
+        if is_first:  # sums[row] += squares, one tile after the other
+            writes = *writes, Place(Pool.ROWS, 1 + tile[0])
         device.builder.add(
-            StepKind.COMPUTE, stream, tile_key(tile, tile[1] + 1), work, reads=(place, ROWS), writes=(strip,), columns=columns
+            StepKind.COMPUTE, stream, tile_key(tile, tile[1] + 1), work, reads=(place, ROWS), writes=writes, columns=columns
         )
 
     def pull(self, device: DeviceStrips, holder: DeviceStrips, tile: Index, work: Pull, *, stream: StreamKind) -> None:

@@ -42,7 +42,7 @@ def _add_rates(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     rates = what.add_parser("rates", help="measure kernels and links, from which later plans predict seconds")
     rates.add_argument("--tile-size", type=int, nargs="+", help="tile orders (default: 256 512 1024; 4096 2048 on a GPU)")
     devices = "device to measure, or several GPUs with commas between, at once (default: host:0)"
-    rates.add_argument("--device", default="host:0", help=devices)
+    rates.add_argument("--device", type=parse_devices, default="host:0", help=devices)
     moduli = f"moduli at which products through residues are measured (default: {MODULI} on a GPU, none on the host)"
     rates.add_argument("--moduli", type=int, help=moduli)
     warm = f"seconds of DGEMM before a GPU is measured (default: {WARM_SECONDS:g})"
@@ -109,7 +109,7 @@ def _add_run_options(parser: argparse.ArgumentParser, *, repeats: int | None, dg
 
 
 def _rates(options: argparse.Namespace) -> None:
-    devices = resolve_devices(options.device.split(","))
+    devices = resolve_devices(options.device)
     if (problem := rates_problem()) is not None:
         print(f"ooc-chol: {problem}: ignored, and measured anew", file=sys.stderr)
     for tile_size in options.tile_size or _RATE_TILE_SIZES[device_kind(devices[0]).name]:

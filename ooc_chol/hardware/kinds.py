@@ -56,10 +56,6 @@ class AbstractDeviceKind(ABC):
         """Whether a machine may have a device of that name, though this one need not."""
 
     @abstractmethod
-    def model(self, name: str) -> str:
-        """Model of a device that is here, such as ``"NVIDIA H200"``; ``"host"`` for every host, whose BLAS says more."""
-
-    @abstractmethod
     def link(self, name: str) -> tuple[str, str]:
         """Say how a device that is here is reached, and its driver version; both are empty for the host."""
 
@@ -112,10 +108,6 @@ class HostKind(AbstractDeviceKind):
 
     def may_be_elsewhere(self, name: str) -> bool:
         return False
-
-    def model(self, name: str) -> str:
-        """Return the one word for all hosts."""
-        return "host"
 
     def link(self, name: str) -> tuple[str, str]:
         return "", ""
@@ -183,11 +175,6 @@ class CudaKind(AbstractDeviceKind):
 
     def may_be_elsewhere(self, name: str) -> bool:
         return name.removeprefix("cuda:").isdigit()
-
-    def model(self, name: str) -> str:
-        from ooc_chol.hardware import cuda
-
-        return cuda.model(name)
 
     def link(self, name: str) -> tuple[str, str]:
         from ooc_chol.hardware import cuda

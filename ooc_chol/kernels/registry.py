@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ooc_chol.hardware.registry import device_kind, open_device
 from ooc_chol.kernels.cuda.kind import CudaKernelKind
 from ooc_chol.kernels.host.kind import HostKernelKind
-from ooc_chol.kernels.interfaces import AbstractKernelSet, TileDevice
+from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.kinds import AbstractKernelKind, KernelFacts
 
 HOST, CUDA = HostKernelKind(), CudaKernelKind()
@@ -19,14 +19,9 @@ def kind_of(name: str) -> AbstractKernelKind:
     return _KINDS[device_kind(name).name]
 
 
-def choose_kernels(name: str, threads: int = 1, moduli: int | None = None) -> AbstractKernelSet:
-    """Make kernels for the device of that name, with ``threads`` on the host; with ``moduli``, products through residues too."""
-    return kind_of(name).create(threads, moduli)
-
-
 def open_tile_device(name: str, threads: int = 1, moduli: int | None = None) -> TileDevice:
-    """Open a device with its tile kernels, for one run."""
-    return open_device(name, choose_kernels(name, threads, moduli))
+    """Open a device with its tile kernels, for one run: with ``threads`` on the host, and ``moduli`` for residues."""
+    return open_device(name, kind_of(name).create(threads, moduli))
 
 
 def kernel_facts(names: Sequence[str]) -> KernelFacts:

@@ -81,7 +81,7 @@ class LinkTotals:
     nbytes : int
         Bytes that crossed the link in the whole run.
     busy_ns : int
-        Nanoseconds in which at least one copy ran on the link.
+        Nanoseconds that its copies took, added up: of two that run at once both count.
     """
 
     nbytes: int

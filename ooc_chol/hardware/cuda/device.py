@@ -107,14 +107,11 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             except cublas.cuBLASError as error:
                 advice = f"cuBLAS needs memory beside the budget ({error}); give a smaller memory_budget"
                 raise BudgetError(f"libraries of {self.name}", needed + LIBRARY_BYTES, int(free), advice) from error
-            self._default_stream_done()
+            # What was cleared on the default stream is done then: ours do not wait for it, nor for the user's work before it.
+            cp.cuda.Stream.null.synchronize()
         self._narrow = NarrowBuffers(self._arena.narrow, narrow_bytes)
         self._staging_bytes = max(slot_bytes, narrow_bytes)
         return self._arena
-
-    def _default_stream_done(self) -> None:
-        """Wait for what was cleared on the default stream: ours do not, and the user's work may be before it there."""
-        cp.cuda.Stream.null.synchronize()
 
     def create_stream(self, name: str, *, is_urgent: bool = False) -> CudaStream:
         """A new non-blocking stream; thread blocks of an urgent one start before those of others that wait."""

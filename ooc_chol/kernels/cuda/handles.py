@@ -18,7 +18,7 @@ class CudaStreamLike(Protocol):
 
 
 def cupy_stream(stream: AbstractStream) -> Any:
-    """CuPy's stream of a CUDA stream; kernels may not import devices, hence the cast."""
+    """CuPy's stream of a CUDA stream; anything that has one will do, such as what a test hands in."""
     return cast(CudaStreamLike, stream).stream
 
 

@@ -75,11 +75,6 @@ class CudaResidueKernels(AbstractResidueKernels):
         self._memory = cp.cuda.alloc_pinned_memory(8)
         self._mirror: NDArray[np.uint64] = np.frombuffer(self._memory, dtype=np.uint64, count=1)
 
-    @staticmethod
-    def workspace_bytes(n: int) -> int:
-        """Bytes of device memory that :meth:`open` takes for ``n`` matrix rows."""
-        return row_state_bytes(n)
-
     def bind(self, blas: BlasHandle) -> None:
         """Take the device's cuBLAS, and compile the kernels for the current device; once, before a run."""
         self._device = cp.cuda.Device()

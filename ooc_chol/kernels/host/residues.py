@@ -63,7 +63,8 @@ class HostResidueKernels(AbstractResidueKernels):
     def convert(
         self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, narrow: NarrowParts = NOTHING_NARROW
     ) -> None:
-        enqueue(stream, partial(self._in_strips, len(rows), partial(self._convert, l_ik, rows.start, (out, narrow), is_first)))
+        job = partial(self._convert, l_ik.__getitem__, rows.start, (out, narrow), is_first)
+        enqueue(stream, partial(self._in_strips, len(rows), job))
 
     def product(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
@@ -83,7 +84,8 @@ class HostResidueKernels(AbstractResidueKernels):
         is_first: bool,
         narrow: NarrowParts = NOTHING_NARROW,
     ) -> None:
-        job = partial(self._convert_stored, stored.reshape(-1), fmt, rows.start, (out, narrow), is_first)
+        widened = partial(_widened, stored.reshape(-1), fmt, out.shape[2])
+        job = partial(self._convert, widened, rows.start, (out, narrow), is_first)
         enqueue(stream, partial(self._in_strips, len(rows), job))
 
     def fp16_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
@@ -140,7 +142,7 @@ class HostResidueKernels(AbstractResidueKernels):
 
     def _convert(
         self,
-        l_ik: Floats,
+        strip_of: Callable[[slice], Floats],
         first: int,
         targets: tuple[NDArray[np.int8], NarrowParts],
         is_first: bool,
@@ -148,39 +150,21 @@ class HostResidueKernels(AbstractResidueKernels):
     ) -> None:
         """``out[p] = q mod m_p`` with ``q = round(2**e_i L[i, k])``, and ``2**h_i L[i, k]`` in FP16 and FP8."""
         out, narrow = targets
-        rows = slice(first + part.start, first + part.stop)
+        l_ik, rows = strip_of(part), slice(first + part.start, first + part.stop)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            scaled = np.ldexp(l_ik[part], self._exponents[rows, None])
+            scaled = np.ldexp(l_ik, self._exponents[rows, None])
             if is_first:
                 self._sums[rows] += (scaled * scaled).sum(axis=1)
                 self._flagged[rows] |= ~(self._sums[rows] <= self._limits[rows])
             integers = np.where(np.abs(scaled) < _TOO_LARGE, np.rint(scaled), 0.0).astype(np.int64)
             if narrow.fp16 is not None:
-                narrow.fp16[0, part] = np.ldexp(l_ik[part], self._fp16_exponents(rows)[:, None]).astype(np.float16)
+                narrow.fp16[0, part] = np.ldexp(l_ik, self._fp16_exponents(rows)[:, None]).astype(np.float16)
             if narrow.fp8 is not None:
-                scaled = np.ldexp(l_ik[part], self._fp16_exponents(rows)[:, None] - narrow.exponent)
+                scaled = np.ldexp(l_ik, self._fp16_exponents(rows)[:, None] - narrow.exponent)
                 limited = np.clip(scaled, -FP8_LARGEST, FP8_LARGEST).astype(np.float32)
                 narrow.fp8[0, part] = limited.astype(FP8.dtype).view(np.uint8)
         for plane, modulus in enumerate(self.basis.moduli):
             out[plane, part] = _canonical(integers, modulus)
-
-    def _convert_stored(
-        self,
-        stored: NDArray[np.uint8],
-        fmt: PrecisionFormat,
-        first: int,
-        targets: tuple[NDArray[np.int8], NarrowParts],
-        is_first: bool,
-        part: slice,
-    ) -> None:
-        """:meth:`_convert` of a strip of rows that is widened first."""
-        out, narrow = targets
-        cols = out.shape[2]
-        strip = np.empty((part.stop - part.start, cols))
-        decode(stored, fmt, slice(part.start * cols, part.stop * cols), strip)
-        fp16, fp8 = (None if array is None else array[:, part] for array in narrow[:2])
-        of_strip = out[:, part], NarrowParts(fp16, fp8, narrow.exponent)
-        self._convert(strip, first + part.start, of_strip, is_first, slice(0, len(strip)))
 
     def _fp16_exponents(self, rows: slice) -> NDArray[np.int32]:
         """``h_i`` of matrix rows."""
@@ -213,6 +197,13 @@ def _canonical(numbers: NDArray[np.signedinteger], modulus: int) -> NDArray[np.s
     """``numbers mod m`` in ``[-(m // 2), (m - 1) // 2]``."""
     residues = numbers % modulus
     return residues - modulus * (residues > (modulus - 1) // 2)
+
+
+def _widened(stored: NDArray[np.uint8], fmt: PrecisionFormat, cols: int, part: slice) -> Floats:
+    """A strip of rows of a stored tile, in float64."""
+    strip = np.empty((part.stop - part.start, cols))
+    decode(stored, fmt, slice(part.start * cols, part.stop * cols), strip)
+    return strip
 
 
 def _product(

@@ -9,7 +9,7 @@ from ooc_chol.interfaces import AbstractStream
 
 
 class HostStream(Protocol):
-    """A stream of the host device; kernels may not import devices."""
+    """What kernels need of a stream of the host device, or of what a test hands in."""
 
     def enqueue(self, operation: Callable[[], None]) -> None:
         """Run ``operation`` on the stream's thread behind all earlier ones; an exception becomes the stream's error."""

@@ -61,9 +61,9 @@ class StripMoves:
     ) -> None:
         """Convert a tile to residues, in one tile column of a strip."""
         work = Convert(place, slot, column, is_first, int(self.exponents[tile]))
-        writes, columns = (Place(Pool.STRIP, slot),), (column, column + 1)
-        if is_first:  # sums[row] += squares, one tile after the other
-            writes = *writes, Place(Pool.ROWS, 1 + tile[0])
+        strip, columns = Place(Pool.STRIP, slot), (column, column + 1)
+        # sums[i] += squares of L[i, k], one tile after the other
+        writes = (strip, Place(Pool.ROWS, 1 + tile[0])) if is_first else (strip,)
         device.builder.add(
             StepKind.COMPUTE, stream, tile_key(tile, tile[1] + 1), work, reads=(place, ROWS), writes=writes, columns=columns
         )

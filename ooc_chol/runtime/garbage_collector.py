@@ -1,4 +1,4 @@
-"""Python's garbage collector rests while devices work."""
+"""Python's garbage collector rests while devices work, and while millions of steps are made."""
 
 from __future__ import annotations
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from ooc_chol.tasks.cholesky import Task, flops
+from ooc_chol.tasks.cholesky import Task
 from ooc_chol.tasks.panels import Panel
-from ooc_chol.tasks.tiling import TileGrid
 
 
 @final
@@ -24,20 +23,19 @@ class FinishingTasks:
     The order of the tasks of one tile is that of the schedule, so that the choice never changes the arithmetic.
     """
 
-    def __init__(self, grid: TileGrid, panels: Sequence[Panel]) -> None:
-        self._grid = grid
+    def __init__(self, panels: Sequence[Panel]) -> None:
         self._panel_of = [panel for panel in panels for _ in range(panel.width)]
         self._panel: Panel | None = None
         self._flops = [0, 0]  # of the compute stream and of the finish stream, in this panel
         self._row_is_beside: dict[int, bool] = {}
 
-    def takes(self, task: Task) -> bool:
-        """Whether ``task``, the next one of the program, is the finish stream's."""
+    def takes(self, task: Task, counted: int) -> bool:
+        """Whether ``task``, the next one of the program, of so many flops, is the finish stream's."""
         panel = self._panel_of[task.j]
         if panel != self._panel:
             self._panel, self._flops, self._row_is_beside = panel, [0, 0], {}
         is_taken = task.k >= panel.k0 and self._finishes(task, panel)
-        self._flops[is_taken] += flops(task, self._grid)
+        self._flops[is_taken] += counted
         return is_taken
 
     def _finishes(self, task: Task, panel: Panel) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ooc_chol.tasks.cholesky import Task, TaskKind
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import Index, TileGrid
 
@@ -40,8 +39,3 @@ class AbstractScheduler(ABC, Generic[Work]):
 
         A device changes tiles of its own rows only, those of which ``owners`` is its number; ``panels`` cover all tile columns.
         """
-
-
-def count_tasks(schedule: Schedule[Task], kind: TaskKind) -> int:
-    """Number of tasks of one kind over all devices."""
-    return sum(task.kind is kind for tasks in schedule.tasks for task in tasks)

@@ -67,6 +67,10 @@ class TileGrid:
         """Matrix rows of tile row ``i``."""
         return min(self.nb, self.n - i * self.nb)
 
+    def columns(self, j: int, count: int) -> int:
+        """Matrix columns of ``count`` tile columns from ``j`` on, as far as there are so many."""
+        return min(count * self.nb, self.n - j * self.nb)
+
     def span(self, i: int) -> range:
         """Matrix rows of tile row ``i`` as a range."""
         return range(self.start(i), self.start(i) + self.size(i))

@@ -53,7 +53,7 @@ class TraceRecord(NamedTuple):
     after : tuple of (str, int)
         ``(device, step)`` of the operations on other streams or devices that this one had to wait for.
     resident_bytes : int
-        Bytes resident on the device after the step.
+        Bytes resident on the device after the step, as planned.
     role : StreamRole
         Role of the stream, the same in all its records.
     """

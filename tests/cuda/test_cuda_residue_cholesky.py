@@ -34,9 +34,9 @@ def on_cuda(a, nb=128, share=None, devices="cuda:0", **options) -> oc.CholeskyFa
     factor = oc.cholesky(a, **options)
     plan, execution = factor.report.plan, factor.report.execution
     assert plan.engine == "residue"
-    assert execution.link_bytes == tuple(program.link_bytes() for program in plan.programs)
-    for program, held, peak in zip(plan.programs, plan.budgets, execution.peak_bytes, strict=True):
-        assert peak == program.peak_bytes <= program.layout.arena_bytes
+    assert execution.link_bytes == tuple(program.link_bytes for program in plan.programs)
+    for program, held in zip(plan.programs, plan.budgets, strict=True):
+        assert program.peak_resident == program.peak_bytes <= program.layout.arena_bytes
         assert program.layout.arena_bytes + held.workspace_bytes <= held.budget_bytes
     return factor
 

@@ -59,7 +59,7 @@ def with_panels(
     schedule = LeftLookingScheduler().schedule(plan.grid, plan.owners, panels)
     programs = []
     for device, (tasks, budget) in enumerate(zip(schedule.tasks, plan.budgets, strict=True)):
-        finishing = FinishingTasks(plan.grid, panels) if finishes else None
+        finishing = FinishingTasks(panels) if finishes else None
         overlaps, stored = plan.policy.overlaps, fp64_bytes(plan.grid)
         layout = TileSlots(budget.n_slots, budget.slot_bytes)
         builder = TileProgram(
@@ -94,10 +94,10 @@ def factor_of(plan: Plan, a: Any, make_device: MakeDevice = host_device) -> NDAr
 
 
 def check_bytes(plan: Plan, execution: Execution) -> None:
-    """Assert that every link of every device carried what was planned, and that no device held more than its budget."""
-    assert execution.link_bytes == tuple(program.link_bytes() for program in plan.programs)
-    for program, budget, peak in zip(plan.programs, plan.budgets, execution.peak_bytes, strict=True):
-        assert peak <= program.peak_bytes <= budget.n_slots * budget.slot_bytes <= budget.budget_bytes
+    """Assert that every link of every device carried what was planned, and that no plan takes more than its budget."""
+    assert execution.link_bytes == tuple(program.link_bytes for program in plan.programs)
+    for program, budget in zip(plan.programs, plan.budgets, strict=True):
+        assert program.peak_resident <= program.peak_bytes <= budget.n_slots * budget.slot_bytes <= budget.budget_bytes
 
 
 # taking time

@@ -48,9 +48,9 @@ def through_residues(a, nb=NB, **options) -> oc.CholeskyFactor:
     factor = oc.cholesky(a, **{"tile_size": nb, "fp64": "residue", "devices": "host:0", "memory_budget": "256 MiB", **options})
     plan, execution = factor.report.plan, factor.report.execution
     assert plan.engine == "residue"
-    assert execution.link_bytes == tuple(program.link_bytes() for program in plan.programs)
-    for program, budget, peak in zip(plan.programs, plan.budgets, execution.peak_bytes, strict=True):
-        assert peak == program.peak_bytes <= program.layout.arena_bytes
+    assert execution.link_bytes == tuple(program.link_bytes for program in plan.programs)
+    for program, budget in zip(plan.programs, plan.budgets, strict=True):
+        assert program.peak_resident == program.peak_bytes <= program.layout.arena_bytes
         assert not budget.workspace_bytes + program.layout.arena_bytes > budget.budget_bytes
     return factor
 

@@ -109,9 +109,9 @@ def test_the_counters_stay_within_the_budget_and_carry_the_planned_bytes(tmp_pat
     for number, name in enumerate(plan.devices):
         resident = [value for _, value in found.counters[f"{name} measured", "resident"]]
         assert min(resident) >= 0 and max(resident) <= plan.budgets[number].budget_bytes
-        assert max(resident) <= factor.report.execution.peak_bytes[number]
+        assert max(resident) <= plan.programs[number].peak_resident
         links = {key[1] for key in found.counters if key[0] == f"{name} measured"} - {"resident"}
-        planned = plan.programs[number].link_bytes()
+        planned = plan.programs[number].link_bytes
         names = {
             Link.SOURCE: f"source->{name}",
             Link.FETCH: f"store->{name}",

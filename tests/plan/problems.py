@@ -50,7 +50,7 @@ class PlanningProblem:
 
     def _program(self, device: int, tasks: Sequence[Task]) -> Program:
         grid, overlaps = self.schedule.grid, self.policy.overlaps
-        finishing = None if self.finishing is None else FinishingTasks(grid, self.finishing)
+        finishing = None if self.finishing is None else FinishingTasks(self.finishing)
         moves = tile_program(
             grid, self.capacity + self.prefetch, self.source_itemsize, device=device, overlaps=overlaps, finishing=finishing
         )

@@ -33,7 +33,7 @@ def loaded_bytes(schedule: Schedule[Task], capacity: int, policy: NextUse | Lru)
     """Bytes that the program of the only device loads."""
     builder = tile_program(schedule.grid, capacity)
     ResidencyPlanner(schedule.tasks[0], capacity, PLANNED, policy).run(builder)
-    source, fetch, *_ = builder.build().link_bytes()
+    source, fetch, *_ = builder.build().link_bytes
     return source + fetch
 
 

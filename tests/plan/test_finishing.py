@@ -15,8 +15,8 @@ from tests.plan.problems import make_schedule, panel_shapes
 def divided(nt: int, panels: tuple[Panel, ...]) -> list[tuple[Task, bool]]:
     """The tasks of one device, and whether each is the finish stream's."""
     schedule = make_schedule(nt, panels)
-    finishing = FinishingTasks(schedule.grid, panels)
-    return [(task, finishing.takes(task)) for task in schedule.tasks[0]]
+    finishing = FinishingTasks(panels)
+    return [(task, finishing.takes(task, flops(task, schedule.grid))) for task in schedule.tasks[0]]
 
 
 def panel_of(panels: tuple[Panel, ...], column: int) -> Panel:

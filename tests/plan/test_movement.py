@@ -55,7 +55,7 @@ def most_bytes(plan: Plan, n: int, tiles: int) -> float:
 def test_loads_stay_near_the_bounds(n, share):
     tiles = share_of_triangle(n, share)
     plan = plan_with(n, tiles)
-    assert plan.budgets[0].capacity_bytes == tiles * TILE_BYTES
+    assert plan.layout.capacity_bytes(plan.budgets[0].prefetch_slots) == tiles * TILE_BYTES
     assert plan.loaded_bytes <= most_bytes(plan, n, tiles)
 
 

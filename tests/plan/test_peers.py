@@ -67,8 +67,8 @@ def test_only_the_way_of_tiles_changes(problem):
             assert changed == first
             assert second.operation == first.operation or second.operation.place == first.operation.place
             assert (second.kind is first.kind) or (first.kind is StepKind.FETCH and second.kind is StepKind.PULL)
-        loaded = old.link_bytes()[Link.FETCH] + old.link_bytes()[Link.SOURCE]
-        assert sum(new.link_bytes()[link] for link in (Link.FETCH, Link.SOURCE, Link.PEER)) == loaded
+        loaded = old.link_bytes[Link.FETCH] + old.link_bytes[Link.SOURCE]
+        assert sum(new.link_bytes[link] for link in (Link.FETCH, Link.SOURCE, Link.PEER)) == loaded
 
 
 @given(problem=shared_problems())
@@ -101,8 +101,8 @@ def test_a_copy_awaits_what_made_its_tile_and_the_next_filling_awaits_the_copy(p
 
 def test_with_memory_for_all_a_tile_is_fetched_by_nobody():
     before, after = moved_with(problem_of((0, 1, 2, 0, 1, 2, 0, 1), 1, 60))
-    assert sum(program.link_bytes()[Link.FETCH] for program in before) > 0
-    assert sum(program.link_bytes()[Link.FETCH] for program in after) == 0
+    assert sum(program.link_bytes[Link.FETCH] for program in before) > 0
+    assert sum(program.link_bytes[Link.FETCH] for program in after) == 0
 
 
 def test_a_copy_of_what_the_other_device_does_not_hold_is_refused():

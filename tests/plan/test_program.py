@@ -177,7 +177,7 @@ def test_bytes_per_link_are_those_of_the_tiles(problem):
                 expected[Link.FETCH] += 8 * rows * cols
             elif step.kind is StepKind.WRITE:
                 expected[Link.WRITE] += 8 * rows * cols
-        assert list(program.link_bytes()) == expected
+        assert list(program.link_bytes) == expected
         generated = [step for step in program.steps if step.kind is StepKind.GENERATE]
         assert bool(generated) <= (problem.source_itemsize is None)
 
@@ -198,7 +198,7 @@ def test_sync_moves_every_operand_of_every_task(problem):
     fetched += sum(entries(*task.output) for task in tasks if task.k > 0)
     written = sum(entries(*task.output) for task in tasks)
     source = sum(entries(i, j) for i, j in schedule.grid.tiles())
-    assert program.link_bytes() == (8 * source, 8 * fetched, 8 * written, 0)
+    assert program.link_bytes == (8 * source, 8 * fetched, 8 * written, 0)
 
 
 def test_steps_are_named_for_traces():

@@ -326,7 +326,7 @@ def test_bytes_per_link(problem):
     grid, programs = problem.grid, problem.programs()
     triangle = sum(grid.entries(i, j) for i, j in grid.tiles())
     diagonal = sum(grid.entries(i, i) for i in range(grid.nt))
-    total = [sum(program.link_bytes()[link] for program in programs) for link in Link]
+    total = [sum(program.link_bytes[link] for program in programs) for link in Link]
     assert total[Link.SOURCE] == (problem.source_itemsize or 0) * (triangle + len(programs) * diagonal)
     assert total[Link.WRITE] == 8 * triangle
     assert total[Link.PEER] == 0 or (problem.pulls and len(programs) > 1)

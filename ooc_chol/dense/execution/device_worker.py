@@ -168,9 +168,7 @@ class DeviceWorker:
             self._when_done(end, lambda: self._tell(StepDone(position)))
         if step.kind is StepKind.WRITE:
             self._progress.record(step.block, end)
-            if not self._tiers[
-                step.block.name
-            ].ordered_by_events:  # else nobody asks, and each call back costs the enqueuing thread time
+            if not self._is_ordered(step.block):  # else nobody asks, and each call back costs the enqueuing thread time
                 self._when_done(end, lambda: self._progress.mark_durable(step.block))
         if step.announced:
             self._progress.record(step_key(self.number, position), end)

@@ -38,7 +38,7 @@ ENGINES: Mapping[str, type[AbstractOperations]] = {"native": TileOperations, "re
 
 @dataclass(frozen=True)
 class Execution:
-    """What a run did: its time, the bytes that it moved and held, and its records.
+    """What a run did: its time, the bytes that it moved, and its records.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Execution:
     link_bytes : tuple of tuple of int
         Executed bytes over each :class:`Link`, per device, counted from the copies issued.
     peak_bytes : tuple of int
-        Most bytes of blocks on each device at once.
+        Most bytes of blocks on each device at once, by its program: a run takes no slots but those.
     records : tuple of TraceRecord
         Every operation of every stream.
     norms : (n_tiles, len(NORM_COLUMNS)) array or None
@@ -83,13 +83,13 @@ def execute(
     workers: list[DeviceWorker] = []
     with collector_off():
         errors, began = _run(plan, devices, tiers, workers=workers, report=report)
-    if errors:
-        if salvage is not None:
-            salvage.seconds = (time.perf_counter_ns() - began) / 1e9
-            salvage.finished.update(plan.given, *(worker.finished_tiles() for worker in workers))
-            salvage.norms = _norms_of(workers)
-        raise _verdict(workers, errors, plan.grid)
-    return _summary(plan, workers, began)
+        if not errors:
+            return _summary(plan, workers, began)
+    if salvage is not None:
+        salvage.seconds = (time.perf_counter_ns() - began) / 1e9
+        salvage.finished.update(plan.given, *(worker.finished_tiles() for worker in workers))
+        salvage.norms = _norms_of(workers)
+    raise _verdict(workers, errors, plan.grid)
 
 
 def _run(

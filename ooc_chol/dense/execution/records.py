@@ -55,8 +55,9 @@ def format_name(step: Step, precision: PrecisionMap | None) -> str:
     """Format of what a step moves or multiplies: that of the tile in its store, or of a product's factors."""
     if isinstance(work := step.operation, Product):
         return "int8" if not work.is_narrow else FP16.name if work.fp8_exponent is None else FP8.name
-    is_stored = step.link in (Link.FETCH, Link.WRITE)
-    return FP64.name if precision is None or not is_stored else precision.format_of(step.tile).name
+    if precision is None or step.link not in (Link.FETCH, Link.WRITE):
+        return FP64.name
+    return precision.format_of(step.tile).name
 
 
 def step_record(

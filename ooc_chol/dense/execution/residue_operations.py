@@ -140,13 +140,14 @@ class ResidueOperations(AbstractOperations):
         if work.source.pool is not Pool.STRIP:
             return self._pull_tile(step, work, stream)
         other, shape = self._others[work.device], self._pulled_shape(step, work)
-        forms = [(other.strip, self.strip)]
+        forms = []
         if self._has_fp16:
             forms.append((other.fp16_strip, self.fp16_strip))
         if self._has_fp8:
             forms.append((other.fp8_strip, self.fp8_strip))
+        forms.append((other.strip, self.strip))
         moved = 0
-        for theirs, ours in forms[1:] + forms[:1]:
+        for theirs, ours in forms:
             target = ours(work.place.slot, work.start, shape)
             self._device.copy_between(stream, theirs(work.source.slot, work.start, shape), target)
             moved += int(target.nbytes)
@@ -157,9 +158,8 @@ class ResidueOperations(AbstractOperations):
         return self._grid.size(step.tile[0]), (work.stop - work.start) * self._nb
 
     def _shape(self, index: Index, n_columns: int) -> tuple[int, int]:
-        """Rows and columns of so many tiles of one row, from tile ``index`` on; only the last row and column may be short."""
-        row, column = index
-        return self._grid.size(row), (n_columns - 1) * self._nb + self._grid.size(column + n_columns - 1)
+        """Rows and columns of so many tiles of one row, from tile ``index`` on."""
+        return self._grid.size(index[0]), self._grid.columns(index[1], n_columns)
 
     def tile(self, place: Place, index: Index) -> Tile:
         """The FP64 tile in ``place``."""

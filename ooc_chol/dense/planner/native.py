@@ -36,7 +36,7 @@ from ooc_chol.kernels.registry import kind_of
 from ooc_chol.schedulers import SCHEDULERS
 from ooc_chol.schedulers.finishing import FinishingTasks
 from ooc_chol.schedulers.ownership import balanced_rows
-from ooc_chol.schedulers.schedule import Schedule, count_tasks
+from ooc_chol.schedulers.schedule import Schedule
 from ooc_chol.tasks.bounds import fp64_bytes
 from ooc_chol.tasks.cholesky import Task, TaskKind
 from ooc_chol.tasks.operations import StepKind, StreamKind
@@ -255,7 +255,7 @@ def _programs(request: _Request, panels: Sequence[Panel], schedule: Schedule[Tas
             held_bytes=held_bytes,
             device=device,
             overlaps=request.policy.overlaps,
-            finishing=FinishingTasks(request.grid, panels) if request.finishes_beside else None,
+            finishing=FinishingTasks(panels) if request.finishes_beside else None,
         )
         ResidencyPlanner(tasks, request.capacity, request.policy, request.eviction).run(builder)
         programs.append(builder.build())
@@ -274,20 +274,21 @@ def _held_bytes(request: _Request) -> Callable[[tuple[int, int]], int]:
     return lambda index: precision.product_of(index).itemsize * grid.entries(*index)
 
 
-def _executed_flops(request: _Request, schedule: Schedule[Task]) -> int:
-    """Flops that the kernels of these devices execute; tasks of one kind and shape are computed once."""
-    grid, kind = request.grid, kind_of(request.devices[0])
-    counts: Counter[tuple[TaskKind, int, int, int]] = Counter()
-    examples = {}
-    for task in chain.from_iterable(schedule.tasks):
-        shape = task.kind, grid.size(task.i), grid.size(task.j), grid.size(task.k)
-        counts[shape] += 1
-        examples[shape] = task
-    return sum(count * kind.executed_flops(examples[shape], grid) for shape, count in counts.items())
+def _counted(request: _Request, schedule: Schedule[Task]) -> tuple[dict[str, int], int]:
+    """Number of tasks of each kind, and the flops that the kernels of these devices execute for all.
+
+    Only the last tile row is short, so that kind and row tell a task's shape.
+    """
+    grid, kernels = request.grid, kind_of(request.devices[0])
+    shapes = {(task.kind, task.i == grid.nt - 1): task for task in chain.from_iterable(schedule.tasks)}
+    counts = Counter((task.kind, task.i == grid.nt - 1) for task in chain.from_iterable(schedule.tasks))
+    executed = sum(count * kernels.executed_flops(shapes[shape], grid) for shape, count in counts.items())
+    return {kind.name: counts[kind, False] + counts[kind, True] for kind in TaskKind}, executed
 
 
 def _plan_of(request: _Request, owners: Sequence[int], panels: Sequence[Panel], schedule: Schedule[Task]) -> Plan:
     """The plan for one choice of panel shapes."""
+    task_counts, flops_executed = _counted(request, schedule)
     return Plan(
         grid=request.grid,
         policy=request.policy,
@@ -298,9 +299,9 @@ def _plan_of(request: _Request, owners: Sequence[int], panels: Sequence[Panel], 
         budgets=(request.budget,) * len(request.devices),
         programs=_programs(request, panels, schedule),
         rates=request.rates,
-        task_counts={kind.name: count_tasks(schedule, kind) for kind in TaskKind},
+        task_counts=task_counts,
         source=request.problem.source,
-        flops_executed=_executed_flops(request, schedule),
+        flops_executed=flops_executed,
         precision=request.problem.precision,
         given=request.problem.given,
     )

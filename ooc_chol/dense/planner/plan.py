@@ -50,11 +50,6 @@ class DeviceBudget:
     prefetch_slots: int
     workspace_bytes: int
 
-    @property
-    def capacity_bytes(self) -> int:
-        """Bytes for tiles after workspace and prefetch, as FP64: the S of the movement bound."""
-        return (self.n_slots - self.prefetch_slots) * self.slot_bytes
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -139,7 +134,7 @@ class Plan:
         int
             Bytes of all steps over that link.
         """
-        return sum(program.link_bytes()[link] for program in self.programs)
+        return sum(program.link_bytes[link] for program in self.programs)
 
     @property
     def loaded_bytes(self) -> int:

@@ -51,8 +51,9 @@ class Waits:
         self, position: int, stream: StreamKind, *, reads: Sequence[Place], writes: Sequence[Place], columns: tuple[int, int]
     ) -> tuple[tuple[int, ...], list[BlockKey]]:
         """The waits of step ``position``, by streams in their order, and the copies of other devices that it must await."""
-        seen, unseen, elsewhere = self._seen[stream], dict[StreamKind, int](), dict[_Lane, int]()
-        start, stop = columns
+        seen, (start, stop) = self._seen[stream], columns
+        unseen: dict[StreamKind, int] = {}
+        elsewhere: dict[_Lane, int] = {}
         read, written = [self._uses.get(place) or self._of(place) for place in reads], []
         for place, uses in zip(reads, read, strict=True):
             for lane, at in (uses.made[stop - 1],) if place.pool is Pool.STRIP else uses.writers.items():

@@ -163,8 +163,7 @@ class Rates:
         rates, work = self.residue, step.operation
         if isinstance(work, Product | Fold):
             row, first = step.tile
-            columns = sum(grid.size(first + offset) for offset in range(work.n_columns))
-            return grid.size(row) * columns * _seconds_an_entry(work, rates, grid.nb)
+            return grid.size(row) * grid.columns(first, work.n_columns) * _seconds_an_entry(work, rates, grid.nb)
         speeds = {Convert: rates.convert, Reconstruct: rates.reconstruct, Invert: self.invert, Diagonal: inf}
         return grid.entries(*step.tile) / speeds[type(work)]
 

@@ -30,7 +30,8 @@ def with_pulls(
     changed = []
     for program, steps in zip(programs, merge.steps, strict=True):
         waits = waits_of(steps)
-        changed.append(replace(program, steps=tuple(s._replace(waits=w) for s, w in zip(steps, waits, strict=True))))
+        waiting = (s if s.waits == w else s._replace(waits=w) for s, w in zip(steps, waits, strict=True))  # few change
+        changed.append(replace(program, steps=tuple(waiting)))
     return tuple(changed)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, final
 
 from ooc_chol.config import format_bytes
@@ -156,7 +157,7 @@ class ResidueLayout(AbstractMemoryLayout):
         tiles = self.tiles + self.transit + self.strips * self.chunk + self.accumulators * self.width
         return tiles * self.nb * self.nb
 
-    @property
+    @cached_property
     def basis(self) -> ResidueBasis:
         """The moduli as a basis, with their product and the bits that it holds."""
         return ResidueBasis(self.moduli)

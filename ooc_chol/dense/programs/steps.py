@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
@@ -93,11 +94,12 @@ class Program:
     peak_resident: int  #: Most bytes of blocks in them
     flops: int  #: Flops that the algorithm counts for all steps
 
-    @property
+    @cached_property
     def streams(self) -> tuple[StreamKind, ...]:
         """The streams that it uses, in their order."""
         return tuple(sorted({step.stream for step in self.steps}))
 
+    @cached_property
     def link_bytes(self) -> tuple[int, ...]:
         """Planned bytes over each :class:`Link`."""
         totals = [0] * len(Link)

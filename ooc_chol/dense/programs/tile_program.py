@@ -72,13 +72,14 @@ class TileProgram(AbstractResidencySink):
         """Add a task; its output is changed in place."""
         place = self._place_of[task.output]
         reads = tuple([self._place_of[tile] for tile in task.reads])
-        finishes = self._finishing is not None and self._finishing.takes(task)
+        counted = task_flops(task, self._grid)
+        finishes = self._finishing is not None and self._finishing.takes(task, counted)
         self._builder.add(
             StepKind.COMPUTE,
             self._finish if finishes else StreamKind.COMPUTE,
             tile_key(task.output, task.k + 1),
             _operation(task, place, reads),
-            flops=task_flops(task, self._grid),
+            flops=counted,
             reads=reads,
             writes=(place,),
         )

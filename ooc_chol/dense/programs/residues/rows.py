@@ -301,7 +301,7 @@ class ResiduePrograms:
         """One product of a strip with neighbouring ones; ``tile`` is the first that it adds to."""
         (row, column), grid = tile, self._grid
         rows, inner = grid.size(row), (work.stop - work.start) * grid.nb
-        columns = sum(grid.size(column + offset) for offset in range(work.n_columns))
+        columns = grid.columns(column, work.n_columns)
         counted = rows * rows * inner if work.lower else 2 * rows * columns * inner
         slots = dict.fromkeys((work.left, *range(work.right, work.right + work.n_columns)))
         reads, sums = tuple([Place(Pool.STRIP, slot) for slot in slots]), Place(Pool.ACCUMULATOR, work.accumulator)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from ooc_chol.dense.programs.residues.strips import Strip
@@ -37,16 +38,17 @@ def depths(forms: Sequence[ProductForm], scales: Sequence[int], first: int, last
 
     ``scales`` are the exponents of products in FP8, by tile column.
     """
-    runs: list[Depth] = []
-    for k in range(first, last):
-        is_narrow = forms[k] is not ProductForm.RESIDUE
-        one = Depth(k - first, k - first + 1, is_narrow, scales[k] if forms[k] is ProductForm.FP8 else None)
-        latest = runs[-1] if runs else None
-        if latest is not None and latest[2:] == one[2:] and not (is_narrow and one.start - latest.start == NARROW_TILES):
-            runs[-1] = latest._replace(stop=one.stop)
-        else:
-            runs.append(one)
-    return runs
+
+    def way(k: int) -> tuple[bool, int | None]:
+        return forms[k] is not ProductForm.RESIDUE, scales[k] if forms[k] is ProductForm.FP8 else None
+
+    found: list[Depth] = []
+    for (is_narrow, exponent), group in groupby(range(first, last), way):
+        ks = [*group]
+        start, stop = ks[0] - first, ks[-1] + 1 - first
+        length = NARROW_TILES if is_narrow else stop - start
+        found += [Depth(at, min(at + length, stop), is_narrow, exponent) for at in range(start, stop, length)]
+    return found
 
 
 def runs(slots: Sequence[int], last_apart: bool) -> list[tuple[int, int]]:

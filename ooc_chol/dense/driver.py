@@ -25,8 +25,8 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.report import FactorReport
 from ooc_chol.dense.request import Place, Progress, Request, measured_rates
+from ooc_chol.dense.store_opening import check_host_budget, check_store, own_store
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.dense.stores.opening import check_host_budget, check_store, own_store
 from ooc_chol.errors import PrecisionWarning
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import device_kind, page_locked

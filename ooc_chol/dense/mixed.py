@@ -20,8 +20,8 @@ from ooc_chol.dense.planner import make_plan, mixed_engine
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.request import Request
+from ooc_chol.dense.store_opening import own_store
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.dense.stores.opening import own_store
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import BudgetError, NonFiniteError, NotPositiveDefiniteError, PrecisionError
 from ooc_chol.hardware.registry import resolve_devices

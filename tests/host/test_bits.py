@@ -11,8 +11,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import ooc_chol as oc
-from ooc_chol.dense.planner.policy import POLICIES
 from ooc_chol.dense.programs.eviction import Lru
+from ooc_chol.dense.programs.policy import POLICIES
 from ooc_chol.hardware.host import HostDevice
 from ooc_chol.memory.sources import as_source
 from ooc_chol.tasks.operations import Link, StepKind, StreamKind

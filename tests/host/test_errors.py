@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.planner.policy import POLICIES
+from ooc_chol.dense.programs.policy import POLICIES
 from ooc_chol.dense.stores.file import MemoryStore
 from ooc_chol.hardware import host
 from ooc_chol.hardware.host import HostDevice

@@ -476,11 +476,11 @@ def test_a_budget_that_is_too_small_says_how_much_suffices(n, nb, devices):
 def test_what_devices_hold_is_not_left_for_l(monkeypatch, devices):
     plan = oc.plan(A, tile_size=NB, fp64="residue", devices=devices, memory_budget="256 MiB")
     arenas, needed = devices * plan.layout.arena_bytes, memory_store(plan.grid).nbytes
-    monkeypatch.setattr("ooc_chol.dense.stores.opening.free_host_bytes", lambda: arenas + needed - 1)
+    monkeypatch.setattr("ooc_chol.dense.store_opening.free_host_bytes", lambda: arenas + needed - 1)
     with pytest.raises(oc.BudgetError, match=r"host memory for L.*store=") as caught:
         through_residues(A, devices=devices)
     assert caught.value.budget_bytes == needed - 1 == caught.value.needed_bytes - 1
-    monkeypatch.setattr("ooc_chol.dense.stores.opening.free_host_bytes", lambda: arenas + needed)
+    monkeypatch.setattr("ooc_chol.dense.store_opening.free_host_bytes", lambda: arenas + needed)
     through_residues(A, devices=devices)
 
 

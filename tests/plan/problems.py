@@ -8,9 +8,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ooc_chol.dense.planner.policy import POLICIES, Policy
 from ooc_chol.dense.programs.eviction import EVICTION_POLICIES
 from ooc_chol.dense.programs.layouts import TileSlots
+from ooc_chol.dense.programs.policy import POLICIES, Policy
 from ooc_chol.dense.programs.residency import FetchCounter, ResidencyPlanner
 from ooc_chol.dense.programs.steps import Program, Step
 from ooc_chol.dense.programs.tile_program import TileProgram

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.planner.policy import POLICIES
 from ooc_chol.dense.programs.eviction import EVICTION_POLICIES, Lru, NextUse
+from ooc_chol.dense.programs.policy import POLICIES
 from ooc_chol.dense.programs.residency import ResidencyPlanner
 from ooc_chol.schedulers.schedule import NEVER, Schedule
 from ooc_chol.tasks.cholesky import Task, TaskKind

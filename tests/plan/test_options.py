@@ -11,7 +11,7 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.dense.options import option_table
-from ooc_chol.dense.planner.policy import POLICIES
+from ooc_chol.dense.programs.policy import POLICIES
 from tests.option_words import WORDS
 
 TABLE = option_table(oc.FactorOptions)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.planner.policy import POLICIES
 from ooc_chol.dense.programs.eviction import NextUse
+from ooc_chol.dense.programs.policy import POLICIES
 from ooc_chol.dense.programs.residency import FetchCounter, ResidencyPlanner
 from ooc_chol.schedulers.ownership import balanced_rows
 from ooc_chol.tasks.cholesky import Task

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.planner.policy import POLICIES
 from ooc_chol.dense.programs.builder import waits_of
 from ooc_chol.dense.programs.device_copies import with_pulls
+from ooc_chol.dense.programs.policy import POLICIES
 from ooc_chol.dense.programs.simulate import simulate
 from ooc_chol.errors import ScheduleError
 from ooc_chol.tasks.bounds import fp64_bytes

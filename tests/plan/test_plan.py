@@ -18,8 +18,8 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import Problem, choose_tile_size, make_plan, prefetch_slots
 from ooc_chol.dense.planner import native as native_planner
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.policy import POLICIES
 from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.programs.policy import POLICIES
 from ooc_chol.kernels.registry import CUDA, HOST
 from ooc_chol.tasks.operations import Link, Pool, StepKind, StreamKind
 from tests.plan.problems import task_of

@@ -18,9 +18,9 @@ import ooc_chol as oc
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import limit, make_plan, mixed_engine, prefetch_slots
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.policy import POLICIES
 from ooc_chol.dense.planner.residue_layouts import best_layouts, least_layout
 from ooc_chol.dense.planner.step_counts import least_native_steps, least_residue_steps, native_steps, residue_steps
+from ooc_chol.dense.programs.policy import POLICIES
 from ooc_chol.kernels.registry import CUDA, HOST, kind_of
 from ooc_chol.schedulers.ownership import balanced_rows
 from ooc_chol.tasks.tiling import TileGrid

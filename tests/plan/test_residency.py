@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.planner.policy import POLICIES, policy_named
 from ooc_chol.dense.programs.eviction import Lru, NextUse
+from ooc_chol.dense.programs.policy import POLICIES, policy_named
 from ooc_chol.dense.programs.residency import (
     NEVER,
     AbstractResidencySink,

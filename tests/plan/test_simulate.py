@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.planner.policy import POLICIES
 from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.programs.policy import POLICIES
 from ooc_chol.dense.programs.simulate import simulate
 from ooc_chol.dense.programs.steps import Program
 from ooc_chol.errors import ScheduleError

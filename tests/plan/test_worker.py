@@ -30,7 +30,7 @@ from ooc_chol.dense.execution.worker import (
     WorkerStatus,
     make_window,
 )
-from ooc_chol.dense.planner.policy import POLICIES
+from ooc_chol.dense.programs.policy import POLICIES
 from ooc_chol.dense.programs.steps import Program
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey

@@ -20,12 +20,12 @@ from ooc_chol.dense.planner.native_tiles import (
     tiles_in_budget,
 )
 from ooc_chol.dense.planner.plan import DeviceBudget, Plan
-from ooc_chol.dense.planner.policy import Policy, policy_named
 from ooc_chol.dense.planner.problem import FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.device_copies import with_pulls
 from ooc_chol.dense.programs.eviction import EVICTION_POLICIES
 from ooc_chol.dense.programs.layouts import TileSlots
+from ooc_chol.dense.programs.policy import Policy, policy_named
 from ooc_chol.dense.programs.residency import FetchCounter, ResidencyPlanner
 from ooc_chol.dense.programs.simulate import simulate
 from ooc_chol.dense.programs.steps import Program

@@ -9,9 +9,9 @@ from ooc_chol.config import whole_pages
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import limit
 from ooc_chol.dense.planner.limit import Tiles, check_steps, larger_tile
-from ooc_chol.dense.planner.policy import policy_named
 from ooc_chol.dense.planner.problem import most_narrow_bytes
 from ooc_chol.dense.planner.step_counts import least_native_steps, native_steps
+from ooc_chol.dense.programs.policy import policy_named
 from ooc_chol.formats import FP64
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.kernels.registry import kind_of

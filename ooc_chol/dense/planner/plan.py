@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from ooc_chol.config import format_bytes
-from ooc_chol.dense.planner.policy import Policy
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
+from ooc_chol.dense.programs.policy import Policy
 from ooc_chol.dense.programs.simulate import Timeline, simulate
 from ooc_chol.dense.programs.steps import Program
 from ooc_chol.formats import FP64

@@ -11,13 +11,13 @@ from ooc_chol.dense.options import FactorOptions, default_moduli
 from ooc_chol.dense.planner import limit
 from ooc_chol.dense.planner.limit import Tiles, check_steps
 from ooc_chol.dense.planner.plan import DeviceBudget, Plan
-from ooc_chol.dense.planner.policy import policy_named
 from ooc_chol.dense.planner.problem import FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
 from ooc_chol.dense.planner.residue_layouts import best_layouts, least_layout
 from ooc_chol.dense.planner.residue_tiles import check_for_residues, residue_grids, residue_tiles_in_budget
 from ooc_chol.dense.planner.step_counts import residue_steps
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.layouts import ResidueLayout
+from ooc_chol.dense.programs.policy import policy_named
 from ooc_chol.dense.programs.residues.rows import ResiduePrograms
 from ooc_chol.dense.programs.residues.strips import residue_panels
 from ooc_chol.dense.programs.steps import executed_flops

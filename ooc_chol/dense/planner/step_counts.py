@@ -7,8 +7,8 @@ the policies ``sync``, ``async`` and ``v1``.
 
 from __future__ import annotations
 
-from ooc_chol.dense.planner.policy import Policy
 from ooc_chol.dense.programs.layouts import ResidueLayout
+from ooc_chol.dense.programs.policy import Policy
 from ooc_chol.dense.programs.residues.strips import STREAMING, residue_panels
 from ooc_chol.precision.moduli import MOST_TERMS
 from ooc_chol.precision.products import NARROW_TILES

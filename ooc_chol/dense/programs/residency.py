@@ -6,7 +6,7 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from ooc_chol.dense.planner.policy import Policy
+from ooc_chol.dense.programs.policy import Policy
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import AbstractEvictionPolicy
 from ooc_chol.schedulers.schedule import NEVER

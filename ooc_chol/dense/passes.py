@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import NamedTuple, TypeAlias, final
@@ -23,8 +25,11 @@ Moment: TypeAlias = AbstractEvent | int
 #: Streams of passes over L: the one that computes, and the one that brings tiles.
 COMPUTES, COPIES = "solve", "solve copy-in"
 
-#: Guards the sums and records of all factors; held for microseconds, once a pass. No part of them, which may be pickled.
-_ADDING = threading.Lock()
+#: Guards the sums and records of all factors; held for microseconds, once a pass. No part of them, which may be pickled. One
+#: thread may take it twice: a generator of panels that nobody holds any more ends wherever Python collects garbage.
+_ADDING = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_ADDING.acquire, after_in_parent=_ADDING.release, after_in_child=_ADDING.release)
 
 
 @contextmanager
@@ -181,6 +186,8 @@ class Passes:
         self._records: list[TraceRecord] = []
         self._steps: dict[str, int] = {}
         self._lanes: set[int] = set()  # of passes under way: each has streams of its own in the trace
+        self._over: deque[Pass] = deque()  # to be added
+        self._is_adding = False
 
     @contextmanager
     def running(self, title: str, columns: int = 0) -> Iterator[Pass]:
@@ -193,18 +200,30 @@ class Passes:
             yield one
         finally:
             one.seconds += time.perf_counter() - since
-            self._add(one)
+            self._over.append(one)
+            with _ADDING:
+                self._add_all()
+
+    def _add_all(self) -> None:
+        """Add what is over; a call further up on this thread that is adding takes it too."""
+        if self._is_adding:
+            return
+        self._is_adding = True
+        try:
+            while self._over:
+                self._add(self._over.popleft())
+        finally:
+            self._is_adding = False
 
     def _add(self, one: Pass) -> None:
-        nbytes = sum(track.nbytes for track in one.tracks)
-        with _ADDING:
-            self._lanes.remove(one.lane)
-            calls, columns, seconds, before = self._totals.get(one.title, PassTotals())
-            self._totals[one.title] = PassTotals(calls + 1, columns + one.columns, seconds + one.seconds, before + nbytes)
-            for track in one.tracks:
-                for record in track.records(self._steps.get(track.device, 0)):
-                    self._records.append(record)
-                    self._steps[record.device] = record.step + 1
+        self._lanes.remove(one.lane)
+        calls, columns, seconds, before = self._totals.get(one.title, PassTotals())
+        nbytes = before + sum(track.nbytes for track in one.tracks)
+        self._totals[one.title] = PassTotals(calls + 1, columns + one.columns, seconds + one.seconds, nbytes)
+        for track in one.tracks:
+            for record in track.records(self._steps.get(track.device, 0)):
+                self._records.append(record)
+                self._steps[record.device] = record.step + 1
 
     @property
     def totals(self) -> dict[str, PassTotals]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import os
+import subprocess
+import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -232,6 +237,73 @@ def test_passes_of_several_threads_all_count(tmp_path):
         assert all(one[1] <= two[0] for one, two in itertools.pairwise(ran))
     rates = read(trace.save(tmp_path / "run.pftrace")).counters["host:0 passes", "store->host:0"]
     assert min(value for _, value in rates) == 0.0 < max(value for _, value in rates)
+
+
+class Collects:
+    """A track that collects garbage when its bytes are asked for, as any new object may."""
+
+    device = "host:0"
+
+    @property
+    def nbytes(self) -> int:
+        gc.collect()
+        return 7
+
+    def records(self, first: int) -> list[object]:
+        return []
+
+
+def left_in_a_circle(passes: Passes) -> None:
+    """Start a pass whose generator nobody holds, but for itself."""
+
+    def panels(circle: list[object]) -> Iterator[None]:
+        with passes.running("inverse panels"):
+            yield
+
+    circle: list[object] = []
+    circle.append(panels(circle))
+    next(circle[0])
+
+
+def test_garbage_that_is_collected_while_a_pass_is_added_is_a_pass_too():
+    passes = Passes(is_traced=True)
+    gc.collect()
+    gc.disable()
+    try:
+        left_in_a_circle(passes)
+        with passes.running("solve") as run:
+            run.tracks.append(Collects())
+    finally:
+        gc.enable()
+    assert {title: total[::3] for title, total in passes.totals.items()} == {"solve": (1, 7), "inverse panels": (1, 0)}
+
+
+FORKS = """
+import os, signal, threading
+import numpy as np
+import ooc_chol as oc
+factor = oc.cholesky(np.eye(8), devices="host:0")
+b = np.ones(8)
+def use():
+    while True:
+        factor.report.passes.totals
+for _ in range(2):
+    threading.Thread(target=use, daemon=True).start()
+for _ in range(40):
+    if (child := os.fork()) == 0:
+        signal.alarm(20)
+        factor.half_solve(b)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, "the child hangs"
+print("done", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_fork_while_another_thread_adds_leaves_the_child_able_to_solve():
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], capture_output=True, text=True, check=False)
+    assert run.stdout == "done\n", run.stderr
 
 
 def test_time_between_panels_is_the_callers():

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any, Self, TypeVar
 
-from ooc_chol.config import parse_devices
+from ooc_chol.config import parse_bytes, parse_devices
 from ooc_chol.precision.moduli import ResidueBasis
 
 T = TypeVar("T")
@@ -168,6 +168,10 @@ class FactorOptions:
             raise TypeError(f"tile_size is a {type(self.tile_size).__name__}; give an int, or None to let the planner choose")
         if self.tile_size is not None and self.tile_size < 1:
             raise ValueError(f"tile_size is {self.tile_size}, but a tile has at least 1 row")
+        for name in ("memory_budget", "host_budget"):
+            if getattr(self, name) is not None:
+                parse_bytes(getattr(self, name), name)
+        self._check_choice("policy")
         self._check_choice("objective")
         self._check_choice("fp64")
         if self.moduli is not None:

@@ -62,13 +62,15 @@ def check_host_budget(plan: Plan, place: Place, options: FactorOptions, *, free:
     if place is not None and not isinstance(place, HostMemory):
         return
     formats = None if plan.precision is None else plan.precision.formats
-    needed, allowed = TileLayout(plan.grid, formats=formats).end, free
-    if options.host_budget is not None:
-        budget = parse_bytes(options.host_budget, "host_budget")
-        allowed = budget if free is None else min(free, budget)
-    if allowed is not None and needed > allowed:
-        arenas = format_bytes(_host_arena_bytes(plan))
-        advice = f"keep L in a file (store=) or over A (overwrite=True), or lower memory_budget ({arenas} in use)"
+    needed = TileLayout(plan.grid, formats=formats).end
+    budget = None if options.host_budget is None else parse_bytes(options.host_budget, "host_budget")
+    allowed = min((most for most in (free, budget) if most is not None), default=needed)
+    if needed > allowed:
+        arenas = _host_arena_bytes(plan)
+        more = f"lower memory_budget ({format_bytes(arenas)} in use)" if arenas else "free some"
+        if allowed == budget:
+            more = "give a larger host_budget"
+        advice = f"keep L in a file (store=) or over A (overwrite=True), or {more}"
         raise BudgetError("host memory for L", needed, max(0, allowed), advice)
 
 

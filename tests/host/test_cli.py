@@ -283,7 +283,7 @@ MISTAKES = {
     "budget without sense": (["plan", "--n", "9", "--memory-budget", "much"], "write for example"),
     "order zero": (["plan", "--n", "0"], "at least 1 row"),
     "tile size zero": (["plan", "--n", "9", "--tile-size", "0"], "at least 1 row"),
-    "unknown policy": (["plan", "--n", "9", "--policy", "best"], "no policy 'best'; there are"),
+    "unknown policy": (["plan", "--n", "9", "--policy", "best"], "policy is 'best'; there are"),
     "unknown device": (["plan", "--n", "9", "--devices", "tpu:0"], "no device 'tpu:0'; there are"),
     "unknown objective": (["plan", "--n", "9", "--objective", "joules"], "there are 'seconds' and 'bytes'"),
     "plan of nothing": (["plan", "--matrix", "none.npy"], "none.npy"),

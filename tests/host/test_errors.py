@@ -217,7 +217,7 @@ def test_a_matrix_that_is_none_is_refused_before_anything_is_touched(finished, k
 
 
 OPTIONS = {
-    "unknown policy": ({"policy": "lru"}, ValueError, "no policy 'lru'; there are 'sync', .*'planned'"),
+    "unknown policy": ({"policy": "lru"}, ValueError, "policy is 'lru'; there are 'planned', 'sync', .* and 'v3'"),
     "unknown device": ({"devices": "tpu:0"}, ValueError, "no device 'tpu:0'; there are host:0 to host:15"),
     "one unknown device": ({"devices": ["host:0", "host:16"]}, ValueError, "no device 'host:16'"),
     "a device twice": ({"devices": ["host:0", "host:0"]}, ValueError, "none twice"),

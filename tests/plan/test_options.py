@@ -108,4 +108,19 @@ def test_a_plan_for_memory_that_does_not_hold_l_is_refused_as_the_factorization_
     assert oc.plan(3000, tile_size=256, host_budget="1 MB", store="L.ooc").grid.n == 3000
     with pytest.raises(oc.BudgetError, match="host memory for L") as caught:
         oc.plan(3000, tile_size=256, host_budget="1 MB")
-    assert caught.value.budget_bytes == 10**6
+    assert caught.value.budget_bytes == 10**6 and "give a larger host_budget" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"policy": "best"}, "policy is 'best'; there are 'planned', "),
+        ({"policy": ["planned"]}, "policy is "),
+        ({"policy": "best", "fp64": "residue"}, "policy is 'best'"),
+        ({"memory_budget": "much"}, "memory_budget"),
+        ({"host_budget": -1}, "host_budget"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_when_options_are_made(options, text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        oc.FactorOptions(**options)

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,6 @@ from ooc_chol.dense.factor import CholeskyFactor, DeviceSolver
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.mixed import doubts, factor_mixed, plan_mixed
 from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.progress_bar import progress_reporter
@@ -194,7 +194,6 @@ def cholesky(
             plan=plan,
             progress=progress,
             trace=trace,
-            passes=Passes(is_traced=trace),
         )
         check_store(request)
         return _factor(request, began) if precision_threshold is None else _factor_mixed(request, began)
@@ -220,18 +219,18 @@ def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
         result = factor_mixed(request, owned)
         plan, execution, store = result.plan, result.execution, result.store
         store.describe(arithmetic_key(plan).to_dict())  # formats may be wider than those it was made for
-        setup = time.perf_counter() - began - execution.seconds - result.certify_seconds
+        wall = time.perf_counter() - began
         store.complete()
-        escalations, passes = tuple(result.escalations), request.passes
         report = FactorReport(
             plan,
             execution,
-            setup,
-            escalations=escalations,
+            setup_seconds=0.0,
+            escalations=tuple(result.escalations),
             certified_bound=result.bound,
             certify_seconds=result.certify_seconds,
-            passes=passes,
+            passes=request.passes,
         )
+        report = replace(report, setup_seconds=wall - report.seconds)
         factor = _factor_of(request, store, report)
         assert request.options.precision_threshold is not None
         for doubt in doubts(result, request.options.precision_threshold, factor.diagonal()):
@@ -334,6 +333,10 @@ def plan(
         The tiles are so many that the plan would have millions of steps, as for :func:`cholesky`.
     ValueError, TypeError
         An option is wrong.
+
+    Notes
+    -----
+    ``strict`` changes no plan: it is taken so that all options of :func:`cholesky` may be given.
 
     Examples
     --------

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from ooc_chol.dense.options import FactorOptions
@@ -37,11 +38,15 @@ class Request:
     plan: Plan | None = None  #: A plan to take, in place of one by ``options``
     progress: Progress = None
     trace: bool = False
-    passes: Passes = field(default_factory=Passes)  #: What runs beside the factorization, for report and trace
 
     def __post_init__(self) -> None:
         if self.plan is not None:
             _check_plan(self.plan, self.source, self.options)
+
+    @cached_property
+    def passes(self) -> Passes:
+        """What runs beside the factorization, for report and trace."""
+        return Passes(is_traced=self.trace)
 
     @property
     def problem(self) -> Problem:

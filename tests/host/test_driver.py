@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -128,6 +129,16 @@ def test_devices_may_be_names_or_a_count(devices, names):
 
 
 # reports
+
+
+@pytest.mark.parametrize("threshold", [None, 1e-4])
+def test_seconds_and_what_went_before_are_no_more_than_the_wall_clock(threshold):
+    began = time.perf_counter()
+    report = oc.cholesky(A, threshold, tile_size=NB).report
+    wall = time.perf_counter() - began
+    assert 0 < report.setup_seconds < report.seconds + report.setup_seconds <= wall
+    parts = report.execution.seconds, report.norms_seconds, report.certify_seconds
+    assert sum(parts) == pytest.approx(report.seconds)
 
 
 def test_the_report_sets_measured_beside_planned():

@@ -6,8 +6,8 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, final
@@ -94,7 +94,7 @@ class CholeskyFactor:
         self.grid = grid
         self.report = report
         self._trace = trace
-        self._passes: Passes = Passes(is_traced=trace is not None) if report is None else report.passes
+        self._passes: Passes = Passes() if report is None else report.passes
         #: As it comes back from a file: lists for tuples, strings for keys.
         self.arithmetic_key: dict[str, Any] = json.loads(json.dumps(dict(arithmetic_key), allow_nan=False))
         #: Number of tiles of each format that L has, by name, the widest first.
@@ -195,15 +195,22 @@ class CholeskyFactor:
         if a is None:
             raise ValueError("refine=True needs the matrix, which this factor does not know: give it as a=")
         x, shape = right_hand_side(b, self.n, copy=True)
+        try:
+            with self._matrix(a) as source:
+                return refined_solve(source, self.solve, x, grid=self.grid).x.reshape(shape) if x.size else x.reshape(shape)
+        except RefinementError as error:
+            error.x = error.x.reshape(shape)
+            raise
+
+    @contextmanager
+    def _matrix(self, a: Any) -> Iterator[AbstractSource]:
+        """A as a source of this order that does not change meanwhile; closed unless it is the caller's own."""
         source = as_source(a)
         try:
             if source.n != self.n:
                 raise ValueError(f"the matrix has shape {(source.n, source.n)} but the factor {self.shape}")
             with unchanged(source):
-                return refined_solve(source, self.solve, x, grid=self.grid).x.reshape(shape) if x.size else x.reshape(shape)
-        except RefinementError as error:
-            error.x = error.x.reshape(shape)
-            raise
+                yield source
         finally:
             if source is not a:
                 source.close()
@@ -504,15 +511,8 @@ class CholeskyFactor:
         self._opened()
         if callable(a) and not isinstance(a, AbstractSource):
             return sample_residual(a, self, blocks=blocks, seed=seed)
-        source = as_source(a)
-        try:
-            if source.n != self.n:
-                raise ValueError(f"the matrix has shape {(source.n, source.n)} but the factor {self.shape}")
-            with unchanged(source):
-                return sample_residual(source_blocks(source), self, blocks=blocks, seed=seed)
-        finally:
-            if source is not a:
-                source.close()
+        with self._matrix(a) as source:
+            return sample_residual(source_blocks(source), self, blocks=blocks, seed=seed)
 
     def rows(self, rows: range, stop: int) -> NDArray[np.float64]:
         """Read the entries ``L[rows, :stop]``.

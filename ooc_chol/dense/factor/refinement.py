@@ -15,11 +15,10 @@ import math
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, gmres
 
 from ooc_chol.dense.factor.reading import read_ahead
 from ooc_chol.dense.factor.solves import right_hand_side
@@ -28,6 +27,9 @@ from ooc_chol.errors import NonFiniteError, RefinementError
 from ooc_chol.formats import FP64
 from ooc_chol.memory.sources import AbstractSource
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
 
 Vectors: TypeAlias = NDArray[np.float64]
 Solve: TypeAlias = Callable[[Vectors], Vectors]
@@ -237,6 +239,8 @@ def _cycle(
 
 def _restarted_gmres(system: _ScaledSystem, column: _Column, b: Vectors, most_iterations: int) -> None:
     """Improve ``column.best`` by GMRES until its error is below the bound, or a cycle no longer halves it."""
+    from scipy.sparse.linalg import LinearOperator  # 35 ms that importing this package need not take
+
     n, bound = len(b), _bound(len(b))
 
     def operator(function: Solve) -> LinearOperator:
@@ -265,6 +269,8 @@ def _restarted_gmres(system: _ScaledSystem, column: _Column, b: Vectors, most_it
 
 def _gmres_cycle(a: LinearOperator, inverse: LinearOperator, r: Vectors, *, residual: float, vectors: int) -> tuple[Vectors, int]:
     """``A step = r`` by one cycle of SciPy's GMRES, and its iterations."""
+    from scipy.sparse.linalg import gmres
+
     norms: list[float] = []
     step, _ = gmres(
         a, r, rtol=0.0, atol=residual, restart=vectors, maxiter=1, M=inverse, callback=norms.append, callback_type="pr_norm"

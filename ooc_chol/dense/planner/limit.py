@@ -39,8 +39,7 @@ def most_steps() -> int:
 
 def check_steps(grid: TileGrid, steps: int, tiles_of: Callable[[TileGrid], Tiles]) -> None:
     """Refuse a plan of too many steps."""
-    most = most_steps()
-    if steps <= most:
+    if steps <= LEAST_MOST_STEPS or steps <= (most := most_steps()):
         return
     matrix = f"a matrix of order {grid.n} in {grid.nt} x {grid.nt} tiles of {grid.nb}"
     raise PlanSizeError(matrix, steps, most, STEP_BYTES, *_proposed(grid, most, tiles_of))

@@ -53,6 +53,8 @@ class MemoryStore(AbstractStore):
 
     def view(self, index: BlockIndex) -> NDArray[np.float64] | None:
         """FP64 tile ``index`` in place, row-major; writing into it changes L. None for a tile of another format."""
+        if self._bytes is not None and self.layout.formats is None:  # in one step: small solves ask often
+            return np.ndarray(self.grid.shape(*index), np.float64, self._bytes, self.layout.offset(*index))
         raw = self.stored(index)
         return raw.view(np.float64).reshape(self.grid.shape(*index)) if self.format_of(index) == FP64 else None
 

@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.config import whole_pages
 from ooc_chol.dense.passes import Pass, Track, finish
+from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.dense.vectors import copy_columns_in, summed_vectors, vector_arrays, zeros
-from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractArena, AbstractStream, Tile
 from ooc_chol.kernels.interfaces import AbstractSurvey, TileDevice
 from ooc_chol.precision.norms import FactorNorms, MatrixNorms, Probes, sample_starts, sample_step
@@ -123,7 +122,7 @@ def _prepare(
     grid: TileGrid, device: TileDevice, source: SourceTier, probes: Probes | None
 ) -> tuple[AbstractArena, list[AbstractStream]]:
     """Memory for tiles and vectors, kernels compiled, and what a tile function needs, on the calling thread's device."""
-    slot_bytes = whole_pages(FP64.itemsize * grid.size(0) ** 2)
+    slot_bytes = slot_bytes_of(grid)
     arrays = () if probes is None else vector_arrays(probes.vectors.shape, 1 + STREAMS)
     arena = device.allocate(STREAMS, slot_bytes, grid.size(0), arrays)
     device.activate()

@@ -18,6 +18,8 @@ MOST_MODULI = 16
 MOST_TERMS = 1 << 17
 #: Most matrix rows: the room for rounding is planned for that many.
 MOST_ROWS = 1 << 20
+#: What tensor cores take: K and strides of int8 matrices, hence tile orders, are multiples of it.
+TENSOR_MULTIPLE = 16
 #: Entries of a row in FP16 are below two to this power.
 FP16_TOP = 15
 #: A row's squares may exceed its diagonal entry by this share before it is flagged: far more than rounding, far less than room.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ooc_chol.config import PAGE_BYTES, whole_pages
 from ooc_chol.dense.factor.sweeps import NOTHING, AbstractSolver, AbstractSweeps, Needs, PanelSums
 from ooc_chol.dense.passes import COMPUTES, COPIES, Pass, Track, device_for_a_pass, finish
+from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.vectors import copy_columns_in, copy_columns_out, vector_arrays
 from ooc_chol.errors import BudgetError
@@ -20,7 +21,7 @@ from ooc_chol.formats import FP64
 from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, AbstractEvent, Tile, TileFunction
 from ooc_chol.kernels.interfaces import AbstractSolveKernels, TileDevice
 from ooc_chol.memory.sources.function import FunctionSource
-from ooc_chol.tasks.tiling import TileGrid, TileIndex
+from ooc_chol.tasks.tiling import TileIndex
 
 #: Slots through which tiles pass that the device does not keep.
 IN_TRANSIT = 4
@@ -29,11 +30,6 @@ IN_TRANSIT = 4
 LEAST_COLUMNS, LEAST_BYTES = 32, 4 << 30
 #: Arrays of a pass.
 _MOST_ARRAYS = 6
-
-
-def slot_bytes(grid: TileGrid) -> int:
-    """Bytes of a slot for the largest tile, in whole pages."""
-    return whole_pages(FP64.itemsize * grid.size(0) ** 2)
 
 
 def largest_narrow_bytes(store: AbstractStore) -> int:
@@ -61,7 +57,7 @@ def columns_that_fit(device: TileDevice, store: AbstractStore, budget_bytes: int
 def _needed_bytes(device: TileDevice, store: AbstractStore) -> int:
     """Bytes that a device needs for sweeps beside right-hand sides and other arrays."""
     narrow = NARROW_BUFFERS * whole_pages(largest_narrow_bytes(store))
-    return IN_TRANSIT * slot_bytes(store.grid) + device.kernels.workspace_bytes(store.grid.nb) + narrow
+    return IN_TRANSIT * slot_bytes_of(store.grid) + device.kernels.workspace_bytes(store.grid.nb) + narrow
 
 
 class _Room(NamedTuple):
@@ -120,7 +116,7 @@ class DeviceSweeps(AbstractSweeps):
         if fixed > self._budget_bytes:
             advice = "solve with fewer columns at a time, or give a larger memory_budget"
             raise BudgetError(f"right-hand sides on {self._device.name}", fixed, self._budget_bytes, advice)
-        nbytes = slot_bytes(grid)
+        nbytes = slot_bytes_of(grid)
         n_held = min(grid.n_tiles, (self._budget_bytes - fixed) // nbytes)
         arena = self._device.allocate(IN_TRANSIT + n_held, nbytes, grid.nb, specs, narrow_bytes=narrow)
         self._track.resident_bytes = arena.n_slots * nbytes + sum(spec.nbytes for spec in specs)
@@ -207,13 +203,13 @@ class DeviceSweeps(AbstractSweeps):
     def bring(self, x: NDArray[np.float64], columns: slice) -> Tile:
         """Copy columns of a host array to the device."""
         part = self.array(len(x), columns.stop - columns.start)
-        copy_columns_in(self._device, self._stream, x, part, slot_bytes=slot_bytes(self.grid), columns=columns)
+        copy_columns_in(self._device, self._stream, x, part, slot_bytes=slot_bytes_of(self.grid), columns=columns)
         return part
 
     def take_back(self, part: Tile, x: NDArray[np.float64], columns: slice = slice(None)) -> None:
         """Copy columns from the device back to the host array."""
         if x.size:
-            copy_columns_out(self._device, self._stream, part, x, slot_bytes=slot_bytes(self.grid), columns=columns)
+            copy_columns_out(self._device, self._stream, part, x, slot_bytes=slot_bytes_of(self.grid), columns=columns)
 
     def prepare(self, matrices: Sequence[FunctionSource]) -> None:
         """Let tile functions compile and upload on this device, before anything is timed."""

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import whole_pages
-from ooc_chol.dense.factor.device_sweeps import largest_narrow_bytes, slot_bytes
+from ooc_chol.dense.factor.device_sweeps import largest_narrow_bytes
 from ooc_chol.dense.passes import Pass, Track, finish
+from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.vectors import copy_columns_in, summed_vectors, vector_arrays, zeros
 from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, AbstractEvent, Tile
@@ -57,7 +58,7 @@ def product_with_transpose(
         total: NDArray[np.float64] = np.zeros(vectors.shape)
         for device in devices:
             sums = [lane.total for lane in lanes if lane.device is device]
-            total += summed_vectors(device, sums, slot_bytes(store.grid))
+            total += summed_vectors(device, sums, slot_bytes_of(store.grid))
         return total
 
 
@@ -66,7 +67,7 @@ def _open(
 ) -> list[_Lane]:
     """The streams of one device, with its memory shared among them and the vectors on it."""
     grid, shape = store.grid, vectors.shape
-    nbytes, narrow = slot_bytes(grid), largest_narrow_bytes(store)
+    nbytes, narrow = slot_bytes_of(grid), largest_narrow_bytes(store)
     arrays = vector_arrays(shape, 1 + LANES) + vector_arrays((grid.size(0), shape[1]), LANES)
     others = sum(spec.nbytes for spec in arrays) + device.kernels.workspace_bytes(grid.nb) + NARROW_BUFFERS * whole_pages(narrow)
     n_slots = max(1, min(grid.nt, (budget_bytes - others) // (LANES * nbytes)))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ooc_chol.errors import PlanSizeError
 from ooc_chol.hardware.registry import memory_info
+from ooc_chol.precision.moduli import TENSOR_MULTIPLE
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Most steps that are planned. A step took 17 to 40 microseconds without rates, and 80 to 140 where several plans for GPUs were
@@ -18,8 +19,6 @@ MOST_STEPS = 2_000_000
 STEP_BYTES = 1600
 #: Steps that are planned however little memory is free.
 LEAST_MOST_STEPS = 1000
-#: Tile orders that are proposed are multiples of it, as products through residues and tensor cores want.
-TILE_MULTIPLE = 16
 
 
 class Tiles(NamedTuple):
@@ -39,7 +38,8 @@ def most_steps() -> int:
 
 def check_steps(grid: TileGrid, steps: int, tiles_of: Callable[[TileGrid], Tiles]) -> None:
     """Refuse a plan of too many steps."""
-    if steps <= LEAST_MOST_STEPS or steps <= (most := most_steps()):
+    most = most_steps()
+    if steps <= most:
         return
     matrix = f"a matrix of order {grid.n} in {grid.nt} x {grid.nt} tiles of {grid.nb}"
     raise PlanSizeError(matrix, steps, most, STEP_BYTES, *_proposed(grid, most, tiles_of))
@@ -95,4 +95,4 @@ def _least_orders(n: int) -> list[int]:
     most_rows = 1
     while most_rows**3 < 6 * MOST_STEPS:
         most_rows += 1
-    return sorted({-(-n // (rows * TILE_MULTIPLE)) * TILE_MULTIPLE for rows in range(1, most_rows + 1)})
+    return sorted({-(-n // (rows * TENSOR_MULTIPLE)) * TENSOR_MULTIPLE for rows in range(1, most_rows + 1)})

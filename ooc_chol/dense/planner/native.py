@@ -16,7 +16,6 @@ from ooc_chol.dense.planner.native_tiles import (
     native_grid,
     needed_bytes_of,
     prefetch_slots,
-    slot_bytes_of,
     tiles_in_budget,
 )
 from ooc_chol.dense.planner.plan import DeviceBudget, Plan
@@ -24,7 +23,7 @@ from ooc_chol.dense.planner.problem import FINALISTS, Problem, RatesAt, budget_o
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.device_copies import with_pulls
 from ooc_chol.dense.programs.eviction import EVICTION_POLICIES
-from ooc_chol.dense.programs.layouts import TileSlots
+from ooc_chol.dense.programs.layouts import TileSlots, slot_bytes_of
 from ooc_chol.dense.programs.policy import Policy, policy_named
 from ooc_chol.dense.programs.residency import FetchCounter, ResidencyPlanner
 from ooc_chol.dense.programs.simulate import simulate

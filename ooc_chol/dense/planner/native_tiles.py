@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ooc_chol.config import whole_pages
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import limit
 from ooc_chol.dense.planner.limit import Tiles, check_steps, larger_tile
 from ooc_chol.dense.planner.problem import most_narrow_bytes
 from ooc_chol.dense.planner.step_counts import least_native_steps, native_steps
+from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.programs.policy import policy_named
-from ooc_chol.formats import FP64
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.tasks.tiling import TileGrid
@@ -71,11 +70,6 @@ def _tiles_in(options: FactorOptions, names: tuple[str, ...], budget_bytes: int,
 def prefetch_slots(n_slots: int) -> int:
     """Slots kept free for tiles in transit: an eighth, at most eight, none where every slot is needed."""
     return 0 if n_slots < 2 * LEAST_SLOTS else min(MOST_PREFETCH, max(1, n_slots // 8))
-
-
-def slot_bytes_of(grid: TileGrid) -> int:
-    """Bytes of a slot: the largest tile in FP64, in whole pages."""
-    return whole_pages(FP64.itemsize * grid.size(0) ** 2)
 
 
 def needed_bytes_of(grid: TileGrid, workspace: int) -> int:

@@ -15,15 +15,13 @@ from ooc_chol.dense.planner.step_counts import least_residue_steps, residue_step
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.kernels.registry import kind_of
-from ooc_chol.precision.moduli import MOST_ROWS
+from ooc_chol.precision.moduli import MOST_ROWS, TENSOR_MULTIPLE
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Tile rows that products through residues should have, so that little of a panel is finished in small pieces.
 LEAST_RESIDUE_ROWS = 16
 #: Tile rows above which smaller tiles are not tried: a plan has about a sixth of their cube steps over the width of a panel.
 MOST_RESIDUE_ROWS = 160
-#: What the tensor cores take: K and strides of int8 matrices are multiples of it.
-TENSOR_MULTIPLE = 16
 
 
 def check_for_residues(n: int, tile_size: int | None) -> None:

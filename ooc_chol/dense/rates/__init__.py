@@ -22,7 +22,7 @@ from ooc_chol.hardware.registry import device_kind, is_here
 from ooc_chol.kernels.host.blas import blas_threads, host_threads
 from ooc_chol.kernels.registry import kernel_facts, kind_of
 from ooc_chol.memory.sources.base import AbstractSource
-from ooc_chol.precision.moduli import ResidueBasis
+from ooc_chol.precision.moduli import TENSOR_MULTIPLE, ResidueBasis
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Seconds that each figure is measured for, at least: on the host, and of links; of kernels on a GPU under load.
@@ -31,8 +31,6 @@ MEASURE_SECONDS, SUSTAINED_SECONDS = 0.2, 1.0
 WARM_SECONDS = 10.0
 #: Number of moduli at which residues are measured on GPUs; rates at others follow.
 MODULI = 13
-#: Tile orders that products through residues take are multiples of it.
-RESIDUE_TILE_MULTIPLE = 16
 
 
 def machine_identity(devices: str | Sequence[str] = "host:0") -> str:
@@ -113,9 +111,9 @@ def _checked(tile_size: int, names: tuple[str, ...], moduli: int | None) -> int 
         raise ValueError(f"tile_size is {tile_size}, but a tile has at least 1 row")
     if len(names) > 1 and device_kind(names[0]).shares_processor:
         raise ValueError(f"devices is {list(names)}; host devices share the host's cores, so measure one of them")
-    fits = tile_size % RESIDUE_TILE_MULTIPLE == 0
+    fits = tile_size % TENSOR_MULTIPLE == 0
     if moduli is not None and not fits:
-        raise ValueError(f"tile_size is {tile_size}, but products through residues take multiples of {RESIDUE_TILE_MULTIPLE}")
+        raise ValueError(f"tile_size is {tile_size}, but products through residues take multiples of {TENSOR_MULTIPLE}")
     if moduli is not None:
         ResidueBasis(moduli)  # refuses a number that cannot be had
     return MODULI if moduli is None and fits and kind_of(names[0]).gains_by_residues else moduli

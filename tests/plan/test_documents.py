@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ooc_chol
-from tests.documents import ROOT, read
+from tests.documents import ROOT, pages, read
 
 PACKAGE = Path(ooc_chol.__file__).parent
 #: Parts that are gone, by names that mean nothing else in a document: who writes one of them names what was there once.
@@ -22,9 +22,7 @@ CODE = {".py", ".cu", ".toml"}
 
 def documents() -> list[Path]:
     """Pages about what is here now: no changelog, and no decision that another one replaces."""
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("*/README.md"), PACKAGE / "apps/geostat/README.md"]
-    pages += [page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts]
-    return [page for page in pages if "**Status:** replaced" not in read(page)]
+    return [page for page in pages() if page.name != "CHANGELOG.md" and "**Status:** replaced" not in read(page)]
 
 
 def named(text: str) -> list[str]:

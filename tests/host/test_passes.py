@@ -18,8 +18,9 @@ from ooc_chol.formats import FP64
 from ooc_chol.precision.norms import PROBES
 from ooc_chol.schedulers.triangular import TriangularScheduler
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import device_solver
 from tests.host.clock import Clock
-from tests.host.device_solves import budget_for, solver, stored
+from tests.host.device_solves import budget_for, stored
 from tests.plan.perfetto_files import read
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -112,7 +113,7 @@ def test_bytes_of_a_pass_on_a_device(fits, tmp_path):
     asked: list[tuple[int, int]] = []
     original = store.read
     store.read = lambda index, out: (asked.append(tuple(index)), original(index, out))[1]  # type: ignore[method-assign]
-    ours, passes = solver("host:0", 1 << 24 if fits else budget_for("host:0", store, 3)), Passes(is_traced=True)
+    ours, passes = device_solver("host:0", 1 << 24 if fits else budget_for("host:0", store, 3)), Passes(is_traced=True)
     with passes.running("solve", 5) as run:
         solve(ours, store, B.copy(), transposed=(False, True), run=run)
     with passes.running("inverse diagonal", N) as run:

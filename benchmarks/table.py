@@ -291,8 +291,11 @@ def _short(results: Sequence[Result], link: str) -> list[Column]:
 
     def what(result: Result) -> str:
         """Order, engine and devices, linked to the file."""
-        gpus = len(result["devices"])
-        where = ("one H200" if gpus == 1 else f"{gpus} H200s") if on_gpu(result) else "two host cores, file to file"
+        if on_gpu(result):
+            gpus = len(result["devices"])
+            where = "one H200" if gpus == 1 else f"{gpus} H200s"
+        else:
+            where = f"{result['machine']['threads']} host cores, file to file"
         return f"[n = {result['n']:,}, {engines[result['engine']]}, {where}]({link}/{result['case']}.json)"
 
     def seconds(result: Result) -> str:

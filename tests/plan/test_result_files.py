@@ -223,11 +223,13 @@ def test_a_host_result_has_a_table_of_its_own():
         "budget_bytes": 256 << 20, "seconds": [20.0, 18.0, 19.0], "tflops": 0.0772,
         "peers": [{"name": "LAPACK dpotrf", "n": 8192, "tflops": 0.0965}],
         "bytes": {link: {"source": 10**9, "fetch": 2 * 10**9, "write": 10**9} for link in ("planned", "executed")},
-        "exposed_copy_share": 0.0123,
+        "exposed_copy_share": 0.0123, "machine": {"threads": 3},
         "anonymous_before_bytes": [10 << 20, 11 << 20], "anonymous_peak_bytes": [270 << 20, 273 << 20],
     }  # fmt: skip
-    assert list(table.tables([found], "results")) == ["short", "host"]
-    row = table.tables([found], "results")["host"].splitlines()[2]
+    made = table.tables([found], "results")
+    assert list(made) == ["short", "host"]
+    assert "| [n = 16,384, FP64, 3 host cores, file to file](results/host-fp64-file.json) |" in made["short"]
+    row = made["host"].splitlines()[2]
     assert row == (
         "| [host-fp64-file](results/host-fp64-file.json) | 16,384 | 256 MiB | file | 19 (18-20) | **77.2** "
         "| **0.80** of 96.5 at 8,192 | 1.0 + 2.0 + 1.0 | 1.2 % | 262 MiB |"

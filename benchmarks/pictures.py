@@ -79,12 +79,7 @@ def bars_of(result: dict[str, Any]) -> dict[str, float]:
 
 def chosen(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """What is drawn: results on GPUs that the planner's own policy made, in the order of the table."""
-    return sorted((result for result in results if on_gpu(result) and result["policy"] == "planned"), key=table.order)
-
-
-def on_gpu(result: dict[str, Any]) -> bool:
-    """Whether GPUs computed."""
-    return bool(result["devices"][0].startswith("cuda"))
+    return sorted((result for result in results if table.on_gpu(result) and result["policy"] == "planned"), key=table.order)
 
 
 def label_of(result: dict[str, Any]) -> str:
@@ -175,11 +170,11 @@ def draw_overview(run: timelines.Run, result: dict[str, Any], path: Path) -> Non
         ]
         axis.stairs(rates[0], edges, fill=True, color=colour, linewidth=0, label="measured")
         axis.stairs(rates[1], edges, color="black", linewidth=0.9, label="predicted by the plan")
-        axis.set_ylim(0, 1.15 * float(np.quantile(np.concatenate(rates), 0.99)))
+        top = table.dgemm_of(result) if kind is None else float(np.quantile(np.concatenate(rates), 0.99))
+        axis.set_ylim(0, 1.15 * top)
         axis.set_ylabel(label, fontsize=8)
         axis.tick_params(labelsize=8)
     axes[1].axhline(table.dgemm_of(result), color="#b0306a", linewidth=0.9, linestyle="--", label="DGEMM on this GPU")
-    axes[1].set_ylim(0, 1.15 * table.dgemm_of(result))
     axes[1].legend(frameon=True, framealpha=0.9, fontsize=8, loc="lower center", ncols=3)
     factor = 4 * result["n"] * (result["n"] + 1) / 1e9
     figure.suptitle(
@@ -245,7 +240,7 @@ def main() -> None:
         return
     results = table.load(options.results)
     draw_rates(chosen(results), options.output / "rates.svg")
-    draw_predictions([result for result in results if on_gpu(result)], options.output / "predictions.svg")
+    draw_predictions([result for result in results if table.on_gpu(result)], options.output / "predictions.svg")
     (first,) = (result for result in results if result["case"] == OVERVIEW)
     draw_overview(timelines.read_run(ROOT / f"traces/{OVERVIEW}.pftrace.gz"), first, options.output / "overview.png")
     for name, (trace, device) in STREAMS.items():

@@ -85,12 +85,12 @@ def load(folder: Path = RESULTS) -> list[Result]:
 
 def tables(results: Sequence[Result], link: str) -> dict[str, str]:
     """The tables that have rows, by name; ``link`` is the folder of the result files as the document sees it."""
-    on_gpu = [result for result in results if _is_on_gpu(result)]
-    ours = sorted((result for result in on_gpu if result["policy"] == "planned"), key=order)
-    ablations = {_setting(result) for result in on_gpu if result["policy"] != "planned"}
-    policies = sorted((result for result in on_gpu if _setting(result) in ablations), key=_moved, reverse=True)
-    predicted = sorted((result for result in on_gpu if result.get("predicted_seconds") is not None), key=order)
-    on_host = [result for result in results if result not in on_gpu]
+    on_gpus = [result for result in results if on_gpu(result)]
+    ours = sorted((result for result in on_gpus if result["policy"] == "planned"), key=order)
+    ablations = {_setting(result) for result in on_gpus if result["policy"] != "planned"}
+    policies = sorted((result for result in on_gpus if _setting(result) in ablations), key=_moved, reverse=True)
+    predicted = sorted((result for result in on_gpus if result.get("predicted_seconds") is not None), key=order)
+    on_host = [result for result in results if result not in on_gpus]
     by_case = {result["case"]: result for result in results}
     case: Column = ("case", lambda result: f"[{result['case']}]({link}/{result['case']}.json)")
     made = {
@@ -98,7 +98,7 @@ def tables(results: Sequence[Result], link: str) -> dict[str, str]:
         "gpu": _table(ours, [case, *_GPU], GPU_NOTE),
         "predicted": _table(predicted, [case, *_PREDICTIONS], PREDICTED_NOTE),
         "policies": _table(policies, _POLICY, POLICIES_NOTE),
-        "peers": _table(peers_of(on_gpu), _PEERS, PEERS_NOTE),
+        "peers": _table(peers_of(on_gpus), _PEERS, PEERS_NOTE),
         "host": _table(on_host, [case, *_HOST], HOST_NOTE),
     }
     return {name: text for name, text in made.items() if text}
@@ -137,11 +137,23 @@ def update(document: Path, folder: Path = RESULTS) -> bool:
 def with_paper_tables(text: str, folder: Path) -> str:
     """``text`` with the tables of the paper's figures, from the result files in ``folder``, where it has places for them."""
     for name in DOCUMENTED:
-        begin, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
-        if begin in text:
-            before, behind = text.split(begin, 1)
-            text = before + begin + documented(name, folder) + end + behind.split(end, 1)[1]
+        if f"<!-- {name} -->" in text:
+            text = placed(text, name, documented(name, folder))
     return text
+
+
+def placed(text: str, name: str, table: str) -> str:
+    """``text`` with ``table`` between the marks of ``name``.
+
+    Raises
+    ------
+    ValueError
+        There are no such marks.
+    """
+    place = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", flags=re.DOTALL)
+    if not place.search(text):
+        raise ValueError(f"there is no place between <!-- {name} --> and <!-- /{name} -->")
+    return place.sub(lambda _: f"{table}\n", text)
 
 
 def link_from(document: Path, folder: Path = RESULTS) -> str:
@@ -160,6 +172,11 @@ def _setting(result: Result) -> tuple[Any, ...]:
     """What results of different policies must share to be compared."""
     names = ("commit", "engine", "n", "tile_size", "budget_bytes", "source")
     return tuple(result["devices"]), *(result[name] for name in names)
+
+
+def on_gpu(result: Result) -> bool:
+    """Whether GPUs computed."""
+    return bool(result["devices"][0].startswith("cuda"))
 
 
 def order(result: Result) -> tuple[Any, ...]:
@@ -274,8 +291,11 @@ def _short(results: Sequence[Result], link: str) -> list[Column]:
 
     def what(result: Result) -> str:
         """Order, engine and devices, linked to the file."""
-        gpus = len(result["devices"])
-        where = ("one H200" if gpus == 1 else f"{gpus} H200s") if _is_on_gpu(result) else "two host cores, file to file"
+        if on_gpu(result):
+            gpus = len(result["devices"])
+            where = "one H200" if gpus == 1 else f"{gpus} H200s"
+        else:
+            where = f"{result['machine']['threads']} host cores, file to file"
         return f"[n = {result['n']:,}, {engines[result['engine']]}, {where}]({link}/{result['case']}.json)"
 
     def seconds(result: Result) -> str:
@@ -290,9 +310,7 @@ def _short(results: Sequence[Result], link: str) -> list[Column]:
     def in_core(result: Result) -> str:
         """The fastest Cholesky of a vendor's or LAPACK's on as many devices of the kind, in any file."""
         alike = [
-            other
-            for other in results
-            if _is_on_gpu(other) == _is_on_gpu(result) and len(other["devices"]) == len(result["devices"])
+            other for other in results if on_gpu(other) == on_gpu(result) and len(other["devices"]) == len(result["devices"])
         ]
         libraries = ("cuSOLVER", "LAPACK")
         peers = [best for other in alike for name in libraries if (best := best_peer(other, name)) is not None]
@@ -305,11 +323,6 @@ def _short(results: Sequence[Result], link: str) -> list[Column]:
         ("rate", lambda result: f"**{rate(result['tflops'])}**"),
         ("in core", in_core),
     ]
-
-
-def _is_on_gpu(result: Result) -> bool:
-    """Whether GPUs computed."""
-    return bool(result["devices"][0].startswith("cuda"))
 
 
 _LINKS = ("source", "fetch", "write", "peer")

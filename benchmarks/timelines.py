@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import table
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Result file and trace of each policy, in the order of the tables and pictures.
@@ -179,20 +183,6 @@ def made_tables(runs: Mapping[str, Run]) -> dict[str, str]:
     return {"streams": streams_table(runs), "kernels": kernels}
 
 
-def updated(text: str, name: str, table: str) -> str:
-    """``text`` with ``table`` between the marks of ``name``.
-
-    Raises
-    ------
-    ValueError
-        There are no such marks.
-    """
-    place = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", flags=re.DOTALL)
-    if not place.search(text):
-        raise ValueError(f"there is no place between <!-- {name} --> and <!-- /{name} -->")
-    return place.sub(lambda _: f"{table}\n", text)
-
-
 def streams_table(runs: Mapping[str, Run]) -> str:
     """For each policy, what its streams did in the recorded run."""
     rows = []
@@ -342,7 +332,7 @@ def main() -> None:
     print(f"\nTRSM of 'planned', median: the first of a column {first * 1e3:.2f} ms, the others {other * 1e3:.2f} ms")
     if options.update:
         for name, document in DOCUMENTS.items():
-            document.write_text(updated(document.read_text(encoding="utf-8"), name, made[name]), encoding="utf-8")
+            document.write_text(table.placed(document.read_text(encoding="utf-8"), name, made[name]), encoding="utf-8")
         draw_runs(runs, ROOT / "docs/pictures/policies-run.png")
         draw_column(runs, ROOT / "docs/pictures/policies-column.png")
 

@@ -20,6 +20,8 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.programs.layouts import TileSlots
+from ooc_chol.dense.programs.tile_program import TileProgram
 from ooc_chol.dense.stores.file import AbstractStore, FileStore, MemoryStore, OverwriteStore
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.formats import PrecisionFormat
@@ -33,6 +35,7 @@ from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.sources import as_source
 from ooc_chol.precision.norms import MatrixNorms
 from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.tasks.bounds import fp64_bytes
 from ooc_chol.tasks.tiling import TileGrid
 
 #: What factors that no run made say of their arithmetic.
@@ -120,6 +123,14 @@ def problem(n: int, itemsize: int = 8, precision: PrecisionMap | None = None) ->
 def planned(n: int, itemsize: int = 8, rates: Rates | None = None, precision: PrecisionMap | None = None, **options: Any) -> Plan:
     """A plan from options, without a matrix and with these rates."""
     return make_plan(problem(n, itemsize, precision), FactorOptions(**options), lambda grid: rates)
+
+
+def tile_program(
+    grid: TileGrid, slots: int, source_itemsize: int | None = 8, *, slot_bytes: int | None = None, **options: Any
+) -> TileProgram:
+    """A program of FP64 tiles in the making, in slots of a tile's bytes unless others are given."""
+    held, layout = fp64_bytes(grid), TileSlots(slots, slot_bytes or 8 * grid.size(0) ** 2)
+    return TileProgram(grid, layout, source_itemsize=source_itemsize, stored_bytes=held, held_bytes=held, **options)
 
 
 def executed(plan: Plan, a: Any, store: AbstractTier, devices: Sequence[TileDevice]) -> Execution:

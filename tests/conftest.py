@@ -29,9 +29,12 @@ hypothesis.settings.load_profile("ci")  # --hypothesis-profile=thorough looks fu
 #: Tier of the tests of a folder that do not name one themselves.
 _TIER_OF_FOLDER = {"plan": "plan", "host": "host", "apps": "host"}
 
-#: Files whose tests look at the memory, the limits, the threads or the clock, or send signals: never two of them at once.
+#: Files whose tests watch the resident memory of their process or interrupt it, and those that look closely at limits, threads
+#: or clocks: never two of them at once.
 SERIAL_FILES = {
     "tests/host/test_device.py",
+    "tests/host/test_driver.py",
+    "tests/host/test_errors.py",
     "tests/host/test_interrupts.py",
     "tests/host/test_leaks.py",
     "tests/host/test_limits.py",

@@ -42,6 +42,17 @@ def read(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def pages() -> list[Path]:
+    """Every page of the repository; those that tools leave in folders of their own are none."""
+    found = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("*/README.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        ROOT / "ooc_chol/apps/geostat/README.md",
+    ]
+    return sorted(page for page in found if not re.search(r"(?:^|/)(?:\.|_build/)", page.relative_to(ROOT).as_posix()))
+
+
 def blocks(text: str) -> Iterator[Block]:
     """The blocks of a document; directives of the site are none."""
     for mark, language, content in _BLOCK.findall(text):

@@ -10,8 +10,6 @@ from typing import Any
 import hypothesis
 import pytest
 
-Combination = tuple[Any, ...]
-
 
 def pairwise(first: Sequence[Any], second: Sequence[Any], *others: Sequence[Any]) -> list[Any]:
     """All combinations of these values, for ``parametrize``; marked ``thorough`` unless needed for a pair of values."""

@@ -13,8 +13,8 @@ from ooc_chol.dense.factor.solves import solve
 from ooc_chol.dense.passes import Pass
 from ooc_chol.formats import FORMATS
 from ooc_chol.tasks.tiling import TileGrid
-from tests.builders import factor_over
-from tests.host.device_solves import SHAPES, check_half_solve_sums, check_inverse_sums, check_product, check_solves, solver
+from tests.builders import device_solver, factor_over
+from tests.host.device_solves import SHAPES, check_half_solve_sums, check_inverse_sums, check_product, check_solves
 from tests.host.stored_factors import MIXED_STORES, STORES, lapack_factor, random_spd, write_factor
 from tests.tolerances import gamma
 
@@ -53,7 +53,7 @@ def test_tiles_of_narrow_formats_are_widened_on_the_way(kind, tmp_path):
     write_factor(lapack_factor(random_spd(150, seed=3, condition=10.0)), store)
     b = np.random.default_rng(0).standard_normal((150, 40))
     x = b.copy()
-    solve(solver(DEVICE, 1 << 28), store, x, transposed=(False, True), run=Pass(""))
+    solve(device_solver(DEVICE, 1 << 28), store, x, transposed=(False, True), run=Pass(""))
     with factor_over(store) as host:
         # the same system, whose matrix has a condition of about ten
         np.testing.assert_allclose(x, host.solve(b), atol=1e3 * gamma(150) * np.abs(x).max())

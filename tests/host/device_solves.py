@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.dense.factor import DeviceSolver
 from ooc_chol.dense.factor.device_sweeps import columns_that_fit
 from ooc_chol.dense.factor.inverse import inverse_diagonal
 from ooc_chol.dense.factor.solves import solve
@@ -25,11 +24,6 @@ from tests.tolerances import gamma, product_bound, solve_bound, trsm_bound
 
 #: Orders, tile orders and columns that fit beside the tiles in transit; ragged last tiles and one tile among them.
 SHAPES = [(200, 32, 200), (200, 32, 7), (45, 64, 45), (1, 8, 1), (130, 64, 50), (200, 16, 20)]
-
-
-def solver(device: str, budget_bytes: int) -> DeviceSolver:
-    """A solver on the named device."""
-    return device_solver(device, budget_bytes)
 
 
 def budget_for(device: str, store: AbstractStore, columns: int) -> int:
@@ -83,7 +77,7 @@ def check_solves(device: str, kind: str, shape: tuple[int, int, int], folder: Pa
     a, store = stored(kind, n, nb, folder)
     b = np.random.default_rng(1).standard_normal((n, columns + columns // 2 + 1))
     with closing(store):
-        ours = solver(device, budget_for(device, store, columns))
+        ours = device_solver(device, budget_for(device, store, columns))
         forward, both = b.copy(), b.copy()
         solve(ours, store, forward, transposed=(False,), run=Pass(""))
         solve(ours, store, both, transposed=(False, True), run=Pass(""))
@@ -103,7 +97,7 @@ def check_inverse_sums(device: str, kind: str, shape: tuple[int, int, int], fold
     matrices = [symmetric(n, seed) for seed in (2, 3)]
     vectors = np.random.default_rng(4).standard_normal((n, 2))
     with closing(store):
-        ours = solver(device, budget_for(device, store, columns))
+        ours = device_solver(device, budget_for(device, store, columns))
         diagonal = inverse_diagonal(ours, store, None, Pass(""))
         narrow = inverse_diagonal(ours, store, 5, Pass(""))
         found = inverse_traces(ours, store, [symmetric_source(d) for d in matrices], vectors=vectors, run=Pass(""))
@@ -132,7 +126,7 @@ def check_half_solve_sums(device: str, kind: str, shape: tuple[int, int, int], f
     m = columns + columns // 2 + 1
     joint, vectors = symmetric(n + m, seed=7), np.random.default_rng(8).standard_normal((n, 2))
     with closing(store):
-        ours = solver(device, budget_for(device, store, columns) + 8 * 3 * (n + m))
+        ours = device_solver(device, budget_for(device, store, columns) + 8 * 3 * (n + m))
         b, columns_of_b = symmetric_source(joint), range(n, n + m)
         found = [
             half_solve_sums(ours, store, b, columns_of_b, vectors=vectors, width=width, run=Pass(""))

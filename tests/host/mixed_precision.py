@@ -89,7 +89,7 @@ def mixed(a, threshold: float, nb: int, tiles: int = 1000, **options) -> oc.Chol
     return factor
 
 
-N, NB, NT = 200, 25, 8
+N, NB = 200, 25
 
 THRESHOLD = 1e-5
 

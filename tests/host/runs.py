@@ -20,19 +20,16 @@ import ooc_chol
 from ooc_chol.dense.execution.executor import Execution
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.eviction import NextUse
-from ooc_chol.dense.programs.layouts import TileSlots
 from ooc_chol.dense.programs.residency import ResidencyPlanner
-from ooc_chol.dense.programs.tile_program import TileProgram
 from ooc_chol.dense.stores.file import AbstractStore
 from ooc_chol.hardware.host import HostDevice, HostStream
 from ooc_chol.interfaces import AbstractDevice, AbstractEvictionPolicy, AbstractTier
 from ooc_chol.memory.sources import AbstractSource
 from ooc_chol.schedulers import LeftLookingScheduler
 from ooc_chol.schedulers.finishing import FinishingTasks
-from ooc_chol.tasks.bounds import fp64_bytes
 from ooc_chol.tasks.operations import Link
 from ooc_chol.tasks.panels import Panel
-from tests.builders import executed, factor_over, host_device, memory_store
+from tests.builders import executed, factor_over, host_device, memory_store, tile_program
 
 #: Makes a device by its name, threads and moduli.
 MakeDevice = Callable[..., AbstractDevice]
@@ -60,16 +57,12 @@ def with_panels(
     programs = []
     for device, (tasks, budget) in enumerate(zip(schedule.tasks, plan.budgets, strict=True)):
         finishing = FinishingTasks(panels) if finishes else None
-        overlaps, stored = plan.policy.overlaps, fp64_bytes(plan.grid)
-        layout = TileSlots(budget.n_slots, budget.slot_bytes)
-        builder = TileProgram(
+        builder = tile_program(
             plan.grid,
-            layout,
-            source_itemsize=8,
-            stored_bytes=stored,
-            held_bytes=stored,
+            budget.n_slots,
+            slot_bytes=budget.slot_bytes,
             device=device,
-            overlaps=overlaps,
+            overlaps=plan.policy.overlaps,
             finishing=finishing,
         )
         capacity = budget.n_slots - budget.prefetch_slots

@@ -17,7 +17,7 @@ from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.symmetric import multiply_on
 from ooc_chol.errors import TierError
-from tests.builders import factor_over, open_device
+from tests.builders import device_solver, factor_over, open_device
 from tests.host.device_solves import (
     SHAPES,
     budget_for,
@@ -25,7 +25,6 @@ from tests.host.device_solves import (
     check_inverse_sums,
     check_product,
     check_solves,
-    solver,
     stored,
     symmetric,
     symmetric_source,
@@ -68,7 +67,7 @@ def test_the_factor_gives_the_device_what_is_wide_and_the_host_what_is_narrow(tm
         opened.append(name)
         return open_device(name)
 
-    ours = solver(DEVICE, 1 << 22)
+    ours = device_solver(DEVICE, 1 << 22)
     with factor_over(store, solver=replace(ours, open_device=open_counted)) as factor:
         b = np.random.default_rng(0).standard_normal((200, 40))
         narrow, wide = factor.solve(b[:, :31]), factor.solve(b)
@@ -87,7 +86,7 @@ def test_the_factor_gives_the_device_what_is_wide_and_the_host_what_is_narrow(tm
 def test_traces_on_the_host_are_those_of_the_device(tmp_path):
     _, store = stored("memory", 700, 100, tmp_path)
     matrices, vectors = [symmetric_source(symmetric(700, seed)) for seed in (1, 2)], np.arange(1400.0).reshape(700, 2)
-    device = inverse_traces(solver(DEVICE, 1 << 24), store, matrices, vectors=vectors, run=Pass(""))
+    device = inverse_traces(device_solver(DEVICE, 1 << 24), store, matrices, vectors=vectors, run=Pass(""))
     with factor_over(store) as factor:
         host = factor.inverse_traces(matrices, vectors)
     # sums of 490,000 terms in two orders, whose magnitudes are far above the sums
@@ -99,7 +98,9 @@ def test_traces_on_the_host_are_those_of_the_device(tmp_path):
 def test_sums_over_half_solves_on_the_host_are_those_of_the_device(width, tmp_path):
     _, store = stored("memory", 600, 100, tmp_path)
     joint, vectors = symmetric_source(symmetric(640, 1)), np.arange(1200.0).reshape(600, 2)
-    device = half_solve_sums(solver(DEVICE, 1 << 24), store, joint, range(600, 640), vectors=vectors, width=None, run=Pass(""))
+    device = half_solve_sums(
+        device_solver(DEVICE, 1 << 24), store, joint, range(600, 640), vectors=vectors, width=None, run=Pass("")
+    )
     with factor_over(store) as factor:
         host = factor.half_solve_sums(joint, range(600, 640), vectors, width=width)
         assert factor.half_solve_sums(joint, range(600, 600), vectors).products.shape == (0, 2)
@@ -121,10 +122,10 @@ def test_budgets_that_hold_no_column_say_what_would_do(tmp_path):
     _, store = stored("memory", 100, 16, tmp_path)
     least = budget_for(DEVICE, store, 1)
     b = np.ones((100, 1))
-    solve(solver(DEVICE, least), store, b, transposed=(False,), run=Pass(""))
+    solve(device_solver(DEVICE, least), store, b, transposed=(False,), run=Pass(""))
     with pytest.raises(oc.BudgetError, match="right-hand side") as refused:
-        solve(solver(DEVICE, 5000), store, b, transposed=(False,), run=Pass(""))
-    solve(solver(DEVICE, refused.value.needed_bytes), store, b, transposed=(False,), run=Pass(""))
+        solve(device_solver(DEVICE, 5000), store, b, transposed=(False,), run=Pass(""))
+    solve(device_solver(DEVICE, refused.value.needed_bytes), store, b, transposed=(False,), run=Pass(""))
     with pytest.raises(oc.BudgetError, match="no column beside a tile"), closing(open_device(DEVICE)) as opened:
         multiply_on(opened, symmetric_source(symmetric(50, 1)), (np.ones((50, 1)), np.ones((50, 1))), 1000)
 
@@ -140,7 +141,7 @@ def test_budgets_that_hold_no_column_say_what_would_do(tmp_path):
 )
 def test_a_file_cut_during_a_sweep_is_an_error(use, tmp_path):
     _, store = stored("file", 100, 16, tmp_path)
-    ours, path = solver(DEVICE, budget_for(DEVICE, store, 10)), tmp_path / "L.ooc"
+    ours, path = device_solver(DEVICE, budget_for(DEVICE, store, 10)), tmp_path / "L.ooc"
     assert isinstance(store, FileStore)
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)

@@ -13,7 +13,7 @@ import ooc_chol as oc
 from ooc_chol import tracing
 from ooc_chol.apps import geostat
 from ooc_chol.cli import main
-from tests.documents import ROOT, blocks, is_shown, parse, read, run_command, run_document
+from tests.documents import ROOT, blocks, is_shown, pages, parse, read, run_command, run_document
 
 DOCS = ROOT / "docs"
 #: Pages whose blocks other tests run, or that have none.
@@ -52,14 +52,14 @@ def public_names(module):
 
 
 def test_every_public_name_has_a_place_in_the_reference():
-    for module, pages in (
+    for module, names in (
         (oc, ("factorization", "objects", "errors", "tracing", "files")),
         (tracing, ("tracing",)),
         (geostat, ("geostat",)),
     ):
         public = public_names(module)
         assert len(public) > 5 and all(hasattr(module, name) for name in public)
-        text = "".join(read(DOCS / "reference" / f"{page}.rst") for page in pages)
+        text = "".join(read(DOCS / "reference" / f"{name}.rst") for name in names)
         placed = re.findall(r"^\.\. auto\w+:: (\w+)$", text, flags=re.MULTILINE)
         assert public - set(placed) == set()
         assert module is not geostat or sorted(placed) == sorted(public)
@@ -83,13 +83,7 @@ def test_every_command_has_its_help_in_the_reference(capsys):
 
 def test_commands_in_running_text_are_read_by_their_parsers(capsys):
     """What a sentence names as a whole command has options that exist; what it leaves out it writes as dots or capitals."""
-    pages = [
-        *ROOT.glob("*.md"),
-        *ROOT.glob("*/README.md"),
-        *DOCS.rglob("*.md"),
-        ROOT / "ooc_chol" / "apps" / "geostat" / "README.md",
-    ]
-    named = {text for page in pages if "_build" not in page.parts for text in re.findall(r"`ooc-chol ([^`]+)`", read(page))}
+    named = {text for page in pages() for text in re.findall(r"`ooc-chol ([^`]+)`", read(page))}
     whole = sorted(text for text in named if not re.search(r"\.\.\.|\||\b(?:COMMAND|NAME|N)\b", text))
     assert len(whole) > 20
     for text in whole:

@@ -19,6 +19,7 @@ from ooc_chol.hardware.registry import CUDA
 from ooc_chol.interfaces import AbstractEvent
 from ooc_chol.kernels.registry import CUDA as CUDA_KERNELS
 from tests.builders import host_device, open_device
+from tests.host.clock import Clock
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -32,16 +33,6 @@ def stream():
     device = host_device()
     yield device.create_stream("test")
     device.close()
-
-
-class Clock:
-    """Seconds that pass only while an operation of a :class:`TimedStream` runs: what the machine does beside counts nothing."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def perf_counter(self) -> float:
-        return self.seconds
 
 
 class TimedEvent(AbstractEvent):

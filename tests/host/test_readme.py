@@ -6,7 +6,7 @@ import json
 import re
 from statistics import median
 
-from tests.documents import ROOT, read, run_document
+from tests.documents import ROOT, pages, read, run_document
 
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
@@ -61,7 +61,6 @@ def test_the_readme_is_short():
 
 
 def test_links_of_documents_lead_somewhere():
-    written = [page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts]
-    for page in [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("*/README.md"), *written]:
+    for page in pages():
         for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", read(page)):
             assert (page.parent / link).exists(), f"{page.relative_to(ROOT)} links to {link}, which is not there"

@@ -34,7 +34,7 @@ from tests.host.spoiled import INDEFINITE, PLACES, counter_example, spread_out
 from tests.host.spoiled import N as ERROR_N
 from tests.host.spoiled import good as good_to_spoil
 from tests.ownership import cyclic_rows
-from tests.products import pairwise, share_of_examples
+from tests.products import pairwise, share_of_examples, thorough
 from tests.tolerances import residue_entry_bound
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -362,7 +362,7 @@ def wrapped_pivots(a, count: int) -> list[float]:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("scale", [1.0, *(pytest.param(scale, marks=pytest.mark.thorough) for scale in (1e-100, 1.2, 2.0**200))])
+@pytest.mark.parametrize("scale", [1.0, *thorough(1e-100, 1.2, 2.0**200)])
 def test_sums_that_wrap_into_a_positive_pivot_are_flagged_before(count, scale):
     small = counter_example(count, scale)
     assert min(wrapped_pivots(small, count)) > 0

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hypothesis import strategies as st
 
 from ooc_chol.dense.programs.eviction import EVICTION_POLICIES
-from ooc_chol.dense.programs.layouts import TileSlots
 from ooc_chol.dense.programs.policy import POLICIES, Policy
 from ooc_chol.dense.programs.residency import FetchCounter, ResidencyPlanner
 from ooc_chol.dense.programs.steps import Program, Step
-from ooc_chol.dense.programs.tile_program import TileProgram
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import AbstractEvictionPolicy
 from ooc_chol.schedulers import LeftLookingScheduler
 from ooc_chol.schedulers.finishing import FinishingTasks
 from ooc_chol.schedulers.schedule import Schedule
-from ooc_chol.tasks.bounds import fp64_bytes
 from ooc_chol.tasks.cholesky import Task, finish, update
 from ooc_chol.tasks.operations import Gemm, Potrf, Syrk, Trsm
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import tile_program
 
 
 @dataclass(frozen=True)
@@ -56,12 +53,6 @@ class PlanningProblem:
         )
         ResidencyPlanner(tasks, self.capacity, self.policy, eviction_of(self.policy)).run(moves)
         return moves.build()
-
-
-def tile_program(grid: TileGrid, slots: int, source_itemsize: int | None = 8, **options: Any) -> TileProgram:
-    """A program of FP64 tiles in the making."""
-    held, layout = fp64_bytes(grid), TileSlots(slots, 8 * grid.size(0) ** 2)
-    return TileProgram(grid, layout, source_itemsize=source_itemsize, stored_bytes=held, held_bytes=held, **options)
 
 
 def with_steps(program: Program, steps: Sequence[Step]) -> Program:
@@ -154,8 +145,3 @@ def planning_problems(draw: st.DrawFn, *, most_rows: int = 6, most_devices: int 
     prefetch = draw(st.integers(0, 4))
     finishing = draw(st.none() | panel_shapes(schedule.grid.nt))  # any panels: waits must be right for any division
     return PlanningProblem(schedule, policy, capacity, prefetch, draw(st.sampled_from([8, 4, None])), finishing)
-
-
-def with_prefetch(problem: PlanningProblem, prefetch: int) -> PlanningProblem:
-    """The same problem with other slots for tiles in transit."""
-    return replace(problem, prefetch=prefetch)

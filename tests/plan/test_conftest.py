@@ -26,7 +26,6 @@ NEEDS_DATA = "def test_reads(data_dir): assert (data_dir / 'here').exists()\n"
 NEEDS_DEVICES = "import pytest\n@pytest.mark.cuda(n=99)\ndef test_computes(): assert False\n"
 IS_THOROUGH = "import pytest\n@pytest.mark.thorough\ndef test_goes_further(): pass\n"
 HAS_ONE_THREAD = """
-import itertools
 import os
 def test_asks_for_one_thread(): assert os.environ["OPENBLAS_NUM_THREADS"] == os.environ["OMP_NUM_THREADS"] == "1"
 """

@@ -15,7 +15,8 @@ from ooc_chol.dense.programs.residency import ResidencyPlanner
 from ooc_chol.schedulers.schedule import NEVER, Schedule
 from ooc_chol.tasks.cholesky import Task, TaskKind
 from ooc_chol.tasks.panels import uniform_panels, varying_panels
-from tests.plan.problems import fetches, make_schedule, schedules, tile_program
+from tests.builders import tile_program
+from tests.plan.problems import fetches, make_schedule, schedules
 
 PLANNED = POLICIES["planned"]
 #: Tile rows and capacities of the golden schedules, from a tenth of the triangle to two thirds. All tiles are whole: for tiles of

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import Problem, make_plan, prefetch_slots
+from ooc_chol.dense.planner import prefetch_slots
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import planned
 from tests.products import thorough
 
 NB = 4096
@@ -33,8 +33,8 @@ def slots_for(tiles: int) -> int:
 
 def plan_with(n: int, tiles: int, policy: str = "planned") -> Plan:
     """The plan of least bytes with ``tiles`` tiles of memory after prefetch."""
-    options = FactorOptions(NB, "host:0", slots_for(tiles) * TILE_BYTES, policy=policy, objective="bytes")
-    return make_plan(Problem(n, 8, "array"), options, lambda grid: None)
+    budget = slots_for(tiles) * TILE_BYTES
+    return planned(n, tile_size=NB, devices="host:0", memory_budget=budget, policy=policy, objective="bytes")
 
 
 def share_of_triangle(n: int, share: float) -> int:

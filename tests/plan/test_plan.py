@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 import ooc_chol as oc
 from ooc_chol.config import parse_bytes
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import Problem, choose_tile_size, make_plan, prefetch_slots
+from ooc_chol.dense.planner import choose_tile_size, prefetch_slots
 from ooc_chol.dense.planner import native as native_planner
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.policy import POLICIES
 from ooc_chol.kernels.registry import CUDA, HOST
 from ooc_chol.tasks.operations import Link, Pool, StepKind, StreamKind
+from tests.builders import planned
 from tests.plan.problems import task_of
 from tests.plan.rates import UNIT_RATES
 from tests.products import pairwise, thorough
@@ -34,8 +34,7 @@ DEVICES = st.integers(1, 3).map(lambda count: [f"host:{number}" for number in ra
 
 def make(n: int, *, itemsize: int = 8, rates: bool = False, devices: object = "host:0", **options: object) -> Plan:
     """The plan of a matrix on the host."""
-    problem = Problem(n, itemsize, "array" if itemsize else "function")
-    return make_plan(problem, FactorOptions(devices=devices, **options), lambda grid: UNIT_RATES if rates else None)
+    return planned(n, itemsize, UNIT_RATES if rates else None, devices=devices, **options)
 
 
 def tiles(count: int, nb: int) -> int:
@@ -128,10 +127,9 @@ def test_a_policy_without_overlap_keeps_no_slots_for_prefetch():
 H200 = Rates(4096, 4.8e12, 31.9e12, 49.5e12, 52e12, 55e9, 55e9, 55e9, 1e10, 3e-6)
 
 
-def plan_on_gpu(n: int, budget: str, *, rates: Rates | None = H200, **options: object) -> Plan:
+def plan_on_gpu(n: int, budget: str, *, rates: Rates | None = H200, devices: object = "cuda:0", **options: object) -> Plan:
     """The plan of a tile function's matrix on a GPU that need not be here."""
-    wanted = FactorOptions(4096, options.pop("devices", "cuda:0"), budget, fp64="native", **options)
-    return make_plan(Problem(n, 0, "function"), wanted, lambda grid: rates)
+    return planned(n, 0, rates, tile_size=4096, devices=devices, memory_budget=budget, fp64="native", **options)
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -359,6 +357,5 @@ def test_executed_flops_of_one_column_of_two_tiles_on_a_gpu():
 def test_the_plan_in_the_document_on_residues_is_what_is_printed():
     text = (Path(__file__).parents[2] / "docs/residues.md").read_text(encoding="utf-8")
     shown = re.search(r"```\n(Plan: .*?)```", text, re.DOTALL)[1].splitlines()
-    options = FactorOptions(None, "cuda:0", "32 GiB", fp64="residue")
-    page = str(make_plan(Problem(131072, 8, "array"), options, lambda grid: None)).splitlines()
+    page = str(planned(131072, devices="cuda:0", memory_budget="32 GiB", fp64="residue")).splitlines()
     assert shown == page[: len(shown)] and len(shown) == 3

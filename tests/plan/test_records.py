@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from ooc_chol.dense.execution.records import predicted_records
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.tracing import TraceRecord, exposed_copy_seconds, stream_times
+from tests.builders import planned
 from tests.plan.rates import UNIT_RATES
 
 
 def records(n: int, **options: object) -> tuple[TraceRecord, ...]:
     """A prediction in which every operation takes one second."""
     options = {"tile_size": 4, "memory_budget": "16 KiB", "devices": "host:0", **options}
-    return predicted_records(make_plan(Problem(n, 8, "array"), FactorOptions(**options), lambda grid: UNIT_RATES))
+    return predicted_records(planned(n, rates=UNIT_RATES, **options))
 
 
 def test_the_fetch_before_the_only_kernel_is_exposed_and_the_write_behind_it_is_not():

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SERIAL_FILES
+
 ROOT = Path(__file__).resolve().parents[2]
 LINKS = ("schedulers", "kernels", "apps")
 
@@ -55,6 +57,10 @@ def test_tests_import_helpers_and_never_other_tests():
         for path in sorted((ROOT / "tests").rglob("*.py"))
     }
     assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_files_that_never_run_at_once_are_there():
+    assert [name for name in sorted(SERIAL_FILES) if not (ROOT / name).is_file()] == []
 
 
 @pytest.fixture(scope="module")

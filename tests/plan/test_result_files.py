@@ -164,13 +164,18 @@ def test_documents_show_the_tables_of_the_files():
 def test_documents_show_the_tables_of_the_traces(runs):
     for name, made in timelines.made_tables(runs).items():
         text = timelines.DOCUMENTS[name].read_text(encoding="utf-8")
-        assert text == timelines.updated(text, name, made), "run: python benchmarks/timelines.py --update"
+        assert text == table.placed(text, name, made), "run: python benchmarks/timelines.py --update"
 
 
-def test_a_document_without_a_place_for_a_table_of_the_traces_is_refused():
-    assert timelines.updated("a\n<!-- kernels -->\nold\n<!-- /kernels -->\nb\n", "kernels", "new").splitlines()[2] == "new"
+def test_a_document_without_a_place_for_a_table_is_refused():
+    assert table.placed("a\n<!-- kernels -->\nold\n<!-- /kernels -->\nb\n", "kernels", "new").splitlines()[2] == "new"
     with pytest.raises(ValueError, match="no place"):
-        timelines.updated("<!-- kernels -->\n<!-- /kernels -->\n", "streams", "new")
+        table.placed("<!-- kernels -->\n<!-- /kernels -->\n", "streams", "new")
+
+
+def test_a_place_for_a_table_of_the_paper_that_is_not_closed_is_refused():
+    with pytest.raises(ValueError, match="no place between <!-- kl --> and <!-- /kl -->"):
+        table.with_paper_tables("<!-- kl -->\nnever closed\n", ROOT / "benchmarks/results/paper")
 
 
 def test_update_replaces_the_tables_and_nothing_else(tmp_path):
@@ -218,11 +223,13 @@ def test_a_host_result_has_a_table_of_its_own():
         "budget_bytes": 256 << 20, "seconds": [20.0, 18.0, 19.0], "tflops": 0.0772,
         "peers": [{"name": "LAPACK dpotrf", "n": 8192, "tflops": 0.0965}],
         "bytes": {link: {"source": 10**9, "fetch": 2 * 10**9, "write": 10**9} for link in ("planned", "executed")},
-        "exposed_copy_share": 0.0123,
+        "exposed_copy_share": 0.0123, "machine": {"threads": 3},
         "anonymous_before_bytes": [10 << 20, 11 << 20], "anonymous_peak_bytes": [270 << 20, 273 << 20],
     }  # fmt: skip
-    assert list(table.tables([found], "results")) == ["short", "host"]
-    row = table.tables([found], "results")["host"].splitlines()[2]
+    made = table.tables([found], "results")
+    assert list(made) == ["short", "host"]
+    assert "| [n = 16,384, FP64, 3 host cores, file to file](results/host-fp64-file.json) |" in made["short"]
+    row = made["host"].splitlines()[2]
     assert row == (
         "| [host-fp64-file](results/host-fp64-file.json) | 16,384 | 256 MiB | file | 19 (18-20) | **77.2** "
         "| **0.80** of 96.5 at 8,192 | 1.0 + 2.0 + 1.0 | 1.2 % | 262 MiB |"

@@ -193,7 +193,7 @@ def test_grid_of_xarray(tmp_path, engine, crs):
     assert dataset.notes == (*(note if crs is WGS else ()), one_missing("a.nc"))
 
 
-@pytest.mark.parametrize("version", ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF4"])
+@pytest.mark.parametrize("version", ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA", "NETCDF4"])
 @pytest.mark.parametrize("axis", [None, 500])
 def test_what_was_cut_off_is_said(tmp_path, version, axis):
     path = tmp_path / "a.nc"
@@ -204,7 +204,7 @@ def test_what_was_cut_off_is_said(tmp_path, version, axis):
     assert load_table(path, ("x",)).columns["x"].tolist() == list(range(1, 501))
     for length in (8, 100, len(whole) // 2, len(whole) - 8):
         path.write_bytes(whole[:length])
-        with pytest.raises(ValueError, match=r"a\.nc is a damaged NetCDF file"):
+        with pytest.raises(ValueError, match=r"a\.nc(, variable 'x')? is (a )?damaged"):
             load_table(path, ("x",))
 
 

@@ -17,9 +17,10 @@ from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE, Crs, described
 from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows
 
-#: First bytes of a file: version 3 (classic, 64-bit offset), and what else netCDF4 reads (version 4, which is HDF5, and CDF-5).
+#: First bytes of a file: version 3 (classic, 64-bit offset), the same with 64-bit data, and version 4, which is HDF5.
 _MAGIC_3 = (b"CDF\x01", b"CDF\x02")
-_MAGIC_4 = (b"\x89HDF", b"CDF\x05")
+_MAGIC_5 = b"CDF\x05"
+_MAGIC_4 = b"\x89HDF"
 
 #: What SciPy and netCDF4 raise where a file ends too early or holds nonsense.
 _DAMAGED = (IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
@@ -79,17 +80,19 @@ def _open(file: Path) -> Any:
     """The file in netCDF4, whose variables give numbers as the conventions mean them."""
     with file.open("rb") as stream:
         magic = stream.read(4)
-    if magic not in (*_MAGIC_3, *_MAGIC_4):
+        # netCDF4 reads zeros where a file of version 3 or 5 was cut off, but raises where memory ends
+        memory = magic + stream.read() if magic == _MAGIC_5 else None
+    if magic not in (*_MAGIC_3, _MAGIC_5, _MAGIC_4):
         raise ValueError(f"{file.name} is not a NetCDF file: it begins with {magic!r}")
     netcdf4 = imported("netCDF4", "NetCDF files")
     try:
         if magic in _MAGIC_3:
-            # netCDF4 reads zeros where such a file was cut off; SciPy raises
+            # SciPy raises where a file ends
             netcdf_file(file, "r", mmap=True).close()
-        return netcdf4.Dataset(file)
+        return netcdf4.Dataset(file, memory=memory)
     except (*_DAMAGED, OSError) as error:
-        # what the system refuses has a positive number
-        if isinstance(error, OSError) and (error.errno or 0) > 0:
+        # what the system refuses has a positive number, but the end of memory has one, too
+        if memory is None and isinstance(error, OSError) and (error.errno or 0) > 0:
             raise
         raise ValueError(f"{file.name} is a damaged NetCDF file: {error}") from error
 

@@ -107,7 +107,9 @@ def _features(file: Path, info: Any, column: str, condition: str) -> list[tuple[
 def _coordinates(shapes: NDArray[Any], where: str, features: NDArray[np.int64]) -> list[NDArray[np.float64]]:
     """Coordinates of points in well-known binary; NaN where one is null or empty, or has no ``z``."""
     shapely = imported("shapely", "points of GeoPackages")
-    points = shapely.from_wkb(shapes)
+    points = shapely.from_wkb(shapes, on_invalid="ignore")
+    for k in (k for k in np.flatnonzero(shapely.is_missing(points)) if shapes[k] is not None):
+        raise ValueError(f"{where} {features[k]}: its geometry is no point, and GEOS cannot read it; take centroids first")
     for k in np.flatnonzero(shapely.get_type_id(points) > 0):
         raise ValueError(f"{where} {features[k]}: its geometry is no point but a {points[k].geom_type}; take centroids first")
     points[shapely.is_empty(points)] = None

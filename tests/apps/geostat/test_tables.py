@@ -188,8 +188,8 @@ def test_layers_are_named(tmp_path):
             ((other, 3.0, ""), r"soil feature 1: its geometry is no point, and GEOS cannot read it; take")
             for other in NOT_OF_GEOS
         ),
-        ((b"\x01\x02", 3.0, ""), r"soil feature 1: its geometry is damaged"),
-        ((point(1.0, 2.0)[:-3], 3.0, ""), r"soil feature 1: its geometry is damaged"),
+        ((b"\x01\x02", 3.0, ""), r"soil feature 1: its geometry is damaged; mend or delete it"),
+        ((point(1.0, 2.0)[:-3], 3.0, ""), r"soil feature 1: its geometry is damaged; mend or delete it"),
         ((None, None, ""), r"no row with a value in every column used \(x, y, zinc\); 1 rows were dropped"),
     ],
 )

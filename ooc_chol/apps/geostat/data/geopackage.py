@@ -94,7 +94,7 @@ def _check_points(file: Path, info: Any, there: NDArray[np.int64]) -> None:
     stored = [feature for feature, _ in _features(file, info, "NULL", f"{_quoted(info['geometry_name'])} IS NOT NULL")]
     if len(stored) != len(there):
         damaged = sorted({*stored} - {*there.tolist()})
-        raise ValueError(f"{file.name}:{info['layer_name']} feature {damaged[0]}: its geometry is damaged")
+        raise ValueError(f"{file.name}:{info['layer_name']} feature {damaged[0]}: its geometry is damaged; mend or delete it")
 
 
 def _features(file: Path, info: Any, column: str, condition: str) -> list[tuple[int, Any]]:

@@ -94,7 +94,7 @@ def _open(file: Path) -> Any:
         # what the system refuses has a positive number, but the end of memory has one, too
         if memory is None and isinstance(error, OSError) and (error.errno or 0) > 0:
             raise
-        raise ValueError(f"{file.name} is a damaged NetCDF file: {error}") from error
+        raise ValueError(f"{file.name} is a damaged NetCDF file: {error}; copy it again") from error
 
 
 def _columns(source: str, variables: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
@@ -121,7 +121,7 @@ def _values(variable: Any, where: str) -> NDArray[np.float64]:
     try:
         values = np.ma.asarray(variable[...])
     except _DAMAGED as error:
-        raise ValueError(f"{where} is damaged: {error}") from error
+        raise ValueError(f"{where} is damaged: {error}; copy the file again") from error
     if values.dtype.kind not in "iuf":
         raise ValueError(f"{where} holds {values.dtype}, not numbers")
     return np.asarray(np.ma.filled(values.astype(np.float64), np.nan))

@@ -31,7 +31,7 @@ def read_parquet(path: str | os.PathLike[str], names: Sequence[str], *, optional
             # pyarrow's word for nonsense inside; what the system refuses has a number
             if error.errno is not None:
                 raise
-            raise ValueError(f"{file.name} is a damaged Parquet file: {error}") from error
+            raise ValueError(f"{file.name} is a damaged Parquet file: {' '.join(str(error).split())}; copy it again") from error
     columns = {name: _numbers(table.column(name), f"{file.name}, column {name!r}", pyarrow) for name in wanted}
     metadata = {name: schema.field(name).metadata or {} for name in wanted}
     units = {name: (fields.get(b"units") or fields.get(b"unit") or b"").decode() for name, fields in metadata.items()}

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import FactorSettings, Matern, make_observations
 from ooc_chol.apps.geostat.estimation.gradient import score
@@ -327,6 +328,21 @@ def test_a_fit_in_mixed_precision_is_judged_in_fp64():
     left = np.log(ratios) - np.log1p([check.shift["range"], check.shift["nugget_ratio"]])
     assert np.linalg.norm(left) <= 0.3 * np.linalg.norm(np.log(ratios)) + 1e-3
     assert json.loads(json.dumps(mixed.to_dict(), allow_nan=False))["precision"]["threshold"] == 1e-4
+
+
+def test_a_start_is_computed_with_as_many_moduli_as_fp64_takes(field, monkeypatch):
+    """Those that a threshold needs are too few for it."""
+    factor, plain = oc.cholesky, []
+
+    def noticed(source, **options):
+        if not isinstance(source, np.ndarray) and "plan" not in options and options["precision_threshold"] is None:
+            plain.append(options["moduli"])
+        return factor(source, **options)
+
+    monkeypatch.setattr(oc, "cholesky", noticed)
+    settings = FactorSettings(tile_size=32, fp64="residue", moduli=5, precision_threshold=1e-2)
+    result = fit(field, smoothness=1.5, method="fisher", max_evaluations=2, settings=settings)
+    assert result.start == "subset" and plain and set(plain) == {None}
 
 
 def test_mixed_precision_really_stores_narrow_tiles():

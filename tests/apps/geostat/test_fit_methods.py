@@ -282,6 +282,29 @@ def test_a_log_from_before_options_of_rounding_goes_on(field, tmp_path):
     assert again.reused == len(again.evaluations)
 
 
+def test_a_log_in_mixed_precision_is_that_of_one_arithmetic(field, tmp_path):
+    log, options = tmp_path / "log", {"smoothness": 1.5, "method": "fisher", "max_evaluations": 3}
+    mixed = FactorSettings(precision_threshold=1e-2, tile_size=32)
+    first = fit(field, **options, log=log, settings=mixed)
+    for other in ({"tile_size": 48}, {"tile_size": None}, {"fp64": "residue"}):
+        with pytest.raises(ValueError, match=f"{next(iter(other))} differ"):
+            fit(field, **options, resume=log, settings=replace(mixed, **other))
+    again = fit(field, **options, resume=log, settings=replace(mixed, memory_budget="1 MB"))
+    assert again.reused == len(again.evaluations)
+    same(again, first)
+
+
+def test_a_log_in_mixed_precision_from_before_these_were_compared_goes_on(field, tmp_path):
+    log, options = tmp_path / "log", {"smoothness": 1.5, "method": "fisher", "max_evaluations": 3}
+    options["settings"] = FactorSettings(precision_threshold=1e-2)
+    geostat.fit(field, **options, log=log)
+    header, *lines = log.read_text(encoding="utf-8").splitlines()
+    named = {name: value for name, value in json.loads(header).items() if name not in ("fp64", "tile_size")}
+    log.write_text("\n".join([json.dumps(named), *lines]) + "\n", encoding="utf-8")
+    again = geostat.fit(field, **options, resume=log)
+    assert again.reused == len(again.evaluations)
+
+
 def test_wrong_logs_are_refused(field, tmp_path):
     log = tmp_path / "log"
     fit(field, smoothness=1.5, method="fisher", log=log)

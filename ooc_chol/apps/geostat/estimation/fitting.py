@@ -173,7 +173,7 @@ def fit(
     )
     options.check(observations)
     spaces = options.spaces(observations)
-    given = None if covariance is None else spaces[0].start(covariance)
+    given = options.start(spaces[0])
     if exact_check != "skip":
         options.settings.try_out()
     memory = oc.HostMemory()

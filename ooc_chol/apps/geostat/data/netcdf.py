@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.io import netcdf_file
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE, Crs, described
+from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE, Crs, described, mapped
 from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows
 
@@ -140,9 +140,11 @@ def _crs(source: str, variables: Mapping[str, Any], wanted: Sequence[str]) -> Cr
         mapping = _text(variables[name], "grid_mapping").partition(":")[0].strip()
         if mapping in variables:
             text = _text(variables[mapping], "crs_wkt") or _text(variables[mapping], "spatial_ref")
-            kind = _text(variables[mapping], "grid_mapping_name")
-            crs = described(text, source) if text else Crs(kind, False)
-            return Crs(crs.name, crs.is_geographic or kind == LATITUDE_LONGITUDE, crs.unit)
+            if not text:
+                return mapped({name: variables[mapping].getncattr(name) for name in variables[mapping].ncattrs()})
+            crs = described(text, source)
+            is_geographic = crs.is_geographic or _text(variables[mapping], "grid_mapping_name") == LATITUDE_LONGITUDE
+            return Crs(crs.name, is_geographic, crs.unit)
     return None
 
 

@@ -109,7 +109,7 @@ def _is_parameter(name: str, value: object) -> bool:
 
 def _projection(attributes: Mapping[str, Any]) -> str | None:
     """Well-known text of a projection of the CF conventions; None for what PROJ does not know, or not as a projection."""
-    pyproj = imported("pyproj", "reference systems")
+    pyproj = imported("pyproj", "reference systems are read")
     told = {name: value for name, value in attributes.items() if name not in ("crs_wkt", "spatial_ref")}
     try:
         system = pyproj.CRS.from_cf(told)
@@ -122,7 +122,7 @@ def _projection(attributes: Mapping[str, Any]) -> str | None:
 
 def _system(definition: str) -> Any:
     """PROJ's object, without a transformation to another datum that comes with it; None for what PROJ does not know."""
-    pyproj = imported("pyproj", "reference systems")
+    pyproj = imported("pyproj", "reference systems are read")
     try:
         system = pyproj.CRS(definition)
     except pyproj.exceptions.CRSError:

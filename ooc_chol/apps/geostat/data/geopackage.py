@@ -43,7 +43,7 @@ def read_geopackage(path: str | os.PathLike[str], names: Sequence[str], *, optio
     text, name = layer_of(path)
     file = Path(text).absolute()  # pyogrio takes what begins with a word and a colon for an archive
     file.open("rb").close()  # a file that is not there is an OSError with its name
-    pyogrio, raw = (imported(module, "GeoPackages") for module in ("pyogrio", "pyogrio.raw"))
+    pyogrio, raw = (imported(module, "GeoPackages are read") for module in ("pyogrio", "pyogrio.raw"))
     try:
         layer = _layer(pyogrio.list_layers(file), file.name, name)
         info = pyogrio.read_info(file, layer=layer)
@@ -108,7 +108,7 @@ def _features(file: Path, info: Any, column: str, condition: str) -> list[tuple[
 
 def _coordinates(shapes: NDArray[Any], where: str, features: NDArray[np.int64]) -> list[NDArray[np.float64]]:
     """Coordinates of points in well-known binary; NaN where one is null or empty, or has no ``z``."""
-    shapely = imported("shapely", "points of GeoPackages")
+    shapely = imported("shapely", "points of GeoPackages are read")
     points = shapely.from_wkb(shapes, on_invalid="ignore")
     for k in (k for k in np.flatnonzero(shapely.is_missing(points)) if shapes[k] is not None):
         raise ValueError(f"{where} {features[k]}: its geometry is no point, and GEOS cannot read it; take centroids first")

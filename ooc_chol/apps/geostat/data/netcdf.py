@@ -84,7 +84,7 @@ def _open(file: Path) -> Any:
         memory = magic + stream.read() if magic == _MAGIC_5 else None
     if magic not in (*_MAGIC_3, _MAGIC_5, _MAGIC_4):
         raise ValueError(f"{file.name} is not a NetCDF file: it begins with {magic!r}")
-    netcdf4 = imported("netCDF4", "NetCDF files")
+    netcdf4 = imported("netCDF4", "NetCDF files are read")
     try:
         if magic in _MAGIC_3:
             # SciPy raises where a file ends

@@ -16,7 +16,7 @@ from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows
 
 def read_parquet(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
     """Read named columns of a Parquet file."""
-    pyarrow, parquet = (imported(module, "Parquet files") for module in ("pyarrow", "pyarrow.parquet"))
+    pyarrow, parquet = (imported(module, "Parquet files are read") for module in ("pyarrow", "pyarrow.parquet"))
     file = Path(path)
     with file.open("rb") as stream:
         try:

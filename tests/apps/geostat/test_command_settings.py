@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,6 +104,22 @@ def test_settings_are_the_options_and_where_factors_go():
     plain = settings.in_fp64()
     assert (plain.precision_threshold, plain.moduli, plain.tile_size, plain.replace_store) == (None, None, 32, True)
     assert plain.in_fp64() is plain
+
+
+def test_a_store_may_be_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = geostat.FactorSettings(store="factor.ooc")
+    assert settings == geostat.FactorSettings(store=Path("factor.ooc"))
+    sites = np.random.default_rng(0).uniform(size=(20, 2))
+    assert geostat.simulate(geostat.Matern(1.0, 0.1, 0.5), sites, settings=settings).shape == (1, 20)
+    assert not any(tmp_path.iterdir())
+    with pytest.raises(FileNotFoundError, match=r"there is no folder no to write factor\.ooc into"):
+        replace(settings, store="no/factor.ooc").check_store()
+    with (
+        oc.HostMemory() as memory,
+        pytest.raises(TypeError, match="store is a HostMemory; give a path, or a HostMemory as memory"),
+    ):
+        geostat.FactorSettings(store=memory)
 
 
 def test_settings_without_sense_are_refused_when_they_are_made():

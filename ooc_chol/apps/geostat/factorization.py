@@ -42,6 +42,14 @@ class FactorSettings(oc.FactorOptions):
     memory: oc.HostMemory | None = None
     planned: oc.Plan | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.store is None:
+            return
+        if not isinstance(self.store, (str, os.PathLike)):
+            raise TypeError(f"store is a {type(self.store).__name__}; give a path, or a HostMemory as memory")
+        object.__setattr__(self, "store", Path(self.store))
+
     def in_fp64(self) -> FactorSettings:
         """These settings without a threshold, and with as many moduli as FP64 takes.
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ooc_chol as oc
 from ooc_chol.apps import geostat
+from ooc_chol.apps.geostat.estimation.fit_search import Search
 from ooc_chol.cli import main
 from tests.option_words import WORDS
 
@@ -26,7 +29,7 @@ COMMANDS = {
     "plot map": "plot map model.json --output m.png",
     "plot residuals": "plot residuals model.json --output m.png",
     "plot profile": "plot profile model.json --from 1 --to 20 --output m.png",
-    "demo": "demo --n 50",
+    "demo": "demo --n 80",
 }
 
 
@@ -40,27 +43,52 @@ def folder(tmp_path_factory):
     return made
 
 
+#: What is patched in some tests.
+FACTOR = oc.cholesky
+
+
 class TakenError(Exception):
     """Says with which options a factorization was planned or asked for."""
 
 
-def take(*_, **given):
+def take(source, **given):
+    if isinstance(source, np.ndarray):  # a fit tries out the settings first
+        return FACTOR(source, **given)
     raise TakenError({option: given[option] for option in WORDS})
+
+
+def taken(command, words):
+    """The options that a command hands on first."""
+    with pytest.raises(TakenError) as caught:
+        main(["geostat", *COMMANDS[command].split(), *words])
+    return caught.value.args[0]
+
+
+def asked(command, name):
+    """The options that are to be handed on where one is named."""
+    options = {**oc.FactorOptions().keywords(), name: WORDS[name][1]}
+    if command == "demo" and name != "memory_budget":
+        options["memory_budget"] = int(0.45 * 8 * 72 * 73 // 2)
+    return options
 
 
 @pytest.mark.parametrize("name", WORDS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_reaches_the_factorization(folder, monkeypatch, command, name):
     monkeypatch.chdir(folder)
-    for call in ("cholesky", "plan"):
-        monkeypatch.setattr(oc, call, take)
-    words, value = WORDS[name]
-    with pytest.raises(TakenError) as caught:
-        main(["geostat", *COMMANDS[command].split(), *words])
-    expected = {**oc.FactorOptions().keywords(), name: value}
-    if command == "demo" and name != "memory_budget":
-        expected["memory_budget"] = int(0.45 * 8 * 45 * 46 // 2)
-    assert caught.value.args == (expected,)
+    monkeypatch.setattr(oc, "cholesky", take)
+    monkeypatch.setattr(oc, "plan", lambda *_, **__: "")
+    # the start of a search is factored in settings of its own
+    monkeypatch.setattr(Search, "_start", lambda _, space: space.starts(1.0)[0])
+    assert taken(command, WORDS[name][0]) == asked(command, name)
+
+
+@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize("command", ["fit", "predict", "demo"])
+def test_every_option_reaches_the_plan(folder, monkeypatch, command, name):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(oc, "plan", take)
+    assert taken(command, WORDS[name][0]) == asked(command, name)
 
 
 def test_exageostats_word_is_the_order_of_a_tile(folder, monkeypatch):
@@ -76,6 +104,22 @@ def test_settings_are_the_options_and_where_factors_go():
     plain = settings.in_fp64()
     assert (plain.precision_threshold, plain.moduli, plain.tile_size, plain.replace_store) == (None, None, 32, True)
     assert plain.in_fp64() is plain
+
+
+def test_a_store_may_be_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = geostat.FactorSettings(store="factor.ooc")
+    assert settings == geostat.FactorSettings(store=Path("factor.ooc"))
+    sites = np.random.default_rng(0).uniform(size=(20, 2))
+    assert geostat.simulate(geostat.Matern(1.0, 0.1, 0.5), sites, settings=settings).shape == (1, 20)
+    assert not any(tmp_path.iterdir())
+    with pytest.raises(FileNotFoundError, match=r"there is no folder no to write factor\.ooc into"):
+        replace(settings, store="no/factor.ooc").check_store()
+    with (
+        oc.HostMemory() as memory,
+        pytest.raises(TypeError, match="store is a HostMemory; give a path, or a HostMemory as memory"),
+    ):
+        geostat.FactorSettings(store=memory)
 
 
 def test_settings_without_sense_are_refused_when_they_are_made():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from dataclasses import MISSING, fields
 
 import numpy as np
 import pytest
 
+from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat.data import io
+from ooc_chol.apps.geostat.estimation.fit_options import FitOptions
 from ooc_chol.cli import main
 from tests.apps.geostat.geostat_tolerances import MONTE_CARLO_DEVIATIONS
 
@@ -135,6 +139,29 @@ def test_dry_run_factors_nothing(data, tmp_path, capsys, monkeypatch):
     assert "Plan: Cholesky of n = 80" in told
     assert "1 search by cobyqa over range, nugget_ratio; profiled out: variance, coefficient of intercept" in told
     assert not (tmp_path / "model.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--method vecchia --precision-threshold 1e-4", "leave precision_threshold out"),
+        ("--exact-check score", "exact_check is 'score', but cobyqa is exact"),
+        ("--starts template", "no covariance is given to start from"),
+        ("--method vecchia --neighbours 0", "neighbours"),
+        ("--covariance matern --start range=1e9", "range is 1e+09 at the start"),
+        ("--covariance anisotropic --starts subset", "which is for fits without covariance"),
+    ],
+)
+def test_dry_run_refuses_what_the_fit_does(data, capsys, words, message):
+    for dry in (["--dry-run"], []):
+        assert fit(data, "--value", "zinc", *words.split(), *dry) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_options_of_the_command_have_the_defaults_of_the_function():
+    told = inspect.signature(geostat.fit).parameters
+    defaults = {field.name: field.default for field in fields(FitOptions) if field.default is not MISSING}
+    assert defaults == {name: told[name].default for name in defaults}
 
 
 def test_mixed_precision_is_judged(data, capsys):

@@ -176,8 +176,9 @@ def test_the_example_needs_no_data(tmp_path, capsys):
     assert main(["geostat", "simulate", str(path), "--grid", "3,2", "--conditional", "--output", str(out)]) == 0
     assert main(["geostat", "simulate", str(path), "--grid", "3,2", "--output", str(out), "--force"]) == 0
     capsys.readouterr()
-    assert main(["geostat", "cv", str(path), "other.csv"]) == 2
-    assert "leave out other.csv" in capsys.readouterr().err
+    for words in (["cv", str(path), "other.csv"], ["plot", "map", str(path), "other.csv", "--output", str(tmp_path / "map.png")]):
+        assert main(["geostat", *words]) == 2
+        assert "the model was fitted to the built-in example jacksboro:60: leave out other.csv" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -195,6 +196,8 @@ def test_the_example_needs_no_data(tmp_path, capsys):
         (["simulate", "MODEL", "--grid", "3,3", "--output", "OUT"], "where is the grid?"),
         (["simulate", "MODEL", "--grid", "3,3", "--box", "1,2,3", "--output", "OUT"], "--box has 3 numbers"),
         (["simulate", "MODEL", "--sites", "DATA", "--box", "1,2,3,4", "--output", "OUT"], "leave it out with --sites"),
+        (["simulate", "MODEL", "--sites", "DATA", "--at", "1", "--output", "OUT"], "--at is for a --grid"),
+        (["predict", "MODEL", "DATA", "DATA", "--at", "1", "--output", "OUT"], "--at is for a --grid"),
         (["simulate", "MODEL", "--sites", "DATA", "--draws", "0", "--output", "OUT"], "0 draws"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 
 import geopandas
@@ -99,7 +100,7 @@ def test_what_is_no_parquet_is_said(tmp_path, frame):
         (b"", "is not a Parquet file"),
         (b"x,y\n1,2\n" * 20, "is not a Parquet file"),
         (content[: len(content) // 2], "is not a Parquet file"),
-        (content[:4] + bytes(60) + content[64:], "is a damaged Parquet file"),
+        (content[:4] + bytes(60) + content[64:], "is a damaged Parquet file: .*; copy it again"),
     ):
         path.write_bytes(wrong)
         with pytest.raises(ValueError, match=rf"a\.parquet {words}"):
@@ -193,7 +194,7 @@ def test_grid_of_xarray(tmp_path, engine, crs):
     assert dataset.notes == (*(note if crs is WGS else ()), one_missing("a.nc"))
 
 
-@pytest.mark.parametrize("version", ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF4"])
+@pytest.mark.parametrize("version", ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA", "NETCDF4"])
 @pytest.mark.parametrize("axis", [None, 500])
 def test_what_was_cut_off_is_said(tmp_path, version, axis):
     path = tmp_path / "a.nc"
@@ -204,7 +205,7 @@ def test_what_was_cut_off_is_said(tmp_path, version, axis):
     assert load_table(path, ("x",)).columns["x"].tolist() == list(range(1, 501))
     for length in (8, 100, len(whole) // 2, len(whole) - 8):
         path.write_bytes(whole[:length])
-        with pytest.raises(ValueError, match=r"a\.nc is a damaged NetCDF file"):
+        with pytest.raises(ValueError, match=r"a\.nc(, variable 'x')? is (a )?damaged.*; copy (it|the file) again"):
             load_table(path, ("x",))
 
 
@@ -217,7 +218,7 @@ def test_what_is_damaged_inside_is_said(tmp_path):
     place = content.index(np.arange(1000.0, 1010.0).tobytes())
     content[place : place + 8] = bytes(8)
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"a\.nc, variable 'x' is damaged: NetCDF: HDF error"):
+    with pytest.raises(ValueError, match=r"a\.nc, variable 'x' is damaged: NetCDF: HDF error; copy the file again"):
         load_table(path, ("x",))
 
 
@@ -313,6 +314,77 @@ def test_one_system_in_files_of_different_kinds(tmp_path, frame):
     other = pyproj.CRS("+proj=utm +zone=32 +ellps=bessel").to_wkt().replace('"unknown"', '"my own"', 1)
     with pytest.raises(ValueError, match=r"c\.nc has coordinates in my own, but the fit"):
         load_sites(metres, netcdf("c.nc", None, crs_wkt=other))
+
+
+#: Transverse Mercator as files without well-known text tell it: by its parameters, in any precision and order.
+ZONE_32 = {
+    "grid_mapping_name": "transverse_mercator",
+    "latitude_of_projection_origin": 0.0,
+    "longitude_of_central_meridian": 9.0,
+    "scale_factor_at_central_meridian": 0.9996,
+    "false_easting": 500000.0,
+    "false_northing": 0.0,
+}
+ZONE_33 = {**ZONE_32, "longitude_of_central_meridian": 15.0}
+TWO_PARALLELS = {"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": np.array([30.0, 60.0], dtype=np.float32)}
+POLE = {"grid_mapping_name": "rotated_latitude_longitude", "grid_north_pole_latitude": 39.25, "grid_north_pole_longitude": 198.0}
+
+
+def by_parameters(path, attributes):
+    """What the file of a grid mapping without well-known text says of its reference system."""
+    parts = {"v": ("i", [1.0], {"grid_mapping": "m"}), "x": ("i", [5.0], {"units": "km"}), "y": ("i", [50.0]), "m": ((), 0)}
+    parts["m"] = (*parts["m"], attributes)
+    xarray.Dataset(parts).to_netcdf(path)
+    table = load_table(path, ("x", "v"))
+    assert table.units == {"x": "km"}
+    return table.crs
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (ZONE_32, ZONE_33),
+        (TWO_PARALLELS, {**TWO_PARALLELS, "standard_parallel": [30.0, 50.0]}),
+        (POLE, {**POLE, "grid_north_pole_longitude": 180.0}),
+        (ZONE_32, POLE),
+    ],
+)
+def test_projections_differ_by_their_parameters(tmp_path, ours, theirs):
+    """And are one where these are written otherwise."""
+    one, other = (by_parameters(tmp_path / name, attributes) for name, attributes in (("a.nc", ours), ("b.nc", theirs)))
+    again = dict(reversed([(key, value if isinstance(value, str) else np.float32(value)) for key, value in ours.items()]))
+    same = by_parameters(tmp_path / "c.nc", {**again, "north_pole_grid_longitude": 0.0})
+    assert one.contradicts(other) and other.contradicts(one) and one.label != other.label
+    assert not one.contradicts(same) and not one.contradicts(Crs(ours["grid_mapping_name"], False))
+    assert (one.is_geographic, one.unit) == (False, "")
+    with pytest.raises(
+        ValueError, match=re.escape(f"b.nc has coordinates in {other.label}, but the fit has them in {one.label};")
+    ):
+        load_sites(DataSpec("netcdf", "a.nc", ("x", "y"), "v", crs=one.name), tmp_path / "b.nc")
+
+
+def test_a_projection_by_parameters_is_that_of_a_number(tmp_path):
+    crs = by_parameters(tmp_path / "a.nc", ZONE_32)
+    assert not crs.contradicts(Crs("EPSG:32632", False)) and crs.contradicts(Crs("EPSG:32633", False))
+    told = "false_easting 500000, longitude_of_central_meridian 9, scale_factor_at_central_meridian 0.9996"
+    assert crs.label == f"transverse_mercator ({told})"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "label"),
+    [
+        (
+            {"grid_mapping_name": "vertical_perspective", "latitude_of_projection_origin": 5.0},
+            " (latitude_of_projection_origin 5)",
+        ),
+        ({"grid_mapping_name": "transverse_mercator"}, ""),
+        ({"grid_mapping_name": "home_made", "earth_radius": 1.0, "_FillValue": 7}, " (earth_radius 1)"),
+        ({"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": "30 60", "false_easting": 0.0}, ""),
+    ],
+)
+def test_a_projection_that_lacks_parameters_is_known_by_its_words(tmp_path, attributes, label):
+    crs = by_parameters(tmp_path / "a.nc", attributes)
+    assert crs == Crs(attributes["grid_mapping_name"] + label, False)
 
 
 def test_degrees_are_refused_where_the_observations_have_none(tmp_path):

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import FactorSettings, Matern, make_observations
 from ooc_chol.apps.geostat.estimation.gradient import score
@@ -281,6 +282,29 @@ def test_a_log_from_before_options_of_rounding_goes_on(field, tmp_path):
     assert again.reused == len(again.evaluations)
 
 
+def test_a_log_in_mixed_precision_is_that_of_one_arithmetic(field, tmp_path):
+    log, options = tmp_path / "log", {"smoothness": 1.5, "method": "fisher", "max_evaluations": 3}
+    mixed = FactorSettings(precision_threshold=1e-2, tile_size=32)
+    first = fit(field, **options, log=log, settings=mixed)
+    for other in ({"tile_size": 48}, {"tile_size": None}, {"fp64": "residue"}):
+        with pytest.raises(ValueError, match=f"{next(iter(other))} differ"):
+            fit(field, **options, resume=log, settings=replace(mixed, **other))
+    again = fit(field, **options, resume=log, settings=replace(mixed, memory_budget="1 MB"))
+    assert again.reused == len(again.evaluations)
+    same(again, first)
+
+
+def test_a_log_in_mixed_precision_from_before_these_were_compared_goes_on(field, tmp_path):
+    log, options = tmp_path / "log", {"smoothness": 1.5, "method": "fisher", "max_evaluations": 3}
+    options["settings"] = FactorSettings(precision_threshold=1e-2)
+    geostat.fit(field, **options, log=log)
+    header, *lines = log.read_text(encoding="utf-8").splitlines()
+    named = {name: value for name, value in json.loads(header).items() if name not in ("fp64", "tile_size")}
+    log.write_text("\n".join([json.dumps(named), *lines]) + "\n", encoding="utf-8")
+    again = geostat.fit(field, **options, resume=log)
+    assert again.reused == len(again.evaluations)
+
+
 def test_wrong_logs_are_refused(field, tmp_path):
     log = tmp_path / "log"
     fit(field, smoothness=1.5, method="fisher", log=log)
@@ -327,6 +351,21 @@ def test_a_fit_in_mixed_precision_is_judged_in_fp64():
     left = np.log(ratios) - np.log1p([check.shift["range"], check.shift["nugget_ratio"]])
     assert np.linalg.norm(left) <= 0.3 * np.linalg.norm(np.log(ratios)) + 1e-3
     assert json.loads(json.dumps(mixed.to_dict(), allow_nan=False))["precision"]["threshold"] == 1e-4
+
+
+def test_a_start_is_computed_with_as_many_moduli_as_fp64_takes(field, monkeypatch):
+    """Those that a threshold needs are too few for it."""
+    factor, plain = oc.cholesky, []
+
+    def noticed(source, **options):
+        if not isinstance(source, np.ndarray) and "plan" not in options and options["precision_threshold"] is None:
+            plain.append(options["moduli"])
+        return factor(source, **options)
+
+    monkeypatch.setattr(oc, "cholesky", noticed)
+    settings = FactorSettings(tile_size=32, fp64="residue", moduli=5, precision_threshold=1e-2)
+    result = fit(field, smoothness=1.5, method="fisher", max_evaluations=2, settings=settings)
+    assert result.start == "subset" and plain and set(plain) == {None}
 
 
 def test_mixed_precision_really_stores_narrow_tiles():

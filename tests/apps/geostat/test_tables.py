@@ -44,6 +44,21 @@ def point(*coordinates, kind=1, order="<", envelope=0):
     return header + bytes([order == "<"]) + struct.pack(f"{order}I{len(coordinates)}d", kind, *coordinates)
 
 
+def shape(kind, *rings):
+    """A geometry of several rings or parts, in the binary of a GeoPackage without envelope."""
+    return point()[:8] + struct.pack("<BII", 1, kind, len(rings)) + b"".join(rings)
+
+
+def ring(*coordinates):
+    """A ring of points in two dimensions."""
+    return struct.pack(f"<I{len(coordinates)}d", len(coordinates) // 2, *coordinates)
+
+
+#: What GDAL reads and GEOS does not: a surface of triangles, one triangle, a ring that does not end where it begins.
+TRIANGLE = ring(0, 0, 1, 0, 0, 1, 0, 0)
+NOT_OF_GEOS = (shape(16, shape(17, TRIANGLE)[8:]), shape(17, TRIANGLE), shape(3, ring(0, 0, 1, 0, 0, 1)))
+
+
 def write_geopackage(path, rows, *, srs=28992, layers=("soil",), z=0, columns="zinc REAL, note TEXT"):
     """A GeoPackage of points with the tables that the standard asks for."""
     with closing(sqlite3.connect(path)) as database, database:
@@ -169,8 +184,12 @@ def test_layers_are_named(tmp_path):
         ((point(1.0, 2.0), np.inf, ""), r"a\.gpkg row 1, column 'zinc': inf is not finite"),
         ((point(1.0, 2.0), b"blob", ""), r"column 'zinc': b'blob' is not a number"),
         ((point(1.0, 2.0, kind=2), 3.0, ""), r"soil feature 1: its geometry is no point but a LineString; take centroids"),
-        ((b"\x01\x02", 3.0, ""), r"soil feature 1: its geometry is damaged"),
-        ((point(1.0, 2.0)[:-3], 3.0, ""), r"soil feature 1: its geometry is damaged"),
+        *(
+            ((other, 3.0, ""), r"soil feature 1: its geometry is no point, and GEOS cannot read it; take")
+            for other in NOT_OF_GEOS
+        ),
+        ((b"\x01\x02", 3.0, ""), r"soil feature 1: its geometry is damaged; mend or delete it"),
+        ((point(1.0, 2.0)[:-3], 3.0, ""), r"soil feature 1: its geometry is damaged; mend or delete it"),
         ((None, None, ""), r"no row with a value in every column used \(x, y, zinc\); 1 rows were dropped"),
     ],
 )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.cli.options import column_names
-from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, example_spec, load_dataset
+from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, dropped_note, example_spec, load_dataset, load_sites
 from ooc_chol.apps.geostat.data.formula import parse_formula
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.observations import Mean
@@ -108,11 +109,21 @@ def load_saved(spec: DataSpec, path: str | None) -> Dataset:
     elif path is None:
         raise ValueError("the observations are needed: give DATA.csv, with the columns that fit used")
     else:
-        spec = DataSpec(**{**vars(spec), "source": path})
+        spec = replace(spec, source=path)
     dataset = load_dataset(spec)
     for text in dataset.notes:
         note(text)
     return dataset
+
+
+def load_named_sites(spec: DataSpec, path: str | Path, at: float | None) -> Table:
+    """The sites of a file, which say themselves at which time or of which variable they are; a note of rows left out."""
+    if at is not None:
+        raise ValueError("--at is for a --grid: a file of sites has a column of its own")
+    table = load_sites(spec, path)
+    for text in dropped_note(table):
+        note(text)
+    return table
 
 
 def _example(options: argparse.Namespace) -> DataSpec:

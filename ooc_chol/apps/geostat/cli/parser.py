@@ -43,7 +43,7 @@ class SpellingParser(argparse.ArgumentParser):
 class CommandParser(SpellingParser):
     """The parser of one command, which takes options and action from the command's module when it first reads words.
 
-    So a command imports what it needs, and not what the other commands need.
+    So the modules of the other commands are not imported; the application itself is, whole.
     """
 
     def __init__(self, *args: Any, module: str, **kwargs: Any) -> None:

@@ -7,19 +7,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ooc_chol.apps.geostat.cli.covariance import chosen_family, is_family
+from ooc_chol.apps.geostat.cli.covariance import chosen_family
 from ooc_chol.apps.geostat.data.dataset import Dataset
-from ooc_chol.apps.geostat.estimation.fit_options import default_method
+from ooc_chol.apps.geostat.estimation.fit_options import FitOptions
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
 from ooc_chol.apps.geostat.estimation.optimizers import METHODS
 from ooc_chol.apps.geostat.estimation.progress import progress_for
-from ooc_chol.apps.geostat.estimation.search import SearchSpace
-from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
 from ooc_chol.apps.geostat.estimation.vecchia_search import LARGE
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
-#: Options that :func:`~ooc_chol.apps.geostat.fit` takes by the same names.
+#: Options of :class:`FitOptions` that have the same names in the words of ``fit``.
 _FIT_OPTIONS = (
     "nugget",
     "method",
@@ -28,8 +26,6 @@ _FIT_OPTIONS = (
     "neighbours",
     "starts",
     "exact_check",
-    "log",
-    "resume",
 )
 
 
@@ -80,18 +76,11 @@ def add_vecchia_options(parser: argparse.ArgumentParser) -> None:
 
 def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> FitResult[Any]:
     """Fit as the options say, with progress on standard error."""
-    family = chosen_family(dataset, options)
+    asked = _asked(dataset, options, settings)
     progress = progress_for(sys.stderr, dataset.spec.unit)
-    same: dict[str, Any] = {
-        **{name: getattr(options, name) for name in _FIT_OPTIONS},
-        "replace_log": options.force,
-        "settings": settings,
-        "progress": progress,
-    }
+    logs = {"log": options.log, "resume": options.resume, "replace_log": options.force}
     try:
-        if family is None:
-            return fit(dataset.observations, smoothness=options.smoothness, **same)
-        return fit(dataset.observations, covariance=family.start, fixed=family.fixed, **same)
+        return fit(dataset.observations, progress=progress, **logs, **asked)
     except KeyboardInterrupt:
         log = options.log or options.resume
         if log is not None:
@@ -101,25 +90,22 @@ def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: Fa
         progress.close()
 
 
-def search_text(dataset: Dataset, options: argparse.Namespace) -> str:
-    """What a dry run says of the search."""
-    space, searches = _searched(dataset, options)
-    names = [name for name in space.names if name != "smoothness" or searches == 1]
-    variance = ["variance"] if space.is_profiled else []
+def search_text(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> str:
+    """What a dry run says of the search; refuses what the fit would."""
+    asked = FitOptions(**_asked(dataset, options, settings, search=False))
+    asked.check(dataset.observations)
+    spaces = asked.spaces(dataset.observations)
+    asked.start(spaces[0])
+    variance = ["variance"] if spaces[0].is_profiled else []
     profiled = ", ".join([*variance, *(f"coefficient of {name}" for name in dataset.observations.mean_columns)]) or "nothing"
-    is_harder = is_family(options) or dataset.observations.error_variances is not None
-    method = default_method(options.method, "free" if is_harder else options.smoothness)
     return (
-        f"dry run: {searches} search{'es' if searches > 1 else ''} by {method} over {', '.join(names)}; profiled out: "
-        f"{profiled}; at most {options.max_evaluations} evaluations each"
+        f"dry run: {len(spaces)} search{'es' if len(spaces) > 1 else ''} by {asked.search_method(dataset.observations)} over "
+        f"{', '.join(spaces[0].names)}; profiled out: {profiled}; at most {asked.max_evaluations} evaluations each"
     )
 
 
-def _searched(dataset: Dataset, options: argparse.Namespace) -> tuple[SearchSpace[Any], int]:
-    """The space of a fit, and how many searches there are in such spaces."""
-    family = chosen_family(dataset, options, search=False)
-    if family is not None:
-        return family_space(dataset.observations, family.start, options.nugget, fixed=family.fixed), 1
-    is_kept = isinstance(options.smoothness, float)
-    space = search_space(dataset.observations, options.nugget, options.smoothness if is_kept else None)
-    return space, 3 if options.smoothness == "best" else 1
+def _asked(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings, *, search: bool = True) -> dict[str, Any]:
+    """What the options say to :func:`~ooc_chol.apps.geostat.fit`; of a family the best start, unless none is searched for."""
+    family = chosen_family(dataset, options, search=search)
+    what = {"smoothness": options.smoothness} if family is None else {"covariance": family.start, "fixed": family.fixed}
+    return {**{name: getattr(options, name) for name in _FIT_OPTIONS}, **what, "settings": settings}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ooc_chol.apps.geostat.data.extras import imported
 
@@ -33,7 +36,9 @@ class Crs:
             return False
         ours, theirs = _system(self.name), _system(other.name)
         if ours is None or theirs is None:
-            return self.label != other.label
+            # models from before parameters of a projection were told have its name alone
+            shorter, longer = sorted((self.label, other.label), key=len)
+            return longer != shorter and not longer.startswith(f"{shorter} (")
         # x is always first here, whatever a system says of its axes
         return not ours.equals(theirs, ignore_axis_order=True)
 
@@ -59,6 +64,28 @@ def described(definition: str, source: str) -> Crs:
     return Crs(name, False, system.axis_info[0].unit_name if system.axis_info else "")
 
 
+def mapped(attributes: Mapping[str, Any]) -> Crs:
+    """What a grid mapping of the CF conventions says without well-known text: name and parameters of a projection.
+
+    The unit of the coordinates is that of their own variables.
+
+    Examples
+    --------
+    >>> mapped({"grid_mapping_name": "mercator", "longitude_of_projection_origin": 30.0, "standard_parallel": 0.0}).label
+    'mercator (longitude_of_projection_origin 30)'
+    """
+    kind = str(attributes.get("grid_mapping_name", ""))
+    plain = {name: _plain(value) for name, value in sorted(attributes.items())}
+    numbers = {name: np.ravel(value) for name, value in plain.items() if _is_parameter(name, value)}
+    if kind in ("", LATITUDE_LONGITUDE) or not numbers:
+        return Crs(kind, kind == LATITUDE_LONGITUDE)
+    # a parameter of zero may as well be left out
+    told = [" ".join([name, *(f"{number:.7g}" for number in value)]) for name, value in numbers.items() if np.any(value)]
+    name = f"{kind} ({', '.join(told)})" if told else kind
+    # what is no projection, such as degrees about another pole, is known by the same words
+    return Crs(_projection({"projected_crs_name": name, **plain}) or name, False)
+
+
 def is_east(unit: str) -> bool:
     """Whether a unit is one of longitude in the CF conventions: ``degrees_east`` and its spellings."""
     return unit.lower().replace("degrees", "degree").replace("_", "") in ("degreeeast", "degreee")
@@ -69,9 +96,33 @@ def is_north(unit: str) -> bool:
     return unit.lower().replace("degrees", "degree").replace("_", "") in ("degreenorth", "degreen")
 
 
+def _plain(value: Any) -> Any:
+    """An attribute without NumPy; 0.9996 in single precision is 0.9996."""
+    array = np.asarray(value)
+    return (array.astype(str).astype(np.float64) if array.dtype == np.float32 else array).tolist()
+
+
+def _is_parameter(name: str, value: object) -> bool:
+    """Whether an attribute is a number or several, and not one of storage such as ``_FillValue``."""
+    return not name.startswith("_") and np.asarray(value).dtype.kind in "iuf"
+
+
+def _projection(attributes: Mapping[str, Any]) -> str | None:
+    """Well-known text of a projection of the CF conventions; None for what PROJ does not know, or not as a projection."""
+    pyproj = imported("pyproj", "reference systems are read")
+    told = {name: value for name, value in attributes.items() if name not in ("crs_wkt", "spatial_ref")}
+    try:
+        system = pyproj.CRS.from_cf(told)
+    except (pyproj.exceptions.CRSError, LookupError, TypeError, ValueError):
+        # parameters are missing, or are no numbers
+        return None
+    system = system.source_crs if system.is_bound else system
+    return str(system.to_wkt()) if system.is_projected else None
+
+
 def _system(definition: str) -> Any:
     """PROJ's object, without a transformation to another datum that comes with it; None for what PROJ does not know."""
-    pyproj = imported("pyproj", "reference systems")
+    pyproj = imported("pyproj", "reference systems are read")
     try:
         system = pyproj.CRS(definition)
     except pyproj.exceptions.CRSError:

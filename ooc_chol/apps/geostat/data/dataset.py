@@ -178,9 +178,10 @@ def _told_by_file(spec: DataSpec, table: Table) -> tuple[DataSpec, tuple[str, ..
     crs = table.crs or _crs_by_units(spec)
     if crs is None:
         return spec, ()
-    if table.crs is not None and spec.crs is not None and crs.contradicts(Crs(spec.crs, spec.lonlat)):
+    fitted = None if spec.crs is None else Crs(spec.crs, spec.lonlat)
+    if table.crs is not None and fitted is not None and crs.contradicts(fitted):
         raise ValueError(
-            f"{table.source} has coordinates in {crs.label}, but the fit has them in {spec.crs}; transform them first"
+            f"{table.source} has coordinates in {crs.label}, but the fit has them in {fitted.label}; transform them first"
         )
     if spec.lonlat and not crs.is_geographic:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Packages that read files of others: imported when a file needs them, for they need not be installed and take a while."""
+"""Packages of the extra ``io``: imported where they are needed, for they need not be installed and take a while."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ooc_chol.apps.geostat.errors import MissingExtraError
 
 
 def imported(module: str, what: str) -> Any:
-    """A module of the extra ``io``, which reads ``what``."""
+    """A module of the extra ``io``; ``what`` is done by it, such as ``"GeoPackages are read"``."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        raise MissingExtraError(f"{what} are read by {package}, which is not installed: pip install 'ooc_chol[io]'") from error
+        raise MissingExtraError(f"{what} by {package}, which is not installed: pip install 'ooc_chol[io]'") from error

@@ -43,7 +43,7 @@ def read_geopackage(path: str | os.PathLike[str], names: Sequence[str], *, optio
     text, name = layer_of(path)
     file = Path(text).absolute()  # pyogrio takes what begins with a word and a colon for an archive
     file.open("rb").close()  # a file that is not there is an OSError with its name
-    pyogrio, raw = (imported(module, "GeoPackages") for module in ("pyogrio", "pyogrio.raw"))
+    pyogrio, raw = (imported(module, "GeoPackages are read") for module in ("pyogrio", "pyogrio.raw"))
     try:
         layer = _layer(pyogrio.list_layers(file), file.name, name)
         info = pyogrio.read_info(file, layer=layer)
@@ -91,10 +91,12 @@ def _check_numbers(file: Path, info: Any, chosen: Sequence[str]) -> None:
 
 def _check_points(file: Path, info: Any, there: NDArray[np.int64]) -> None:
     """Raise ``ValueError`` for a damaged geometry: GDAL takes it for none without a word."""
-    stored = [feature for feature, _ in _features(file, info, "NULL", f"{_quoted(info['geometry_name'])} IS NOT NULL")]
-    if len(stored) != len(there):
-        damaged = sorted({*stored} - {*there.tolist()})
-        raise ValueError(f"{file.name}:{info['layer_name']} feature {damaged[0]}: its geometry is damaged")
+    column = _quoted(info["geometry_name"])
+    if _features(file, info, f"count({column})", "1")[0][1] == len(there):
+        return
+    stored = [feature for feature, _ in _features(file, info, "NULL", f"{column} IS NOT NULL")]
+    damaged = sorted({*stored} - {*there.tolist()})
+    raise ValueError(f"{file.name}:{info['layer_name']} feature {damaged[0]}: its geometry is damaged; mend or delete it")
 
 
 def _features(file: Path, info: Any, column: str, condition: str) -> list[tuple[int, Any]]:
@@ -106,8 +108,10 @@ def _features(file: Path, info: Any, column: str, condition: str) -> list[tuple[
 
 def _coordinates(shapes: NDArray[Any], where: str, features: NDArray[np.int64]) -> list[NDArray[np.float64]]:
     """Coordinates of points in well-known binary; NaN where one is null or empty, or has no ``z``."""
-    shapely = imported("shapely", "points of GeoPackages")
-    points = shapely.from_wkb(shapes)
+    shapely = imported("shapely", "points of GeoPackages are read")
+    points = shapely.from_wkb(shapes, on_invalid="ignore")
+    for k in (k for k in np.flatnonzero(shapely.is_missing(points)) if shapes[k] is not None):
+        raise ValueError(f"{where} {features[k]}: its geometry is no point, and GEOS cannot read it; take centroids first")
     for k in np.flatnonzero(shapely.get_type_id(points) > 0):
         raise ValueError(f"{where} {features[k]}: its geometry is no point but a {points[k].geom_type}; take centroids first")
     points[shapely.is_empty(points)] = None

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from scipy.io import netcdf_file
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE, Crs, described
+from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE, Crs, described, mapped
 from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows
 
-#: First bytes of a file: version 3 (classic, 64-bit offset), and what else netCDF4 reads (version 4, which is HDF5, and CDF-5).
+#: First bytes of a file: version 3 (classic, 64-bit offset), the same with 64-bit data, and version 4, which is HDF5.
 _MAGIC_3 = (b"CDF\x01", b"CDF\x02")
-_MAGIC_4 = (b"\x89HDF", b"CDF\x05")
+_MAGIC_5 = b"CDF\x05"
+_MAGIC_4 = b"\x89HDF"
 
 #: What SciPy and netCDF4 raise where a file ends too early or holds nonsense.
 _DAMAGED = (IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
@@ -79,19 +80,21 @@ def _open(file: Path) -> Any:
     """The file in netCDF4, whose variables give numbers as the conventions mean them."""
     with file.open("rb") as stream:
         magic = stream.read(4)
-    if magic not in (*_MAGIC_3, *_MAGIC_4):
+        # netCDF4 reads zeros where a file of version 3 or 5 was cut off, but raises where memory ends
+        memory = magic + stream.read() if magic == _MAGIC_5 else None
+    if magic not in (*_MAGIC_3, _MAGIC_5, _MAGIC_4):
         raise ValueError(f"{file.name} is not a NetCDF file: it begins with {magic!r}")
-    netcdf4 = imported("netCDF4", "NetCDF files")
+    netcdf4 = imported("netCDF4", "NetCDF files are read")
     try:
         if magic in _MAGIC_3:
-            # netCDF4 reads zeros where such a file was cut off; SciPy raises
+            # SciPy raises where a file ends
             netcdf_file(file, "r", mmap=True).close()
-        return netcdf4.Dataset(file)
+        return netcdf4.Dataset(file, memory=memory)
     except (*_DAMAGED, OSError) as error:
-        # what the system refuses has a positive number
-        if isinstance(error, OSError) and (error.errno or 0) > 0:
+        # what the system refuses has a positive number, but the end of memory has one, too
+        if memory is None and isinstance(error, OSError) and (error.errno or 0) > 0:
             raise
-        raise ValueError(f"{file.name} is a damaged NetCDF file: {error}") from error
+        raise ValueError(f"{file.name} is a damaged NetCDF file: {error}; copy it again") from error
 
 
 def _columns(source: str, variables: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
@@ -118,7 +121,7 @@ def _values(variable: Any, where: str) -> NDArray[np.float64]:
     try:
         values = np.ma.asarray(variable[...])
     except _DAMAGED as error:
-        raise ValueError(f"{where} is damaged: {error}") from error
+        raise ValueError(f"{where} is damaged: {error}; copy the file again") from error
     if values.dtype.kind not in "iuf":
         raise ValueError(f"{where} holds {values.dtype}, not numbers")
     return np.asarray(np.ma.filled(values.astype(np.float64), np.nan))
@@ -137,9 +140,11 @@ def _crs(source: str, variables: Mapping[str, Any], wanted: Sequence[str]) -> Cr
         mapping = _text(variables[name], "grid_mapping").partition(":")[0].strip()
         if mapping in variables:
             text = _text(variables[mapping], "crs_wkt") or _text(variables[mapping], "spatial_ref")
-            kind = _text(variables[mapping], "grid_mapping_name")
-            crs = described(text, source) if text else Crs(kind, False)
-            return Crs(crs.name, crs.is_geographic or kind == LATITUDE_LONGITUDE, crs.unit)
+            if not text:
+                return mapped({name: variables[mapping].getncattr(name) for name in variables[mapping].ncattrs()})
+            crs = described(text, source)
+            is_geographic = crs.is_geographic or _text(variables[mapping], "grid_mapping_name") == LATITUDE_LONGITUDE
+            return Crs(crs.name, is_geographic, crs.unit)
     return None
 
 

@@ -16,7 +16,7 @@ from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows
 
 def read_parquet(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
     """Read named columns of a Parquet file."""
-    pyarrow, parquet = (imported(module, "Parquet files") for module in ("pyarrow", "pyarrow.parquet"))
+    pyarrow, parquet = (imported(module, "Parquet files are read") for module in ("pyarrow", "pyarrow.parquet"))
     file = Path(path)
     with file.open("rb") as stream:
         try:
@@ -31,7 +31,7 @@ def read_parquet(path: str | os.PathLike[str], names: Sequence[str], *, optional
             # pyarrow's word for nonsense inside; what the system refuses has a number
             if error.errno is not None:
                 raise
-            raise ValueError(f"{file.name} is a damaged Parquet file: {error}") from error
+            raise ValueError(f"{file.name} is a damaged Parquet file: {' '.join(str(error).split())}; copy it again") from error
     columns = {name: _numbers(table.column(name), f"{file.name}, column {name!r}", pyarrow) for name in wanted}
     metadata = {name: schema.field(name).metadata or {} for name in wanted}
     units = {name: (fields.get(b"units") or fields.get(b"unit") or b"").decode() for name, fields in metadata.items()}

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, AbstractCovariance, Matern
 from ooc_chol.apps.geostat.data.observations import Observations
@@ -23,14 +26,14 @@ from ooc_chol.apps.geostat.factorization import FactorSettings
 class FitOptions:
     """The options of :func:`~ooc_chol.apps.geostat.fit`, which says what each means, but for progress and logs."""
 
-    covariance: AbstractCovariance | None
-    fixed: Sequence[str]
-    smoothness: float | Literal["best", "free"]
+    covariance: AbstractCovariance | None = None
+    fixed: Sequence[str] = ()
+    smoothness: float | Literal["best", "free"] = "best"
     nugget: Nugget
     method: Method | None
     reml: bool
-    traces: TraceSums
-    tolerance: float
+    traces: TraceSums = "auto"
+    tolerance: float = 0.01
     max_evaluations: int
     neighbours: int
     starts: Starts
@@ -69,6 +72,10 @@ class FitOptions:
         if self.covariance is not None:
             return [family_space(observations, self.covariance, self.nugget, fixed=self.fixed)]
         return [search_space(observations, self.nugget, candidate) for candidate in _candidates(self.smoothness)]
+
+    def start(self, space: SearchSpace[Any]) -> NDArray[np.float64] | None:
+        """The point of ``covariance``, shape ``(k,)``, which must lie in the space; None without."""
+        return None if self.covariance is None else space.start(self.covariance)
 
     def likelihood(self, memory: oc.HostMemory) -> LikelihoodOptions:
         """How every likelihood is computed, in ``memory`` unless the settings have one."""

@@ -118,15 +118,8 @@ class Search:
         starts = space.starts(subset.diameter)
         if np.ptp(subset.values) == 0.0:
             return starts[len(starts) // 2]
-        settings = replace(
-            self.options.settings,
-            tile_size=None,
-            memory_budget=None,
-            host_budget=None,
-            store=None,
-            precision_threshold=None,
-            planned=None,
-        )
+        plain = self.options.settings.in_fp64()
+        settings = replace(plain, tile_size=None, memory_budget=None, host_budget=None, store=None, planned=None)
         objective = Objective(subset, space, replace(self.options, settings=settings), SilentProgress())
         point = min(starts, key=objective)
         if subset.n < self.observations.n:

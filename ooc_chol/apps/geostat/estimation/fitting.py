@@ -32,6 +32,10 @@ from ooc_chol.apps.geostat.factorization import FactorSettings
 #: Options of a factorization, beside its threshold, by which the values of a log may differ by more than FP64 rounds.
 _ROUNDING = ("moduli", "precision_rule", "half_products", "strict")
 
+#: The same where there is a threshold: formats go by tile, and small products by their arithmetic. What "auto", a budget or the
+#: rates of a machine choose is not in a log, so that going on elsewhere with these may mix roundings within the threshold.
+_MIXED_ROUNDING = (*_ROUNDING, "fp64", "tile_size")
+
 
 def fit(
     observations: Observations,
@@ -169,7 +173,7 @@ def fit(
     )
     options.check(observations)
     spaces = options.spaces(observations)
-    given = None if covariance is None else spaces[0].start(covariance)
+    given = options.start(spaces[0])
     if exact_check != "skip":
         options.settings.try_out()
     memory = oc.HostMemory()
@@ -194,8 +198,9 @@ def fit(
 def _identity(observations: Observations, options: LikelihoodOptions) -> dict[str, Any]:
     """What the values in a log depend on; the names are those of its first line, which older logs have too."""
     asked, defaults = options.settings.keywords(), FactorSettings().keywords()
+    names = _ROUNDING if options.settings.precision_threshold is None else _MIXED_ROUNDING
     # None for defaults, as in logs from before these were options
-    rounding = {name: None if asked[name] == defaults[name] else asked[name] for name in _ROUNDING}
+    rounding = {name: None if asked[name] == defaults[name] else asked[name] for name in names}
     return {
         "observations": observations_digest(observations),
         "reml": options.reml,

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE
 from ooc_chol.apps.geostat.data.dataset import DataSpec
 from ooc_chol.apps.geostat.data.endings import PREDICTIONS, check_output_path
+from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.io import write_table
 from ooc_chol.apps.geostat.data.netcdf import NetcdfVariable, write_netcdf
 from ooc_chol.apps.geostat.data.tables import file_kind
-from ooc_chol.apps.geostat.errors import MissingExtraError
 from ooc_chol.apps.geostat.kriging.prediction import Prediction
 
 #: Name of the variable that carries the reference system, and of the dimension of sites that are no grid.
@@ -133,10 +133,7 @@ def to_xarray(predicted: Predicted) -> Any:
     """
     if predicted.grid is None:
         raise ValueError("these predictions are not on a grid; to_geodataframe takes any sites")
-    try:
-        import xarray
-    except ImportError as error:
-        raise MissingExtraError("datasets are made by xarray, which is not installed: pip install 'ooc_chol[io]'") from error
+    xarray = imported("xarray", "datasets are made")
     variables = netcdf_variables(predicted)
     parts = {name: (v.dimensions, v.values, dict(v.attributes)) for name, v in variables.items()}
     axes = {name: parts.pop(name) for name in predicted.spec.axes}
@@ -167,10 +164,7 @@ def to_geodataframe(predicted: Predicted) -> Any:
     spec, d = predicted.spec, len(predicted.spec.coordinates)
     if d < 2:
         raise ValueError("points need two coordinates or three")
-    try:
-        import geopandas
-    except ImportError as error:
-        raise MissingExtraError("frames are made by GeoPandas, which is not installed: pip install 'ooc_chol[io]'") from error
+    geopandas = imported("geopandas", "frames are made")
     values = {name: predicted.columns[name] for name in (*spec.axes[d:], "prediction", "standard_error")}
     points = geopandas.points_from_xy(*predicted.positions[:, :d].T)
     return geopandas.GeoDataFrame(values, geometry=points, crs=_crs_name(spec))

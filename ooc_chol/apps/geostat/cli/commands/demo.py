@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,36 +35,16 @@ _MAP_COLUMNS = 90
 
 _FORMAT = "ooc-chol geostat demo"
 
+#: The files that the demonstration leaves behind: estimates and held-out scores; observed and predicted heights and the standard
+#: error; plan and executed bytes of the last factorization; its trace for Perfetto.
+_RESULT_FILE = "result.json"
+_MAPS_FILE = "maps.png"
+_REPORT_FILE = "report.txt"
+_TRACE_FILE = "trace.pftrace"
+
 #: Files that a new result and report may replace.
 _RESULTS = json_files(_FORMAT)
 _REPORTS = oc.FileKind(f"report of {_FORMAT}", f"{_FORMAT}\n".encode())
-
-
-@dataclass(frozen=True)
-class DemoPaths:
-    """The files that the demonstration leaves behind."""
-
-    folder: Path
-
-    @property
-    def result(self) -> Path:
-        """JSON file of estimates and held-out scores."""
-        return self.folder / "result.json"
-
-    @property
-    def maps(self) -> Path:
-        """Picture of observed and predicted heights and the standard error."""
-        return self.folder / "maps.png"
-
-    @property
-    def report(self) -> Path:
-        """Text with plan and executed bytes of the last factorization."""
-        return self.folder / "report.txt"
-
-    @property
-    def trace(self) -> Path:
-        """Perfetto trace of that factorization."""
-        return self.folder / "trace.pftrace"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -81,54 +61,42 @@ def run(options: argparse.Namespace) -> int:
     """Fit, predict, draw and trace, into one folder."""
     options.output.mkdir(parents=True, exist_ok=True)
     check_files(options, [], demo_outputs(options.output))
-    run_demo(
-        options.output,
-        options.n,
-        asked=FactorSettings.from_arguments(options),
-        out=sys.stdout,
-        err=sys.stderr,
-        replace=options.force,
-    )
+    run_demo(options.output, options.n, asked=FactorSettings.from_arguments(options), replace=options.force)
     return 0
 
 
 def demo_outputs(folder: Path) -> list[oc.Output]:
     """What the demonstration writes, and which files it may replace."""
-    paths = DemoPaths(folder)
-    kinds = ((paths.result, _RESULTS), (paths.maps, PICTURES), (paths.report, _REPORTS), (paths.trace, oc.TRACE_FILES))
-    return [oc.Output("--output", path, kind) for path, kind in kinds]
+    kinds = {_RESULT_FILE: _RESULTS, _MAPS_FILE: PICTURES, _REPORT_FILE: _REPORTS, _TRACE_FILE: oc.TRACE_FILES}
+    return [oc.Output("--output", folder / name, kind) for name, kind in kinds.items()]
 
 
-def run_demo(folder: Path, n: int, *, asked: FactorSettings, out: TextIO, err: TextIO, replace: bool = False) -> None:
+def run_demo(folder: Path, n: int, *, asked: FactorSettings, replace: bool = False) -> None:
     """Fit, predict, score, draw and trace."""
     start = time.perf_counter()
-    paths = DemoPaths(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     dataset = load_dataset(example_spec(f"jacksboro:{n}"))
     held, kept = np.split(np.arange(n), [round(n * HELD_OUT_SHARE)])
     fitted = dataset.observations.take(kept)
     settings = demo_settings(fitted.n, asked)
-    print(
-        f"{n} heights of the Jacksboro terrain (Matplotlib's elevation model): {fitted.n} to fit, {len(held)} held out", file=out
-    )
-    print(settings.plan(fitted.n), file=out, flush=True)
-    progress = progress_for(err, dataset.spec.unit)
+    print(f"{n} heights of the Jacksboro terrain (Matplotlib's elevation model): {fitted.n} to fit, {len(held)} held out")
+    print(settings.plan(fitted.n), flush=True)
+    progress = progress_for(sys.stderr, dataset.spec.unit)
     try:
         result = fit(fitted, settings=settings, progress=progress)
     finally:
         progress.close()
-    print(fit_text(result, dataset.spec.unit), file=out, flush=True)
-    write_json(paths.result, _content(dataset.spec, result), kind=_RESULTS, replace=replace)  # what comes may fail
+    print(fit_text(result, dataset.spec.unit), flush=True)
+    write_json(folder / _RESULT_FILE, _content(dataset.spec, result), kind=_RESULTS, replace=replace)  # what comes may fail
     with kriging(fitted, result.model, settings=settings, trace=True) as kriged:
-        _save_run(kriged, paths, replace=replace)
+        _save_run(kriged, folder, replace=replace)
         scores = score(kriged.predict(dataset.observations.coordinates[held]), dataset.observations.values[held], fitted.values)
         maps = _maps(kriged, dataset.positions, held, kept, dataset.observations.values[kept])
-        draw_maps(paths.maps, *maps, replace=replace)
+        draw_maps(folder / _MAPS_FILE, *maps, replace=replace)
         factorization = kriged.factor.report.to_dict()
-    print(score_text(scores, "m"), file=out)
+    print(score_text(scores, "m"))
     content = _content(dataset.spec, result, scores, factorization)
-    write_json(paths.result, content, kind=_RESULTS, replace=replace)
-    _print_paths(paths, time.perf_counter() - start, out)
+    write_json(folder / _RESULT_FILE, content, kind=_RESULTS, replace=replace)
+    _print_paths(folder, time.perf_counter() - start)
 
 
 def demo_settings(n: int, asked: FactorSettings) -> FactorSettings:
@@ -137,12 +105,12 @@ def demo_settings(n: int, asked: FactorSettings) -> FactorSettings:
     return asked if asked.memory_budget is not None else replace(asked, memory_budget=budget)
 
 
-def _save_run(kriged: Kriging, paths: DemoPaths, *, replace: bool) -> None:
+def _save_run(kriged: Kriging, folder: Path, *, replace: bool) -> None:
     """Plan beside executed bytes, and the trace."""
     report = kriged.factor.report
-    with text_file(paths.report, kind=_REPORTS, replace=replace) as stream:
+    with text_file(folder / _REPORT_FILE, kind=_REPORTS, replace=replace) as stream:
         stream.write(f"{_FORMAT}\n\n{report.plan}\n\nExecuted\n{report}\n")
-    kriged.factor.trace.save(paths.trace, replace=replace)
+    kriged.factor.trace.save(folder / _TRACE_FILE, replace=replace)
 
 
 def _maps(
@@ -175,10 +143,10 @@ def _content(
     return {**content, "held_out": None if scores is None else vars(scores), "factorization": factorization}
 
 
-def _print_paths(paths: DemoPaths, seconds: float, out: TextIO) -> None:
+def _print_paths(folder: Path, seconds: float) -> None:
     """Say where each file is."""
-    print(f"maps      {paths.maps}", file=out)
-    print(f"result    {paths.result}", file=out)
-    print(f"report    {paths.report}: the last factorization's plan and what it did", file=out)
-    print(f"trace     {paths.trace}: open it at https://ui.perfetto.dev", file=out)
-    print(f"all in {seconds:.0f} s", file=out)
+    print(f"maps      {folder / _MAPS_FILE}")
+    print(f"result    {folder / _RESULT_FILE}")
+    print(f"report    {folder / _REPORT_FILE}: the last factorization's plan and what it did")
+    print(f"trace     {folder / _TRACE_FILE}: open it at https://ui.perfetto.dev")
+    print(f"all in {seconds:.0f} s")

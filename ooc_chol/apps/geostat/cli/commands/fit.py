@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         _check_map(dataset)
     say_beforehand(dataset, settings)
     if options.dry_run:
-        print(search_text(dataset, options))
+        print(search_text(dataset, options, settings))
         return 0
     result = fit_from_options(dataset, options, settings)
     print(fit_text(result, dataset.spec.unit))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.columns import load_saved
 from ooc_chol.apps.geostat.cli.files import add_force, check_files
 from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map
 from ooc_chol.apps.geostat.cli.messages import note
@@ -16,7 +16,7 @@ from ooc_chol.apps.geostat.cli.options import add_at
 from ooc_chol.apps.geostat.cli.profile import add_profile_options, draw_profile
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
-from ooc_chol.apps.geostat.data.dataset import Dataset, load_dataset
+from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.residuals import standardised_residuals
@@ -62,11 +62,9 @@ def run(options: argparse.Namespace) -> int:
     saved = read_result(options.model)
     if options.what == "variogram":
         check_variogram(saved.model)
-    spec = saved.spec if options.data is None else replace(saved.spec, source=options.data)
-    _check_files(options, None if spec.kind == "example" else spec.source)
-    dataset = load_dataset(spec)
-    for text in dataset.notes:
-        note(text)
+    data = options.data if saved.spec.kind == "example" else options.data or saved.spec.source
+    _check_files(options, data)
+    dataset = load_saved(saved.spec, data)
     if dataset.observations.n != saved.n:
         note(f"the model was fitted to {saved.n} observations, and {dataset.observations.n} are drawn now")
     settings = FactorSettings.from_arguments(options)

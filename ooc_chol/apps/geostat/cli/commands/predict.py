@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.cli.columns import errors_at
+from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites
 from ooc_chol.apps.geostat.cli.files import check_files
 from ooc_chol.apps.geostat.cli.messages import note, say_beforehand
 from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, grid_size
@@ -16,11 +17,9 @@ from ooc_chol.apps.geostat.cli.summary import score_text
 from ooc_chol.apps.geostat.data.dataset import (
     Dataset,
     DataSpec,
-    dropped_note,
     example_spec,
     grid_table,
     load_dataset,
-    load_sites,
     regular_grid,
 )
 from ooc_chol.apps.geostat.data.io import Table
@@ -98,7 +97,7 @@ def _predict_inputs(spec: DataSpec, options: argparse.Namespace) -> tuple[DataSp
             f"predict needs {' and '.join(expected) or 'no file'} after MODEL.json, but {len(words)} files are given"
         )
     if spec.kind != "example":
-        spec = DataSpec(**{**vars(spec), "source": words.pop(0)})
+        spec = replace(spec, source=words.pop(0))
     return spec, words[0] if words else None
 
 
@@ -106,12 +105,7 @@ def _sites(dataset: Dataset, path: str | None, options: argparse.Namespace) -> T
     """Positions and covariates where predictions are wanted."""
     spec = dataset.spec
     if path is not None:
-        if options.at is not None:
-            raise ValueError("--at is for a --grid: a file of sites has a column of its own")
-        table = load_sites(spec, path)
-        for text in dropped_note(table):
-            note(text)
-        return table
+        return load_named_sites(spec, path, options.at)
     assert options.grid is not None, "_predict_inputs asks for a file without --grid"
     return grid_table(spec, regular_grid(dataset.places, *options.grid)[2], options.at)
 

@@ -6,11 +6,10 @@ import argparse
 from pathlib import Path
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.cli.columns import errors_at, load_saved
+from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites, load_saved
 from ooc_chol.apps.geostat.cli.files import check_files
-from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, grid_size, numbers
-from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, dropped_note, grid_table, load_dataset, load_sites
+from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, grid_table, load_dataset
 from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.data.grids import grid_over
 from ooc_chol.apps.geostat.data.io import Table, write_table
@@ -83,12 +82,7 @@ def _sites(spec: DataSpec, dataset: Dataset | None, options: argparse.Namespace)
     if options.sites is not None:
         if options.box is not None:
             raise ValueError("--box is the box of a --grid: leave it out with --sites")
-        if options.at is not None:
-            raise ValueError("--at is for a --grid: a file of sites has a column of its own")
-        table = load_sites(spec, options.sites)
-        for text in dropped_note(table):
-            note(text)
-        return table
+        return load_named_sites(spec, options.sites, options.at)
     if len(spec.coordinates) != 2:
         raise ValueError(f"--grid has two axes, but the model has {len(spec.coordinates)} coordinates: give --sites")
     if options.box is not None:

@@ -17,7 +17,7 @@ from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_f
 from ooc_chol.apps.geostat.estimation.vecchia_check import check_vecchia
 from ooc_chol.apps.geostat.results import read_result
 from ooc_chol.cli import main
-from ooc_chol.dense.stores import opening
+from ooc_chol.dense import store_opening
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -49,7 +49,7 @@ def without_memory_after_the_search(monkeypatch) -> None:
     """As on a machine where others have taken the memory meanwhile."""
 
     def check(*words, **options):
-        monkeypatch.setattr(opening, "free_host_bytes", lambda: 1000)
+        monkeypatch.setattr(store_opening, "free_host_bytes", lambda: 1000)
         return check_vecchia(*words, **options)
 
     monkeypatch.setattr("ooc_chol.apps.geostat.estimation.fitting.check_vecchia", check)

@@ -14,8 +14,9 @@ PRODUCT_COLUMNS = 16384
 
 
 def dgemm_tflops(factor: CholeskyFactor, devices: Sequence[str], seconds: float) -> list[float]:
-    """Rate of DGEMM on two tiles of a factor away from the diagonal, on all devices at once."""
-    nb, rows = factor.tile_size, factor.n // factor.tile_size
+    """Rate of DGEMM on two tiles of a factor away from the diagonal, on all devices at once; of one tile, on two of its parts."""
+    nb = min(factor.tile_size, max(1, factor.n // 3))
+    rows = factor.n // nb
     left, right = (factor.rows(range((rows - 1 - at) * nb, (rows - at) * nb), nb) for at in range(2))
     if devices[0].startswith("cuda:"):
         from ooc_chol.bench.cuda import product_rates

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -17,6 +17,7 @@ from ooc_chol import blas_buffers
 from ooc_chol.dense.execution.records import predicted_records
 from ooc_chol.dense.execution.run import run
 from ooc_chol.dense.factor import CholeskyFactor, DeviceSolver
+from ooc_chol.dense.in_core import device_of, factor_whole
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.mixed import doubts, factor_mixed, plan_mixed
 from ooc_chol.dense.options import FactorOptions
@@ -24,7 +25,7 @@ from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.report import FactorReport
-from ooc_chol.dense.request import Place, Progress, Request, measured_rates
+from ooc_chol.dense.request import ON_DEVICE, Place, Progress, Request, is_memory, measured_rates
 from ooc_chol.dense.store_opening import check_host_budget, check_store, own_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import PrecisionWarning
@@ -201,6 +202,8 @@ def cholesky(
 
 def _factor(request: Request, began: float) -> CholeskyFactor:
     """Plan and run in FP64."""
+    if (device := device_of(request)) is not None:
+        return _factor_whole(request, device, began)
     the_plan = request.plan or make_plan(request.problem, request.options, request.rates_at)
     with ExitStack() as owned:
         store = own_store(request, the_plan, owned)
@@ -209,6 +212,25 @@ def _factor(request: Request, began: float) -> CholeskyFactor:
         setup = time.perf_counter() - began - execution.seconds
         store.complete()
         factor = _factor_of(request, store, FactorReport(the_plan, execution, setup, passes=request.passes))
+        owned.pop_all()
+        return factor
+
+
+def _factor_whole(request: Request, device: str, began: float) -> CholeskyFactor:
+    """Factor a matrix that is one tile; what is told of it waits until somebody asks."""
+    with ExitStack() as owned:
+        store, run = factor_whole(request, device, began, owned)
+        factor = CholeskyFactor(
+            store.grid,
+            store,
+            lambda: arithmetic_key(run.plan).to_dict(),
+            lambda: run.report,
+            trace=_trace_of(run.report) if request.trace else None,
+            passes=request.passes,
+            a=request.a,
+            solver=_solver_of((device,), lambda: run.budget_bytes),
+            files=lambda: request.source.files,
+        )
         owned.pop_all()
         return factor
 
@@ -241,24 +263,29 @@ def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
 
 def _factor_of(request: Request, store: AbstractStore, report: FactorReport) -> CholeskyFactor:
     """The factor that the caller gets, with its report and the device that it may solve on."""
-    key = arithmetic_key(report.plan).to_dict()
+    plan, key = report.plan, arithmetic_key(report.plan).to_dict()
     trace, kept = _trace_of(report) if request.trace else None, None if request.overwrite else request.a
     return CholeskyFactor(
-        report.plan.grid, store, key, report, trace=trace, a=kept, solver=_solver_of(report.plan), files=request.source.files
+        plan.grid,
+        store,
+        key,
+        report,
+        trace=trace,
+        a=kept,
+        solver=_solver_of(plan.devices, lambda: plan.budgets[0].budget_bytes),
+        files=request.source.files,
     )
 
 
-def _solver_of(plan: Plan) -> DeviceSolver | None:
-    """Solves with the factor on the first GPU of its plan, within the plan's budget; None where the host factors.
+def _solver_of(devices: Sequence[str], budget_bytes: Callable[[], int]) -> DeviceSolver | None:
+    """Solves with the factor on the first of these GPUs, within its plan's budget; None where the host factors.
 
     There a factor's own solves read its tiles in place.
     """
-    name = plan.devices[0]
+    name = devices[0]
     if device_kind(name).is_in_host_memory:
         return None
-    return DeviceSolver(
-        lambda: open_tile_device(name), lambda arrays: page_locked([name], filled=arrays), plan.budgets[0].budget_bytes
-    )
+    return DeviceSolver(lambda: open_tile_device(name), lambda arrays: page_locked([name], filled=arrays), budget_bytes())
 
 
 def plan(
@@ -370,7 +397,11 @@ def _plan(n_or_a: Any, options: FactorOptions, store: Place) -> Plan:
         if options.precision_threshold is not None:
             raise ValueError(f"formats follow from the norms of A's tiles: give the matrix instead of its order {n_or_a}")
         rates_at = partial(measured_rates, options, store, None)
-        return make_plan(Problem(int(n_or_a), FP64.itemsize, "array"), options, rates_at)
+        return make_plan(
+            Problem(int(n_or_a), FP64.itemsize, "array", may_be_whole=is_memory(store), keeps_on_device=store == ON_DEVICE),
+            options,
+            rates_at,
+        )
     with closing(as_source(n_or_a)) as source:
         request = Request(n_or_a, source, options, store=store)
         if options.precision_threshold is not None:

@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from numbers import Real
 from typing import Any, Self, TypeVar
 
@@ -76,6 +77,13 @@ def _documented(cls: type[T]) -> type[T]:
 def option_table(cls: Any) -> dict[str, tuple[Option, Any]]:
     """The rows of the table and their defaults, by name."""
     return {row.name: (row.metadata["option"], row.default) for row in fields(cls) if "option" in row.metadata}
+
+
+@cache
+def _choices(name: str) -> tuple[str, ...]:
+    """The words that the table has for an option."""
+    choices: tuple[str, ...] = option_table(FactorOptions)[name][0].choices
+    return choices
 
 
 @_documented
@@ -188,7 +196,7 @@ class FactorOptions:
 
     def _check_choice(self, name: str) -> None:
         """Refuse a word that the table does not have."""
-        value, choices = getattr(self, name), option_table(self)[name][0].choices
+        value, choices = getattr(self, name), _choices(name)
         if value not in choices:
             *others, last = map(repr, choices)
             raise ValueError(f"{name} is {value!r}; there are {', '.join(others)} and {last}")

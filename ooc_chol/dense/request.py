@@ -12,6 +12,7 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner import Problem
 from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.planner.problem import SURELY_FREE, budget_of, kept_bytes
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates import rates_for, stored_rates
 from ooc_chol.hardware.registry import device_kind, resolve_devices
@@ -19,8 +20,15 @@ from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.tasks.tiling import TileGrid
 
-#: Where L goes: a file, memory that many factors take in turn, or None for memory of its own.
+#: Where L goes: a file, memory that many factors take in turn, ``"device"`` for the GPUs that make it, or None for host memory,
+#: and for the GPUs where A lies there and both fit.
 Place: TypeAlias = str | os.PathLike[str] | HostMemory | None
+#: The word for the GPUs' own memory; a file of that name is ``"./device"``.
+ON_DEVICE = "device"
+#: Bytes per second between two places in a GPU's memory, read and written, and entries per second: half of what H200s do.
+_DEVICE_RATE, _DEVICE_ENTRIES = 1.5e12, 1e11
+#: Share of a GPU's budget that an L may take that stays there without being asked to.
+_KEPT_SHARE = 0.5
 #: Whom a run tells how far it is: a bar, a callable, or nobody.
 Progress: TypeAlias = bool | Callable[[int, int, float], None] | None
 
@@ -48,14 +56,31 @@ class Request:
         """What runs beside the factorization, for report and trace."""
         return Passes(is_traced=self.trace)
 
-    @property
+    @cached_property
     def problem(self) -> Problem:
-        """What the planner must know of A."""
-        return Problem.of(self.source)
+        """What the planner must know of A, and of where L goes."""
+        problem = replace(Problem.of(self.source), may_be_whole=is_memory(self.store) and not self.overwrite)
+        return replace(problem, keeps_on_device=self._keeps_on_device(problem))
+
+    def _keeps_on_device(self, problem: Problem) -> bool:
+        """Whether L stays on the GPUs: where that is asked for, and where A lies on one of them and L is no more than half."""
+        if self.store == ON_DEVICE or self.store is not None or problem.home is None or self.overwrite:
+            return self.store == ON_DEVICE
+        names = self.plan.devices if self.plan is not None else resolve_devices(self.options.devices, must_exist=False)
+        if device_kind(names[0]).is_in_host_memory:
+            return False
+        kept, free = kept_bytes(problem.n, len(names)), budget_of(self.options, names)
+        return kept <= SURELY_FREE or kept <= _KEPT_SHARE * free
 
     def rates_at(self, grid: TileGrid) -> Rates | None:
         """Measured rates for tiles of ``grid``, on the devices and for the store that are asked for."""
-        return measured_rates(self.options, self.store, self.source, grid)
+        rates = measured_rates(self.options, self.store, self.source, grid)
+        return replace(rates, fetch=_DEVICE_RATE, write=_DEVICE_RATE) if rates and self.problem.keeps_on_device else rates
+
+
+def is_memory(store: Place) -> bool:
+    """Whether L goes to memory of its own."""
+    return store is None or store == ON_DEVICE or isinstance(store, HostMemory)
 
 
 def measured_rates(options: FactorOptions, store: Place, source: AbstractSource | None, grid: TileGrid) -> Rates | None:
@@ -66,7 +91,10 @@ def measured_rates(options: FactorOptions, store: Place, source: AbstractSource 
     names = resolve_devices(options.devices, must_exist=False)
     if len(names) > 1 and device_kind(names[0]).shares_processor:
         return None
-    kind = "memory" if store is None or isinstance(store, HostMemory) else "file"  # L over A moves as in memory
+    kind = "memory" if is_memory(store) else "file"  # L over A moves as in memory
+    if source is not None and source.home is not None:  # tiles are copied within the GPU, and then checked like those made there
+        rates = stored_rates(grid, "function", kind, names)
+        return rates and replace(rates, generate=1 / (1 / rates.generate + 1 / _DEVICE_ENTRIES))
     return stored_rates(grid, "array", kind, names) if source is None else rates_for(source, grid, kind, names)
 
 

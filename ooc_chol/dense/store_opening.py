@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 
 import numpy as np
@@ -10,9 +11,11 @@ from ooc_chol.config import format_bytes, parse_bytes
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.request import Place, Request
+from ooc_chol.dense.planner.problem import SURELY_FREE
+from ooc_chol.dense.request import ON_DEVICE, Place, Request, is_memory
 from ooc_chol.dense.stores.array import MemoryStore, OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.stores.device import DeviceStore
 from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.stores.header import FACTOR_FILES
 from ooc_chol.dense.stores.layout import TileLayout
@@ -21,11 +24,13 @@ from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.hardware.registry import device_kind, page_locked
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.outputs import Output, check_outputs
+from ooc_chol.tasks.tiling import TileGrid
 
 
 def check_store(request: Request) -> None:
     """Refuse a file for L that is A's own, or exists and is no factor; before anything is measured or planned."""
-    if request.store is not None and not isinstance(request.store, HostMemory):
+    if not is_memory(request.store):
+        assert isinstance(request.store, str | os.PathLike)
         inputs = [("a", file) for file in request.source.files]
         outputs = [Output("store", request.store, FACTOR_FILES)]
         check_outputs(outputs, inputs, replace=request.replace_store, ask="replace_store=True")
@@ -35,6 +40,21 @@ def own_store(request: Request, plan: Plan, owned: ExitStack) -> AbstractStore:
     """An empty store for the L of ``plan``, which ``owned`` discards unless it is emptied first."""
     store = _create_store(request, plan)
     owned.callback(store.discard)  # of no effect on one that was discarded before
+    return store
+
+
+def own_whole_store(request: Request, grid: TileGrid, device: str, owned: ExitStack) -> AbstractStore:
+    """An empty store in memory, or on ``device``, for an L of one tile, which ``owned`` discards unless it is emptied first."""
+    place = request.store if isinstance(request.store, HostMemory) else None
+    needed = TileLayout(grid).end
+    if request.problem.keeps_on_device:
+        store: AbstractStore = DeviceStore(grid, (device,), (0,))
+        owned.callback(store.discard)
+        return store
+    if needed > SURELY_FREE and needed > (free := free_host_bytes() + (0 if place is None else place.nbytes)):
+        raise BudgetError("host memory for L", needed, free, "keep L in a file (store=), or free some")
+    store = MemoryStore(grid, None, place)
+    owned.callback(store.discard)
     return store
 
 
@@ -48,8 +68,12 @@ def _create_store(request: Request, plan: Plan) -> AbstractStore:
             )
         return OverwriteStore(a, plan.grid)
     formats = None if plan.precision is None else plan.precision.formats
-    if place is not None and not isinstance(place, HostMemory):
+    if request.problem.keeps_on_device:
+        return DeviceStore(plan.grid, plan.devices, plan.owners, formats)
+    if not is_memory(place):
+        assert isinstance(place, str | os.PathLike)
         return FileStore.create(place, plan.grid, arithmetic_key(plan).to_dict(), formats, replace=request.replace_store)
+    assert place is None or isinstance(place, HostMemory)
     free = free_host_bytes() - _host_arena_bytes(plan) + (0 if place is None else place.nbytes)
     check_host_budget(plan, place, request.options, free=free)
     store = MemoryStore(plan.grid, formats, place)
@@ -59,7 +83,7 @@ def _create_store(request: Request, plan: Plan) -> AbstractStore:
 
 def check_host_budget(plan: Plan, place: Place, options: FactorOptions, *, free: int | None = None) -> None:
     """Raise ``BudgetError`` where the L of ``plan`` stays in memory and is more than ``options`` allow, or than is free."""
-    if place is not None and not isinstance(place, HostMemory):
+    if not is_memory(place) or place == ON_DEVICE:
         return
     formats = None if plan.precision is None else plan.precision.formats
     needed = TileLayout(plan.grid, formats=formats).end

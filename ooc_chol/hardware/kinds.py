@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.hardware.host import HostDevice, free_host_bytes, total_host_bytes
-from ooc_chol.interfaces import AbstractDevice, KernelSetT
+from ooc_chol.interfaces import AbstractDevice, AbstractDeviceMemory, KernelSetT
 from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.sources.base import AbstractSource
 
@@ -76,8 +76,20 @@ class AbstractDeviceKind(ABC):
         """The array, of the kind's own library, of the memory that ``a`` hands over by DLPack."""
 
     @abstractmethod
+    def to_host(self, array: Any) -> NDArray[Any]:
+        """An array of the kind's own library in host memory."""
+
+    @abstractmethod
+    def to_device(self, name: str, x: NDArray[np.float64]) -> Any:
+        """A copy of ``x`` in a device's memory, or ``x`` itself where that is the host's."""
+
+    @abstractmethod
     def array_source(self, array: Any) -> AbstractSource:
         """The source of A that reads an array of the kind's own library."""
+
+    @abstractmethod
+    def keep(self, name: str, nbytes: int) -> AbstractDeviceMemory:
+        """Allocate memory of a device for what stays there; ``BudgetError`` where there is not so much."""
 
     @abstractmethod
     def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
@@ -126,8 +138,17 @@ class HostKind(AbstractDeviceKind):
     def from_dlpack(self, a: Any) -> Any:
         return np.from_dlpack(a)
 
+    def to_host(self, array: Any) -> NDArray[Any]:
+        return np.asarray(array)
+
+    def to_device(self, name: str, x: NDArray[np.float64]) -> Any:
+        return x
+
     def array_source(self, array: Any) -> AbstractSource:
         return as_source(array)
+
+    def keep(self, name: str, nbytes: int) -> AbstractDeviceMemory:
+        raise ValueError("store='device' keeps L on GPUs, but the host factors: leave it out, L is in host memory then")
 
     def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
         return HostDevice(name, kernels)
@@ -205,10 +226,25 @@ class CudaKind(AbstractDeviceKind):
 
         return cuda.from_dlpack(a)
 
+    def to_host(self, array: Any) -> NDArray[Any]:
+        from ooc_chol.hardware import cuda
+
+        return cuda.to_host(array)
+
+    def to_device(self, name: str, x: NDArray[np.float64]) -> Any:
+        from ooc_chol.hardware import cuda
+
+        return cuda.to_device(name, x)
+
     def array_source(self, array: Any) -> AbstractSource:
         from ooc_chol.hardware import cuda
 
         return cuda.DeviceSource(array)
+
+    def keep(self, name: str, nbytes: int) -> AbstractDeviceMemory:
+        from ooc_chol.hardware import cuda
+
+        return cuda.CudaMemory(name, nbytes)
 
     def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
         from ooc_chol.hardware.cuda import CudaDevice

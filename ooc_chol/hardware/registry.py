@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.hardware.kinds import AbstractDeviceKind, CudaKind, HostKind
-from ooc_chol.interfaces import AbstractDevice, KernelSetT
+from ooc_chol.interfaces import AbstractDevice, AbstractDeviceMemory, KernelSetT
 from ooc_chol.memory.sources import register_source
 from ooc_chol.memory.sources.base import AbstractSource
 
@@ -78,6 +78,11 @@ def page_locked(
 ) -> AbstractContextManager[None]:
     """Page-lock host memory for a run on these devices, where that speeds up copies."""
     return device_kind(names[0]).page_locked(fresh, filled)
+
+
+def keep_on_device(name: str, nbytes: int) -> AbstractDeviceMemory:
+    """Allocate memory of a device for what stays there."""
+    return device_kind(name).keep(name, nbytes)
 
 
 def open_device(name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:

@@ -6,16 +6,17 @@ take: a NumPy array on the host, a CuPy array on CUDA; always two-dimensional, r
 said elsewhere (:mod:`ooc_chol.kernels.interfaces`): a device knows bytes, streams and the room that its kernels need.
 """
 
-from ooc_chol.interfaces.devices import NARROW_BUFFERS, AbstractArena, AbstractDevice, AnyDevice, ArraySpec
+from ooc_chol.interfaces.devices import NARROW_BUFFERS, AbstractArena, AbstractDevice, AbstractDeviceMemory, AnyDevice, ArraySpec
 from ooc_chol.interfaces.kernels import AbstractDeviceKernels, AbstractStorageKernels, KernelSetT, KernelSetT_co
 from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction
-from ooc_chol.interfaces.tiers import AbstractEvictionPolicy, AbstractTier, BlockIndex, BlockKey, Tiers
+from ooc_chol.interfaces.tiers import AbstractEvictionPolicy, AbstractTier, BlockIndex, BlockKey, DeviceBlock, Tiers
 
 __all__ = [
     "NARROW_BUFFERS",
     "AbstractArena",
     "AbstractDevice",
     "AbstractDeviceKernels",
+    "AbstractDeviceMemory",
     "AbstractEvent",
     "AbstractEvictionPolicy",
     "AbstractStorageKernels",
@@ -25,6 +26,7 @@ __all__ = [
     "ArraySpec",
     "BlockIndex",
     "BlockKey",
+    "DeviceBlock",
     "KernelSetT",
     "KernelSetT_co",
     "Tiers",

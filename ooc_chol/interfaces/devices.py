@@ -9,6 +9,7 @@ from math import prod
 from typing import Any, Generic, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ooc_chol.config import whole_pages
 from ooc_chol.interfaces.kernels import AbstractDeviceKernels, KernelSetT_co
@@ -26,6 +27,34 @@ class ArraySpec(NamedTuple):
     def nbytes(self) -> int:
         """Bytes that the array takes of the allocation, rounded up to whole pages."""
         return whole_pages(self.dtype.itemsize * prod(self.shape))
+
+
+class AbstractDeviceMemory(ABC):
+    """Memory of a device that outlives runs: what stays there lies in it."""
+
+    device: str  #: Name of the device
+    nbytes: int  #: Its size in bytes
+
+    @property
+    @abstractmethod
+    def address(self) -> int:
+        """Address of its first byte, as the device's copies take it."""
+
+    @abstractmethod
+    def array(self, offset: int, shape: tuple[int, ...]) -> Tile:
+        """Row-major float64 from byte ``offset`` on, in place."""
+
+    @abstractmethod
+    def read(self, offset: int, out: NDArray[Any], pitch: int | None = None) -> None:
+        """Fill a contiguous ``out`` from byte ``offset`` on; with ``pitch``, each of its rows so many bytes behind the last."""
+
+    @abstractmethod
+    def write(self, offset: int, data: NDArray[Any]) -> None:
+        """Copy a contiguous array to byte ``offset``."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free it once no array shows it; a second call does nothing."""
 
 
 #: Streams that may copy tiles of narrow formats between a device and the host: one in, one out.

@@ -26,6 +26,13 @@ class BlockKey(NamedTuple):
         return f"{self.name}{self.coords}v{self.version}"
 
 
+class DeviceBlock(NamedTuple):
+    """Where the bytes of a block lie in a device's memory."""
+
+    device: str  #: Name of the device
+    address: int  #: Of the first byte; the others follow
+
+
 class AbstractTier(ABC):
     """Memory that only stores blocks, such as an input or a result. Reads and writes may come from several threads.
 
@@ -44,6 +51,10 @@ class AbstractTier(ABC):
 
     def host_memory(self) -> NDArray[Any] | None:
         """The memory behind all views, which a device may page-lock for a run; None when there are no views."""
+        return None
+
+    def on_device(self, index: BlockIndex) -> DeviceBlock | None:
+        """Where the stored bytes of block ``index`` lie in a device's memory; None for blocks in host memory, files, and such."""
         return None
 
     def format_of(self, index: BlockIndex) -> PrecisionFormat:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from ooc_chol.kernels.interfaces import AbstractKernelSet
+from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels
 from ooc_chol.tasks.cholesky import Task
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -52,6 +53,18 @@ class AbstractKernelKind(ABC):
     @abstractmethod
     def create(self, threads: int, moduli: int | None) -> AbstractKernelSet:
         """Make kernels for one device, with ``threads`` on the host; with ``moduli``, products through residues too."""
+
+    @abstractmethod
+    def whole_order(self, source: str, *, keeps_on_device: bool) -> int:
+        """Largest order of a matrix that is best factored as one tile: by its kind of source, and by where L stays."""
+
+    @abstractmethod
+    def whole_layout(self, n: int) -> tuple[int, str | None]:
+        """Bytes on the device of such a matrix with workspace, and the routine where that is not the kernel of tiles."""
+
+    @abstractmethod
+    def create_whole(self, name: str) -> AbstractWholeKernels:
+        """Make what factors a matrix that is one tile, on the device of that name."""
 
     @abstractmethod
     def processor(self, name: str) -> str:

@@ -8,6 +8,7 @@ interrupt is caught by nobody: the process ends by it.
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import signal
 import sys
@@ -60,7 +61,9 @@ def call(mode: str, store: Path, calls: Counts, at: tuple[str, int] | None) -> b
 
     def begun(frame: FrameType, event: str, _: object) -> None:
         path = frame.f_code.co_filename
-        if event == "call" and path.startswith(ROOT) and not is_finalizing(frame):
+        # A generator that goes on has not begun: an error raised here, unlike an interrupt, would end it without its last words.
+        goes_on = frame.f_code.co_flags & inspect.CO_GENERATOR
+        if event == "call" and path.startswith(ROOT) and not goes_on and not is_finalizing(frame):
             names = path.removeprefix(ROOT).removesuffix(".py").split("/")
             happened("/".join(names[: 2 if names[0] in SPLIT else 1]))
 

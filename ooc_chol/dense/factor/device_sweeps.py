@@ -277,7 +277,7 @@ class DeviceSolver(AbstractSolver):
     def takes(self, store: AbstractStore, columns: int) -> bool:
         """Whether so many right-hand sides are for the device rather than the host."""
         is_long_way = 4 * store.grid.n**2 >= LEAST_BYTES and store.host_memory() is not None
-        return columns >= LEAST_COLUMNS or (columns > 0 and is_long_way)
+        return columns >= LEAST_COLUMNS or (columns > 0 and (is_long_way or bool(store.devices)))
 
     @contextmanager
     def opened(self, store: AbstractStore, run: Pass, needs: Needs = NOTHING) -> Iterator[DeviceSweeps]:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -21,8 +21,9 @@ from ooc_chol.dense.factor.host_sweeps import HostSolver
 from ooc_chol.dense.factor.inverse import inverse_diagonal, inverse_panels, panel_width
 from ooc_chol.dense.factor.reading import stream_tiles
 from ooc_chol.dense.factor.refinement import refined_solve
+from ooc_chol.dense.factor.resident import dense_on_device, in_kind_of, resident_tile
 from ooc_chol.dense.factor.residual import ResidualSample, sample_residual, source_blocks
-from ooc_chol.dense.factor.solves import multiply, right_hand_side, solve
+from ooc_chol.dense.factor.solves import multiply, multiply_on_device, right_hand_side, solve
 from ooc_chol.dense.factor.sweeps import AbstractSolver
 from ooc_chol.dense.factor.trace_sums import (
     HalfSolveSums,
@@ -55,21 +56,25 @@ class CholeskyFactor:
         How L is cut into tiles: its order, and that of a tile.
     store : AbstractStore
         Holds every tile of L, complete; the factor closes it.
-    arithmetic_key : mapping
-        Everything that the bits of L depend on, as a JSON object.
-    report, trace : FactorReport and Trace, optional
+    arithmetic_key : mapping, or callable that makes one
+        Everything that the bits of L depend on, as a JSON object; a callable is asked when somebody asks for it.
+    report : FactorReport, or callable that makes one, optional
         What the run that made L has to say, and what solves with L add to it; None for a loaded factor.
+    trace : Trace, optional
+        Every operation of that run, if it was asked for.
+    passes : Passes, optional
+        Where solves with L are counted, those of ``report``.
     a : object, optional
         The matrix that was factored, as ``cholesky`` took it, for refined solves.
     solver : DeviceSolver, optional
         A device for solves with many right-hand sides or large factors, and for sums over the inverse; else the host does all.
-    files : sequence of path
+    files : sequence of path, or callable that makes one
         Files that hold ``a``, or that L lies over, so that the factor is never saved into one of them.
 
     Raises
     ------
     TypeError, ValueError
-        ``arithmetic_key`` holds something that JSON cannot hold.
+        ``arithmetic_key`` holds something that JSON cannot hold; a callable's, once it is asked.
 
     Notes
     -----
@@ -83,27 +88,42 @@ class CholeskyFactor:
         self,
         grid: TileGrid,
         store: AbstractStore,
-        arithmetic_key: Mapping[str, Any],
+        arithmetic_key: Mapping[str, Any] | Callable[[], Mapping[str, Any]],
         report: Any = None,
         *,
         trace: Trace | None = None,
+        passes: Passes | None = None,
         a: Any = None,
         solver: DeviceSolver | None = None,
-        files: Sequence[str | os.PathLike[str]] = (),
+        files: Sequence[str | os.PathLike[str]] | Callable[[], Sequence[str]] = (),
     ) -> None:
         self.grid = grid
-        self.report = report
+        self._report = report
         self._trace = trace
-        self._passes: Passes = Passes() if report is None else report.passes
-        #: As it comes back from a file: lists for tuples, strings for keys.
-        self.arithmetic_key: dict[str, Any] = json.loads(json.dumps(dict(arithmetic_key), allow_nan=False))
+        self._passes: Passes = passes or (Passes() if report is None else report.passes)
+        self._key = arithmetic_key if callable(arithmetic_key) else _as_in_a_file(arithmetic_key)
         #: Number of tiles of each format that L has, by name, the widest first.
         self.formats: dict[str, int] = _tiles_by_format(store)
         self._store: AbstractStore | None = store
         self._a = a
         self._solver = solver
-        self._files = tuple(files)
+        self._files = files if callable(files) else tuple(files)
         self._diagonal: NDArray[np.float64] | None = None
+        self._dense: Any = None
+
+    @property
+    def arithmetic_key(self) -> dict[str, Any]:
+        """Everything that the bits of L depend on, as it comes back from a file: lists for tuples, strings for keys."""
+        if callable(self._key):
+            self._key = _as_in_a_file(self._key())
+        return self._key
+
+    @property
+    def report(self) -> Any:
+        """The :class:`~ooc_chol.FactorReport` of the run that made L; None for a loaded factor."""
+        if callable(self._report):
+            self._report = self._report()
+        return self._report
 
     @property
     def trace(self) -> Any:
@@ -153,7 +173,8 @@ class CholeskyFactor:
         Returns
         -------
         (n,) or (n, m) array
-            The solutions, a new array of the shape of ``b``.
+            The solutions, a new array of the shape of ``b``; for a CuPy array, or one of torch or JAX on a GPU, of its kind and
+            in that GPU's memory.
 
         Raises
         ------
@@ -174,10 +195,21 @@ class CholeskyFactor:
         again for each iteration, half of them with A, which is read once for all right-hand sides.
         """
         if refine:
-            return self._refined(b, self._a if a is None else a)
-        store, x, shape = self._opened(), *right_hand_side(b, self.n, copy=True)
-        self._solve("solve", store, x, (False, True))
-        return x.reshape(shape)
+            return in_kind_of(b, lambda host: self._refined(host, self._a if a is None else a))
+        return self._solved("solve", b, (False, True))
+
+    def _solved(self, title: str, b: ArrayLike, transposed: Sequence[bool]) -> NDArray[np.float64]:
+        """Solutions of ``L y = b``, or ``L.T y = b``, one after the other, as an array of the kind of ``b``."""
+        store = self._opened()
+        if (resident := resident_tile(store)) is not None:
+            return resident.solved(b, transposed, self._passes, title)
+
+        def on_host(host: Any) -> NDArray[np.float64]:
+            x, shape = right_hand_side(host, self.n, copy=True)
+            self._solve(title, store, x, transposed)
+            return x.reshape(shape)
+
+        return in_kind_of(b, on_host)
 
     def _solve(self, title: str, store: AbstractStore, x: NDArray[np.float64], transposed: Sequence[bool]) -> None:
         """Solve ``L y = x``, or ``L.T y = x``, one after the other, in place of ``x``."""
@@ -228,7 +260,8 @@ class CholeskyFactor:
         Returns
         -------
         (n,) or (n, m) array
-            The solutions, a new array of the shape of ``b``.
+            The solutions, a new array of the shape of ``b``; for a CuPy array, or one of torch or JAX on a GPU, of its kind and
+            in that GPU's memory.
 
         Raises
         ------
@@ -239,9 +272,7 @@ class CholeskyFactor:
         -----
         Cost ``n**2 m`` flops and one reading of L.
         """
-        store, x, shape = self._opened(), *right_hand_side(b, self.n, copy=True)
-        self._solve("half solve", store, x, (transposed,))
-        return x.reshape(shape)
+        return self._solved("half solve", b, (transposed,))
 
     def inverse_panels(self, width: int | None = None) -> Generator[tuple[range, NDArray[np.float64]], None, None]:
         """The lower triangle of ``inv(A)``, a panel of columns at a time.
@@ -417,7 +448,7 @@ class CholeskyFactor:
         Returns
         -------
         (n,) or (n, m) array
-            The product, a new array of the shape of ``z``.
+            The product, a new array of the shape of ``z``, and of its kind as for :meth:`solve`.
 
         Raises
         ------
@@ -428,11 +459,20 @@ class CholeskyFactor:
         -----
         Cost ``n**2 m`` flops and one reading of L.
         """
-        store, factor, shape = self._opened(), *right_hand_side(z, self.n, copy=False)
-        if not factor.size:
-            return np.empty(shape)
-        with self._passes.running("product with L", factor.shape[1]) as run:
-            return multiply(store, factor, run).reshape(shape)
+        store = self._opened()
+        if (resident := resident_tile(store)) is not None:
+            return resident.multiplied(z, self._passes)
+
+        def on_host(host: Any) -> NDArray[np.float64]:
+            factor, shape = right_hand_side(host, self.n, copy=False)
+            if not factor.size:
+                return np.empty(shape)
+            with self._passes.running("product with L", factor.shape[1]) as run:
+                if self._solver is not None and store.devices:
+                    return multiply_on_device(self._solver, store, factor, run).reshape(shape)
+                return multiply(store, factor, run).reshape(shape)
+
+        return in_kind_of(z, on_host)
 
     def diagonal(self) -> NDArray[np.float64]:
         """The diagonal of L.
@@ -453,12 +493,20 @@ class CholeskyFactor:
         """
         store = self._opened()
         if self._diagonal is None:
-            diagonal = np.empty(self.n)
-            with closing(stream_tiles(store, [TileIndex(k, k) for k in range(self.grid.nt)])) as tiles:
-                for (k, _), l_kk in tiles:
-                    diagonal[self.grid.start(k) :][: len(l_kk)] = l_kk.diagonal()
-            self._diagonal = diagonal
+            self._diagonal = self._read_diagonal(store)
         return self._diagonal.copy()
+
+    def _read_diagonal(self, store: AbstractStore) -> NDArray[np.float64]:
+        """The diagonals of all diagonal tiles."""
+        diagonal = np.empty(self.n)
+        if store.devices:
+            for k in range(self.grid.nt):
+                store.read_diagonal(k, diagonal[self.grid.start(k) :][: self.grid.size(k)])
+            return diagonal
+        with closing(stream_tiles(store, [TileIndex(k, k) for k in range(self.grid.nt)])) as tiles:
+            for (k, _), l_kk in tiles:
+                diagonal[self.grid.start(k) :][: len(l_kk)] = l_kk.diagonal()
+        return diagonal
 
     def logdet(self) -> float:
         """Logarithm of the determinant of A, ``2 sum(log(L_ii))``.
@@ -570,6 +618,32 @@ class CholeskyFactor:
                 dense[self.grid.start(i) :, self.grid.start(j) :][: l_ij.shape[0], : l_ij.shape[1]] = l_ij
         return dense
 
+    def _on_device(self) -> Any:
+        """L as a dense array of the GPU that it lies on, the first of several: its one tile itself, else a copy that is kept."""
+        if self._dense is None:
+            self._dense = dense_on_device(self._opened())
+        return self._dense
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """L as a dense ``(n, n)`` array on the GPU where it lies, for ``cupy.asarray(L)``; valid until the factor is closed."""
+        if self._store is None or not self._store.devices:
+            raise AttributeError("L is not in a GPU's memory: np.asarray(L) copies it, and store='device' keeps it there")
+        interface: dict[str, Any] = self._on_device().__cuda_array_interface__
+        return interface
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Where :meth:`__dlpack__` hands L over: on the GPU where it lies, else in host memory."""
+        if self._opened().devices:
+            device: tuple[int, int] = self._on_device().__dlpack_device__()
+            return device
+        return (1, 0)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """L as a dense ``(n, n)`` array, zero above the diagonal, for ``from_dlpack`` of any library."""
+        array = self._on_device() if self._opened().devices else np.asarray(self)
+        return array.__dlpack__(**options)
+
     def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:
         """Write the factor to a file that :func:`load` reads.
 
@@ -605,7 +679,8 @@ class CholeskyFactor:
 
     def _check_target(self, store: AbstractStore, path: str | os.PathLike[str], *, replace: bool) -> None:
         """Raise ``OutputError`` where :meth:`save` would take something from somebody who reads it."""
-        inputs = [("the matrix that was factored", file) for file in self._files]
+        files = self._files() if callable(self._files) else self._files
+        inputs = [("the matrix that was factored", file) for file in files]
         check_outputs([Output("save", path, FACTOR_FILES)], inputs, replace=replace)
         if not replace and is_open(path, store):
             name = os.fspath(path)
@@ -614,7 +689,7 @@ class CholeskyFactor:
 
     def close(self) -> None:
         """Release the store of L; a second call does nothing. ``report`` and ``trace`` stay."""
-        store, self._store = self._store, None
+        store, self._store, self._dense = self._store, None, None
         if store is not None:
             store.close()
 
@@ -634,6 +709,12 @@ class CholeskyFactor:
             raise TierError("this factor is closed; use it before its with block ends, or save it and load the file")
         blas_buffers.ensure(numpys=True)  # nearly all that is asked of a factor calls BLAS on the thread that asks
         return self._store
+
+
+def _as_in_a_file(arithmetic_key: Mapping[str, Any]) -> dict[str, Any]:
+    """The key as a factor that is loaded has it."""
+    key: dict[str, Any] = json.loads(json.dumps(dict(arithmetic_key), allow_nan=False))
+    return key
 
 
 def _tiles_by_format(store: AbstractStore) -> dict[str, int]:

@@ -12,24 +12,18 @@ from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
 from ooc_chol.dense.factor.sweeps import AbstractSolver, Needs
 from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.formats import FP64
+from ooc_chol.kernels.interfaces.whole import check_right_hand_side, nonfinite_error
 
 
 def right_hand_side(b: ArrayLike, n: int, *, copy: bool) -> tuple[NDArray[np.float64], tuple[int, ...]]:
     """Check right-hand sides of a matrix of order ``n``."""
     raw = np.asarray(b)
-    if raw.dtype.kind not in "fiub" or raw.dtype.itemsize > FP64.itemsize:
-        raise TypeError(
-            f"the right-hand side has dtype {raw.dtype}, but real numbers up to float64 are needed: convert it to float64"
-        )
-    if raw.ndim not in (1, 2) or raw.shape[0] != n:
-        raise ValueError(f"the right-hand side has shape {raw.shape}, but A is ({n}, {n}): it must be ({n},) or ({n}, m)")
+    check_right_hand_side(raw.dtype, raw.shape, n)
     x = np.array(raw, dtype=np.float64, order="C", copy=True if copy else None)
     finite = np.isfinite(x)
     if not finite.all():
         place = np.unravel_index(int(np.argmin(finite)), x.shape)
-        where = ", ".join(str(int(index)) for index in place)
-        raise ValueError(f"entry [{where}] of the right-hand side is {x[place]}; all must be finite: mend or drop that row")
+        raise nonfinite_error(tuple(map(int, place)), x[place])
     return x if x.ndim == 2 else x.reshape(n, 1), raw.shape
 
 
@@ -66,3 +60,27 @@ def multiply(store: AbstractStore, z: NDArray[np.float64], run: Pass) -> NDArray
             y_i += np.matmul(l_ij, z[grid.start(j) :][: grid.size(j)], out=product[: len(y_i)])
     track.settle()
     return y
+
+
+def multiply_on_device(solver: AbstractSolver, store: AbstractStore, z: NDArray[np.float64], run: Pass) -> NDArray[np.float64]:
+    """As :func:`multiply`, where L lies; some columns at a time, each of which reads L once there."""
+    y = np.empty_like(z)
+    order = list(store.grid.tiles())
+    for start in range(0, z.shape[1], MOST_COLUMNS):
+        columns = slice(start, start + MOST_COLUMNS)
+        part = np.ascontiguousarray(z[:, columns])
+        sums = np.zeros_like(part)
+        with solver.opened(store, run, Needs(arrays=(sums,), locked=(part,))) as sweeps:
+            (negative,) = sweeps.allocate(part.shape[1])
+            there = sweeps.bring(part, slice(0, part.shape[1]))
+            with closing(sweeps.tiles(order, part.shape[1])) as tiles:
+                for (i, j), l_ij in tiles:  # -y[i] -= L[i, j] @ z[j]
+                    sweeps.subtract(sweeps.rows(negative, i), l_ij, sweeps.rows(there, j), transposed=False)
+            sweeps.take_back(negative, sums)
+            sweeps.finish()
+        y[:, columns] = -sums
+    return y
+
+
+#: Columns of a right factor that are multiplied at once on a device.
+MOST_COLUMNS = 1024

@@ -11,13 +11,24 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of
 from ooc_chol.dense.planner.residue_tiles import residue_grid
 from ooc_chol.dense.planner.residues import make_residue_plan
+from ooc_chol.dense.planner.whole import make_whole_plan, whole_device
 from ooc_chol.errors import BudgetError, PlanSizeError
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.tasks.tiling import TileGrid
 
-__all__ = ["Problem", "RatesAt", "choose_tile_size", "make_plan", "make_residue_plan", "mixed_engine", "prefetch_slots"]
+__all__ = [
+    "Problem",
+    "RatesAt",
+    "choose_tile_size",
+    "make_plan",
+    "make_residue_plan",
+    "make_whole_plan",
+    "mixed_engine",
+    "prefetch_slots",
+    "whole_device",
+]
 
 #: Tile rows that a matrix in mixed precision should have: formats are chosen tile by tile.
 MIXED_ROWS = 16
@@ -30,6 +41,8 @@ def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Pl
 
     Python's garbage collector rests: it would look for circles among millions of steps, which have none, a fifth of the time.
     """
+    if (name := whole_device(problem, options)) is not None:
+        return make_whole_plan(problem, options, name)
     with collector_off():
         return _make_plan(problem, options, rates_at)
 
@@ -73,7 +86,7 @@ def _instead(
 def mixed_engine(problem: Problem, options: FactorOptions) -> tuple[TileGrid, FactorOptions]:
     """The tiles of a factorization in mixed precision, and options that name its engine and tile order."""
     names = resolve_devices(options.devices, must_exist=False)
-    kind, budget = kind_of(names[0]), budget_of(options, names)
+    kind, budget = kind_of(names[0]), budget_of(options, names, problem)
     if options.fp64 == "residue":
         grid = residue_grid(problem.n, options, names, budget_bytes=budget, moduli=options.moduli or MIXED_MODULI)
         grid = grid or TileGrid(problem.n, options.tile_size or kind.residue_tile_sizes[-1])  # the planner says what is missing

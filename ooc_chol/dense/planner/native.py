@@ -54,7 +54,7 @@ def make_native_plan(problem: Problem, options: FactorOptions, names: tuple[str,
     """Plan in the devices' own FP64."""
     policy = policy_named(options.policy)
     kind = kind_of(names[0])
-    budget_bytes = budget_of(options, names)
+    budget_bytes = budget_of(options, names, problem)
     grid = native_grid(problem.n, options, names, budget_bytes)
     names = names[: grid.nt]  # a device without a tile row would have nothing to do
     workspace = kind.workspace_bytes(grid.size(0)) + narrow_bytes(problem, kind)

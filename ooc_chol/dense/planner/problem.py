@@ -10,8 +10,9 @@ from ooc_chol.config import parse_bytes, whole_pages
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP32
-from ooc_chol.hardware.registry import default_budget
+from ooc_chol.hardware.registry import default_budget, device_kind
 from ooc_chol.interfaces import NARROW_BUFFERS
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.memory.sources.base import AbstractSource
@@ -35,6 +36,9 @@ class Problem:
     #: Formats of the tiles; None stores and computes all in FP64. Its grid is that of the plan.
     precision: PrecisionMap | None = None
     given: frozenset[tuple[int, int]] = frozenset()  #: Tiles of L that are in the store already, from a run that failed
+    home: str | None = None  #: The device in whose memory A lies; None for the host, and for what is read or made
+    may_be_whole: bool = False  #: Whether L may be one tile: it goes to memory of its own
+    keeps_on_device: bool = False  #: Whether L stays where it is made
 
     def stored_bytes(self, grid: TileGrid) -> Callable[[tuple[int, int]], int]:
         """Bytes of each tile of L on a link and in its store."""
@@ -43,7 +47,7 @@ class Problem:
     @classmethod
     def of(cls, source: AbstractSource) -> Problem:
         """The problem that ``source`` poses."""
-        return cls(source.n, source.bytes_per_entry, source.name)
+        return cls(source.n, source.bytes_per_entry, source.name, home=source.home)
 
 
 def narrow_bytes(problem: Problem, kind: AbstractKernelKind) -> int:
@@ -60,9 +64,29 @@ def most_narrow_bytes(grid: TileGrid, options: FactorOptions, kind: AbstractKern
     return NARROW_BUFFERS * whole_pages(FP32.stored_bytes(grid.size(0) ** 2))
 
 
-def budget_of(options: FactorOptions, names: tuple[str, ...]) -> int:
-    """Bytes of each device's budget: what ``options`` say, or what is free on all of ``names``."""
-    return default_budget(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
+def budget_of(options: FactorOptions, names: tuple[str, ...], problem: Problem | None = None) -> int:
+    """Bytes of each device's budget: what ``options`` say, or what is free on all of ``names``; less an L that stays there."""
+    budget = default_budget(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
+    if problem is None or not problem.keeps_on_device:
+        return budget
+    if device_kind(names[0]).is_in_host_memory:
+        raise ValueError(f"store='device' keeps L on GPUs, but {names[0]} is in host memory: leave store out, L is there then")
+    kept = kept_bytes(problem.n, len(names))
+    if kept >= budget:
+        advice = "leave store='device' out, so that L goes to host memory"
+        raise BudgetError(f"memory_budget of {names[0]} for an L that stays there", kept, budget, advice)
+    return budget - kept
+
+
+def kept_bytes(n: int, n_devices: int) -> int:
+    """Most bytes of L that one device keeps, whatever the tiles: rows are dealt so that work is equal, not bytes."""
+    return whole_pages(int(4 * n * (n + min(n, _LARGEST_TILE)) / n_devices * (1.1 if n_devices > 1 else 1.0)))
+
+
+#: Bytes that are there, or nothing is: asking the system takes longer than a small factorization.
+SURELY_FREE = 32 << 20
+#: Largest order of tiles on GPUs.
+_LARGEST_TILE = 4096
 
 
 def seconds_of(plan: Plan) -> float:

@@ -98,7 +98,7 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     """Plan with products through residues: the fastest for the first grid of tiles that fits."""
     check_for_residues(problem.n, options.tile_size)
     moduli = options.moduli or default_moduli(problem.n)
-    request = _Request(problem, options, names, budget_of(options, names), moduli, _narrow_products(problem, options))
+    request = _Request(problem, options, names, budget_of(options, names, problem), moduli, _narrow_products(problem, options))
     grids = residue_grids(problem.n, options.tile_size, request.kind, request.tiles_of)
     for grid in grids:
         candidates = _candidates(request, grid, rates_at(grid))

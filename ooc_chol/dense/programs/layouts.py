@@ -23,7 +23,7 @@ def slot_bytes_of(grid: TileGrid) -> int:
 class AbstractMemoryLayout(ABC):
     """The pools of slots of one device; it names the engine that works on them."""
 
-    #: How products are computed: ``"native"`` or ``"residue"``.
+    #: How products are computed: ``"native"``, ``"residue"``, or ``"library"`` where a library's routine factors the whole.
     engine: ClassVar[str]
     #: Whose order the engine's steps follow, a name in :data:`ooc_chol.schedulers.SCHEDULERS`.
     scheduler: ClassVar[str]
@@ -109,6 +109,53 @@ class TileSlots(AbstractMemoryLayout):
     def describe(self, prefetch: int) -> str:
         """The slots in words."""
         return f"{self.n_slots} tiles of {format_bytes(self.tile_bytes)} ({prefetch} for prefetch)"
+
+
+@final
+@dataclass(frozen=True)
+class WholeMatrix(AbstractMemoryLayout):
+    """The matrix as one tile, and a library's routine that factors it where it lies; nothing is cut into steps."""
+
+    engine = "library"
+    scheduler = "left-looking"
+
+    moduli = None
+
+    matrix_bytes: int  #: Bytes of the square
+    routine: str  #: The routine, as a reader knows it
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of the square."""
+        return self.matrix_bytes
+
+    def slots(self, pool: Pool) -> int:
+        """Slots of one pool: one tile."""
+        return 1 if pool is Pool.TILE else 0
+
+    def slot_bytes(self, pool: Pool) -> int:
+        """Bytes of the square."""
+        return self.matrix_bytes
+
+    def taken_bytes(self, peak_bytes: int) -> int:
+        """Bytes of the square."""
+        return self.matrix_bytes
+
+    def capacity_bytes(self, prefetch: int) -> int:
+        """Bytes of the square."""
+        return self.matrix_bytes
+
+    def products_text(self, shares: Mapping[str, float]) -> str:
+        """The routine."""
+        return f"{self.routine} of the whole matrix"
+
+    def key_text(self, shares: Mapping[str, float], widths: Sequence[int]) -> str:
+        """The routine, which decides on the bits."""
+        return f"{self.engine}, {self.routine}"
+
+    def describe(self, prefetch: int) -> str:
+        """The slot in words."""
+        return f"the matrix in {format_bytes(self.matrix_bytes)}"
 
 
 @final

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
 from ooc_chol.formats import FP64, Floats, PrecisionFormat
-from ooc_chol.interfaces import AbstractTier, BlockIndex
+from ooc_chol.interfaces import AbstractTier, BlockIndex, Tile
 from ooc_chol.tasks.tiling import TileGrid
 
 
@@ -38,6 +38,15 @@ class AbstractStore(AbstractTier):
     def view(self, index: BlockIndex) -> NDArray[np.float64] | None:
         """Tile ``index`` in place as a row-major contiguous array, or None when it must be read."""
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the GPUs in whose memory L lies; none for host memory and files."""
+        return ()
+
+    def tile_on(self, device: str, index: BlockIndex) -> Tile | None:
+        """FP64 tile ``index`` in place, where it lies in that device's memory; None elsewhere, and for other formats."""
+        return None
+
     @abstractmethod
     def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
         """Store these tiles in FP64 from now on: each must be written again before it is read. FP64 ones stay as they are.
@@ -48,6 +57,13 @@ class AbstractStore(AbstractTier):
     @abstractmethod
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         """Fill ``out`` with rows ``rows`` of tile ``index``, counted within the tile, step 1."""
+
+    def read_diagonal(self, k: int, out: NDArray[np.float64]) -> None:
+        """Fill ``out`` with the diagonal of tile ``(k, k)``, which is FP64."""
+        tile = self.view((k, k))
+        if tile is None:
+            self.read((k, k), tile := np.empty(self.grid.shape(k, k)))
+        out[...] = tile.diagonal()
 
     def describe(self, arithmetic_key: Mapping[str, Any]) -> None:
         """Replace the arithmetic key that was given when the store was made, before :meth:`complete`; memory keeps none."""

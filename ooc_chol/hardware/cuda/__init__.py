@@ -13,11 +13,13 @@ from ooc_chol.hardware.cuda.facts import (
     nvml_handle,
 )
 from ooc_chol.hardware.cuda.locking import page_locked
-from ooc_chol.hardware.cuda.source import DeviceSource, from_dlpack
+from ooc_chol.hardware.cuda.memory import CudaMemory
+from ooc_chol.hardware.cuda.source import DeviceSource, from_dlpack, to_device, to_host
 
 __all__ = [
     "LIBRARY_BYTES",
     "CudaDevice",
+    "CudaMemory",
     "DeviceSource",
     "device_count",
     "device_number",
@@ -28,4 +30,6 @@ __all__ = [
     "model",
     "nvml_handle",
     "page_locked",
+    "to_device",
+    "to_host",
 ]

@@ -136,6 +136,9 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         if fmt != FP64:
             self._copy_narrow_in(stream, tier, index, tile, fmt)
             return
+        if (address := self._on_device(tier, index)) is not None:
+            _runtime.memcpyAsync(tile.data.ptr, address, tile.nbytes, _runtime.memcpyDefault, cupy_stream.ptr)
+            return
         view = self._view_in_place(tier, index)
         if view is None:
             staged = view = self._stage_tile(stream, tile.shape)
@@ -159,7 +162,11 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
 
     def _copy_bytes_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, address: int, nbytes: int) -> None:
         """Enqueue the copy of a block's stored bytes to ``address``; uses of the staging buffer are in stream order."""
-        cupy_stream, stored = cuda_stream(stream).stream, self._stored_in_place(tier, index)
+        cupy_stream = cuda_stream(stream).stream
+        if (source := self._on_device(tier, index)) is not None:
+            _runtime.memcpyAsync(address, source, nbytes, _runtime.memcpyDefault, cupy_stream.ptr)
+            return
+        stored = self._stored_in_place(tier, index)
         if stored is None:
             staged = stored = self._stage(stream, nbytes)
             self._on_host(cupy_stream, lambda: tier.read_stored(index, staged))
@@ -174,6 +181,9 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         if fmt != FP64:
             self._copy_narrow_out(stream, tile, tier, index, fmt)
             return
+        if (address := self._on_device(tier, index)) is not None:
+            _runtime.memcpyAsync(address, tile.data.ptr, tile.nbytes, _runtime.memcpyDefault, cupy_stream.ptr)
+            return
         view = self._view_in_place(tier, index)
         target = self._stage_tile(stream, tile.shape) if view is None else view
         rows, width = tile.shape[0], 8 * tile.shape[1]
@@ -186,7 +196,12 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex, fmt: PrecisionFormat
     ) -> None:
         nbytes, cupy_stream = fmt.stored_bytes(tile.size), cuda_stream(stream).stream
-        buffer, stored = self._narrow.of(stream, nbytes), self._stored_in_place(tier, index)
+        buffer = self._narrow.of(stream, nbytes)
+        if (address := self._on_device(tier, index)) is not None:
+            self._storage.encode(stream, tile, fmt, buffer)
+            _runtime.memcpyAsync(address, buffer, nbytes, _runtime.memcpyDefault, cupy_stream.ptr)
+            return
+        stored = self._stored_in_place(tier, index)
         target = self._stage(stream, nbytes) if stored is None else stored
         # The kernel and the copy, and all later uses of the two buffers, are in the order of this stream.
         self._storage.encode(stream, tile, fmt, buffer)
@@ -196,7 +211,9 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
 
     def wrote(self, tier: AbstractTier, index: BlockIndex, event: AbstractEvent) -> bool:
         """Whether the copy is complete: after an abort, only where the block lies in memory that is page-locked for a run."""
-        return event.query() and (not self._aborted or self._stored_in_place(tier, index) is not None)
+        if not event.query():
+            return False
+        return not self._aborted or self._on_device(tier, index) is not None or self._stored_in_place(tier, index) is not None
 
     def generate(self, stream: AbstractStream, function: TileFunction, rows: range, cols: range, tile: Tile) -> None:
         """Call a tile function with the stream current, so that its CuPy operations and kernels are enqueued there."""
@@ -252,6 +269,15 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             self._locked.clear()
             self._narrow = NarrowBuffers()
             self._spare_events.clear()
+
+    def _on_device(self, tier: AbstractTier, index: BlockIndex) -> int | None:
+        """Address of the bytes of block ``index`` on a GPU, this one or another, whose memory copies then reach."""
+        block = tier.on_device(index)
+        if block is None:
+            return None
+        if block.device != self.name:
+            allow_peer(device_number(block.device), self._device.id)
+        return block.address
 
     def _view_in_place(self, tier: AbstractTier, index: BlockIndex) -> NDArray[np.float64] | None:
         """Block ``index`` if an asynchronous copy can read or write it in place: rows of adjacent float64, page-locked."""

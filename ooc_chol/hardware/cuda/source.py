@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.hardware.cuda.copies import allow_peer, copy_rows, has_adjacent_entries
+from ooc_chol.hardware.cuda.facts import device_number
 from ooc_chol.interfaces import Tile
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
 
@@ -25,6 +26,20 @@ class _Gatherer(NamedTuple):
 def from_dlpack(a: Any) -> Any:
     """``a`` as a CuPy array of the same memory: itself, or what it hands over by DLPack."""
     return a if isinstance(a, cp.ndarray) else cp.from_dlpack(a)
+
+
+def to_host(array: Any) -> NDArray[Any]:
+    """A CuPy array in host memory, once all that its GPU was given is done."""
+    with array.device:
+        _runtime.deviceSynchronize()
+        host: NDArray[Any] = cp.asnumpy(array)
+    return host
+
+
+def to_device(name: str, x: NDArray[np.float64]) -> Any:
+    """A copy of ``x`` in a GPU's memory."""
+    with cp.cuda.Device(device_number(name)):
+        return cp.asarray(x)
 
 
 @final
@@ -46,6 +61,11 @@ class DeviceSource(AbstractSource):
         self._gatherers: dict[int, _Gatherer] = {}
         with self._a.device:
             _runtime.deviceSynchronize()
+
+    @property
+    def home(self) -> str:
+        """The GPU in whose memory A lies."""
+        return f"cuda:{self._a.device.id}"
 
     def prepare(self) -> None:
         """Let the current device reach the matrix: directly where the hardware can, and a stream that gathers for it."""

@@ -23,6 +23,15 @@ SYRK_PARTS = 8
 #: Bytes of cuBLAS's own workspace; NVIDIA's recommendation for Hopper.
 CUBLAS_WORKSPACE_BYTES = 32 << 20
 
+#: Largest orders that cuSOLVER factors as one tile: of matrices that lie on the device and whose L stays there, and of others,
+#: which copies of tiles beside the computation serve better.
+MOST_WHOLE_HERE, MOST_WHOLE = 16384, 4096
+
+
+def whole_bytes(n: int) -> int:
+    """Bytes of a matrix that is one tile, with cuSOLVER's workspace, which is a few hundred columns."""
+    return whole_pages(8 * n * (n + 512) + CUBLAS_WORKSPACE_BYTES)
+
 
 def k_segments(k0: int, length: int) -> list[tuple[int, int]]:
     """First columns, counted from ``k0``, and lengths of the segments of a product.

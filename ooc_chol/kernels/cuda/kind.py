@@ -11,6 +11,7 @@ from ooc_chol.config import PAGE_BYTES
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.interfaces import AbstractKernelSet
 from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
+from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels
 from ooc_chol.kernels.kinds import AbstractKernelKind, KernelFacts
 from ooc_chol.tasks.cholesky import Task, TaskKind, flops
 from ooc_chol.tasks.tiling import TileGrid
@@ -50,6 +51,18 @@ class CudaKernelKind(AbstractKernelKind):
         from ooc_chol.kernels.cuda.tiles import CudaKernels
 
         return CudaKernels(None if moduli is None else CudaResidueKernels(moduli))
+
+    def whole_order(self, source: str, *, keeps_on_device: bool) -> int:
+        """Copies of larger matrices over the link run beside the computation, tile by tile."""
+        return sizes.MOST_WHOLE_HERE if source == "device-array" and keeps_on_device else sizes.MOST_WHOLE
+
+    def whole_layout(self, n: int) -> tuple[int, str | None]:
+        return sizes.whole_bytes(n), "cuSOLVER's POTRF"
+
+    def create_whole(self, name: str) -> AbstractWholeKernels:
+        from ooc_chol.kernels.cuda.whole import CudaWhole
+
+        return CudaWhole(name)
 
     def processor(self, name: str) -> str:
         from ooc_chol.hardware import cuda

@@ -210,8 +210,8 @@ def blas_identity() -> dict[str, str]:
 
 def current_threads() -> int:
     """Return the threads that one BLAS call uses now; 0 when the library does not tell."""
-    library = _library()
-    return 0 if library is None else int(library["num_threads"])
+    controller = _controller()
+    return 0 if controller is None else int(controller.num_threads)
 
 
 def host_threads(n_devices: int) -> int:

@@ -8,13 +8,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import final
 
+from ooc_chol.config import whole_pages
+from ooc_chol.formats import FP64
 from ooc_chol.kernels.host.blas import blas_identity, blas_threads, host_threads
 from ooc_chol.kernels.host.residues import HostResidueKernels
 from ooc_chol.kernels.host.tiles import LEAST_STRIP, MOST_STRIP, HostKernels
+from ooc_chol.kernels.host.whole import HostWhole
 from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
 from ooc_chol.kernels.kinds import AbstractKernelKind, KernelFacts
 from ooc_chol.tasks.cholesky import Task, flops
 from ooc_chol.tasks.tiling import TileGrid
+
+#: Largest orders that are factored as one tile: of arrays in memory, and of what must be read or made.
+MOST_WHOLE_ARRAY, MOST_WHOLE = 8192, 2048
 
 
 @final
@@ -42,6 +48,16 @@ class HostKernelKind(AbstractKernelKind):
     def create(self, threads: int, moduli: int | None) -> HostKernels:
         """Make kernels whose tile and residue products have a team of ``threads`` each."""
         return HostKernels(threads, None if moduli is None else HostResidueKernels(moduli, threads))
+
+    def whole_order(self, source: str, *, keeps_on_device: bool) -> int:
+        """What is seen in place is only copied; what is read or made is so beside the computation, where that takes long."""
+        return MOST_WHOLE_ARRAY if source == "array" else MOST_WHOLE
+
+    def whole_layout(self, n: int) -> tuple[int, str | None]:
+        return whole_pages(FP64.itemsize * n * n), None
+
+    def create_whole(self, name: str) -> HostWhole:
+        return HostWhole()
 
     def processor(self, name: str) -> str:
         return f"{' '.join(blas_identity().values())}, {host_threads(1)} threads"

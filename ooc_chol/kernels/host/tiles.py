@@ -244,8 +244,8 @@ def _factor(team: ThreadTeam, a_kk: NDArray[np.float64]) -> int:
     return half + info if info > 0 else info
 
 
-def _potrf(team: ThreadTeam, a_kk: NDArray[np.float64], flags: HostFlags, k: int) -> None:
-    """Factor the tile, zero its strict upper part and flag its first pivot that is not positive."""
+def factor_tile(team: ThreadTeam, a_kk: NDArray[np.float64], k: int = 0) -> int:
+    """Factor the tile and zero its strict upper part; the order of its first leading minor that fails, else 0."""
     info = _factor(team, a_kk)
     if info < 0:
         raise ScheduleError(
@@ -255,7 +255,12 @@ def _potrf(team: ThreadTeam, a_kk: NDArray[np.float64], flags: HostFlags, k: int
     # OpenBLAS takes a NaN for a positive pivot. A pivot is its square root on the diagonal by now.
     pivots = a_kk.diagonal()[: info - 1 if info else None]
     bad = np.flatnonzero(~((pivots > 0) & (pivots < np.inf)))
-    flags.pivot[k] = int(bad[0]) + 1 if bad.size else info
+    return int(bad[0]) + 1 if bad.size else info
+
+
+def _potrf(team: ThreadTeam, a_kk: NDArray[np.float64], flags: HostFlags, k: int) -> None:
+    """Factor the tile and flag its first pivot that is not positive."""
+    flags.pivot[k] = factor_tile(team, a_kk, k)
 
 
 def _syrk(team: ThreadTeam, a_ii: NDArray[np.float64], l_ik: Floats) -> None:

@@ -50,6 +50,11 @@ class AbstractSource(ABC):
         return None
 
     @property
+    def home(self) -> str | None:
+        """Name of the device in whose memory A lies; None for the host, and for what is read or made."""
+        return None
+
+    @property
     def files(self) -> tuple[str, ...]:
         """Paths of the files that A is read from, as far as they are known."""
         return ()

@@ -17,7 +17,6 @@ from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_f
 from ooc_chol.apps.geostat.estimation.vecchia_check import check_vecchia
 from ooc_chol.apps.geostat.results import read_result
 from ooc_chol.cli import main
-from ooc_chol.dense import store_opening
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -49,10 +48,14 @@ def without_memory_after_the_search(monkeypatch) -> None:
     """As on a machine where others have taken the memory meanwhile."""
 
     def check(*words, **options):
-        monkeypatch.setattr(store_opening, "free_host_bytes", lambda: 1000)
+        monkeypatch.setattr(oc.HostMemory, "take", refuse)
         return check_vecchia(*words, **options)
 
     monkeypatch.setattr("ooc_chol.apps.geostat.estimation.fitting.check_vecchia", check)
+
+
+def refuse(memory, user, nbytes):
+    raise oc.BudgetError("host memory for L", nbytes, 1000, "free some")
 
 
 def fail(*_, **__):

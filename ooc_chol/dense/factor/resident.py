@@ -1,0 +1,107 @@
+"""Factors that are one tile on a GPU, and right-hand sides that lie on one: what lies there is answered there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.dense.passes import Pass, Passes
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.hardware.arrays import device_of, like
+from ooc_chol.hardware.registry import device_kind
+from ooc_chol.interfaces import Tile
+from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels
+from ooc_chol.kernels.registry import kind_of
+from ooc_chol.tasks.tiling import Index
+
+
+def in_kind_of(b: Any, answer: Callable[[Any], NDArray[np.float64]]) -> NDArray[np.float64]:
+    """``answer`` of ``b`` in host memory, given back where ``b`` lies, as an array of its library; typed as one of NumPy."""
+    home = device_of(b)
+    if home is None:
+        return answer(b)
+    kind = device_kind(home)
+    there: NDArray[np.float64] = like(kind.to_device(home, answer(kind.to_host(kind.from_dlpack(b)))), b)
+    return there
+
+
+class ResidentTile(NamedTuple):
+    """L as one tile in a device's memory, and what computes with it there."""
+
+    device: str
+    kernels: AbstractWholeKernels
+    tile: Tile
+
+    def solved(self, b: Any, transposed: Sequence[bool], passes: Passes, title: str) -> NDArray[np.float64]:
+        """``b`` solved for with L, or with its transpose, one after the other."""
+
+        def compute(x: Tile) -> Tile:
+            for system in transposed:
+                self.kernels.solve(self.tile, x, transposed=system)
+            return x
+
+        return self._answer(b, compute, passes, title=title, readings=len(transposed))
+
+    def multiplied(self, z: Any, passes: Passes) -> NDArray[np.float64]:
+        """``L @ z``."""
+        return self._answer(z, lambda x: self.kernels.multiply(self.tile, x), passes, "product with L", readings=1)
+
+    def _answer(
+        self, b: Any, compute: Callable[[Tile], Tile], passes: Passes, title: str, *, readings: int
+    ) -> NDArray[np.float64]:
+        """Compute on a copy of ``b`` beside the tile; the result as an array of its kind, in its place."""
+        with self.kernels.current():
+            x = self.kernels.right_hand_side(b, len(self.tile))
+            with passes.running(title, x.shape[1]) as run:
+                result = compute(x).reshape(np.shape(b))
+                self._count(run, readings if x.size else 0)
+                return self._where(b, result)
+
+    def _count(self, run: Pass, readings: int) -> None:
+        run.track(self.device).nbytes += readings * self.tile.nbytes
+
+    def _where(self, b: Any, result: Tile) -> NDArray[np.float64]:
+        """The result in the memory that ``b`` lies in; the host waits for what it gets."""
+        home, kind = device_of(b), device_kind(self.device)
+        there: NDArray[np.float64]
+        if home == self.device:
+            there = like(result, b)
+            return there
+        host = kind.to_host(result)
+        there = host if home is None else like(kind.to_device(home, host), b)
+        return there
+
+
+def resident_tile(store: AbstractStore) -> ResidentTile | None:
+    """The one tile of ``store`` on a device; None for stores of several tiles, and for those of the host."""
+    for name in store.devices if store.grid.nt == 1 else ():
+        if (tile := store.tile_on(name, (0, 0))) is not None:
+            return ResidentTile(name, kind_of(name).create_whole(name), tile)
+    return None
+
+
+def dense_on_device(store: AbstractStore) -> Any:
+    """L as a dense array, zero above the diagonal, on the first GPU that it lies on: its one tile itself, else a copy."""
+    if (resident := resident_tile(store)) is not None:
+        return resident.tile
+    name, grid = store.devices[0], store.grid
+    kernels = kind_of(name).create_whole(name)
+    with kernels.current():
+        dense = kernels.empty(grid.n)
+        dense[...] = 0.0
+        for index in grid.tiles():
+            rows, columns = grid.span(index[0]), grid.span(index[1])
+            tile = store.tile_on(name, index)
+            if tile is None:
+                tile = _by_way_of_the_host(store, index, name)
+            dense[rows.start : rows.stop, columns.start : columns.stop] = tile
+    return dense
+
+
+def _by_way_of_the_host(store: AbstractStore, index: Index, name: str) -> Tile:
+    """A copy of a tile of another GPU, or of a narrow format, on this one."""
+    store.read(index, tile := np.empty(store.grid.shape(*index)))
+    return device_kind(name).to_device(name, tile)

@@ -1,0 +1,118 @@
+"""Matrices that are one tile: brought into place and factored by one call, without streams, threads or steps.
+
+A plan says what is done, and the report what was, as for any other run; both are made when somebody asks for them.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+from ooc_chol.config import parse_bytes
+from ooc_chol.dense.execution.executor import Execution
+from ooc_chol.dense.execution.records import find_writers, step_record
+from ooc_chol.dense.planner import make_whole_plan, whole_device
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.progress_bar import progress_reporter
+from ooc_chol.dense.report import FactorReport
+from ooc_chol.dense.request import Request
+from ooc_chol.dense.store_opening import own_whole_store
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError
+from ooc_chol.formats import FP64
+from ooc_chol.hardware.registry import default_budget, resolve_devices
+from ooc_chol.interfaces import Tile
+from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels, find_nonfinite
+from ooc_chol.kernels.registry import kind_of
+from ooc_chol.memory.sources.base import AbstractSource, unchanged
+from ooc_chol.tasks.tiling import TileGrid
+
+
+@final
+@dataclass(frozen=True)
+class WholeRun:
+    """A factorization of one tile that is over."""
+
+    request: Request
+    device: str
+    began: float  #: When the call began, in seconds of ``time.perf_counter``
+    times: tuple[int, int, int, int]  #: When A was read from and until, L complete and in its store, in nanoseconds
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan that was followed."""
+        return self.request.plan or make_whole_plan(self.request.problem, self.request.options, self.device)
+
+    @property
+    def budget_bytes(self) -> int:
+        """Bytes of the device that later solves may take."""
+        given = self.request.options.memory_budget
+        return default_budget([self.device]) if given is None else parse_bytes(given, "memory_budget")
+
+    @cached_property
+    def report(self) -> FactorReport:
+        """The report of it."""
+        seconds = (self.times[-1] - self.times[0]) / 1e9
+        program = self.plan.programs[0]
+        writers = find_writers(self.plan.devices, self.plan.programs)
+        spans = zip(self.times, self.times[1:], strict=False)
+        records = tuple(
+            step_record(position, step, self.device, span, writers=writers, fmt=FP64.name)
+            for position, (step, span) in enumerate(zip(program.steps, spans, strict=True))
+        )
+        execution = Execution(seconds, (program.link_bytes,), (program.peak_resident,), records)
+        return FactorReport(self.plan, execution, self.times[-1] / 1e9 - self.began - seconds, passes=self.request.passes)
+
+
+def device_of(request: Request) -> str | None:
+    """The device of a matrix that is one tile; None where it is to be cut."""
+    plan = request.plan
+    if plan is None:
+        device = whole_device(request.problem, request.options)
+        if device is not None and request.options.devices is not None:
+            resolve_devices(request.options.devices)  # a plan may be for devices elsewhere, a run is here
+        return device
+    is_whole = plan.grid.nt == 1 and request.problem.may_be_whole and plan.policy.name == "planned" and plan.moduli is None
+    return plan.devices[0] if is_whole or plan.engine == "library" else None
+
+
+def factor_whole(request: Request, device: str, began: float, owned: ExitStack) -> tuple[AbstractStore, WholeRun]:
+    """Factor on ``device`` into a store that ``owned`` discards unless it is emptied first."""
+    source, grid = request.source, TileGrid(request.source.n, request.source.n)
+    whole = kind_of(device).create_whole(device)
+    with progress_reporter(request.progress) as report, unchanged(source), whole.current():
+        store = own_whole_store(request, grid, device, owned)
+        started = time.perf_counter_ns()
+        place = store.tile_on(device, (0, 0))
+        tile = whole.empty(grid.n) if place is None else place
+        whole.read(source, tile)
+        been_read = time.perf_counter_ns()
+        _factor(whole, source, tile)
+        factored = time.perf_counter_ns()
+        if place is None:
+            _write(whole, tile, store)
+        run = WholeRun(request, device, began, (started, been_read, factored, time.perf_counter_ns()))
+        if report is not None:
+            flops = run.plan.flops
+            report(flops, flops, (run.times[-1] - run.times[0]) / 1e9)
+    return store, run
+
+
+def _factor(whole: AbstractWholeKernels, source: AbstractSource, tile: Tile) -> None:
+    """Factor in place; raise for the first entry that is not finite, else for the first minor that is not positive."""
+    minor = whole.factor(tile)
+    if not minor:
+        return
+    if (place := find_nonfinite(source)) is not None:
+        raise NonFiniteError(*place, (0, 0))
+    raise NotPositiveDefiniteError(minor, (0, 0))
+
+
+def _write(whole: AbstractWholeKernels, tile: Tile, store: AbstractStore) -> None:
+    """Copy L to a store elsewhere."""
+    view = store.view((0, 0))
+    assert view is not None  # a store of host memory
+    whole.take_out(tile, view)

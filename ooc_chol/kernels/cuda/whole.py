@@ -1,0 +1,140 @@
+"""Cholesky of a matrix that is one tile, on the current stream of a GPU: cuSOLVER where the matrix lies."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import cache
+from importlib.resources import files
+from typing import Any, cast, final
+
+import cupy as cp
+import numpy as np
+from cupy_backends.cuda.libs import cublas, cusolver
+from numpy.typing import NDArray
+
+from ooc_chol.errors import BudgetError, ScheduleError
+from ooc_chol.hardware import cuda
+from ooc_chol.hardware.arrays import device_of
+from ooc_chol.interfaces import Tile
+from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels, check_right_hand_side, nonfinite_error
+from ooc_chol.memory.sources.base import AbstractSource
+
+_runtime = cp.cuda.runtime
+#: Order of the pieces that tile functions make.
+_PIECE = 2048
+_THREADS, _MOST_ROWS = 256, 65535
+#: Row-major lower is, for cuSOLVER and cuBLAS, column-major upper.
+_UPPER = cublas.CUBLAS_FILL_MODE_UPPER
+_ONE = np.array(1.0)
+
+
+@cache
+def _module(device: int) -> Any:
+    """The compiled kernel of ``whole.cu``; kept on disk by CuPy."""
+    code = files("ooc_chol.kernels.cuda").joinpath("whole.cu").read_text(encoding="utf-8")
+    return cp.RawModule(code=code, options=("--std=c++17",))
+
+
+@final
+class CudaWhole(AbstractWholeKernels):
+    """One GPU; memory for what passes comes from CuPy's pool."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._device = cp.cuda.Device(cuda.device_number(name))
+
+    def current(self) -> AbstractContextManager[Any]:
+        return cast(AbstractContextManager[Any], self._device)
+
+    def empty(self, n: int) -> Tile:
+        return self._allocate((n, n))
+
+    def _allocate(self, shape: tuple[int, ...]) -> Any:
+        try:
+            return cp.empty(shape, np.float64)
+        except (cp.cuda.memory.OutOfMemoryError, _runtime.CUDARuntimeError) as error:
+            free, _ = _runtime.memGetInfo()
+            raise BudgetError(
+                f"memory of {self._name}", 8 * int(np.prod(shape)), int(free), "free some, or cut A: tile_size="
+            ) from error
+
+    def read(self, source: AbstractSource, tile: Tile) -> None:
+        """Copy what lies somewhere, make what is made, in pieces and only up to the diagonal's."""
+        source.prepare()
+        everything = range(len(tile))
+        stream = cp.cuda.get_current_stream()
+        if source.home is not None:
+            source.function(everything, everything, tile, stream)
+        elif source.bytes_per_entry:
+            tile.set(_as_rows(source))
+        else:
+            self._make(source, tile, stream)
+
+    def _make(self, source: AbstractSource, tile: Tile, stream: Any) -> None:
+        n = len(tile)
+        if n <= _PIECE:
+            source.function(range(n), range(n), tile, stream)
+            return
+        buffer = self._allocate((_PIECE * _PIECE,))
+        for top in range(0, n, _PIECE):
+            rows = range(top, min(top + _PIECE, n))
+            for left in range(0, rows.stop, _PIECE):
+                columns = range(left, min(left + _PIECE, n))
+                piece = buffer[: len(rows) * len(columns)].reshape(len(rows), len(columns))
+                source.function(rows, columns, piece, stream)
+                tile[rows.start : rows.stop, columns.start : columns.stop] = piece
+
+    def factor(self, tile: Tile) -> int:
+        n = len(tile)
+        handle = cp.cuda.device.get_cusolver_handle()
+        lwork = cusolver.dpotrf_bufferSize(handle, _UPPER, n, tile.data.ptr, n)
+        work, found = self._allocate((lwork,)), cp.empty(2, np.uint32)
+        _runtime.memsetAsync(found.data.ptr, 0xFF, found.nbytes, cp.cuda.get_current_stream().ptr)
+        cusolver.dpotrf(handle, _UPPER, n, tile.data.ptr, n, work.data.ptr, lwork, found.data.ptr)
+        kernel = _module(self._device.id).get_function("finish_lower")
+        kernel((-(-n // _THREADS), min(n, _MOST_ROWS)), (_THREADS,), (tile, np.int32(n), found[1:]))
+        info, pivot = found.get()
+        failed = int(info.view(np.int32))
+        if failed < 0:
+            raise ScheduleError(f"cusolverDnDpotrf refused its argument {-failed} for order {n}; report this as a bug")
+        return min((minor for minor in (failed, int(pivot)) if 0 < minor <= n), default=0)
+
+    def take_out(self, tile: Tile, out: NDArray[np.float64]) -> None:
+        tile.get(out=out)
+
+    def right_hand_side(self, b: Any, n: int) -> Tile:
+        array = cuda.from_dlpack(b) if device_of(b) is not None else np.asarray(b)
+        check_right_hand_side(array.dtype, array.shape, n)
+        if isinstance(array, cp.ndarray):
+            with array.device:
+                _runtime.deviceSynchronize()  # whatever stream made it, of whatever library
+        x = cp.array(array, np.float64, order="C")
+        finite = cp.isfinite(x)
+        if not finite.all():
+            place = np.unravel_index(int(cp.argmin(finite)), x.shape)
+            raise nonfinite_error(tuple(map(int, place)), float(x[place]))
+        return x.reshape(n, -1) if x.size else x.reshape(n, 0)
+
+    def solve(self, tile: Tile, x: Tile, *, transposed: bool) -> None:
+        """Row-major X is X.T for cuBLAS and L is U = L.T: systems are X.T U = B.T, from the right."""
+        n, m = x.shape
+        if not m:
+            return
+        operation = cublas.CUBLAS_OP_T if transposed else cublas.CUBLAS_OP_N
+        sides = cublas.CUBLAS_SIDE_RIGHT, _UPPER, operation, cublas.CUBLAS_DIAG_NON_UNIT
+        handle = cp.cuda.device.get_cublas_handle()
+        cublas.dtrsm(handle, *sides, m, n, _ONE.ctypes.data, tile.data.ptr, n, x.data.ptr, m)
+
+    def multiply(self, tile: Tile, z: Tile) -> Tile:
+        return tile @ z
+
+
+def _as_rows(source: AbstractSource) -> NDArray[np.float64]:
+    """All of A as rows of adjacent float64 in host memory: in place where it is that already."""
+    n = source.n
+    view = source.view(range(n), range(n))
+    if view is not None and view.flags.c_contiguous:
+        return view
+    rows = np.empty((n, n))
+    source.read_block(range(n), range(n), rows)
+    return rows

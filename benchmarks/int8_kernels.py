@@ -15,7 +15,7 @@ from ooc_chol.kernels.cuda.int8 import layout_of
 #: Numbers of cuBLAS.
 TRANSPOSE, NO_TRANSPOSE, R_8I, R_32I, COMPUTE_32I = 1, 0, 3, 10, 72
 #: Kernels that cuBLASLt is asked for.
-_CANDIDATES = 10
+_CANDIDATES = 12
 #: What is told of a kernel.
 _ATTRIBUTES = ("ID", "TILE_ID", "STAGES_ID", "CLUSTER_SHAPE_ID", "CTA_SWIZZLING", "CUSTOM_OPTION", "SPLITK_NUM")
 ONE = np.array([1], dtype=np.int32)

@@ -41,7 +41,7 @@ DEVICE = "cuda:0"
 _DEFAULT = -1
 _THREADS, _WIDE = 128, 16
 #: Seconds of one group of calls, of which two are in flight.
-_GROUP_SECONDS = 0.1
+_GROUP_SECONDS = 0.05
 
 
 class Kernels:
@@ -335,7 +335,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", action="append", choices=sorted(CASES), help="measure this only; may be repeated")
     parser.add_argument("--moduli", type=int, default=13)
-    parser.add_argument("--seconds", type=float, default=2.5, help="of each sustained rate")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each sustained rate")
     arguments = parser.parse_args()
     for line in run(arguments.case or [*CASES], arguments.moduli, arguments.seconds):
         print(line, file=sys.stderr, flush=True)

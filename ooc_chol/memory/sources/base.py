@@ -84,7 +84,8 @@ def check_dtype(dtype: np.dtype[Any], what: str) -> None:
     if dtype in (np.float64, np.float32):
         return
     fix = "if its imaginary part is zero, pass A.real.copy()" if dtype.kind == "c" else "convert it with A.astype(float)"
-    shown = f"{dtype.name} in {_BYTE_ORDERS[dtype.byteorder]} byte order" if dtype.byteorder in _BYTE_ORDERS else dtype.name
+    order = None if dtype.isnative else _BYTE_ORDERS.get(dtype.byteorder)  # Zarr calls this machine's order by its name, too
+    shown = dtype.name if order is None else f"{dtype.name} in {order} byte order"
     raise TypeError(f"{what} holds {shown}, but A is float64 or float32 in this machine's byte order: {fix}")
 
 

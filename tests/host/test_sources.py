@@ -20,6 +20,7 @@ from ooc_chol.memory.sources import ArraySource, SliceSource, as_source, from_fu
 from ooc_chol.memory.sources.base import STRIP_BYTES
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import source_tier
+from tests.host.source_table import Tensor
 from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = pytest.mark.host
@@ -492,28 +493,6 @@ def test_from_function_refuses_wrong_arguments(n, tile_fn, error):
 # what hands its memory over
 
 
-class Tensor:
-    """What torch and JAX have in common: memory that is handed over by DLPack, and slices that are no arrays."""
-
-    def __init__(self, a, fails=None):
-        self._a, self._fails = a, fails
-        self.shape, self.dtype = a.shape, "tensor.float64"
-
-    def __dlpack_device__(self):
-        return self._a.__dlpack_device__()
-
-    def __dlpack__(self, **options):
-        if self._fails:
-            raise self._fails
-        return self._a.__dlpack__(**options)
-
-    def __array__(self, dtype=None, copy=None):
-        raise TypeError("implicit conversion is not allowed")
-
-    def __getitem__(self, key):
-        return Tensor(self._a[key])
-
-
 @pytest.mark.parametrize("order", "CF")
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_tensors_are_read_where_they_lie_in_every_use(order, dtype):
@@ -535,3 +514,13 @@ def test_tensors_are_read_where_they_lie_in_every_use(order, dtype):
 def test_a_tensor_that_keeps_its_memory_is_refused_by_type(error):
     with pytest.raises(TypeError, match=f"cannot be handed over by DLPack .{error}"):
         oc.cholesky(Tensor(np.eye(3), error))
+
+
+def test_a_tensor_that_lies_on_no_single_device_is_refused_by_type():
+    with pytest.raises(TypeError, match=r"cannot be handed over by DLPack .several devices.*gather it"):
+        oc.cholesky(Tensor(np.eye(3), device=BufferError("several devices")))
+
+
+def test_a_tensor_on_a_gpu_is_refused_by_type_where_no_gpu_can_be_used():
+    with pytest.raises(TypeError, match=r"Tensor (lies in a device's memory, but|cannot be handed over)"):
+        oc.cholesky(Tensor(np.eye(3), BufferError("another library's"), device=(2, 0)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -183,6 +184,7 @@ def dask_array(_: Path, n: int) -> Any:
 
 
 def jax_array(_: Path, n: int, dtype: Any = np.float64) -> Any:
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # where there is a GPU, too
     import jax
 
     jax.config.update("jax_enable_x64", True)

@@ -210,8 +210,9 @@ def _state_of_its_file(a: NDArray[Any], layout: MatrixLayout) -> FileState | Non
         state = FileState.of(file.fileno())
         _check_length(file, layout)
         positions = [(row, col) for row in sample for col in sample]
-        agrees = all(os.pread(file.fileno(), a.itemsize, layout.position(*entry)) == a[entry].tobytes() for entry in positions)
-    return state if agrees else None
+        mapped = a[np.ix_(sample, sample)].tobytes()
+        read = b"".join([os.pread(file.fileno(), a.itemsize, layout.position(*entry)) for entry in positions])
+    return state if read == mapped else None
 
 
 def _check_length(file: FileIO, layout: MatrixLayout) -> None:

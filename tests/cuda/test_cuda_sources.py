@@ -106,7 +106,9 @@ def torch_late(gpu: int) -> MakeSource:
                 torch.full((n, n), -7.0, dtype=torch.float64, device=f"cuda:{gpu}"),
             )
             torch.cuda.synchronize()
-            with torch.cuda.stream(torch.cuda.Stream()):
+            stream = torch.cuda.Stream()
+            ready.record_stream(stream)  # torch would give its memory away while the stream waits
+            with torch.cuda.stream(stream):
                 torch.cuda._sleep(SPIN)
                 a.copy_((ready + ready.T) * 0.5)
         return a

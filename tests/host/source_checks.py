@@ -73,7 +73,7 @@ def _of_device(a: Any) -> bytes:
         return np.from_dlpack(a).tobytes()
     import cupy as cp
 
-    a = cp.from_dlpack(a)
+    a = a if isinstance(a, cp.ndarray) else cp.from_dlpack(a)
     with a.device:
         cp.cuda.Device().synchronize()
         return bytes(cp.asnumpy(a).tobytes())

@@ -575,6 +575,16 @@ def test_tensors_are_read_where_they_lie_in_every_use(order, dtype):
     assert oc.plan(Tensor(a), tile_size=16, devices="host:0").source == "array"
 
 
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("writable", [False, True])
+def test_what_a_tensor_hands_over_is_not_copied(order, writable):
+    a = np.array(matrix(), order=order)
+    a.flags.writeable = writable
+    view = as_source(Tensor(a)).view(range(3, N), range(5))
+    assert np.shares_memory(view, a)
+    assert same_bits(view, a[3:, :5])
+
+
 @pytest.mark.parametrize("error", [RuntimeError("requires grad"), BufferError("no export")])
 def test_a_tensor_that_keeps_its_memory_is_refused_by_type(error):
     with pytest.raises(TypeError, match=f"cannot be handed over by DLPack .{error}"):

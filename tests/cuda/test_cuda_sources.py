@@ -20,6 +20,7 @@ from tests.host.source_table import (
     HOST_SOURCES,
     SINGLE,
     MakeSource,
+    is_single,
     lapack,
     marked,
     matrix,
@@ -171,7 +172,7 @@ SOME_DEVICES = ["cuda:0", ("cuda:0", "cuda:1"), None]
 def test_every_source_on_every_choice_of_devices(tmp_path, source, devices, how):
     a = SOURCES[source](tmp_path, N)
     with oc.cholesky(a, devices=devices, tile_size=NB, **ARITHMETIC[how]) as factor:
-        check(factor, ARITHMETIC[how].get("precision_threshold"))
+        check(factor, ARITHMETIC[how].get("precision_threshold"), source)
     check_unchanged(a, SOURCES[source], tmp_path / "again", N)
 
 
@@ -181,7 +182,7 @@ ORDERS = [1, 2, NB, NB + 1, 3 * NB + 1]
 @pytest.mark.parametrize(("source", "n", "how"), marked(pairwise(list(GPU_SOURCES), ORDERS, list(ARITHMETIC)), NEEDS))
 def test_orders_that_are_no_multiple_of_the_tile_size(tmp_path, source, n, how):
     with oc.cholesky(SOURCES[source](tmp_path, n), tile_size=NB, **ARITHMETIC[how]) as factor:
-        check(factor, ARITHMETIC[how].get("precision_threshold"))
+        check(factor, ARITHMETIC[how].get("precision_threshold"), source)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_what_lies_on_a_gpu_out_of_core(tmp_path, source, devices, in_file):
     options = {"tile_size": 128, "memory_budget": workspace_bytes(128) + 12 * 8 * 128**2, "fp64": "native"}
     store = tmp_path / "L" if in_file else None
     with oc.cholesky(SOURCES[source](tmp_path, N), devices=devices, store=store, **options) as factor:
-        check(factor, None)
+        check(factor, None, source)
 
 
 WRITABLE = {
@@ -234,10 +235,10 @@ def test_other_dtypes_on_a_gpu_are_refused_by_name(dtype):
 @pytest.mark.parametrize(("source", "devices"), marked(pairwise(list(SOURCES), ["cuda:0", ("cuda:0", "cuda:1")]), NEEDS))
 def test_refinement_and_residual_read_every_source(tmp_path, source, devices):
     a, b = SOURCES[source](tmp_path, N), np.random.default_rng(0).standard_normal((N, 3))
-    expected = scipy.linalg.cho_solve((lapack(N), True), b)
+    expected = scipy.linalg.cho_solve((lapack(N, is_single(source)), True), b)
     with oc.cholesky(a, 1e-4, devices=devices, tile_size=NB) as factor:
         assert np.abs(factor.solve(b, refine=True) - expected).max() <= 1e-9 * np.abs(expected).max()
-    with oc.cholesky(matrix(N), devices=devices, tile_size=NB) as factor:
+    with oc.cholesky(matrix(N, is_single(source)), devices=devices, tile_size=NB) as factor:
         assert factor.residual(a).max_scaled_over_sqrt_n <= FACTOR_ENTRY_C
 
 

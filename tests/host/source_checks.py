@@ -9,14 +9,17 @@ import numpy as np
 
 import ooc_chol as oc
 from ooc_chol.memory.sources import FunctionSource
-from tests.host.source_table import NUGGET, MakeSource, lapack, matrix
+from tests.host.source_table import NUGGET, MakeSource, Matrix, is_single, lapack, matrix
 from tests.tolerances import factor_norm_bound, logdet_bound, product_bound, solve_bound
 
 
-def check(factor: oc.CholeskyFactor, threshold: float | None) -> None:
-    """Within twice LAPACK's residual, or the bound and the threshold; L close to LAPACK's; and all uses right to as much."""
+def check(factor: oc.CholeskyFactor, threshold: float | None, name: str = "") -> None:
+    """Within twice LAPACK's residual, or the bound and the threshold; L close to LAPACK's; and all uses right to as much.
+
+    ``name`` is that of the form in which the matrix came.
+    """
     n = factor.n
-    a, ours, reference = matrix(n), np.asarray(factor), lapack(n)
+    a, ours, reference = matrix(n, is_single(name)), np.asarray(factor), lapack(n, is_single(name))
     norm, residual, lapacks = (float(np.linalg.norm(x)) for x in (a, a - ours @ ours.T, a - reference @ reference.T))
     if threshold is None:
         assert residual <= factor_norm_bound(n, lapacks, norm)
@@ -26,24 +29,28 @@ def check(factor: oc.CholeskyFactor, threshold: float | None) -> None:
         assert float(factor.report.certified_bound) <= threshold
     # A perturbation E of A moves L by about ||inv(L)|| ||E|| (Sun 1991); inv(L) has norm 10 at most here.
     assert np.abs(ours - reference).max() <= 20 * max(residual, lapacks)
-    check_uses(factor, ours, residual, lapacks)
+    _check_solves(factor, a, residual)
+    _check_values(factor, ours, reference, residual + lapacks)
 
 
-def check_uses(factor: oc.CholeskyFactor, ours: Any, residual: float, lapacks: float) -> None:
-    """Solve, log-determinant, diagonal and product, to the residual of the factor."""
-    n = factor.n
-    a, reference = matrix(n), lapack(n)
-    assert np.array_equal(factor.diagonal(), np.diagonal(ours))
-    expected = 2 * float(np.log(np.diagonal(reference)).sum())
-    bound = logdet_bound(np.diagonal(reference), residual + lapacks, np.sqrt(n) / NUGGET)
-    assert abs(factor.logdet() - expected) <= bound
-    b = np.random.default_rng(n).standard_normal((n, 40))  # enough for a solve on a GPU
+def _check_solves(factor: oc.CholeskyFactor, a: Matrix, residual: float) -> None:
+    """Solutions for one and many right-hand sides, to the residual of the factor."""
+    b = np.random.default_rng(factor.n).standard_normal((factor.n, 40))  # enough for a solve on a GPU
     for right in (b, b[:, 0]):
         x = factor.solve(right)
         assert x.shape == right.shape
         size = float(np.linalg.norm(x))
-        assert np.linalg.norm(right - a @ x) <= residual * size + solve_bound(n, float(np.linalg.norm(a)), size)
-        assert np.all(np.abs(factor.matmul(right) - ours @ right) <= 2 * product_bound(ours, right))
+        bound = residual * size + solve_bound(factor.n, float(np.linalg.norm(a)), size)
+        assert np.linalg.norm(right - a @ x) <= bound
+
+
+def _check_values(factor: oc.CholeskyFactor, ours: Matrix, reference: Matrix, error: float) -> None:
+    """Log-determinant, to the residuals of both factors together; diagonal; and products."""
+    assert np.array_equal(factor.diagonal(), np.diagonal(ours))
+    expected = 2 * float(np.log(np.diagonal(reference)).sum())
+    assert abs(factor.logdet() - expected) <= logdet_bound(np.diagonal(reference), error, np.sqrt(factor.n) / NUGGET)
+    z = np.random.default_rng(factor.n).standard_normal((factor.n, 2))
+    assert np.all(np.abs(factor.matmul(z) - ours @ z) <= 2 * product_bound(ours, z))
 
 
 def check_unchanged(a: Any, make: MakeSource, folder: Path, n: int) -> None:

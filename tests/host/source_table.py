@@ -29,26 +29,31 @@ ARITHMETIC: dict[str, dict[str, Any]] = {
 
 #: Added to the diagonal: no eigenvalue is smaller.
 NUGGET = 1e-2
-#: What the float32 form of the matrix is the same as: it holds every entry exactly.
+#: The other dtype that A may have.
 SINGLE = np.float32
 
 
 @cache
-def matrix(n: int) -> Matrix:
-    """A covariance matrix of condition 1e4 at most, which float32 holds exactly; read-only."""
+def matrix(n: int, is_single: bool = False) -> Matrix:
+    """A covariance matrix of condition 1e4 at most, which float32 does not hold exactly, or what it makes of it; read-only."""
     places = sites(n)
-    exact = exponential(cdist(places, places) / 0.1) + NUGGET * np.eye(n)
-    rounded = exact.astype(SINGLE).astype(np.float64)
-    rounded.flags.writeable = False
-    return rounded
+    a = exponential(cdist(places, places) / 0.1) + NUGGET * np.eye(n)
+    a = a.astype(SINGLE).astype(np.float64) if is_single else a
+    a.flags.writeable = False
+    return a
 
 
 @cache
-def lapack(n: int) -> Matrix:
+def lapack(n: int, is_single: bool = False) -> Matrix:
     """L by LAPACK's POTRF, of a copy."""
-    factor, info = scipy.linalg.lapack.dpotrf(np.array(matrix(n), order="F"), lower=1, clean=1)
+    factor, info = scipy.linalg.lapack.dpotrf(np.array(matrix(n, is_single), order="F"), lower=1, clean=1)
     assert info == 0
     return np.asarray(factor)
+
+
+def is_single(name: str) -> bool:
+    """Whether the form of this name holds the matrix in float32."""
+    return "float32" in name
 
 
 # cases

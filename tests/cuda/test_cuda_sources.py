@@ -176,6 +176,18 @@ def test_every_source_on_every_choice_of_devices(tmp_path, source, devices, how)
     check_unchanged(a, SOURCES[source], tmp_path / "again", N)
 
 
+@pytest.mark.parametrize(
+    ("source", "devices", "n"),
+    marked([*pairwise(list(HOST_SOURCES), ["cuda:0"], [2, N]), *pairwise(list(GPU_SOURCES), SOME_DEVICES, [2, N])], NEEDS),
+)
+def test_without_any_option_but_devices(tmp_path, source, devices, n):
+    """As most people call it; small matrices may take another way then."""
+    a = SOURCES[source](tmp_path, n)
+    with oc.cholesky(a, devices=devices) as factor:
+        check(factor, None, source)
+    check_unchanged(a, SOURCES[source], tmp_path / "again", n)
+
+
 ORDERS = [1, 2, NB, NB + 1, 3 * NB + 1]
 
 

@@ -59,6 +59,15 @@ def test_the_factor_is_lapacks(tmp_path, source, devices, how, in_file):
     check_unchanged(a, HOST_SOURCES[source], tmp_path / "again", N)
 
 
+@pytest.mark.parametrize(("source", "n"), marked(pairwise(NAMES, [2, N]), NEEDS))
+def test_without_any_option(tmp_path, source, n):
+    """As most people call it; small matrices may take another way then."""
+    a = HOST_SOURCES[source](tmp_path, n)
+    with oc.cholesky(a) as factor:
+        check(factor, None, source)
+    check_unchanged(a, HOST_SOURCES[source], tmp_path / "again", n)
+
+
 ORDERS = [1, 2, NB, NB + 1, 3 * NB + 1]
 
 

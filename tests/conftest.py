@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,9 @@ def _missing_here(item: pytest.Item) -> str | None:
         return "--data=DIR"
     if item.get_closest_marker("nvcc") is not None and shutil.which("nvcc") is None:
         return "nvcc"
+    for marker in item.iter_markers("package"):
+        if find_spec(marker.args[0]) is None:
+            return str(marker.args[0])
     if item.get_closest_marker("golden_bits") is not None and not _has_recorded_blas():
         return "the BLAS library and processor of golden_bits.json"
     if item.get_closest_marker("thorough") is not None and not item.config.getoption("--thorough"):

@@ -144,6 +144,27 @@ def solve_bound(n: int, a_norm: float, x_norm: float, dtype: DTypeLike = np.floa
     return SOLVE_C * n * unit_roundoff(dtype) * a_norm * x_norm
 
 
+def logdet_bound(diagonal: ArrayLike, error_norm: float, inverse_norm: float) -> float:
+    """Bound on the difference of two log-determinants ``2 sum log L_ii`` of factors whose residuals have this Frobenius norm.
+
+    Parameters
+    ----------
+    diagonal : (n,) array_like
+        Diagonal of either factor.
+    error_norm : float
+        ``||E||_F``, E the difference of the two matrices that the factors are exact for.
+    inverse_norm : float
+        ``||inv(A)||_F``, or more.
+
+    Notes
+    -----
+    The derivative of ``log det A`` along E is ``tr(inv(A) E)``, at most ``||inv(A)||_F ||E||_F``; twice that leaves room for what
+    is of second order. The sums of logarithms are rounded (eq. 4.4), the logarithms themselves to a unit or two.
+    """
+    logarithms = 2 * np.log(np.asarray(diagonal, dtype=float))
+    return 2 * error_norm * inverse_norm + 4 * sum_bound(logarithms)
+
+
 #: Bound on the backward error of a refined solution, in units of ``sqrt(n) u``: roundings of a residual add up so (section 2.8).
 REFINED_C = 4.0
 

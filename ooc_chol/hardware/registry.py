@@ -96,11 +96,14 @@ def _by_dlpack(a: Any) -> AbstractSource | None:
     device = getattr(a, "__dlpack_device__", None)
     if device is None or isinstance(a, np.ndarray):
         return None
-    memory = device()[0]
-    kind = next((kind for kind in KINDS if memory in kind.dlpack_types), HOST)
+    what = f"{type(a).__module__}.{type(a).__qualname__}"
     try:
+        memory = device()[0]
+        kind = next((kind for kind in KINDS if memory in kind.dlpack_types), HOST)
+        if (problem := kind.problem()) is not None:
+            raise TypeError(f"the {what} lies in a device's memory, but {problem}; or pass a copy in the host's memory")
         array = kind.from_dlpack(a)
     except (BufferError, RuntimeError) as error:
-        what = f"{type(a).__module__}.{type(a).__qualname__}"
-        raise TypeError(f"the {what} cannot be handed over by DLPack ({error}); detach it, or pass np.asarray(A)") from error
+        advice = "detach it, gather it on one device, or pass np.asarray(A)"
+        raise TypeError(f"the {what} cannot be handed over by DLPack ({error}); {advice}") from error
     return kind.array_source(array)

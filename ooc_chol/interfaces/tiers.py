@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.team import ThreadTeam
 
 #: Where a block stands among those of its name: as many numbers as whoever named them counts by, two for tiles of a matrix.
 BlockIndex: TypeAlias = tuple[int, ...]
@@ -50,7 +51,7 @@ class AbstractTier(ABC):
         return None
 
     def host_memory(self) -> NDArray[Any] | None:
-        """The memory behind all views, which a device may page-lock for a run; None when there are no views."""
+        """The memory behind all views, which a device may page-lock for a run; None where it would copy none of them in place."""
         return None
 
     def on_device(self, index: BlockIndex) -> DeviceBlock | None:
@@ -76,6 +77,10 @@ class AbstractTier(ABC):
     @abstractmethod
     def read(self, index: BlockIndex, out: NDArray[Any]) -> None:
         """Fill ``out``, a row-major array of the block's shape, float64 or float32, with block ``index``."""
+
+    def read_by(self, team: ThreadTeam, index: BlockIndex, out: NDArray[Any]) -> None:
+        """Fill ``out`` as :meth:`read` does, by all threads of ``team`` where that is faster."""
+        self.read(index, out)
 
     @abstractmethod
     def write(self, index: BlockIndex, data: NDArray[Any]) -> None:

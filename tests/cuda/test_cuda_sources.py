@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,36 +13,63 @@ import pytest
 import scipy.linalg
 
 import ooc_chol as oc
-from tests.host.source_table import ARITHMETIC, HOST_SOURCES, MakeSource, check, lapack, matrix
+from ooc_chol.kernels.cuda import workspace_bytes
+from tests.host.source_checks import check, check_unchanged
+from tests.host.source_table import (
+    ARITHMETIC,
+    HOST_SOURCES,
+    SINGLE,
+    MakeSource,
+    is_single,
+    lapack,
+    marked,
+    matrix,
+    needed_packages,
+    reversed_twice,
+    spread,
+    torch_tensor,
+    wrong_above,
+)
+from tests.products import pairwise
+from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = pytest.mark.cuda
 
 N, NB = 1300, 256
 #: Turns of an idle loop on the GPU: some tens of milliseconds, longer than a factorization of order N takes to read A.
 SPIN = 100_000_000
-ONE = pytest.mark.cuda
 TWO = pytest.mark.multigpu
-DEVICES = [
-    pytest.param("host:0", marks=ONE),
-    pytest.param("cuda:0", marks=ONE),
-    pytest.param("cuda:1", marks=TWO),
-    pytest.param(("cuda:0", "cuda:1"), marks=TWO),
-    pytest.param(("cuda:1", "cuda:0"), marks=TWO),
-]
+#: Choices of devices, and what they need beside one GPU; None is every GPU that there is.
+DEVICES: dict[Any, list[Any]] = {
+    "host:0": [],
+    ("host:0", "host:1"): [],
+    "cuda:0": [],
+    "cuda:1": [TWO],
+    ("cuda:0", "cuda:1"): [TWO],
+    ("cuda:1", "cuda:0"): [TWO],
+    ("cuda:0", "cuda:1", "cuda:2", "cuda:3"): [pytest.mark.cuda(n=4)],
+    None: [],
+}
 
 
-def on(gpu: int, make: Callable[[Any], Any]) -> MakeSource:
-    """``make(cupy)`` on one GPU, complete."""
+def on(gpu: int, make: Callable[[Any, int], Any]) -> MakeSource:
+    """``make(cupy, n)`` on one GPU, complete."""
 
     def source(_: Path, n: int) -> Any:
         import cupy as cp
 
         with cp.cuda.Device(gpu):
-            made = make(cp)
+            made = make(cp, n)
             cp.cuda.Device().synchronize()
             return made
 
     return source
+
+
+def spin(cp: Any) -> None:
+    """Keep the current stream busy for a while."""
+    code = 'extern "C" __global__ void spin(long long c){long long s=clock64();while(clock64()-s<c);}'
+    cp.RawKernel(code, "spin")((1,), (1,), (np.int64(SPIN),))
 
 
 def late(gpu: int, *, default: bool) -> MakeSource:
@@ -50,93 +78,180 @@ def late(gpu: int, *, default: bool) -> MakeSource:
     def source(_: Path, n: int) -> Any:
         import cupy as cp
 
-        spin = cp.RawKernel('extern "C" __global__ void spin(long long c){long long s=clock64();while(clock64()-s<c);}', "spin")
         with cp.cuda.Device(gpu):
-            ready, a = cp.asarray(matrix(N)), cp.full((N, N), -7.0)
+            ready, a = cp.asarray(matrix(n)), cp.full((n, n), -7.0)
             cp.cuda.Device().synchronize()
             with cp.cuda.Stream.null if default else cp.cuda.Stream(non_blocking=True):
-                spin((1,), (1,), (np.int64(SPIN),))
+                spin(cp)
                 a[...] = (ready + ready.T) * 0.5
         return a
 
     return source
 
 
-def torch_on(place: str) -> MakeSource:
+def managed(cp: Any, n: int) -> Any:
+    """In memory that host and GPUs share."""
+    with cp.cuda.using_allocator(cp.cuda.malloc_managed):
+        return cp.asarray(matrix(n))
+
+
+def torch_late(gpu: int) -> MakeSource:
+    """A tensor that a stream of torch's fills only now."""
+
     def source(_: Path, n: int) -> Any:
         import torch
 
-        return torch.tensor(matrix(N), device=place)
+        with torch.cuda.device(gpu):
+            ready, a = (
+                torch.tensor(matrix(n), device=f"cuda:{gpu}"),
+                torch.full((n, n), -7.0, dtype=torch.float64, device=f"cuda:{gpu}"),
+            )
+            torch.cuda.synchronize()
+            stream = torch.cuda.Stream()
+            ready.record_stream(stream)  # torch would give its memory away while the stream waits
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(SPIN)
+                a.copy_((ready + ready.T) * 0.5)
+        return a
 
     return source
 
 
-def jax_on(gpu: int) -> MakeSource:
+def jax_on(gpu: int, dtype: Any = np.float64) -> MakeSource:
     def source(_: Path, n: int) -> Any:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else it takes most of the GPU's memory at once
         import jax
 
         jax.config.update("jax_enable_x64", True)
-        return jax.device_put(matrix(N), jax.devices("gpu")[gpu])
+        return jax.device_put(matrix(n).astype(dtype), jax.devices("gpu")[gpu])
 
     return source
 
 
-#: Zarr is not on every GPU machine.
-SOURCES: dict[str, MakeSource] = {
-    name: make for name, make in HOST_SOURCES.items() if find_spec(name) or name not in ("h5py", "zarr")
+#: Forms in the memory of a GPU.
+ON_GPU: dict[str, Callable[[int], MakeSource]] = {
+    "cupy C": lambda gpu: on(gpu, lambda cp, n: cp.asarray(matrix(n))),
+    "cupy F": lambda gpu: on(gpu, lambda cp, n: cp.asfortranarray(cp.asarray(matrix(n)))),
+    "cupy C, wrong above": lambda gpu: on(gpu, lambda cp, n: cp.asarray(wrong_above(matrix(n)))),
+    "cupy float32": lambda gpu: on(gpu, lambda cp, n: cp.asarray(matrix(n).astype(SINGLE))),
+    "cupy float32 F": lambda gpu: on(gpu, lambda cp, n: cp.asfortranarray(cp.asarray(matrix(n).astype(SINGLE)))),
+    "cupy strided": lambda gpu: on(gpu, lambda cp, n: cp.repeat(cp.asarray(matrix(n)), 2, axis=1)[:, ::2]),
+    "cupy every second row": lambda gpu: on(gpu, lambda cp, n: cp.repeat(cp.asarray(matrix(n)), 2, axis=0)[::2]),
+    "cupy reversed": lambda gpu: on(gpu, lambda cp, n: cp.asarray(np.ascontiguousarray(matrix(n)[::-1, ::-1]))[::-1, ::-1]),
+    "cupy part": lambda gpu: on(gpu, lambda cp, n: cp.pad(cp.asarray(matrix(n)), 3)[3:-3, 3:-3]),
+    "cupy managed": lambda gpu: on(gpu, managed),
+    "cupy late on a stream": lambda gpu: late(gpu, default=False),
+    "cupy late on the default stream": lambda gpu: late(gpu, default=True),
+    "torch": lambda gpu: partial(torch_tensor, place=f"cuda:{gpu}"),
+    "torch float32": lambda gpu: partial(torch_tensor, place=f"cuda:{gpu}", dtype=SINGLE),
+    "torch transposed": lambda gpu: lambda folder, n: torch_tensor(folder, n, f"cuda:{gpu}").T,
+    "torch late on a stream": torch_late,
+    "jax": jax_on,
+    "jax float32": lambda gpu: jax_on(gpu, SINGLE),
 }
-if find_spec("torch"):
-    SOURCES["torch on the host"] = torch_on("cpu")
+GPU_SOURCES: dict[str, MakeSource] = {f"{name}, on GPU {gpu}": make(gpu) for gpu in (0, 1) for name, make in ON_GPU.items()}
+SOURCES = HOST_SOURCES | GPU_SOURCES
+#: Packages that are not on every GPU machine.
+PACKAGES = ("dask", "h5py", "jax", "torch", "xarray", "zarr")
+NEEDS = DEVICES | needed_packages(SOURCES, PACKAGES)
+NEEDS["xarray"] = [pytest.mark.package("xarray"), pytest.mark.package("h5py")]
+NEEDS |= {name: [*NEEDS.get(name, ()), TWO] for name in GPU_SOURCES if name.endswith("on GPU 1")}
+SOME_DEVICES = ["cuda:0", ("cuda:0", "cuda:1"), None]
 
 
-def device_sources(gpu: int) -> dict[str, MakeSource]:
-    """Matrices in the memory of one GPU."""
-    found = {
-        f"cupy C {gpu}": on(gpu, lambda cp: cp.asarray(matrix(N))),
-        f"cupy float32 {gpu}": on(gpu, lambda cp: cp.asarray(matrix(N).astype(np.float32))),
-        f"cupy F {gpu}": on(gpu, lambda cp: cp.asfortranarray(cp.asarray(matrix(N)))),
-        f"cupy strided {gpu}": on(gpu, lambda cp: cp.repeat(cp.asarray(matrix(N)), 2, axis=1)[:, ::2]),
-        f"cupy part {gpu}": on(gpu, lambda cp: cp.pad(cp.asarray(matrix(N)), 3)[3:-3, 3:-3]),
-        f"cupy late on a stream {gpu}": late(gpu, default=False),
-        f"cupy late on the default stream {gpu}": late(gpu, default=True),
-    }
-    if find_spec("torch"):
-        found[f"torch {gpu}"] = torch_on(f"cuda:{gpu}")
-    if find_spec("jax"):
-        found[f"jax {gpu}"] = jax_on(gpu)
-    return found
+@pytest.mark.parametrize(
+    ("source", "devices", "how"),
+    marked(
+        [
+            *pairwise(list(HOST_SOURCES), SOME_DEVICES, list(ARITHMETIC)),
+            *pairwise(list(GPU_SOURCES), list(DEVICES), list(ARITHMETIC)),
+        ],
+        NEEDS,
+    ),
+)
+def test_every_source_on_every_choice_of_devices(tmp_path, source, devices, how):
+    a = SOURCES[source](tmp_path, N)
+    with oc.cholesky(a, devices=devices, tile_size=NB, **ARITHMETIC[how]) as factor:
+        check(factor, ARITHMETIC[how].get("precision_threshold"), source)
+    check_unchanged(a, SOURCES[source], tmp_path / "again", N)
 
 
-ALL = [
-    *(pytest.param(make, id=name, marks=ONE) for name, make in (SOURCES | device_sources(0)).items()),
-    *(pytest.param(make, id=name, marks=TWO) for name, make in device_sources(1).items()),
-]
+@pytest.mark.parametrize(
+    ("source", "devices", "n"),
+    marked([*pairwise(list(HOST_SOURCES), ["cuda:0"], [2, N]), *pairwise(list(GPU_SOURCES), SOME_DEVICES, [2, N])], NEEDS),
+)
+def test_without_any_option_but_devices(tmp_path, source, devices, n):
+    """As most people call it; small matrices may take another way then."""
+    a = SOURCES[source](tmp_path, n)
+    with oc.cholesky(a, devices=devices) as factor:
+        check(factor, None, source)
+    check_unchanged(a, SOURCES[source], tmp_path / "again", n)
 
 
-@pytest.mark.parametrize("how", ARITHMETIC)
-@pytest.mark.parametrize("devices", DEVICES)
-@pytest.mark.parametrize("make", ALL)
-def test_every_source_on_every_choice_of_devices(tmp_path, make, devices, how):
-    with oc.cholesky(make(tmp_path, N), devices=devices, tile_size=NB, **ARITHMETIC[how]) as factor:
-        check(factor, ARITHMETIC[how].get("precision_threshold"))
+ORDERS = [1, 2, NB, NB + 1, 3 * NB + 1]
 
 
-@pytest.mark.parametrize("devices", DEVICES)
-def test_overwrite(devices):
-    for order in "CF":
-        a = np.array(matrix(N), order=order)
-        with oc.cholesky(a, devices=devices, tile_size=NB, overwrite=True) as factor:
-            check(factor, None)
-        assert np.array_equal(np.triu(a, 1), np.triu(matrix(N), 1))
+@pytest.mark.parametrize(("source", "n", "how"), marked(pairwise(list(GPU_SOURCES), ORDERS, list(ARITHMETIC)), NEEDS))
+def test_orders_that_are_no_multiple_of_the_tile_size(tmp_path, source, n, how):
+    with oc.cholesky(SOURCES[source](tmp_path, n), tile_size=NB, **ARITHMETIC[how]) as factor:
+        check(factor, ARITHMETIC[how].get("precision_threshold"), source)
 
 
-@pytest.mark.parametrize("devices", DEVICES)
-@pytest.mark.parametrize("make", ALL)
-def test_refinement_reads_every_source(tmp_path, make, devices):
-    b = np.random.default_rng(0).standard_normal((N, 3))
-    with oc.cholesky(make(tmp_path, N), 1e-4, devices=devices, tile_size=NB) as factor:
-        x = factor.solve(b, refine=True)
-    assert np.abs(x - scipy.linalg.cho_solve((lapack(N), True), b)).max() <= 1e-9 * np.abs(x).max()
+@pytest.mark.parametrize(
+    ("source", "devices", "in_file"), marked(pairwise(list(GPU_SOURCES), SOME_DEVICES, [False, True]), NEEDS)
+)
+def test_what_lies_on_a_gpu_out_of_core(tmp_path, source, devices, in_file):
+    """In so little memory that tiles of A are asked for late, and those of L leave."""
+    options = {"tile_size": 128, "memory_budget": workspace_bytes(128) + 12 * 8 * 128**2, "fp64": "native"}
+    store = tmp_path / "L" if in_file else None
+    with oc.cholesky(SOURCES[source](tmp_path, N), devices=devices, store=store, **options) as factor:
+        check(factor, None, source)
+
+
+WRITABLE = {
+    "C": lambda a: a,
+    "F": np.asfortranarray,
+    "strided": spread,
+    "F, reversed": lambda a: reversed_twice(np.asfortranarray(a)),
+    "C, wrong above": wrong_above,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "devices", "how"), marked(pairwise(list(WRITABLE), list(DEVICES), ["native", "residue"]), NEEDS)
+)
+def test_overwrite(kind, devices, how):
+    a = WRITABLE[kind](matrix(N).copy())
+    above = np.array(a[np.triu_indices(N, 1)])
+    with oc.cholesky(a, devices=devices, tile_size=NB, overwrite=True, **ARITHMETIC[how]) as factor:
+        check(factor, None)
+        assert np.array_equal(np.tril(a), np.asarray(factor))
+    assert np.array_equal(a[np.triu_indices(N, 1)], above, equal_nan=True)
+
+
+def test_l_is_not_written_over_what_lies_on_a_gpu(tmp_path):
+    a = SOURCES["cupy C, on GPU 0"](tmp_path, N)
+    with pytest.raises(TypeError, match="overwrite=True"):
+        oc.cholesky(a, devices="cuda:0", tile_size=NB, overwrite=True)
+    check_unchanged(a, SOURCES["cupy C, on GPU 0"], tmp_path / "again", N)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float16", "complex128"])
+def test_other_dtypes_on_a_gpu_are_refused_by_name(dtype):
+    import cupy as cp
+
+    with pytest.raises(TypeError, match=f"holds {dtype}"):
+        oc.cholesky(cp.eye(10, dtype=dtype))
+
+
+@pytest.mark.parametrize(("source", "devices"), marked(pairwise(list(SOURCES), ["cuda:0", ("cuda:0", "cuda:1")]), NEEDS))
+def test_refinement_and_residual_read_every_source(tmp_path, source, devices):
+    a, b = SOURCES[source](tmp_path, N), np.random.default_rng(0).standard_normal((N, 3))
+    expected = scipy.linalg.cho_solve((lapack(N, is_single(source)), True), b)
+    with oc.cholesky(a, 1e-4, devices=devices, tile_size=NB) as factor:
+        assert np.abs(factor.solve(b, refine=True) - expected).max() <= 1e-9 * np.abs(expected).max()
+    with oc.cholesky(matrix(N, is_single(source)), devices=devices, tile_size=NB) as factor:
+        assert factor.residual(a).max_scaled_over_sqrt_n <= FACTOR_ENTRY_C
 
 
 @pytest.mark.cuda
@@ -144,10 +259,9 @@ def test_refinement_reads_every_source(tmp_path, make, devices):
 def test_work_on_the_default_stream_does_not_reach_into_a_run(repeat):
     import cupy as cp
 
-    spin = cp.RawKernel('extern "C" __global__ void spin(long long c){long long s=clock64();while(clock64()-s<c);}', "spin")
     a = matrix(N)
     for how in ARITHMETIC.values():
-        spin((1,), (1,), (np.int64(SPIN),))  # what a run clears on the default stream waits behind this
+        spin(cp)  # what a run clears on the default stream waits behind this
         with oc.cholesky(a, devices="cuda:0", tile_size=NB, **how) as factor:
             check(factor, how.get("precision_threshold"))
 

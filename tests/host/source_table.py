@@ -1,21 +1,23 @@
-"""A matrix in every form in which it may come on the host, LAPACK's factor of it, and the check that all of them must pass."""
+"""One matrix in every form in which it may come on the host, and what else a table of sources is crossed with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import scipy.linalg
 from scipy.spatial.distance import cdist
 
 import ooc_chol as oc
+from ooc_chol.memory.sources import FunctionSource
 from tests.host.matrices import Matrix, exponential, sites
-from tests.tolerances import factor_norm_bound
 
-#: Makes a source, in a folder of its own.
+#: Makes a source of some order, in a folder of its own.
 MakeSource = Callable[[Path, int], Any]
 
 #: How a factorization computes.
@@ -25,63 +27,184 @@ ARITHMETIC: dict[str, dict[str, Any]] = {
     "mixed": {"precision_threshold": 1e-7},
 }
 
+#: Added to the diagonal: no eigenvalue is smaller.
+NUGGET = 1e-2
+#: The other dtype that A may have.
+SINGLE = np.float32
+
 
 @cache
-def matrix(n: int) -> Matrix:
-    """A covariance matrix of condition 1e4 at most, which float32 holds exactly; read-only."""
+def matrix(n: int, is_single: bool = False) -> Matrix:
+    """A covariance matrix of condition 1e4 at most, which float32 does not hold exactly, or what it makes of it; read-only."""
     places = sites(n)
-    exact = exponential(cdist(places, places) / 0.1) + 1e-2 * np.eye(n)
-    rounded = exact.astype(np.float32).astype(np.float64)
-    rounded.flags.writeable = False
-    return rounded
+    a = exponential(cdist(places, places) / 0.1) + NUGGET * np.eye(n)
+    a = a.astype(SINGLE).astype(np.float64) if is_single else a
+    a.flags.writeable = False
+    return a
 
 
 @cache
-def lapack(n: int) -> Matrix:
-    """LAPACK's factor."""
-    return scipy.linalg.cholesky(matrix(n), lower=True)
+def lapack(n: int, is_single: bool = False) -> Matrix:
+    """L by LAPACK's POTRF, of a copy."""
+    factor, info = scipy.linalg.lapack.dpotrf(np.array(matrix(n, is_single), order="F"), lower=1, clean=1)
+    assert info == 0
+    return np.asarray(factor)
 
 
-def check(factor: oc.CholeskyFactor, threshold: float | None) -> None:
-    """Within twice LAPACK's residual, or within the bound and the threshold; and close to LAPACK's factor entry by entry."""
-    n = factor.n
-    a, ours, reference = matrix(n), np.asarray(factor), lapack(n)
-    norm, residual, lapacks = (float(np.linalg.norm(x)) for x in (a, a - ours @ ours.T, a - reference @ reference.T))
-    if threshold is None:
-        assert residual <= factor_norm_bound(n, lapacks, norm)
-    else:
-        assert residual <= float(factor.report.certified_bound) * norm <= threshold * norm
-    # A perturbation E of A moves L by about ||inv(L)|| ||E|| (Sun 1991); inv(L) has norm 10 here.
-    assert np.abs(ours - reference).max() <= 20 * max(residual, lapacks)
+def is_single(name: str) -> bool:
+    """Whether the form of this name holds the matrix in float32."""
+    return "float32" in name
 
 
-def _path(folder: Path, n: int, order: str = "C") -> Path:
-    np.save(folder / "a.npy", np.array(matrix(n), order=order))
+# cases
+
+
+def marked(cases: Iterable[Any], needs: Mapping[Any, Sequence[Any]]) -> list[Any]:
+    """The same cases, each with the marks of what its values need."""
+    return [
+        pytest.param(*case.values, marks=[*case.marks, *(mark for value in case.values for mark in needs.get(value, ()))])
+        for case in cases
+    ]
+
+
+# forms of the matrix in NumPy
+
+
+def unaligned(_: Path, n: int) -> Matrix:
+    """At an odd address, as numbers behind a header in a buffer are."""
+    buffer = np.zeros(8 * n * n + 3, np.uint8)
+    a = buffer[3:].view(np.float64).reshape(n, n)
+    a[...] = matrix(n)
+    return a
+
+
+def wrong_above(a: Matrix) -> Matrix:
+    """A copy of ``a`` with NaN above the diagonal."""
+    a = a.copy(order="K")
+    a[np.triu_indices(len(a), 1)] = np.nan
+    return a
+
+
+def reversed_twice(a: Matrix) -> Matrix:
+    """``a`` by negative strides, in the order of its memory."""
+    return a[::-1, ::-1].copy(order="K")[::-1, ::-1]
+
+
+def spread(a: Matrix) -> Matrix:
+    """``a`` as every second row and every third column of an array."""
+    wide = np.full((2 * len(a), 3 * len(a)), 7.0, a.dtype)
+    wide[::2, ::3] = a
+    return wide[::2, ::3]
+
+
+class Tensor:
+    """What torch and JAX have in common: memory that is handed over by DLPack, and slices that are no arrays.
+
+    ``fails`` is the error of one that keeps its memory; ``device`` stands for what tells where that is, and may fail, too.
+    """
+
+    def __init__(self, a: Matrix, fails: Exception | None = None, device: tuple[int, int] | Exception = (1, 0)) -> None:
+        self._a, self._fails, self._device = a, fails, device
+        self.shape, self.dtype = a.shape, f"tensor.{a.dtype}"
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        if isinstance(self._device, Exception):
+            raise self._device
+        return self._device
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self._fails is not None:
+            raise self._fails
+        return self._a.__dlpack__(**options)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Matrix:
+        raise TypeError("implicit conversion is not allowed")
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return Tensor(self._a[key])
+
+
+class Lazy:
+    """What Dask arrays are: slices are lazy again, and numbers only once they are made an array."""
+
+    def __init__(self, a: Matrix) -> None:
+        self._a = a
+        self.shape, self.dtype = a.shape, a.dtype
+
+    def __getitem__(self, key: Any) -> Lazy:
+        return Lazy(self._a[key])
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Matrix:
+        return np.array(self._a, dtype=dtype)
+
+
+# forms of the matrix in files
+
+
+def saved(folder: Path, a: Matrix) -> Path:
+    """The path of a ``.npy`` file that holds ``a``."""
+    np.save(folder / "a.npy", a)
     return folder / "a.npy"
 
 
-def _part(folder: Path, n: int) -> Matrix:
-    np.save(folder / "larger.npy", np.pad(matrix(n), ((3, 2), (5, 1)), constant_values=7.0))
-    return np.load(folder / "larger.npy", mmap_mode="r")[3:-2, 5:-1]
+def part_of_map(folder: Path, n: int, mode: Any = "r", order: str = "C") -> Matrix:
+    """The matrix inside a larger one in a file that is mapped."""
+    larger = np.array(np.pad(matrix(n), ((3, 2), (5, 1)), constant_values=7.0), order=order)
+    return np.load(saved(folder, larger), mmap_mode=mode)[3:-2, 5:-1]
 
 
-def _h5py(folder: Path, n: int) -> Any:
+def h5py_data(folder: Path, a: Matrix, **options: Any) -> Any:
+    """A data set of an HDF5 file."""
     import h5py
 
     with h5py.File(folder / "a.h5", "w") as file:
-        file["a"] = matrix(n)
+        file.create_dataset("a", data=a, **options)
     return h5py.File(folder / "a.h5")["a"]
 
 
-def _zarr(folder: Path, n: int) -> Any:
+def zarr_array(folder: Path, a: Matrix, **options: Any) -> Any:
+    """A Zarr array in a folder."""
     import zarr
 
-    array = zarr.create_array(store=str(folder / "a.zarr"), shape=(n, n), chunks=(100, 100), dtype="float64")
-    array[:] = matrix(n)
-    return zarr.open_array(str(folder / "a.zarr"), mode="r")
+    place = str(folder / "a.zarr")
+    zarr.create_array(store=place, shape=a.shape, dtype=str(a.dtype), **options)[:] = a
+    return zarr.open_array(place, mode="r")
 
 
-def _function(_: Path, n: int) -> Any:
+def xarray_of(folder: Path, n: int) -> Any:
+    """An array with names for its axes, read from a file when it is sliced."""
+    import xarray
+
+    return xarray.DataArray(h5py_data(folder, matrix(n)), dims=("row", "column"))
+
+
+# forms of the matrix in packages that the tests do without
+
+
+def dask_array(_: Path, n: int) -> Any:
+    import dask.array
+
+    dask.config.set(scheduler="synchronous")  # the threads of its own would outlive the test
+    return dask.array.from_array(matrix(n), chunks=(max(1, n // 3), max(1, n // 7)))
+
+
+def jax_array(_: Path, n: int, dtype: Any = np.float64) -> Any:
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # where there is a GPU, too
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    return jax.device_put(matrix(n).astype(dtype), jax.devices("cpu")[0])
+
+
+def torch_tensor(_: Path, n: int, place: str = "cpu", dtype: Any = np.float64) -> Any:
+    import torch
+
+    return torch.tensor(matrix(n).astype(dtype), device=place)
+
+
+def function(_: Path, n: int) -> FunctionSource:
+    """Tiles that are copied from the matrix, on the host or to a GPU."""
+
     def tile_fn(rows: range, cols: range, out: Any, stream: Any) -> None:
         block = matrix(n)[rows.start : rows.stop, cols.start : cols.stop]
         if isinstance(out, np.ndarray):
@@ -94,25 +217,66 @@ def _function(_: Path, n: int) -> Any:
     return oc.from_function(n, tile_fn)
 
 
-def _wrong_above(_: Path, n: int) -> Matrix:
-    a = matrix(n).copy()
-    a[np.triu_indices(n, 1)] = np.nan
-    return a
+# the table
 
 
-#: Every form on the host, but for those of packages that GPUs are used with.
+def single(n: int, order: Any = "C") -> Matrix:
+    """The matrix in float32."""
+    return np.array(matrix(n), SINGLE, order=order)
+
+
+#: Every form on the host, by name.
 HOST_SOURCES: dict[str, MakeSource] = {
-    "numpy C": lambda _, n: matrix(n),
-    "numpy F": lambda _, n: np.asfortranarray(matrix(n)),
-    "numpy strided": lambda _, n: np.repeat(matrix(n), 2, axis=1)[:, ::2],
-    "numpy reversed": lambda _, n: np.ascontiguousarray(matrix(n)[::-1, ::-1])[::-1, ::-1],
-    "numpy float32": lambda _, n: matrix(n).astype(np.float32),
-    "numpy, wrong above the diagonal": _wrong_above,
-    "npy": _path,
-    "npy F": lambda folder, n: _path(folder, n, "F"),
-    "memmap": lambda folder, n: np.load(_path(folder, n), mmap_mode="r"),
-    "part of a memmap": _part,
-    "h5py": _h5py,
-    "zarr": _zarr,
-    "function": _function,
+    "numpy C, read-only": lambda _, n: matrix(n),
+    "numpy C": lambda _, n: matrix(n).copy(),
+    "numpy F": lambda _, n: matrix(n).copy(order="F"),
+    "numpy C, wrong above": lambda _, n: wrong_above(matrix(n)),
+    "numpy F, wrong above": lambda _, n: wrong_above(np.asfortranarray(matrix(n))),
+    "numpy strided": lambda _, n: spread(matrix(n)),
+    "numpy strided, transposed": lambda _, n: spread(matrix(n).T).T,
+    "numpy reversed": lambda _, n: reversed_twice(matrix(n)),
+    "numpy F, reversed": lambda _, n: reversed_twice(np.asfortranarray(matrix(n))),
+    "numpy unaligned": unaligned,
+    "numpy float32": lambda _, n: single(n),
+    "numpy float32 F": lambda _, n: single(n, "F"),
+    "numpy float32, strided": lambda _, n: spread(single(n)),
+    "numpy matrix": lambda _, n: matrix(n).copy().view(np.matrix),
+    "numpy masked": lambda _, n: np.ma.masked_invalid(wrong_above(matrix(n))),
+    "dlpack": lambda _, n: Tensor(matrix(n).copy()),
+    "dlpack, read-only": lambda _, n: Tensor(matrix(n)),
+    "dlpack float32 F": lambda _, n: Tensor(single(n, "F")),
+    "npy": lambda folder, n: saved(folder, matrix(n)),
+    "npy F": lambda folder, n: str(saved(folder, np.asfortranarray(matrix(n)))),
+    "npy float32": lambda folder, n: saved(folder, single(n)),
+    "npy float32 F, wrong above": lambda folder, n: saved(folder, wrong_above(single(n, "F"))),
+    "memmap": lambda folder, n: np.load(saved(folder, matrix(n)), mmap_mode="r"),
+    "memmap F": lambda folder, n: np.load(saved(folder, np.asfortranarray(matrix(n))), mmap_mode="r"),
+    "memmap, copy-on-write": lambda folder, n: np.load(saved(folder, matrix(n)), mmap_mode="c"),
+    "memmap, part": part_of_map,
+    "memmap, part F": lambda folder, n: part_of_map(folder, n, order="F"),
+    "h5py": lambda folder, n: h5py_data(folder, matrix(n)),
+    "h5py chunked, compressed": lambda folder, n: h5py_data(
+        folder, wrong_above(matrix(n)), chunks=(min(n, 37), min(n, 53)), compression="gzip", shuffle=True
+    ),
+    "h5py float32": lambda folder, n: h5py_data(folder, single(n), chunks=True),
+    "zarr 3": lambda folder, n: zarr_array(folder, matrix(n), chunks=(50, 31)),
+    "zarr 2": lambda folder, n: zarr_array(folder, matrix(n), chunks=(41, 64), zarr_format=2),
+    "xarray": xarray_of,
+    "lazy": lambda _, n: Lazy(matrix(n)),
+    "dask": dask_array,
+    "jax": jax_array,
+    "jax float32": lambda folder, n: jax_array(folder, n, SINGLE),
+    "torch": torch_tensor,
+    "torch float32": lambda folder, n: torch_tensor(folder, n, dtype=SINGLE),
+    "torch transposed": lambda folder, n: torch_tensor(folder, n).T,
+    "function": function,
 }
+
+#: Packages that are no dependency of the tests: those of forms that need them, by the first word of their names.
+_OPTIONAL = ("dask", "jax", "torch")
+
+
+def needed_packages(names: Iterable[str], optional: Sequence[str] = _OPTIONAL) -> dict[Any, Sequence[Any]]:
+    """Marks of the forms of these names that need a package of ``optional``, which is the first word of their names."""
+    words = {name: name.partition(" ")[0].rstrip(",") for name in names}
+    return {name: [pytest.mark.package(word)] for name, word in words.items() if word in optional}

@@ -7,6 +7,7 @@ import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -16,10 +17,12 @@ from hypothesis import strategies as st
 
 import ooc_chol as oc
 from ooc_chol.errors import TierError
-from ooc_chol.memory.sources import ArraySource, SliceSource, as_source, from_function
+from ooc_chol.memory.sources import ArraySource, SliceSource, as_source, base, from_function
 from ooc_chol.memory.sources.base import STRIP_BYTES
 from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.team import ThreadTeam
 from tests.builders import source_tier
+from tests.host.source_table import Tensor
 from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = pytest.mark.host
@@ -149,6 +152,69 @@ def test_a_view_of_a_single_entry_can_be_read():
     out = np.empty((1, 1))
     source.read_block(range(1), range(1), out)
     assert out == 0
+
+
+# several threads
+
+
+@pytest.fixture(params=[2, 3, 9])
+def team(request):
+    """A team of so many threads."""
+    with closing(ThreadTeam(request.param)) as threads:
+        yield threads
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_team_reads_what_one_thread_reads(kind, dtype, tmp_path, team, monkeypatch):
+    monkeypatch.setattr(base, "_LEAST_SHARED_BYTES", 0)
+    monkeypatch.setattr(base, "_SHARE_LINES", 4)
+    a = matrix(dtype=dtype)
+    with closing(source_tier(KINDS[kind][0](tmp_path / "a.npy", a), TileGrid(N, 16))) as tier:
+        for i, j in tier.grid.tiles():
+            out = np.full(tier.grid.shape(i, j), 3.0)
+            tier.read_by(team, (i, j), out)
+            assert same_bits(out, a.astype(np.float64)[i * 16 : (i + 1) * 16, j * 16 : (j + 1) * 16])
+
+
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("in_file", [False, True])
+def test_large_and_small_rectangles_are_read_by_a_team(order, in_file, tmp_path, team):
+    a = np.array(np.random.default_rng(0).standard_normal((700, 700)), order=order)
+    with closing(as_source(saved(tmp_path / "a.npy", a) if in_file else a)) as source:
+        for rows, cols in ((range(60), range(60)), (range(100, 700), range(3, 600))):
+            out = np.empty((len(rows), len(cols)))
+            source.read_block(rows, cols, out, team=team)
+            assert same_bits(out, a[rows.start : rows.stop, cols.start : cols.stop])
+
+
+def test_an_error_of_one_thread_of_a_team_is_raised(tmp_path, team):
+    a = np.eye(700)
+    with closing(as_source(saved(tmp_path / "a.npy", a))) as source:
+        os.truncate(tmp_path / "a.npy", 700 * 4 * 600)
+        with pytest.raises(TierError, match="became shorter"):
+            source.read_block(range(700), range(700), np.empty((700, 700)), team=team)
+
+
+# what a GPU copies in place
+
+
+@pytest.mark.parametrize(
+    ("a", "is_copied_in_place"),
+    [
+        (np.eye(4), True),
+        (np.zeros((4, 9))[:, 2:6], True),
+        (np.zeros((8, 4))[::2], True),
+        (np.asfortranarray(np.eye(4)), False),
+        (np.zeros((4, 8))[:, ::2], False),
+        (np.eye(4)[::-1], False),
+        (np.eye(4)[:, ::-1], False),
+        (np.broadcast_to(1.0, (4, 4)), False),
+        (np.eye(4, dtype=np.float32), False),
+    ],
+)
+def test_only_memory_of_rows_of_adjacent_float64_is_page_locked(a, is_copied_in_place):
+    assert (as_source(a).host_memory() is not None) == is_copied_in_place
 
 
 # files
@@ -492,28 +558,6 @@ def test_from_function_refuses_wrong_arguments(n, tile_fn, error):
 # what hands its memory over
 
 
-class Tensor:
-    """What torch and JAX have in common: memory that is handed over by DLPack, and slices that are no arrays."""
-
-    def __init__(self, a, fails=None):
-        self._a, self._fails = a, fails
-        self.shape, self.dtype = a.shape, "tensor.float64"
-
-    def __dlpack_device__(self):
-        return self._a.__dlpack_device__()
-
-    def __dlpack__(self, **options):
-        if self._fails:
-            raise self._fails
-        return self._a.__dlpack__(**options)
-
-    def __array__(self, dtype=None, copy=None):
-        raise TypeError("implicit conversion is not allowed")
-
-    def __getitem__(self, key):
-        return Tensor(self._a[key])
-
-
 @pytest.mark.parametrize("order", "CF")
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_tensors_are_read_where_they_lie_in_every_use(order, dtype):
@@ -531,7 +575,27 @@ def test_tensors_are_read_where_they_lie_in_every_use(order, dtype):
     assert oc.plan(Tensor(a), tile_size=16, devices="host:0").source == "array"
 
 
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("writable", [False, True])
+def test_what_a_tensor_hands_over_is_not_copied(order, writable):
+    a = np.array(matrix(), order=order)
+    a.flags.writeable = writable
+    view = as_source(Tensor(a)).view(range(3, N), range(5))
+    assert np.shares_memory(view, a)
+    assert same_bits(view, a[3:, :5])
+
+
 @pytest.mark.parametrize("error", [RuntimeError("requires grad"), BufferError("no export")])
 def test_a_tensor_that_keeps_its_memory_is_refused_by_type(error):
     with pytest.raises(TypeError, match=f"cannot be handed over by DLPack .{error}"):
         oc.cholesky(Tensor(np.eye(3), error))
+
+
+def test_a_tensor_that_lies_on_no_single_device_is_refused_by_type():
+    with pytest.raises(TypeError, match=r"cannot be handed over by DLPack .several devices.*gather it"):
+        oc.cholesky(Tensor(np.eye(3), device=BufferError("several devices")))
+
+
+def test_a_tensor_on_a_gpu_is_refused_by_type_where_no_gpu_can_be_used():
+    with pytest.raises(TypeError, match=r"Tensor (lies in a device's memory, but|cannot be handed over)"):
+        oc.cholesky(Tensor(np.eye(3), BufferError("another library's"), device=(2, 0)))

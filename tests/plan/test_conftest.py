@@ -24,6 +24,8 @@ def test_leaves(): threading.Thread(target=time.sleep, args=(3,), name="left ove
 """
 NEEDS_DATA = "def test_reads(data_dir): assert (data_dir / 'here').exists()\n"
 NEEDS_DEVICES = "import pytest\n@pytest.mark.cuda(n=99)\ndef test_computes(): assert False\n"
+NEEDS_PACKAGE = "import pytest\n@pytest.mark.package('no_such_package')\ndef test_imports(): assert False\n"
+HAS_PACKAGE = "import pytest\n@pytest.mark.package('numpy')\ndef test_has_it(): import numpy\n"
 IS_THOROUGH = "import pytest\n@pytest.mark.thorough\ndef test_goes_further(): pass\n"
 HAS_ONE_THREAD = """
 import os
@@ -52,7 +54,9 @@ def run_pytest(folder: Path, tests: dict[str, str], *options: str) -> tuple[int,
     for name, test in tests.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(test)
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\nmarkers =\n  cuda\n  data\n  thorough\n")
+    (folder / "pytest.ini").write_text(
+        "[pytest]\naddopts = --import-mode=importlib\nmarkers =\n  cuda\n  data\n  package\n  thorough\n"
+    )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
     ours = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     environment = ours | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -84,7 +88,7 @@ def test_a_thread_that_is_left_fails_its_test(tmp_path):
 @either_way
 def test_run_counts_what_it_deselects(tmp_path, options):
     """Two processes, beside: each takes whole files with one thread of BLAS, and all that are serial go to one of them."""
-    tests = {"test_it.py": PASSES + NEEDS_DATA + NEEDS_DEVICES + IS_THOROUGH}
+    tests = {"test_it.py": HAS_PACKAGE + NEEDS_DATA + NEEDS_DEVICES + NEEDS_PACKAGE + IS_THOROUGH}
     if options:
         tests |= dict.fromkeys(("test_a.py", "test_b.py"), WAITS_FOR_ANOTHER_PROCESS + HAS_ONE_THREAD)
         tests |= dict.fromkeys(
@@ -92,8 +96,8 @@ def test_run_counts_what_it_deselects(tmp_path, options):
         )
     code, output = run_pytest(tmp_path, tests, *options)
     assert code == pytest.ExitCode.OK
-    assert "deselected for want of --data=DIR: 1, --thorough: 1, CuPy and 99 CUDA devices: 1\n" in output
-    assert ("8 passed" if options else "1 passed, 3 deselected") in output
+    assert "deselected for want of --data=DIR: 1, --thorough: 1, CuPy and 99 CUDA devices: 1, no_such_package: 1\n" in output
+    assert ("8 passed" if options else "1 passed, 4 deselected") in output
     assert [len(list(tmp_path.glob(name))) for name in ("file-*", "serial-*")] == ([2, 1] if options else [0, 0])
 
 

@@ -12,6 +12,7 @@ from ooc_chol.errors import TierError
 from ooc_chol.interfaces import AbstractTier, BlockIndex, Tile
 from ooc_chol.memory.sources.base import STRIP_BYTES, AbstractSource
 from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.team import ThreadTeam
 
 
 @final
@@ -32,6 +33,11 @@ class SourceTier(AbstractTier):
         """
         i, j = index
         _in_float64(self.source.read_block, self.grid.span(i), self.grid.span(j), out)
+
+    def read_by(self, team: ThreadTeam, index: BlockIndex, out: NDArray[Any]) -> None:
+        """Fill ``out``, which is float64, by all threads of ``team`` where A is read faster so."""
+        i, j = index
+        self.source.read_block(self.grid.span(i), self.grid.span(j), out, team=team)
 
     def generate(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
         """Fill ``out`` by the source's tile function, rounded where ``out`` is a float32 array of the host."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import OocCholError, ScheduleError
 from ooc_chol.interfaces import Tile
+from ooc_chol.team import ThreadTeam
 
-#: Most bytes that a source holds beside ``out`` while it turns what it reads into a row-major tile of float64.
-STRIP_BYTES = 1 << 17
+#: Most bytes that a thread holds beside ``out`` while it turns what it reads into a row-major tile of float64.
+STRIP_BYTES = 1 << 20
+#: Rows or columns by the multiple of which a rectangle is shared among threads, and bytes of the smallest that is.
+_SHARE_LINES, _LEAST_SHARED_BYTES = 128, 1 << 20
 _BYTE_ORDERS = {">": "big-endian", "<": "little-endian"}
 
 
@@ -24,9 +28,11 @@ class AbstractSource(ABC):
     name: str  #: Kind of the source in reports, such as ``"array"`` or ``"file"``
     n: int  #: Order of the matrix
     bytes_per_entry: int  #: Bytes of an entry on its way to a device; 0 where the device makes it
+    #: Axis by which several threads share a rectangle; None where one reads it no slower
+    shared_axis: Literal[0, 1] | None = None
 
-    def read_block(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
-        """Fill ``out`` with ``A[rows, cols]``, widened to float64."""
+    def read_block(self, rows: range, cols: range, out: NDArray[np.float64], *, team: ThreadTeam | None = None) -> None:
+        """Fill ``out`` with ``A[rows, cols]``, widened to float64; a large one by all of ``team`` where that is faster."""
         for axis in (rows, cols):
             if axis.step != 1 or axis.start < 0 or axis.stop > self.n:
                 raise ValueError(f"{axis} is not a range of step 1 inside a matrix of order {self.n}")
@@ -35,18 +41,23 @@ class AbstractSource(ABC):
                 f"out is {out.dtype} of shape {out.shape} and strides {out.strides}, but {rows} x {cols} is read into "
                 "a writable, contiguous, row-major float64 array of its shape"
             )
-        self._read(rows, cols, out)
+        if team is None or team.size == 1 or self.shared_axis is None or out.nbytes < _LEAST_SHARED_BYTES:
+            self._read(rows, cols, out)
+        elif self.shared_axis == 0:
+            team.run([partial(self._read, rows[part], cols, out[part]) for part in _shares(len(rows), team.size)])
+        else:
+            team.run([partial(self._read, rows, cols[part], out[:, part]) for part in _shares(len(cols), team.size)])
 
     @abstractmethod
     def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
-        """Fill ``out``, whose shape and order were checked."""
+        """Fill ``out``: of checked shape and in row-major order, or columns of an array that is, where these are shared."""
 
     def view(self, rows: range, cols: range) -> NDArray[np.float64] | None:
         """``A[rows, cols]`` in place, as float64 of any strides; None when it must be read."""
         return None
 
     def host_memory(self) -> NDArray[Any] | None:
-        """The memory behind all views; None when there are no views."""
+        """The memory behind all views, where copies to a device may reach them in place; else None."""
         return None
 
     @property
@@ -73,6 +84,12 @@ class AbstractSource(ABC):
         """Release what the source holds; a second call does nothing."""
 
 
+def _shares(count: int, most: int) -> list[slice]:
+    """``count`` lines as at most so many slices, each but the last of a multiple of some lines."""
+    width = -(-count // (most * _SHARE_LINES)) * _SHARE_LINES
+    return [slice(start, min(start + width, count)) for start in range(0, count, width)]
+
+
 @contextmanager
 def unchanged(source: AbstractSource) -> Iterator[None]:
     """Refuse what a block makes of a source that changes meanwhile; that goes before the block's verdict on its numbers."""
@@ -89,7 +106,8 @@ def check_dtype(dtype: np.dtype[Any], what: str) -> None:
     if dtype in (np.float64, np.float32):
         return
     fix = "if its imaginary part is zero, pass A.real.copy()" if dtype.kind == "c" else "convert it with A.astype(float)"
-    shown = f"{dtype.name} in {_BYTE_ORDERS[dtype.byteorder]} byte order" if dtype.byteorder in _BYTE_ORDERS else dtype.name
+    order = None if dtype.isnative else _BYTE_ORDERS.get(dtype.byteorder)  # Zarr calls this machine's order by its name, too
+    shown = dtype.name if order is None else f"{dtype.name} in {order} byte order"
     raise TypeError(f"{what} holds {shown}, but A is float64 or float32 in this machine's byte order: {fix}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: What Linux adds to the name of a mapped file that was removed.
-_REMOVED = " (deleted)"
+_REMOVED = b" (deleted)"
 
 
 def files_behind(a: Any) -> tuple[str, ...]:
@@ -25,15 +26,27 @@ def files_behind(a: Any) -> tuple[str, ...]:
 
 def _mapped_file(a: NDArray[Any]) -> tuple[str, ...]:
     """The file whose map holds the first entry of ``a``: the system knows it, also of views and of maps not made by NumPy."""
+    root = a
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    if root.flags.owndata:  # NumPy allocated it: no need to ask the system, whose list may have thousands of lines
+        return ()
     address = a.ctypes.data
     try:
-        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        with open("/proc/self/maps", "rb") as maps:
             for line in maps:
-                # start-end permissions offset device inode name
-                span, _, _, _, inode, *name = line.rstrip("\n").split(maxsplit=5)
-                first, last = (int(end, 16) for end in span.split("-"))
-                if first <= address < last:
-                    return (name[0],) if inode != "0" and name and not name[0].endswith(_REMOVED) else ()
+                first, _, rest = line.partition(b"-")
+                last, _, rest = rest.partition(b" ")
+                if int(first, 16) <= address < int(last, 16):
+                    return _file_of(rest)
     except OSError:
         pass
     return ()
+
+
+def _file_of(line: bytes) -> tuple[str, ...]:
+    """The file of one mapping: permissions, offset, device, inode, and a name that may have spaces."""
+    _, _, _, inode, *name = line.rstrip(b"\n").split(maxsplit=4)
+    if inode == b"0" or not name or name[0].endswith(_REMOVED):
+        return ()
+    return (os.fsdecode(name[0]),)

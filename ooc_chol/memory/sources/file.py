@@ -24,6 +24,8 @@ _HEADER_READERS = {
 }
 # Linux moves at most 2 GiB - 4 KiB in one call, and other systems refuse more.
 _LARGEST_READ = 1 << 30
+#: Entries between the columns of a strip.
+_PADDING = 8
 
 
 class FileState(NamedTuple):
@@ -85,8 +87,8 @@ class MatrixLayout:
 class NpySource(AbstractSource):
     """A matrix in a file, in row-major or column-major order.
 
-    Beside ``out``, a read holds at most ``STRIP_BYTES`` or one row (or column) of the tile: none for row-major float64. A file
-    that is replaced under its name while it is open stays what it was.
+    Beside ``out``, a thread that reads holds at most ``STRIP_BYTES`` or one row (or column) of the tile: none for row-major
+    float64. A file that is replaced under its name while it is open stays what it was.
     """
 
     name = "file"
@@ -94,6 +96,7 @@ class NpySource(AbstractSource):
     def __init__(self, layout: MatrixLayout) -> None:
         self.n = layout.n
         self.bytes_per_entry = layout.dtype.itemsize
+        self.shared_axis = 0 if layout.is_row_major else 1
         self._layout = layout
         self._file = open(layout.path, "rb", buffering=0)  # noqa: SIM115 - closed by close()
         self._state = layout.state or FileState.of(self._file.fileno())
@@ -120,26 +123,28 @@ class NpySource(AbstractSource):
 
     def _read_strips(self, lines: range, entries: range, out: NDArray[np.float64]) -> None:
         """Fill ``out``, of any order, with pieces of the file's ``lines`` (rows if row-major, else columns)."""
-        dtype = self._layout.dtype
-        depth = max(1, STRIP_BYTES // (len(entries) * dtype.itemsize))
-        strip = np.empty((min(depth, len(lines)), len(entries)), dtype)
+        dtype, width = self._layout.dtype, len(entries)
+        # Columns that begin a power of two apart would fall on the same few lines of the cache when they are turned into rows.
+        pitch = width if self._layout.is_row_major else width + _PADDING
+        depth = min(max(1, STRIP_BYTES // (pitch * dtype.itemsize)), len(lines))
+        strip = np.empty((depth, pitch), dtype)
         for first in range(0, len(lines), depth):
             chosen = lines[first : first + depth]
             self._read_lines(chosen, entries, strip[: len(chosen)])
-            out[first : first + depth] = strip[: len(chosen)]
+            out[first : first + depth] = strip[: len(chosen), :width]
 
     def _read_lines(self, lines: range, entries: range, out: NDArray[Any]) -> None:
-        """Fill ``out``, contiguous and of the file's dtype, with one piece of each of the file's ``lines``."""
+        """Fill ``out``, contiguous and of the file's dtype, with one piece of each of the file's ``lines``, each in its row."""
         layout = self._layout
         stride = layout.row_stride if layout.is_row_major else layout.col_stride
         start = layout.offset + lines.start * stride + entries.start * layout.dtype.itemsize
-        piece = len(entries) * layout.dtype.itemsize
+        piece, pitch = len(entries) * layout.dtype.itemsize, out.strides[0]
         buffer = out.data.cast("B")
-        if stride == piece:
+        if stride == piece == pitch:
             self._pread(buffer, start)
             return
         for line in range(len(lines)):
-            self._pread(buffer[line * piece : (line + 1) * piece], start + line * stride)
+            self._pread(buffer[line * pitch : line * pitch + piece], start + line * stride)
 
     def _pread(self, buffer: memoryview, position: int) -> None:
         """Fill ``buffer`` with the file's bytes from ``position`` on."""
@@ -210,8 +215,9 @@ def _state_of_its_file(a: NDArray[Any], layout: MatrixLayout) -> FileState | Non
         state = FileState.of(file.fileno())
         _check_length(file, layout)
         positions = [(row, col) for row in sample for col in sample]
-        agrees = all(os.pread(file.fileno(), a.itemsize, layout.position(*entry)) == a[entry].tobytes() for entry in positions)
-    return state if agrees else None
+        mapped = a[np.ix_(sample, sample)].tobytes()
+        read = b"".join([os.pread(file.fileno(), a.itemsize, layout.position(*entry)) for entry in positions])
+    return state if read == mapped else None
 
 
 def _check_length(file: FileIO, layout: MatrixLayout) -> None:

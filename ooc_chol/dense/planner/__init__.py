@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ooc_chol.dense.options import FactorOptions, default_moduli
-from ooc_chol.dense.planner.native import make_native_plan
+from ooc_chol.dense.planner.native import NativeRequest, least_native_seconds, make_native_plan, native_plan, native_request
 from ooc_chol.dense.planner.native_tiles import choose_tile_size, native_grid, prefetch_slots
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of
+from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of, seconds_of
 from ooc_chol.dense.planner.residue_tiles import residue_grid
 from ooc_chol.dense.planner.residues import make_residue_plan
 from ooc_chol.errors import BudgetError, PlanSizeError
@@ -43,21 +43,31 @@ def _make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> P
     if not may_be_residue or (options.moduli or default_moduli(problem.n)) < default_moduli(problem.n):
         return make_native_plan(problem, options, names, rates_at)
     try:
-        native = make_native_plan(problem, options, names, rates_at)
+        native = native_request(problem, options, names, rates_at)
     except PlanSizeError as error:
         return _instead(error, problem, options, names, rates_at=rates_at)
     return _faster(native, problem, options, names, rates_at=rates_at)
 
 
-def _faster(native: Plan, problem: Problem, options: FactorOptions, names: tuple[str, ...], *, rates_at: RatesAt) -> Plan:
-    """The residue plan, as accurate as ``native``, where its predicted seconds, from measured rates, are fewer."""
-    if native.seconds is None:
-        return native
+def _faster(
+    native: NativeRequest, problem: Problem, options: FactorOptions, names: tuple[str, ...], *, rates_at: RatesAt
+) -> Plan:
+    """The residue plan, as accurate as a native one, where its predicted seconds, from measured rates, are fewer.
+
+    No native plan is made where even work without any wait would take it longer.
+    """
+    if native.rates is None:
+        return native_plan(native)
     try:
         residue = make_residue_plan(problem, options, names, rates_at)
     except (BudgetError, ValueError):
-        return native  # too little memory, too many steps, or tiles too small
-    return residue if residue.seconds is not None and residue.seconds < native.seconds else native
+        return native_plan(native)  # too little memory, too many steps, or tiles too small
+    if residue.seconds is None:
+        return native_plan(native)
+    if residue.seconds < least_native_seconds(native):
+        return residue
+    plan = native_plan(native)
+    return residue if residue.seconds < seconds_of(plan) else plan
 
 
 def _instead(

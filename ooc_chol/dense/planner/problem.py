@@ -21,8 +21,11 @@ from ooc_chol.tasks.tiling import TileGrid
 
 #: Measured rates for a grid of tiles, or None where there are none.
 RatesAt: TypeAlias = Callable[[TileGrid], Rates | None]
-#: Candidates whose plans are simulated when seconds are to be least.
+#: Candidates whose plans are simulated when seconds are to be least, where that is quick.
 FINALISTS = 3
+#: Most steps of all plans that are made to be compared: building and simulating so many takes about 0.3 seconds. Where there are
+#: more, closed forms choose, and the plan that they choose is the only one that is made.
+COMPARED_STEPS = 24_000
 
 
 @dataclass(frozen=True)

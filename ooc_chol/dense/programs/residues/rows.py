@@ -8,7 +8,7 @@ column by column: the products inside the panel, ``A[m, c] - S[m, c]`` reconstru
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, final
 
@@ -57,6 +57,10 @@ class _Sums:
     place: Place
     terms: int = 0
     has_narrow: bool = False
+
+    def copy(self) -> _Sums:
+        """One to go on with, for one tile column."""
+        return _Sums(self.place, self.terms, self.has_narrow)
 
     @property
     def is_empty(self) -> bool:
@@ -316,7 +320,7 @@ class ResiduePrograms:
     def _finish_tile(self, swept: _Swept, column: int, stream: StreamKind) -> None:
         """``A[row, column] - S``, then POTRF or TRSM, its residues, and its way to the store."""
         device, row, k0 = swept.device, swept.row, swept.columns.start
-        builder, chunk, sums = device.builder, self._layout.chunk, replace(swept.sums)
+        builder, chunk, sums = device.builder, self._layout.chunk, swept.sums.copy()
         if column > k0:
             strip, base = Strip(row, k0 // chunk), k0 // chunk * chunk
             needed = {strip, *(Strip(c, strip.chunk) for c in range(k0, column + 1))}

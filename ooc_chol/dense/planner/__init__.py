@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ooc_chol.dense.options import FactorOptions, default_moduli
+from ooc_chol.dense.planner.kept_plans import KEPT_PLANS, AskedRates
 from ooc_chol.dense.planner.native import NativeRequest, least_native_seconds, make_native_plan, native_plan, native_request
 from ooc_chol.dense.planner.native_tiles import choose_tile_size, native_grid, prefetch_slots
 from ooc_chol.dense.planner.plan import Plan
@@ -17,7 +18,17 @@ from ooc_chol.kernels.registry import kind_of
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.tasks.tiling import TileGrid
 
-__all__ = ["Problem", "RatesAt", "choose_tile_size", "make_plan", "make_residue_plan", "mixed_engine", "prefetch_slots"]
+__all__ = [
+    "KEPT_PLANS",
+    "Problem",
+    "RatesAt",
+    "choose_tile_size",
+    "fresh_plan",
+    "make_plan",
+    "make_residue_plan",
+    "mixed_engine",
+    "prefetch_slots",
+]
 
 #: Tile rows that a matrix in mixed precision should have: formats are chosen tile by tile.
 MIXED_ROWS = 16
@@ -26,15 +37,28 @@ MIXED_MODULI = 8
 
 
 def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
-    """Plan the factorization of ``problem``.
+    """Plan the factorization of ``problem``, or take the plan that the process made for the same before."""
+    names = resolve_devices(options.devices, must_exist=False)
+    # What is free is asked for once: the plan is for the bytes that its key names.
+    options = replace(options, memory_budget=budget_of(options, names))
+    asked = AskedRates(rates_at)
+    plan = KEPT_PLANS.find(problem, options, names, asked)
+    if plan is None:
+        plan = fresh_plan(problem, options, asked)
+        KEPT_PLANS.keep(problem, options, names, asked, plan)
+    return plan
+
+
+def fresh_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
+    """Plan the factorization of ``problem``, whatever plans there are.
 
     Python's garbage collector rests: it would look for circles among millions of steps, which have none, a fifth of the time.
     """
     with collector_off():
-        return _make_plan(problem, options, rates_at)
+        return _fresh_plan(problem, options, rates_at)
 
 
-def _make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
+def _fresh_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
     """The plan in FP64 or of a map of formats, by the engine that is asked for or faster."""
     names = resolve_devices(options.devices, must_exist=False)
     if options.fp64 == "residue":

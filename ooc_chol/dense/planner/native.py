@@ -150,7 +150,8 @@ class NativeRequest:
         """The same with as many slots for tiles in transit as an eighth and 16 allow, where tiles are finished beside."""
         if not self.finishes_beside:
             return self
-        prefetch = max(min(PREFETCH_CHOICES[0], self.budget.n_slots // 8), self.budget.prefetch_slots)
+        usual = [min(choice, self.budget.n_slots // 8) for choice in PREFETCH_CHOICES[:1]]
+        prefetch = max(self.budget.prefetch_slots, *usual, 0)
         return replace(self, budget=_with_prefetch(self.budget, self.grid, prefetch))
 
     @property
@@ -214,8 +215,10 @@ def _by_estimate(request: NativeRequest, shapes: Sequence[Sequence[Panel]]) -> I
         ranked.sort(
             key=lambda panels: not (panels[0].width == NARROW_PANELS == panels[1].width and loads[tuple(panels)] <= hidden)
         )
-        ended = (_with_wide_end(request, panels, round(WIDE_ENDS[0] * nt)) for panels in ranked)
-        yield from (panels for pair in zip(ended, ranked, strict=True) for panels in pair if panels is not None)
+        widths = [round(share * nt) for share in WIDE_ENDS[:1]]
+        for panels in ranked:
+            yield from (ended for width in widths if (ended := _with_wide_end(request, panels, width)) is not None)
+            yield panels
         return
     yield from ranked
 

@@ -64,8 +64,14 @@ def most_narrow_bytes(grid: TileGrid, options: FactorOptions, kind: AbstractKern
 
 
 def budget_of(options: FactorOptions, names: tuple[str, ...]) -> int:
-    """Bytes of each device's budget: what ``options`` say, or what is free on all of ``names``."""
-    return default_budget(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
+    """Bytes of each device's budget: what ``options`` say, or what is free on all of ``names``, less at most a 64th.
+
+    What is free changes from call to call by a little: rounded down, it seldom does, and a plan that was made can be taken again.
+    """
+    if options.memory_budget is not None:
+        return parse_bytes(options.memory_budget, "memory_budget")
+    free = default_budget(names)
+    return free // (step := 1 << max(0, free.bit_length() - 7)) * step
 
 
 def seconds_of(plan: Plan) -> float:

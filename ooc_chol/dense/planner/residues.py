@@ -100,7 +100,7 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     """Plan with products through residues: the fastest for the first grid of tiles that fits."""
     check_for_residues(problem.n, options.tile_size)
     moduli = options.moduli or default_moduli(problem.n)
-    request = _Request(problem, options, names, budget_of(options, names), moduli, _narrow_products(problem, options))
+    request = _Request(problem, options, names, budget_of(options, names), moduli, narrow_products_of(problem, options))
     grids = residue_grids(problem.n, options.tile_size, request.kind, request.tiles_of)
     for grid in grids:
         candidates = _candidates(request, grid, rates_at(grid))
@@ -109,7 +109,7 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     raise _refusal(request, grids[-1])
 
 
-def _narrow_products(problem: Problem, options: FactorOptions) -> NarrowProducts | None:
+def narrow_products_of(problem: Problem, options: FactorOptions) -> NarrowProducts | None:
     """What may run in FP16; None in FP64, or where nothing is known of the factor's norms."""
     if problem.precision is None or problem.precision.norms.expected is None:
         return None

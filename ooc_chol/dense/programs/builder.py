@@ -165,7 +165,7 @@ class ProgramBuilder:
     def give(self, place: Place) -> None:
         """Free a slot; the step that uses it next will wait for what still reads it."""
         self._free[place.pool].append(place)
-        self.vacate(place.pool, self._bytes.pop(place, None))
+        self.vacate(place.pool, self._bytes.pop(place, None) if self._bytes else None)
         self._drops.append(place)
 
     def occupy(self, pool: Pool, nbytes: int | None = None) -> None:
@@ -173,7 +173,10 @@ class ProgramBuilder:
         slot_bytes = self._slot_bytes[pool]
         self._resident += slot_bytes if nbytes is None else nbytes
         self._taken += slot_bytes
-        self._peak, self._peak_resident = max(self._peak, self._taken), max(self._peak_resident, self._resident)
+        if self._taken > self._peak:
+            self._peak = self._taken
+        if self._resident > self._peak_resident:
+            self._peak_resident = self._resident
 
     def vacate(self, pool: Pool, nbytes: int | None = None) -> None:
         """Count one slot less in use."""

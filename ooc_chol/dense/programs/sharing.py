@@ -45,9 +45,13 @@ class SharedProcessors:
         first = bisect_right(self._taken_ends, start)
         pieces, last = self._beside_urgent(first, start, seconds, share)
         self._add_debt(pieces)
-        joined = _joined(self._taken[first:last], pieces) if last > first else pieces
-        self._taken[first:last] = joined
-        self._taken_ends[first:last] = [span.end for span in joined]
+        if last == first and len(pieces) == 1:
+            self._taken.insert(first, pieces[0])
+            self._taken_ends.insert(first, pieces[0].end)
+        else:
+            joined = _joined(self._taken[first:last], pieces)
+            self._taken[first:last] = joined
+            self._taken_ends[first:last] = [span.end for span in joined]
         return pieces[-1].end
 
     def compute(self, start: float, seconds: float, share: float) -> float:
@@ -71,10 +75,10 @@ class SharedProcessors:
             other = computing[at]
             if other.start >= end:
                 break
-            for piece in pieces:
-                together = min(piece.end, other.end) - max(piece.start, other.start)
+            for begins, ends, share in pieces:
+                together = (ends if ends < other.end else other.end) - (begins if begins > other.start else other.start)
                 if together > 0.0:
-                    self._debt += together * (1.0 - _speed(other.share, piece.share))
+                    self._debt += together * (1.0 - _speed(other.share, share))
 
     def _left_over(self, start: float, end: float) -> float:
         """Seconds of all processors that urgent kernels leave between two times."""
@@ -91,7 +95,7 @@ class SharedProcessors:
 
         Returns the pieces, and the first of the taken spans behind them; ``first`` is the first that ends after ``start``.
         """
-        if first == len(self._taken):
+        if first == len(self._taken) or self._taken[first].start >= start + seconds:
             return [_Span(start, start + seconds, share)], first  # alone, as most kernels are
         at, left, pieces = start, seconds, []
         for number in range(first, len(self._taken)):
@@ -131,4 +135,7 @@ def _joined(taken: list[_Span], pieces: list[_Span]) -> list[_Span]:
 
 def _speed(share: float, taken: float) -> float:
     """Speed of a kernel that could use ``share`` of the processors where ``taken`` of them is busy with others."""
-    return min(1.0, max(0.0, 1.0 - taken) / share)
+    if taken >= 1.0:
+        return 0.0
+    left = (1.0 - taken) / share
+    return left if left < 1.0 else 1.0

@@ -80,7 +80,7 @@ def final_keys(tiles: Iterable[Index]) -> list[BlockKey]:
 def executed_flops(step: Step) -> int:
     """Flops that a step through residues executes or stands for, where its kernel computes more than is counted."""
     work = step.operation
-    if isinstance(work, Product) and work.lower:
+    if type(work) is Product and work.lower:
         return round(2 * LOWER_SHARE * step.flops)
     return step.flops
 

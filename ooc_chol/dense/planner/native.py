@@ -173,7 +173,7 @@ def _best_plan(request: NativeRequest) -> Plan:
     shapes = [uniform_panels(request.grid.nt, 1, 1)]
     if request.policy.widens_panels:
         shapes = candidate_panels(request.grid.nt, request.capacity, len(request.devices))
-    if request.is_timed and request.compared_steps > COMPARED_STEPS:
+    if request.objective != "bytes" and request.compared_steps > COMPARED_STEPS:
         return _estimated_best_plan(request, owners, shapes)
     best: Plan | None = None
     for panels, schedule in _finalists(request, owners, shapes, FINALISTS if request.is_timed else 1):
@@ -194,22 +194,22 @@ def _estimated_best_plan(request: NativeRequest, owners: Sequence[int], shapes: 
     request = request.with_default_prefetch()
     for panels in _by_estimate(request, shapes):
         try:
-            return _plan_of(request, owners, panels, _schedule(request, owners, panels))
+            plan = _plan_of(request, owners, panels, _schedule(request, owners, panels))
         except ScheduleError:
             continue  # these panels do not fit
+        return _faster(None, plan)
     raise ScheduleError(f"no panel shape fits {request.capacity} tiles")
 
 
 def _by_estimate(request: NativeRequest, shapes: Sequence[Sequence[Panel]]) -> Iterator[Sequence[Panel]]:
-    """Shapes, the best first: least loads; on several devices narrow panels where copies are shorter than kernels.
+    """Shapes, the best first: least loads; by rates, on several devices, narrow panels where copies are shorter than kernels.
 
     In narrow panels a row waits for few rows above it, and at their end a wide one follows, see :func:`_with_wide_end`.
     """
-    assert request.rates is not None
     nt, n_devices = request.grid.nt, len(request.devices)
     loads = {tuple(panels): panel_loads(nt, panels, request.capacity, n_devices) for panels in shapes}
     ranked: list[tuple[Panel, ...]] = sorted(loads, key=loads.__getitem__)
-    if n_devices > 1 and request.policy.widens_panels:
+    if request.rates is not None and n_devices > 1 and request.policy.widens_panels:
         a_load = request.grid.nb**2 * FP64.itemsize / request.rates.fetch / n_devices
         hidden = HIDDEN_SHARE * least_native_seconds(request) / a_load
         ranked.sort(

@@ -17,7 +17,7 @@ from ooc_chol.dense.execution.executor import Execution, execute
 from ooc_chol.dense.factor import CholeskyFactor, DeviceSolver
 from ooc_chol.dense.matrix_norms import measure_matrix
 from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import Problem, make_plan
+from ooc_chol.dense.planner import KEPT_PLANS, Problem, fresh_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.layouts import TileSlots
@@ -122,7 +122,12 @@ def problem(n: int, itemsize: int = 8, precision: PrecisionMap | None = None) ->
 
 def planned(n: int, itemsize: int = 8, rates: Rates | None = None, precision: PrecisionMap | None = None, **options: Any) -> Plan:
     """A plan from options, without a matrix and with these rates."""
-    return make_plan(problem(n, itemsize, precision), FactorOptions(**options), lambda grid: rates)
+    return fresh_plan(problem(n, itemsize, precision), FactorOptions(**options), lambda grid: rates)
+
+
+def forget_plans() -> None:
+    """Let go of the plans that the process keeps: what plans depend on is about to be changed by other ways than options."""
+    KEPT_PLANS.clear()
 
 
 def tile_program(

@@ -247,6 +247,14 @@ def one_blas_thread() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def no_plan_kept() -> None:
+    """Let go of the plans of other tests: a test that changes what planning looks at must not meet them."""
+    from ooc_chol.dense.planner import KEPT_PLANS
+
+    KEPT_PLANS.clear()
+
+
+@pytest.fixture(autouse=True)
 def no_thread_left() -> Iterator[None]:
     """Fail a test that leaves a thread behind."""
     before = set(threading.enumerate())

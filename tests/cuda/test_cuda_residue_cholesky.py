@@ -13,6 +13,7 @@ from ooc_chol.dense.programs.residues.strips import STREAMING
 from ooc_chol.precision.moduli import ResidueBasis
 from ooc_chol.tasks.operations import StepKind
 from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import forget_plans
 from tests.host.matrices import FAMILIES, check_factor, lapack_minor, residual, upper_poisoned
 from tests.host.spoiled import INDEFINITE, counter_example, spread_out
 from tests.host.spoiled import good as good_to_spoil
@@ -133,6 +134,7 @@ def force(monkeypatch, *, nb=128, n=1500, chunk, width, strips=0, tiles=2, trans
     least = max(width, -(-TileGrid(n, nb).nt // chunk)) + STREAMING
     layout = ResidueLayout(default_moduli(n), nb, chunk, width, width + tiles, transit, least + strips, accumulators)
     monkeypatch.setattr(residues_planner, "best_layouts", lambda *_, **__: [layout])
+    forget_plans()
 
 
 @pytest.mark.parametrize("share", [1.0, 1.1, 1.5, 2.5, 6.0])
@@ -213,6 +215,7 @@ def test_layouts_and_owners_on_two_gpus(matrix, expected, monkeypatch, chunk, wi
     force(monkeypatch, chunk=chunk, width=width, strips=2)
     assert_same(on_cuda(matrix, devices=GPUS), expected)
     monkeypatch.setattr(residues_planner, "balanced_rows", cyclic_rows)
+    forget_plans()
     assert_same(on_cuda(matrix, devices=GPUS), expected)
 
 

@@ -25,7 +25,7 @@ from ooc_chol.schedulers import SCHEDULERS, AbstractScheduler, ResidueScheduler,
 from ooc_chol.schedulers.residues import Job
 from ooc_chol.tasks.operations import StreamKind
 from ooc_chol.tasks.tiling import TileGrid
-from tests.builders import host_device, memory_store
+from tests.builders import forget_plans, host_device, memory_store
 from tests.host.matrices import FAMILIES, check_factor, lapack_minor, powers_of_two, residual
 from tests.host.one_matrix import NB, SOURCES, A, N
 from tests.host.residue_reference import integer
@@ -193,6 +193,7 @@ def force(monkeypatch, *, nb=NB, n=N, chunk, width, strips=0, tiles=1, transit=1
     least = max(width, -(-nt // chunk)) + STREAMING
     layout = ResidueLayout(FEW, min(n, nb), chunk, width, width + tiles, transit, least + strips, accumulators)
     monkeypatch.setattr(residues_planner, "best_layouts", lambda *_, **__: [layout])
+    forget_plans()
     return layout
 
 

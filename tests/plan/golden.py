@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import Problem, make_plan
+from ooc_chol.dense.planner import Problem, fresh_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cost import Rates, ResidueRates
 from ooc_chol.kernels.registry import CUDA, HOST
@@ -57,7 +57,7 @@ class Case(NamedTuple):
 
     def plan(self) -> Plan:
         """The plan, on any machine."""
-        return make_plan(self.problem, self.options, lambda grid: self.rates)
+        return fresh_plan(self.problem, self.options, lambda grid: self.rates)
 
 
 def cases() -> Iterator[tuple[str, Case]]:

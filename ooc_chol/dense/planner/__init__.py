@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ooc_chol.dense.options import FactorOptions, default_moduli
-from ooc_chol.dense.planner.native import make_native_plan
+from ooc_chol.dense.planner.kept_plans import KEPT_PLANS, AskedRates
+from ooc_chol.dense.planner.native import NativeRequest, least_native_seconds, make_native_plan, native_plan, native_request
 from ooc_chol.dense.planner.native_tiles import choose_tile_size, native_grid, prefetch_slots
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of
+from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of, seconds_of
 from ooc_chol.dense.planner.residue_tiles import residue_grid
 from ooc_chol.dense.planner.residues import make_residue_plan
 from ooc_chol.dense.planner.whole import make_whole_plan, whole_device
@@ -19,9 +20,11 @@ from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.tasks.tiling import TileGrid
 
 __all__ = [
+    "KEPT_PLANS",
     "Problem",
     "RatesAt",
     "choose_tile_size",
+    "fresh_plan",
     "make_plan",
     "make_residue_plan",
     "make_whole_plan",
@@ -37,17 +40,30 @@ MIXED_MODULI = 8
 
 
 def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
-    """Plan the factorization of ``problem``.
+    """Plan the factorization of ``problem``, or take the plan that the process made for the same before."""
+    if (name := whole_device(problem, options)) is not None:
+        return make_whole_plan(problem, options, name)
+    names = resolve_devices(options.devices, must_exist=False)
+    # What is free is asked for once: the plan is for the bytes that its key names.
+    options = replace(options, memory_budget=budget_of(options, names))
+    asked = AskedRates(rates_at)
+    plan = KEPT_PLANS.find(problem, options, names, asked)
+    if plan is None:
+        plan = fresh_plan(problem, options, asked)
+        KEPT_PLANS.keep(problem, options, names, asked, plan)
+    return plan
+
+
+def fresh_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
+    """Plan the factorization of ``problem``, whatever plans there are.
 
     Python's garbage collector rests: it would look for circles among millions of steps, which have none, a fifth of the time.
     """
-    if (name := whole_device(problem, options)) is not None:
-        return make_whole_plan(problem, options, name)
     with collector_off():
-        return _make_plan(problem, options, rates_at)
+        return _fresh_plan(problem, options, rates_at)
 
 
-def _make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
+def _fresh_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
     """The plan in FP64 or of a map of formats, by the engine that is asked for or faster."""
     names = resolve_devices(options.devices, must_exist=False)
     if options.fp64 == "residue":
@@ -56,21 +72,31 @@ def _make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> P
     if not may_be_residue or (options.moduli or default_moduli(problem.n)) < default_moduli(problem.n):
         return make_native_plan(problem, options, names, rates_at)
     try:
-        native = make_native_plan(problem, options, names, rates_at)
+        native = native_request(problem, options, names, rates_at)
     except PlanSizeError as error:
         return _instead(error, problem, options, names, rates_at=rates_at)
     return _faster(native, problem, options, names, rates_at=rates_at)
 
 
-def _faster(native: Plan, problem: Problem, options: FactorOptions, names: tuple[str, ...], *, rates_at: RatesAt) -> Plan:
-    """The residue plan, as accurate as ``native``, where its predicted seconds, from measured rates, are fewer."""
-    if native.seconds is None:
-        return native
+def _faster(
+    native: NativeRequest, problem: Problem, options: FactorOptions, names: tuple[str, ...], *, rates_at: RatesAt
+) -> Plan:
+    """The residue plan, as accurate as a native one, where its predicted seconds, from measured rates, are fewer.
+
+    No native plan is made where even work without any wait would take it longer.
+    """
+    if native.rates is None:
+        return native_plan(native)
     try:
         residue = make_residue_plan(problem, options, names, rates_at)
     except (BudgetError, ValueError):
-        return native  # too little memory, too many steps, or tiles too small
-    return residue if residue.seconds is not None and residue.seconds < native.seconds else native
+        return native_plan(native)  # too little memory, too many steps, or tiles too small
+    if residue.seconds is None:
+        return native_plan(native)
+    if residue.seconds < least_native_seconds(native):
+        return residue
+    plan = native_plan(native)
+    return residue if residue.seconds < seconds_of(plan) else plan
 
 
 def _instead(

@@ -19,7 +19,8 @@ from ooc_chol.dense.planner.native_tiles import (
     tiles_in_budget,
 )
 from ooc_chol.dense.planner.plan import DeviceBudget, Plan
-from ooc_chol.dense.planner.problem import FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
+from ooc_chol.dense.planner.problem import COMPARED_STEPS, FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
+from ooc_chol.dense.planner.step_counts import native_steps, panel_loads
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.device_copies import with_pulls
 from ooc_chol.dense.programs.eviction import EVICTION_POLICIES
@@ -30,6 +31,7 @@ from ooc_chol.dense.programs.simulate import simulate
 from ooc_chol.dense.programs.steps import Program
 from ooc_chol.dense.programs.tile_program import TileProgram
 from ooc_chol.errors import BudgetError, ScheduleError
+from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractEvictionPolicy
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.schedulers import SCHEDULERS
@@ -46,12 +48,21 @@ from ooc_chol.tasks.tiling import TileGrid
 PREFETCH_CHOICES = (16, 24, 32)
 #: Shares of the columns for a wide last panel, where several devices share the rows.
 WIDE_ENDS = (0.3, 0.325, 0.375)
+#: Width of the narrow panels that several devices take where no plans are compared.
+NARROW_PANELS = 2
+#: Share of the seconds of kernels that copies may take at most to be hidden behind them.
+HIDDEN_SHARE = 0.8
 #: Share of a run's seconds that is not worth simulating another shape for.
 NEGLIGIBLE_SHARE = 5e-3
 
 
 def make_native_plan(problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
     """Plan in the devices' own FP64."""
+    return native_plan(native_request(problem, options, names, rates_at))
+
+
+def native_request(problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> NativeRequest:
+    """What is settled before panel shapes are chosen, the budget found to be enough."""
     policy = policy_named(options.policy)
     kind = kind_of(names[0])
     budget_bytes = budget_of(options, names, problem)
@@ -65,7 +76,28 @@ def make_native_plan(problem: Problem, options: FactorOptions, names: tuple[str,
     budget = _device_budget(grid, budget_bytes, policy, workspace)
     rates = rates_at(grid)
     rates = None if rates is None else rates.of_formats(problem.precision)
-    return _best_plan(_with_default_prefetch(_Request(grid, policy, options.objective, names, budget, rates, problem)))
+    return NativeRequest(grid, policy, options.objective, names, budget, rates, problem)
+
+
+def native_plan(request: NativeRequest) -> Plan:
+    """The plan of the panel shapes that look best."""
+    if not request.is_timed and request.objective != "bytes":
+        request = request.with_default_prefetch()
+    return _best_plan(request)
+
+
+def least_native_seconds(request: NativeRequest) -> float:
+    """Seconds that no plan is faster than, of kernels that never wait: each takes its share of the processors as long as it runs.
+
+    Copies, launches, and a device with more work than others are left out.
+    """
+    assert request.rates is not None
+    rates, nb = request.rates, float(request.grid.nb)
+    whole = request.grid.n / nb  # the last tile row may be short
+    gemm, trsm = max(rates.gemm, rates.gemm_float32 or 0.0), max(rates.trsm, rates.trsm_float32 or 0.0)
+    pairs, triples = whole * (whole - 1) / 2, whole * (whole - 1) * (whole - 2) / 6
+    work = [(2.0 * triples, gemm), (pairs, max(rates.gemm, rates.syrk)), (pairs, max(rates.gemm, trsm))]
+    return max(0.0, nb**3 * sum(flops / rate for flops, rate in work) / len(request.devices))
 
 
 def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, workspace: int) -> DeviceBudget:
@@ -88,7 +120,7 @@ def _with_prefetch(budget: DeviceBudget, grid: TileGrid, prefetch: int) -> Devic
 
 
 @dataclass(frozen=True)
-class _Request:
+class NativeRequest:
     """Everything that is settled before panel shapes are chosen."""
 
     grid: TileGrid
@@ -114,27 +146,35 @@ class _Request:
         """Whether tiles are finished on a stream of their own."""
         return self.policy.overlaps and kind_of(self.devices[0]).finishes_beside
 
+    def with_default_prefetch(self) -> NativeRequest:
+        """The same with as many slots for tiles in transit as an eighth and 16 allow, where tiles are finished beside."""
+        if not self.finishes_beside:
+            return self
+        usual = [min(choice, self.budget.n_slots // 8) for choice in PREFETCH_CHOICES[:1]]
+        prefetch = max(self.budget.prefetch_slots, *usual, 0)
+        return replace(self, budget=_with_prefetch(self.budget, self.grid, prefetch))
+
+    @property
+    def compared_steps(self) -> int:
+        """About how many steps the plans of all shapes have that would be made to find the fastest."""
+        several = len(self.devices) > 1 and self.policy.widens_panels
+        plans = FINALISTS + several * len(WIDE_ENDS)
+        return plans * native_steps(self.grid.nt, max(LEAST_SLOTS, self.capacity), self.policy, len(self.devices))
+
     @property
     def eviction(self) -> AbstractEvictionPolicy | None:
         """The eviction policy of the operand cache; None fetches operands anew for every task."""
         return EVICTION_POLICIES[self.policy.eviction] if self.policy.eviction else None
 
 
-def _with_default_prefetch(request: _Request) -> _Request:
-    """Where seconds count but no rates are known to choose by, as many slots for tiles in transit as an eighth and 16 allow."""
-    if not request.finishes_beside or request.is_timed or request.objective == "bytes":
-        return request
-    prefetch = min(PREFETCH_CHOICES[0], request.budget.n_slots // 8)
-    prefetch = max(prefetch, request.budget.prefetch_slots)
-    return replace(request, budget=_with_prefetch(request.budget, request.grid, prefetch))
-
-
-def _best_plan(request: _Request) -> Plan:
+def _best_plan(request: NativeRequest) -> Plan:
     """The plan of the panel shapes that cost least: counted in fetches, then, for seconds, simulated."""
     owners = balanced_rows(request.grid.nt, len(request.devices))
     shapes = [uniform_panels(request.grid.nt, 1, 1)]
     if request.policy.widens_panels:
         shapes = candidate_panels(request.grid.nt, request.capacity, len(request.devices))
+    if request.objective != "bytes" and request.compared_steps > COMPARED_STEPS:
+        return _estimated_best_plan(request, owners, shapes)
     best: Plan | None = None
     for panels, schedule in _finalists(request, owners, shapes, FINALISTS if request.is_timed else 1):
         plan = _plan_of(request, owners, panels, schedule)
@@ -149,13 +189,47 @@ def _best_plan(request: _Request) -> Plan:
     return best
 
 
+def _estimated_best_plan(request: NativeRequest, owners: Sequence[int], shapes: Sequence[Sequence[Panel]]) -> Plan:
+    """The plan of the shape that looks best by closed forms: the only one that is made where several would take long."""
+    request = request.with_default_prefetch()
+    for panels in _by_estimate(request, shapes):
+        try:
+            plan = _plan_of(request, owners, panels, _schedule(request, owners, panels))
+        except ScheduleError:
+            continue  # these panels do not fit
+        return _faster(None, plan)
+    raise ScheduleError(f"no panel shape fits {request.capacity} tiles")
+
+
+def _by_estimate(request: NativeRequest, shapes: Sequence[Sequence[Panel]]) -> Iterator[Sequence[Panel]]:
+    """Shapes, the best first: least loads; by rates, on several devices, narrow panels where copies are shorter than kernels.
+
+    In narrow panels a row waits for few rows above it, and at their end a wide one follows, see :func:`_with_wide_end`.
+    """
+    nt, n_devices = request.grid.nt, len(request.devices)
+    loads = {tuple(panels): panel_loads(nt, panels, request.capacity, n_devices) for panels in shapes}
+    ranked: list[tuple[Panel, ...]] = sorted(loads, key=loads.__getitem__)
+    if request.rates is not None and n_devices > 1 and request.policy.widens_panels:
+        a_load = request.grid.nb**2 * FP64.itemsize / request.rates.fetch / n_devices
+        hidden = HIDDEN_SHARE * least_native_seconds(request) / a_load
+        ranked.sort(
+            key=lambda panels: not (panels[0].width == NARROW_PANELS == panels[1].width and loads[tuple(panels)] <= hidden)
+        )
+        widths = [round(share * nt) for share in WIDE_ENDS[:1]]
+        for panels in ranked:
+            yield from (ended for width in widths if (ended := _with_wide_end(request, panels, width)) is not None)
+            yield panels
+        return
+    yield from ranked
+
+
 def _faster(best: Plan | None, plan: Plan) -> Plan:
     """The earlier of two plans unless the later one is faster; the timeline is the simulator's check of both."""
     seconds = seconds_of(plan)
     return plan if best is None or seconds < seconds_of(best) else best
 
 
-def _with_wide_ends(request: _Request, best: Plan) -> Iterator[Plan]:
+def _with_wide_ends(request: NativeRequest, best: Plan) -> Iterator[Plan]:
     """``best`` with one wide panel at the end: few rows are left there, and each waits for long sums of the one above.
 
     In a wide panel all rows take their long sums at once, on all devices, and only what is left, inside the panel, is a chain.
@@ -164,17 +238,24 @@ def _with_wide_ends(request: _Request, best: Plan) -> Iterator[Plan]:
         return
     nt = request.grid.nt
     for width in sorted({round(share * nt) for share in WIDE_ENDS}):
-        start = nt - width
-        if start < 1 or own_rows_need(start, width) > request.capacity:
+        panels = _with_wide_end(request, best.panels, width)
+        if panels is None:
             return
-        before = [panel._replace(width=min(panel.width, start - panel.k0)) for panel in best.panels if panel.k0 < start]
-        panels = [*before, Panel(start, width, 1)]
         schedule = _schedule(request, best.owners, panels)
         if _count_fetches(request, schedule, inf) is not None:
             yield _plan_of(request, best.owners, panels, schedule)
 
 
-def _with_more_prefetch(request: _Request, best: Plan) -> Iterator[Plan]:
+def _with_wide_end(request: NativeRequest, panels: Sequence[Panel], width: int) -> list[Panel] | None:
+    """``panels`` with a last one of ``width`` columns; None where these do not fit."""
+    start = request.grid.nt - width
+    if start < 1 or own_rows_need(start, width) > request.capacity:
+        return None
+    before = [panel._replace(width=min(panel.width, start - panel.k0)) for panel in panels if panel.k0 < start]
+    return [*before, Panel(start, width, 1)]
+
+
+def _with_more_prefetch(request: NativeRequest, best: Plan) -> Iterator[Plan]:
     """``best``'s panels with more slots kept free, as long as that helps: tiles of a row wait for slots of the row before it."""
     schedule = _schedule(request, best.owners, best.panels)
     for prefetch in PREFETCH_CHOICES:
@@ -187,7 +268,7 @@ def _with_more_prefetch(request: _Request, best: Plan) -> Iterator[Plan]:
         yield (best := plan)
 
 
-def _schedule(request: _Request, owners: Sequence[int], panels: Sequence[Panel]) -> Schedule[Task]:
+def _schedule(request: NativeRequest, owners: Sequence[int], panels: Sequence[Panel]) -> Schedule[Task]:
     """All tasks in the order in which each device runs its own."""
     return SCHEDULERS[TileSlots.scheduler]().schedule(request.grid, owners, panels, request.problem.given)
 
@@ -211,7 +292,7 @@ def _busy_seconds(program: Program, grid: TileGrid, rates: Rates) -> float:
 
 
 def _finalists(
-    request: _Request, owners: Sequence[int], shapes: Sequence[Sequence[Panel]], wanted: int
+    request: NativeRequest, owners: Sequence[int], shapes: Sequence[Sequence[Panel]], wanted: int
 ) -> list[tuple[Sequence[Panel], Schedule[Task]]]:
     """The ``wanted`` shapes that fetch least; a count ends early once it cannot be among them."""
     counted: list[tuple[int, Sequence[Panel], Schedule[Task]]] = []
@@ -230,7 +311,7 @@ def _finalists(
     return [(panels, schedule) for _, panels, schedule in counted]
 
 
-def _count_fetches(request: _Request, schedule: Schedule[Task], limit: float) -> int | None:
+def _count_fetches(request: NativeRequest, schedule: Schedule[Task], limit: float) -> int | None:
     """Tiles fetched by all devices, or None when the shapes do not fit or fetch more than ``limit``."""
     counter = FetchCounter(limit)
     try:
@@ -241,7 +322,7 @@ def _count_fetches(request: _Request, schedule: Schedule[Task], limit: float) ->
     return counter.fetches
 
 
-def _programs(request: _Request, panels: Sequence[Panel], schedule: Schedule[Task]) -> tuple[Program, ...]:
+def _programs(request: NativeRequest, panels: Sequence[Panel], schedule: Schedule[Task]) -> tuple[Program, ...]:
     """The steps of every device."""
     programs = []
     layout, held_bytes = TileSlots(request.budget.n_slots, request.budget.slot_bytes), _held_bytes(request)
@@ -265,7 +346,7 @@ def _programs(request: _Request, panels: Sequence[Panel], schedule: Schedule[Tas
     return with_pulls(programs, None if timeline is None else timeline.starts, held_bytes, given)
 
 
-def _held_bytes(request: _Request) -> Callable[[tuple[int, int]], int]:
+def _held_bytes(request: NativeRequest) -> Callable[[tuple[int, int]], int]:
     """Bytes of a tile in a slot, which go from device to device: those of the format in which it is computed."""
     grid, precision = request.grid, request.problem.precision
     if precision is None:
@@ -273,7 +354,7 @@ def _held_bytes(request: _Request) -> Callable[[tuple[int, int]], int]:
     return lambda index: precision.product_of(index).itemsize * grid.entries(*index)
 
 
-def _counted(request: _Request, schedule: Schedule[Task]) -> tuple[dict[str, int], int]:
+def _counted(request: NativeRequest, schedule: Schedule[Task]) -> tuple[dict[str, int], int]:
     """Number of tasks of each kind, and the flops that the kernels of these devices execute for all.
 
     Only the last tile row is short, so that kind and row tell a task's shape.
@@ -285,7 +366,7 @@ def _counted(request: _Request, schedule: Schedule[Task]) -> tuple[dict[str, int
     return {kind.name: counts[kind, False] + counts[kind, True] for kind in TaskKind}, executed
 
 
-def _plan_of(request: _Request, owners: Sequence[int], panels: Sequence[Panel], schedule: Schedule[Task]) -> Plan:
+def _plan_of(request: NativeRequest, owners: Sequence[int], panels: Sequence[Panel], schedule: Schedule[Task]) -> Plan:
     """The plan for one choice of panel shapes."""
     task_counts, flops_executed = _counted(request, schedule)
     return Plan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -104,6 +104,27 @@ class Plan:
     precision: PrecisionMap | None = None
     given: frozenset[tuple[int, int]] = frozenset()
     half_products: NarrowProducts | None = None
+
+    def with_norms(self, precision: PrecisionMap, half_products: NarrowProducts | None) -> Plan:
+        """The plan for a matrix of other norms that give the same formats; what was found of the steps is not found anew.
+
+        Parameters
+        ----------
+        precision : PrecisionMap
+            The same formats, from other norms.
+        half_products : NarrowProducts or None
+            What chooses the same products in FP16.
+
+        Returns
+        -------
+        Plan
+            With the same programs.
+        """
+        rates = self.rates if self.rates is None or self.rates.precision is None else self.rates.of_formats(precision)
+        other = replace(self, precision=precision, half_products=half_products, rates=rates)
+        for name in {"timeline", "flops", "product_shares"} & vars(self).keys():
+            vars(other)[name] = vars(self)[name]
+        return other
 
     @cached_property
     def timeline(self) -> Timeline:

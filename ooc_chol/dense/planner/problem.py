@@ -22,8 +22,11 @@ from ooc_chol.tasks.tiling import TileGrid
 
 #: Measured rates for a grid of tiles, or None where there are none.
 RatesAt: TypeAlias = Callable[[TileGrid], Rates | None]
-#: Candidates whose plans are simulated when seconds are to be least.
+#: Candidates whose plans are simulated when seconds are to be least, where that is quick.
 FINALISTS = 3
+#: Most steps of all plans that are made to be compared: building and simulating so many takes about 0.3 seconds. Where there are
+#: more, closed forms choose, and the plan that they choose is the only one that is made.
+COMPARED_STEPS = 24_000
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def most_narrow_bytes(grid: TileGrid, options: FactorOptions, kind: AbstractKern
 
 def budget_of(options: FactorOptions, names: tuple[str, ...], problem: Problem | None = None) -> int:
     """Bytes of each device's budget: what ``options`` say, or what is free on all of ``names``; less an L that stays there."""
-    budget = default_budget(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
+    budget = _free(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
     if problem is None or not problem.keeps_on_device:
         return budget
     if device_kind(names[0]).is_in_host_memory:
@@ -76,6 +79,15 @@ def budget_of(options: FactorOptions, names: tuple[str, ...], problem: Problem |
         advice = "leave store='device' out, so that L goes to host memory"
         raise BudgetError(f"memory_budget of {names[0]} for an L that stays there", kept, budget, advice)
     return budget - kept
+
+
+def _free(names: tuple[str, ...]) -> int:
+    """Bytes that are free on all of ``names``, less at most a 64th.
+
+    What is free changes from call to call by a little: rounded down, it seldom does, and a plan that was made can be taken again.
+    """
+    free = default_budget(names)
+    return free // (step := 1 << max(0, free.bit_length() - 7)) * step
 
 
 def kept_bytes(n: int, n_devices: int) -> int:

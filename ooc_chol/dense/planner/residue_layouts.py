@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ooc_chol.dense.programs.cost import Rates, ResidueRates
 from ooc_chol.dense.programs.layouts import ResidueLayout
@@ -26,6 +30,10 @@ TRANSIT = (4, 8, 16, 32)
 FINISHING_TILES = 12
 #: Share of the entries' bytes that TRANSIT may take.
 TRANSIT_SHARE = 0.08
+#: Layouts whose estimates differ by less are equal by all that is known of them without a simulation.
+EQUAL_SHARE = 5e-3
+#: Tiles in transit with which copies keep up wherever a link can: of equal layouts those with fewer were up to 5 % slower.
+_ENOUGH_TRANSIT = 16
 #: What an H200 does, to compare layouts where nothing is measured; never shown.
 _NOMINAL_FP16 = 5e14
 _NOMINAL = Rates(2048, 4e12, 3e13, 5e13, 5e13, 5e10, 5e10, 5e10, 5e10, 1e-5, ResidueRates(13, 1.1e14, 4.2e10, 2e11, 6e10, 3e11))
@@ -87,7 +95,18 @@ def best_layouts(
     layouts = list(residue_layouts(grid, nbytes, moduli, narrow=narrow))
     if shares is not None:
         measured = with_narrow(measured, *shares)
-    return sorted(layouts, key=lambda layout: estimated_seconds(grid, layout, n_devices, measured, itemsize=itemsize))
+    seconds = estimated_seconds(grid, layouts, n_devices, measured, itemsize=itemsize)
+    return [layouts[at] for at in sorted(range(len(layouts)), key=seconds.__getitem__)]
+
+
+def steadiest(
+    grid: TileGrid, layouts: Sequence[ResidueLayout], n_devices: int, *, rates: Rates, itemsize: float = FP64.itemsize
+) -> ResidueLayout:
+    """The layout to take without comparing plans: of those that look best the first with most tiles in transit that help."""
+    seconds = estimated_seconds(grid, layouts, n_devices, rates, itemsize=itemsize)
+    least = min(seconds)
+    equal = [layout for layout, each in zip(layouts, seconds, strict=True) if each <= (1 + EQUAL_SHARE) * least]
+    return max(equal, key=lambda layout: min(layout.transit, _ENOUGH_TRANSIT))
 
 
 def with_narrow(rates: Rates, in_fp16: float, in_fp8: float) -> Rates:
@@ -100,30 +119,54 @@ def with_narrow(rates: Rates, in_fp16: float, in_fp8: float) -> Rates:
 
 
 def estimated_seconds(
-    grid: TileGrid, layout: ResidueLayout, n_devices: int, rates: Rates, *, itemsize: float = FP64.itemsize
-) -> float:
-    """Seconds of a factorization in ``layout``: of each panel the longer of its copies and its products."""
-    panels = residue_panels(grid.nt, layout.width, layout)
-    seconds = (_panel_seconds(grid, layout, panel, n_devices=n_devices, rates=rates, itemsize=itemsize) for panel in panels)
-    return sum(map(max, seconds))
+    grid: TileGrid, layouts: Sequence[ResidueLayout], n_devices: int, rates: Rates, *, itemsize: float = FP64.itemsize
+) -> list[float]:
+    """Seconds of a factorization in each of ``layouts``: of each panel the longest of copies, kernels, and own rows' chain."""
+    alike: dict[tuple[int, int, tuple[Panel, ...]], list[int]] = {}
+    panels_of = cache(residue_panels)
+    for at, layout in enumerate(layouts):
+        alike.setdefault((layout.chunk, layout.width, panels_of(grid.nt, layout.width, _bounded(grid, layout))), []).append(at)
+    seconds = [0.0] * len(layouts)
+    for (_, _, panels), places in alike.items():
+        those = [layouts[at] for at in places]
+        found = _seconds_by_panel(grid, panels, those, n_devices=n_devices, rates=rates, itemsize=itemsize)
+        for at, total in zip(places, found.cumsum(axis=1)[:, -1].tolist(), strict=True):
+            seconds[at] = total
+    return seconds
 
 
-def _panel_seconds(
-    grid: TileGrid, layout: ResidueLayout, panel: Panel, *, n_devices: int, rates: Rates, itemsize: float
-) -> tuple[float, float, float]:
-    """Estimated seconds of one panel on each device: of copies, of kernels, and of what its own rows wait for each other."""
+def _bounded(grid: TileGrid, layout: ResidueLayout) -> ResidueLayout:
+    """A layout with the same panels, and the same one for all that have them for having enough strips."""
+    enough = layout.width * -(-grid.nt // layout.chunk) + STREAMING
+    return replace(layout, strips=min(layout.strips, enough), transit=0, accumulators=0)
+
+
+def _seconds_by_panel(
+    grid: TileGrid,
+    panels: Sequence[Panel],
+    layouts: Sequence[ResidueLayout],
+    *,
+    n_devices: int,
+    rates: Rates,
+    itemsize: float,
+) -> NDArray[np.float64]:
+    """Estimated seconds of each panel on each device, by layout; ``panels`` and chunks are those of all ``layouts``."""
     assert rates.residue is not None
-    nb, k0, w = grid.nb, panel.k0, panel.width
-    entries = nb * nb
+    k0, w = (np.array(column) for column in zip(*[panel[:2] for panel in panels], strict=True))
+    strips, accumulators, transit = (
+        np.array([[number] for number in column])
+        for column in zip(*[(each.strips, each.accumulators, each.transit) for each in layouts], strict=True)
+    )
+    nb, entries = grid.nb, grid.nb * grid.nb
     rows = (grid.nt - k0 - w) / n_devices
-    passes = -(-k0 // layout.chunk)
-    kept = min(1.0, (layout.strips - w * (passes + 1)) / max(1.0, rows * max(1, passes)))
-    streamed = rows * k0 * (1 - max(0.0, kept)) + (w * k0 if n_devices == 1 else 0)
+    passes = -(-k0 // layouts[0].chunk)
+    kept = np.minimum(1.0, (strips - w * (passes + 1)) / np.maximum(1.0, rows * np.maximum(1, passes)))
+    streamed = rows * k0 * (1 - np.maximum(0.0, kept)) + (w * k0 if n_devices == 1 else 0)
     long = (rows + w / 2 / n_devices) * w * entries * (2 * k0 * nb / rates.residue.product + passes / rates.residue.accumulate)
     inside = rows * w * entries * (w * nb / rates.residue.product + 1 / rates.residue.accumulate)
     finished = rows * w * entries * (nb / rates.gemm * 1.6 + 1 / rates.residue.reconstruct + 1 / rates.residue.convert)
     chain = w * (entries * nb / 3 / rates.potrf + entries * nb / rates.trsm)
     convert = streamed * entries / rates.residue.convert
-    overlap = 1.0 if layout.accumulators > 2 else 1.03
-    copies = itemsize * streamed * entries / rates.fetch * (1.0 if layout.transit >= 8 else 1.1)
-    return copies, overlap * (long + inside + finished + convert), chain
+    kernels = np.where(accumulators > 2, 1.0, 1.03) * (long + inside + finished + convert)
+    copies = itemsize * streamed * entries / rates.fetch * np.where(transit >= 8, 1.0, 1.1)
+    return np.asarray(np.maximum(np.maximum(copies, kernels), chain), dtype=np.float64)

@@ -11,8 +11,8 @@ from ooc_chol.dense.options import FactorOptions, default_moduli
 from ooc_chol.dense.planner import limit
 from ooc_chol.dense.planner.limit import Tiles, check_steps
 from ooc_chol.dense.planner.plan import DeviceBudget, Plan
-from ooc_chol.dense.planner.problem import FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
-from ooc_chol.dense.planner.residue_layouts import best_layouts, least_layout
+from ooc_chol.dense.planner.problem import COMPARED_STEPS, FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
+from ooc_chol.dense.planner.residue_layouts import best_layouts, estimated_seconds, least_layout, steadiest, with_narrow
 from ooc_chol.dense.planner.residue_tiles import check_for_residues, residue_grids, residue_tiles_in_budget
 from ooc_chol.dense.planner.step_counts import residue_steps
 from ooc_chol.dense.programs.cost import Rates
@@ -32,6 +32,8 @@ from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
 
+#: Layouts behind the finalists that are looked at where no plans are compared: about those of one chunk and width.
+EQUALS = 12
 #: Columns of the panels for which the share of products in FP16 is estimated.
 NARROW_WIDTH = 8
 
@@ -90,7 +92,7 @@ class _Candidates:
 
     grid: TileGrid
     devices: tuple[str, ...]  #: The devices that have a tile row
-    rates: Rates | None  #: Measured rates at the request's moduli
+    rates: Rates | None  #: Measured rates at the request's moduli; None where those of residues were not measured
     layouts: Sequence[ResidueLayout]  #: The best first; none where the budget holds none
 
 
@@ -98,7 +100,7 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     """Plan with products through residues: the fastest for the first grid of tiles that fits."""
     check_for_residues(problem.n, options.tile_size)
     moduli = options.moduli or default_moduli(problem.n)
-    request = _Request(problem, options, names, budget_of(options, names, problem), moduli, _narrow_products(problem, options))
+    request = _Request(problem, options, names, budget_of(options, names, problem), moduli, narrow_products_of(problem, options))
     grids = residue_grids(problem.n, options.tile_size, request.kind, request.tiles_of)
     for grid in grids:
         candidates = _candidates(request, grid, rates_at(grid))
@@ -107,7 +109,7 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     raise _refusal(request, grids[-1])
 
 
-def _narrow_products(problem: Problem, options: FactorOptions) -> NarrowProducts | None:
+def narrow_products_of(problem: Problem, options: FactorOptions) -> NarrowProducts | None:
     """What may run in FP16; None in FP64, or where nothing is known of the factor's norms."""
     if problem.precision is None or problem.precision.norms.expected is None:
         return None
@@ -115,27 +117,32 @@ def _narrow_products(problem: Problem, options: FactorOptions) -> NarrowProducts
 
 
 def _candidates(request: _Request, grid: TileGrid, rates: Rates | None) -> _Candidates:
-    """The layouts of one grid that look best, those with products in FP16 before the best of those without."""
+    """The layouts of one grid that are worth a plan, those with products in FP16 before the best of those without."""
     rates = _of_moduli(rates, request.moduli)
     devices = request.names[: grid.nt]
-    nbytes = request.budget_bytes - request.workspace_bytes(grid)
-
-    def finalists(shares: tuple[float, float] | None = None) -> list[ResidueLayout]:
-        layouts = best_layouts(
-            grid, nbytes, request.moduli, len(devices), rates=rates, itemsize=request.stored_itemsize, shares=shares
-        )
-        planned = (layout for layout in layouts if residue_steps(grid, layout, len(devices)) <= limit.MOST_STEPS)
-        return list(islice(planned, FINALISTS))
-
-    layouts = [] if request.must_be_narrow else finalists()
+    candidates = _Candidates(grid, devices, rates, [])
+    layouts = [] if request.must_be_narrow else _finalists(request, candidates, None)
     if request.may_be_narrow(rates):
-        layouts = [*finalists(request.narrow_shares), *layouts[:1]]
-    return _Candidates(grid, devices, rates, layouts)
+        layouts = [*_finalists(request, candidates, request.narrow_shares), *layouts[:1]]
+    return replace(candidates, layouts=layouts)
+
+
+def _finalists(request: _Request, candidates: _Candidates, shares: tuple[float, float] | None) -> list[ResidueLayout]:
+    """The layouts that look best, as many as may be compared; ``shares`` are those of products in FP16 and FP8."""
+    grid, n_devices, rates = candidates.grid, len(candidates.devices), candidates.rates
+    nbytes, itemsize = request.budget_bytes - request.workspace_bytes(grid), request.stored_itemsize
+    layouts = best_layouts(grid, nbytes, request.moduli, n_devices, rates=rates, itemsize=itemsize, shares=shares)
+    planned = (layout for layout in layouts if residue_steps(grid, layout, n_devices) <= limit.MOST_STEPS)
+    first = list(islice(planned, FINALISTS))
+    if rates is None or sum(residue_steps(grid, layout, n_devices) for layout in first) <= COMPARED_STEPS:
+        return first
+    measured = rates if shares is None else with_narrow(rates, *shares)
+    return [steadiest(grid, [*first, *islice(planned, EQUALS)], n_devices, rates=measured, itemsize=itemsize)]
 
 
 def _of_moduli(rates: Rates | None, moduli: int) -> Rates | None:
-    """``rates`` with those of residues for so many moduli."""
-    return rates if rates is None or rates.residue is None else replace(rates, residue=rates.residue.at(moduli))
+    """``rates`` with those of residues for so many moduli; None without those."""
+    return None if rates is None or rates.residue is None else replace(rates, residue=rates.residue.at(moduli))
 
 
 def _refusal(request: _Request, grid: TileGrid) -> BudgetError:
@@ -150,12 +157,28 @@ def _refusal(request: _Request, grid: TileGrid) -> BudgetError:
 
 def _fastest(request: _Request, candidates: _Candidates) -> Plan:
     """The fastest plan of the candidates; without rates, that of the layout that looks best."""
-    grid, rates, layouts = candidates.grid, candidates.rates, candidates.layouts
-    check_steps(grid, max(residue_steps(grid, layout, len(candidates.devices)) for layout in layouts), request.tiles_of)
-    is_timed = rates is not None and rates.residue is not None
+    grid, layouts = candidates.grid, candidates.layouts
+    steps = [residue_steps(grid, layout, len(candidates.devices)) for layout in layouts]
+    check_steps(grid, max(steps), request.tiles_of)
+    if candidates.rates is None:
+        layouts = layouts[:1]
+    elif sum(steps) > COMPARED_STEPS:
+        layouts = [_estimated_fastest(request, candidates)]
     # Plans are made one by one, so that only the best so far is kept beside the latest.
-    plans = (_plan_of_layout(request, candidates, layout) for layout in layouts[: None if is_timed else 1])
+    plans = (_plan_of_layout(request, candidates, layout) for layout in layouts)
     return min(plans, key=seconds_of)  # the timeline is the simulator's check of the plan
+
+
+def _estimated_fastest(request: _Request, candidates: _Candidates) -> ResidueLayout:
+    """Of layouts with and without products in FP16 the one of the least estimated seconds."""
+    assert candidates.rates is not None
+    rates = {False: candidates.rates, True: with_narrow(candidates.rates, *request.narrow_shares)}
+
+    def seconds(layout: ResidueLayout) -> float:
+        of_products, itemsize = rates[layout.has_fp16], request.stored_itemsize
+        return estimated_seconds(candidates.grid, [layout], len(candidates.devices), of_products, itemsize=itemsize)[0]
+
+    return min(candidates.layouts, key=seconds)
 
 
 def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueLayout) -> Plan:
@@ -195,7 +218,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         panels=panels,
         budgets=(budget,) * len(devices),
         programs=programs,
-        rates=rates if rates is not None and rates.residue is not None else None,
+        rates=rates,
         task_counts={
             "POTRF": nt,
             "TRSM": nt * (nt - 1) // 2,

@@ -7,6 +7,8 @@ the policies ``sync``, ``async`` and ``v1``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.policy import Policy
 from ooc_chol.dense.programs.residues.strips import STREAMING, residue_panels
@@ -70,8 +72,13 @@ def _loads_of_panels(nt: int, capacity: int, n_devices: int) -> int:
         if width > 1 and own_rows_need(1, width) > capacity:
             break
         panels = (Panel(k0, min(width, nt - k0), 1) for k0 in range(0, nt, width))
-        least = min(least, sum(n_devices * _loads_of_panel(nt, panel, capacity, n_devices) for panel in panels))
+        least = min(least, panel_loads(nt, panels, capacity, n_devices))
     return least
+
+
+def panel_loads(nt: int, panels: Iterable[Panel], capacity: int, n_devices: int) -> int:
+    """Tiles of L that all devices fetch in these panels, their rows in groups of the best height."""
+    return sum(n_devices * _loads_of_panel(nt, panel, capacity, n_devices) for panel in panels)
 
 
 def _loads_of_panel(nt: int, panel: Panel, capacity: int, n_devices: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,11 +16,14 @@ from ooc_chol.tasks.operations import Operation, Place, Pool, StepKind, StreamKi
 #: A device and one of its streams.
 _Lane: TypeAlias = tuple[int, StreamKind]
 _STREAMS = tuple(StreamKind)
+_STRIP = Pool.STRIP
+_NO_KEYS: list[BlockKey] = []
+_new_tuple = tuple.__new__
 #: Behind every step.
 _ALWAYS = 1 << 62
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Uses:
     """Latest steps that wrote and read a place, by stream; pulls of other devices by device and stream there.
 
@@ -51,19 +54,21 @@ class Waits:
         self, position: int, stream: StreamKind, *, reads: Sequence[Place], writes: Sequence[Place], columns: tuple[int, int]
     ) -> tuple[tuple[int, ...], list[BlockKey]]:
         """The waits of step ``position``, by streams in their order, and the copies of other devices that it must await."""
-        seen, (start, stop) = self._seen[stream], columns
+        seen, uses_of, (start, stop) = self._seen[stream], self._uses, columns
         unseen: dict[StreamKind, int] = {}
         elsewhere: dict[_Lane, int] = {}
-        read, written = [self._uses.get(place) or self._of(place) for place in reads], []
-        for place, uses in zip(reads, read, strict=True):
-            for lane, at in (uses.made[stop - 1],) if place.pool is Pool.STRIP else uses.writers.items():
+        read, written = [], []
+        for place in reads:
+            uses = uses_of.get(place) or self._of(place)
+            read.append(uses)
+            for lane, at in (uses.made[stop - 1],) if place.pool is _STRIP else uses.writers.items():
                 if at > seen[lane] and at > unseen.get(lane, -1):
                     unseen[lane] = at
         for place in writes:
-            uses = self._uses.get(place) or self._of(place)
-            appends = start > 0 and place.pool is Pool.STRIP
-            for users in ((uses.made[start - 1],),) if appends else (uses.writers.items(), uses.readers.items()):
-                for lane, at in users:
+            uses = uses_of.get(place) or self._of(place)
+            appends = start > 0 and place.pool is _STRIP
+            for users in (dict([uses.made[start - 1]]),) if appends else (uses.writers, uses.readers):
+                for lane, at in users.items():
                     if at > seen[lane] and at > unseen.get(lane, -1):
                         unseen[lane] = at
             if uses.pullers and not appends:
@@ -73,19 +78,20 @@ class Waits:
         for uses in read:
             uses.readers[stream] = position
         for place, uses, appends in written:
-            if place.pool is Pool.STRIP:
+            if place.pool is _STRIP:
                 uses.made[start:] = [(stream, position)] * (stop - start)
             if not appends:  # it waited for all before it: who waits for it waits for those
                 uses.writers.clear()
                 uses.readers.clear()
             uses.writers[stream] = position
-        keys = self._unseen_elsewhere(stream, elsewhere) if elsewhere else []
+        keys = self._unseen_elsewhere(stream, elsewhere) if elsewhere else _NO_KEYS
         if not unseen:
             return (), keys
-        waits = [unseen[lane] for lane in sorted(unseen)]
         for lane, at in unseen.items():
             seen[lane] = at
-        return tuple(waits), keys
+        if len(unseen) > 1:
+            return tuple([unseen[lane] for lane in sorted(unseen)]), keys
+        return tuple(unseen.values()), keys
 
     def pulled(self, place: Place, lane: _Lane, position: int) -> None:
         """Note that a step of another device reads ``place``: its next writer must await it."""
@@ -159,7 +165,7 @@ class ProgramBuilder:
     def give(self, place: Place) -> None:
         """Free a slot; the step that uses it next will wait for what still reads it."""
         self._free[place.pool].append(place)
-        self.vacate(place.pool, self._bytes.pop(place, None))
+        self.vacate(place.pool, self._bytes.pop(place, None) if self._bytes else None)
         self._drops.append(place)
 
     def occupy(self, pool: Pool, nbytes: int | None = None) -> None:
@@ -167,7 +173,10 @@ class ProgramBuilder:
         slot_bytes = self._slot_bytes[pool]
         self._resident += slot_bytes if nbytes is None else nbytes
         self._taken += slot_bytes
-        self._peak, self._peak_resident = max(self._peak, self._taken), max(self._peak_resident, self._resident)
+        if self._taken > self._peak:
+            self._peak = self._taken
+        if self._resident > self._peak_resident:
+            self._peak_resident = self._resident
 
     def vacate(self, pool: Pool, nbytes: int | None = None) -> None:
         """Count one slot less in use."""
@@ -187,17 +196,22 @@ class ProgramBuilder:
         reads: tuple[Place, ...] = (),
         writes: tuple[Place, ...] = (),
         columns: tuple[int, int] = (0, 0),
-        awaits: Iterable[BlockKey] = (),
+        awaits: Sequence[BlockKey] = (),
     ) -> int:
         """Append a step; returns its position."""
         position = len(self._steps)
         waits, keys = self._waits.add(position, stream, reads=reads, writes=writes, columns=columns)
-        drops = tuple(self._drops)
-        self._drops.clear()
+        drops: tuple[Place, ...] = ()
+        if self._drops:
+            drops = tuple(self._drops)
+            self._drops.clear()
         self._flops += flops
-        awaited = (*awaits, *keys)
-        # By position: up to millions of steps are made, and names took 2 % of planning.
-        step = Step(kind, stream, block, operation, reads, writes, columns, drops, nbytes, flops, waits, awaited, self._resident)
+        awaited = (*awaits, *keys) if awaits or keys else ()
+        # Up to millions of steps are made: a named tuple takes twice as long by its class.
+        step: Step = _new_tuple(
+            Step,
+            (kind, stream, block, operation, reads, writes, columns, drops, nbytes, flops, waits, awaited, self._resident, False),
+        )
         self._steps.append(step)
         return position
 

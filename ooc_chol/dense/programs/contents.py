@@ -30,6 +30,10 @@ from ooc_chol.tasks.operations import (
 )
 from ooc_chol.tasks.tiling import Index, TileGrid
 
+_STRIP, _ACCUMULATOR = Pool.STRIP, Pool.ACCUMULATOR
+#: The pools whose slots a layout counts; the kernels keep the others.
+_SLOTTED = (Pool.TILE, Pool.TRANSIT, Pool.STRIP, Pool.ACCUMULATOR)
+
 
 @dataclass
 class _Sum:
@@ -61,14 +65,18 @@ class Contents:
     rows: set[int] = field(default_factory=set)  # tile rows whose exponents are known
     squares: dict[int, int] = field(default_factory=dict)  # tile columns whose squares are in the running sum of a tile row
 
+    def __post_init__(self) -> None:
+        self._slots = [self.layout.slots(pool) if pool in _SLOTTED else 0 for pool in Pool]
+
     def apply(self, step: Step, others: Sequence[Contents]) -> None:
         """Verify that ``step`` finds what it needs, and note what it makes."""
         for place in step.drops:
             self._drop(step, place)
-        self._CHECKS[type(step.operation)](self, step, step.operation, others)
+        work = step.operation
+        self._CHECKS[type(work)](self, step, work, others)
 
     def _drop(self, step: Step, place: Place) -> None:
-        if place.pool is Pool.ACCUMULATOR:
+        if place.pool is _ACCUMULATOR:
             return
         if place not in self.tiles or place in self.free:
             raise ScheduleError(f"{step.label}: {_name(place)} is to be given up, but holds nothing")
@@ -86,11 +94,11 @@ class Contents:
         self.unwritten.discard(work.place)
 
     def _update(self, step: Step, work: Syrk | Gemm, others: Sequence[Contents]) -> None:
-        row, column = step.tile
-        self._expect(step, work.place, step.tile, work.k)
-        self._expect(step, work.left, (row, work.k), work.k + 1)
+        tile, k = step.tile, work.k
+        self._expect(step, work.place, tile, k)
+        self._expect(step, work.left, (tile[0], k), k + 1)
         if isinstance(work, Gemm):
-            self._expect(step, work.right, (column, work.k), work.k + 1)
+            self._expect(step, work.right, (tile[1], k), k + 1)
         self._make(step, work.place)
 
     def _diagonal(self, step: Step, work: Diagonal, others: Sequence[Contents]) -> None:
@@ -99,8 +107,9 @@ class Contents:
 
     def _convert(self, step: Step, work: Convert, others: Sequence[Contents]) -> None:
         row, column = step.tile
-        self._expect(step, work.place, step.tile, column + 1)
-        self._exists(step, Place(Pool.STRIP, work.strip))
+        self._expect(step, work.place, (row, column), column + 1)
+        if not 0 <= work.strip < self._slots[_STRIP]:
+            self._exists(step, Place(_STRIP, work.strip))
         self._scaled(step, row)
         chunk, at = divmod(column, self._chunk(step))
         if at != work.column:
@@ -183,7 +192,7 @@ class Contents:
 
     def _pull(self, step: Step, work: Pull, others: Sequence[Contents]) -> None:
         other = others[work.device]
-        if work.source.pool is not Pool.STRIP:
+        if work.source.pool is not _STRIP:
             wanted, held = tile_key(step.tile, step.tile[1] + 1), other.tiles.get(work.source)
             if held != wanted:
                 holds = "is empty" if held is None else f"holds {held}"
@@ -203,22 +212,23 @@ class Contents:
             raise ScheduleError(f"{step.label} needs the exponents of tile rows {rows}, of which some are not known yet")
 
     def _exists(self, step: Step, place: Place) -> None:
-        if not 0 <= place.slot < self.layout.slots(place.pool):
+        if not 0 <= place.slot < self._slots[place.pool]:
             raise ScheduleError(f"{step.label}: there is no slot {place.slot} of {place.pool.name}")
 
     def _expect(self, step: Step, place: Place, tile: Index, version: int) -> None:
         """Verify the value in a tile's slot; a tile of the first column needs no update."""
-        held = None if place in self.free else self.tiles.get(place)
-        if held is None or held.coords != tile or held.version != version:
-            holds = "is empty" if held is None else f"holds {held}"
+        held = self.tiles.get(place)
+        if held is None or held.coords != tile or held.version != version or place in self.free:
+            holds = "is empty" if held is None or place in self.free else f"holds {held}"
             raise ScheduleError(f"{step.label}: {_name(place)} {holds}, not {tile_key(tile, version)}")
 
     def _fill(self, step: Step, place: Place, key: BlockKey) -> None:
         """A slot that was free holds a tile of a store."""
         self._exists(step, place)
-        if place in self.tiles and place not in self.free:
+        if place in self.free:
+            self.free.remove(place)
+        elif place in self.tiles:
             raise ScheduleError(f"{step.label}: {_name(place)} is not free, it holds {self.tiles[place]}")
-        self.free.discard(place)
         self.tiles[place] = key
 
     def _make(self, step: Step, place: Place) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from math import inf
+from typing import ClassVar
 
 from ooc_chol.dense.programs.steps import Step
 from ooc_chol.formats import FP32
@@ -26,6 +28,8 @@ from ooc_chol.tasks.operations import (
     Trsm,
 )
 from ooc_chol.tasks.tiling import TileGrid
+
+_GENERATE, _WRITE = StepKind.GENERATE, StepKind.WRITE
 
 
 @dataclass(frozen=True)
@@ -129,19 +133,7 @@ class Rates:
         ValueError
             It works on residues, but no rates of those are known.
         """
-        work = step.operation
-        kind = type(work)
-        if kind is Load or kind is Store:
-            return self.launch + self._moving(step, grid)
-        if kind is Pull:
-            # Where copies from device to device were not measured, as by way of the host's memory.
-            return self.launch + step.nbytes / (self.fetch if self.residue is None else self.residue.pull)
-        if kind is Gemm or kind is Syrk or kind is Trsm:
-            return self.launch + step.flops / self._of_task(step)
-        if isinstance(work, Potrf):
-            # What TRSM needs of the tile is made by the first TRSM of the column, and counted here.
-            return self.launch + (grid.entries(*step.tile) / self.invert if work.prepares else 0.0) + step.flops / self.potrf
-        return self.launch + self._residue_seconds(step, grid)
+        return self._SECONDS[type(step.operation)](self, step, grid)
 
     def share(self, step: Step) -> float:
         """Share of the device's processors that a kernel keeps busy: what its flops would take of its time at GEMM's rate."""
@@ -150,22 +142,51 @@ class Rates:
 
     def _moving(self, step: Step, grid: TileGrid) -> float:
         """Seconds of a tile on its way between tier and device, or made there."""
-        if step.kind is StepKind.GENERATE:
-            return grid.entries(*step.tile) / self.generate
-        if step.kind is StepKind.WRITE:
-            return step.nbytes / self.write
-        return step.nbytes / (self.source if step.version == 0 else self.fetch)
+        if step.kind is _GENERATE:
+            return self.launch + grid.entries(*step.tile) / self.generate
+        if step.kind is _WRITE:
+            return self.launch + step.nbytes / self.write
+        return self.launch + step.nbytes / (self.source if step.block.version == 0 else self.fetch)
 
-    def _residue_seconds(self, step: Step, grid: TileGrid) -> float:
-        """Predicted seconds of an operation on residues."""
+    def _pulling(self, step: Step, grid: TileGrid) -> float:
+        """Seconds of a copy from another device; where such were not measured, as by way of the host's memory."""
+        return self.launch + step.nbytes / (self.fetch if self.residue is None else self.residue.pull)
+
+    def _updating(self, step: Step, grid: TileGrid) -> float:
+        """Seconds of SYRK, GEMM and TRSM."""
+        return self.launch + step.flops / self._of_task(step)
+
+    def _factoring(self, step: Step, grid: TileGrid) -> float:
+        """Seconds of POTRF, with what the first TRSM of the column makes of the tile, where nothing else does."""
+        prepares = isinstance(step.operation, Potrf) and step.operation.prepares
+        return self.launch + (grid.entries(*step.tile) / self.invert if prepares else 0.0) + step.flops / self.potrf
+
+    def _adding(self, step: Step, grid: TileGrid) -> float:
+        """Seconds of a product of residues, and of a fold."""
+        row, first = step.block.coords
+        work = step.operation
+        assert isinstance(work, Product | Fold)
+        entries = grid.size(row) * grid.columns(first, work.n_columns)
+        return self.launch + entries * _seconds_an_entry(work, self._of_residues, grid.nb)
+
+    def _converting(self, step: Step, grid: TileGrid) -> float:
+        return self.launch + grid.entries(*step.tile) / self._of_residues.convert
+
+    def _reconstructing(self, step: Step, grid: TileGrid) -> float:
+        return self.launch + grid.entries(*step.tile) / self._of_residues.reconstruct
+
+    def _inverting(self, step: Step, grid: TileGrid) -> float:
+        return self.launch + grid.entries(*step.tile) / self.invert
+
+    def _scaling(self, step: Step, grid: TileGrid) -> float:
+        return self.launch
+
+    @property
+    def _of_residues(self) -> ResidueRates:
+        """Those of residues, which there must be."""
         if self.residue is None:
             raise ValueError("no rates of residues are measured for this machine and tile size")
-        rates, work = self.residue, step.operation
-        if isinstance(work, Product | Fold):
-            row, first = step.tile
-            return grid.size(row) * grid.columns(first, work.n_columns) * _seconds_an_entry(work, rates, grid.nb)
-        speeds = {Convert: rates.convert, Reconstruct: rates.reconstruct, Invert: self.invert, Diagonal: inf}
-        return grid.entries(*step.tile) / speeds[type(work)]
+        return self.residue
 
     def _of_task(self, step: Step) -> float:
         """Flops per second of a tile kernel, in the format in which its tile is updated."""
@@ -186,6 +207,23 @@ class Rates:
         if kind is Trsm:
             return self.trsm
         return self.potrf if kind is Potrf or kind is Invert else None
+
+    #: The seconds of each operation: functions, so that no object refers to itself.
+    _SECONDS: ClassVar[dict[type, Callable[[Rates, Step, TileGrid], float]]] = {
+        Load: _moving,
+        Store: _moving,
+        Pull: _pulling,
+        Potrf: _factoring,
+        Trsm: _updating,
+        Syrk: _updating,
+        Gemm: _updating,
+        Product: _adding,
+        Fold: _adding,
+        Convert: _converting,
+        Reconstruct: _reconstructing,
+        Invert: _inverting,
+        Diagonal: _scaling,
+    }
 
 
 def _seconds_an_entry(work: Product | Fold, rates: ResidueRates, nb: int) -> float:

@@ -34,44 +34,56 @@ class SharedProcessors:
 
     def __init__(self) -> None:
         self._taken: list[_Span] = []  # what urgent kernels take, in order of time, without overlaps
+        self._taken_ends: list[float] = []  # their ends, by which spans are found
         self._computing: list[_Span] = []
+        self._computing_ends: list[float] = []
         self._debt = 0.0
         self._free_at = 0.0
 
     def urgent(self, start: float, seconds: float, share: float) -> float:
         """When a kernel of an urgent stream ends; it starts at ``start``, takes ``seconds`` alone, and others may delay it."""
-        first = bisect_right(self._taken, start, key=_end_of)
+        first = bisect_right(self._taken_ends, start)
         pieces, last = self._beside_urgent(first, start, seconds, share)
         self._add_debt(pieces)
-        self._taken[first:last] = _joined(self._taken[first:last], pieces)
+        if last == first and len(pieces) == 1:
+            self._taken.insert(first, pieces[0])
+            self._taken_ends.insert(first, pieces[0].end)
+        else:
+            joined = _joined(self._taken[first:last], pieces)
+            self._taken[first:last] = joined
+            self._taken_ends[first:last] = [span.end for span in joined]
         return pieces[-1].end
 
     def compute(self, start: float, seconds: float, share: float) -> float:
         """When a kernel of the compute stream ends that could start at ``start`` and takes ``seconds`` alone."""
-        del self._taken[: bisect_right(self._taken, self._free_at, key=_end_of)]
+        if gone := bisect_right(self._taken_ends, self._free_at):
+            del self._taken[:gone], self._taken_ends[:gone]
         debt = max(0.0, self._debt - self._left_over(self._free_at, start)) if self._debt else 0.0
         self._debt = 0.0
-        first = bisect_right(self._taken, start, key=_end_of)
+        first = bisect_right(self._taken_ends, start)
         pieces, _ = self._beside_urgent(first, start, seconds + debt, share)
         self._free_at = pieces[-1].end
         self._computing.append(_Span(start, self._free_at, share))
+        self._computing_ends.append(self._free_at)
         return self._free_at
 
     def _add_debt(self, pieces: list[_Span]) -> None:
         """What compute kernels told before would have lost beside an urgent one."""
         start, end = pieces[0].start, pieces[-1].end
-        for at in range(bisect_right(self._computing, start, key=_end_of), len(self._computing)):
-            other = self._computing[at]
+        computing, first = self._computing, bisect_right(self._computing_ends, start)
+        for at in range(first, len(computing)):
+            other = computing[at]
             if other.start >= end:
                 break
-            for piece in pieces:
-                together = min(piece.end, other.end) - max(piece.start, other.start)
-                self._debt += max(0.0, together) * (1.0 - _speed(other.share, piece.share))
+            for begins, ends, share in pieces:
+                together = (ends if ends < other.end else other.end) - (begins if begins > other.start else other.start)
+                if together > 0.0:
+                    self._debt += together * (1.0 - _speed(other.share, share))
 
     def _left_over(self, start: float, end: float) -> float:
         """Seconds of all processors that urgent kernels leave between two times."""
         taken = 0.0
-        for at in range(bisect_right(self._taken, start, key=_end_of), len(self._taken)):
+        for at in range(bisect_right(self._taken_ends, start), len(self._taken)):
             span = self._taken[at]
             if span.start >= end:
                 break
@@ -83,6 +95,8 @@ class SharedProcessors:
 
         Returns the pieces, and the first of the taken spans behind them; ``first`` is the first that ends after ``start``.
         """
+        if first == len(self._taken) or self._taken[first].start >= start + seconds:
+            return [_Span(start, start + seconds, share)], first  # alone, as most kernels are
         at, left, pieces = start, seconds, []
         for number in range(first, len(self._taken)):
             span = self._taken[number]
@@ -99,11 +113,6 @@ class SharedProcessors:
             if left <= _NEGLIGIBLE * seconds:
                 return pieces, number + 1
         return [*pieces, _Span(at, at + left, share)], len(self._taken)
-
-
-def _end_of(span: _Span) -> float:
-    """End of a span, by which they are ordered."""
-    return span.end
 
 
 def _joined(taken: list[_Span], pieces: list[_Span]) -> list[_Span]:
@@ -126,4 +135,7 @@ def _joined(taken: list[_Span], pieces: list[_Span]) -> list[_Span]:
 
 def _speed(share: float, taken: float) -> float:
     """Speed of a kernel that could use ``share`` of the processors where ``taken`` of them is busy with others."""
-    return min(1.0, max(0.0, 1.0 - taken) / share)
+    if taken >= 1.0:
+        return 0.0
+    left = (1.0 - taken) / share
+    return left if left < 1.0 else 1.0

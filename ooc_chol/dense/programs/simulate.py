@@ -14,6 +14,9 @@ from ooc_chol.interfaces import BlockKey
 from ooc_chol.tasks.operations import URGENT_STREAMS, StepKind, StreamKind, step_key
 from ooc_chol.tasks.tiling import Index, TileGrid
 
+_COMPUTE, _WRITE = StepKind.COMPUTE, StepKind.WRITE
+_IS_URGENT = [stream in URGENT_STREAMS for stream in StreamKind]
+
 
 @dataclass(frozen=True)
 class Timeline:
@@ -102,35 +105,39 @@ def _advance(
     stored: dict[BlockKey, float],
 ) -> bool:
     """Run steps of one device until it must wait for another; whether any ran."""
-    first, steps = run.next, run.program.steps
-    while run.next < len(steps):
-        step, position = steps[run.next], run.next
-        if step.awaits and any(key not in stored for key in step.awaits):
-            break
-        run.contents.apply(step, contents)
-        start = run.free_at[step.stream]
+    first, steps, check = run.next, run.program.steps, run.contents.apply
+    starts, ends, free_at = run.starts, run.ends, run.free_at
+    for position in range(first, len(steps)):
+        step = steps[position]
+        awaits, stream, start = step.awaits, step.stream, free_at[step.stream]
+        for key in awaits:
+            ready = stored.get(key)
+            if ready is None:
+                return position > first
+            if ready > start:
+                start = ready
+        check(step, contents)
         for earlier in step.waits:
             if earlier >= position:
                 raise ScheduleError(f"{step.label} waits on step {max(step.waits)}, which is enqueued after it")
-            start = max(start, run.ends[earlier])
-        for key in step.awaits:
-            start = max(start, stored[key])
+            if ends[earlier] > start:
+                start = ends[earlier]
         end = _end(run.processors, step, start, grid=grid, rates=rates) if rates else start
-        run.starts.append(start)
-        run.ends.append(end)
-        run.free_at[step.stream] = end
-        if step.kind is StepKind.WRITE:
+        starts.append(start)
+        ends.append(end)
+        free_at[stream] = end
+        if step.kind is _WRITE:
             stored[step.block] = end
         if step.announced:
-            stored[step_key(run.number, run.next)] = end
-        run.next += 1
+            stored[step_key(run.number, position)] = end
+        run.next = position + 1
     return run.next > first
 
 
 def _end(processors: SharedProcessors, step: Step, start: float, *, grid: TileGrid, rates: Rates) -> float:
     """When ``step`` ends: kernels share the processors, copies and generations run beside them."""
     seconds = rates.seconds(step, grid)
-    if step.kind is not StepKind.COMPUTE or seconds == 0.0:
+    if step.kind is not _COMPUTE or seconds == 0.0:
         return start + seconds
-    place = processors.urgent if step.stream in URGENT_STREAMS else processors.compute
+    place = processors.urgent if _IS_URGENT[step.stream] else processors.compute
     return place(start, seconds, rates.share(step))

@@ -34,17 +34,21 @@ class StripMoves:
     # Given tiles whose squares are in the running sums of their rows.
     _counted: set[Index] = field(default_factory=set, init=False)
 
-    def ensure(self, device: DeviceStrips, strip: Strip, *, depth: int, needed: set[Strip], copies: StreamKind) -> int:
+    def ensure(
+        self, device: DeviceStrips, strip: Strip, *, depth: int, needed: Callable[[], set[Strip]], copies: StreamKind
+    ) -> int:
         """Slot of ``strip``, its first ``depth`` tile columns valid: kept, pulled from its owner, or fetched and converted.
 
         Copies go on stream ``copies``: what long products need is complete before the panel starts, and must not stand behind
         what the panel's own rows are still to make.
         """
-        home = device.home(strip)
+        home, slot = device.home(strip), device.slot.get(strip)
+        if slot is not None and (home is None or slot == home) and device.valid[strip] >= depth:
+            return slot
         if home is not None and device.slot.get(strip, home) != home:
             self._move_home(device, strip, home, copies)
         if strip not in device.slot:
-            device.put(strip, device.loose_slot(needed) if home is None else home)
+            device.put(strip, device.loose_slot(needed()) if home is None else home)
         slot, have = device.slot[strip], device.valid[strip]
         if have < depth:
             holder = self.devices[self.owners[strip.row]]

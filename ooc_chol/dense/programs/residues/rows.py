@@ -8,7 +8,7 @@ column by column: the products inside the panel, ``A[m, c] - S[m, c]`` reconstru
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, final
 
@@ -57,6 +57,10 @@ class _Sums:
     place: Place
     terms: int = 0
     has_narrow: bool = False
+
+    def copy(self) -> _Sums:
+        """One to go on with, for one tile column."""
+        return _Sums(self.place, self.terms, self.has_narrow)
 
     @property
     def is_empty(self) -> bool:
@@ -178,7 +182,16 @@ class ResiduePrograms:
             for chunk, first in enumerate(range(0, end, self._layout.chunk)):
                 strip, depth = Strip(row, chunk), min(self._layout.chunk, end - first)
                 if holder is not device and holder.valid.get(strip, 0) >= depth:
-                    ahead.append(partial(self._strips.ensure, device, strip, depth=depth, needed={strip}, copies=StreamKind.PEER))
+                    ahead.append(
+                        partial(
+                            self._strips.ensure,
+                            device,
+                            strip,
+                            depth=depth,
+                            needed=partial(_strips_of, [row], chunk),
+                            copies=StreamKind.PEER,
+                        )
+                    )
         return ahead
 
     def _scale_rows(self, device: DeviceStrips) -> None:
@@ -246,7 +259,7 @@ class ResiduePrograms:
         k0, chunk = columns.start, self._layout.chunk
         for q in range(-(-k0 // chunk)):
             depth = min(chunk, k0 - q * chunk)
-            needed = {Strip(row, q), *(Strip(c, q) for c in columns)}
+            needed = partial(_strips_of, [row, *columns], q)
             ensure = partial(self._strips.ensure, device, depth=depth, needed=needed, copies=StreamKind.PEER)
             left = ensure(Strip(row, q))
             rights = [left if c == row else ensure(Strip(c, q)) for c in columns]
@@ -316,10 +329,10 @@ class ResiduePrograms:
     def _finish_tile(self, swept: _Swept, column: int, stream: StreamKind) -> None:
         """``A[row, column] - S``, then POTRF or TRSM, its residues, and its way to the store."""
         device, row, k0 = swept.device, swept.row, swept.columns.start
-        builder, chunk, sums = device.builder, self._layout.chunk, replace(swept.sums)
+        builder, chunk, sums = device.builder, self._layout.chunk, swept.sums.copy()
         if column > k0:
             strip, base = Strip(row, k0 // chunk), k0 // chunk * chunk
-            needed = {strip, *(Strip(c, strip.chunk) for c in range(k0, column + 1))}
+            needed = partial(_strips_of, [row, *range(k0, column + 1)], strip.chunk)
             ensure = partial(self._strips.ensure, device, depth=column - base, needed=needed, copies=StreamKind.EXCHANGE)
             left = ensure(strip)
             right = left if row == column else ensure(Strip(column, strip.chunk))
@@ -403,7 +416,9 @@ class ResiduePrograms:
         chunk = self._layout.chunk
         strip, base = Strip(row, column // chunk), column // chunk * chunk
         if strip not in device.slot or device.valid[strip] < column - base:
-            self._strips.ensure(device, strip, depth=column - base, needed={strip}, copies=StreamKind.EXCHANGE)
+            self._strips.ensure(
+                device, strip, depth=column - base, needed=partial(_strips_of, [row], strip.chunk), copies=StreamKind.EXCHANGE
+            )
         self._strips.convert(device, tile, place, slot=device.slot[strip], column=column - base, stream=stream, is_first=True)
         device.valid[strip] = column - base + 1
 
@@ -425,3 +440,8 @@ class ResiduePrograms:
             reads=(place,),
             awaits=awaits,
         )
+
+
+def _strips_of(rows: Sequence[int], chunk: int) -> set[Strip]:
+    """The strips of some rows in one chunk, which what is being planned needs."""
+    return {Strip(row, chunk) for row in rows}

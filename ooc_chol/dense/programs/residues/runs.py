@@ -38,6 +38,8 @@ def depths(forms: Sequence[ProductForm], scales: Sequence[int], first: int, last
 
     ``scales`` are the exponents of products in FP8, by tile column.
     """
+    if not any(forms[first:last]):
+        return [Depth(0, last - first, False, None)] if last > first else []
 
     def way(k: int) -> tuple[bool, int | None]:
         return forms[k] is not ProductForm.RESIDUE, scales[k] if forms[k] is ProductForm.FP8 else None

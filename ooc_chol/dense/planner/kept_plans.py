@@ -1,0 +1,147 @@
+"""Plans that a process keeps: a later call of the same shape takes one that was made before."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import final
+
+import numpy as np
+
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner.limit import LEAST_MOST_STEPS, most_steps
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of
+from ooc_chol.dense.planner.residues import NARROW_WIDTH, narrow_products_of
+from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.formats import FORMATS
+from ooc_chol.precision.products import NarrowProducts
+from ooc_chol.tasks.tiling import TileGrid
+
+#: Most steps of all plans that are kept: about 135 MB of memory, 673 bytes a step.
+MOST_KEPT_STEPS = 200_000
+#: Most plans that are kept.
+MOST_KEPT_PLANS = 16
+#: By how much two measurements of one tile function's rate differ, mostly by chance: no plan is made anew for that.
+GENERATION_NOISE = 1.25
+
+_FORMAT_NUMBERS = {fmt.name: number for number, fmt in enumerate(FORMATS.values())}
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A plan, the rates that it was made with by the tiles that they are for, and how its narrow products were shared out."""
+
+    plan: Plan
+    rates: tuple[tuple[TileGrid, Rates | None], ...]
+    narrow_shares: tuple[float, float] | None
+    steps: int
+
+
+@final
+class AskedRates:
+    """Rates as a planner asks for them, each noted."""
+
+    def __init__(self, rates_at: RatesAt) -> None:
+        self._rates_at = rates_at
+        self.asked: dict[TileGrid, Rates | None] = {}
+
+    def __call__(self, grid: TileGrid) -> Rates | None:
+        """The rates for a grid of tiles."""
+        if grid not in self.asked:
+            self.asked[grid] = self._rates_at(grid)
+        return self.asked[grid]
+
+
+@final
+class KeptPlans:
+    """The plans used last, up to a number of steps and of plans.
+
+    A plan is taken again for a problem that is the same in everything that planning looks at: the order of A and how it is read,
+    the options, the devices and the bytes of their budget, the rates measured for them, and in mixed precision the formats of
+    all tiles and the forms of all products. The norms behind these may be others.
+    """
+
+    def __init__(self, most_steps: int = MOST_KEPT_STEPS, most_plans: int = MOST_KEPT_PLANS) -> None:
+        self._most_steps, self._most_plans = most_steps, most_plans
+        self._plans: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._lock = Lock()
+
+    def find(self, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: AskedRates) -> Plan | None:
+        """A plan made for the same before, or None."""
+        key = _key_of(problem, options, names)
+        with self._lock:
+            kept = None if problem.given else self._plans.get(key)
+            if kept is not None:
+                self._plans.move_to_end(key)
+        if kept is None or not all(_are_alike(rates, rates_at(grid)) for grid, rates in kept.rates):
+            return None
+        if kept.steps > LEAST_MOST_STEPS and kept.steps > most_steps():
+            return None  # the planner says what is wrong
+        return _for_norms_of(kept, problem, options)
+
+    def keep(self, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates: AskedRates, plan: Plan) -> None:
+        """Keep ``plan``, and let go those used longest ago; a plan for what is left of a run that failed is not kept."""
+        steps = sum(len(program.steps) for program in plan.programs)
+        if problem.given or steps > self._most_steps:
+            return
+        key, narrow = _key_of(problem, options, names), narrow_products_of(problem, options)
+        shares = None if narrow is None or plan.moduli is None else narrow.share(NARROW_WIDTH)
+        with self._lock:
+            self._plans.pop(key, None)
+            self._plans[key] = _Kept(plan, tuple(rates.asked.items()), shares, steps)
+            while len(self._plans) > self._most_plans or sum(each.steps for each in self._plans.values()) > self._most_steps:
+                self._plans.popitem(last=False)
+
+    def clear(self) -> None:
+        """Let all plans go."""
+        with self._lock:
+            self._plans.clear()
+
+
+#: The plans of this process.
+KEPT_PLANS = KeptPlans()
+
+
+def _key_of(problem: Problem, options: FactorOptions, names: tuple[str, ...]) -> Hashable:
+    """All that a plan depends on but for rates, and for norms of which only narrow products tell."""
+    asked = replace(options, devices=names, memory_budget=budget_of(options, names), host_budget=None, strict=True)
+    precision, formats = problem.precision, None
+    if precision is not None:
+        numbers = (_FORMAT_NUMBERS[fmt.name] for fmt in (*precision.formats, *precision.products))
+        formats = bytes(numbers), precision.grid, precision.threshold, precision.rule, precision.moduli
+    return problem.n, problem.bytes_per_entry, problem.source, problem.keeps_on_device, asked, formats
+
+
+def _are_alike(one: Rates | None, other: Rates | None) -> bool:
+    """Whether two sets of rates are the same, but for chance in that of a tile function."""
+    if one is None or other is None:
+        return one is other
+    is_near = max(one.generate, other.generate) <= GENERATION_NOISE * min(one.generate, other.generate)
+    return is_near and replace(one, generate=other.generate) == other
+
+
+def _for_norms_of(kept: _Kept, problem: Problem, options: FactorOptions) -> Plan | None:
+    """The kept plan with the norms of ``problem``; None where these would have chosen other forms of products."""
+    plan = kept.plan
+    if problem.precision is None or problem.precision is plan.precision:
+        return plan
+    narrow: NarrowProducts | None = None
+    if kept.narrow_shares is not None:
+        narrow = narrow_products_of(problem, options)
+        if narrow is None or narrow.share(NARROW_WIDTH) != kept.narrow_shares:
+            return None
+        if plan.half_products is not None:
+            narrow = replace(narrow, allows_fp8=plan.half_products.allows_fp8, panels=plan.half_products.panels)
+    found = plan.with_norms(problem.precision, None if plan.half_products is None else narrow)
+    return found if _same_forms(plan, found) else None
+
+
+def _same_forms(one: Plan, other: Plan) -> bool:
+    """Whether all products of two plans have the same forms and exponents."""
+    here, there = one.narrow_products, other.narrow_products
+    if here is None or there is None:
+        return here is there
+    return np.array_equal(here.forms, there.forms) and np.array_equal(here.exponents, there.exponents)

@@ -15,8 +15,8 @@ from ooc_chol.bench.paper_commands import add_paper_commands
 from ooc_chol.bench.suites import SUITES, choose, run_suite, summary
 from ooc_chol.config import parse_devices
 from ooc_chol.dense.programs.cost import ResidueRates
-from ooc_chol.dense.rates import MODULI, WARM_SECONDS, measure_rates, rates_path
-from ooc_chol.dense.rates.stored import rates_problem
+from ooc_chol.dense.rates.measuring import MODULI, WARM_SECONDS, measure_rates
+from ooc_chol.dense.rates.stored import rates_path, rates_problem
 from ooc_chol.dense.rates.together import pulled_from
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 

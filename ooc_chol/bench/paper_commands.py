@@ -13,7 +13,7 @@ from ooc_chol.bench.paper import POLICIES, run_ablation, run_kl, run_mxp
 from ooc_chol.bench.paper_runs import CORRELATIONS, Sweep
 from ooc_chol.bench.paper_tables import ablation_table, kl_table, mxp_table
 from ooc_chol.config import parse_devices
-from ooc_chol.dense.rates import measure_rates
+from ooc_chol.dense.rates.measuring import measure_rates
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 
 #: Where the files go: not among those of single runs, which have other fields.

@@ -13,7 +13,7 @@ from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner import Problem
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.rates import rates_for, stored_rates
+from ooc_chol.dense.rates.lookup import rates_for, stored_rates
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource

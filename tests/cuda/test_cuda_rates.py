@@ -9,9 +9,11 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.dense import rates as rates_module
 from ooc_chol.dense.programs.cost import Rates, ResidueRates
-from ooc_chol.dense.rates import generation, machine_identity, measure_rates, rates_path, stored_rates
+from ooc_chol.dense.rates import generation, measuring
+from ooc_chol.dense.rates.lookup import machine_identity, stored_rates
+from ooc_chol.dense.rates.measuring import measure_rates
+from ooc_chol.dense.rates.stored import rates_path
 from ooc_chol.tasks.tiling import TileGrid
 
 pytestmark = pytest.mark.cuda
@@ -31,7 +33,7 @@ def measured(tmp_path_factory):
     """Rates at tiles of 2048 of a device that was under load for a second, in a cache of their own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OOC_CHOL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(rates_module, "SUSTAINED_SECONDS", 0.3)
+        patch.setattr(measuring, "SUSTAINED_SECONDS", 0.3)
         yield measure_rates(2048, "cuda:0", warm_seconds=1.0)
 
 
@@ -45,7 +47,7 @@ def test_every_rate_is_of_the_right_size(measured):
 
 
 def test_residues_have_rates(measured):
-    assert measured.residue is not None and measured.residue.moduli == rates_module.MODULI
+    assert measured.residue is not None and measured.residue.moduli == measuring.MODULI
     assert all(0 < getattr(measured.residue, field.name) < TOO_MUCH for field in fields(ResidueRates))
     # An entry of an accumulator is one of 13 numbers of 4 bytes, read and written; one of a tile is converted to 13 bytes.
     assert measured.residue.convert > measured.residue.accumulate

@@ -24,7 +24,7 @@ from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.report import FactorReport
-from ooc_chol.dense.request import Place, Progress, Request, measured_rates
+from ooc_chol.dense.request import Place, Progress, Request, rates_of_request
 from ooc_chol.dense.store_opening import check_host_budget, check_store, own_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import PrecisionWarning
@@ -369,7 +369,7 @@ def _plan(n_or_a: Any, options: FactorOptions, store: Place) -> Plan:
     if isinstance(n_or_a, int | np.integer) and not isinstance(n_or_a, bool):
         if options.precision_threshold is not None:
             raise ValueError(f"formats follow from the norms of A's tiles: give the matrix instead of its order {n_or_a}")
-        rates_at = partial(measured_rates, options, store, None)
+        rates_at = partial(rates_of_request, options, store, None)
         return make_plan(Problem(int(n_or_a), FP64.itemsize, "array"), options, rates_at)
     with closing(as_source(n_or_a)) as source:
         request = Request(n_or_a, source, options, store=store)

@@ -13,7 +13,7 @@ from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner import Problem
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.rates.lookup import rates_for, stored_rates
+from ooc_chol.dense.rates.lookup import known_rates, rates_for
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
@@ -54,12 +54,12 @@ class Request:
         return Problem.of(self.source)
 
     def rates_at(self, grid: TileGrid) -> Rates | None:
-        """Measured rates for tiles of ``grid``, on the devices and for the store that are asked for."""
-        return measured_rates(self.options, self.store, self.source, grid)
+        """Rates for tiles of ``grid``, on the devices and for the store that are asked for."""
+        return rates_of_request(self.options, self.store, self.source, grid)
 
 
-def measured_rates(options: FactorOptions, store: Place, source: AbstractSource | None, grid: TileGrid) -> Rates | None:
-    """Measured rates for tiles of ``grid``, of arrays where there is no ``source``.
+def rates_of_request(options: FactorOptions, store: Place, source: AbstractSource | None, grid: TileGrid) -> Rates | None:
+    """Measured or nominal rates for tiles of ``grid``, of arrays where there is no ``source``.
 
     None for several host devices, which share the cores that were measured for one.
     """
@@ -67,7 +67,7 @@ def measured_rates(options: FactorOptions, store: Place, source: AbstractSource 
     if len(names) > 1 and device_kind(names[0]).shares_processor:
         return None
     kind = "memory" if store is None or isinstance(store, HostMemory) else "file"  # L over A moves as in memory
-    return stored_rates(grid, "array", kind, names) if source is None else rates_for(source, grid, kind, names)
+    return known_rates(grid, "array", kind, names) if source is None else rates_for(source, grid, kind, names)
 
 
 def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions) -> None:

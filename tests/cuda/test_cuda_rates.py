@@ -25,7 +25,7 @@ PREDICTION_ERROR = 0.4
 FAST = ("potrf", "trsm", "syrk", "gemm", "source", "fetch", "write", "generate", "invert")
 
 #: What has no rate on a GPU: products in FP32, which is no faster there; and the formats of a plan's tiles, which are no rate.
-NOT_HERE = ("trsm_float32", "gemm_float32", "precision")
+NOT_HERE = ("trsm_float32", "gemm_float32", "precision", "model")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def measured(tmp_path_factory):
 
 def test_every_rate_is_of_the_right_size(measured):
     assert all(0 < getattr(measured, name) < TOO_MUCH for name in FAST)
-    assert set(FAST) | {"tile_size", "launch", "residue"} | set(NOT_HERE) == {field.name for field in fields(Rates)}
+    assert set(FAST) | {"tile_size", "launch", "residue", "origin"} | set(NOT_HERE) == {field.name for field in fields(Rates)}
     assert all(getattr(measured, name) is None for name in NOT_HERE)
     assert 0 < measured.launch < 1e-3
     assert measured.potrf < measured.trsm < measured.gemm

@@ -407,3 +407,23 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "file"))
     with pytest.raises(OSError, match="file"):
         measure_rates(64)
+
+
+def test_rates_can_be_measured_quickly():
+    full, began = measure_rates(128), time.perf_counter()
+    quick = measure_rates(128, quick=True)
+    assert time.perf_counter() - began < 5.0
+    assert (full.origin, quick.origin) == ("measured", "quick")
+    assert stored_rates(TileGrid(512, 128), "array", "memory") == quick, "in place of the ones before"
+    assert "measured quickly" in str(oc.plan(512, tile_size=128))
+    measure_rates(128)
+    assert "measured quickly" not in str(oc.plan(512, tile_size=128))
+
+
+def test_the_command_measures_quickly_the_device_that_plans_take(capsys):
+    assert main(["bench", "rates", "--quick", "--tile-size", "64"]) == 0
+    assert "stored in" in capsys.readouterr().out
+    (figures,) = json.loads(rates_path().read_text()).values()
+    assert figures["64"]["quick"] is True
+    device = oc.plan(64, tile_size=64).devices[0]
+    assert stored_rates(TileGrid(64, 64), "array", "memory", device) is not None

@@ -50,6 +50,8 @@ _PER_CLOCK: dict[tuple[int, int], tuple[float, float, float, float | None, float
     (10, 0): (128, 16384, 8192, 16384, _PCIE5),
     (12, 0): (4, 2048, 512, 1024, _PCIE5),
 }
+#: Compute capabilities of which rates are known, whatever the model.
+CAPABILITIES = tuple(_PER_CLOCK)
 
 
 def ceilings_of(facts: GpuFacts) -> Ceilings | None:

@@ -19,6 +19,8 @@ from ooc_chol.tasks.tiling import TileGrid
 MEASURE_SECONDS, SUSTAINED_SECONDS = 0.2, 1.0
 #: Seconds of DGEMM before the first figure of a GPU: its clock settles.
 WARM_SECONDS = 10.0
+#: The same where rates are measured quickly: of figures on any device and of links, and of DGEMM before.
+QUICK_SECONDS, QUICK_WARM_SECONDS = 0.02, 0.1
 #: Number of moduli at which residues are measured on GPUs; rates at others follow.
 MODULI = 13
 
@@ -29,6 +31,7 @@ def measure_rates(
     moduli: int | None = None,
     *,
     warm_seconds: float | None = None,
+    quick: bool = False,
 ) -> Rates:
     """Measure kernels and links of a device at one tile size, and store them.
 
@@ -36,25 +39,44 @@ def measure_rates(
     on tiles of a covariance factor, and its figure is the mean of the second half of :data:`SUSTAINED_SECONDS`. What devices
     copy from each other is measured from the next device; where there is only one, from itself (:func:`pulled_from`). A file
     that cannot be read or is damaged is replaced.
+
+    With ``quick`` a second or two: a GPU is measured at the clock of its first moments, which may be a tenth higher than that of
+    a long run, and links with little data. Such rates are stored as any others, in place of those at the same tile size, and
+    plans say that they are used.
     """
     names = as_names(devices)
     moduli = _checked(tile_size, names, moduli)
     check_writable()
     identity, threads = lookup.machine_identity(names), host_threads(1)
-    seconds = SUSTAINED_SECONDS if device_kind(names[0]).slows_under_load else MEASURE_SECONDS
-    warm = WARM_SECONDS if warm_seconds is None else warm_seconds
+    seconds, link_seconds, warm = _lengths(names[0], warm_seconds, quick=quick)
     with blas_threads(1):
         figures = measure_at_once(
             Measurement(
-                names, tile_size, moduli=moduli, threads=threads, seconds=seconds, link_seconds=MEASURE_SECONDS, warm_seconds=warm
+                names,
+                tile_size,
+                moduli=moduli,
+                threads=threads,
+                seconds=seconds,
+                link_seconds=link_seconds,
+                warm_seconds=warm,
+                quick=quick,
             )
         )
     everything = _kept()
-    everything.setdefault(identity, {})[str(tile_size)] = figures | {"pulled_from": pulled_from(names)}
+    about: dict[str, object] = {"pulled_from": pulled_from(names)} | ({"quick": True} if quick else {})
+    everything.setdefault(identity, {})[str(tile_size)] = figures | about
     write_rates(everything)
     rates = stored_rates(TileGrid(tile_size, tile_size), "array", "memory", names)
     assert rates is not None
     return rates
+
+
+def _lengths(name: str, warm_seconds: float | None, *, quick: bool) -> tuple[float, float, float]:
+    """Seconds of each figure of kernels and of links, and of load before."""
+    if quick:
+        return QUICK_SECONDS, QUICK_SECONDS, QUICK_WARM_SECONDS if warm_seconds is None else warm_seconds
+    seconds = SUSTAINED_SECONDS if device_kind(name).slows_under_load else MEASURE_SECONDS
+    return seconds, MEASURE_SECONDS, WARM_SECONDS if warm_seconds is None else warm_seconds
 
 
 def _checked(tile_size: int, names: tuple[str, ...], moduli: int | None) -> int | None:

@@ -156,7 +156,7 @@ def test_nominal_rates_are_told_once_by_a_logger_and_not_as_a_warning(gpus_here,
     for _ in range(2):
         planned_on_a_gpu(fp64="native")
     (record,) = caplog.records
-    assert record.name == "ooc_chol.rates" and record.levelno == logging.WARNING
+    assert record.name == "ooc_chol" and record.levelno == logging.WARNING
     assert "nominal rates of NVIDIA H200" in record.getMessage() and "ooc-chol bench rates" in record.getMessage()
     assert not recwarn.list
 

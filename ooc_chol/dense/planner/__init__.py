@@ -50,7 +50,7 @@ def _make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> P
 
 
 def _faster(native: Plan, problem: Problem, options: FactorOptions, names: tuple[str, ...], *, rates_at: RatesAt) -> Plan:
-    """The residue plan, as accurate as ``native``, where its predicted seconds, from measured rates, are fewer."""
+    """The residue plan, as accurate as ``native``, where its predicted seconds are fewer."""
     if native.seconds is None:
         return native
     try:

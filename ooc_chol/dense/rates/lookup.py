@@ -69,12 +69,12 @@ def rates_for(source: AbstractSource, grid: TileGrid, store: str, devices: str |
 def say_nominal(model: str) -> None:
     """Say, once in a process, that plans use nominal rates.
 
-    A message of the logger ``"ooc_chol.rates"``, which Python prints where nobody configures logging. A warning would fail where
+    A message of the logger ``"ooc_chol"``, which Python prints where nobody configures logging. A warning would fail where
     warnings are errors, and nothing is wrong here.
     """
     import logging  # most processes never need it
 
-    logging.getLogger("ooc_chol.rates").warning(
+    logging.getLogger("ooc_chol").warning(
         "ooc_chol: plans and predicted seconds follow nominal rates of %s; `ooc-chol bench rates` measures this machine's", model
     )
 

@@ -9,9 +9,9 @@ from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrf
 
 from ooc_chol.formats import FP16
+from ooc_chol.scipy_modules import linalg_module
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Rows that a sample takes of each tile, and most rows of a sample.
@@ -67,6 +67,7 @@ class FactorNorms:
     def expected(cls, grid: TileGrid, sample: NDArray[np.float64], step: int) -> FactorNorms | None:
         """Norms of L's tiles by the factor of a sample of A."""
         # The lower triangle row by row is the upper one column by column, which LAPACK takes without a copy.
+        dpotrf = linalg_module("_flapack").dpotrf
         upper, info = dpotrf(np.array(sample).T, lower=0, clean=1, overwrite_a=1)
         if info != 0:
             return None

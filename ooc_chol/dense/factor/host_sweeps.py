@@ -21,6 +21,7 @@ from ooc_chol.scipy_modules import linalg_module
 from ooc_chol.tasks.tiling import TileIndex
 from ooc_chol.team import map_in_threads
 
+_dgemm = linalg_module("_fblas").dgemm
 #: Rows and columns of the pieces of a matrix that are made at once: they stay in the cache.
 _PIECE = 512
 
@@ -48,8 +49,7 @@ class HostSweeps(AbstractSweeps):
     def subtract(self, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
         """``target -= L[i, j] @ x`` by SciPy's BLAS, as the triangular solves: threads of NumPy's would spin beside."""
         # row-major arrays are column-major ones transposed: y.T -= x.T @ l_ij.T
-        dgemm = linalg_module("_fblas").dgemm
-        target[...] = dgemm(-1.0, x.T, l_ij.T, beta=1.0, c=target.T, trans_b=transposed, overwrite_c=True).T
+        target[...] = _dgemm(-1.0, x.T, l_ij.T, beta=1.0, c=target.T, trans_b=transposed, overwrite_c=True).T
 
     def columns_that_fit(self) -> int | None:
         """As many as the caller likes."""

@@ -22,6 +22,8 @@ _H200 = DATA_SHEETS["NVIDIA H200"]
 _GEMM, _SYRK_SHARE = 52e12, 0.95
 _PRODUCT, _MODULI = 107e12, 13
 _HALF, _QUARTER = 5e14, 1e15
+#: Least rows of a tile for which products through residues have that rate, and the share of it below (kernels/cuda/int8.py).
+_PRODUCT_ROWS, _SMALL_PRODUCT_SHARE = 1024, 0.76
 _ACCUMULATE, _NARROW_ACCUMULATE, _CONVERT, _RECONSTRUCT = 1 / 24e-12, 5.5e11, 1 / 8.5e-12, 1 / 27e-12
 _INVERT, _CHECK = 2.1e11, 5e11
 _LINK, _PULL, _HOST_MEMORY = 51e9, 363e9, 96e9
@@ -73,20 +75,20 @@ def nominal_rates_of(facts: GpuFacts, n_devices: int, nb: int, source: str, stor
         write=write,
         generate=COPIED_SHARE * check if source == "device-array" else min(check, _GENERATE * ceilings.fp64 / _H200.fp64),
         launch=_LAUNCH,
-        residue=_residue_rates(ceilings, in_memory),
+        residue=_residue_rates(ceilings, nb, in_memory),
         invert=_INVERT * ceilings.fp64 / _H200.fp64,
         origin=RatesOrigin.NOMINAL,
         model=facts.model,
     )
 
 
-def _residue_rates(ceilings: Ceilings, link: float) -> ResidueRates:
+def _residue_rates(ceilings: Ceilings, nb: int, link: float) -> ResidueRates:
     """Products by their tensor cores, passes over residues by the memory."""
     memory, fp16 = ceilings.memory / _H200.memory, ceilings.fp16 / _H200.fp16
     has_fp8 = ceilings.fp8 is not None and _H200.fp8 is not None
     return ResidueRates(
         moduli=_MODULI,
-        product=_PRODUCT * ceilings.int8 / _H200.int8,
+        product=_PRODUCT * ceilings.int8 / _H200.int8 * (1.0 if nb >= _PRODUCT_ROWS else _SMALL_PRODUCT_SHARE),
         accumulate=_ACCUMULATE * memory,
         convert=_CONVERT * memory,
         reconstruct=_RECONSTRUCT * memory,

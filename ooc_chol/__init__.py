@@ -7,39 +7,91 @@
 2.772589
 """
 
-from ooc_chol.dense.driver import cholesky as cholesky
-from ooc_chol.dense.driver import plan as plan
-from ooc_chol.dense.factor import CholeskyFactor as CholeskyFactor
-from ooc_chol.dense.factor import HalfSolveSums as HalfSolveSums
-from ooc_chol.dense.factor import InverseTraces as InverseTraces
-from ooc_chol.dense.factor import load as load
-from ooc_chol.dense.options import FactorOptions as FactorOptions
-from ooc_chol.dense.planner.plan import Plan as Plan
-from ooc_chol.dense.report import FactorReport as FactorReport
-from ooc_chol.dense.symmetric import symm as symm
-from ooc_chol.errors import BudgetError as BudgetError
-from ooc_chol.errors import NonFiniteError as NonFiniteError
-from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
-from ooc_chol.errors import OocCholError as OocCholError
-from ooc_chol.errors import OutputError as OutputError
-from ooc_chol.errors import PlanSizeError as PlanSizeError
-from ooc_chol.errors import PrecisionError as PrecisionError
-from ooc_chol.errors import PrecisionWarning as PrecisionWarning
-from ooc_chol.errors import RatesWarning as RatesWarning
-from ooc_chol.errors import RefinementError as RefinementError
-from ooc_chol.errors import ScheduleError as ScheduleError
-from ooc_chol.errors import TierError as TierError
-from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
-from ooc_chol.listing import devices as devices
-from ooc_chol.memory.host_memory import HostMemory as HostMemory
-from ooc_chol.memory.sources import from_function as from_function
-from ooc_chol.outputs import FileKind as FileKind
-from ooc_chol.outputs import Output as Output
-from ooc_chol.outputs import check_outputs as check_outputs
-from ooc_chol.outputs import output_file as output_file
-from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
-from ooc_chol.team import map_in_threads as map_in_threads
-from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
-from ooc_chol.tracing.trace import Trace as Trace
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ooc_chol.dense.driver import cholesky as cholesky
+    from ooc_chol.dense.driver import plan as plan
+    from ooc_chol.dense.factor import CholeskyFactor as CholeskyFactor
+    from ooc_chol.dense.factor import HalfSolveSums as HalfSolveSums
+    from ooc_chol.dense.factor import InverseTraces as InverseTraces
+    from ooc_chol.dense.factor import load as load
+    from ooc_chol.dense.options import FactorOptions as FactorOptions
+    from ooc_chol.dense.planner.plan import Plan as Plan
+    from ooc_chol.dense.report import FactorReport as FactorReport
+    from ooc_chol.dense.symmetric import symm as symm
+    from ooc_chol.errors import BudgetError as BudgetError
+    from ooc_chol.errors import NonFiniteError as NonFiniteError
+    from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
+    from ooc_chol.errors import OocCholError as OocCholError
+    from ooc_chol.errors import OutputError as OutputError
+    from ooc_chol.errors import PlanSizeError as PlanSizeError
+    from ooc_chol.errors import PrecisionError as PrecisionError
+    from ooc_chol.errors import PrecisionWarning as PrecisionWarning
+    from ooc_chol.errors import RatesWarning as RatesWarning
+    from ooc_chol.errors import RefinementError as RefinementError
+    from ooc_chol.errors import ScheduleError as ScheduleError
+    from ooc_chol.errors import TierError as TierError
+    from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
+    from ooc_chol.listing import devices as devices
+    from ooc_chol.memory.host_memory import HostMemory as HostMemory
+    from ooc_chol.memory.sources import from_function as from_function
+    from ooc_chol.outputs import FileKind as FileKind
+    from ooc_chol.outputs import Output as Output
+    from ooc_chol.outputs import check_outputs as check_outputs
+    from ooc_chol.outputs import output_file as output_file
+    from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
+    from ooc_chol.team import map_in_threads as map_in_threads
+    from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
+    from ooc_chol.tracing.trace import Trace as Trace
 
 __version__ = "0.1.0.dev0"
+
+#: Public names by the module that is imported when one of them is first asked for: the whole package takes a tenth of a second,
+#: and a process that imports it need not use it. A test holds this table and the imports above together.
+_NAMES = {
+    "dense.driver": ("cholesky", "plan"),
+    "dense.factor": ("CholeskyFactor", "HalfSolveSums", "InverseTraces", "load"),
+    "dense.options": ("FactorOptions",),
+    "dense.planner.plan": ("Plan",),
+    "dense.report": ("FactorReport",),
+    "dense.symmetric": ("symm",),
+    "errors": (
+        "BudgetError",
+        "NonFiniteError",
+        "NotPositiveDefiniteError",
+        "OocCholError",
+        "OutputError",
+        "PlanSizeError",
+        "PrecisionError",
+        "PrecisionWarning",
+        "RatesWarning",
+        "RefinementError",
+        "ScheduleError",
+        "TierError",
+    ),
+    "kernels.cuda.source": ("cuda_source",),
+    "listing": ("devices",),
+    "memory.host_memory": ("HostMemory",),
+    "memory.sources": ("from_function",),
+    "outputs": ("FileKind", "Output", "check_outputs", "output_file"),
+    "precision.certified": ("CertifiedBound",),
+    "team": ("map_in_threads",),
+    "tracing.records": ("TRACE_FILES",),
+    "tracing.trace": ("Trace",),
+}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = [*_MODULE_OF]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

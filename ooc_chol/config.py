@@ -89,6 +89,14 @@ def emulation_variables() -> tuple[str, ...]:
     return tuple(name for name in names if os.environ.get(name))
 
 
+def blas_threads_asked() -> int | None:
+    """Threads that OpenBLAS is told to start: ``OPENBLAS_NUM_THREADS``, else ``OMP_NUM_THREADS``; None where by cores."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        if (text := os.environ.get(name, "").strip()).isdecimal() and int(text) > 0:
+            return int(text)
+    return None
+
+
 def commit_override() -> str | None:
     """``OOC_CHOL_COMMIT``: the commit that a copy of the tree without its history was made from."""
     return os.environ.get("OOC_CHOL_COMMIT")

@@ -12,7 +12,6 @@ The rule, for every path that anything here writes:
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -168,7 +167,7 @@ def output_file(
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{os.fspath(path)}: there is no folder {Path(path).parent} to write {Path(path).name} into")
-    part = target.with_name(f".ooc_chol-{secrets.token_hex(8)}.part")
+    part = target.with_name(f".ooc_chol-{os.urandom(8).hex()}.part")
     mode = permissions(target)
     os.close(create_new(part, mode))
     try:

@@ -15,8 +15,8 @@ from ooc_chol.bench.paper_commands import add_paper_commands
 from ooc_chol.bench.suites import SUITES, choose, run_suite, summary
 from ooc_chol.config import parse_devices
 from ooc_chol.dense.programs.cost import ResidueRates
-from ooc_chol.dense.rates import MODULI, WARM_SECONDS, measure_rates, rates_path
-from ooc_chol.dense.rates.stored import rates_problem
+from ooc_chol.dense.rates.measuring import MODULI, WARM_SECONDS, measure_rates
+from ooc_chol.dense.rates.stored import rates_path, rates_problem
 from ooc_chol.dense.rates.together import pulled_from
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 
@@ -41,8 +41,10 @@ def add_commands(bench: argparse.ArgumentParser) -> None:
 def _add_rates(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     rates = what.add_parser("rates", help="measure kernels and links, from which later plans predict seconds")
     rates.add_argument("--tile-size", type=int, nargs="+", help="tile orders (default: 256 512 1024; 4096 2048 on a GPU)")
-    devices = "device to measure, or several GPUs with commas between, at once (default: host:0)"
-    rates.add_argument("--device", type=parse_devices, default="host:0", help=devices)
+    devices = "device to measure, or several GPUs with commas between, at once (default: cuda:0, without GPUs host:0)"
+    rates.add_argument("--device", type=parse_devices, help=devices)
+    quick = "measure in a second or two for each tile order, before a GPU's clock settles"
+    rates.add_argument("--quick", action="store_true", help=quick)
     moduli = f"moduli at which products through residues are measured (default: {MODULI} on a GPU, none on the host)"
     rates.add_argument("--moduli", type=int, help=moduli)
     warm = f"seconds of DGEMM before a GPU is measured (default: {WARM_SECONDS:g})"
@@ -109,11 +111,11 @@ def _add_run_options(parser: argparse.ArgumentParser, *, repeats: int | None, dg
 
 
 def _rates(options: argparse.Namespace) -> None:
-    devices = resolve_devices(options.device)
+    devices = resolve_devices(None)[:1] if options.device is None else resolve_devices(options.device)
     if (problem := rates_problem()) is not None:
         print(f"ooc-chol: {problem}: ignored, and measured anew", file=sys.stderr)
     for tile_size in options.tile_size or _RATE_TILE_SIZES[device_kind(devices[0]).name]:
-        rates = measure_rates(tile_size, devices, options.moduli, warm_seconds=options.warm_seconds)
+        rates = measure_rates(tile_size, devices, options.moduli, warm_seconds=options.warm_seconds, quick=options.quick)
         kernels = ", ".join(f"{name} {getattr(rates, name) / 1e9:.4g}" for name in ("gemm", "syrk", "trsm", "potrf"))
         links = ", ".join(f"{name} {getattr(rates, name) / 1e9:.3g}" for name in ("source", "fetch", "write"))
         print(f"tiles of {tile_size}: {kernels} GFLOP/s; {links} GB/s (memory); {rates.launch * 1e6:.3g} us between operations")

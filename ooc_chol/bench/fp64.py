@@ -17,7 +17,7 @@ from ooc_chol.bench.results import RESULT_FILES, Measured, engine_of, write_json
 from ooc_chol.config import emulation_variables
 from ooc_chol.dense.driver import cholesky
 from ooc_chol.dense.factor import CholeskyFactor
-from ooc_chol.dense.rates import measure_rates
+from ooc_chol.dense.rates.measuring import measure_rates
 from ooc_chol.memory.sources import from_function
 from ooc_chol.outputs import Output, check_outputs
 from ooc_chol.tracing.records import TRACE_FILES

@@ -13,7 +13,7 @@ from ooc_chol.bench.paper import POLICIES, run_ablation, run_kl, run_mxp
 from ooc_chol.bench.paper_runs import CORRELATIONS, Sweep
 from ooc_chol.bench.paper_tables import ablation_table, kl_table, mxp_table
 from ooc_chol.config import parse_devices
-from ooc_chol.dense.rates import measure_rates
+from ooc_chol.dense.rates.measuring import measure_rates
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 
 #: Where the files go: not among those of single runs, which have other fields.
@@ -91,7 +91,7 @@ def _add_options(parser: argparse.ArgumentParser, *, repeats: int, nu: str, engi
 
 
 def _add_half_products(parser: argparse.ArgumentParser) -> None:
-    words = "products in FP16 where they are small enough (default: where measured rates say that it is faster)"
+    words = "products in FP16 where they are small enough (default: where rates say that it is faster)"
     parser.add_argument("--half-products", action=argparse.BooleanOptionalAction, default=None, help=words)
     words = "products in FP16 and FP8 where they are small enough"
     parser.add_argument("--fp8-products", action="store_const", const="fp8", dest="half_products", help=words)

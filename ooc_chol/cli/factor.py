@@ -8,6 +8,7 @@ from pathlib import Path
 
 import ooc_chol as oc
 from ooc_chol.cli.outputs import FORCE, REPORT_FORMAT, REPORTS
+from ooc_chol.dense import driver  # noqa: F401 - there before the command begins, which then answers signals itself
 from ooc_chol.dense.stores.header import FACTOR_FILES
 
 

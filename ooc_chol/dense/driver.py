@@ -25,7 +25,7 @@ from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.report import FactorReport
-from ooc_chol.dense.request import ON_DEVICE, Place, Progress, Request, is_memory, measured_rates
+from ooc_chol.dense.request import ON_DEVICE, Place, Progress, Request, is_memory, rates_of_request
 from ooc_chol.dense.store_opening import check_host_budget, check_store, own_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import PrecisionWarning
@@ -81,7 +81,7 @@ def cholesky(
         What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
     half_products : bool, "fp8" or None
         In mixed precision through residues: whether products that are small by their expected norms run in FP16, and with "fp8"
-        the smallest ones in FP8. By default in FP16 where measured rates say that this is faster.
+        the smallest ones in FP8. By default in FP16 where rates say that this is faster.
     tile_size : int or None
         Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan.
     devices : str, sequence of str, int or None
@@ -94,10 +94,10 @@ def cholesky(
     policy : {"planned", "sync", "async", "v1", "v2", "v3"}
         How tiles move; it never changes the result. All but the first are those of the paper, for comparison.
     objective : {"seconds", "bytes"}
-        What the plan makes least. Without measured rates seconds are unknown, and bytes are made least.
+        What the plan makes least. Where no rates are known, seconds are unknown, and bytes are made least.
     fp64 : {"auto", "native", "residue"}
         How FP64 products are computed: in the device's own arithmetic, or as exact integers through residues on int8 units, as
-        accurate and on an H200 about twice as fast. "auto" takes residues where measured rates predict fewer seconds.
+        accurate and on an H200 about twice as fast. "auto" takes residues where rates predict fewer seconds.
     moduli : int or None
         Moduli of products through residues, from 4 to 16; fewer are faster and less accurate. By default 14 (54 bits of each
         row's norm) up to order 32768 and 13 (50 bits) above, which is as accurate as native FP64, or as many as
@@ -323,10 +323,10 @@ def plan(
     policy : {"planned", "sync", "async", "v1", "v2", "v3"}
         How tiles move; it never changes the result. All but the first are those of the paper, for comparison.
     objective : {"seconds", "bytes"}
-        What the plan makes least. Without measured rates seconds are unknown, and bytes are made least.
+        What the plan makes least. Where no rates are known, seconds are unknown, and bytes are made least.
     fp64 : {"auto", "native", "residue"}
         How FP64 products are computed: in the device's own arithmetic, or as exact integers through residues on int8 units, as
-        accurate and on an H200 about twice as fast. "auto" takes residues where measured rates predict fewer seconds.
+        accurate and on an H200 about twice as fast. "auto" takes residues where rates predict fewer seconds.
     moduli : int or None
         Moduli of products through residues, from 4 to 16; fewer are faster and less accurate. By default 14 (54 bits of each
         row's norm) up to order 32768 and 13 (50 bits) above, which is as accurate as native FP64, or as many as
@@ -343,14 +343,14 @@ def plan(
         What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
     half_products : bool, "fp8" or None
         In mixed precision through residues: whether products that are small by their expected norms run in FP16, and with "fp8"
-        the smallest ones in FP8. By default in FP16 where measured rates say that this is faster.
+        the smallest ones in FP8. By default in FP16 where rates say that this is faster.
     store : path, HostMemory or None
         Where L would go, as for :func:`cholesky`: where it would stay in memory, ``host_budget`` must hold it.
 
     Returns
     -------
     Plan
-        Bytes per link, peak memory, flops and, with measured rates, seconds; checked in a simulator.
+        Bytes per link, peak memory, flops and, where rates are known, seconds; checked in a simulator.
 
     Raises
     ------
@@ -396,7 +396,7 @@ def _plan(n_or_a: Any, options: FactorOptions, store: Place) -> Plan:
     if isinstance(n_or_a, int | np.integer) and not isinstance(n_or_a, bool):
         if options.precision_threshold is not None:
             raise ValueError(f"formats follow from the norms of A's tiles: give the matrix instead of its order {n_or_a}")
-        rates_at = partial(measured_rates, options, store, None)
+        rates_at = partial(rates_of_request, options, store, None)
         return make_plan(
             Problem(int(n_or_a), FP64.itemsize, "array", may_be_whole=is_memory(store), keeps_on_device=store == ON_DEVICE),
             options,

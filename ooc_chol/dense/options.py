@@ -124,12 +124,12 @@ class FactorOptions:
     )
     objective: str = _choice(
         ("seconds", "bytes"),
-        "What the plan makes least. Without measured rates seconds are unknown, and bytes are made least.",
+        "What the plan makes least. Where no rates are known, seconds are unknown, and bytes are made least.",
     )
     fp64: str = _choice(
         ("auto", "native", "residue"),
         "How FP64 products are computed: in the device's own arithmetic, or as exact integers through residues on int8 units, as "
-        'accurate and on an H200 about twice as fast. "auto" takes residues where measured rates predict fewer seconds.',
+        'accurate and on an H200 about twice as fast. "auto" takes residues where rates predict fewer seconds.',
     )
     moduli: int | None = _row(
         None,
@@ -157,7 +157,7 @@ class FactorOptions:
         None,
         'bool, "fp8" or None',
         "In mixed precision through residues: whether products that are small by their expected norms run in FP16, and with "
-        '"fp8" the smallest ones in FP8. By default in FP16 where measured rates say that this is faster.',
+        '"fp8" the smallest ones in FP8. By default in FP16 where rates say that this is faster.',
         parse=_half_products,
         metavar="{yes,no,fp8}",
     )

@@ -7,16 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, TypeAlias, final
 
-from tqdm import tqdm
-
 #: ``reporter(flops_done, flops_total, seconds)``.
 ProgressReporter: TypeAlias = Callable[[int, int, float], None] | None
-
-
-class Bar(tqdm):  # type: ignore[misc]
-    """A bar without tqdm's monitor thread: nothing is left running when it is closed."""
-
-    monitor_interval = 0
 
 
 @final
@@ -54,7 +46,7 @@ def progress_reporter(progress: bool | Callable[[int, int, float], None] | None)
     elif callable(progress):
         yield progress
     elif progress is True:
-        with Bar(file=Display(sys.stderr), desc="cholesky", unit="flop", unit_scale=True, leave=False) as bar:
+        with _bar_class()(file=Display(sys.stderr), desc="cholesky", unit="flop", unit_scale=True, leave=False) as bar:
 
             def show(done: int, total: int, seconds: float) -> None:
                 bar.total = total
@@ -63,3 +55,13 @@ def progress_reporter(progress: bool | Callable[[int, int, float], None] | None)
             yield show
     else:
         raise TypeError(f"progress is a {type(progress).__name__}; give True, False or a callable (done, total, seconds)")
+
+
+def _bar_class() -> Any:
+    """A bar without tqdm's monitor thread: nothing is left running when it is closed."""
+    from tqdm import tqdm  # 20 ms that a run without a bar need not take
+
+    class Bar(tqdm):  # type: ignore[misc]
+        monitor_interval = 0
+
+    return Bar

@@ -171,7 +171,12 @@ class FactorReport:
 
     def _seconds_text(self) -> str:
         """Measured beside predicted seconds."""
-        predicted = "none predicted (no rates measured)" if self.plan.seconds is None else f"{self.plan.seconds:.3g} predicted"
+        rates = self.plan.rates
+        predicted = "none predicted (no rates measured)"
+        if self.plan.seconds is not None and rates is not None:
+            predicted = (
+                f"{self.plan.seconds:.3g} predicted{'' if rates.model is None else f' from nominal rates of {rates.model}'}"
+            )
         rate = f"{self.tflops * 1e3:.4g} GFLOP/s"
         return f"{self.seconds:.3g} ({rate}); {predicted}; planning and allocation took {self.setup_seconds:.2g} before"
 

@@ -14,7 +14,7 @@ from ooc_chol.dense.planner import Problem
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import SURELY_FREE, budget_of, kept_bytes
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.rates import rates_for, stored_rates
+from ooc_chol.dense.rates.lookup import known_rates, rates_for
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
@@ -25,8 +25,8 @@ from ooc_chol.tasks.tiling import TileGrid
 Place: TypeAlias = str | os.PathLike[str] | HostMemory | None
 #: The word for the GPUs' own memory; a file of that name is ``"./device"``.
 ON_DEVICE = "device"
-#: Bytes per second between two places in a GPU's memory, read and written, and entries per second: half of what H200s do.
-_DEVICE_RATE, _DEVICE_ENTRIES = 1.5e12, 1e11
+#: Bytes per second between two places in a GPU's memory: three quarters of what an H200 reads and writes.
+_DEVICE_RATE = 1.5e12
 #: Share of a GPU's budget that an L may take that stays there without being asked to.
 _KEPT_SHARE = 0.5
 #: Whom a run tells how far it is: a bar, a callable, or nobody.
@@ -73,8 +73,8 @@ class Request:
         return kept <= SURELY_FREE or kept <= _KEPT_SHARE * free
 
     def rates_at(self, grid: TileGrid) -> Rates | None:
-        """Measured rates for tiles of ``grid``, on the devices and for the store that are asked for."""
-        rates = measured_rates(self.options, self.store, self.source, grid)
+        """Rates for tiles of ``grid``, on the devices and for the store that are asked for."""
+        rates = rates_of_request(self.options, self.store, self.source, grid)
         return replace(rates, fetch=_DEVICE_RATE, write=_DEVICE_RATE) if rates and self.problem.keeps_on_device else rates
 
 
@@ -83,8 +83,8 @@ def is_memory(store: Place) -> bool:
     return store is None or store == ON_DEVICE or isinstance(store, HostMemory)
 
 
-def measured_rates(options: FactorOptions, store: Place, source: AbstractSource | None, grid: TileGrid) -> Rates | None:
-    """Measured rates for tiles of ``grid``, of arrays where there is no ``source``.
+def rates_of_request(options: FactorOptions, store: Place, source: AbstractSource | None, grid: TileGrid) -> Rates | None:
+    """Measured or nominal rates for tiles of ``grid``, of arrays where there is no ``source``.
 
     None for several host devices, which share the cores that were measured for one.
     """
@@ -92,10 +92,7 @@ def measured_rates(options: FactorOptions, store: Place, source: AbstractSource 
     if len(names) > 1 and device_kind(names[0]).shares_processor:
         return None
     kind = "memory" if is_memory(store) else "file"  # L over A moves as in memory
-    if source is not None and source.home is not None:  # tiles are copied within the GPU, and then checked like those made there
-        rates = stored_rates(grid, "function", kind, names)
-        return rates and replace(rates, generate=1 / (1 / rates.generate + 1 / _DEVICE_ENTRIES))
-    return stored_rates(grid, "array", kind, names) if source is None else rates_for(source, grid, kind, names)
+    return known_rates(grid, "array", kind, names) if source is None else rates_for(source, grid, kind, names)
 
 
 def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions) -> None:

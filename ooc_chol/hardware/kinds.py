@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.hardware.gpu_facts import GpuFacts
 from ooc_chol.hardware.host import HostDevice, free_host_bytes, total_host_bytes
 from ooc_chol.interfaces import AbstractDevice, AbstractDeviceMemory, KernelSetT
 from ooc_chol.memory.sources import as_source
@@ -58,6 +59,10 @@ class AbstractDeviceKind(ABC):
     @abstractmethod
     def link(self, name: str) -> tuple[str, str]:
         """Say how a device that is here is reached, and its driver version; both are empty for the host."""
+
+    @abstractmethod
+    def gpu_facts(self, name: str) -> GpuFacts | None:
+        """Say what the driver tells of a device that is here, without opening it; None for the host."""
 
     @abstractmethod
     def memory(self, name: str) -> tuple[int, int]:
@@ -123,6 +128,9 @@ class HostKind(AbstractDeviceKind):
 
     def link(self, name: str) -> tuple[str, str]:
         return "", ""
+
+    def gpu_facts(self, name: str) -> GpuFacts | None:
+        return None
 
     def memory(self, name: str) -> tuple[int, int]:
         return free_host_bytes(), total_host_bytes()
@@ -201,6 +209,11 @@ class CudaKind(AbstractDeviceKind):
         from ooc_chol.hardware import cuda
 
         return cuda.link_and_driver(name)
+
+    def gpu_facts(self, name: str) -> GpuFacts | None:
+        from ooc_chol.hardware import cuda
+
+        return cuda.gpu_facts(name)
 
     def memory(self, name: str) -> tuple[int, int]:
         if name not in self.names():

@@ -9,11 +9,12 @@ from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrf
 
 from ooc_chol.formats import FP16
+from ooc_chol.scipy_modules import linalg_module
 from ooc_chol.tasks.tiling import TileGrid
 
+_dpotrf = linalg_module("_flapack").dpotrf
 #: Rows that a sample takes of each tile, and most rows of a sample.
 SAMPLE_ROWS, MOST_SAMPLE_ROWS = 32, 4096
 #: Magnitudes are measured before a tile is rounded, in the narrowest format up by a sixteenth.
@@ -67,7 +68,7 @@ class FactorNorms:
     def expected(cls, grid: TileGrid, sample: NDArray[np.float64], step: int) -> FactorNorms | None:
         """Norms of L's tiles by the factor of a sample of A."""
         # The lower triangle row by row is the upper one column by column, which LAPACK takes without a copy.
-        upper, info = dpotrf(np.array(sample).T, lower=0, clean=1, overwrite_a=1)
+        upper, info = _dpotrf(np.array(sample).T, lower=0, clean=1, overwrite_a=1)
         if info != 0:
             return None
         starts, factor = sample_starts(grid, step), upper.T

@@ -235,3 +235,15 @@ def test_slots_are_tiles_of_float64():
     assert first - arena.workspace >= 4096
     assert others == [first + 4096 * number for number in range(1, NARROW_BUFFERS)]
     arena.close()
+
+
+def test_kernels_of_formats_are_loaded_at_their_first_use():
+    device = open_device("cuda:0")
+    device.activate()
+    device.allocate(1, 8 * 64 * 64, 64)
+    try:
+        assert device.kernels._formats is None, "a factorization in FP64 needs none"
+        device.kernels.create_norms(1)
+        assert device.kernels._formats is not None, "norms are made before a run, in which nothing is compiled"
+    finally:
+        device.close()

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import fields
 
 import pytest
 
 import ooc_chol as oc
 from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.dense import rates as rates_module
 from ooc_chol.dense.programs.cost import Rates, ResidueRates
-from ooc_chol.dense.rates import generation, machine_identity, measure_rates, rates_path, stored_rates
+from ooc_chol.dense.rates import generation, measuring
+from ooc_chol.dense.rates.gpus import CAPABILITIES
+from ooc_chol.dense.rates.lookup import machine_identity, stored_rates
+from ooc_chol.dense.rates.measuring import measure_rates
+from ooc_chol.dense.rates.nominal import nominal_rates
+from ooc_chol.dense.rates.stored import rates_path
+from ooc_chol.hardware.registry import CUDA
 from ooc_chol.tasks.tiling import TileGrid
 
 pytestmark = pytest.mark.cuda
@@ -20,10 +26,13 @@ pytestmark = pytest.mark.cuda
 TOO_MUCH = 1e16
 #: Largest error of a prediction at order 16384, where runs of 20 to 40 ms are made of short kernels.
 PREDICTION_ERROR = 0.4
+#: Seconds that quick rates of one tile order may take; how far they may be off those under load, and
+#: nominal ones off measured ones.
+QUICK_SECONDS, QUICK_DIFFERENCE, NOMINAL_DIFFERENCE = 10.0, 0.4, 0.25
 FAST = ("potrf", "trsm", "syrk", "gemm", "source", "fetch", "write", "generate", "invert")
 
 #: What has no rate on a GPU: products in FP32, which is no faster there; and the formats of a plan's tiles, which are no rate.
-NOT_HERE = ("trsm_float32", "gemm_float32", "precision")
+NOT_HERE = ("trsm_float32", "gemm_float32", "precision", "model")
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +40,13 @@ def measured(tmp_path_factory):
     """Rates at tiles of 2048 of a device that was under load for a second, in a cache of their own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OOC_CHOL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(rates_module, "SUSTAINED_SECONDS", 0.3)
+        patch.setattr(measuring, "SUSTAINED_SECONDS", 0.3)
         yield measure_rates(2048, "cuda:0", warm_seconds=1.0)
 
 
 def test_every_rate_is_of_the_right_size(measured):
     assert all(0 < getattr(measured, name) < TOO_MUCH for name in FAST)
-    assert set(FAST) | {"tile_size", "launch", "residue"} | set(NOT_HERE) == {field.name for field in fields(Rates)}
+    assert set(FAST) | {"tile_size", "launch", "residue", "origin"} | set(NOT_HERE) == {field.name for field in fields(Rates)}
     assert all(getattr(measured, name) is None for name in NOT_HERE)
     assert 0 < measured.launch < 1e-3
     assert measured.potrf < measured.trsm < measured.gemm
@@ -45,7 +54,7 @@ def test_every_rate_is_of_the_right_size(measured):
 
 
 def test_residues_have_rates(measured):
-    assert measured.residue is not None and measured.residue.moduli == rates_module.MODULI
+    assert measured.residue is not None and measured.residue.moduli == measuring.MODULI
     assert all(0 < getattr(measured.residue, field.name) < TOO_MUCH for field in fields(ResidueRates))
     # An entry of an accumulator is one of 13 numbers of 4 bytes, read and written; one of a tile is converted to 13 bytes.
     assert measured.residue.convert > measured.residue.accumulate
@@ -99,3 +108,39 @@ def test_two_gpus_are_measured_at_once(measured):
     assert stored_rates(grid, "array", "memory", names) == two
     assert stored_rates(grid, "array", "memory", "cuda:1") == measured
     assert 1e9 < two.residue.pull < TOO_MUCH
+
+
+def test_quick_rates_are_near_those_under_load(measured, tmp_path, monkeypatch):
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path))
+    began = time.perf_counter()
+    quick = measure_rates(2048, "cuda:0", quick=True)
+    assert time.perf_counter() - began < QUICK_SECONDS
+    assert quick.origin == "quick" and quick.residue is not None and measured.residue is not None
+    for name in ("gemm", "trsm", "potrf", "fetch", "write"):
+        assert getattr(quick, name) == pytest.approx(getattr(measured, name), rel=QUICK_DIFFERENCE), name
+    assert quick.residue.product == pytest.approx(measured.residue.product, rel=QUICK_DIFFERENCE)
+
+
+def test_the_driver_says_what_nominal_rates_follow_from():
+    facts = CUDA.gpu_facts("cuda:0")
+    assert facts is not None and facts.model.startswith("NVIDIA") and facts.processors > 0
+    assert 1e8 < facts.clock_hz < 1e10 and 1e10 < facts.memory_bytes_per_second < TOO_MUCH
+    nominal = nominal_rates(("cuda:0",), 2048, "array", "memory")
+    assert (nominal is None) == (facts.capability not in CAPABILITIES)
+
+
+def test_nominal_rates_of_an_h200_are_near_its_own(measured):
+    nominal = nominal_rates(("cuda:0",), 2048, "array", "memory")
+    if nominal is None or nominal.model != "NVIDIA H200":
+        return  # of other models nothing was measured that these could be near to
+    for name in ("gemm", "fetch", "write"):
+        assert getattr(nominal, name) == pytest.approx(getattr(measured, name), rel=NOMINAL_DIFFERENCE), name
+    assert nominal.residue is not None and measured.residue is not None
+    assert nominal.residue.product == pytest.approx(measured.residue.product, rel=NOMINAL_DIFFERENCE)
+
+
+def test_without_measurements_a_plan_for_a_gpu_has_nominal_rates(tmp_path, monkeypatch):
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path))
+    plan = oc.plan(32768, devices="cuda:0", memory_budget="16 GiB")
+    assert plan.rates is not None and plan.to_dict()["rates"] == "nominal"
+    assert plan.engine == "residue"

@@ -142,6 +142,8 @@ def interrupted(mode: str, store: Path, at: tuple[str, int]) -> str:
 def main(mode: str, folder: str) -> None:
     """Interrupt, and say of each moment what was wrong."""
     store, calls = Path(folder) / "L.factor", Counter[str]()
+    call(mode, store, Counter(), None)  # the first one imports what all need
+    store.unlink()
     right = call(mode, store, calls, None)
     store.unlink()
     for at in moments(calls):

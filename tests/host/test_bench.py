@@ -10,7 +10,7 @@ from ooc_chol.bench import peers, suites
 from ooc_chol.bench.case import Fp64Case, Peer
 from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.cli import main
-from ooc_chol.dense import rates as rates_module
+from ooc_chol.dense.rates import measuring
 from tests.plan.result_fields import ENGINE_FIELDS, FIELDS
 from tests.tolerances import FACTOR_ENTRY_C
 
@@ -51,7 +51,7 @@ def test_the_factor_of_a_host_array_is_that_of_the_function(tmp_path):
 
 def test_rates_that_are_measured_first_predict_seconds(tmp_path, monkeypatch):
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(rates_module, "MEASURE_SECONDS", 0.002)
+    monkeypatch.setattr(measuring, "MEASURE_SECONDS", 0.002)
     assert bench(tmp_path, "--repeats", "1")[1]["predicted_seconds"] is None
     assert bench(tmp_path, "--repeats", "1", "--rates")[1]["predicted_seconds"] > 0
 

@@ -14,7 +14,7 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.cli import main
-from ooc_chol.dense import rates as rates_module
+from ooc_chol.dense.rates import measuring
 from ooc_chol.kernels.host.blas import blas_identity
 from tests.host.matrices import FAMILIES
 from tests.host.runs import COMMAND, ENVIRONMENT
@@ -244,7 +244,7 @@ def test_devices_lists_them(capsys):
 
 def test_bench_rates_measures_and_stores(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path))
-    monkeypatch.setattr(rates_module, "MEASURE_SECONDS", 0.002)
+    monkeypatch.setattr(measuring, "MEASURE_SECONDS", 0.002)
     status, out, err = run(capsys, "bench", "rates", "--tile-size", 32, 64)
     assert (status, err) == (0, "")
     lines = out.splitlines()

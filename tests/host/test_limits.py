@@ -22,6 +22,8 @@ import os, resource, signal, sys
 import numpy as np
 import ooc_chol as oc
 
+oc.cholesky, oc.OocCholError  # imports their modules, before there is a limit
+
 def call(number, field, mebibytes, threshold):
     now = 4096 * int(open("/proc/self/statm").read().split()[field])
     resource.setrlimit(number, (now + (mebibytes << 20), resource.RLIM_INFINITY))
@@ -59,6 +61,36 @@ def test_any_limit_gives_the_right_factor_or_an_error_that_names_it(which, thres
     errors = [text for text in limited if text != right]
     assert all(text.startswith("BudgetError") and f"RLIMIT_{which}" in text for text in errors), errors
     assert limited[-1] == right and limited[0] != right  # the sweep meets both
+
+
+#: In a process for each: sets a limit (MiB beyond what NumPy takes), and imports what a factorization needs.
+LOADING = """
+import os, resource, signal, sys
+import numpy as np
+for mebibytes in map(int, sys.argv[1:]):
+    if (child := os.fork()) == 0:
+        signal.alarm(30)
+        now = 4096 * int(open("/proc/self/statm").read().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (now + (mebibytes << 20), resource.RLIM_INFINITY))
+        try:
+            import ooc_chol
+            ooc_chol.cholesky
+            print(mebibytes, "loaded", flush=True)
+        except MemoryError as error:
+            print(mebibytes, type(error).__name__, error, flush=True)
+        os._exit(0)
+    if status := os.waitpid(child, 0)[1]:
+        print(mebibytes, "ended with status", status, flush=True)
+"""
+
+
+def test_libraries_that_a_limit_leaves_no_room_for_are_an_error_and_no_hang():
+    words = [sys.executable, "-c", LOADING, "0", "30", "75", "100", "150", "400", "900"]
+    run = subprocess.run(words, env=ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "2"}, capture_output=True, text=True, check=False)
+    found = dict(line.split(" ", 1) for line in run.stdout.splitlines())
+    assert len(found) == 7 and not [text for text in found.values() if "status" in text], run.stdout + run.stderr
+    assert found["30"].startswith("BudgetError") and "RLIMIT_AS" in found["30"] and "SciPy's BLAS" in found["30"]
+    assert found["900"] == "loaded"
 
 
 def no_threads(self: object) -> None:

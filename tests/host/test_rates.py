@@ -15,14 +15,18 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.cli import main
-from ooc_chol.dense import rates as rates_module
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.rates import generation, machine_identity, measure_rates, rates_path, stored_rates
+from ooc_chol.dense.rates import generation, lookup, measuring
+from ooc_chol.dense.rates.lookup import machine_identity, stored_rates
+from ooc_chol.dense.rates.measuring import measure_rates
+from ooc_chol.dense.rates.stored import rates_path
 from ooc_chol.tasks.tiling import TileGrid
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
 GRID = TileGrid(320, 64)
+#: Fields of rates that are no numbers.
+NO_RATES = ("residue", "precision", "origin", "model")
 #: How far a prediction may be off on a machine that others use at the same time.
 PREDICTION_RATIO = 5.0
 
@@ -31,7 +35,7 @@ PREDICTION_RATIO = 5.0
 def cache(tmp_path, monkeypatch):
     """An empty cache, and measurements that are short."""
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(rates_module, "MEASURE_SECONDS", 0.002)
+    monkeypatch.setattr(measuring, "MEASURE_SECONDS", 0.002)
     return tmp_path / "cache"
 
 
@@ -46,7 +50,7 @@ def test_without_measurements_there_are_no_seconds(cache):
 def test_what_was_measured_is_found_again(cache):
     measured = measure_rates(64)
     assert rates_path() == cache / "rates.json"
-    assert all(getattr(measured, field.name) > 0 for field in fields(Rates) if field.name not in ("residue", "precision"))
+    assert all(getattr(measured, field.name) > 0 for field in fields(Rates) if field.name not in NO_RATES)
     assert stored_rates(GRID, "array", "memory") == measured
     assert measured.tile_size == 64
     assert list(cache.iterdir()) == [cache / "rates.json"], "no partial file is left"
@@ -65,18 +69,18 @@ def test_each_kind_of_source_and_store_has_rates_of_its_own():
 def test_rates_belong_to_one_tile_size_and_one_machine(monkeypatch):
     measure_rates(64)
     assert stored_rates(TileGrid(320, 65), "array", "memory") is None
-    monkeypatch.setattr(rates_module, "machine_identity", lambda *_: "another machine")
+    monkeypatch.setattr(lookup, "machine_identity", lambda *_: "another machine")
     assert stored_rates(GRID, "array", "memory") is None
 
 
 def test_rates_belong_to_the_kernels_with_which_they_were_measured(monkeypatch):
     measure_rates(64)
-    facts = rates_module.kernel_facts(["host:0"])
+    facts = lookup.kernel_facts(["host:0"])
     for name in ("trsm", "kernels", "library"):
         other = dataclasses.replace(facts, **{name: "another way"})
-        monkeypatch.setattr(rates_module, "kernel_facts", lambda *_, other=other: other)
+        monkeypatch.setattr(lookup, "kernel_facts", lambda *_, other=other: other)
         assert stored_rates(GRID, "array", "memory") is None
-    monkeypatch.setattr(rates_module, "kernel_facts", lambda *_: facts)
+    monkeypatch.setattr(lookup, "kernel_facts", lambda *_: facts)
     assert stored_rates(GRID, "array", "memory") is not None
 
 
@@ -84,9 +88,9 @@ def test_measuring_keeps_what_was_measured_before(monkeypatch):
     machine = machine_identity()
     first = measure_rates(64)
     measure_rates(32)
-    monkeypatch.setattr(rates_module, "machine_identity", lambda *_: "another machine")
+    monkeypatch.setattr(lookup, "machine_identity", lambda *_: "another machine")
     measure_rates(64)
-    monkeypatch.setattr(rates_module, "machine_identity", lambda *_: machine)
+    monkeypatch.setattr(lookup, "machine_identity", lambda *_: machine)
     stored = json.loads(rates_path().read_text())
     assert {name: sorted(sizes) for name, sizes in stored.items()} == {machine: ["32", "64"], "another machine": ["64"]}
     assert stored_rates(GRID, "array", "memory") == first
@@ -264,7 +268,7 @@ def test_a_prediction_is_of_the_size_of_the_run(monkeypatch):
     # Both are measured in the time of this process: other programs may take the cores of this machine.
     monkeypatch.setattr(time, "perf_counter", time.process_time)
     monkeypatch.setattr(time, "perf_counter_ns", time.process_time_ns)
-    monkeypatch.setattr(rates_module, "MEASURE_SECONDS", 0.02)
+    monkeypatch.setattr(measuring, "MEASURE_SECONDS", 0.02)
     measure_rates(128, moduli=13)
     n = 1024
     a = np.exp(-np.abs(np.subtract.outer(np.arange(n), np.arange(n))) / 50)
@@ -392,7 +396,7 @@ def test_that_rates_cannot_be_stored_is_known_before_they_are_measured(cache, mo
     def never(*_):
         raise AssertionError("measured for nothing")
 
-    monkeypatch.setattr(rates_module, "measure_at_once", never)
+    monkeypatch.setattr(measuring, "measure_at_once", never)
     (cache / "rates.json").mkdir(parents=True)
     with pytest.raises(OSError, match=r"rates\.json"):
         measure_rates(64)
@@ -403,3 +407,23 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "file"))
     with pytest.raises(OSError, match="file"):
         measure_rates(64)
+
+
+def test_rates_can_be_measured_quickly():
+    full, began = measure_rates(128), time.perf_counter()
+    quick = measure_rates(128, quick=True)
+    assert time.perf_counter() - began < 5.0
+    assert (full.origin, quick.origin) == ("measured", "quick")
+    assert stored_rates(TileGrid(512, 128), "array", "memory") == quick, "in place of the ones before"
+    assert "measured quickly" in str(oc.plan(512, tile_size=128))
+    measure_rates(128)
+    assert "measured quickly" not in str(oc.plan(512, tile_size=128))
+
+
+def test_the_command_measures_quickly_the_device_that_plans_take(capsys):
+    assert main(["bench", "rates", "--quick", "--tile-size", "64"]) == 0
+    assert "stored in" in capsys.readouterr().out
+    (figures,) = json.loads(rates_path().read_text()).values()
+    assert figures["64"]["quick"] is True
+    device = oc.plan(64, tile_size=64).devices[0]
+    assert stored_rates(TileGrid(64, 64), "array", "memory", device) is not None

@@ -340,3 +340,14 @@ def test_another_device_lends_its_memory_for_copies(as_gpus, monkeypatch):
 
 def test_every_figure_has_a_place_in_the_rates():
     assert set(Rates.__dataclass_fields__) >= KERNELS | FLOAT32
+
+
+def test_the_quick_covariance_is_one():
+    n, nb = 96, 32
+    function, a = opened.line_function(n), np.empty((n, n))
+    for rows in (range(at, at + nb) for at in range(0, n, nb)):
+        for cols in (range(at, at + nb) for at in range(0, n, nb)):
+            function(rows, cols, a[rows.start : rows.stop, cols.start : cols.stop], None)
+    expected = np.exp(-np.abs(np.subtract.outer(np.arange(n), np.arange(n))) / (0.1 * n)) + 0.01 * np.eye(n)
+    np.testing.assert_allclose(a, expected, rtol=1e-15)
+    assert np.linalg.eigvalsh(a).min() > 0

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense import rates as rates_module
 from ooc_chol.dense.execution.records import STREAM_ROLES
+from ooc_chol.dense.rates import measuring
 from ooc_chol.tasks.operations import STREAM_NAMES, Link, StepKind, step_key
 from tests.host.matrices import FAMILIES
 from tests.host.runs import budget_of, check_bytes
@@ -163,8 +163,8 @@ def test_the_trace_says_what_run_it_was(tmp_path):
 
 def test_the_prediction_stands_beside_the_run(tmp_path, monkeypatch):
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(rates_module, "MEASURE_SECONDS", 0.002)
-    rates_module.measure_rates(NB)
+    monkeypatch.setattr(measuring, "MEASURE_SECONDS", 0.002)
+    measuring.measure_rates(NB)
     factor = traced()
     plan = factor.report.plan
     assert [record[:10] for record in factor.trace.predicted] == [record[:10] for record in factor.trace.records]

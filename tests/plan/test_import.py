@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 
 import pytest
+
+import ooc_chol
 
 #: Installed before anything else: remembers and refuses every import of a package that belongs to an extra.
 REFUSE_EXTRAS = """
@@ -32,6 +37,29 @@ import ooc_chol
 assert Refuse.asked == [], f"import ooc_chol asks for {Refuse.asked}"
 """
 
+#: What neither importing the package nor a factorization of an array on the host needs.
+NOT_NEEDED = (
+    "scipy.linalg",
+    "tqdm",
+    "perfetto",
+    "importlib.metadata",
+    "ooc_chol.dense.rates.measuring",
+    "ooc_chol.bench",
+    "ooc_chol.apps",
+)
+
+IMPORT_ALONE = f"""
+import sys
+import ooc_chol
+assert "numpy" not in sys.modules
+assert [name for name in sys.modules if name.startswith("ooc_chol")] == ["ooc_chol"]
+import numpy as np
+with ooc_chol.cholesky(np.eye(100), devices="host:0") as factor:
+    factor.solve(np.ones(100))
+    str(factor.report)
+assert [name for name in {NOT_NEEDED} if name in sys.modules] == []
+"""
+
 IMPORT_EVERY_MODULE = """
 import importlib, pathlib
 import ooc_chol
@@ -54,3 +82,25 @@ for name in modules:
 def test_import_asks_for_no_extra(program):
     done = subprocess.run([sys.executable, "-c", REFUSE_EXTRAS + program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.host
+def test_importing_imports_nothing_and_a_factorization_only_what_it_needs():
+    done = subprocess.run([sys.executable, "-c", IMPORT_ALONE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_public_name_is_found_where_the_table_says():
+    text = Path(ooc_chol.__file__).read_text(encoding="utf-8")
+    imported = re.findall(r"^    from ooc_chol\.(\S+) import (\w+) as \2$", text, flags=re.MULTILINE)
+    assert imported == [(module, name) for module, names in ooc_chol._NAMES.items() for name in names]
+    for module, name in imported:
+        assert getattr(ooc_chol, name) is getattr(import_module(f"ooc_chol.{module}"), name)
+    assert set(ooc_chol.__all__) <= set(dir(ooc_chol))
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"module 'ooc_chol' has no attribute 'cholseky'"):
+        ooc_chol.cholseky  # noqa: B018
+    with pytest.raises(ImportError, match="cholseky"):
+        exec("from ooc_chol import cholseky")

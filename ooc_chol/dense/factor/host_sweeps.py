@@ -9,7 +9,6 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dgemm
 
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
 from ooc_chol.dense.factor.sweeps import NOTHING, AbstractSolver, AbstractSweeps, Needs, PanelSums
@@ -18,9 +17,11 @@ from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.kernels.host.solves import substitute
 from ooc_chol.memory.sources.function import FunctionSource
+from ooc_chol.scipy_modules import linalg_module
 from ooc_chol.tasks.tiling import TileIndex
 from ooc_chol.team import map_in_threads
 
+_dgemm = linalg_module("_fblas").dgemm
 #: Rows and columns of the pieces of a matrix that are made at once: they stay in the cache.
 _PIECE = 512
 
@@ -48,7 +49,7 @@ class HostSweeps(AbstractSweeps):
     def subtract(self, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
         """``target -= L[i, j] @ x`` by SciPy's BLAS, as the triangular solves: threads of NumPy's would spin beside."""
         # row-major arrays are column-major ones transposed: y.T -= x.T @ l_ij.T
-        target[...] = dgemm(-1.0, x.T, l_ij.T, beta=1.0, c=target.T, trans_b=transposed, overwrite_c=True).T
+        target[...] = _dgemm(-1.0, x.T, l_ij.T, beta=1.0, c=target.T, trans_b=transposed, overwrite_c=True).T
 
     def columns_that_fit(self) -> int | None:
         """As many as the caller likes."""

@@ -35,6 +35,8 @@ __all__ = [
 
 #: Tile rows that a matrix in mixed precision should have: formats are chosen tile by tile.
 MIXED_ROWS = 16
+#: Seconds of native work below which no plan through residues is made: it would take longer than it could save.
+WORTH_PLANNING_TWICE = 0.1
 #: Moduli for which the least memory of products through residues is asked before those that a threshold needs are known.
 MIXED_MODULI = 8
 
@@ -81,11 +83,11 @@ def _fresh_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> 
 def _faster(
     native: NativeRequest, problem: Problem, options: FactorOptions, names: tuple[str, ...], *, rates_at: RatesAt
 ) -> Plan:
-    """The residue plan, as accurate as a native one, where its predicted seconds, from measured rates, are fewer.
+    """The residue plan, as accurate as a native one, where its predicted seconds are fewer.
 
     No native plan is made where even work without any wait would take it longer.
     """
-    if native.rates is None:
+    if native.rates is None or least_native_seconds(native) < WORTH_PLANNING_TWICE:
         return native_plan(native)
     try:
         residue = make_residue_plan(problem, options, names, rates_at)

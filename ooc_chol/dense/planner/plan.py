@@ -74,7 +74,7 @@ class Plan:
     programs : tuple of Program
         The steps of each device in the order in which they are enqueued.
     rates : Rates or None
-        Measured rates behind the predicted seconds; None where none were measured, and no seconds are predicted.
+        Rates behind the predicted seconds, measured or nominal; None where none are known, and no seconds are predicted.
     task_counts : mapping of str to int
         Number of tasks of each kind: POTRF, TRSM, SYRK and GEMM on tiles.
     source : str
@@ -134,7 +134,7 @@ class Plan:
 
     @property
     def seconds(self) -> float | None:
-        """Predicted seconds, or None when no rates were measured."""
+        """Predicted seconds, or None when no rates are known."""
         return self.timeline.seconds if self.rates else None
 
     @cached_property
@@ -247,6 +247,7 @@ class Plan:
             "bounds": {"compulsory": self.compulsory_bytes, "loaded": self.movement_bound_bytes},
             "peak_bytes": self.peak_bytes,
             "seconds": self.seconds,
+            "rates": None if self.rates is None else self.rates.origin.value,
             "precision_threshold": None if self.precision is None else self.precision.threshold,
             "formats": {"fp64": self.grid.n_tiles} if self.precision is None else self.precision.counts,
         }
@@ -349,7 +350,8 @@ class Plan:
         """Predicted seconds, or why there are none."""
         if self.seconds is None:
             return "unknown: no rates are measured for this machine and tile size; `ooc-chol bench rates` measures them"
-        return f"{self.seconds:.3g} predicted ({self.flops / self.seconds / 1e9:.4g} GFLOP/s)"
+        origin = "" if self.rates is None else self.rates.origin_text()
+        return f"{self.seconds:.3g} predicted ({self.flops / self.seconds / 1e9:.4g} GFLOP/s){origin}"
 
     def _device_lines(self) -> list[str]:
         """A line for each device, how its memory is divided and what it has to do, and one for their balance."""

@@ -1,9 +1,10 @@
-"""Measured rates, and the seconds that they predict for a step."""
+"""Rates, measured or nominal, and the seconds that they predict for a step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 from math import inf
 from typing import ClassVar
 
@@ -30,6 +31,16 @@ from ooc_chol.tasks.operations import (
 from ooc_chol.tasks.tiling import TileGrid
 
 _GENERATE, _WRITE = StepKind.GENERATE, StepKind.WRITE
+#: Fields of :class:`Rates` that are no rates.
+_NO_RATES = ("residue", "precision", "origin", "model")
+
+
+class RatesOrigin(StrEnum):
+    """Where rates come from."""
+
+    MEASURED = "measured"  #: On this machine, in the state of a long run
+    QUICK = "quick"  #: On this machine, in a second or two, before its clock settled
+    NOMINAL = "nominal"  #: Nowhere here: what a GPU of this model should do
 
 
 @dataclass(frozen=True)
@@ -71,7 +82,7 @@ class ResidueRates:
 
 @dataclass(frozen=True)
 class Rates:
-    """What a device does in a second, measured; a plan without rates predicts no seconds.
+    """What a device does in a second; a plan without rates predicts no seconds.
 
     Parameters
     ----------
@@ -95,6 +106,10 @@ class Rates:
         measured, which counts as float64.
     precision : PrecisionMap or None
         Which tiles these are; None where all are float64.
+    origin : RatesOrigin
+        Whether they were measured here, and how long, or are nominal ones.
+    model : str or None
+        The model of GPU whose nominal rates they are; None where they were measured.
 
     Raises
     ------
@@ -117,9 +132,19 @@ class Rates:
     trsm_float32: float | None = None
     gemm_float32: float | None = None
     precision: PrecisionMap | None = None
+    origin: RatesOrigin = RatesOrigin.MEASURED
+    model: str | None = None
 
     def __post_init__(self) -> None:
         _check_positive(self)
+
+    def origin_text(self) -> str:
+        """Where predicted seconds come from, to be written behind them; empty where the rates were measured in full."""
+        if self.origin is RatesOrigin.MEASURED:
+            return ""
+        if self.origin is RatesOrigin.QUICK:
+            return " from rates measured quickly; `ooc-chol bench rates` measures them under load"
+        return f" from nominal rates of {self.model}; `ooc-chol bench rates` measures this machine's"
 
     def of_formats(self, precision: PrecisionMap | None) -> Rates:
         """The same for a factorization whose tiles have these formats."""
@@ -240,8 +265,8 @@ def _seconds_an_entry(work: Product | Fold, rates: ResidueRates, nb: int) -> flo
 
 
 def _check_positive(rates: Rates | ResidueRates) -> None:
-    """Refuse rates that cannot have been measured."""
+    """Refuse rates that nothing has."""
     for entry in fields(rates):
         value = getattr(rates, entry.name)
-        if entry.name not in ("residue", "precision") and value is not None and not value > 0:
+        if entry.name not in _NO_RATES and value is not None and not value > 0:
             raise ValueError(f"rate {entry.name} is {value}, but a measured rate is more than zero")

@@ -22,8 +22,8 @@ from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.memory.sources import as_source
 from ooc_chol.tasks.tiling import TileGrid
 
-#: Tile rows of the matrix that is read and written, and its order above which there are fewer.
-_TILE_ROWS, _MOST_ROWS = 6, 16384
+#: Tile rows of the matrix that is read and written, and its order above which there are fewer; two where it is to be quick.
+_TILE_ROWS, _MOST_ROWS, _QUICK_TILE_ROWS = 6, 16384, 2
 #: Most rounds over all tiles.
 _MOST_ROUNDS = 10
 
@@ -47,9 +47,9 @@ class LinkTiers:
 
 
 @contextmanager
-def link_tiers(names: Sequence[str], nb: int) -> Iterator[LinkTiers]:
+def link_tiers(names: Sequence[str], nb: int, *, quick: bool = False) -> Iterator[LinkTiers]:
     """Make the tiers for the devices ``names`` at tile order ``nb``; files are temporary, and stay in the page cache."""
-    grid = TileGrid(nb * min(_TILE_ROWS, max(2, _MOST_ROWS // nb)), nb)
+    grid = TileGrid(nb * min(_QUICK_TILE_ROWS if quick else _TILE_ROWS, max(2, _MOST_ROWS // nb)), nb)
     a = np.ones((grid.n, grid.n))
     memory, array = MemoryStore(grid), SourceTier(as_source(a), grid)
     with (

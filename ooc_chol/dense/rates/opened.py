@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import whole_pages
-from ooc_chol.dense.rates.timing import AbstractTimer, IdleTimer, LoadedTimer
+from ooc_chol.dense.rates.timing import BRIDGE_SECONDS, AbstractTimer, IdleTimer, LoadedTimer
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import AbstractStream, ArraySpec, Tile, TileFunction
@@ -22,6 +22,8 @@ FAR = 1 << 20
 #: The covariance ``exp(-h / range)`` plus a nugget, of sites of the unit square in bands from left to right.
 _RANGE, _NUGGET, _BANDS = 0.1, 0.01, 16
 _ROWS_AT_ONCE = 64
+#: Seconds of load in front of a measurement that is to be quick.
+_QUICK_BRIDGE_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -53,20 +55,28 @@ class OpenedDevice:
         return self.timer.stream
 
 
-def set_up(device: TileDevice, nb: int, seconds: float, arrays: tuple[ArraySpec, ...] = ()) -> OpenedDevice:
-    """Allocate and fill the tiles of a freshly opened device."""
+def set_up(
+    device: TileDevice, nb: int, seconds: float, arrays: tuple[ArraySpec, ...] = (), *, quick: bool = False
+) -> OpenedDevice:
+    """Allocate and fill the tiles of a freshly opened device; ``quick`` with a covariance of sites on a line."""
     arena = device.allocate(7, whole_pages(8 * nb * nb), nb, arrays)
     stream = device.create_stream("rates")
     tiles = FactorTiles(*(arena.tile(slot, (nb, nb)) for slot in range(7)))
-    _fill(device, stream, tiles, nb)
+    _fill(device, stream, tiles, nb, (line_function if quick else covariance_function)(3 * nb))
     timer = LoadedTimer if device_kind(device.name).slows_under_load else IdleTimer
-    return OpenedDevice(device, nb=nb, timer=timer(stream, seconds), tiles=tiles, arrays=arena.arrays)
+    return OpenedDevice(
+        device,
+        nb=nb,
+        timer=timer(stream, seconds, _QUICK_BRIDGE_SECONDS if quick else BRIDGE_SECONDS),
+        tiles=tiles,
+        arrays=arena.arrays,
+    )
 
 
-def _fill(device: TileDevice, stream: AbstractStream, tiles: FactorTiles, nb: int) -> None:
+def _fill(device: TileDevice, stream: AbstractStream, tiles: FactorTiles, nb: int, function: TileFunction) -> None:
     """Bring tiles of A, and make those of the first column of L from them."""
     kernels, flags = device.kernels, device.kernels.create_flags(1)
-    source = SourceTier(from_function(3 * nb, covariance_function(3 * nb)), TileGrid(3 * nb, nb))
+    source = SourceTier(from_function(3 * nb, function), TileGrid(3 * nb, nb))
     for index, tile in (((0, 0), tiles.a_kk), ((1, 0), tiles.a_ik), ((2, 0), tiles.l_jk)):
         device.copy_in(stream, source, index, tile)
     for copied, to in ((tiles.a_kk, tiles.l_kk), (tiles.a_ik, tiles.l_ik), (tiles.a_kk, tiles.work), (tiles.a_ik, tiles.load)):
@@ -92,5 +102,18 @@ def covariance_function(n: int) -> TileFunction:
             np.exp(np.multiply(strip, -1.0 / _RANGE, out=strip), out=strip)
         both = np.arange(max(rows.start, cols.start), min(rows.stop, cols.stop))
         out[both - rows.start, both - cols.start] += _NUGGET
+
+    return tile_fn
+
+
+def line_function(n: int) -> TileFunction:
+    """Make the host tile function of an exponential covariance over ``n`` sites on a line: copies of one row."""
+    values = np.exp(-np.abs(np.arange(1 - n, n)) / (_RANGE * n))
+    values[n - 1] += _NUGGET
+
+    def tile_fn(rows: range, cols: range, out: NDArray[np.float64], stream: Any) -> None:
+        for row, target in zip(rows, out, strict=True):
+            # A[i, j] = values[n - 1 + j - i]
+            target[:] = values[n - 1 + cols.start - row : n - 1 + cols.stop - row]
 
     return tile_fn

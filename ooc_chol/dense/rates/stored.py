@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ooc_chol.config import cache_directory
-from ooc_chol.dense.programs.cost import Rates, ResidueRates
+from ooc_chol.dense.programs.cost import Rates, RatesOrigin, ResidueRates
 from ooc_chol.errors import RatesWarning
 from ooc_chol.outputs import output_file
 
@@ -24,6 +24,10 @@ _LEAST, _MOST = 1e-15, 1e30
 _KERNELS = ("potrf", "trsm", "syrk", "gemm", "launch", "generate")
 #: Figures that older versions did not measure.
 _LATER_KERNELS = ("invert", "trsm_float32", "gemm_float32")
+#: Sources that cross no link to the device that computes.
+_ON_DEVICE = ("function", "device-array")
+#: Rate of entries that are copied within a device, as a share of the check for NaN: that reads 8 bytes, a copy and it move 24.
+COPIED_SHARE = 1 / 3
 
 
 def rates_path() -> Path:
@@ -53,12 +57,15 @@ def rates_of(figures: Figures, nb: int, source: str, store: str) -> Rates:
         links = figures["links"]
         names = [*_KERNELS, *(name for name in _LATER_KERNELS if name in figures)]
         kernels: dict[str, Any] = {name: _number(figures, name) for name in names}
+        if source == "device-array":
+            kernels["generate"] *= COPIED_SHARE
         return Rates(
             tile_size=nb,
-            source=_number(links, "array" if source == "function" else source),
+            source=_number(links, "array" if source in _ON_DEVICE else source),
             fetch=_number(links, f"{store}-read"),
             write=_number(links, f"{store}-write"),
             residue=_residue_rates(figures["residue"]) if "residue" in figures else None,
+            origin=RatesOrigin.QUICK if figures.get("quick") is True else RatesOrigin.MEASURED,
             **kernels,
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:

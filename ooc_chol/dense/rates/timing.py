@@ -15,7 +15,7 @@ Call: TypeAlias = Callable[[], None]
 _Span: TypeAlias = tuple[AbstractEvent, AbstractEvent]
 
 #: Seconds of load in front of every measurement.
-_BRIDGE_SECONDS = 0.2
+BRIDGE_SECONDS = 0.2
 #: Seconds of load that are enqueued at once.
 _BATCH_SECONDS = 0.02
 #: Most calls of the load, or of what is measured, one after the other, and most rounds of both.
@@ -29,9 +29,9 @@ def nothing() -> None:
 class AbstractTimer(ABC):
     """Measures calls that enqueue work on one stream."""
 
-    def __init__(self, stream: AbstractStream, seconds: float) -> None:
+    def __init__(self, stream: AbstractStream, seconds: float, bridge_seconds: float = BRIDGE_SECONDS) -> None:
         self.stream = stream
-        self._seconds = seconds
+        self._seconds, self._bridge_seconds = seconds, bridge_seconds
 
     @abstractmethod
     def put_under_load(self, load: Call, seconds: float = 0.0) -> None:
@@ -68,8 +68,8 @@ class LoadedTimer(AbstractTimer):
     that draws little power is thus measured at the clock that the load leaves, as it runs in a factorization.
     """
 
-    def __init__(self, stream: AbstractStream, seconds: float) -> None:
-        super().__init__(stream, seconds)
+    def __init__(self, stream: AbstractStream, seconds: float, bridge_seconds: float = BRIDGE_SECONDS) -> None:
+        super().__init__(stream, seconds, bridge_seconds)
         self._load: Call = nothing
         self._load_seconds = 0.0
 
@@ -87,7 +87,7 @@ class LoadedTimer(AbstractTimer):
         loads, calls = _times(each, self._load_seconds), _times(self._load_seconds, each)
         in_a_round = loads * self._load_seconds + calls * each
         rounds = min(_MOST_ROUNDS, max(4, ceil(self._seconds / max(in_a_round, 1e-9))))
-        self._keep_busy(_BRIDGE_SECONDS)
+        self._keep_busy(self._bridge_seconds)
         spans: list[_Span] = []
         for _ in range(rounds):
             for _ in range(loads):

@@ -33,6 +33,7 @@ class Measurement:
     seconds: float  #: How long each figure of kernels and of links is measured at least, and how long GPUs multiply before
     link_seconds: float
     warm_seconds: float
+    quick: bool = False  #: Whether tiles and files are small, and no load bridges the figures
 
 
 def pulled_from(names: Sequence[str]) -> str:
@@ -45,7 +46,7 @@ def pulled_from(names: Sequence[str]) -> str:
 def measure_at_once(what: Measurement) -> dict[str, Any]:
     """Figures of the first device's kernels, and of the copies of all devices at once: of those the slowest."""
     shapes = None if what.moduli is None else ResidueShapes.on(what.names[0], what.tile_size, what.moduli)
-    with link_tiers(what.names, what.tile_size) as tiers, ExitStack() as stack:
+    with link_tiers(what.names, what.tile_size, quick=what.quick) as tiers, ExitStack() as stack:
         opened = [_open(name, what, shapes if name in what.names[:2] else None, stack) for name in what.names]
         opened[0].device.activate()
         figures: dict[str, Any] = dict(measure_kernels(opened[0], what.warm_seconds))
@@ -67,7 +68,7 @@ def _open(name: str, what: Measurement, shapes: ResidueShapes | None, stack: Exi
     """A device with its tiles, and the arrays of ``shapes``."""
     device = stack.enter_context(closing(open_tile_device(name, what.threads, what.moduli)))
     device.activate()
-    return set_up(device, what.tile_size, what.seconds, () if shapes is None else shapes.arrays)
+    return set_up(device, what.tile_size, what.seconds, () if shapes is None else shapes.arrays, quick=what.quick)
 
 
 def _neighbour(what: Measurement, opened: Sequence[OpenedDevice], shapes: ResidueShapes, stack: ExitStack) -> Tile:

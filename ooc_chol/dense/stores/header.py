@@ -12,7 +12,6 @@ they lie behind all others in this order, and their first places are not used. A
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import struct
@@ -51,9 +50,11 @@ _PREFIX = struct.Struct("<8sQI")
 
 def _package_version() -> str:
     """Version of the package that writes, or ``"unknown"`` when it runs from a source tree that is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # it reads e-mail: 10 ms that a factor in memory need not take
+
     try:
-        return importlib.metadata.version("ooc_chol")
-    except importlib.metadata.PackageNotFoundError:
+        return version("ooc_chol")
+    except PackageNotFoundError:
         return "unknown"
 
 

@@ -6,6 +6,7 @@ from ooc_chol.hardware.cuda.device import LIBRARY_BYTES, CudaDevice
 from ooc_chol.hardware.cuda.facts import (
     device_count,
     device_number,
+    gpu_facts,
     library_versions,
     link_and_driver,
     memory_info,
@@ -24,6 +25,7 @@ __all__ = [
     "device_count",
     "device_number",
     "from_dlpack",
+    "gpu_facts",
     "library_versions",
     "link_and_driver",
     "memory_info",

@@ -7,6 +7,8 @@ from typing import Any
 import cupy as cp
 from nvmath.bindings import cublas
 
+from ooc_chol.hardware.gpu_facts import GpuFacts
+
 _runtime = cp.cuda.runtime
 
 
@@ -34,6 +36,20 @@ def model(name: str) -> str:
     """Model name of a device, such as ``"NVIDIA H200"``."""
     properties = _runtime.getDeviceProperties(device_number(name))
     return str(properties["name"].decode())
+
+
+def gpu_facts(name: str) -> GpuFacts:
+    """What the driver says of a device; creates no context."""
+    properties = _runtime.getDeviceProperties(device_number(name))
+    # The driver tells clocks in kHz and the bus in bits; memory moves two words a clock.
+    memory = 2 * 1e3 * properties["memoryClockRate"] * properties["memoryBusWidth"] / 8
+    return GpuFacts(
+        model=str(properties["name"].decode()),
+        capability=(int(properties["major"]), int(properties["minor"])),
+        processors=int(properties["multiProcessorCount"]),
+        clock_hz=1e3 * properties["clockRate"],
+        memory_bytes_per_second=memory,
+    )
 
 
 def nvml_handle(name: str) -> tuple[Any, Any]:

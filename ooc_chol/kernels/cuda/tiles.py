@@ -127,7 +127,7 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
         for number in range(self._n_streams):
             cp.cuda.runtime.memset(self._of_potrf(number), 0, sizes.potrf_workspace_bytes())  # its counters start at zero
         cp.cuda.runtime.deviceSynchronize()  # the streams of a run do not wait for the default stream
-        self._triangular, self._formats = TriangularKernels(), FormatKernels()
+        self._triangular = TriangularKernels()
         self._inverses = InvertedBlocks(self._triangular.invert, nb, self._of_stream(self._n_streams))
         if self.residues is not None:
             self.residues.bind(self._blas)
@@ -184,6 +184,7 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
             return CudaFlags(nt)
 
     def create_norms(self, n_tiles: int) -> CudaNorms:
+        self._bound_formats()  # they fill the norms, and are compiled before the run
         with self._bound_device():
             return CudaNorms(n_tiles)
 
@@ -212,7 +213,10 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
         return cast(AbstractContextManager[object], self._device)
 
     def _bound_formats(self) -> FormatKernels:
-        assert self._formats is not None  # as the triangular ones
+        """The kernels of formats, loaded at their first use: a factorization in FP64 has none."""
+        if self._formats is None:
+            with self._bound_device():
+                self._formats = FormatKernels()
         return self._formats
 
     def _bound_triangular(self) -> TriangularKernels:

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import scipy
 from numpy.typing import NDArray
-from scipy.linalg import cython_blas, cython_lapack
 
 from ooc_chol import blas_buffers
 from ooc_chol.blas_buffers import blas_controllers
 from ooc_chol.formats import Floats
+from ooc_chol.scipy_modules import linalg_module
 
 # Arguments of each routine as Cython publishes them: c = char *, i = int *, d = double *, s = float *.
 _SIGNATURES = {
@@ -60,12 +60,13 @@ def _routine(module: ModuleType, name: str) -> Callable[..., None]:
     return CFUNCTYPE(None, *arguments)(_capsule_pointer(capsule, published))
 
 
+_blas, _lapack = linalg_module("cython_blas"), linalg_module("cython_lapack")
 _FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
-_gemm = {_FLOAT64: _routine(cython_blas, "dgemm"), _FLOAT32: _routine(cython_blas, "sgemm")}
-_dsyrk = _routine(cython_blas, "dsyrk")
-_trsm = {_FLOAT64: _routine(cython_blas, "dtrsm"), _FLOAT32: _routine(cython_blas, "strsm")}
-_dpotrf = _routine(cython_lapack, "dpotrf")
-_dlaset = _routine(cython_lapack, "dlaset")
+_gemm = {_FLOAT64: _routine(_blas, "dgemm"), _FLOAT32: _routine(_blas, "sgemm")}
+_dsyrk = _routine(_blas, "dsyrk")
+_trsm = {_FLOAT64: _routine(_blas, "dtrsm"), _FLOAT32: _routine(_blas, "strsm")}
+_dpotrf = _routine(_lapack, "dpotrf")
+_dlaset = _routine(_lapack, "dlaset")
 
 # Constant arguments, passed by reference; a call never writes to them.
 _U, _L, _T, _N = (byref(c_char(letter)) for letter in (b"U", b"L", b"T", b"N"))

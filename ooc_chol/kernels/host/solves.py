@@ -6,18 +6,20 @@ from collections.abc import Callable
 from typing import final
 
 import numpy as np
-from scipy.linalg import lapack
 
 from ooc_chol import blas_buffers
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.host.streams import enqueue
 from ooc_chol.kernels.interfaces import AbstractSolveKernels
+from ooc_chol.scipy_modules import linalg_module
+
+_dtrtrs = linalg_module("_flapack").dtrtrs
 
 
 def substitute(l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
     """``x_k = inv(l_kk) @ x_k``, or with ``inv(l_kk).T``, by LAPACK itself: ``solve_triangular`` takes 6 µs more."""
     # row-major and lower is column-major and upper, transposed
-    x_k[...], info = lapack.dtrtrs(l_kk.T, x_k, lower=0, trans=int(not transposed), overwrite_b=1)
+    x_k[...], info = _dtrtrs(l_kk.T, x_k, lower=0, trans=int(not transposed), overwrite_b=1)
     if info > 0:
         raise np.linalg.LinAlgError(f"L[{info - 1}, {info - 1}] of a diagonal tile is 0")
 

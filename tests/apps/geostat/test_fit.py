@@ -14,7 +14,7 @@ import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import FactorSettings, Matern, make_observations
 from ooc_chol.apps.geostat.estimation.progress import LineProgress, TerminalProgress, progress_for
-from ooc_chol.dense.rates import measure_rates
+from ooc_chol.dense.rates.measuring import measure_rates
 from tests.apps.geostat.few_tiles import fit, log_likelihood, profile_log_likelihood
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES, printed

@@ -1,0 +1,84 @@
+"""Looking up the rates that a plan predicts seconds from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+from ooc_chol.dense.programs.cost import Rates, RatesOrigin
+from ooc_chol.dense.rates.nominal import nominal_rates
+from ooc_chol.dense.rates.stored import rates_of, usable_rates, warn_of
+from ooc_chol.hardware.registry import is_here
+from ooc_chol.kernels.registry import kernel_facts, kind_of
+from ooc_chol.memory.sources.base import AbstractSource
+from ooc_chol.tasks.tiling import TileGrid
+
+
+def machine_identity(devices: str | Sequence[str] = "host:0") -> str:
+    """What the rates belong to: model, library, kernels, number of devices; of the host its cores and the threads on a tile."""
+    names = as_names(devices)
+    facts = kernel_facts(names)
+    several = f" devices={len(names)}" if len(names) > 1 else ""
+    return f"{facts.model} {facts.library}, {facts.trsm}, {facts.kernels}{kind_of(names[0]).rate_facts()}{several}"
+
+
+def stored_rates(grid: TileGrid, source: str, store: str, devices: str | Sequence[str] = "host:0") -> Rates | None:
+    """Rates measured on this machine at ``grid``'s tile size, or None."""
+    names = as_names(devices)
+    if not all(map(is_here, names)) or source == "slices":
+        return None  # what is behind slices brings A as fast as it does
+    everything = usable_rates()
+    measured = [everything.get(machine_identity(those), {}).get(str(grid.nb)) for those in dict.fromkeys((names, names[:1]))]
+    figures = next((found for found in measured if found is not None), None)
+    try:
+        return None if figures is None else rates_of(figures, grid.nb, source, store)
+    except ValueError as error:
+        warn_of(error)
+        return None
+
+
+def known_rates(grid: TileGrid, source: str, store: str, devices: str | Sequence[str] = "host:0") -> Rates | None:
+    """Rates measured on this machine at ``grid``'s tile size, else nominal ones of its GPUs, else None."""
+    measured = stored_rates(grid, source, store, devices)
+    if measured is not None:
+        return measured
+    names = as_names(devices)
+    nominal = nominal_rates(names, grid.nb, source, store) if all(map(is_here, names)) else None
+    if nominal is not None and nominal.model is not None:
+        say_nominal(nominal.model)
+    return nominal
+
+
+def rates_for(source: AbstractSource, grid: TileGrid, store: str, devices: str | Sequence[str] = "host:0") -> Rates | None:
+    """As :func:`known_rates`, with the rate of a tile function measured on the first device, unless that was done before.
+
+    Beside nominal rates nothing is measured: that would open the device before a plan is made.
+    """
+    rates = known_rates(grid, source.name, store, devices)
+    if rates is None or rates.origin is RatesOrigin.NOMINAL or source.name != "function":
+        return rates
+    from ooc_chol.dense.rates.generation import generation_rate  # it opens devices, which other sources need not
+
+    # What is made is then checked for NaN, which is the cheapest generation that was measured.
+    seconds_an_entry = 1 / generation_rate(source, grid, as_names(devices)[0]) + 1 / rates.generate
+    return replace(rates, generate=1 / seconds_an_entry)
+
+
+@cache
+def say_nominal(model: str) -> None:
+    """Say, once in a process, that plans use nominal rates.
+
+    A message of the logger ``"ooc_chol"``, which Python prints where nobody configures logging. A warning would fail where
+    warnings are errors, and nothing is wrong here.
+    """
+    import logging  # most processes never need it
+
+    logging.getLogger("ooc_chol").warning(
+        "ooc_chol: plans and predicted seconds follow nominal rates of %s; `ooc-chol bench rates` measures this machine's", model
+    )
+
+
+def as_names(devices: str | Sequence[str]) -> tuple[str, ...]:
+    """One or more names as a tuple."""
+    return (devices,) if isinstance(devices, str) else tuple(devices)

@@ -1,0 +1,59 @@
+"""Compiled modules of SciPy's ``linalg``, each by itself: importing the package around them takes 130 ms, they take 10."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import scipy
+
+from ooc_chol.config import blas_threads_asked
+from ooc_chol.room import check_room, stack_bytes
+
+#: Bytes of the library behind them, and of the buffer that each of its threads maps when it starts.
+_LIBRARY_BYTES, _BUFFER_BYTES = 64 << 20, 32 << 20
+
+
+@cache
+def linalg_module(name: str) -> ModuleType:
+    """The compiled module ``scipy.linalg.<name>``.
+
+    It does not stay in ``sys.modules``: whoever imports ``scipy.linalg`` afterwards finds the package whole, with this module in
+    it. Where the package is there already, or has no such file, the module is imported as usual.
+
+    Raises
+    ------
+    BudgetError
+        The process may not map enough memory for the library: OpenBLAS would ask for ever.
+    """
+    full = f"scipy.linalg.{name}"
+    file = _file_of(name)
+    if file is None or "scipy.linalg" in sys.modules:
+        return importlib.import_module(full)
+    _check_room()
+    spec = spec_from_file_location(full, file, loader=ExtensionFileLoader(full, str(file)))
+    assert spec is not None and spec.loader is not None  # they were made of a file and a loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules.pop(full, None)  # compiled modules enter themselves; then nobody would make them attributes of their package
+    return module
+
+
+@cache
+def _check_room() -> None:
+    """Refuse to load the library where its threads would not get their buffers; asked until it is loaded."""
+    threads = blas_threads_asked() or os.cpu_count() or 1
+    advice = "compute on fewer cores (OPENBLAS_NUM_THREADS)"
+    check_room(_LIBRARY_BYTES + threads * (_BUFFER_BYTES + stack_bytes()), "SciPy's BLAS", advice)
+
+
+def _file_of(name: str) -> Path | None:
+    """The file of a compiled module of ``scipy.linalg``; None where there is none."""
+    folder = Path(scipy.__file__).parent / "linalg"
+    return next((file for suffix in EXTENSION_SUFFIXES if (file := folder / f"{name}{suffix}").is_file()), None)

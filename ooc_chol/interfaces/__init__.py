@@ -9,7 +9,16 @@ said elsewhere (:mod:`ooc_chol.kernels.interfaces`): a device knows bytes, strea
 from ooc_chol.interfaces.devices import NARROW_BUFFERS, AbstractArena, AbstractDevice, AnyDevice, ArraySpec
 from ooc_chol.interfaces.kernels import AbstractDeviceKernels, AbstractStorageKernels, KernelSetT, KernelSetT_co
 from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction
-from ooc_chol.interfaces.tiers import AbstractEvictionPolicy, AbstractTier, BlockIndex, BlockKey, Tiers
+from ooc_chol.interfaces.tiers import (
+    AbstractEvictionPolicy,
+    AbstractLocking,
+    AbstractRegistrar,
+    AbstractTier,
+    BlockIndex,
+    BlockKey,
+    LockState,
+    Tiers,
+)
 
 __all__ = [
     "NARROW_BUFFERS",
@@ -18,6 +27,8 @@ __all__ = [
     "AbstractDeviceKernels",
     "AbstractEvent",
     "AbstractEvictionPolicy",
+    "AbstractLocking",
+    "AbstractRegistrar",
     "AbstractStorageKernels",
     "AbstractStream",
     "AbstractTier",
@@ -27,6 +38,7 @@ __all__ = [
     "BlockKey",
     "KernelSetT",
     "KernelSetT_co",
+    "LockState",
     "Tiers",
     "Tile",
     "TileFunction",

@@ -52,6 +52,8 @@ class Execution:
         Every operation of every stream.
     norms : (n_tiles, len(NORM_COLUMNS)) array or None
         What was measured of final tiles, the numbers of :data:`~ooc_chol.interfaces.NORM_COLUMNS`; None where all is FP64.
+    locking_seconds : float
+        Seconds of the run for which enqueuing waited until host memory was page-locked.
     """
 
     seconds: float
@@ -59,6 +61,7 @@ class Execution:
     peak_bytes: tuple[int, ...]
     records: tuple[TraceRecord, ...]
     norms: NDArray[np.float64] | None = None
+    locking_seconds: float = 0.0
 
 
 @dataclass

@@ -12,12 +12,13 @@ from ooc_chol.hardware.cuda.facts import (
     model,
     nvml_handle,
 )
-from ooc_chol.hardware.cuda.locking import page_locked
+from ooc_chol.hardware.cuda.locking import CudaRegistrar, page_locked
 from ooc_chol.hardware.cuda.source import DeviceSource, from_dlpack
 
 __all__ = [
     "LIBRARY_BYTES",
     "CudaDevice",
+    "CudaRegistrar",
     "DeviceSource",
     "device_count",
     "device_number",

@@ -255,7 +255,11 @@ class PieceLocks(AbstractLocking):
                 self._changed.wait(left)
 
     def _touched(self, pieces: Sequence[Piece]) -> Generator[Piece, None, None]:
-        """``pieces`` as they are touched, by threads that run ahead."""
+        """``pieces`` as they are touched, by threads that run ahead; a single one by this thread."""
+        if len(pieces) == 1:
+            touch(self._bytes_of(pieces[0]))
+            yield pieces[0]
+            return
         ready: queue.SimpleQueue[Piece | BaseException] = queue.SimpleQueue()
         toucher = OwnThread(self._touch_all, (pieces, ready), "toucher")
         self._is_touching = True
@@ -280,5 +284,9 @@ class PieceLocks(AbstractLocking):
 
     def _touch(self, piece: Piece, ready: queue.SimpleQueue[Piece | BaseException]) -> None:
         if self._is_touching and not self._is_stopped:
-            touch(self._memory[piece.low - self._base : piece.high - self._base])
+            touch(self._bytes_of(piece))
         ready.put(piece)
+
+    def _bytes_of(self, piece: Piece) -> NDArray[np.uint8]:
+        """The bytes of a piece of fresh memory."""
+        return self._memory[piece.low - self._base : piece.high - self._base]

@@ -21,7 +21,7 @@ import ooc_chol as oc
 from ooc_chol.dense.execution.page_locking import has_whole_rows, read_order, row_bands, written_order
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import TierError
-from ooc_chol.interfaces import AbstractRegistrar, LockState
+from ooc_chol.interfaces import LockState
 from ooc_chol.memory import locking, release
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.locking import PieceLocks, completed, cut, fits
@@ -30,47 +30,12 @@ from ooc_chol.tasks.operations import StepKind
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import planned
 from tests.host.matrices import FAMILIES
+from tests.host.registrar import MIB, Registrar, User, taken
 from tests.host.runs import COMMAND, ENVIRONMENT
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 
-MIB = 1 << 20
 TILE = 4096
-
-
-class Registrar(AbstractRegistrar):
-    """Locks nothing, and writes down what it is asked for; refuses what is longer than a driver would take as a mistake."""
-
-    def __init__(self, *, refuses=lambda number: False, seconds: float = 0.0) -> None:
-        self.locked: dict[int, int] = {}
-        self.calls: list[tuple[str, int]] = []
-        self.times: list[tuple[float, float]] = []
-        self.gate = threading.Event()
-        self.gate.set()
-        self.error: BaseException | None = None
-        self._refuses, self._seconds = refuses, seconds
-
-    def register(self, address: int, nbytes: int) -> LockState:
-        began = time.monotonic()
-        self.gate.wait()
-        if self.error is not None:
-            raise self.error
-        time.sleep(self._seconds)
-        self.times.append((began, time.monotonic()))
-        self.calls.append(("register", address))
-        assert not any(low < address + nbytes and address < high for low, high in self.locked.items()), "locked twice"
-        if self._refuses(len(self.times) - 1):
-            return LockState.REFUSED
-        self.locked[address] = address + nbytes
-        return LockState.LOCKED
-
-    def unregister(self, address: int) -> None:
-        self.calls.append(("unregister", address))
-        del self.locked[address]  # an error for what is not locked, as of the driver
-
-    @property
-    def registered(self) -> list[int]:
-        return [address for what, address in self.calls if what == "register"]
 
 
 @pytest.fixture
@@ -379,21 +344,6 @@ def test_pages_are_given_back_while_the_array_lives():
 # release
 
 
-def taken(memory: HostMemory, user: object, tiles: int, registrar: Registrar) -> np.ndarray:
-    """Memory of so many tiles of 1 MiB, all of them locked; given back, as by a factor that is closed."""
-    raw = memory.take(user, tiles * MIB)
-    memory.lock(registrar, range(0, tiles * MIB, MIB), tiles * MIB, ())
-    locks, base = memory.locking, raw.ctypes.data
-    assert locks is not None
-    assert all(locks.holds(base + at, base + at + MIB) for at in range(0, tiles * MIB, MIB))
-    memory.give_back()
-    return raw
-
-
-class User:
-    """Somebody who takes memory."""
-
-
 def test_a_second_call_finds_the_memory_locked(releaser):
     registrar, user = Registrar(), User()
     memory = HostMemory()
@@ -540,7 +490,7 @@ import time
 import numpy as np
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.release import RELEASER
-from tests.host.test_page_locking import MIB, Registrar, User, taken
+from tests.host.registrar import MIB, Registrar, User, taken
 RELEASER.grace_seconds = {grace}
 memory, registrar = HostMemory(), Registrar()
 taken(memory, User(), 200, registrar)

@@ -62,15 +62,15 @@ class CudaRegistrar(AbstractRegistrar):
     """Page-locks pieces of host memory for all GPUs of the process, in the context of the one named."""
 
     def __init__(self, name: str) -> None:
-        self._device = cp.cuda.Device(device_number(name))
+        self._number = device_number(name)
 
     def activate(self) -> None:
         """Make the GPU current: a new thread would go back to the first one, and take memory there for a context."""
-        self._device.use()
+        cp.cuda.Device(self._number).use()
 
     def register(self, address: int, nbytes: int) -> LockState:
         """Ask the driver: what it will not lock is REFUSED, a read-only file mapping, say, or memory that is locked in part."""
-        with self._device:
+        with cp.cuda.Device(self._number):
             if _is_locked(address) and _is_locked(address + nbytes - 1):
                 return LockState.FOUND
             try:
@@ -80,7 +80,7 @@ class CudaRegistrar(AbstractRegistrar):
             return LockState.LOCKED
 
     def unregister(self, address: int) -> None:
-        with self._device:
+        with cp.cuda.Device(self._number):
             _runtime.hostUnregister(address)
 
 

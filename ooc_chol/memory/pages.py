@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,8 @@ def _mapped(nbytes: int) -> NDArray[np.uint8]:
     """A mapping of its own, which ends with the last array that shows it."""
     mapping = mmap.mmap(-1, nbytes + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        mapping.madvise(mmap.MADV_HUGEPAGE)
+        with suppress(OSError):  # of a kernel without them: ordinary pages will do
+            mapping.madvise(mmap.MADV_HUGEPAGE)
     return _aligned(np.frombuffer(mapping, dtype=np.uint8), nbytes, HUGE_PAGE_BYTES)
 
 

@@ -328,6 +328,23 @@ def test_allocations_begin_at_pages_and_large_ones_at_huge_pages(nbytes):
     assert np.all(memory == 3)
 
 
+def test_large_allocations_ask_for_huge_pages():
+    assert is_advised(allocate_aligned(16 * MIB)) == Path("/sys/kernel/mm/transparent_hugepage/enabled").exists()
+
+
+def is_advised(memory: np.ndarray) -> bool:
+    """Whether the system was told that a mapping may have huge pages."""
+    is_inside = False
+    for line in Path("/proc/self/smaps").read_text(encoding="ascii", errors="replace").splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            low, high = (int(end, 16) for end in first.split("-"))
+            is_inside = low <= memory.ctypes.data < high
+        elif is_inside and first == "VmFlags:":
+            return "hg" in line.split()
+    raise AssertionError("there is no such mapping")
+
+
 def test_more_memory_than_there_is_has_a_type():
     with pytest.raises(oc.BudgetError, match="host memory for L"):
         allocate_aligned(1 << 60)

@@ -217,7 +217,14 @@ class PieceLocks(AbstractLocking):
             yield piece, time.perf_counter() - began
 
     def close(self) -> None:
-        """Unlock all."""
+        """Unlock all, also when it is interrupted."""
+        try:
+            self._unlock_all()
+        except BaseException:
+            self._unlock_all()
+            raise
+
+    def _unlock_all(self) -> None:
         for _ in self.unlocking():
             pass
 

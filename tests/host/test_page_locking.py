@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -563,3 +564,54 @@ def test_a_run_that_fails_leaves_nothing_locked_and_no_thread(releaser, monkeypa
         oc.cholesky(a, tile_size=50, devices="host:0")
     releaser.release_now()
     assert registrar.locked == {}
+
+
+#: Parts of the package in which an interrupt may come while memory is locked or given up.
+PARTS = (
+    "memory/",
+    "dense/execution/page_locking",
+    "dense/execution/run",
+    "dense/store_opening",
+    "dense/stores/array",
+    "team",
+    "threads",
+)
+
+
+def interrupted_call(a: np.ndarray, at: int) -> int:
+    """Factor, and interrupt when the function number ``at`` of those parts begins on this thread; how many began."""
+    root, begun = os.path.dirname(oc.__file__) + os.sep, 0
+
+    def watch(frame, event, _):
+        nonlocal begun
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(root) and path[len(root) :].startswith(PARTS):
+            begun += 1
+            if begun == at:
+                sys.setprofile(None)
+                os.kill(os.getpid(), signal.SIGINT)
+
+    try:
+        sys.setprofile(watch)
+        oc.cholesky(a, tile_size=32, devices="host:0", memory_budget="400 kB").close()
+    finally:
+        sys.setprofile(None)
+    return begun
+
+
+def test_an_interrupt_at_any_moment_leaves_nothing_locked(releaser, monkeypatch):
+    registrar, a = Registrar(seconds=0.0002), FAMILIES["exponential"](300)
+    monkeypatch.setattr("ooc_chol.hardware.kinds.HostKind.registrar", lambda self, name: registrar)
+    monkeypatch.setattr("ooc_chol.memory.locking.PIECE_BYTES", 2 * TILE)
+    total = interrupted_call(a, 0)
+    assert total > 300
+    interrupts = 0
+    for at in range(1, total, total // 40):
+        try:
+            interrupted_call(a, at)  # on another day fewer functions may begin, as who waits looks up by the clock
+        except KeyboardInterrupt:
+            interrupts += 1
+        gc.collect()
+        releaser.release_now()
+        assert settled(lambda: not registrar.locked), f"locked after an interrupt at {at} of {total}"
+    assert interrupts >= 30

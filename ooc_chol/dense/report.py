@@ -121,6 +121,7 @@ class FactorReport:
             "norms_seconds": self.norms_seconds,
             "setup_seconds": self.setup_seconds,
             "locking_seconds": self.execution.locking_seconds,
+            "refused_bytes": self.execution.refused_bytes,
             "tflops": self.tflops,
             "bytes": {"planned": self.planned_bytes, "executed": self.executed_bytes},
             "bounds": {"compulsory": self.plan.compulsory_bytes, "loaded": self.plan.movement_bound_bytes},
@@ -158,9 +159,13 @@ class FactorReport:
         ]
 
     def _locking_lines(self) -> list[tuple[str, str]]:
-        """How long the run waited for page-locked memory; nothing where it did not."""
-        seconds = self.execution.locking_seconds
-        return [("locking", f"{seconds:.2g} s of the run waited for host memory to be page-locked")] if seconds else []
+        """How long the run waited for page-locked memory, and what could not be locked; nothing where all was there."""
+        seconds, refused, lines = self.execution.locking_seconds, self.execution.refused_bytes, []
+        if seconds:
+            lines.append(("locking", f"{seconds:.2g} s of the run waited for host memory to be page-locked"))
+        if refused:
+            lines.append(("staging", f"{format_bytes(refused)} of host memory could not be page-locked: copied in two steps"))
+        return lines
 
     def _pass_lines(self) -> list[tuple[str, str]]:
         """What passes beside the run did; nothing before the first one."""

@@ -57,6 +57,11 @@ class AbstractLocking(ABC):
     #: Seconds for which those who asked have waited until now.
     waited_seconds: float
 
+    @property
+    @abstractmethod
+    def refused_bytes(self) -> int:
+        """Bytes that the driver would not lock until now: copies of them go through staging buffers, which is slower."""
+
     @abstractmethod
     def holds(self, low: int, high: int, is_stopped: Callable[[], bool]) -> bool:
         """Whether the bytes from address ``low`` to before ``high`` are page-locked, as one piece.

@@ -130,6 +130,11 @@ class PieceLocks(AbstractLocking):
         """All pieces, ascending."""
         return tuple(self._pieces)
 
+    @property
+    def refused_bytes(self) -> int:
+        """Bytes that the driver would not lock until now."""
+        return sum(piece.high - piece.low for piece in self._pieces if piece.state is LockState.REFUSED)
+
     def begin(self, starts: NDArray[np.int64], end: int, order: Sequence[int]) -> None:
         """Lock the tiles that begin at addresses ``starts``, ascending, the last one ending at ``end``; does not wait for it.
 

@@ -135,6 +135,8 @@ def test_what_the_driver_refuses_goes_through_staging_buffers():
             with factored(store=memory) as factor:
                 states = {piece.state for piece in block.locks.pieces}
                 assert states == {LockState.LOCKED, LockState.REFUSED}
+                assert factor.report.execution.refused_bytes > 0
+                assert "could not be page-locked" in str(factor.report)
                 assert np.array_equal(expected, np.asarray(factor))
                 np.testing.assert_allclose(factor.solve(A @ np.ones((N, 40))), np.ones((N, 40)), atol=1e-5)
         finally:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import weakref
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -197,6 +198,7 @@ def test_refused_pieces_and_parts_of_two_are_not_held():
     locks, memory, registrar = pieces_in_sight(8, registrar=Registrar(refuses=lambda number: number == 1))
     starts, end = lock_all(locks, memory, 8)
     assert [locks.holds(int(start), int(start) + TILE) for start in starts] == [True] * 2 + [False] * 2 + [True] * 4
+    assert locks.refused_bytes == 2 * TILE
     assert not locks.holds(int(starts[5]), int(starts[5]) + 2 * TILE), "a copy would cross two registrations"
     assert not locks.holds(end, end + TILE) and not locks.holds(int(starts[0]) - TILE, int(starts[0]))
     locks.close()
@@ -552,6 +554,22 @@ def test_calls_lock_what_they_write_and_the_next_one_locks_nothing(releaser, mon
     assert own == [], "pieces of L are locked once"
     releaser.release_now()
     assert registrar.locked == {}
+
+
+def test_the_report_says_what_was_refused(releaser, monkeypatch):
+    registrar = Registrar(refuses=lambda number: number < 3)
+    monkeypatch.setattr("ooc_chol.hardware.kinds.HostKind.registrar", lambda self, name: registrar)
+    source = oc.from_function(600, lambda rows, cols, out, stream: np.equal.outer(rows, cols, out=out, casting="unsafe"))
+    with oc.cholesky(source, tile_size=100, devices="host:0") as factor:
+        locks = factor._store.locking()
+        assert settled(lambda: all(piece.state is not LockState.UNDECIDED for piece in locks.pieces))
+        assert locks.refused_bytes > 0
+        report = factor.report
+        settled_report = replace(
+            report, execution=replace(report.execution, refused_bytes=locks.refused_bytes, locking_seconds=0.5)
+        )
+        assert "could not be page-locked" in str(settled_report) and "0.5 s of the run waited" in str(settled_report)
+        assert settled_report.to_dict()["refused_bytes"] == locks.refused_bytes
 
 
 @pytest.mark.parametrize("at", [0, 250, 599])

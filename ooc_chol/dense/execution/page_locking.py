@@ -50,6 +50,11 @@ def waited_seconds(tiers: Tiers) -> float:
     return sum(locking.waited_seconds for tier in tiers.values() if (locking := tier.locking()) is not None)
 
 
+def refused_bytes(tiers: Tiers) -> int:
+    """Bytes of these tiers that were to be page-locked, and are not."""
+    return sum(locking.refused_bytes for tier in tiers.values() if (locking := tier.locking()) is not None)
+
+
 def written_order(plan: Plan) -> list[Index]:
     """Tiles of L in the order in which their first copies are enqueued: those that are given as they are fetched."""
     given = plan.given

@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from ooc_chol.dense.execution.executor import Execution, Salvage, execute
-from ooc_chol.dense.execution.page_locking import source_locked, waited_seconds
+from ooc_chol.dense.execution.page_locking import refused_bytes, source_locked, waited_seconds
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.progress_bar import ProgressReporter
 from ooc_chol.dense.stores.array import OverwriteStore
@@ -33,7 +33,7 @@ def run(
         before = waited_seconds(tiers)
         devices = [open_tile_device(name, threads, plan.moduli) for name in plan.devices]
         execution = execute(plan, devices, tiers, report=report, salvage=salvage)
-        return replace(execution, locking_seconds=waited_seconds(tiers) - before)
+        return replace(execution, locking_seconds=waited_seconds(tiers) - before, refused_bytes=refused_bytes(tiers))
 
 
 @contextmanager

@@ -159,7 +159,7 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item]) ->
     >>> oc.map_in_threads(abs, [-2, 1])
     [2, 1]
     """
-    with closing(ThreadTeam(max(1, min(len(items), _cores())))) as team:
+    with closing(ThreadTeam(max(1, min(len(items), cores())))) as team:
         return team.map(partial(_call, function), items)
 
 
@@ -169,6 +169,6 @@ def _call(function: Callable[[Item], Result], item: Item) -> Result:
     return function(item)
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -106,7 +106,8 @@ def cholesky(
         File for L, named ``path + ".partial"`` until the factor is complete; a factor that is there is replaced then, any other
         file only with ``replace_store=True``, and the file of ``a`` never. A run that fails or is interrupted removes the partial
         file; what a killed one leaves there, the next replaces. None keeps L in memory, a :class:`HostMemory` in memory that one
-        factorization after the other uses.
+        factorization after the other uses. For a GPU it is page-locked while the run goes on, and kept for 2 seconds when the
+        factor is closed: a next call that needs as much or half as much takes it over, else a thread frees it.
     checkpoint : None
         This version writes no checkpoints: anything but None raises ``NotImplementedError``.
     replace_store : bool

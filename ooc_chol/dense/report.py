@@ -120,6 +120,8 @@ class FactorReport:
             "predicted_seconds": self.plan.seconds,
             "norms_seconds": self.norms_seconds,
             "setup_seconds": self.setup_seconds,
+            "locking_seconds": self.execution.locking_seconds,
+            "refused_bytes": self.execution.refused_bytes,
             "tflops": self.tflops,
             "bytes": {"planned": self.planned_bytes, "executed": self.executed_bytes},
             "bounds": {"compulsory": self.plan.compulsory_bytes, "loaded": self.plan.movement_bound_bytes},
@@ -151,9 +153,19 @@ class FactorReport:
             ("bounds", plan.bounds_text()),
             ("memory", f"peak {peak} of tiles on a device, budget {budget}"),
             ("exposed", f"{100 * self.exposed_copy_share:.1f} % of the time a compute stream waited for a copy"),
+            *self._locking_lines(),
             *self._precision_lines(),
             *self._pass_lines(),
         ]
+
+    def _locking_lines(self) -> list[tuple[str, str]]:
+        """How long the run waited for page-locked memory, and what could not be locked; nothing where all was there."""
+        seconds, refused, lines = self.execution.locking_seconds, self.execution.refused_bytes, []
+        if seconds:
+            lines.append(("locking", f"{seconds:.2g} s of the run waited for host memory to be page-locked"))
+        if refused:
+            lines.append(("staging", f"{format_bytes(refused)} of host memory could not be page-locked: copied in two steps"))
+        return lines
 
     def _pass_lines(self) -> list[tuple[str, str]]:
         """What passes beside the run did; nothing before the first one."""

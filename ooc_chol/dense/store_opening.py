@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from ooc_chol.config import format_bytes, parse_bytes
+from ooc_chol.dense.execution.page_locking import lock_store
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
@@ -21,8 +22,9 @@ from ooc_chol.dense.stores.header import FACTOR_FILES
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.host import free_host_bytes
-from ooc_chol.hardware.registry import device_kind, page_locked
+from ooc_chol.hardware.registry import device_kind
 from ooc_chol.memory.host_memory import HostMemory
+from ooc_chol.memory.release import RELEASER
 from ooc_chol.outputs import Output, check_outputs
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -51,15 +53,19 @@ def own_whole_store(request: Request, grid: TileGrid, device: str, owned: ExitSt
         store: AbstractStore = DeviceStore(grid, (device,), (0,))
         owned.callback(store.discard)
         return store
-    if needed > SURELY_FREE and needed > (free := free_host_bytes() + (0 if place is None else place.nbytes)):
-        raise BudgetError("host memory for L", needed, free, "keep L in a file (store=), or free some")
+    held = 0 if place is None else place.nbytes
+    if needed > max(SURELY_FREE, held):
+        free = free_host_bytes()
+        if needed > free + RELEASER.pending_bytes:
+            raise BudgetError("host memory for L", needed, free, "keep L in a file (store=), or free some")
+        RELEASER.make_room(needed, free)
     store = MemoryStore(grid, None, place)
     owned.callback(store.discard)
     return store
 
 
 def _create_store(request: Request, plan: Plan) -> AbstractStore:
-    """Where L goes: over A, into a file, or into memory, page-locked as long as L is there when a GPU factors."""
+    """Where L goes: over A, into a file, or into memory, page-locked from now on as long as L is there when a GPU factors."""
     a, place = request.a, request.store
     if request.overwrite:
         if not isinstance(a, np.ndarray):
@@ -74,10 +80,14 @@ def _create_store(request: Request, plan: Plan) -> AbstractStore:
         assert isinstance(place, str | os.PathLike)
         return FileStore.create(place, plan.grid, arithmetic_key(plan).to_dict(), formats, replace=request.replace_store)
     assert place is None or isinstance(place, HostMemory)
-    free = free_host_bytes() - _host_arena_bytes(plan) + (0 if place is None else place.nbytes)
-    check_host_budget(plan, place, request.options, free=free)
+    held = 0 if place is None else place.nbytes
+    free = free_host_bytes() - _host_arena_bytes(plan) + held
+    # What waits for its release is free for L: the store takes it over, or it is released before anything is allocated.
+    check_host_budget(plan, place, request.options, free=free + RELEASER.pending_bytes)
+    if (needed := TileLayout(plan.grid, formats=formats).end) > held:
+        RELEASER.make_room(needed, free)
     store = MemoryStore(plan.grid, formats, place)
-    store.memory.lock(lambda memory: page_locked(plan.devices, fresh=memory))
+    lock_store(plan, store)
     return store
 
 

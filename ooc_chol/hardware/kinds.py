@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ooc_chol.hardware.gpu_facts import GpuFacts
 from ooc_chol.hardware.host import HostDevice, free_host_bytes, total_host_bytes
-from ooc_chol.interfaces import AbstractDevice, AbstractDeviceMemory, KernelSetT
+from ooc_chol.interfaces import AbstractDevice, AbstractDeviceMemory, AbstractRegistrar, KernelSetT
+from ooc_chol.memory.release import RELEASER
 from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.sources.base import AbstractSource
 
@@ -74,7 +75,11 @@ class AbstractDeviceKind(ABC):
 
     @abstractmethod
     def page_locked(self, fresh: NDArray[Any] | None, filled: Sequence[NDArray[Any] | None]) -> AbstractContextManager[None]:
-        """Page-lock host memory for a run, where that speeds up copies."""
+        """Page-lock host memory for a pass, where that speeds up copies."""
+
+    @abstractmethod
+    def registrar(self, name: str) -> AbstractRegistrar | None:
+        """What page-locks pieces of host memory for a device and others of its kind; None where that is of no use."""
 
     @abstractmethod
     def from_dlpack(self, a: Any) -> Any:
@@ -136,12 +141,17 @@ class HostKind(AbstractDeviceKind):
         return free_host_bytes(), total_host_bytes()
 
     def default_budget(self, names: Sequence[str]) -> int:
-        """Share half of the free host memory among the devices."""
+        """Share half of the free host memory among the devices, with what is kept for another call on a GPU."""
+        RELEASER.release_now()
         return max(1 << 20, free_host_bytes() // (2 * len(names)))
 
     def page_locked(self, fresh: NDArray[Any] | None, filled: Sequence[NDArray[Any] | None]) -> AbstractContextManager[None]:
         """Do nothing: the host copies within its memory."""
         return nullcontext()
+
+    def registrar(self, name: str) -> None:
+        """None: the host copies within its memory."""
+        return
 
     def from_dlpack(self, a: Any) -> Any:
         return np.from_dlpack(a)
@@ -159,6 +169,8 @@ class HostKind(AbstractDeviceKind):
         raise ValueError("store='device' keeps L on GPUs, but the host factors: leave it out, L is in host memory then")
 
     def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
+        """Open a device, which finds the host memory free that was kept for another call on a GPU."""
+        RELEASER.release_now()
         return HostDevice(name, kernels)
 
 
@@ -232,6 +244,11 @@ class CudaKind(AbstractDeviceKind):
         from ooc_chol.hardware import cuda
 
         return cuda.page_locked([] if fresh is None else [fresh], [memory for memory in filled if memory is not None])
+
+    def registrar(self, name: str) -> AbstractRegistrar:
+        from ooc_chol.hardware import cuda
+
+        return cuda.CudaRegistrar(name)
 
     def from_dlpack(self, a: Any) -> Any:
         """Make a CuPy array, which is ready once the streams of its GPU are."""

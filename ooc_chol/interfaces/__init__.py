@@ -9,7 +9,17 @@ said elsewhere (:mod:`ooc_chol.kernels.interfaces`): a device knows bytes, strea
 from ooc_chol.interfaces.devices import NARROW_BUFFERS, AbstractArena, AbstractDevice, AbstractDeviceMemory, AnyDevice, ArraySpec
 from ooc_chol.interfaces.kernels import AbstractDeviceKernels, AbstractStorageKernels, KernelSetT, KernelSetT_co
 from ooc_chol.interfaces.streams import AbstractEvent, AbstractStream, Tile, TileFunction
-from ooc_chol.interfaces.tiers import AbstractEvictionPolicy, AbstractTier, BlockIndex, BlockKey, DeviceBlock, Tiers
+from ooc_chol.interfaces.tiers import (
+    AbstractEvictionPolicy,
+    AbstractLocking,
+    AbstractRegistrar,
+    AbstractTier,
+    BlockIndex,
+    BlockKey,
+    DeviceBlock,
+    LockState,
+    Tiers,
+)
 
 __all__ = [
     "NARROW_BUFFERS",
@@ -19,6 +29,8 @@ __all__ = [
     "AbstractDeviceMemory",
     "AbstractEvent",
     "AbstractEvictionPolicy",
+    "AbstractLocking",
+    "AbstractRegistrar",
     "AbstractStorageKernels",
     "AbstractStream",
     "AbstractTier",
@@ -29,6 +41,7 @@ __all__ = [
     "DeviceBlock",
     "KernelSetT",
     "KernelSetT_co",
+    "LockState",
     "Tiers",
     "Tile",
     "TileFunction",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,6 +35,54 @@ class DeviceBlock(NamedTuple):
     address: int  #: Of the first byte; the others follow
 
 
+class LockState(Enum):
+    """What is known of a piece of host memory: whether copies of a device reach it in place."""
+
+    UNDECIDED = "undecided"  #: Not asked yet
+    LOCKED = "locked"  #: Page-locked by us, to be unlocked by us
+    FOUND = "found"  #: Page-locked by somebody else before
+    REFUSED = "refused"  #: The driver will not lock it: copies go through staging buffers
+
+
+class AbstractRegistrar(ABC):
+    """What page-locks host memory for the devices of a kind."""
+
+    def activate(self) -> None:  # noqa: B027 - not every kind needs that
+        """Prepare a thread that does nothing but lock and unlock, before it does."""
+
+    @abstractmethod
+    def register(self, address: int, nbytes: int) -> LockState:
+        """Page-lock ``nbytes`` bytes from ``address`` on: LOCKED, FOUND as all of them were locked before, or REFUSED."""
+
+    @abstractmethod
+    def unregister(self, address: int) -> None:
+        """Unlock what :meth:`register` has LOCKED from ``address`` on."""
+
+
+class AbstractLocking(ABC):
+    """The page-locking of a tier's memory, piece by piece, which may go on while a run copies."""
+
+    #: Seconds for which those who asked have waited until now.
+    waited_seconds: float
+
+    @property
+    @abstractmethod
+    def refused_bytes(self) -> int:
+        """Bytes that the driver would not lock until now: copies of them go through staging buffers, which is slower."""
+
+    @abstractmethod
+    def holds(self, low: int, high: int, is_stopped: Callable[[], bool]) -> bool:
+        """Whether the bytes from address ``low`` to before ``high`` are page-locked, as one piece.
+
+        Waits until that is decided, or until ``is_stopped()``, of which :meth:`wake` reminds: then the answer is no. Raises
+        ``TierError`` where page-locking has failed before it came to them.
+        """
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Let all who wait ask whether they are stopped."""
+
+
 class AbstractTier(ABC):
     """Memory that only stores blocks, such as an input or a result. Reads and writes may come from several threads.
 
@@ -56,6 +105,10 @@ class AbstractTier(ABC):
 
     def on_device(self, index: BlockIndex) -> DeviceBlock | None:
         """Where the stored bytes of block ``index`` lie in a device's memory; None for blocks in host memory, files, and such."""
+        return None
+
+    def locking(self) -> AbstractLocking | None:
+        """The page-locking of :meth:`host_memory`; None where nobody locks it piece by piece."""
         return None
 
     def format_of(self, index: BlockIndex) -> PrecisionFormat:

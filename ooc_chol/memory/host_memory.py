@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import weakref
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Sequence
 from types import TracebackType
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.config import PAGE_BYTES
-from ooc_chol.errors import BudgetError
-
-#: Page-locks an array inside a ``with`` block.
-PageLock = Callable[[NDArray[np.uint8]], AbstractContextManager[None]]
+from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar
+from ooc_chol.memory.locking import PieceLocks
+from ooc_chol.memory.pages import allocate_aligned
+from ooc_chol.memory.release import RELEASER, MemoryBlock
 
 
 @final
 class HostMemory:
     """Memory for L that many factorizations use, one after the other: ``cholesky(A, store=memory)``.
 
-    A factor gives the memory back when it is closed. It is allocated by the first factorization, and anew by one that needs more.
+    A factor gives the memory back when it is closed. It is allocated by the first factorization, in huge pages where the system
+    has them, and anew by one that needs more.
 
     Raises
     ------
@@ -34,8 +32,10 @@ class HostMemory:
 
     Notes
     -----
-    For a GPU a new allocation is touched and page-locked, which takes as long as a third of a factorization of order 124,769
-    (docs/measurements.md).
+    For a GPU the memory is touched and page-locked in pieces, in the order in which L is written, while the run goes on, and
+    stays locked for the next factorization; tiles of another order may have to be locked anew. :meth:`close` hands locked memory
+    to a thread, which keeps it for 2 seconds, in case that another factorization needs as much or half as much, and then unlocks
+    and frees it. Memory that is not locked is freed at once.
 
     Examples
     --------
@@ -50,17 +50,16 @@ class HostMemory:
     """
 
     def __init__(self) -> None:
-        self._bytes: NDArray[np.uint8] | None = None
+        #: The allocation, while there is one.
+        self._held: list[MemoryBlock] = []
         self._user: weakref.ref[object] | None = None
-        self._locks = ExitStack()
-        self._is_locked = False
         # What was page-locked must not stay so when the memory is forgotten; at the end of the process nobody minds.
-        weakref.finalize(self, self._locks.close).atexit = False
+        weakref.finalize(self, RELEASER.hand_over, self._held).atexit = False
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated now; 0 before the first factorization and after :meth:`close`."""
-        return 0 if self._bytes is None else self._bytes.size
+        return sum(block.nbytes for block in self._held)
 
     def take(self, user: object, nbytes: int) -> NDArray[np.uint8]:
         """Lend memory to ``user``, until it gives it back or is forgotten; ``cholesky`` does this.
@@ -87,48 +86,66 @@ class HostMemory:
         if self._user is not None and self._user() is not None:
             raise ValueError("this HostMemory holds the L of a factor that is open: close that first, or give another")
         if nbytes > self.nbytes:
+            is_outgrown = bool(self._held)
             self.close()
-            self._bytes = allocate_aligned(nbytes)
-        assert self._bytes is not None  # a store has at least one tile
+            if not RELEASER.take_back(nbytes, self._held):
+                if is_outgrown:
+                    RELEASER.release_now()  # it is what the system may lack
+                block = MemoryBlock(allocate_aligned(nbytes))
+                block.holder = self._held
+                self._held.append(block)
         self._user = weakref.ref(user)
-        return self._bytes[:nbytes]
+        return self._held[0].memory[:nbytes]
 
     def give_back(self) -> None:
         """End the loan, so that the next factorization can take the memory; closing a factor does this."""
         self._user = None
+        if self._held and (locks := self._held[0].locks) is not None and locks.is_ours:
+            locks.tell_to_stop()
 
-    def lock(self, page_lock: PageLock) -> None:
-        """Page-lock the allocation as long as it lasts; a second call for one allocation does nothing.
+    def lock(self, registrar: AbstractRegistrar, offsets: Sequence[int], end: int, order: Sequence[int]) -> None:
+        """Begin to page-lock the tiles that lie in the memory, and return at once; ``cholesky`` does this.
 
         Parameters
         ----------
-        page_lock : callable
-            Function of the allocation, a uint8 array, that returns a context manager in which its pages are locked.
+        registrar : AbstractRegistrar
+            What locks a piece.
+        offsets : sequence of int
+            First byte of each tile, ascending; a piece is a run of whole tiles.
+        end : int
+            First byte behind the last tile.
+        order : sequence of int
+            First bytes of tiles in the order in which they are needed; others come behind them.
+
+        Notes
+        -----
+        What is locked from the last time stays so unless one of the tiles would cross its boundary.
         """
-        if self._bytes is not None and not self._is_locked:
-            self._locks.enter_context(page_lock(self._bytes))
-            self._is_locked = True
+        block = self._held[0]
+        if block.locks is None:
+            block.locks = PieceLocks(registrar, block.memory, is_fresh=True)
+        base = block.memory.ctypes.data
+        block.locks.begin(base + np.asarray(offsets, dtype=np.int64), base + end, [base + offset for offset in order])
+
+    @property
+    def locking(self) -> AbstractLocking | None:
+        """What knows which pieces are page-locked; None before :meth:`lock`."""
+        return self._held[0].locks if self._held else None
 
     def close(self) -> None:
-        """Unlock and free the memory; a later factorization allocates it anew."""
-        self._locks.close()
-        self._is_locked = False
-        self._bytes = None
+        """Give up the memory; a later factorization allocates it anew, or takes it back. Returns at once.
+
+        Under a factor that is open the memory lasts as long as that, and is unlocked before this returns.
+        """
+        if self._user is not None and self._user() is not None:
+            for block in self._held:
+                block.unlock()
+            self._held.clear()
+        else:
+            RELEASER.hand_over(self._held)
 
     def __enter__(self) -> HostMemory:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-def allocate_aligned(nbytes: int) -> NDArray[np.uint8]:
-    """``nbytes`` uninitialised bytes that start at a page."""
-    try:
-        raw = np.empty(nbytes + PAGE_BYTES, dtype=np.uint8)
-    except MemoryError as error:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        advice = "keep L in a file (store=) or over A (overwrite=True)"
-        raise BudgetError("host memory for L", nbytes, free, advice) from error
-    skip = -raw.ctypes.data % PAGE_BYTES
-    return raw[skip : skip + nbytes]

@@ -52,6 +52,10 @@ class Execution:
         Every operation of every stream.
     norms : (n_tiles, len(NORM_COLUMNS)) array or None
         What was measured of final tiles, the numbers of :data:`~ooc_chol.interfaces.NORM_COLUMNS`; None where all is FP64.
+    locking_seconds : float
+        Seconds of the run for which enqueuing waited until host memory was page-locked.
+    refused_bytes : int
+        Bytes of host memory that the driver would not page-lock, so that copies went through staging buffers.
     """
 
     seconds: float
@@ -59,6 +63,8 @@ class Execution:
     peak_bytes: tuple[int, ...]
     records: tuple[TraceRecord, ...]
     norms: NDArray[np.float64] | None = None
+    locking_seconds: float = 0.0
+    refused_bytes: int = 0
 
 
 @dataclass

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 from ooc_chol.dense.execution.executor import Execution, Salvage, execute
+from ooc_chol.dense.execution.page_locking import refused_bytes, source_locked, waited_seconds
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.progress_bar import ProgressReporter
 from ooc_chol.dense.stores.array import OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.source_tier import SourceTier
-from ooc_chol.hardware.registry import device_kind, page_locked
+from ooc_chol.hardware.registry import device_kind
 from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.registry import kind_of, open_tile_device
@@ -22,17 +24,16 @@ from ooc_chol.tasks.tiling import TileGrid
 def run(
     plan: Plan, source: AbstractSource, store: AbstractStore, *, report: ProgressReporter, salvage: Salvage | None = None
 ) -> Execution:
-    """Open the devices of ``plan`` and execute it."""
+    """Open the devices of ``plan`` and execute it, while the memory of A and L is still being page-locked."""
     threads = host_threads(len(plan.devices))
     tier = SourceTier(source, plan.grid)
+    tiers = {"A": tier, "L": store}
     watched = nullcontext() if isinstance(store, OverwriteStore) else unchanged(source)
-    with (
-        kind_of(plan.devices[0]).calling(),
-        watched,
-        page_locked(plan.devices, fresh=store.host_memory(), filled=[tier.host_memory()]),
-    ):
+    with kind_of(plan.devices[0]).calling(), watched, source_locked(plan, tier):
+        before = waited_seconds(tiers)
         devices = [open_tile_device(name, threads, plan.moduli) for name in plan.devices]
-        return execute(plan, devices, {"A": tier, "L": store}, report=report, salvage=salvage)
+        execution = execute(plan, devices, tiers, report=report, salvage=salvage)
+        return replace(execution, locking_seconds=waited_seconds(tiers) - before, refused_bytes=refused_bytes(tiers))
 
 
 @contextmanager

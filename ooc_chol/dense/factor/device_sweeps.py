@@ -282,7 +282,7 @@ class DeviceSolver(AbstractSolver):
     @contextmanager
     def opened(self, store: AbstractStore, run: Pass, needs: Needs = NOTHING) -> Iterator[DeviceSweeps]:
         """Sweeps on the device; copies reach L and the arrays in place where they can."""
-        memory = store.host_memory()
+        memory = None if store.locking() is not None else store.host_memory()  # what is locked piece by piece stays so
         reached = self.page_locked([*([] if memory is None else [memory]), *needs.arrays, *needs.locked])
         with device_for_a_pass(self.open_device, reached) as device:
             sweeps = DeviceSweeps(device, store, budget_bytes=self.budget_bytes, needs=needs, track=run.track(device.name))

@@ -36,7 +36,7 @@ __all__ = [
 #: Tile rows that a matrix in mixed precision should have: formats are chosen tile by tile.
 MIXED_ROWS = 16
 #: Seconds of native work below which no plan through residues is made: it would take longer than it could save.
-WORTH_PLANNING_TWICE = 0.1
+WORTH_PLANNING_TWICE = 0.03
 #: Moduli for which the least memory of products through residues is asked before those that a threshold needs are known.
 MIXED_MODULI = 8
 

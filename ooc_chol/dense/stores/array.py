@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile, closed_error
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.formats import FP64, Floats, PrecisionFormat, decode, encode
-from ooc_chol.interfaces import BlockIndex
-from ooc_chol.memory.host_memory import HostMemory, allocate_aligned
+from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar, BlockIndex
+from ooc_chol.memory.host_memory import HostMemory
+from ooc_chol.memory.pages import allocate_aligned
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Order of the sub-blocks of a diagonal tile that are copied through a mask; all others are copied whole.
@@ -24,8 +25,9 @@ _LOWER = np.tri(_MASKED_ORDER, dtype=bool)
 class MemoryStore(AbstractStore):
     """L packed in one allocation of ordinary memory, every tile at a page.
 
-    ``TileLayout(grid, formats=formats).end`` bytes. Pages that were never written hold no memory. Widened tiles get memory of
-    their own: the first allocation never moves, since a device may have page-locked it.
+    ``TileLayout(grid, formats=formats).end`` bytes. Pages that were never written hold no memory; from 8 MiB on they are
+    huge ones, of 2 MiB, where the system has them. Widened tiles get memory of their own: the first allocation never moves, since
+    a device may have page-locked it.
     """
 
     name = "memory"
@@ -75,6 +77,15 @@ class MemoryStore(AbstractStore):
     def host_memory(self) -> NDArray[np.uint8] | None:
         """All tiles but widened ones and the unused bytes between them, as whole pages; None once the store is closed."""
         return self._bytes
+
+    def lock(self, registrar: AbstractRegistrar, order: Iterable[tuple[int, int]]) -> None:
+        """Begin to page-lock the tiles, those of ``order`` first; copies wait for the piece that they need."""
+        offsets = [self.layout.offset(*index) for index in self.grid.tiles()]
+        self.memory.lock(registrar, offsets, self.layout.end, [self.layout.offset(*index) for index in order])
+
+    def locking(self) -> AbstractLocking | None:
+        """The page-locking of all tiles but widened ones, once it has begun."""
+        return None if self._bytes is None else self.memory.locking
 
     def read(self, index: BlockIndex, out: Floats) -> None:
         """Copy tile ``index`` into ``out``."""
@@ -131,7 +142,7 @@ class MemoryStore(AbstractStore):
         self.close()
 
     def close(self) -> None:
-        """Free the memory once no view is left, or give it back; a second call does nothing."""
+        """Give the memory up or back; a second call does nothing. What is page-locked is freed some seconds later."""
         if self._bytes is not None:
             self.memory.give_back()
             if self._is_own:

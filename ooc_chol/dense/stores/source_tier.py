@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
-from ooc_chol.interfaces import AbstractTier, BlockIndex, Tile
+from ooc_chol.interfaces import AbstractLocking, AbstractTier, BlockIndex, Tile
 from ooc_chol.memory.sources.base import STRIP_BYTES, AbstractSource
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.team import ThreadTeam
@@ -25,6 +25,8 @@ class SourceTier(AbstractTier):
         self.name = source.name
         self.source = source
         self.grid = grid
+        #: The page-locking of A's memory for a run, set while there is one.
+        self.locks: AbstractLocking | None = None
 
     def read(self, index: BlockIndex, out: NDArray[Any]) -> None:
         """Fill ``out`` with tile ``index`` of A, rounded where ``out`` is float32.
@@ -54,6 +56,10 @@ class SourceTier(AbstractTier):
     def host_memory(self) -> NDArray[Any] | None:
         """The memory that holds A, if tiles are seen in place."""
         return self.source.host_memory()
+
+    def locking(self) -> AbstractLocking | None:
+        """The page-locking of A's memory in a run."""
+        return self.locks
 
     def write(self, index: BlockIndex, data: NDArray[np.float64]) -> None:
         """Refuse to write, as A is only read."""

@@ -13,7 +13,7 @@ from ooc_chol.hardware.cuda.facts import (
     model,
     nvml_handle,
 )
-from ooc_chol.hardware.cuda.locking import page_locked
+from ooc_chol.hardware.cuda.locking import CudaRegistrar, page_locked
 from ooc_chol.hardware.cuda.memory import CudaMemory
 from ooc_chol.hardware.cuda.source import DeviceSource, from_dlpack, to_device, to_host
 
@@ -21,6 +21,7 @@ __all__ = [
     "LIBRARY_BYTES",
     "CudaDevice",
     "CudaMemory",
+    "CudaRegistrar",
     "DeviceSource",
     "device_count",
     "device_number",

@@ -249,10 +249,11 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         return self.error
 
     def abort(self) -> None:
-        """Let host functions do nothing; what is enqueued on the GPU, at most the window, runs out."""
+        """Let host functions do nothing, and nobody wait for page-locking; what is enqueued, at most the window, runs out."""
         self._aborted = True
         if self.error is None:
             self.error = OocCholError("the run was stopped")
+        self._locked.stop()
 
     def synchronize(self) -> None:
         """Wait until all streams are empty, whatever became of their work."""

@@ -10,8 +10,9 @@ import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.config import PAGE_BYTES
-from ooc_chol.interfaces import AbstractTier
+from ooc_chol.hardware.cuda.facts import device_number
+from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar, AbstractTier, LockState
+from ooc_chol.memory.pages import touch
 from ooc_chol.team import ThreadTeam
 
 _runtime = cp.cuda.runtime
@@ -21,7 +22,7 @@ _TOUCHING_THREADS = 16
 
 @contextmanager
 def page_locked(fresh: Sequence[NDArray[Any]], filled: Sequence[NDArray[Any]]) -> Iterator[None]:
-    """Page-lock host memory for the time of a run, so that copies reach it at full rate and without blocking.
+    """Page-lock host memory for the time of a pass, so that copies reach it at full rate and without blocking.
 
     About 0.025 s per GiB of memory that was touched before, and 0.35 s of one thread otherwise; hence fresh memory is touched by
     several threads first. What is page-locked already is left as it is, and what the driver will not lock (a read-only file
@@ -30,7 +31,7 @@ def page_locked(fresh: Sequence[NDArray[Any]], filled: Sequence[NDArray[Any]]) -
     locked: list[int] = []
     try:
         for memory in (*fresh, *filled):
-            if _runtime.pointerGetAttributes(memory.ctypes.data).type == _runtime.memoryTypeHost:
+            if _is_locked(memory.ctypes.data):
                 continue
             if any(memory is own for own in fresh):
                 _touch(memory)
@@ -51,10 +52,41 @@ _PORTABLE = 1
 
 
 def _touch(memory: NDArray[Any]) -> None:
-    """Write to every page of a contiguous allocation by several threads: page faults are what page-locking waits for."""
-    pages = memory.reshape(-1).view(np.uint8)[::PAGE_BYTES]
+    """Touch a contiguous allocation by several threads: page faults are what page-locking waits for."""
     with closing(ThreadTeam(_TOUCHING_THREADS)) as team:
-        team.map(lambda part: part.fill(0), np.array_split(pages, _TOUCHING_THREADS))
+        team.map(touch, np.array_split(memory.reshape(-1).view(np.uint8), _TOUCHING_THREADS))
+
+
+@final
+class CudaRegistrar(AbstractRegistrar):
+    """Page-locks pieces of host memory for all GPUs of the process, in the context of the one named."""
+
+    def __init__(self, name: str) -> None:
+        self._number = device_number(name)
+
+    def activate(self) -> None:
+        """Make the GPU current: a new thread would go back to the first one, and take memory there for a context."""
+        cp.cuda.Device(self._number).use()
+
+    def register(self, address: int, nbytes: int) -> LockState:
+        """Ask the driver: what it will not lock is REFUSED, a read-only file mapping, say, or memory that is locked in part."""
+        with cp.cuda.Device(self._number):
+            if _is_locked(address) and _is_locked(address + nbytes - 1):
+                return LockState.FOUND
+            try:
+                _runtime.hostRegister(address, nbytes, _PORTABLE)
+            except _runtime.CUDARuntimeError:
+                return LockState.REFUSED
+            return LockState.LOCKED
+
+    def unregister(self, address: int) -> None:
+        with cp.cuda.Device(self._number):
+            _runtime.hostUnregister(address)
+
+
+def _is_locked(address: int) -> bool:
+    """Whether the driver has the page of ``address`` page-locked."""
+    return bool(_runtime.pointerGetAttributes(address).type == _runtime.memoryTypeHost)
 
 
 @final
@@ -63,28 +95,56 @@ class LockedMemory:
 
     Notes
     -----
-    Asked once for a tier: the memory behind its views is locked for the time of a run, or is not. What it holds elsewhere, such
-    as tiles of a store that were made FP64 later, is not.
+    A tier that is locked piece by piece is asked for each block, and copies wait for its piece. Of any other the driver is asked
+    once: the memory behind its views is locked for the time of a pass, or is not. What a tier holds elsewhere, such as tiles of a
+    store that were made FP64 later, is not.
     """
 
     def __init__(self) -> None:
         self._ranges: dict[AbstractTier, tuple[int, int]] = {}
+        self._lockings: dict[AbstractTier, AbstractLocking | None] = {}
+        self._is_stopped = False
 
     def holds(self, tier: AbstractTier, part: NDArray[Any]) -> bool:
-        """Whether ``part``, an array that ``tier`` shows, is page-locked."""
-        if tier not in self._ranges:
-            self._ranges[tier] = _locked_range(tier.host_memory())
-        low, high = self._ranges[tier]
-        return low <= part.ctypes.data < high
+        """Whether ``part``, an array that ``tier`` shows, is page-locked; waits for its piece, but not once it is stopped."""
+        if tier not in self._lockings:
+            self._lockings[tier] = tier.locking()
+        locking = self._lockings[tier]
+        low = part.ctypes.data
+        if locking is None:
+            if tier not in self._ranges:
+                self._ranges[tier] = _locked_range(tier.host_memory())
+            first, end = self._ranges[tier]
+            return first <= low < end
+        return locking.holds(low, _end(low, part), self._stopped)
+
+    def stop(self) -> None:
+        """End all waiting, from any thread: nothing is enqueued any more."""
+        # 1. A tier is known, 2. we are asked whether to stop, 3. waiting begins: whoever does not see this at 2 is known here.
+        self._is_stopped = True
+        for locking in list(self._lockings.values()):
+            if locking is not None:
+                locking.wake()
+
+    def _stopped(self) -> bool:
+        return self._is_stopped
 
     def clear(self) -> None:
         """Forget all tiers, so that none is kept alive."""
         self._ranges.clear()
+        self._lockings.clear()
+
+
+def _end(low: int, part: NDArray[Any]) -> int:
+    """First address behind an array of adjacent entries, or of rows of them, that begins at ``low``."""
+    if part.ndim == 2:
+        return low + int((part.shape[0] - 1) * part.strides[0] + part.shape[1] * part.itemsize)
+    return low + part.nbytes
 
 
 def _locked_range(memory: NDArray[Any] | None) -> tuple[int, int]:
     """First address of page-locked memory, and the first behind it; equal when there is none."""
-    if memory is None or _runtime.pointerGetAttributes(memory.ctypes.data).type != _runtime.memoryTypeHost:
+    if memory is None or not _is_locked(memory.ctypes.data):
         return 0, 0
     low, high = np.lib.array_utils.byte_bounds(memory)
     return int(low), int(high)

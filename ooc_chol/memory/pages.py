@@ -1,0 +1,76 @@
+"""Allocations of host memory: in huge pages where the system has them, and touched before they are page-locked."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from contextlib import suppress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.config import PAGE_BYTES
+from ooc_chol.errors import BudgetError
+
+#: Bytes of a huge page of x86 and of most ARM systems. What is smaller than four of them gets ordinary pages.
+HUGE_PAGE_BYTES = 2 << 20
+_LEAST_HUGE_BYTES = 4 * HUGE_PAGE_BYTES
+
+
+def allocate_aligned(nbytes: int) -> NDArray[np.uint8]:
+    """``nbytes`` uninitialised bytes that start at a page: at a huge one, where there are enough of them.
+
+    Raises
+    ------
+    BudgetError
+        The system does not grant as many.
+
+    Notes
+    -----
+    Transparent huge pages are asked for by ``madvise``: on an H200's host 24 GiB are then touched in 0.49 s instead of 1.1,
+    page-locked in 0.50 instead of 0.91 and unmapped in 0.08 instead of 0.80 (docs/measurements.md).
+    """
+    try:
+        if nbytes >= _LEAST_HUGE_BYTES:
+            return _mapped(nbytes)
+        return _aligned(np.empty(nbytes + PAGE_BYTES, dtype=np.uint8), nbytes, PAGE_BYTES)
+    except (MemoryError, OSError) as error:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        advice = "keep L in a file (store=) or over A (overwrite=True)"
+        raise BudgetError("host memory for L", nbytes, free, advice) from error
+
+
+def _mapped(nbytes: int) -> NDArray[np.uint8]:
+    """A mapping of its own, which ends with the last array that shows it."""
+    mapping = mmap.mmap(-1, nbytes + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # of a kernel without them: ordinary pages will do
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+    return _aligned(np.frombuffer(mapping, dtype=np.uint8), nbytes, HUGE_PAGE_BYTES)
+
+
+def _aligned(raw: NDArray[np.uint8], nbytes: int, alignment: int) -> NDArray[np.uint8]:
+    """``nbytes`` bytes of ``raw`` from the first multiple of ``alignment`` on."""
+    skip = -raw.ctypes.data % alignment
+    return raw[skip : skip + nbytes]
+
+
+def touch(part: NDArray[np.uint8]) -> None:
+    """Write to every page of ``part``, which changes nothing in it: page faults are most of what page-locking waits for.
+
+    Nobody else may write there meanwhile. The interpreter lock is released.
+    """
+    pages = part[::PAGE_BYTES]
+    np.bitwise_or(pages, np.uint8(0), out=pages)
+
+
+def forget(part: NDArray[np.uint8]) -> None:
+    """Give whole pages of an allocation back to the system; nobody reads them again before writing them."""
+    owner: object = part
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, memoryview):
+        owner = owner.obj
+    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        start = part.ctypes.data - np.frombuffer(owner, dtype=np.uint8).ctypes.data
+        owner.madvise(mmap.MADV_DONTNEED, start, part.size)

@@ -1,0 +1,236 @@
+"""Page-locked memory that nobody uses any more: kept for a while for the next call, then unlocked and freed in the background."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.errors import BudgetError
+from ooc_chol.memory.locking import PAUSE, PieceLocks
+from ooc_chol.memory.pages import forget
+from ooc_chol.threads import LOOK_SECONDS, OwnThread, start
+
+#: Seconds for which memory is kept for the next call, and how many times as much as that needs it may be.
+GRACE_SECONDS, MOST_EXCESS = 2.0, 2
+#: Seconds for which the end of the process waits for the piece that is being unlocked.
+_EXIT_SECONDS = 0.5
+
+
+@final
+class MemoryBlock:
+    """An allocation, and what of it is page-locked."""
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        self.memory: NDArray[np.uint8] = memory
+        self.locks: PieceLocks | None = None
+        #: The list that it is in, of who has it; None while it waits for its release.
+        self.holder: list[MemoryBlock] | None = None
+        self.due = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the allocation."""
+        return self.memory.size
+
+    def unlock(self) -> None:
+        """Unlock at once what somebody goes on using."""
+        if self.locks is not None and self.locks.is_ours:
+            self.locks.close()
+
+    def release(self, pause: Callable[[float], bool]) -> bool:
+        """Unlock and give back piece by piece, with ``pause(seconds)`` after one that took so long, as long as that is true.
+
+        Returns whether all is released. The end of the mapping is quick then; it would hold the interpreter lock.
+        """
+        if self.locks is None:
+            return True
+        base = self.memory.ctypes.data
+        for piece, seconds in self.locks.unlocking():
+            forget(self.memory[piece.low - base : piece.high - base])
+            if not pause(seconds):
+                return False
+        return True
+
+
+@final
+class Releaser:
+    """Takes blocks over from those who need them no more. One thread works, and ends when nothing is left.
+
+    Parameters
+    ----------
+    grace_seconds : float
+        For how long a block is kept for the next who needs one.
+    """
+
+    def __init__(self, grace_seconds: float = GRACE_SECONDS) -> None:
+        self.grace_seconds = grace_seconds
+        # One thread may take it twice: a factor that nobody holds any more is given up wherever Python collects garbage.
+        self._changed = threading.Condition(threading.RLock())
+        self._pending: list[MemoryBlock] = []
+        self._releasing: list[MemoryBlock] = []
+        self._thread: OwnThread | None = None
+        self._in_haste = 0  # those who wait for the memory
+        self._is_ending = False
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that are free for whoever asks: kept, or being released."""
+        with self._changed:
+            return sum(block.nbytes for block in (*self._pending, *self._releasing))
+
+    def hand_over(self, held: list[MemoryBlock]) -> None:
+        """Empty ``held``: blocks that are page-locked are kept and then released, others are freed at once. Returns at once.
+
+        A block that has another holder by now, as after an interrupted call, is left to that one.
+        """
+        for block in held:
+            if block.holder is not held or block.locks is None or not block.locks.is_ours:
+                continue
+            block.locks.tell_to_stop()
+            with self._changed:
+                block.due = time.monotonic() + self.grace_seconds
+                if block not in self._pending:
+                    self._pending.append(block)
+                block.holder = None
+                self._changed.notify_all()
+            self._start()
+        held.clear()
+
+    def take_back(self, nbytes: int, held: list[MemoryBlock]) -> bool:
+        """Put into ``held`` the smallest block that waits and has ``nbytes`` bytes, at most twice as many, if there is one."""
+        with self._changed:
+            fitting = [block for block in self._pending if nbytes <= block.nbytes <= MOST_EXCESS * nbytes]
+            if not fitting:
+                return False
+            block = min(fitting, key=lambda block: block.nbytes)
+            block.holder = held
+            self._pending.remove(block)
+            held.append(block)
+            return True
+
+    def make_room(self, nbytes: int, free: int) -> None:
+        """Release all at once where ``nbytes`` bytes are asked for, no block has them, and fewer than those are ``free``."""
+        with self._changed:
+            is_there = any(nbytes <= block.nbytes <= MOST_EXCESS * nbytes for block in self._pending)
+        if nbytes > free and not is_there:
+            self.release_now()
+
+    def release_now(self) -> None:
+        """Release all that waits, and return when it is free."""
+        with self._changed:
+            self._in_haste += 1
+            self._changed.notify_all()
+        try:
+            while (block := self._next(is_due=True)) is not None:
+                self._release(block)
+            with self._changed:
+                while self._releasing:  # by the thread
+                    self._changed.wait(LOOK_SECONDS)
+        finally:
+            with self._changed:
+                self._in_haste -= 1
+
+    def _next(self, *, is_due: bool = False) -> MemoryBlock | None:
+        """Take out a block to be released: the oldest one, if it is due."""
+        with self._changed:
+            if not self._pending or self._is_ending or not (is_due or self._pending[0].due <= time.monotonic()):
+                return None
+            self._releasing.append(self._pending[0])
+            return self._pending.pop(0)
+
+    def _release(self, block: MemoryBlock) -> None:
+        """Release one block; an interrupt leaves what is left of it for the next time."""
+        is_released = False
+        try:
+            is_released = block.release(self._pause)
+        finally:
+            with self._changed:
+                if not is_released:
+                    self._pending.append(block)
+                self._releasing.remove(block)
+                self._changed.notify_all()
+
+    def _pause(self, seconds: float) -> bool:
+        """Let those who launch have the driver's lock, twice as long as a piece took, unless somebody waits for the memory.
+
+        Returns whether to go on with the next piece.
+        """
+        until = time.monotonic() + PAUSE * seconds
+        with self._changed:
+            while not self._in_haste and (left := until - time.monotonic()) > 0:
+                self._changed.wait(left)
+        return not self._is_ending
+
+    def _start(self) -> None:
+        """Let there be a thread while something waits; without room for one, release at once."""
+        with self._changed:
+            if self._thread is not None or self._is_ending:
+                return
+            self._thread = OwnThread(self._work, (), "releaser")
+            try:
+                start(self._thread)
+                return
+            except BudgetError:
+                self._thread = None
+            except BaseException:  # an interrupt, before or after the system started it
+                if not self._thread.is_alive():
+                    self._thread = None
+                raise
+        self.release_now()
+
+    def _work(self) -> None:
+        """Release what is due until nothing waits; the thread's body."""
+        try:
+            while True:
+                with self._changed:
+                    if not self._pending or self._is_ending:
+                        self._thread = None  # within the lock: who hands over next starts another
+                        return
+                    if (left := self._pending[0].due - time.monotonic()) > 0:
+                        self._changed.wait(left)
+                if (block := self._next()) is not None:
+                    assert block.locks is not None  # others are freed at once
+                    block.locks.activate()
+                    self._release(block)
+                    del block
+        except BaseException:  # the driver's: what is left is tried again with what is handed over next
+            with self._changed:
+                self._thread = None
+            raise
+
+    def end(self) -> None:
+        """Release nothing more, as the process ends, but wait for the piece at hand: no thread may be inside the driver then."""
+        with self._changed:
+            self._is_ending, self._in_haste = True, 1
+            thread = self._thread
+            self._changed.notify_all()
+        if thread is not None:
+            thread.wait(_EXIT_SECONDS)
+
+    def before_fork(self) -> None:
+        """Let nobody be in the middle of a change."""
+        self._changed.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._changed.release()
+
+    def after_fork_in_child(self) -> None:
+        """Forget what is the parent's: a child has no part in what its parent locked, and no thread of it."""
+        self.__init__(self.grace_seconds)
+
+
+#: All memory of the process that waits to be released.
+RELEASER = Releaser()
+atexit.register(RELEASER.end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=RELEASER.before_fork, after_in_parent=RELEASER.after_fork_in_parent, after_in_child=RELEASER.after_fork_in_child
+    )

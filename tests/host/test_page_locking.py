@@ -1,0 +1,635 @@
+"""Memory that is page-locked in pieces while others use it, and released in the background; what locks them here keeps a list."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ooc_chol as oc
+from ooc_chol.dense.execution.page_locking import has_whole_rows, read_order, row_bands, written_order
+from ooc_chol.dense.stores.layout import TileLayout
+from ooc_chol.errors import TierError
+from ooc_chol.interfaces import LockState
+from ooc_chol.memory import locking, release
+from ooc_chol.memory.host_memory import HostMemory
+from ooc_chol.memory.locking import PieceLocks, completed, cut, fits
+from ooc_chol.memory.pages import HUGE_PAGE_BYTES, allocate_aligned, forget, touch
+from ooc_chol.tasks.operations import StepKind
+from ooc_chol.tasks.tiling import TileGrid
+from tests.builders import planned
+from tests.host.matrices import FAMILIES
+from tests.host.registrar import MIB, Registrar, User, taken
+from tests.host.runs import COMMAND, ENVIRONMENT
+
+pytestmark = pytest.mark.usefixtures("no_hang")
+
+TILE = 4096
+
+
+@pytest.fixture
+def releaser(monkeypatch):
+    """A releaser of the test's own, with a grace that never ends unless the test says so."""
+    own = release.Releaser(grace_seconds=3600.0)
+    monkeypatch.setattr("ooc_chol.memory.host_memory.RELEASER", own)
+    monkeypatch.setattr("ooc_chol.dense.store_opening.RELEASER", own)
+    yield own
+    own.release_now()
+
+
+def settled(condition) -> bool:
+    """Whether a condition comes true; within some seconds."""
+    deadline = time.monotonic() + 10.0
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return condition()
+
+
+def tiles_of(locks_or_memory, tiles: int) -> np.ndarray:
+    return np.arange(tiles, dtype=np.int64) * TILE + locks_or_memory.ctypes.data
+
+
+def lock_all(locks: PieceLocks, memory: np.ndarray, tiles: int, order=()) -> tuple[np.ndarray, int]:
+    """Begin to lock so many tiles of one page each."""
+    starts = tiles_of(memory, tiles)
+    locks.begin(starts, int(starts[-1]) + TILE, [int(starts[tile]) for tile in order])
+    return starts, int(starts[-1]) + TILE
+
+
+def pieces_in_sight(tiles=8, *, piece=2, registrar=None, **options):
+    """Locks of ``tiles`` pages in pieces of ``piece``, their memory and what locks them."""
+    memory, registrar = allocate_aligned(tiles * TILE), registrar or Registrar()
+    return PieceLocks(registrar, memory, piece_bytes=piece * TILE, **options), memory, registrar
+
+
+# cutting
+
+
+@st.composite
+def layouts(draw):
+    sizes = draw(st.lists(st.integers(1, 9), min_size=1, max_size=30))
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    return starts[:-1].astype(np.int64), int(starts[-1])
+
+
+@given(layouts(), st.integers(1, 40))
+def test_pieces_are_whole_tiles_and_cover_all_of_them_once(layout, most):
+    starts, end = layout
+    pieces = cut(starts, end, most)
+    assert [piece.low for piece in pieces[1:]] == [piece.high for piece in pieces[:-1]]
+    assert (pieces[0].low, pieces[-1].high) == (0, end)
+    assert all(piece.low in starts for piece in pieces)
+    largest = max(np.diff([*starts, end]))
+    assert all(piece.high - piece.low < most + largest for piece in pieces)
+    assert all(piece.high - piece.low >= most for piece in pieces[:-1])
+
+
+@given(layouts(), layouts(), st.integers(1, 40), st.integers(1, 40), st.data())
+def test_pieces_that_fit_another_layout_stay_and_the_rest_is_cut_anew(before, after, most, later, data):
+    old, (starts, end) = cut(*before, most), after
+    old = [piece for piece in old if data.draw(st.booleans())]
+    kept = [piece for piece in old if fits(piece, starts, end)]
+    pieces = completed(kept, starts, end, later)
+    assert all(any(piece is one for one in pieces) for piece in kept)
+    assert all(one.high <= other.low for one, other in pairwise(pieces)), "two pieces overlap"
+    for low, high in zip(starts, [*starts[1:], end], strict=True):
+        assert sum(piece.low <= low and high <= piece.high for piece in pieces) == 1, "a tile is in no piece, or crosses two"
+    for piece in old:
+        crossed = [
+            low for low, high in zip(starts, [*starts[1:], end], strict=True) if low < piece.low < high or low < piece.high < high
+        ]
+        assert fits(piece, starts, end) == (not crossed)
+
+
+@pytest.mark.parametrize("devices", ["host:0", ("host:0", "host:1")])
+def test_the_order_of_writes_is_the_plans(devices):
+    plan = planned(600, devices=devices, tile_size=50, memory_budget=12 * 8 * 2500)
+    order = written_order(plan)
+    assert sorted(order) == list(plan.grid.tiles())
+    for program in plan.programs:
+        own = [step.tile for step in program.steps if step.kind is StepKind.WRITE]
+        assert own == [tile for tile in order if tile in set(own)]
+    assert sorted(read_order(plan)) == list(plan.grid.tiles())
+
+
+@pytest.mark.parametrize(("n", "nb"), [(1500, 500), (1501, 500), (1100, 100), (40, 16), (513, 512)])
+@pytest.mark.parametrize("pitch", [0, 24])
+def test_bands_of_rows_share_no_page_and_hold_most_tiles(n, nb, pitch):
+    grid, whole = TileGrid(n, nb), np.zeros((n, n + pitch))
+    a = whole[:, :n]
+    starts, end = row_bands(a, grid)
+    low, high = np.lib.array_utils.byte_bounds(a)
+    assert starts[0] == low and end == high and all(start % 4096 == 0 for start in starts[1:] if start > low)
+    bounds = [*map(int, starts), end]
+    outside = 0
+    for i, j in grid.tiles():
+        tile = a[grid.span(i).start : grid.span(i).stop, grid.span(j).start : grid.span(j).stop]
+        first, last = np.lib.array_utils.byte_bounds(tile)
+        assert first >= bounds[i]
+        outside += last > bounds[i + 1]
+    # A page holds 512 entries: the band's own end is in the next one only for tiles in the last columns.
+    assert outside <= sum(n - grid.span(j).stop < 512 for i, j in grid.tiles() if i < grid.nt - 1)
+
+
+def test_only_rows_of_adjacent_entries_are_locked():
+    a = np.zeros((6, 6))
+    assert has_whole_rows(a) and has_whole_rows(a[:, :4]) and has_whole_rows(a[:1]) and has_whole_rows(a[::2])
+    assert not any(map(has_whole_rows, (a.T[:5], a[::-1], a[:, ::2], np.broadcast_to(a[:1], (6, 6)))))
+
+
+# locking
+
+
+def test_pieces_are_locked_in_the_order_of_use_and_the_others_behind_them():
+    locks, memory, registrar = pieces_in_sight(8)
+    starts, _ = lock_all(locks, memory, 8, order=[5, 4, 0])
+    assert locks.holds(int(starts[7]), int(starts[7]) + TILE)
+    assert registrar.registered == [int(starts[tile]) for tile in (4, 0, 2, 6)]
+    locks.close()
+    assert registrar.locked == {}
+
+
+def test_fresh_memory_is_touched_and_keeps_what_it_holds():
+    locks, memory, registrar = pieces_in_sight(3000, piece=200, is_fresh=True)
+    memory[: 100 * TILE] = 7
+    before = resident_bytes()
+    starts, _ = lock_all(locks, memory, 3000)
+    assert all(locks.holds(int(start), int(start) + TILE) for start in starts)
+    assert resident_bytes() - before >= 2400 * TILE  # the first huge page was there
+    assert np.all(memory[: 100 * TILE] == 7) and not memory[100 * TILE :].any()
+    assert sorted(registrar.registered) == [piece.low for piece in locks.pieces]
+    locks.close()
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_who_asks_waits_until_the_piece_is_decided_and_the_seconds_are_counted():
+    locks, memory, registrar = pieces_in_sight(8)
+    registrar.gate.clear()
+    starts, _ = lock_all(locks, memory, 8)
+    found = []
+    asking = threading.Thread(target=lambda: found.append(locks.holds(int(starts[3]), int(starts[3]) + TILE)))
+    asking.start()
+    time.sleep(0.05)
+    assert asking.is_alive() and not found
+    registrar.gate.set()
+    asking.join()
+    assert found == [True] and locks.waited_seconds >= 0.05
+    locks.close()
+
+
+def test_refused_pieces_and_parts_of_two_are_not_held():
+    locks, memory, registrar = pieces_in_sight(8, registrar=Registrar(refuses=lambda number: number == 1))
+    starts, end = lock_all(locks, memory, 8)
+    assert [locks.holds(int(start), int(start) + TILE) for start in starts] == [True] * 2 + [False] * 2 + [True] * 4
+    assert locks.refused_bytes == 2 * TILE
+    assert not locks.holds(int(starts[5]), int(starts[5]) + 2 * TILE), "a copy would cross two registrations"
+    assert not locks.holds(end, end + TILE) and not locks.holds(int(starts[0]) - TILE, int(starts[0]))
+    locks.close()
+    assert registrar.locked == {}
+
+
+def test_memory_that_others_have_locked_is_held_and_left_to_them():
+    class Found(Registrar):
+        def register(self, address, nbytes):
+            super().register(address, nbytes)
+            del self.locked[address]
+            return LockState.FOUND
+
+    locks, memory, registrar = pieces_in_sight(4, registrar=Found())
+    starts, _ = lock_all(locks, memory, 4)
+    assert all(locks.holds(int(start), int(start) + TILE) for start in starts)
+    locks.close()
+    assert [what for what, _ in registrar.calls] == ["register"] * 2
+
+
+def test_waiting_ends_when_the_run_is_stopped():
+    locks, memory, registrar = pieces_in_sight(8)
+    registrar.gate.clear()
+    starts, _ = lock_all(locks, memory, 8)
+    is_stopped, found = threading.Event(), []
+    asking = threading.Thread(target=lambda: found.append(locks.holds(int(starts[7]), int(starts[7]) + TILE, is_stopped.is_set)))
+    asking.start()
+    is_stopped.set()
+    locks.wake()
+    asking.join(5.0)
+    assert found == [False]
+    registrar.gate.set()
+    assert locks.holds(int(starts[7]), int(starts[7]) + TILE), "locking goes on for the next run"
+    locks.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(RuntimeError("no driver"), TierError), (oc.BudgetError("a", 2, 1, "b"), oc.BudgetError)]
+)
+@pytest.mark.parametrize("is_fresh", [False, True])
+def test_an_error_of_the_locking_thread_reaches_who_waits(error, kind, is_fresh):
+    locks, memory, registrar = pieces_in_sight(8, is_fresh=is_fresh)
+    registrar.error = error
+    starts, _ = lock_all(locks, memory, 8)
+    with pytest.raises(kind) as caught:
+        locks.holds(int(starts[7]), int(starts[7]) + TILE)
+    assert caught.value is error or caught.value.__cause__ is error
+    registrar.error = None
+    lock_all(locks, memory, 8)
+    assert locks.holds(int(starts[7]), int(starts[7]) + TILE), "a later run tries again"
+    locks.close()
+
+
+def test_an_interrupt_ends_the_waiting_of_the_main_thread():
+    locks, memory, registrar = pieces_in_sight(8)
+    registrar.gate.clear()
+    starts, _ = lock_all(locks, memory, 8)
+    killer = threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT))
+    killer.start()
+    with pytest.raises(KeyboardInterrupt):
+        locks.holds(int(starts[7]), int(starts[7]) + TILE)
+    killer.join()
+    registrar.gate.set()
+    locks.close()
+    assert registrar.locked == {}
+
+
+def test_the_driver_is_left_to_others_twice_as_long_as_a_piece_took_unless_one_waits():
+    locks, memory, registrar = pieces_in_sight(6, registrar=Registrar(seconds=0.05))
+    starts, _ = lock_all(locks, memory, 6)
+    assert settled(lambda: len(registrar.times) == 3)
+    gaps = [after[0] - before[1] for before, after in pairwise(registrar.times)]
+    assert min(gaps) >= 0.1
+    locks.close()
+    locks, memory, registrar = pieces_in_sight(6, registrar=Registrar(seconds=0.5))
+    starts, _ = lock_all(locks, memory, 6)
+    assert locks.holds(int(starts[5]), int(starts[5]) + TILE)
+    gaps = [after[0] - before[1] for before, after in pairwise(registrar.times)]
+    assert max(gaps) < 0.5
+    locks.close()
+
+
+def test_a_layout_that_crosses_pieces_unlocks_only_those():
+    memory, registrar = allocate_aligned(12 * TILE), Registrar()
+    locks = PieceLocks(registrar, memory, piece_bytes=2 * TILE)
+    _, end = lock_all(locks, memory, 12)
+    assert locks.holds(end - TILE, end)
+    first = len(registrar.calls)
+    base = memory.ctypes.data
+    other = np.array([0, 2, 4, 5, 8, 11], dtype=np.int64) * TILE + base  # [5, 8) and [8, 11) cross pieces of two tiles
+    locks.begin(other, base + 12 * TILE, [])
+    assert all(locks.holds(int(low), int(high)) for low, high in zip(other, [*other[1:], base + 12 * TILE], strict=True))
+    # Of [0, 2), [2, 4), ... [10, 12) the first two are whole tiles; all others have a boundary inside of one.
+    unlocked = [(address - base) // TILE for what, address in registrar.calls[first:] if what == "unregister"]
+    assert unlocked == [4, 6, 8, 10]
+    assert {0, 2} <= {(address - base) // TILE for address in registrar.locked}, "pieces that fit stay locked"
+    locks.close()
+    assert registrar.locked == {}
+
+
+def test_memory_stays_mapped_while_it_is_locked_whatever_fails():
+    class Failing(Registrar):
+        def unregister(self, address):
+            raise RuntimeError("the context is gone")
+
+    locks, memory, registrar = pieces_in_sight(4, registrar=Failing())
+    starts, _ = lock_all(locks, memory, 4)
+    assert locks.holds(int(starts[3]), int(starts[3]) + TILE)
+    with pytest.raises(RuntimeError, match="the context is gone"):
+        locks.close()
+    there = weakref.ref(memory)
+    del locks, memory
+    gc.collect()
+    assert there() is not None
+    for address in registrar.locked:
+        del locking._KEPT[address]
+    assert there() is None
+
+
+# allocations
+
+
+@pytest.mark.parametrize("nbytes", [1, TILE, 3 * MIB, 9 * MIB + TILE])
+def test_allocations_begin_at_pages_and_large_ones_at_huge_pages(nbytes):
+    memory = allocate_aligned(nbytes)
+    assert memory.shape == (nbytes,) and memory.flags.writeable
+    assert memory.ctypes.data % (HUGE_PAGE_BYTES if nbytes > 8 * MIB else TILE) == 0
+    memory[...] = 3
+    touch(memory)
+    assert np.all(memory == 3)
+
+
+def test_large_allocations_ask_for_huge_pages():
+    assert is_advised(allocate_aligned(16 * MIB)) == Path("/sys/kernel/mm/transparent_hugepage/enabled").exists()
+
+
+def is_advised(memory: np.ndarray) -> bool:
+    """Whether the system was told that a mapping may have huge pages."""
+    is_inside = False
+    for line in Path("/proc/self/smaps").read_text(encoding="ascii", errors="replace").splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            low, high = (int(end, 16) for end in first.split("-"))
+            is_inside = low <= memory.ctypes.data < high
+        elif is_inside and first == "VmFlags:":
+            return "hg" in line.split()
+    raise AssertionError("there is no such mapping")
+
+
+def test_more_memory_than_there_is_has_a_type():
+    with pytest.raises(oc.BudgetError, match="host memory for L"):
+        allocate_aligned(1 << 60)
+
+
+def test_pages_are_given_back_while_the_array_lives():
+    memory = allocate_aligned(64 * MIB)
+    touch(memory)
+    before = resident_bytes()
+    forget(memory[16 * MIB : 48 * MIB])
+    assert before - resident_bytes() >= 30 * MIB
+
+
+# release
+
+
+def test_a_second_call_finds_the_memory_locked(releaser):
+    registrar, user = Registrar(), User()
+    memory = HostMemory()
+    address = taken(memory, user, 20, registrar).ctypes.data
+    locked = dict(registrar.locked)
+    memory.close()
+    assert memory.nbytes == 0 and memory.locking is None and releaser.pending_bytes == 20 * MIB
+    assert registrar.locked == locked, "it is kept for a while"
+    calls = len(registrar.calls)
+    again = HostMemory()
+    assert taken(again, user, 20, registrar).ctypes.data == address
+    assert len(registrar.calls) == calls and releaser.pending_bytes == 0
+    again.close()
+
+
+def test_one_memory_that_is_lent_again_stays_locked(releaser):
+    registrar, memory = Registrar(), HostMemory()
+    taken(memory, User(), 20, registrar)
+    calls = len(registrar.calls)
+    taken(memory, User(), 12, registrar)
+    assert len(registrar.calls) == calls
+    memory.close()
+
+
+def test_memory_more_than_twice_as_large_as_needed_is_not_taken_back(releaser):
+    registrar, user, memory, other = Registrar(), User(), HostMemory(), HostMemory()
+    address = taken(memory, user, 40, registrar).ctypes.data
+    memory.close()
+    assert taken(other, user, 19, registrar).ctypes.data != address
+    other.close()
+    assert releaser.pending_bytes == 59 * MIB
+    third = HostMemory()
+    assert taken(third, user, 18, registrar).ctypes.data != address, "the smallest one that will do"
+    third.close()
+
+
+def test_what_waits_is_unlocked_and_freed_after_the_grace(releaser):
+    registrar, memory = Registrar(), HostMemory()
+    raw = taken(memory, User(), 64, registrar)
+    before, releaser.grace_seconds = resident_bytes(), 0.2
+    del raw
+    memory.close()
+    assert len(registrar.locked) > 1
+    assert settled(lambda: not registrar.locked and releaser.pending_bytes == 0)
+    assert settled(lambda: before - resident_bytes() > 60 * MIB)
+    assert settled(lambda: not [thread for thread in threading.enumerate() if "releaser" in thread.name]), "it ends when idle"
+
+
+def test_room_is_made_at_once_where_it_is_needed(releaser):
+    registrar, memory = Registrar(), HostMemory()
+    taken(memory, User(), 20, registrar)
+    memory.close()
+    releaser.make_room(15 * MIB, free=0)
+    assert registrar.locked, "that much waits already"
+    releaser.make_room(50 * MIB, free=60 * MIB)
+    assert registrar.locked, "that much is free"
+    releaser.make_room(50 * MIB, free=40 * MIB)
+    assert not registrar.locked and releaser.pending_bytes == 0
+
+
+def test_memory_that_is_forgotten_is_released_too(releaser):
+    registrar = Registrar()
+    memory = HostMemory()
+    taken(memory, User(), 20, registrar)
+    del memory
+    gc.collect()
+    assert releaser.pending_bytes == 20 * MIB
+    releaser.release_now()
+    assert not registrar.locked
+
+
+def test_memory_without_locks_is_freed_at_once(releaser):
+    memory = HostMemory()
+    memory.take(User(), 20 * MIB)
+    memory.close()
+    assert releaser.pending_bytes == 0
+
+
+def test_a_factor_outlives_the_memory_that_is_closed_under_it(releaser, monkeypatch):
+    registrar = Registrar()
+    monkeypatch.setattr("ooc_chol.hardware.kinds.HostKind.registrar", lambda self, name: registrar)
+    memory = HostMemory()
+    factor = oc.cholesky(FAMILIES["exponential"](1500), tile_size=100, devices="host:0", store=memory)
+    expected = np.asarray(factor)
+    memory.close()
+    assert registrar.locked == {} and releaser.pending_bytes == 0
+    assert np.array_equal(np.asarray(factor), expected)
+
+
+def test_memory_that_is_outgrown_is_released_before_more_is_taken(releaser):
+    registrar, memory = Registrar(), HostMemory()
+    taken(memory, User(), 20, registrar)
+    memory.take(User(), 30 * MIB)
+    assert not registrar.locked and releaser.pending_bytes == 0 and memory.nbytes == 30 * MIB
+
+
+def test_a_block_that_another_has_taken_over_is_left_to_it(releaser):
+    registrar, user, memory, other = Registrar(), User(), HostMemory(), HostMemory()
+    taken(memory, user, 20, registrar)
+    block = memory._held[0]
+    memory.close()
+    taken(other, user, 20, registrar)
+    memory._held.append(block)  # as after an interrupt in the middle of closing
+    memory.close()
+    assert releaser.pending_bytes == 0 and other.nbytes == 20 * MIB
+    other.close()
+
+
+def test_locking_that_goes_on_when_the_memory_is_closed_ends(releaser):
+    registrar, memory = Registrar(seconds=0.02), HostMemory()
+    memory.take(User(), 160 * MIB)
+    memory.lock(registrar, range(0, 160 * MIB, MIB), 160 * MIB, ())
+    memory.close()
+    releaser.release_now()
+    assert not registrar.locked and len(registrar.registered) < 16
+    assert settled(lambda: not [thread for thread in threading.enumerate() if "page-locker" in thread.name])
+
+
+def test_a_child_leaves_to_its_parent_what_that_has_locked(monkeypatch):
+    monkeypatch.setattr(release.RELEASER, "grace_seconds", 3600.0)  # a fork reaches this one only
+    registrar, memory, kept = Registrar(), HostMemory(), HostMemory()
+    taken(memory, User(), 20, registrar)
+    taken(kept, user := User(), 20, registrar)
+    memory.close()
+    calls = len(registrar.calls)
+    if (child := os.fork()) == 0:
+        try:
+            kept.close()
+            own = HostMemory()
+            own.take(user, 20 * MIB)[...] = 1
+            own.close()
+            os._exit(int(len(registrar.calls) != calls or release.RELEASER.pending_bytes != 0))
+        except BaseException:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(registrar.calls) == calls and release.RELEASER.pending_bytes == 20 * MIB
+    kept.close()
+    release.RELEASER.release_now()
+    assert not registrar.locked
+
+
+AT_EXIT = """
+import time
+import numpy as np
+from ooc_chol.memory.host_memory import HostMemory
+from ooc_chol.memory.release import RELEASER
+from tests.host.registrar import MIB, Registrar, User, taken
+RELEASER.grace_seconds = {grace}
+memory, registrar = HostMemory(), Registrar()
+taken(memory, User(), 200, registrar)
+unregister = registrar.unregister
+registrar.unregister = lambda address: (time.sleep(0.05), unregister(address))
+memory.close()
+time.sleep({then})
+"""
+
+
+@pytest.mark.parametrize(("grace", "then"), [(3600.0, 0.0), (0.0, 0.1)])
+def test_a_process_ends_at_once_while_memory_waits_or_is_released(grace, then):
+    began = time.monotonic()
+    command = [COMMAND[0], "-X", "dev", "-c", AT_EXIT.format(grace=grace, then=then)]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert time.monotonic() - began < 25
+
+
+# whole calls
+
+
+def test_calls_lock_what_they_write_and_the_next_one_locks_nothing(releaser, monkeypatch):
+    registrar = Registrar()
+    monkeypatch.setattr("ooc_chol.hardware.kinds.HostKind.registrar", lambda self, name: registrar)
+    monkeypatch.setattr("ooc_chol.memory.locking.PIECE_BYTES", 4096)
+    a = FAMILIES["exponential"](600)
+    with oc.cholesky(a, tile_size=100, devices="host:0") as factor:
+        first = np.asarray(factor)
+        locks = factor._store.locking()
+        assert locks is not None and settled(lambda: all(piece.state is LockState.LOCKED for piece in locks.pieces))
+        end = TileLayout(factor.grid).end
+        assert locks.pieces[-1].high - locks.pieces[0].low == end
+        calls = len(registrar.calls)
+    # A's own pieces were unlocked with the run; those of L wait for the next call.
+    assert sum(high - low for low, high in registrar.locked.items()) == end
+    with oc.cholesky(a.copy(), tile_size=100, devices="host:0") as factor:
+        assert np.array_equal(np.asarray(factor), first)
+        assert factor.report.to_dict()["locking_seconds"] == 0.0
+    own = [address for what, address in registrar.calls[calls:] if what == "register" and address in registrar.locked]
+    assert own == [], "pieces of L are locked once"
+    releaser.release_now()
+    assert registrar.locked == {}
+
+
+def test_the_report_says_what_was_refused(releaser, monkeypatch):
+    registrar = Registrar(refuses=lambda number: number < 3)
+    monkeypatch.setattr("ooc_chol.hardware.kinds.HostKind.registrar", lambda self, name: registrar)
+    source = oc.from_function(600, lambda rows, cols, out, stream: np.equal.outer(rows, cols, out=out, casting="unsafe"))
+    with oc.cholesky(source, tile_size=100, devices="host:0") as factor:
+        locks = factor._store.locking()
+        assert settled(lambda: all(piece.state is not LockState.UNDECIDED for piece in locks.pieces))
+        assert locks.refused_bytes > 0
+        report = factor.report
+        settled_report = replace(
+            report, execution=replace(report.execution, refused_bytes=locks.refused_bytes, locking_seconds=0.5)
+        )
+        assert "could not be page-locked" in str(settled_report) and "0.5 s of the run waited" in str(settled_report)
+        assert settled_report.to_dict()["refused_bytes"] == locks.refused_bytes
+
+
+@pytest.mark.parametrize("at", [0, 250, 599])
+def test_a_run_that_fails_leaves_nothing_locked_and_no_thread(releaser, monkeypatch, at):
+    registrar = Registrar(seconds=0.005)
+    monkeypatch.setattr("ooc_chol.hardware.kinds.HostKind.registrar", lambda self, name: registrar)
+    a = np.eye(600)
+    a[at, at] = -1.0
+    with pytest.raises(oc.NotPositiveDefiniteError):
+        oc.cholesky(a, tile_size=50, devices="host:0")
+    releaser.release_now()
+    assert registrar.locked == {}
+
+
+#: Parts of the package in which an interrupt may come while memory is locked or given up.
+PARTS = (
+    "memory/",
+    "dense/execution/page_locking",
+    "dense/execution/run",
+    "dense/store_opening",
+    "dense/stores/array",
+    "team",
+    "threads",
+)
+
+
+def interrupted_call(a: np.ndarray, at: int) -> int:
+    """Factor, and interrupt when the function number ``at`` of those parts begins on this thread; how many began."""
+    root, begun = os.path.dirname(oc.__file__) + os.sep, 0
+
+    def watch(frame, event, _):
+        nonlocal begun
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(root) and path[len(root) :].startswith(PARTS):
+            begun += 1
+            if begun == at:
+                sys.setprofile(None)
+                os.kill(os.getpid(), signal.SIGINT)
+
+    try:
+        sys.setprofile(watch)
+        oc.cholesky(a, tile_size=32, devices="host:0", memory_budget="400 kB").close()
+    finally:
+        sys.setprofile(None)
+    return begun
+
+
+def test_an_interrupt_at_any_moment_leaves_nothing_locked(releaser, monkeypatch):
+    registrar, a = Registrar(seconds=0.0002), FAMILIES["exponential"](300)
+    monkeypatch.setattr("ooc_chol.hardware.kinds.HostKind.registrar", lambda self, name: registrar)
+    monkeypatch.setattr("ooc_chol.memory.locking.PIECE_BYTES", 2 * TILE)
+    total = interrupted_call(a, 0)
+    assert total > 300
+    interrupts = 0
+    for at in range(1, total, total // 40):
+        try:
+            interrupted_call(a, at)  # on another day fewer functions may begin, as who waits looks up by the clock
+        except KeyboardInterrupt:
+            interrupts += 1
+        gc.collect()
+        releaser.release_now()
+        assert settled(lambda: not registrar.locked), f"locked after an interrupt at {at} of {total}"
+    assert interrupts >= 30

@@ -1,0 +1,220 @@
+"""One tile on a GPU, and an L that stays there: right, in the caller's own kind of array, and refused where it should be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from tests.host.matrices import FAMILIES, check_factor
+
+pytestmark = pytest.mark.cuda
+
+
+def on_gpu(a, device=0):
+    import cupy as cp
+
+    with cp.cuda.Device(device):
+        return cp.asarray(a)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 64, 100, 513, 1025, 2049, 4097])
+def test_a_matrix_on_the_gpu_is_one_tile_whose_factor_stays_there(n):
+    a = FAMILIES["matern15 nugget 1e-6"](n)
+    there = on_gpu(a)
+    with oc.cholesky(there) as factor:
+        assert factor.report.plan.engine == "library" and factor.tile_size == n and "device" in repr(factor)
+        assert np.array_equal(there.get(), a), "A is only read"
+        check_factor(factor, a)
+        assert np.array_equal(np.triu(np.asarray(factor), 1), np.zeros((n, n)))
+        assert factor.logdet() == pytest.approx(np.linalg.slogdet(a)[1], rel=1e-10, abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 100, 1025, 2049, 4096])
+@pytest.mark.parametrize("store", [None, "device"])
+def test_arrays_and_functions_of_the_host_are_one_tile_too(n, store):
+    a = FAMILIES["exponential"](n)
+
+    def tile(rows, cols, out, stream):
+        out[...] = on_gpu(a[rows.start : rows.stop, cols.start : cols.stop])
+
+    def on_host(rows, cols, out, stream):
+        out[...] = a[rows.start : rows.stop, cols.start : cols.stop]
+
+    forms = [a, np.asfortranarray(a), np.tril(a) + np.triu(np.full_like(a, np.nan), 1), oc.from_function(n, on_host, cuda=tile)]
+    factors = [oc.cholesky(form, devices="cuda:0", store=store) for form in forms]
+    assert all(factor.report.plan.engine == "library" for factor in factors)
+    check_factor(factors[0], a)
+    first = np.asarray(factors[0])
+    assert all(np.array_equal(np.asarray(factor), first) for factor in factors)
+
+
+def test_a_small_array_of_the_host_stays_there_unless_a_gpu_is_named():
+    a = FAMILIES["exponential"](200)
+    assert oc.cholesky(a).report.plan.devices == ("host:0",)
+    assert oc.cholesky(on_gpu(a)).report.plan.devices == ("cuda:0",)
+    assert oc.cholesky(a, devices=1).report.plan.devices == ("cuda:0",)
+
+
+@pytest.mark.parametrize("n", [1, 100, 1025])
+def test_right_hand_sides_are_answered_in_their_kind(n):
+    import cupy as cp
+
+    a = FAMILIES["matern15 nugget 1e-6"](n)
+    b = np.random.default_rng(0).standard_normal((n, 3))
+    exact = np.linalg.solve(a, b)
+    factors = {"whole": oc.cholesky(on_gpu(a)), "tiles": oc.cholesky(on_gpu(a), tile_size=128), "host": oc.cholesky(a)}
+    lower = np.linalg.cholesky(a)
+    for name, factor in factors.items():
+        for rhs in (b, b[:, 0], np.asfortranarray(b), b[:, :0]):
+            there = on_gpu(rhs)
+            for f, expected in (
+                (factor.solve, exact if rhs.ndim == 2 else exact[:, 0]),
+                (factor.half_solve, np.linalg.solve(lower, rhs)),
+                (lambda y, factor=factor: factor.half_solve(y, transposed=True), np.linalg.solve(lower.T, rhs)),
+                (factor.matmul, lower @ rhs),
+            ):
+                expected = expected[:, : rhs.shape[1]] if rhs.ndim == 2 else expected
+                here, gpu = f(rhs), f(there)
+                assert isinstance(here, np.ndarray) and isinstance(gpu, cp.ndarray), name
+                assert here.shape == gpu.shape == rhs.shape
+                scale = 1e-6 * max(1.0, np.abs(expected).max(initial=0))
+                assert np.allclose(here, expected, atol=scale) and np.allclose(gpu.get(), expected, atol=scale), name
+                assert np.array_equal(there.get(), rhs)
+
+
+def test_bad_right_hand_sides_are_refused_where_they_lie():
+    a = FAMILIES["exponential"](70)
+    factor = oc.cholesky(on_gpu(a))
+    with pytest.raises(ValueError, match=r"shape \(71,\)"):
+        factor.solve(on_gpu(np.ones(71)))
+    with pytest.raises(TypeError, match="complex"):
+        factor.solve(on_gpu(np.ones(70, complex)))
+    bad = np.ones((70, 2))
+    bad[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"entry \[3, 1\] of the right-hand side is nan"):
+        factor.solve(on_gpu(bad))
+
+
+@pytest.mark.parametrize("n", [50, 700])
+def test_failures_name_the_minor_or_the_entry(n):
+    a = FAMILIES["exponential"](n)
+    bad = a.copy()
+    bad[40, 40] = -1.0
+    with pytest.raises(oc.NotPositiveDefiniteError) as caught:
+        oc.cholesky(on_gpu(bad))
+    assert caught.value.minor == 41
+    for value in (np.nan, np.inf, -np.inf):
+        for place in ((30, 7), (0, 0), (n - 1, n - 1), (n - 1, 0)):
+            bad = a.copy()
+            bad[place] = value
+            with pytest.raises(oc.NonFiniteError) as met:
+                oc.cholesky(on_gpu(bad))
+            assert (met.value.row, met.value.col) == place
+    above = a.copy()
+    above[7, 30] = np.nan
+    check_factor(oc.cholesky(on_gpu(above)), a)
+
+
+@pytest.mark.parametrize("fp64", ["native", "residue"])
+@pytest.mark.parametrize(("n", "nb"), [(1300, 128), (640, 128), (129, 128)])
+def test_tiles_stay_on_the_gpu_with_the_same_bits(n, nb, fp64):
+    a = FAMILIES["matern15 nugget 1e-6"](n)
+    options = {"tile_size": nb, "devices": "cuda:0", "fp64": fp64, "memory_budget": "200 MiB"}
+    with oc.cholesky(a, **options) as host, oc.cholesky(a, store="device", **options) as device:
+        assert "device" in repr(device) and "memory" in repr(host)
+        assert np.array_equal(np.asarray(host), np.asarray(device))
+        assert np.array_equal(host.diagonal(), device.diagonal()) and host.logdet() == device.logdet()
+        b = np.random.default_rng(0).standard_normal((n, 2))
+        assert np.allclose(host.solve(b), device.solve(b), rtol=1e-6)
+        assert np.allclose(host.matmul(b), device.matmul(b))
+        assert np.array_equal(host.rows(range(3, 100), 60), device.rows(range(3, 100), 60))
+        assert np.allclose(host.inverse_diagonal(), device.inverse_diagonal())
+
+
+def test_mixed_precision_stays_on_the_gpu():
+    a = FAMILIES["exponential"](1500)
+    options = {"precision_threshold": 1e-5, "tile_size": 128, "devices": "cuda:0"}
+    with oc.cholesky(a, **options) as host, oc.cholesky(a, store="device", **options) as device:
+        assert host.formats == device.formats and len(host.formats) > 1
+        assert np.array_equal(np.asarray(host), np.asarray(device))
+        assert device.report.certified_bound.total <= 1e-5
+
+
+def test_libraries_get_the_factor_where_it_is(tmp_path):
+    import cupy as cp
+
+    a = FAMILIES["exponential"](300)
+    lower = np.linalg.cholesky(a)
+    for factor in (oc.cholesky(on_gpu(a)), oc.cholesky(on_gpu(a), tile_size=64)):
+        with factor:
+            assert np.allclose(cp.asarray(factor).get(), lower)
+            assert np.allclose(cp.from_dlpack(factor).get(), lower)
+            factor.save(tmp_path / "l.ooc")
+            with oc.load(tmp_path / "l.ooc") as loaded:
+                assert np.array_equal(np.asarray(loaded), np.asarray(factor))
+        (tmp_path / "l.ooc").unlink()
+    with oc.cholesky(a) as factor:
+        assert not hasattr(factor, "__cuda_array_interface__")
+        assert np.allclose(np.from_dlpack(factor), lower)
+
+
+def test_an_l_that_does_not_fit_on_the_gpu_is_refused_or_goes_to_the_host():
+    a = on_gpu(FAMILIES["exponential"](3000))
+    with pytest.raises(oc.BudgetError, match="an L that stays there"):
+        oc.cholesky(a, store="device", tile_size=256, memory_budget="30 MiB")
+    assert "memory" in repr(oc.cholesky(a, tile_size=256, memory_budget="160 MiB", fp64="native", store=oc.HostMemory()))
+
+
+def test_closing_gives_the_memory_back():
+    import cupy as cp
+
+    a = FAMILIES["exponential"](6000)
+    free = cp.cuda.runtime.memGetInfo()[0]
+    with oc.cholesky(a, store="device", tile_size=1024, devices="cuda:0", memory_budget="2 GiB"):
+        assert cp.cuda.runtime.memGetInfo()[0] < free
+    with oc.cholesky(a, store="device", tile_size=1024, devices="cuda:0", memory_budget="2 GiB"):
+        pass
+    assert cp.cuda.runtime.memGetInfo()[0] > free - (600 << 20)
+
+
+@pytest.mark.multigpu
+@pytest.mark.parametrize("fp64", ["native", "residue"])
+def test_tiles_stay_on_the_gpus_that_made_them(fp64):
+    a = FAMILIES["matern15 nugget 1e-6"](1300)
+    options = {"tile_size": 128, "devices": ["cuda:0", "cuda:1"], "fp64": fp64, "memory_budget": "200 MiB"}
+    b = np.random.default_rng(0).standard_normal((1300, 2))
+    with oc.cholesky(a, **options) as host, oc.cholesky(a, store="device", **options) as device:
+        assert np.array_equal(np.asarray(host), np.asarray(device))
+        assert np.allclose(host.solve(b), device.solve(b), rtol=1e-6)
+        assert np.allclose(host.matmul(b), device.matmul(b))
+
+
+@pytest.mark.multigpu
+def test_a_matrix_on_the_second_gpu_is_factored_there():
+    import cupy as cp
+
+    a = FAMILIES["exponential"](500)
+    with oc.cholesky(on_gpu(a, 1)) as factor:
+        assert factor.report.plan.devices == ("cuda:1",)
+        check_factor(factor, a)
+        x = factor.solve(on_gpu(np.ones(500), 1))
+        assert x.device.id == 1 and np.allclose(x.get(), np.linalg.solve(a, np.ones(500)))
+        y = factor.solve(on_gpu(np.ones(500), 0))
+        assert y.device.id == 0 and np.allclose(y.get(), x.get())
+    with oc.cholesky(on_gpu(a, 1), devices="cuda:0") as factor:
+        assert factor.report.plan.devices == ("cuda:0",)
+        check_factor(factor, a)
+    assert cp.cuda.Device().id == 0
+
+
+@pytest.mark.package("torch")
+def test_tensors_of_torch_are_answered_by_tensors():
+    torch = pytest.importorskip("torch")
+    a = FAMILIES["exponential"](200)
+    there = torch.from_numpy(a).cuda()
+    with oc.cholesky(there) as factor:
+        x = factor.solve(torch.ones(200, dtype=torch.float64).cuda())
+        assert isinstance(x, torch.Tensor) and x.is_cuda
+        assert np.allclose(x.cpu().numpy(), np.linalg.solve(a, np.ones(200)))
+        assert np.allclose(torch.from_dlpack(factor).cpu().numpy(), np.linalg.cholesky(a))

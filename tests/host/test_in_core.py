@@ -1,0 +1,133 @@
+"""Matrices that are one tile: factored at once, the same bits as through the executor, and told of when asked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.kernels.host.whole import HostWhole
+from ooc_chol.kernels.interfaces.whole import SCANNED_ROWS
+from tests.host.matrices import FAMILIES, check_factor
+
+
+@pytest.mark.parametrize("n", [1, 2, 17, 256, 512, 513, 1300])
+def test_the_bits_are_those_of_a_run_of_one_tile(n):
+    a = FAMILIES["matern15 nugget 1e-6"](n)
+    direct, executed = oc.cholesky(a), oc.cholesky(a, tile_size=n, devices="host:0")
+    assert direct.tile_size == n and np.array_equal(np.asarray(direct), np.asarray(executed))
+    assert direct.arithmetic_key == executed.arithmetic_key
+    check_factor(direct, a)
+    assert np.array_equal(np.triu(np.asarray(direct), 1), np.zeros((n, n)))
+
+
+def test_report_plan_and_trace_are_those_of_any_run():
+    a = FAMILIES["exponential"](300)
+    seen = []
+    with oc.cholesky(a, trace=True, progress=lambda *told: seen.append(told)) as factor:
+        report = factor.report
+        assert report is factor.report and report.plan.to_dict() == oc.plan(a).to_dict()
+        assert [record.kind for record in factor.trace.records] == ["fetch", "compute", "write"]
+        assert 0 < report.seconds < 60 and report.setup_seconds >= 0
+        assert seen[-1][0] == seen[-1][1] == report.plan.flops
+        assert report.executed_bytes == report.planned_bytes
+        factor.solve(np.ones(300))
+        assert report.passes.totals["solve"].calls == 1 and "1 x 1 tiles of 300" in str(report.plan)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_whole"),
+    [
+        ({}, True),
+        ({"devices": "host:0"}, True),
+        ({"devices": ["host:0", "host:1"]}, False),
+        ({"tile_size": 100}, False),
+        ({"memory_budget": "100 kB"}, False),
+        ({"memory_budget": "10 MB"}, True),
+        ({"host_budget": "0.4 MB"}, False),
+        ({"policy": "v3"}, False),
+        ({"fp64": "residue"}, False),
+        ({"fp64": "native"}, True),
+        ({"precision_threshold": 1e-6}, False),
+    ],
+)
+def test_options_that_ask_for_tiles_get_them(options, is_whole):
+    a = FAMILIES["exponential"](240)
+    factor = oc.cholesky(a, **options)
+    assert (factor.grid.nt == 1) == is_whole == (oc.plan(a, **options).grid.nt == 1)
+
+
+def test_what_is_made_or_read_is_whole_up_to_a_smaller_order(tmp_path):
+    assert oc.plan(8192).grid.nt == 1 and oc.plan(8193).grid.nt > 1
+    source = oc.from_function(2049, lambda rows, cols, out, stream: None)
+    assert oc.plan(source).grid.nt > 1 and oc.plan(oc.from_function(2048, lambda *_: None)).grid.nt == 1
+    assert oc.plan(300, store=tmp_path / "l.ooc").grid.nt > 1, "a file is written tile by tile"
+
+
+def test_a_plan_of_one_tile_is_taken_again():
+    a = FAMILIES["exponential"](240)
+    plan = oc.plan(a)
+    factor = oc.cholesky(a, plan=plan)
+    assert factor.report.plan is plan and np.array_equal(np.asarray(factor), np.asarray(oc.cholesky(a)))
+
+
+@pytest.mark.parametrize("place", [(0, 0), (30, 7), (SCANNED_ROWS, 0), (239, 239), (239, 0)])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_entry_that_is_not_finite_is_named(place, value):
+    a = FAMILIES["exponential"](240)
+    a[place] = value
+    with pytest.raises(oc.NonFiniteError) as caught:
+        oc.cholesky(a)
+    assert (caught.value.row, caught.value.col) == place
+
+
+@pytest.mark.parametrize("n", [60, 700])
+def test_the_first_minor_that_fails_is_told(n):
+    for row in (0, 1, 41, n - 1):
+        a = FAMILIES["exponential"](n)
+        a[row, row] = -1.0
+        with pytest.raises(oc.NotPositiveDefiniteError) as caught:
+            oc.cholesky(a)
+        assert caught.value.minor == row + 1 and isinstance(caught.value, np.linalg.LinAlgError)
+
+
+def test_memory_that_was_lent_is_used_and_given_back():
+    a = FAMILIES["exponential"](300)
+    with oc.HostMemory() as memory:
+        for scale in (1.0, 4.0):
+            with oc.cholesky(scale * a, store=memory) as factor:
+                assert memory.nbytes >= 8 * 300**2 and np.allclose(np.asarray(factor), np.sqrt(scale) * np.linalg.cholesky(a))
+        bad = a.copy()
+        bad[5, 5] = -1.0
+        with pytest.raises(oc.NotPositiveDefiniteError):
+            oc.cholesky(bad, store=memory)
+        oc.cholesky(a, store=memory).close()
+
+
+def test_an_l_on_the_device_is_refused_by_the_host():
+    for call in (oc.cholesky, oc.plan):
+        with pytest.raises(ValueError, match="store='device' keeps L on GPUs, but host:0"):
+            call(np.eye(3), store="device")
+
+
+@pytest.mark.parametrize("n", [1, 70, 600])
+def test_kernels_of_one_tile_solve_and_multiply(n):
+    a = FAMILIES["matern15 nugget 1e-6"](n)
+    whole, lower = HostWhole(), np.linalg.cholesky(a)
+    b = np.random.default_rng(0).standard_normal((n, 3))
+    for system, matrix in ((False, lower), (True, lower.T)):
+        x = whole.right_hand_side(b, n)
+        whole.solve(lower, x, transposed=system)
+        assert np.allclose(matrix @ x, b, atol=1e-9)
+    assert np.allclose(whole.multiply(lower, whole.right_hand_side(b, n)), lower @ b)
+    with pytest.raises(ValueError, match="shape"):
+        whole.right_hand_side(np.ones(n + 1), n)
+    with pytest.raises(ValueError, match=r"entry \[0\]"):
+        whole.right_hand_side(np.full(n, np.nan), n)
+
+
+def test_a_factor_of_the_host_is_handed_over_by_dlpack():
+    a = FAMILIES["exponential"](100)
+    with oc.cholesky(a) as factor:
+        assert np.array_equal(np.from_dlpack(factor), np.asarray(factor))
+        assert not hasattr(factor, "__cuda_array_interface__")

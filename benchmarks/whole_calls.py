@@ -3,8 +3,8 @@
     python benchmarks/whole_calls.py CASE [CASE ...] [--sizes N ...] [--repeats 5] [--case NAME]
 
 Cases: ``cupy``, a CuPy array whose L stays on the GPU, beside ``cupy.linalg.cholesky``, and from 46,341 on cuSOLVER's 64-bit
-call on a copy; ``numpy``, a NumPy array whose L comes back to the host, beside CuPy's round trip and LAPACK; ``host``, the same on
-the host alone, beside LAPACK; ``function``, a tile function whose L goes to the host, beside the same matrix made whole and
+call on a copy; ``numpy``, a NumPy array whose L comes back to the host, beside CuPy's round trip and LAPACK; ``host``, the same
+on the host alone, beside LAPACK; ``function``, a tile function whose L goes to the host, beside the same matrix made whole and
 factored by cuSOLVER. Ours and the others take turns, and everything is warm but for the first call, which is told apart. Each
 case prints a JSON line a size, and with --case all lines go to ``benchmarks/results/wall/NAME.json``.
 """
@@ -101,7 +101,7 @@ def cupy_case(n: int, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
     """A CuPy array whose L stays."""
     import cupy as cp
 
-    a = cp.empty((n, n))
+    a: Any = cp.empty((n, n))
     covariance(n).cuda_tile()(range(n), range(n), a, cp.cuda.get_current_stream())
     calls: dict[str, Callable[[], Any]] = {"ours": lambda: oc.cholesky(a, **options)}
     if n <= MOST_CUPY:
@@ -109,7 +109,8 @@ def cupy_case(n: int, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
     else:
         calls["cuSOLVER, 64 bits, on a copy"] = lambda: copied_and_factored(a)
     line = measured("cupy", n, calls, repeats, cp.cuda.Device().synchronize)
-    del a
+    calls.clear()
+    a = None
     cp.get_default_memory_pool().free_all_blocks()
     return line
 
@@ -196,7 +197,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--case", help="name of the result file; none is written without it")
     oc.FactorOptions.add_arguments(parser)
     arguments = parser.parse_args(words)
-    given = {name: value for name, value in oc.FactorOptions.from_arguments(arguments).keywords().items()}
+    given = oc.FactorOptions.from_arguments(arguments).keywords()
     defaults = oc.FactorOptions().keywords()
     options = {name: value for name, value in given.items() if value != defaults[name]}
     lines = [CASES[case](n, arguments.repeats, options) for case in arguments.cases for n in arguments.sizes or SIZES[case]]

@@ -429,4 +429,4 @@ def _trace_of(report: FactorReport) -> Trace:
         "seconds": report.seconds,
         "gflops_per_second": report.tflops * 1e3,
     }
-    return Trace(report.execution.records, predicted_records(plan), metadata)
+    return Trace(tuple(report.execution.records), predicted_records(plan), metadata)

@@ -13,7 +13,7 @@ from typing import final
 
 from ooc_chol.config import parse_bytes
 from ooc_chol.dense.execution.executor import Execution
-from ooc_chol.dense.execution.records import find_writers, step_record
+from ooc_chol.dense.execution.records import executed_records
 from ooc_chol.dense.planner import make_whole_plan, whole_device
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.progress_bar import progress_reporter
@@ -22,7 +22,6 @@ from ooc_chol.dense.request import Request
 from ooc_chol.dense.store_opening import own_whole_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError
-from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import default_budget, resolve_devices
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels, find_nonfinite
@@ -57,12 +56,8 @@ class WholeRun:
         """The report of it."""
         seconds = (self.times[-1] - self.times[0]) / 1e9
         program = self.plan.programs[0]
-        writers = find_writers(self.plan.devices, self.plan.programs)
-        spans = zip(self.times, self.times[1:], strict=False)
-        records = tuple(
-            step_record(position, step, self.device, span, writers=writers, fmt=FP64.name)
-            for position, (step, span) in enumerate(zip(program.steps, spans, strict=True))
-        )
+        spans = list(zip(self.times, self.times[1:], strict=False))
+        records = tuple(executed_records(self.plan, [spans]))
         execution = Execution(seconds, (program.link_bytes,), (program.peak_resident,), records)
         return FactorReport(self.plan, execution, self.times[-1] / 1e9 - self.began - seconds, passes=self.request.passes)
 

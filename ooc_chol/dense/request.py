@@ -29,6 +29,8 @@ ON_DEVICE = "device"
 _DEVICE_RATE = 1.5e12
 #: Share of a GPU's budget that an L may take that stays there without being asked to.
 _KEPT_SHARE = 0.5
+#: Bytes of that budget that go to workspaces and tiles in transit, as a round number.
+_WORKSPACE = 256 << 20
 #: Whom a run tells how far it is: a bar, a callable, or nobody.
 Progress: TypeAlias = bool | Callable[[int, int, float], None] | None
 
@@ -70,7 +72,9 @@ class Request:
         if device_kind(names[0]).is_in_host_memory:
             return False
         kept, free = kept_bytes(problem.n, len(names)), budget_of(self.options, names)
-        return kept <= SURELY_FREE or kept <= _KEPT_SHARE * free
+        if self.options.memory_budget is None and kept <= SURELY_FREE:
+            return True
+        return kept <= _KEPT_SHARE * (free - _WORKSPACE)
 
     def rates_at(self, grid: TileGrid) -> Rates | None:
         """Rates for tiles of ``grid``, on the devices and for the store that are asked for."""

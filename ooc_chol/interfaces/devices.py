@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any, Generic, NamedTuple, TypeAlias
@@ -112,6 +112,9 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
 
     def reserve_events(self, count: int) -> None:
         """Make ``count`` events ahead, which its streams will record: a worker records two for each step."""
+
+    def take_back_events(self, events: Iterable[AbstractEvent]) -> None:
+        """Take back complete events whose times nobody will ask for any more, for later runs."""
 
     def prepare(self, once: Callable[[], None]) -> None:
         """Let a source do what it must do once on this device before a run: ``once()`` with this device current."""

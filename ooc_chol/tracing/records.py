@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, final, overload
 
 from ooc_chol.outputs import FileKind
 
@@ -73,3 +74,51 @@ class TraceRecord(NamedTuple):
     after: tuple[tuple[str, int], ...]
     resident_bytes: int
     role: StreamRole
+
+
+@final
+class LazyRecords(Sequence[TraceRecord]):
+    """Records that are made when somebody looks at them: a run has one for each step, and few ask.
+
+    Parameters
+    ----------
+    make : callable
+        Makes all of them; called once.
+    """
+
+    def __init__(self, make: Callable[[], Iterable[TraceRecord]]) -> None:
+        self._make: Callable[[], Iterable[TraceRecord]] | None = make
+        self._records: tuple[TraceRecord, ...] = ()
+
+    @property
+    def _made(self) -> tuple[TraceRecord, ...]:
+        make = self._make
+        if make is not None:
+            self._records = tuple(make())
+            self._make = None
+        return self._records
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @overload
+    def __getitem__(self, at: int) -> TraceRecord: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[TraceRecord, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> TraceRecord | tuple[TraceRecord, ...]:
+        return self._made[at]
+
+    def __iter__(self) -> Iterator[TraceRecord]:
+        return iter(self._made)
+
+    def __eq__(self, other: object) -> bool:
+        return self._made == (other._made if isinstance(other, LazyRecords) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._made)
+
+    def __reduce__(self) -> tuple[type[tuple[TraceRecord, ...]], tuple[tuple[TraceRecord, ...]]]:
+        """As the records themselves: what makes them stays in the process."""
+        return tuple, (self._made,)

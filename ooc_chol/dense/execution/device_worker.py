@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.execution.operations import AbstractOperations, BadFlagError
 from ooc_chol.dense.execution.progress_table import Progress, ProgressTable
-from ooc_chol.dense.execution.records import Writers, format_name, step_record
 from ooc_chol.dense.execution.worker import (
     Await,
     BlockReady,
@@ -32,7 +31,6 @@ from ooc_chol.interfaces import AbstractEvent, AbstractStream, BlockKey, Tiers
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.tasks.operations import STEP, STREAM_NAMES, URGENT_STREAMS, Link, StepKind, StreamKind, step_key
 from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.tracing.records import TraceRecord
 
 
 class News(NamedTuple):
@@ -217,14 +215,12 @@ class DeviceWorker:
                 last.wait(stream.record())
         self._when_done(last.record(), lambda: self._tell(Drained()))
 
-    def records(self, writers: Writers) -> list[TraceRecord]:
-        """Every enqueued step as a record; only after the run."""
-        records = []
-        for position, (start, end) in enumerate(self._events):
-            step = self._program.steps[position]
-            times, fmt = (start.time_ns(), end.time_ns()), format_name(step, self._precision)
-            records.append(step_record(position, step, self.device.name, times, writers=writers, fmt=fmt))
-        return records
+    def times(self) -> list[tuple[int, int]]:
+        """When every enqueued step began and ended, in nanoseconds; only once after the run, which needs no event any more."""
+        times = [(start.time_ns(), end.time_ns()) for start, end in self._events]
+        self.device.take_back_events(event for pair in self._events for event in pair)
+        self._events.clear()
+        return times
 
 
 def _nominal_rate(device: TileDevice, plan: Plan) -> float:

@@ -10,6 +10,7 @@ import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from ooc_chol.dense.execution.device_worker import Channels, DeviceWorker, News
 from ooc_chol.dense.execution.operations import AbstractOperations, BadFlagError, TileOperations
 from ooc_chol.dense.execution.progress_table import ProgressTable
-from ooc_chol.dense.execution.records import find_writers
+from ooc_chol.dense.execution.records import executed_records
 from ooc_chol.dense.execution.residue_operations import ResidueOperations
 from ooc_chol.dense.execution.worker import Start
 from ooc_chol.dense.planner.plan import Plan
@@ -30,7 +31,7 @@ from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.runtime.shutdown import abort_all, devices_closed
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.threads import OwnThread, start, take
-from ooc_chol.tracing.records import TraceRecord
+from ooc_chol.tracing.records import LazyRecords, TraceRecord
 
 #: What performs the steps of each engine, by the name that a memory layout has for it.
 ENGINES: Mapping[str, type[AbstractOperations]] = {"native": TileOperations, "residue": ResidueOperations}
@@ -48,8 +49,8 @@ class Execution:
         Executed bytes over each :class:`Link`, per device, counted from the copies issued.
     peak_bytes : tuple of int
         Most bytes of blocks on each device at once, by its program: a run takes no slots but those.
-    records : tuple of TraceRecord
-        Every operation of every stream.
+    records : sequence of TraceRecord
+        Every operation of every stream; made when somebody looks at them.
     norms : (n_tiles, len(NORM_COLUMNS)) array or None
         What was measured of final tiles, the numbers of :data:`~ooc_chol.interfaces.NORM_COLUMNS`; None where all is FP64.
     locking_seconds : float
@@ -61,7 +62,7 @@ class Execution:
     seconds: float
     link_bytes: tuple[tuple[int, ...], ...]
     peak_bytes: tuple[int, ...]
-    records: tuple[TraceRecord, ...]
+    records: Sequence[TraceRecord]
     norms: NDArray[np.float64] | None = None
     locking_seconds: float = 0.0
     refused_bytes: int = 0
@@ -217,14 +218,13 @@ def _verdict(workers: Sequence[DeviceWorker], errors: Sequence[BaseException], g
 
 def _summary(plan: Plan, workers: Sequence[DeviceWorker], began: int) -> Execution:
     """Gather what the workers counted."""
-    writers = find_writers(plan.devices, plan.programs)
-    records = tuple(record for worker in workers for record in worker.records(writers))
-    ended = max((record.end_ns for record in records), default=began)
+    times = [worker.times() for worker in workers]
+    ended = max((end for spans in times for _, end in spans), default=began)
     return Execution(
         (ended - began) / 1e9,
         link_bytes=tuple(tuple(worker.link_bytes) for worker in workers),
         peak_bytes=tuple(program.peak_resident for program in plan.programs),
-        records=records,
+        records=LazyRecords(partial(executed_records, plan, times)),
         norms=_norms_of(workers),
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.steps import Program, Step
 from ooc_chol.formats import FP8, FP16, FP64
@@ -89,6 +91,15 @@ def step_record(
         resident_bytes=step.resident,
         role=STREAM_ROLES[STREAM_NAMES[step.stream]],
     )
+
+
+def executed_records(plan: Plan, times: Sequence[Sequence[tuple[int, int]]]) -> Iterator[TraceRecord]:
+    """The steps of ``plan`` that ran, with the times of each device's."""
+    writers = find_writers(plan.devices, plan.programs)
+    for device, program, spans in zip(plan.devices, plan.programs, times, strict=True):
+        for position, (step, span) in enumerate(zip(program.steps, spans, strict=True)):
+            fmt = format_name(step, plan.precision)
+            yield step_record(position, step, device, span, writers=writers, fmt=fmt)
 
 
 def predicted_records(plan: Plan) -> tuple[TraceRecord, ...]:

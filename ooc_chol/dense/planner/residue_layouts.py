@@ -52,12 +52,17 @@ def residue_layouts(
                     forms = narrow >= ProductForm.FP16, narrow >= ProductForm.FP8
                     layout = ResidueLayout(moduli, nb, chunk, width, _tiles(width), transit, 0, accumulators, *forms)
                     strips = (nbytes - layout.arena_bytes) // layout.strip_bytes
-                    useful = grid.nt * -(-grid.nt // chunk)
-                    strips = min(strips, useful + STREAMING)
+                    strips = min(strips, useful_strips(grid.nt, chunk, width) + STREAMING)
                     if strips >= max(width, -(-grid.nt // chunk)) + STREAMING and (
                         transit == TRANSIT[0] or transit * layout.tile_bytes <= TRANSIT_SHARE * nbytes
                     ):
                         yield replace(layout, strips=strips)
+
+
+@cache
+def useful_strips(nt: int, chunk: int, width: int) -> int:
+    """Strips that hold all of L left of the diagonal tiles, but never fewer than a panel's own rows take."""
+    return max(sum(-(-i // chunk) for i in range(nt)), width, -(-nt // chunk))
 
 
 def _tiles(width: int) -> int:

@@ -21,7 +21,7 @@ from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
 #: Order up to which a matrix in host memory stays there when no device is named: LAPACK is done before a GPU has been reached.
-MOST_ON_HOST = 1024
+MOST_ON_HOST = 256
 #: The host device that serves those.
 _HOST = "host:0"
 

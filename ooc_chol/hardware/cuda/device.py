@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast, final
 
@@ -43,6 +43,9 @@ LIBRARY_BYTES = 256 << 20
 #: Threads that fill a staging buffer with a tile of A which no copy reaches in place: one alone turns columns into rows at 2 to 5
 #: GB/s, a tenth of what the link to the GPU takes.
 _READING_THREADS = 8
+#: Events of runs that are over, by device, and how many are kept: making one and destroying it takes 2 us.
+_SPARE_EVENTS: dict[int, list[Any]] = {}
+MOST_SPARE_EVENTS = 1 << 16
 #: Priority of urgent streams: the highest of Hopper.
 _MOST_URGENT = -5
 
@@ -81,8 +84,19 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
 
     def reserve_events(self, count: int) -> None:
         """Make ``count`` events ahead; the driver takes memory for events that live at once, and time for taking it."""
+        kept = _SPARE_EVENTS.setdefault(self._device.id, [])
+        while kept and len(self._spare_events) < count:
+            self._spare_events.append(kept.pop())
         with self.current():
-            self._spare_events += [timed_event() for _ in range(count)]
+            self._spare_events += [timed_event() for _ in range(count - len(self._spare_events))]
+
+    def take_back_events(self, events: Iterable[AbstractEvent]) -> None:
+        """Keep events for a later run on this GPU; nobody looks at them any more."""
+        kept = _SPARE_EVENTS.setdefault(self._device.id, [])
+        kept.extend(event.event for event in events if isinstance(event, DeviceEvent))
+        kept.extend(self._spare_events)
+        self._spare_events.clear()
+        del kept[MOST_SPARE_EVENTS:]
 
     def new_event(self) -> Any:
         """CuPy's event, one that was made ahead while there is one; the device is current."""

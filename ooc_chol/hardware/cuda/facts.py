@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import cupy as cp
@@ -32,15 +33,21 @@ def memory_info(name: str) -> tuple[int, int]:
     return int(free), int(total)
 
 
+@cache
+def _properties(number: int) -> Any:
+    """What the driver says of a device, which takes it milliseconds; creates no context."""
+    return _runtime.getDeviceProperties(number)
+
+
 def model(name: str) -> str:
     """Model name of a device, such as ``"NVIDIA H200"``."""
-    properties = _runtime.getDeviceProperties(device_number(name))
+    properties = _properties(device_number(name))
     return str(properties["name"].decode())
 
 
 def gpu_facts(name: str) -> GpuFacts:
     """What the driver says of a device; creates no context."""
-    properties = _runtime.getDeviceProperties(device_number(name))
+    properties = _properties(device_number(name))
     # The driver tells clocks in kHz and the bus in bits; memory moves two words a clock.
     memory = 2 * 1e3 * properties["memoryClockRate"] * properties["memoryBusWidth"] / 8
     return GpuFacts(

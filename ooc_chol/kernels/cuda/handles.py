@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
+import cupy as cp
 from nvmath.bindings import cublas
 
 from ooc_chol.interfaces import AbstractStream
@@ -22,6 +23,18 @@ def cupy_stream(stream: AbstractStream) -> Any:
     return cast(CudaStreamLike, stream).stream
 
 
+#: Handles of runs that are over, by device: making one and destroying it takes 10 ms. One for each run at a time is kept.
+_SPARE: dict[int, list[int]] = {}
+
+
+def _take_handle(device: int) -> int:
+    """A handle of the device, which is current, of an earlier run or a new one."""
+    try:
+        return _SPARE[device].pop()
+    except (KeyError, IndexError):
+        return int(cublas.create())
+
+
 class BlasHandle:
     """The cuBLAS handle of a device, created before the run, and the workspaces of the streams that multiply.
 
@@ -30,7 +43,8 @@ class BlasHandle:
 
     def __init__(self, workspaces: Sequence[int]) -> None:
         self._workspaces = tuple(workspaces)
-        self._handle: int | None = int(cublas.create()) if workspaces else None
+        self._device = cp.cuda.Device().id
+        self._handle: int | None = _take_handle(self._device) if workspaces else None
         self._numbers: dict[int, int] = {}
         self._current = 0
 
@@ -60,9 +74,9 @@ class BlasHandle:
         return self._handle
 
     def close(self) -> None:
-        """Destroy the handle; a second call does nothing."""
+        """Keep the handle for a later run; a second call does nothing."""
         if self._handle is not None:
-            cublas.destroy(self._handle)
+            _SPARE.setdefault(self._device, []).append(self._handle)
         self._handle = None
         self._numbers.clear()
         self._current = 0

@@ -18,8 +18,10 @@ def collector_off() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            _let_grow_old()
-            gc.enable()
+            try:
+                _let_grow_old()
+            finally:
+                gc.enable()
 
 
 def _let_grow_old() -> None:

@@ -251,7 +251,7 @@ def measurement(names, moduli=None):
 @pytest.fixture
 def as_gpus(monkeypatch):
     """Host devices are measured as GPUs are: under load, in float64 only, links both ways at once."""
-    monkeypatch.setattr(timing, "_BRIDGE_SECONDS", 0.005)  # no clock of theirs follows the load
+    monkeypatch.setattr(opened, "BRIDGE_SECONDS", 0.005)  # no clock of theirs follows the load
     monkeypatch.setattr(kernels, "kind_of", lambda name: CUDA_KERNELS)
     monkeypatch.setattr(opened, "device_kind", lambda name: CUDA)
     monkeypatch.setattr(links, "device_kind", lambda name: CUDA)
@@ -305,7 +305,7 @@ def test_devices_that_are_measured_at_once_begin_at_different_tiles(stream):
 
 
 def test_an_error_on_one_device_closes_the_others(monkeypatch):
-    def fail_on_the_second(device, *arguments):
+    def fail_on_the_second(device, *arguments, **options):
         if device.name == "host:1":
             raise BudgetError("arena of host:1", 2, 1, "free some")
         return SimpleNamespace(device=device)

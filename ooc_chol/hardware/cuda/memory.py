@@ -14,8 +14,8 @@ from ooc_chol.hardware.cuda.facts import device_number
 from ooc_chol.interfaces import AbstractDeviceMemory
 
 _runtime = cp.cuda.runtime
-#: Bytes up to which memory comes from CuPy's pool, where it costs microseconds and stays: the driver takes a millisecond for 2 GiB.
-#: What is larger goes back to the driver at once.
+#: Bytes up to which memory comes from CuPy's pool, where it costs microseconds and stays: the driver takes a millisecond for 2
+#: GiB. What is larger goes back to the driver at once.
 _MOST_POOLED = 4 << 30
 
 

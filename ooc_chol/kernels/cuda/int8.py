@@ -72,8 +72,8 @@ class Int8Products:
     ) -> None:
         """``S[p] (+)= left[p] @ right[p].T``; what is row-major here is column-major to cuBLAS: ``right @ left.T``."""
         (target_at, of_target), (left_at, of_left), (right_at, of_right) = operands
-        alignment = _alignment(target_at, left_at, right_at, of_target[0], of_left[0], of_right[0])
-        key = (shape, of_target, of_left, of_right, alignment)
+        bits = _MOST_ALIGNMENT | target_at | left_at | right_at | of_target[0] | of_left[0] | of_right[0]
+        key = (shape, of_target, of_left, of_right, bits & -bits)  # the last is the alignment of all addresses, in bytes
         call = self._calls.get(key)
         if call is None:
             call = self._calls[key] = self._call(*key)
@@ -158,14 +158,6 @@ def layout_of(rows: int, cols: int, stride: int, dtype: int, *, planes: int = 1,
     for attribute, value in (("BATCH_COUNT", count), ("STRIDED_BATCH_OFFSET", offset)):
         cublasLt.matrix_layout_set_attribute(layout, cublasLt.MatrixLayoutAttribute[attribute], value.ctypes.data, value.nbytes)
     return layout
-
-
-def _alignment(*numbers: int) -> int:
-    """Largest power of two that divides all of ``numbers``, at most what any kernel asks for."""
-    bits = _MOST_ALIGNMENT
-    for number in numbers:
-        bits |= number
-    return bits & -bits
 
 
 def _kernel(algorithm: int) -> Kernel:

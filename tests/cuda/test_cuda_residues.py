@@ -158,6 +158,28 @@ def test_product(rows, cols, inner, accumulates):
     assert np.array_equal(c.get()[parts[2]], expected[parts[2]])
 
 
+@pytest.mark.parametrize(("rows", "offset"), [(2048, 0), (2048, 16), (100, 48)])
+def test_long_products_of_many_columns(rows, offset):
+    """Those of planes one by one, also where tile orders shift addresses to any multiple of 16; in turn on two streams."""
+    import cupy as cp
+
+    planes, cols, inner = 4, 8192 + 16, 16384
+    rng = np.random.default_rng(9)
+    left, right = (on_device(rng.integers(-128, 128, (planes, order, inner + 64), dtype=np.int8)) for order in (rows + 16, cols))
+    before = on_device(rng.integers(-(2**30), 2**30, (planes, rows + 16, cols), dtype=np.int32))
+    a, b = left[:, :rows, offset : offset + inner], right[:, :, offset : offset + inner]
+    expected = before[:, :rows].copy()
+    for plane in range(planes):  # sums in float64 are exact
+        expected[plane] += (a[plane].astype(float) @ b[plane].astype(float).T).astype(cp.int32)
+    with cuda_kernels(planes, [1.0], streams=2) as (kernels, streams):
+        for stream, accumulates in zip(streams, (True, False), strict=True):
+            sums = before.copy()
+            cp.cuda.Device().synchronize()
+            kernels.product(stream, sums[:, :rows], a, b, accumulates=accumulates, lower=False)
+            stream.stream.synchronize()
+            assert bool(cp.array_equal(sums[:, :rows], expected if accumulates else expected - before[:, :rows]))
+
+
 @pytest.mark.parametrize("n", [1, 17, 130, 512])
 def test_product_of_a_diagonal_block_gives_its_lower_triangle(n):
     rng = np.random.default_rng(6)

@@ -1,9 +1,4 @@
-"""Products of int8 planes on the tensor cores: which of the libraries' kernels multiplies which shape fastest.
-
-Sums of int8 products in int32 are exact, so that the choice changes no bit. What cuBLAS takes by itself for a batch (tiles of
-128 x 64) reaches 76 TFLOP/s of FP64 at 13 moduli on an H200; tiles of 128 x 256 in clusters of two reach 100, and one product a
-plane at long K 103 to 107.
-"""
+"""Products of int8 planes on the tensor cores by cuBLASLt; :mod:`.int8_choice` says by which of its kernels."""
 
 from __future__ import annotations
 
@@ -11,27 +6,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from nvmath.bindings import cublas, cublasLt
+from nvmath.bindings import cublasLt
 
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
+from ooc_chol.kernels.cuda.int8_choice import Kernel, choose, planes_in_a_call, wished
 
 _TRANSPOSE, _NO_TRANSPOSE = 1, 0
-_R_8I, _R_32I, _COMPUTE_32I, _DEFAULT_ALGORITHM = 3, 10, 72, -1
+_R_8I, _R_32I, _COMPUTE_32I = 3, 10, 72
 _SCALARS = np.array([1, 0], dtype=np.int32)
 #: Addresses of cuBLAS's scalars on the host.
 _ONE, _ZERO = (_SCALARS.ctypes.data + 4 * at for at in range(2))
 #: Orders of int8 products are multiples of this.
 UNIT = 16
-#: From these columns and K on, planes are multiplied one by one.
-_LEAST_COLUMNS, _LEAST_K = 8192, 16384
-#: Tiles of a thread block, by least K, for batches of at least :data:`_LEAST_ROWS` rows: cuBLASLt's numbers of 128 x 256 and
-#: 128 x 128, measured at 2048 x 2048.
-_TILES = ((6144, 23), (3072, 20))
-_LEAST_ROWS = 1024
 #: Number of kernels that cuBLASLt is asked for, to choose from.
 _CANDIDATES = 16
+#: Multiple of bytes beyond which no kernel asks more of addresses.
+_MOST_ALIGNMENT = 256
 
 
 class Planes(NamedTuple):
@@ -50,8 +42,8 @@ class Planes(NamedTuple):
         return Planes(self.address + row * self.strides[1], self.strides)
 
 
-class _Batch(NamedTuple):
-    """One shape of a batch: cuBLASLt's descriptors, and the kernel."""
+class _Call(NamedTuple):
+    """One shape and the operands' strides: cuBLASLt's descriptors, the kernel, and how often it is called for a product."""
 
     operation: int
     right: int
@@ -59,6 +51,7 @@ class _Batch(NamedTuple):
     target: int
     found: NDArray[Any]
     algorithm: int
+    times: int
 
 
 class Int8Products:
@@ -67,7 +60,7 @@ class Int8Products:
     def __init__(self, blas: BlasHandle) -> None:
         self._blas = blas
         self._lt = int(cublasLt.create())
-        self._batches: dict[tuple[tuple[int, ...], ...], _Batch] = {}
+        self._calls: dict[tuple[Any, ...], _Call] = {}
 
     def multiply(
         self,
@@ -78,80 +71,66 @@ class Int8Products:
         accumulates: bool,
     ) -> None:
         """``S[p] (+)= left[p] @ right[p].T``; what is row-major here is column-major to cuBLAS: ``right @ left.T``."""
-        planes, rows, cols, inner = shape
-        rounded, beta = (planes, rounded_up(rows), rounded_up(cols), inner), _ONE if accumulates else _ZERO
-        if rounded[2] >= _LEAST_COLUMNS and inner >= _LEAST_K:
-            self._plane_by_plane(stream, rounded, operands, beta)
-        else:
-            self._batched(stream, rounded, operands, beta)
+        (target_at, of_target), (left_at, of_left), (right_at, of_right) = operands
+        bits = _MOST_ALIGNMENT | target_at | left_at | right_at | of_target[0] | of_left[0] | of_right[0]
+        key = (shape, of_target, of_left, of_right, bits & -bits)  # the last is the alignment of all addresses, in bytes
+        call = self._calls.get(key)
+        if call is None:
+            call = self._calls[key] = self._call(*key)
+        workspace, pointer, beta = self._blas.workspace(stream), cupy_stream(stream).ptr, _ONE if accumulates else _ZERO
+        for _ in range(call.times):
+            cublasLt.matmul(
+                self._lt, call.operation, _ONE, right_at, call.right, left_at, call.left,
+                beta, target_at, call.target, target_at, call.target,
+                call.algorithm, workspace, sizes.CUBLAS_WORKSPACE_BYTES, pointer,
+            )  # fmt: skip
+            target_at, left_at, right_at = target_at + of_target[0], left_at + of_left[0], right_at + of_right[0]
 
     def close(self) -> None:
         """Destroy handle and descriptors; a second call does nothing."""
-        for batch in self._batches.values():
-            cublasLt.matmul_desc_destroy(batch.operation)
-            for layout in (batch.right, batch.left, batch.target):
+        for call in self._calls.values():
+            cublasLt.matmul_desc_destroy(call.operation)
+            for layout in (call.right, call.left, call.target):
                 cublasLt.matrix_layout_destroy(layout)
-        self._batches.clear()
+        self._calls.clear()
         if self._lt:
             cublasLt.destroy(self._lt)
         self._lt = 0
 
-    def _plane_by_plane(
-        self, stream: AbstractStream, shape: tuple[int, int, int, int], operands: tuple[Planes, Planes, Planes], beta: int
-    ) -> None:
-        """Enqueue one product for each plane."""
-        handle = self._blas.of(stream)
-        planes, rows, cols, inner = shape
-        target, left, right = operands
-        for plane in range(planes):
-            right_at, left_at, target_at = (each.address + plane * each.strides[0] for each in (right, left, target))
-            cublas.gemm_ex(
-                handle, _TRANSPOSE, _NO_TRANSPOSE, cols, rows, inner, _ONE, right_at, _R_8I, right.strides[1], left_at, _R_8I,
-                left.strides[1], beta, target_at, _R_32I, target.strides[1] // 4, _COMPUTE_32I, _DEFAULT_ALGORITHM,
-            )  # fmt: skip
-
-    def _batched(
-        self, stream: AbstractStream, shape: tuple[int, int, int, int], operands: tuple[Planes, Planes, Planes], beta: int
-    ) -> None:
-        """Enqueue the products of all planes in one call."""
-        target, left, right = operands
-        key = (shape, target.strides, left.strides, right.strides)
-        batch = self._batches.get(key)
-        if batch is None:
-            batch = self._batches[key] = self._batch(*key)
-        cublasLt.matmul(
-            self._lt, batch.operation, _ONE, right.address, batch.right, left.address, batch.left,
-            beta, target.address, batch.target, target.address, batch.target,
-            batch.algorithm, self._blas.workspace(stream), sizes.CUBLAS_WORKSPACE_BYTES, cupy_stream(stream).ptr,
-        )  # fmt: skip
-
-    def _batch(
-        self, shape: tuple[int, int, int, int], of_target: tuple[int, ...], of_left: tuple[int, ...], of_right: tuple[int, ...]
-    ) -> _Batch:
-        """Descriptors of a shape and the operands' strides, and its kernel: one with the wanted tile, else the first choice."""
-        planes, rows, cols, inner = shape
+    def _call(
+        self,
+        shape: tuple[int, int, int, int],
+        of_target: tuple[int, ...],
+        of_left: tuple[int, ...],
+        of_right: tuple[int, ...],
+        alignment: int,
+    ) -> _Call:
+        """Descriptors of a shape and the operands' strides, and its kernel: the first of those wished for that is offered."""
+        planes, rows, cols, inner = shape[0], rounded_up(shape[1]), rounded_up(shape[2]), shape[3]
+        together = planes_in_a_call(planes, cols, inner)
         operation = int(cublasLt.matmul_desc_create(_COMPUTE_32I, _R_32I))
         for attribute, value in (("TRANSA", _TRANSPOSE), ("TRANSB", _NO_TRANSPOSE)):
             number = np.array([value], dtype=np.int32)
             cublasLt.matmul_desc_set_attribute(
                 operation, cublasLt.MatmulDescAttribute[attribute], number.ctypes.data, number.nbytes
             )
-        right = layout_of(inner, cols, of_right[1], _R_8I, planes=planes, plane_stride=of_right[0])
-        left = layout_of(inner, rows, of_left[1], _R_8I, planes=planes, plane_stride=of_left[0])
-        target = layout_of(cols, rows, of_target[1] // 4, _R_32I, planes=planes, plane_stride=of_target[0] // 4)
-        found = self._candidates(operation, (right, left, target))
-        first, size = found.ctypes.data, found.dtype.itemsize
-        wanted = next((tile for least, tile in _TILES if inner >= least and rows >= _LEAST_ROWS), None)
-        places = [first + at * size for at in range(len(found))]
-        return _Batch(operation, right, left, target, found, next((at for at in places if _tile(at) == wanted), first))
+        right = layout_of(inner, cols, of_right[1], _R_8I, planes=together, plane_stride=of_right[0])
+        left = layout_of(inner, rows, of_left[1], _R_8I, planes=together, plane_stride=of_left[0])
+        target = layout_of(cols, rows, of_target[1] // 4, _R_32I, planes=together, plane_stride=of_target[0] // 4)
+        found = self._candidates(operation, (right, left, target), alignment)
+        places = [found.ctypes.data + at * found.dtype.itemsize for at in range(len(found))]
+        algorithm = places[choose([_kernel(place) for place in places], wished(together, rows, inner))]
+        return _Call(operation, right, left, target, found, algorithm, planes // together)
 
-    def _candidates(self, operation: int, layouts: tuple[int, int, int]) -> NDArray[Any]:
-        """CuBLASLt's choices, its favourite first."""
+    def _candidates(self, operation: int, layouts: tuple[int, int, int], alignment: int) -> NDArray[Any]:
+        """CuBLASLt's choices for operands whose addresses are multiples of ``alignment`` bytes, its favourite first."""
         preference = cublasLt.matmul_preference_create()
         try:
-            limit = np.array([sizes.CUBLAS_WORKSPACE_BYTES], dtype=np.uint64)
-            attribute = cublasLt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES
-            cublasLt.matmul_preference_set_attribute(preference, attribute, limit.ctypes.data, limit.nbytes)
+            limits = [("MAX_WORKSPACE_BYTES", np.array([sizes.CUBLAS_WORKSPACE_BYTES], dtype=np.uint64))]
+            limits += [(f"MIN_ALIGNMENT_{operand}_BYTES", np.array([alignment], dtype=np.uint32)) for operand in "ABCD"]
+            for name, limit in limits:
+                attribute = cublasLt.MatmulPreferenceAttribute[name]
+                cublasLt.matmul_preference_set_attribute(preference, attribute, limit.ctypes.data, limit.nbytes)
             found = np.zeros(_CANDIDATES, dtype=cublasLt.matmul_heuristic_result_dtype)
             count = np.zeros(1, dtype=np.int32)
             right, left, target = layouts
@@ -160,7 +139,11 @@ class Int8Products:
             )
         finally:
             cublasLt.matmul_preference_destroy(preference)
-        return found[: int(count[0])]
+        found = found[: int(count[0])]
+        usable = np.ascontiguousarray(found[found["state"] == 0])
+        if not len(usable):
+            raise RuntimeError(f"cuBLASLt has no INT8 product whose operands are aligned to {alignment} bytes")
+        return usable
 
 
 def rounded_up(order: int) -> int:
@@ -177,9 +160,15 @@ def layout_of(rows: int, cols: int, stride: int, dtype: int, *, planes: int = 1,
     return layout
 
 
-def _tile(algorithm: int) -> int:
-    """CuBLASLt's number of the tile that a kernel computes in one thread block."""
-    tile, written = np.zeros(1, dtype=np.uint32), np.zeros(1, dtype=np.uint64)
-    attribute = cublasLt.MatmulAlgoConfigAttribute.TILE_ID
-    cublasLt.matmul_algo_config_get_attribute(algorithm, attribute, tile.ctypes.data, tile.nbytes, written.ctypes.data)
-    return int(tile[0])
+def _kernel(algorithm: int) -> Kernel:
+    """What cuBLASLt tells of a kernel."""
+    return Kernel(_configured(algorithm, "TILE_ID"), _configured(algorithm, "CLUSTER_SHAPE_ID"))
+
+
+def _configured(algorithm: int, name: str) -> int:
+    """One number of a kernel's configuration."""
+    attribute = cublasLt.MatmulAlgoConfigAttribute[name]
+    value = np.zeros(1, dtype=cublasLt.get_matmul_algo_config_attribute_dtype(attribute))
+    written = np.zeros(1, dtype=np.uint64)
+    cublasLt.matmul_algo_config_get_attribute(algorithm, attribute, value.ctypes.data, value.nbytes, written.ctypes.data)
+    return int(value[0])

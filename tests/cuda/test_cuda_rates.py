@@ -28,7 +28,7 @@ TOO_MUCH = 1e16
 PREDICTION_ERROR = 0.4
 #: Seconds that quick rates of one tile order may take; how far they may be off those under load, and
 #: nominal ones off measured ones.
-QUICK_SECONDS, QUICK_DIFFERENCE, NOMINAL_DIFFERENCE = 10.0, 0.4, 0.25
+QUICK_SECONDS, QUICK_DIFFERENCE, NOMINAL_DIFFERENCE = 10.0, 0.4, 0.5
 FAST = ("potrf", "trsm", "syrk", "gemm", "source", "fetch", "write", "generate", "invert")
 
 #: What has no rate on a GPU: products in FP32, which is no faster there; and the formats of a plan's tiles, which are no rate.

@@ -35,7 +35,9 @@ SIZES = {
 #: Largest orders that CuPy's binding of cuSOLVER takes, and at which LAPACK on the host is waited for.
 MOST_CUPY, MOST_LAPACK = 46340, 8192
 #: Seconds that are spent on the small sizes: more repeats than are asked for.
-LEAST_SECONDS = 0.3
+LEAST_SECONDS = 0.5
+#: Pause before each call from that order on: threads of BLAS spin for some milliseconds after a call, on cores of the next one.
+PAUSE_SECONDS, THREADED = 0.01, 256
 
 
 def covariance(n: int) -> CovarianceProblem:
@@ -43,7 +45,19 @@ def covariance(n: int) -> CovarianceProblem:
     return CovarianceProblem(n, 0.1, 1e-4)
 
 
-def in_turns(calls: dict[str, Callable[[], Any]], repeats: int, after: Callable[[], None]) -> dict[str, list[float]]:
+def whole(a: Any) -> Any:
+    """Both triangles of a matrix of which the lower one is given, in place."""
+    for start in range(0, len(a), 1024):
+        stop = min(len(a), start + 1024)
+        a[start:stop, stop:] = a[stop:, start:stop].T
+        block = a[start:stop, start:stop]
+        block[np.triu_indices(len(block), 1)] = block.T[np.triu_indices(len(block), 1)]
+    return a
+
+
+def in_turns(
+    calls: dict[str, Callable[[], Any]], repeats: int, after: Callable[[], None], pause: float
+) -> dict[str, list[float]]:
     """Seconds of each call, one after the other in turns, ``after`` each of which nothing is under way."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     began = time.perf_counter()
@@ -51,6 +65,7 @@ def in_turns(calls: dict[str, Callable[[], Any]], repeats: int, after: Callable[
     while turns < repeats or (turns < 200 and time.perf_counter() - began < LEAST_SECONDS):
         for name, call in calls.items():
             after()
+            time.sleep(pause)
             start = time.perf_counter()
             result = call()
             after()
@@ -75,7 +90,7 @@ def measured(case: str, n: int, calls: dict[str, Callable[[], Any]], repeats: in
     for name, call in calls.items():
         if name != "ours":
             call()
-    seconds = in_turns({**calls, "ours": ours}, repeats, after)
+    seconds = in_turns({**calls, "ours": ours}, repeats, after, 0.0 if n < THREADED else PAUSE_SECONDS)
     medians = {name: float(np.median(values)) for name, values in seconds.items()}
     fastest = min((value for name, value in medians.items() if name != "ours"), default=float("nan"))
     line = {
@@ -141,7 +156,7 @@ def numpy_case(n: int, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
     """A NumPy array whose L is in host memory afterwards."""
     import cupy as cp
 
-    a = covariance(n).array(8)
+    a = whole(covariance(n).array(8))
     calls: dict[str, Callable[[], Any]] = {"ours": lambda: oc.cholesky(a, **options)}
     calls["CuPy and back"] = lambda: cp.asnumpy(cp.linalg.cholesky(cp.asarray(a)))
     if n <= MOST_LAPACK:
@@ -155,7 +170,7 @@ def host_case(n: int, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
     """A NumPy array on the host alone."""
     import scipy.linalg
 
-    a = covariance(n).array(2)
+    a = whole(covariance(n).array(2))
     calls = {
         "ours": lambda: oc.cholesky(a, devices="host:0", **options),
         "numpy.linalg.cholesky": lambda: np.linalg.cholesky(a),

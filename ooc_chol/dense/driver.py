@@ -83,9 +83,11 @@ def cholesky(
         In mixed precision through residues: whether products that are small by their expected norms run in FP16, and with "fp8"
         the smallest ones in FP8. By default in FP16 where rates say that this is faster.
     tile_size : int or None
-        Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan.
+        Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan. Up
+        to order 8192 in host memory, 4096 for a GPU and 16384 for an A and L on one, the matrix is one tile.
     devices : str, sequence of str, int or None
-        Device names such as ``"cuda:0"`` or ``"host:0"``, or a count. By default every visible GPU, else the host.
+        Device names such as ``"cuda:0"`` or ``"host:0"``, or a count. By default every visible GPU, else the host. What is best
+        factored as one tile takes one device: the GPU that A lies on, or the host for arrays there up to order 256.
     memory_budget : int, str or None
         Bytes of memory per device, or text such as ``"256 MiB"``. By default up to half of what is free on the host, and all but
         2 GiB of what is free on a GPU.
@@ -102,12 +104,14 @@ def cholesky(
         Moduli of products through residues, from 4 to 16; fewer are faster and less accurate. By default 14 (54 bits of each
         row's norm) up to order 32768 and 13 (50 bits) above, which is as accurate as native FP64, or as many as
         precision_threshold needs.
-    store : path, HostMemory or None
+    store : path, HostMemory, "device" or None
         File for L, named ``path + ".partial"`` until the factor is complete; a factor that is there is replaced then, any other
         file only with ``replace_store=True``, and the file of ``a`` never. A run that fails or is interrupted removes the partial
-        file; what a killed one leaves there, the next replaces. None keeps L in memory, a :class:`HostMemory` in memory that one
-        factorization after the other uses. For a GPU it is page-locked while the run goes on, and kept for 2 seconds when the
-        factor is closed: a next call that needs as much or half as much takes it over, else a thread frees it.
+        file; what a killed one leaves there, the next replaces. ``"device"`` keeps L on the GPUs that make it, which then answer
+        solves, products and determinants; it counts against ``memory_budget``. None keeps L in host memory, and for an A in a
+        GPU's memory on the GPU where L is at most half of the budget. A :class:`HostMemory` is memory that one factorization
+        after the other uses. For a GPU host memory is page-locked while the run goes on, and kept for 2 seconds when the factor
+        is closed: a next call that needs as much or half as much takes it over, else a thread frees it.
     checkpoint : None
         This version writes no checkpoints: anything but None raises ``NotImplementedError``.
     replace_store : bool
@@ -313,9 +317,11 @@ def plan(
     n_or_a : int, or as for :func:`cholesky`
         The order of a float64 matrix, or the matrix itself, which a precision_threshold needs: its norms decide on the formats.
     tile_size : int or None
-        Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan.
+        Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan. Up
+        to order 8192 in host memory, 4096 for a GPU and 16384 for an A and L on one, the matrix is one tile.
     devices : str, sequence of str, int or None
-        Device names such as ``"cuda:0"`` or ``"host:0"``, or a count. By default every visible GPU, else the host.
+        Device names such as ``"cuda:0"`` or ``"host:0"``, or a count. By default every visible GPU, else the host. What is best
+        factored as one tile takes one device: the GPU that A lies on, or the host for arrays there up to order 256.
     memory_budget : int, str or None
         Bytes of memory per device, or text such as ``"256 MiB"``. By default up to half of what is free on the host, and all but
         2 GiB of what is free on a GPU.
@@ -345,7 +351,7 @@ def plan(
     half_products : bool, "fp8" or None
         In mixed precision through residues: whether products that are small by their expected norms run in FP16, and with "fp8"
         the smallest ones in FP8. By default in FP16 where rates say that this is faster.
-    store : path, HostMemory or None
+    store : path, HostMemory, "device" or None
         Where L would go, as for :func:`cholesky`: where it would stay in memory, ``host_budget`` must hold it.
 
     Returns

@@ -94,14 +94,16 @@ class FactorOptions:
     tile_size: int | None = _row(
         None,
         "int or None",
-        "Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan.",
+        "Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan. "
+        "Up to order 8192 in host memory, 4096 for a GPU and 16384 for an A and L on one, the matrix is one tile.",
         parse=int,
         metavar="NB",
     )
     devices: str | Sequence[str] | int | None = _row(
         None,
         "str, sequence of str, int or None",
-        'Device names such as ``"cuda:0"`` or ``"host:0"``, or a count. By default every visible GPU, else the host.',
+        'Device names such as ``"cuda:0"`` or ``"host:0"``, or a count. By default every visible GPU, else the host. What is '
+        "best factored as one tile takes one device: the GPU that A lies on, or the host for arrays there up to order 256.",
         parse=parse_devices,
         metavar="NAME,NAME,...",
     )

@@ -154,6 +154,11 @@ def test_libraries_get_the_factor_where_it_is(tmp_path):
             with oc.load(tmp_path / "l.ooc") as loaded:
                 assert np.array_equal(np.asarray(loaded), np.asarray(factor))
         (tmp_path / "l.ooc").unlink()
+    factor = oc.cholesky(on_gpu(a))
+    taken = cp.asarray(factor)
+    factor.close()
+    other = [cp.full((300, 300), 7.0) for _ in range(20)]  # would reuse memory that was given back
+    assert np.allclose(taken.get(), lower) and len(other) == 20
     with oc.cholesky(a) as factor:
         assert not hasattr(factor, "__cuda_array_interface__")
         assert np.allclose(np.from_dlpack(factor), lower)

@@ -110,6 +110,7 @@ class CholeskyFactor:
         self._files = files if callable(files) else tuple(files)
         self._diagonal: NDArray[np.float64] | None = None
         self._dense: Any = None
+        self._handed_over: Any = None
 
     @property
     def arithmetic_key(self) -> dict[str, Any]:
@@ -626,10 +627,11 @@ class CholeskyFactor:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """L as a dense ``(n, n)`` array on the GPU where it lies, for ``cupy.asarray(L)``; valid until the factor is closed."""
+        """L as a dense ``(n, n)`` array on the GPU where it lies, for ``cupy.asarray(L)``: its memory lasts as long as that."""
         if self._store is None or not self._store.devices:
             raise AttributeError("L is not in a GPU's memory: np.asarray(L) copies it, and store='device' keeps it there")
-        interface: dict[str, Any] = self._on_device().__cuda_array_interface__
+        self._handed_over = self._on_device()  # who takes it keeps this factor, closed or not
+        interface: dict[str, Any] = self._handed_over.__cuda_array_interface__
         return interface
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -104,6 +104,25 @@ def test_memory_that_was_lent_is_used_and_given_back():
         oc.cholesky(a, store=memory).close()
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, MemoryError])
+def test_an_error_of_the_tile_function_leaves_the_memory_free(error):
+    a = FAMILIES["exponential"](300)
+
+    def fail(rows, cols, out, stream):
+        raise error("in the user's code")
+
+    with oc.HostMemory() as memory:
+        with pytest.raises((error, oc.BudgetError)):
+            oc.cholesky(oc.from_function(300, fail), store=memory)
+        with oc.cholesky(a, store=memory) as factor:
+            assert np.array_equal(np.asarray(factor), np.asarray(oc.cholesky(a)))
+
+
+def test_a_tile_function_that_fills_nothing_is_found_out():
+    with pytest.raises(oc.NonFiniteError):
+        oc.cholesky(oc.from_function(300, lambda rows, cols, out, stream: None))
+
+
 def test_an_l_on_the_device_is_refused_by_the_host():
     for call in (oc.cholesky, oc.plan):
         with pytest.raises(ValueError, match="store='device' keeps L on GPUs, but host:0"):

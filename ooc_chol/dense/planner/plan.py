@@ -177,7 +177,10 @@ class Plan:
 
     @property
     def engine(self) -> str:
-        """How products are computed: ``"native"``, ``"residue"``, or ``"mixed"`` where tiles have formats of their own."""
+        """How products are computed: ``"native"``, ``"residue"``, or ``"mixed"`` where tiles have formats of their own.
+
+        ``"library"`` where a library's routine factors the whole matrix as one tile.
+        """
         if self.precision is not None:
             return "mixed"
         return self.layout.engine

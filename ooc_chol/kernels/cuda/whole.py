@@ -23,6 +23,8 @@ _runtime = cp.cuda.runtime
 #: Order of the pieces that tile functions make.
 _PIECE = 2048
 _THREADS, _MOST_ROWS = 256, 65535
+#: Most bytes that pass through page-locked memory of CuPy's pool.
+_MOST_STAGED = 32 << 20
 #: Row-major lower is, for cuSOLVER and cuBLAS, column-major upper.
 _UPPER = cublas.CUBLAS_FILL_MODE_UPPER
 _ONE = np.array(1.0)
@@ -66,7 +68,12 @@ class CudaWhole(AbstractWholeKernels):
         if source.home is not None:
             source.function(everything, everything, tile, stream)
         elif source.bytes_per_entry:
-            tile.set(_as_rows(source))
+            rows = _as_rows(source)
+            if rows.nbytes <= _MOST_STAGED:
+                staged = _staging(rows.shape)
+                np.copyto(staged, rows)
+                rows = staged
+            tile.set(rows)
         else:
             self._make(source, tile, stream)
 
@@ -100,7 +107,13 @@ class CudaWhole(AbstractWholeKernels):
         return min((minor for minor in (failed, int(pivot)) if 0 < minor <= n), default=0)
 
     def take_out(self, tile: Tile, out: NDArray[np.float64]) -> None:
-        tile.get(out=out)
+        """Copy to page-locked memory first where that is at hand: the driver does so too, in smaller steps."""
+        if out.nbytes <= _MOST_STAGED:
+            staged = _staging(out.shape)
+            tile.get(out=staged)
+            np.copyto(out, staged)
+        else:
+            tile.get(out=out)
 
     def right_hand_side(self, b: Any, n: int) -> Tile:
         array = cuda.from_dlpack(b) if device_of(b) is not None else np.asarray(b)
@@ -127,6 +140,14 @@ class CudaWhole(AbstractWholeKernels):
 
     def multiply(self, tile: Tile, z: Tile) -> Tile:
         return tile @ z
+
+
+def _staging(shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Page-locked memory of CuPy's pool, which keeps it for the next call."""
+    count = int(np.prod(shape))
+    memory = cp.cuda.alloc_pinned_memory(8 * count)
+    staged: NDArray[np.float64] = np.frombuffer(memory, np.float64, count).reshape(shape)
+    return staged
 
 
 def _as_rows(source: AbstractSource) -> NDArray[np.float64]:

@@ -74,6 +74,7 @@ class CudaWhole(AbstractWholeKernels):
                 np.copyto(staged, rows)
                 rows = staged
             tile.set(rows)
+            stream.synchronize()  # what is page-locked may still be read: it goes back to the pool now
         else:
             self._make(source, tile, stream)
 

@@ -119,7 +119,7 @@ def run_from_file(path: str, store: str) -> dict[str, Any]:
 
 def outcome(factor: oc.CholeskyFactor, wall: float) -> dict[str, Any]:
     """Figures of one run."""
-    return {"wall_seconds": wall, "logdet": factor.logdet()} | factor.report.to_dict()
+    return factor.report.to_dict() | {"wall_seconds": wall, "logdet": factor.logdet()}
 
 
 def child(path: Path, store: Path) -> dict[str, Any]:

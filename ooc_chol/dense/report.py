@@ -56,14 +56,29 @@ class FactorReport:
         return self.execution.seconds + self.norms_seconds + self.certify_seconds
 
     @property
+    def wall_seconds(self) -> float:
+        """The whole call: from its beginning until every byte of L is in its store, ``seconds + setup_seconds``.
+
+        It holds everything that the caller waited for: reading the arguments, planning, opening devices, allocating and
+        page-locking, then :attr:`seconds`. What comes after the last byte is not in it: a file's last write to the disk and its
+        name, and making the factor object.
+        """
+        return self.seconds + self.setup_seconds
+
+    @property
     def norms_seconds(self) -> float:
         """Seconds of the pass over A for the norms of its tiles; 0 in FP64."""
         return 0.0 if self.plan.precision is None else self.plan.precision.norms.seconds
 
     @property
     def tflops(self) -> float:
-        """``n³/3`` over the seconds, in TFLOP/s."""
+        """``n³/3`` over :attr:`seconds`, in TFLOP/s."""
         return self.plan.grid.n**3 / 3 / self.seconds / 1e12
+
+    @property
+    def wall_tflops(self) -> float:
+        """``n³/3`` over :attr:`wall_seconds`, in TFLOP/s: the rate that the caller got."""
+        return self.plan.grid.n**3 / 3 / self.wall_seconds / 1e12
 
     @property
     def planned_bytes(self) -> dict[str, int]:
@@ -116,12 +131,14 @@ class FactorReport:
             "half_share": self.plan.half_share,
             "product_shares": self.plan.product_shares,
             "fallback_share": self.fallback_share,
+            "wall_seconds": self.wall_seconds,
             "seconds": self.seconds,
             "predicted_seconds": self.plan.seconds,
             "norms_seconds": self.norms_seconds,
             "setup_seconds": self.setup_seconds,
             "locking_seconds": self.execution.locking_seconds,
             "refused_bytes": self.execution.refused_bytes,
+            "wall_tflops": self.wall_tflops,
             "tflops": self.tflops,
             "bytes": {"planned": self.planned_bytes, "executed": self.executed_bytes},
             "bounds": {"compulsory": self.plan.compulsory_bytes, "loaded": self.plan.movement_bound_bytes},
@@ -182,17 +199,22 @@ class FactorReport:
         return lines + [("escalated" if at == 0 else "", str(step)) for at, step in enumerate(self.escalations)]
 
     def _seconds_text(self) -> str:
-        """Measured beside predicted seconds."""
+        """Seconds of the whole call, then those inside it beside the predicted ones."""
         rates = self.plan.rates
         predicted = "none predicted (no rates measured)"
         if self.plan.seconds is not None and rates is not None:
             predicted = (
                 f"{self.plan.seconds:.3g} predicted{'' if rates.model is None else f' from nominal rates of {rates.model}'}"
             )
-        rate = f"{self.tflops * 1e3:.4g} GFLOP/s"
-        return f"{self.seconds:.3g} ({rate}); {predicted}; planning and allocation took {self.setup_seconds:.2g} before"
+        whole = f"{self.wall_seconds:.3g} for the whole call ({_rate_text(self.wall_tflops)})"
+        return f"{whole}; {self.seconds:.3g} inside ({_rate_text(self.tflops)}), {predicted}"
 
     def _link_text(self, link: Link) -> str:
         """Executed beside planned bytes of one link."""
         name = link.name.lower()
         return f"{name} {format_bytes(self.executed_bytes[name])} of {format_bytes(self.planned_bytes[name])} planned"
+
+
+def _rate_text(tflops: float) -> str:
+    """A rate in the unit that suits it."""
+    return f"{tflops:.4g} TFLOP/s" if tflops >= 1 else f"{tflops * 1e3:.4g} GFLOP/s"

@@ -33,6 +33,8 @@ def test_a_case_on_the_host_writes_a_whole_result(tmp_path, capsys):
     assert FIELDS | ENGINE_FIELDS["native"] | {"residual", "fallback_share", "dgemm_tflops"} <= set(result)
     assert result["case"] == "small" and result["engine"] == "native" and result["out_of_core"]
     assert len(result["seconds"]) == len(result["wall_seconds"]) == 2
+    parts = zip(result["wall_seconds"], result["setup_seconds"], result["seconds"], strict=True)
+    assert all(wall > setup + inside for wall, setup, inside in parts), "measured around the call, not the report's"
     assert result["bytes"]["planned"] == result["bytes"]["executed"]
     assert result["residual"]["max_scaled_over_sqrt_n"] <= FACTOR_ENTRY_C
     assert [peer["name"] for peer in result["peers"]] == ["SciPy dpotrf"]

@@ -6,11 +6,13 @@ import gc
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +141,38 @@ def test_seconds_and_what_went_before_are_no_more_than_the_wall_clock(threshold)
     assert 0 < report.setup_seconds < report.seconds + report.setup_seconds <= wall
     parts = report.execution.seconds, report.norms_seconds, report.certify_seconds
     assert sum(parts) == pytest.approx(report.seconds)
+
+
+@pytest.mark.parametrize("threshold", [None, 1e-4])
+@pytest.mark.parametrize("tile_size", [NB, N])
+def test_the_report_tells_what_the_caller_waited_for(threshold, tile_size):
+    shares = []
+    for _ in range(5):
+        began = time.perf_counter()
+        factor = oc.cholesky(A, threshold, tile_size=tile_size)
+        wall = time.perf_counter() - began
+        report = factor.report
+        assert 0 < report.seconds < report.wall_seconds <= wall
+        shares.append(report.wall_seconds / wall)
+    assert max(shares) > 0.5, "what no report tells is little, unless the machine was busy each time"
+    assert report.wall_tflops == pytest.approx(N**3 / 3 / report.wall_seconds / 1e12)
+    figures = report.to_dict()
+    assert (figures["wall_seconds"], figures["wall_tflops"]) == (report.wall_seconds, report.wall_tflops)
+
+
+@pytest.mark.parametrize(("speed", "unit"), [(1.0, "GFLOP/s"), (1e-9, "TFLOP/s")])
+def test_the_printed_report_begins_with_the_whole_call(speed, unit):
+    report = oc.cholesky(A, tile_size=NB).report
+    execution = replace(report.execution, seconds=report.execution.seconds * speed)
+    report = replace(report, execution=execution, setup_seconds=report.setup_seconds * speed)
+    line = str(report).splitlines()[1]
+    found = re.fullmatch(
+        r"  seconds    (\S+) for the whole call \((\S+) (\S+)\); (\S+) inside \((\S+) (\S+)\), none predicted .*", line
+    )
+    assert found is not None and found[3] == found[6] == unit
+    scale = 1e3 if unit == "GFLOP/s" else 1.0
+    figures = report.wall_seconds, report.wall_tflops * scale, report.seconds, report.tflops * scale
+    assert [float(found[at]) for at in (1, 2, 4, 5)] == pytest.approx(figures, rel=5e-3)
 
 
 def test_the_report_sets_measured_beside_planned():

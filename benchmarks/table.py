@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
-from ooc_chol.bench.paper_tables import DOCUMENTED, documented
+from ooc_chol.bench.paper_tables import with_paper_tables
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -132,28 +132,6 @@ def update(document: Path, folder: Path = RESULTS) -> bool:
     new = with_paper_tables(updated(old, tables(load(folder), link_from(document, folder))), folder / "paper")
     document.write_text(new, encoding="utf-8")
     return new != old
-
-
-def with_paper_tables(text: str, folder: Path) -> str:
-    """``text`` with the tables of the paper's figures, from the result files in ``folder``, where it has places for them."""
-    for name in DOCUMENTED:
-        if f"<!-- {name} -->" in text:
-            text = placed(text, name, documented(name, folder))
-    return text
-
-
-def placed(text: str, name: str, table: str) -> str:
-    """``text`` with ``table`` between the marks of ``name``.
-
-    Raises
-    ------
-    ValueError
-        There are no such marks.
-    """
-    place = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", flags=re.DOTALL)
-    if not place.search(text):
-        raise ValueError(f"there is no place between <!-- {name} --> and <!-- /{name} -->")
-    return place.sub(lambda _: f"{table}\n", text)
 
 
 def link_from(document: Path, folder: Path = RESULTS) -> str:

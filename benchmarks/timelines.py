@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import table
+from ooc_chol.bench.paper_tables import placed
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Result file and trace of each policy, in the order of the tables and pictures.
@@ -332,7 +329,7 @@ def main() -> None:
     print(f"\nTRSM of 'planned', median: the first of a column {first * 1e3:.2f} ms, the others {other * 1e3:.2f} ms")
     if options.update:
         for name, document in DOCUMENTS.items():
-            document.write_text(table.placed(document.read_text(encoding="utf-8"), name, made[name]), encoding="utf-8")
+            document.write_text(placed(document.read_text(encoding="utf-8"), name, made[name]), encoding="utf-8")
         draw_runs(runs, ROOT / "docs/pictures/policies-run.png")
         draw_column(runs, ROOT / "docs/pictures/policies-column.png")
 

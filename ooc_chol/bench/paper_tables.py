@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -154,6 +155,28 @@ def documented(name: str, folder: Path) -> str:
     make, cases = DOCUMENTED[name]
     contents = (json.loads((folder / f"{case}.json").read_text(encoding="utf-8")) for case in cases)
     return make([run for content in contents for run in content["runs"]])
+
+
+def with_paper_tables(text: str, folder: Path) -> str:
+    """``text`` with the tables of the paper's figures, from the result files in ``folder``, where it has places for them."""
+    for name in DOCUMENTED:
+        if f"<!-- {name} -->" in text:
+            text = placed(text, name, documented(name, folder))
+    return text
+
+
+def placed(text: str, name: str, table: str) -> str:
+    """``text`` with ``table`` between the marks of ``name``.
+
+    Raises
+    ------
+    ValueError
+        There are no such marks.
+    """
+    place = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", flags=re.DOTALL)
+    if not place.search(text):
+        raise ValueError(f"there is no place between <!-- {name} --> and <!-- /{name} -->")
+    return place.sub(lambda _: f"{table}\n", text)
 
 
 def _by_threshold(

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ooc_chol.bench.paper_tables import placed, with_paper_tables
 from tests.plan.result_fields import ENGINE_FIELDS, FIELDS, GPU_FIELDS
 from tests.tolerances import FACTOR_ENTRY_C
 
@@ -164,18 +165,18 @@ def test_documents_show_the_tables_of_the_files():
 def test_documents_show_the_tables_of_the_traces(runs):
     for name, made in timelines.made_tables(runs).items():
         text = timelines.DOCUMENTS[name].read_text(encoding="utf-8")
-        assert text == table.placed(text, name, made), "run: python benchmarks/timelines.py --update"
+        assert text == placed(text, name, made), "run: python benchmarks/timelines.py --update"
 
 
 def test_a_document_without_a_place_for_a_table_is_refused():
-    assert table.placed("a\n<!-- kernels -->\nold\n<!-- /kernels -->\nb\n", "kernels", "new").splitlines()[2] == "new"
+    assert placed("a\n<!-- kernels -->\nold\n<!-- /kernels -->\nb\n", "kernels", "new").splitlines()[2] == "new"
     with pytest.raises(ValueError, match="no place"):
-        table.placed("<!-- kernels -->\n<!-- /kernels -->\n", "streams", "new")
+        placed("<!-- kernels -->\n<!-- /kernels -->\n", "streams", "new")
 
 
 def test_a_place_for_a_table_of_the_paper_that_is_not_closed_is_refused():
     with pytest.raises(ValueError, match="no place between <!-- kl --> and <!-- /kl -->"):
-        table.with_paper_tables("<!-- kl -->\nnever closed\n", ROOT / "benchmarks/results/paper")
+        with_paper_tables("<!-- kl -->\nnever closed\n", ROOT / "benchmarks/results/paper")
 
 
 def test_update_replaces_the_tables_and_nothing_else(tmp_path):

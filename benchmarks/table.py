@@ -4,7 +4,7 @@
     python benchmarks/table.py --update README.md docs/measurements.md   rewrite them in these documents
 
 A document holds a place for them between ``<!-- results -->`` and ``<!-- /results -->``; ``<!-- results gpu host -->`` takes
-only the tables named: ``short``, ``gpu``, ``predicted``, ``policies``, ``peers`` or ``host``.
+only the tables named: ``short``, ``wall``, ``gpu``, ``predicted``, ``policies``, ``peers`` or ``host``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
+from ooc_chol.bench.call_table import NOTE as WALL_NOTE
+from ooc_chol.bench.call_table import call_columns, call_lines
 from ooc_chol.bench.paper_tables import with_paper_tables
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -29,7 +31,7 @@ Column: TypeAlias = tuple[str, Callable[[Result], str]]
 _PLACE = re.compile(r"<!-- results((?: \w+)*) -->\n.*?<!-- /results -->", flags=re.DOTALL)
 _SOURCES = {"device-function": "made on the device", "host-array": "host array", "file": "file"}
 #: Names of the tables, in the order of a document that names none.
-TABLES = ("short", "gpu", "predicted", "policies", "peers", "host")
+TABLES = ("short", "wall", "gpu", "predicted", "policies", "peers", "host")
 #: Cases of the short table, which a reader meets first.
 SHORT = (
     "host-fp64-file",
@@ -43,16 +45,16 @@ SHORT = (
 _ERROR_LENGTH = 100
 
 SHORT_NOTE = """\
-*Memory*: what each device may use, and the share of L's bytes that all devices hold together. *Seconds*: median of the run, from
-the first step to the last byte of L, and in brackets of the whole call, planning and page-locking included; on the host the
-latter alone. *Rate*: `n³/3` flops over the seconds in front. *In core*: the fastest Cholesky of cuSOLVER, cuSOLVERMg or LAPACK on
-as many devices, at its best order, the whole matrix in their memory."""
+*Memory*: what each device may use, and the share of L's bytes that all devices hold together. *Seconds*: median of the whole
+call, planning and page-locking included, and in brackets inside it, from the first step to the last byte of L; on the host the
+former alone. *Rate*: `n³/3` flops over these seconds, in the same order. *In core*: the fastest Cholesky of cuSOLVER, cuSOLVERMg
+or LAPACK on as many devices, at its best order, the whole matrix in their memory and the routine alone."""
 GPU_NOTE = """\
 - *engine*: with the number of moduli, and the share of the work that fell back to native products, where there is any.
 - *budget*: memory of each GPU, and that of all as a share of L's bytes. Out of core means at most half.
 - *seconds*: median (least to most), from the first step to the last byte of L in its store.
-- *before*: seconds of planning, allocating and page-locking before the first step.
-- *predicted*: the plan's seconds over the measured ones.
+- *wall*: median of the whole call, planning, allocating and page-locking included; *before*: of what is not in the seconds.
+- *predicted*: the plan's seconds over the measured ones. *TFLOP/s*: `n³/3` over *seconds*.
 - *DGEMM*: share of its rate, summed over the GPUs, on two tiles of the factor, just before and just after.
 - *cuSOLVER in core*: ratio to its fastest Cholesky of the same covariance, the whole matrix in device memory.
 - *GB*: executed, of A read over the link, of L fetched again, of L written, and from GPU to GPU.
@@ -83,7 +85,12 @@ def load(folder: Path = RESULTS) -> list[Result]:
     return sorted(results, key=lambda result: -result["n"])
 
 
-def tables(results: Sequence[Result], link: str) -> dict[str, str]:
+def load_calls(folder: Path = RESULTS) -> list[Result]:
+    """Every line of the results of whole calls beside those in ``folder``."""
+    return call_lines(folder / "wall")
+
+
+def tables(results: Sequence[Result], link: str, calls: Sequence[Result] = ()) -> dict[str, str]:
     """The tables that have rows, by name; ``link`` is the folder of the result files as the document sees it."""
     on_gpus = [result for result in results if on_gpu(result)]
     ours = sorted((result for result in on_gpus if result["policy"] == "planned"), key=order)
@@ -95,6 +102,7 @@ def tables(results: Sequence[Result], link: str) -> dict[str, str]:
     case: Column = ("case", lambda result: f"[{result['case']}]({link}/{result['case']}.json)")
     made = {
         "short": _table([by_case[name] for name in SHORT if name in by_case], _short(results, link), SHORT_NOTE),
+        "wall": _table(calls, call_columns(f"{link}/wall"), WALL_NOTE),
         "gpu": _table(ours, [case, *_GPU], GPU_NOTE),
         "predicted": _table(predicted, [case, *_PREDICTIONS], PREDICTED_NOTE),
         "policies": _table(policies, _POLICY, POLICIES_NOTE),
@@ -129,7 +137,8 @@ def updated(text: str, made: dict[str, str]) -> str:
 def update(document: Path, folder: Path = RESULTS) -> bool:
     """Rewrite the tables of ``document``; whether it changed."""
     old = document.read_text(encoding="utf-8")
-    new = with_paper_tables(updated(old, tables(load(folder), link_from(document, folder))), folder / "paper")
+    made = tables(load(folder), link_from(document, folder), load_calls(folder))
+    new = with_paper_tables(updated(old, made), folder / "paper")
     document.write_text(new, encoding="utf-8")
     return new != old
 
@@ -186,6 +195,11 @@ def best_peer(result: Result, prefix: str = "") -> Result | None:
 def joules_per_tflop(result: Result) -> float:
     """Energy of the whole call for 10¹² of the ``n³/3`` flops, median of the repeats."""
     return 3e12 * float(median(result["joules"])) / result["n"] ** 3
+
+
+def whole_seconds(result: Result) -> float:
+    """Median wall clock of the whole call; files without a field for it have it as their seconds."""
+    return float(median(result.get("wall_seconds", result["seconds"])))
 
 
 def _moved(result: Result) -> int:
@@ -277,13 +291,18 @@ def _short(results: Sequence[Result], link: str) -> list[Column]:
         return f"[n = {result['n']:,}, {engines[result['engine']]}, {where}]({link}/{result['case']}.json)"
 
     def seconds(result: Result) -> str:
-        """Those of the run, and of the whole call where they are apart."""
-        call = f" ({median(result['wall_seconds']):.3g})" if "wall_seconds" in result else ""
-        return f"{median(result['seconds']):.3g}{call}"
+        """Those of the whole call, and those inside where they are apart."""
+        inside = f" ({median(result['seconds']):.3g})" if "wall_seconds" in result else ""
+        return f"{whole_seconds(result):.3g}{inside}"
 
     def rate(tflops: float) -> str:
         """In the unit that suits it."""
         return f"{tflops:.3g} TFLOP/s" if tflops >= 1 else f"{1e3 * tflops:.3g} GFLOP/s"
+
+    def rates(result: Result) -> str:
+        """That of the whole call, and that inside where they are apart."""
+        inside = f" ({rate(result['tflops'])})" if "wall_seconds" in result else ""
+        return f"**{rate(result['n'] ** 3 / 3e12 / whole_seconds(result))}**{inside}"
 
     def in_core(result: Result) -> str:
         """The fastest Cholesky of a vendor's or LAPACK's on as many devices of the kind, in any file."""
@@ -298,7 +317,7 @@ def _short(results: Sequence[Result], link: str) -> list[Column]:
         ("matrix and machine", what),
         ("memory (of L)", _budget_of_l),
         ("seconds", seconds),
-        ("rate", lambda result: f"**{rate(result['tflops'])}**"),
+        ("rate", rates),
         ("in core", in_core),
     ]
 
@@ -316,6 +335,7 @@ _GPU: list[Column] = [
     ("engine", _engine),
     ("GPUs", lambda result: str(len(result["devices"]))),
     *((heading, _budget_of_l if heading == "budget" else cell) for heading, cell in _PROBLEM),
+    ("wall", lambda result: f"{whole_seconds(result):.4g}"),
     ("before", lambda result: f"{median(result['setup_seconds']):.1f}"),
     ("predicted", _predicted),
     ("TFLOP/s", lambda result: f"**{result['tflops']:.2f}**"),
@@ -370,7 +390,8 @@ def main() -> None:
         except ValueError as error:
             parser.error(f"{document}: {error}")
     if not options.update:
-        print("\n\n".join(tables(load(options.results), os.path.relpath(options.results)).values()))
+        made = tables(load(options.results), os.path.relpath(options.results), load_calls(options.results))
+        print("\n\n".join(made.values()))
 
 
 if __name__ == "__main__":

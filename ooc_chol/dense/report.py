@@ -57,11 +57,11 @@ class FactorReport:
 
     @property
     def wall_seconds(self) -> float:
-        """The whole call: from its beginning until every byte of L is in its store, ``seconds + setup_seconds``.
+        """The whole call, ``seconds + setup_seconds``.
 
-        It holds everything that the caller waited for: reading the arguments, planning, opening devices, allocating and
-        page-locking, then :attr:`seconds`. What comes after the last byte is not in it: a file's last write to the disk and its
-        name, and making the factor object.
+        It holds what the caller waited for: reading the arguments, planning, opening devices, allocating and page-locking,
+        :attr:`seconds`, and giving memory back. Two things that come last are not in it: completing a file, that is waiting for
+        the disk and giving the file its name, and making the factor object.
         """
         return self.seconds + self.setup_seconds
 

@@ -18,4 +18,10 @@ GPU_FIELDS = {
     "predicted_seconds",
 }
 
+#: Of a file of whole calls, and of each line of it.
+CALL_FIELDS = {"case", "commit", "date", "machine", "options", "lines"}
+CALL_LINE_FIELDS = {
+    "measured", "n", "engine", "tile_size", "first_call", "wall_seconds", "inner_seconds", "medians", "ours_over_fastest",
+}  # fmt: skip
+
 ENGINE_FIELDS = {"native": set(), "residue": {"moduli"}, "mixed": {"certified_bound"}}

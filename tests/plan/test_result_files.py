@@ -13,13 +13,14 @@ from xml.etree import ElementTree
 import pytest
 
 from ooc_chol.bench.paper_tables import placed, with_paper_tables
-from tests.plan.result_fields import ENGINE_FIELDS, FIELDS, GPU_FIELDS
+from tests.plan.result_fields import CALL_FIELDS, CALL_LINE_FIELDS, ENGINE_FIELDS, FIELDS, GPU_FIELDS
 from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = pytest.mark.plan
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "benchmarks/results").glob("*.json"))
+CALLS = sorted((ROOT / "benchmarks/results/wall").glob("*.json"))
 TRACES = sorted((ROOT / "traces").glob("*.pftrace*"))
 
 #: Device memory that the libraries take beside the budget, at most.
@@ -158,7 +159,7 @@ def test_documents_show_the_tables_of_the_files():
     assert {"README.md", "ablation.md", "measurements.md"} <= {path.name for path in documents}
     for path in documents:
         text = path.read_text(encoding="utf-8")
-        up_to_date = table.updated(text, table.tables(table.load(), table.link_from(path)))
+        up_to_date = table.updated(text, table.tables(table.load(), table.link_from(path), table.load_calls()))
         assert text == up_to_date, f"run: python benchmarks/table.py --update {path.relative_to(ROOT)}"
 
 
@@ -204,10 +205,80 @@ def test_the_short_table_is_of_five_columns_and_its_vendor_s_rate_is_the_best_in
             assert row[4] == f"{best:.3g} TFLOP/s"
 
 
+def test_the_short_table_has_the_whole_call_in_front_and_the_seconds_inside_in_brackets():
+    like = next(result for result in table.load() if result["case"] == table.SHORT[1])
+    found = like | {"n": 30_000, "tflops": 4.5, "seconds": [3.0, 2.0, 1.0], "wall_seconds": [5.0, 4.0, 9.0]}
+    assert "| 5 (2) | **1.8 TFLOP/s** (4.5 TFLOP/s) |" in table.tables([found], "results")["short"].splitlines()[2]
+    alone = found | {"tflops": 0.5, "seconds": [18.0]}
+    del alone["wall_seconds"]
+    assert "| 18 | **500 GFLOP/s** |" in table.tables([alone], "results")["short"].splitlines()[2]
+
+
+def test_the_table_of_gpus_has_the_whole_call_beside_the_seconds():
+    found = next(result for result in table.load() if on_gpu(result) and result["policy"] == "planned")
+    heading, _, row = table.tables([found], "results")["gpu"].splitlines()[:3]
+    cells = dict(zip(heading.strip("| ").split(" | "), row.strip("| ").split(" | "), strict=True))
+    assert cells["wall"] == f"{table.median(found['wall_seconds']):.4g}"
+    assert float(cells["wall"]) >= float(cells["seconds"].split()[0])
+
+
+# whole calls
+
+
+@pytest.mark.parametrize("path", CALLS, ids=lambda path: path.stem)
+def test_a_file_of_whole_calls_has_its_fields_and_agrees_with_itself(path):
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert set(content) >= CALL_FIELDS and content["case"] == path.stem
+    assert re.fullmatch("[0-9a-f]{40}", content["commit"]) and date.fromisoformat(content["date"]).year >= 2026
+    assert {"devices", "threads"} <= set(content["machine"])
+    for line in content["lines"]:
+        assert set(line) >= CALL_LINE_FIELDS
+        medians = {name: table.median(seconds) for name, seconds in line["wall_seconds"].items()}
+        assert line["medians"] == pytest.approx(medians)
+        assert min(map(len, line["wall_seconds"].values())) >= 3
+        if others := [seconds for name, seconds in medians.items() if name != "ours"]:
+            assert line["ours_over_fastest"] == pytest.approx(medians["ours"] / min(others))
+        inner = line["inner_seconds"] or []
+        assert len(inner) in (0, len(line["wall_seconds"]["ours"]))
+        assert all(inside <= whole for inside, whole in zip(inner, line["wall_seconds"]["ours"], strict=False))
+
+
+def test_whole_calls_stand_by_what_is_measured_then_by_order(tmp_path):
+    def write(name: str, *lines: dict) -> None:
+        content = {"case": name, "machine": {"threads": 2}, "lines": lines}
+        (tmp_path / "wall" / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+
+    def line(measured: str, n: int, inner: list | None, **medians: float) -> dict:
+        return {"measured": measured, "n": n, "engine": "native", "first_call": 0.25, "inner_seconds": inner, "medians": medians}
+
+    (tmp_path / "wall").mkdir()
+    small, large = (
+        line("host", 10, None, ours=12e-6, fast=8e-6),
+        line("host", 3000, [0.5, 0.25, 0.75], ours=1, slow=4, fast=0.9996),
+    )
+    write("a-host", large, small)
+    write("b-gpu", line("function", 200_000, [30.0], ours=31.0))
+    made = table.tables([], "results", table.load_calls(tmp_path))
+    assert list(made) == ["wall"]
+    what, host = "tile function, L in host memory", "[NumPy in and out, 2 host cores](results/wall/a-host.json)"
+    assert made["wall"].splitlines()[2:6] == [
+        f"| [{what}](results/wall/b-gpu.json) | 200,000 | native | 31 s | 30 s | 250 ms |  |  |",
+        f"| {host} | 10 | native | 0.012 ms |  | 250 ms | fast: 0.008 ms | **1.50** |",
+        f"| {host} | 3,000 | native | 1 s | 500 ms | 250 ms | fast: 1 s; slow: 4 s | **1.00** |",
+        "",
+    ]
+
+
+def test_documents_have_a_row_for_each_line_of_whole_calls():
+    lines = [line for path in CALLS for line in json.loads(path.read_text(encoding="utf-8"))["lines"]]
+    rows = re.findall(r"^\| \[.*\]\(\.\./benchmarks/results/wall/", (ROOT / "docs/measurements.md").read_text("utf-8"), re.M)
+    assert len(rows) == len(lines) > 0
+
+
 def test_update_refuses_a_document_without_a_place_and_an_unknown_table():
     with pytest.raises(ValueError, match="no place"):
         table.updated("<!-- results -->\nnever closed\n", {})
-    with pytest.raises(ValueError, match="no table gpus; there are short, gpu, predicted, policies, peers, host"):
+    with pytest.raises(ValueError, match="no table gpus; there are short, wall, gpu, predicted, policies, peers, host"):
         table.updated("<!-- results gpus -->\n<!-- /results -->\n", {})
 
 

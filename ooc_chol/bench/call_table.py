@@ -1,0 +1,72 @@
+"""The table of whole calls beside those of other libraries, from the files that ``benchmarks/whole_calls.py`` writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+#: What is measured, by case, in the order of the table.
+CASES = {
+    "cupy": "CuPy in, L on the GPU",
+    "numpy": "NumPy in, L in host memory",
+    "function": "tile function, L in host memory",
+    "host": "NumPy in and out, {threads} host cores",
+}
+
+NOTE = """\
+Wall clock of whole calls, from the matrix as the caller has it until L is where the caller wants it and nothing is under way. All
+are warm but for the first, and take turns on the same matrix, an exponential covariance.
+
+- *ours*: median of the whole call, closing the factor included.
+- *inside*: median of what the report calls so, from order 1025 on.
+- *first call*: that of the order in its process, which in the first row of a case loads libraries as well.
+- *others*: medians of theirs, the fastest first. The peer of the tile function makes the matrix whole and leaves L on the GPU.
+- *over the fastest*: ours over the fastest other; below 1, ours is faster."""
+
+
+def call_lines(folder: Path) -> list[dict[str, Any]]:
+    """Every line of the files in ``folder`` with the case and the machine of its file: by what is measured, then by order."""
+    order, lines = list(CASES), []
+    for path in sorted(folder.glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        lines += [{"case": content["case"], "machine": content["machine"]} | line for line in content["lines"]]
+    return sorted(lines, key=lambda line: (order.index(line["measured"]), line["n"]))
+
+
+def call_columns(link: str) -> list[tuple[str, Callable[[dict[str, Any]], str]]]:
+    """Headings and cells; ``link`` is the folder of the files as the document sees it."""
+
+    def what(line: Mapping[str, Any]) -> str:
+        """What goes in and out, linked to the file."""
+        return f"[{CASES[line['measured']].format(threads=line['machine']['threads'])}]({link}/{line['case']}.json)"
+
+    return [
+        ("what", what),
+        ("n", lambda line: f"{line['n']:,}"),
+        ("engine", lambda line: str(line["engine"])),
+        ("ours", lambda line: _time(line["medians"]["ours"])),
+        ("inside", lambda line: "" if line["inner_seconds"] is None else _time(median(line["inner_seconds"]))),
+        ("first call", lambda line: _time(line["first_call"])),
+        ("others", lambda line: "; ".join(f"{name}: {_time(seconds)}" for name, seconds in _others(line))),
+        ("over the fastest", _over_the_fastest),
+    ]
+
+
+def _others(line: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Medians of the other libraries, the fastest first."""
+    others = [(name, float(seconds)) for name, seconds in line["medians"].items() if name != "ours"]
+    return sorted(others, key=lambda other: other[1])
+
+
+def _over_the_fastest(line: Mapping[str, Any]) -> str:
+    """Our median over that of the fastest other; nothing where there is none."""
+    others = _others(line)
+    return f"**{line['medians']['ours'] / others[0][1]:.2f}**" if others else ""
+
+
+def _time(seconds: float) -> str:
+    """Three digits, in the unit that suits them."""
+    return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{1e3 * seconds:.3g} ms"

@@ -56,9 +56,9 @@ def whole(a: Any) -> Any:
 
 
 def in_turns(
-    calls: dict[str, Callable[[], Any]], repeats: int, after: Callable[[], None], pause: float
+    calls: dict[str, Callable[[], Any]], repeats: int, after: Callable[[], None], *, pause: float, note: Callable[[Any], None]
 ) -> dict[str, list[float]]:
-    """Seconds of each call, one after the other in turns, ``after`` each of which nothing is under way."""
+    """Seconds of each call, one after the other in turns, ``after`` each of which nothing is under way; ``note`` sees ours."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     began = time.perf_counter()
     turns = 0
@@ -70,6 +70,8 @@ def in_turns(
             result = call()
             after()
             seconds[name].append(time.perf_counter() - start)
+            if name == "ours":
+                note(result)
             del result
         turns += 1
     return seconds
@@ -83,19 +85,20 @@ def measured(case: str, n: int, calls: dict[str, Callable[[], Any]], repeats: in
         first, engine, tile = time.perf_counter() - start, factor.report.plan.engine, factor.tile_size
         inner = [factor.report.seconds]
 
-    def ours() -> None:
-        with calls["ours"]() as found:
+    def note(found: Any) -> None:
+        with found:
             inner.append(found.report.seconds if n > 1024 else 0.0)
 
     for name, call in calls.items():
         if name != "ours":
             call()
-    seconds = in_turns({**calls, "ours": ours}, repeats, after, 0.0 if n < THREADED else PAUSE_SECONDS)
+    seconds = in_turns(calls, repeats, after, pause=0.0 if n < THREADED else PAUSE_SECONDS, note=note)
     medians = {name: float(np.median(values)) for name, values in seconds.items()}
-    fastest = min((value for name, value in medians.items() if name != "ours"), default=float("nan"))
+    others = [value for name, value in medians.items() if name != "ours"]
+    ratio = medians["ours"] / min(others) if others else None
     line = {
         "measured": case, "n": n, "engine": engine, "tile_size": tile, "first_call": first, "wall_seconds": seconds,
-        "inner_seconds": inner[1:] if n > 1024 else None, "medians": medians, "ours_over_fastest": medians["ours"] / fastest,
+        "inner_seconds": inner[1:] if n > 1024 else None, "medians": medians, "ours_over_fastest": ratio,
         "wall_over_inner": medians["ours"] / float(np.median(inner[1:])) if n > 1024 else None,
     }  # fmt: skip
     shown = {name: float(f"{value:.4g}") for name, value in medians.items()}

@@ -214,8 +214,8 @@ def _factor(request: Request, began: float) -> CholeskyFactor:
         store = own_store(request, the_plan, owned)
         with progress_reporter(request.progress) as reporter:
             execution = run(the_plan, request.source, store, report=reporter)
-        setup = time.perf_counter() - began - execution.seconds
         store.complete()
+        setup = time.perf_counter() - began - execution.seconds
         factor = _factor_of(request, store, FactorReport(the_plan, execution, setup, passes=request.passes))
         owned.pop_all()
         return factor
@@ -246,8 +246,8 @@ def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
         result = factor_mixed(request, owned)
         plan, execution, store = result.plan, result.execution, result.store
         store.describe(arithmetic_key(plan).to_dict())  # formats may be wider than those it was made for
-        wall = time.perf_counter() - began
         store.complete()
+        wall = time.perf_counter() - began
         report = FactorReport(
             plan,
             execution,

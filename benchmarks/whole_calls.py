@@ -36,8 +36,8 @@ SIZES = {
 MOST_CUPY, MOST_LAPACK = 46340, 8192
 #: Seconds that are spent on the small sizes: more repeats than are asked for.
 LEAST_SECONDS = 0.5
-#: Pause before each call from that order on: threads of BLAS spin for some milliseconds after a call, on cores of the next one.
-PAUSE_SECONDS, THREADED = 0.01, 256
+#: Pause before each call from that order on: OpenBLAS's threads spin for 2^26 cycles after a call, on cores of the next one.
+PAUSE_SECONDS, THREADED = 0.05, 256
 
 
 def covariance(n: int) -> CovarianceProblem:

@@ -1,5 +1,7 @@
 """Mixed precision on a CUDA device: its formats, its certified bound, its one value, its escalation."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -76,7 +78,10 @@ def test_the_bits_depend_on_the_arithmetic_key_alone(tmp_path):
 def test_a_failed_pivot_is_computed_again(nugget):
     x = np.sort(np.random.default_rng(0).random(1024))
     a = np.exp(-((np.subtract.outer(x, x) / 0.1) ** 2)) + nugget * np.eye(1024)
-    factor = oc.cholesky(a, 1e-2, tile_size=64, devices="cuda:0", half_products=False)  # FP16 ones leave a pivot in doubt
+    with warnings.catch_warnings():
+        # Which rows are widened follows the panels, and so whether a pivot that is still narrow is told to be in doubt.
+        warnings.simplefilter("ignore", oc.PrecisionWarning)
+        factor = oc.cholesky(a, 1e-2, tile_size=64, devices="cuda:0")
     assert factor.report.escalations
     bound = factor.report.certified_bound
     assert error(factor, a) <= (1e-14 if bound is None else bound.total)

@@ -33,12 +33,12 @@ def test_figures_of_the_bullets_are_those_of_the_files():
     assert f"[factor of {4e-9 * largest['n'] * (largest['n'] + 1):.0f} GB]" in text
     assert f"in {largest['budget_bytes'] / 2**30:.0f} GiB of its memory" in text
 
-    fast = result("h200-residue-163840-48g")
-    best = max(peer["tflops"] for peer in fast["peers"] if peer["name"].startswith("cuSOLVER"))
+    fast = result("h200-residue-131072-32g")
+    others = [json.loads(path.read_text()) for path in RESULTS.glob("h200-*.json")]
+    best = max(peer["tflops"] for other in others for peer in other["peers"] if peer["name"].startswith("cuSOLVER"))
     whole = fast["n"] ** 3 / 3e12 / median(fast["wall_seconds"])
     assert f"{whole:.0f} TFLOP/s of FP64 out of core on one H200 over the whole call" in text and fast["out_of_core"]
     assert f"[{whole / best:.1f} times]" in text
-    assert f"; {fast['tflops']:.0f} inside it, {fast['tflops'] / best:.1f} times." in text
 
     drawn = result("h200-native-131072-24g")
     assert f"[{drawn['predicted_seconds']:.1f} seconds]" in text in text

@@ -120,7 +120,8 @@ def test_kernels_share_the_processors():
     one = PlanningProblem(make_schedule(6, panels), planned, 21, 4, None).programs()
     two = PlanningProblem(make_schedule(6, panels), planned, 21, 4, None, panels).programs()
     grid = TileGrid(24, 4)
-    busy = sum(UNIT_RATES.share(step) * UNIT_RATES.seconds(step, grid) for step in two[0].steps if task_of(step) is not None)
+    kernels, shares = [step for step in two[0].steps if task_of(step) is not None], UNIT_RATES.shares()
+    busy = sum(shares[type(step.operation)] * UNIT_RATES.seconds(step, grid) for step in kernels)
     assert busy < simulate(two, grid, UNIT_RATES).seconds < simulate(one, grid, UNIT_RATES).seconds
 
 

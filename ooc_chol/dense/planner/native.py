@@ -283,12 +283,10 @@ def _always_computes(plan: Plan) -> bool:
 
 def _busy_seconds(program: Program, grid: TileGrid, rates: Rates) -> float:
     """Seconds of a device's tasks: one after the other, or, beside each other, by the share of its processors that they use."""
-    is_shared = StreamKind.FINISH in program.streams
-    return sum(
-        rates.seconds(step, grid) * (rates.share(step) if is_shared else 1.0)
-        for step in program.steps
-        if step.kind is StepKind.COMPUTE
-    )
+    shares = rates.shares() if StreamKind.FINISH in program.streams else {}
+    kernels = [step for step in program.steps if step.kind is StepKind.COMPUTE]
+    together = zip(kernels, rates.all_seconds(kernels, grid), strict=True)
+    return sum(seconds * shares.get(type(step.operation), 1.0) for step, seconds in together)
 
 
 def _finalists(

@@ -89,6 +89,8 @@ class Waits:
             users[stream] = position
             if made is None:
                 uses.writer = stream, position
+            elif len(made) == start == stop - 1:
+                made.append((stream, position))  # as nearly all do
             else:
                 made[start:] = [(stream, position)] * (stop - start)
         keys = self._unseen_elsewhere(stream, elsewhere) if elsewhere else _NO_KEYS
@@ -215,7 +217,7 @@ class ProgramBuilder:
             drops = tuple(self._drops)
             self._drops.clear()
         self._flops += flops
-        awaited = (*awaits, *keys) if awaits or keys else ()
+        awaited = (*awaits, *keys) if keys else tuple(awaits)
         # Up to millions of steps are made: a named tuple takes twice as long by its class.
         step: Step = _new_tuple(
             Step,

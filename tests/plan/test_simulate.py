@@ -46,6 +46,14 @@ def run(*programs: Program) -> None:
 # times
 
 
+def test_times_alone_are_those_of_a_run_that_is_checked():
+    one, two = two_devices()
+    wrong = on_other_places(one, 0, place=tile_slot(8))
+    assert simulate((wrong, two), GRID, UNIT_RATES, checks_slots=False) == simulate((one, two), GRID, UNIT_RATES)
+    with pytest.raises(ScheduleError, match="enqueued after it"):
+        simulate((changed(one, 1, waits=(2,)), two), GRID, UNIT_RATES, checks_slots=False)
+
+
 @given(planning_problems())
 def test_steps_start_after_what_they_wait_for_and_one_at_a_time_on_a_stream(problem):
     programs = problem.programs()

@@ -340,8 +340,11 @@ def _programs(request: NativeRequest, panels: Sequence[Panel], schedule: Schedul
     if len(programs) == 1 or not request.policy.widens_panels:
         return tuple(programs)  # the paper's policies know no copies between devices
     given = request.problem.given
-    timeline = simulate(programs, request.grid, request.rates, given) if request.rates is not None else None
-    return with_pulls(programs, None if timeline is None else timeline.starts, held_bytes, given)
+    starts = None
+    if request.rates is not None:
+        # The programs with copies are checked, when the plan is timed.
+        starts = simulate(programs, request.grid, request.rates, given, checks_slots=False).starts
+    return with_pulls(programs, starts, held_bytes, given)
 
 
 def _held_bytes(request: NativeRequest) -> Callable[[tuple[int, int]], int]:

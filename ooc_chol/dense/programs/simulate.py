@@ -52,7 +52,9 @@ class _DeviceRun:
     processors: SharedProcessors = field(default_factory=SharedProcessors)
 
 
-def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None, given: Iterable[Index] = ()) -> Timeline:
+def simulate(
+    programs: Sequence[Program], grid: TileGrid, rates: Rates | None, given: Iterable[Index] = (), *, checks_slots: bool = True
+) -> Timeline:
     """Run every program in order, as the workers will, and verify each step.
 
     Parameters
@@ -65,6 +67,8 @@ def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None, g
         Measured rates; None checks the plan without times.
     given : iterable of tuple of int
         Tiles of L that are in the store from the start.
+    checks_slots : bool
+        Whether to verify what slots hold. What is simulated for its times alone, and then changed, need not be.
 
     Returns
     -------
@@ -81,7 +85,8 @@ def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None, g
         _DeviceRun(number, program, Contents(grid, program.layout), rates.all_seconds(program.steps, grid) if rates else [])
         for number, program in enumerate(programs)
     ]
-    contents, shares = [run.contents for run in runs], rates.shares() if rates else {}
+    contents = [run.contents for run in runs] if checks_slots else None
+    shares = rates.shares() if rates else {}
     stored: dict[BlockKey, float] = dict.fromkeys(final_keys(given), 0.0)
     moved = True
     while moved:
@@ -101,7 +106,7 @@ def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None, g
 
 
 def _advance(
-    run: _DeviceRun, contents: Sequence[Contents], *, shares: Mapping[type, float], stored: dict[BlockKey, float]
+    run: _DeviceRun, contents: Sequence[Contents] | None, *, shares: Mapping[type, float], stored: dict[BlockKey, float]
 ) -> bool:
     """Run steps of one device until it must wait for another; whether any ran."""
     first, steps, check, alone = run.next, run.program.steps, run.contents.apply, run.alone
@@ -117,7 +122,8 @@ def _advance(
                 return position > first
             if ready > start:
                 start = ready
-        check(step, contents)
+        if contents is not None:
+            check(step, contents)
         for earlier in step.waits:
             if earlier >= position:
                 raise ScheduleError(f"{step.label} waits on step {max(step.waits)}, which is enqueued after it")

@@ -61,7 +61,7 @@ class Waits:
         """The waits of step ``position``, by streams in their order, and the copies of other devices that it must await."""
         seen, uses_of, (start, stop) = self._seen[stream], self._uses, columns
         unseen: list[StreamKind] = []
-        elsewhere: dict[_Lane, int] = {}
+        elsewhere: dict[_Lane, int] | None = None
         for place in reads:
             uses = uses_of.get(place) or self._of(place)
             lane, at = uses.writer if uses.made is None else uses.made[stop - 1]
@@ -84,7 +84,7 @@ class Waits:
                         unseen.append(lane)
                 users.clear()  # it waits for all before it: who waits for it waits for those
                 if uses.pullers:
-                    elsewhere |= {other: max(at, elsewhere.get(other, -1)) for other, at in uses.pullers.items()}
+                    elsewhere = _latest(elsewhere or {}, uses.pullers)
                     uses.pullers.clear()
             users[stream] = position
             if made is None:
@@ -157,7 +157,8 @@ class ProgramBuilder:
     def build(self) -> Program:
         """The program of all steps so far, each marked that another device awaits."""
         for position in self._announced:
-            self._steps[position] = self._steps[position]._replace(announced=True)
+            step: Step = _new_tuple(Step, (*self._steps[position][:-1], True))  # the last entry says so
+            self._steps[position] = step
         return Program(
             tuple(self._steps), self.layout, peak_bytes=self._peak, peak_resident=self._peak_resident, flops=self._flops
         )
@@ -239,6 +240,11 @@ class ProgramBuilder:
     def announce(self, position: int) -> None:
         """Note that another device awaits step ``position``."""
         self._announced.add(position)
+
+
+def _latest(one: dict[_Lane, int], other: dict[_Lane, int]) -> dict[_Lane, int]:
+    """The later step of each lane in two tables."""
+    return one | {lane: max(at, one.get(lane, -1)) for lane, at in other.items()}
 
 
 def waits_of(steps: Sequence[Step]) -> list[tuple[int, ...]]:

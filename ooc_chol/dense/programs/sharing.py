@@ -40,7 +40,8 @@ class SharedProcessors:
         first = bisect_right(ends, start)
         if first == len(ends) or taken[first][0] >= end:  # alone, as most kernels are
             span = start, end, share
-            self._add_debt([span])
+            if self._free_at > start:
+                self._add_debt([span])
             taken.insert(first, span)
             ends.insert(first, end)
             return end

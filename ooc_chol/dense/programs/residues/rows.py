@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple, final
 
 import numpy as np
@@ -119,7 +119,7 @@ class ResiduePrograms:
         self._panels = panels
         self._layout = layout
         self._source_itemsize = source_itemsize
-        self._stored_bytes = stored_bytes
+        self._stored_bytes = cache(stored_bytes)  # of a tile they are asked for whenever it is fetched
         self._pulls = pulls
         self._finishing = FINISHING if beside else (StreamKind.COMPUTE,)
         self._converting = StreamKind.CONVERT if beside else StreamKind.COMPUTE

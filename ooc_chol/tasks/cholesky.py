@@ -17,6 +17,11 @@ class TaskKind(IntEnum):
     GEMM = 3
 
 
+# Names of their own: to look up a member of an enumeration takes a tenth of a microsecond, and planning asks millions of times.
+_POTRF, _TRSM, _SYRK, _GEMM = TaskKind
+_new_tuple = tuple.__new__
+
+
 class Task(NamedTuple):
     """One tile kernel call on output tile ``(i, j)``.
 
@@ -32,18 +37,18 @@ class Task(NamedTuple):
     @property
     def output(self) -> tuple[int, int]:
         """The tile that the task changes."""
-        return self.i, self.j
+        _, i, j, _ = self
+        return i, j
 
     @property
     def reads(self) -> tuple[tuple[int, int], ...]:
         """The final tiles that the task reads besides its output."""
-        if self.kind is TaskKind.GEMM:
-            return (self.i, self.k), (self.j, self.k)
-        if self.kind is TaskKind.SYRK:
-            return ((self.i, self.k),)
-        if self.kind is TaskKind.TRSM:
-            return ((self.j, self.j),)
-        return ()
+        kind, i, j, k = self
+        if kind is _GEMM:
+            return (i, k), (j, k)
+        if kind is _SYRK:
+            return ((i, k),)
+        return ((j, j),) if kind is _TRSM else ()
 
     def __str__(self) -> str:
         where = f"({self.i}, {self.j})"
@@ -52,21 +57,23 @@ class Task(NamedTuple):
 
 def update(i: int, j: int, k: int) -> Task:
     """The task ``A[i, j] -= L[i, k] @ L[j, k].T``: SYRK on the diagonal, GEMM below it."""
-    return Task(TaskKind.SYRK if i == j else TaskKind.GEMM, i, j, k)
+    task: Task = _new_tuple(Task, (_SYRK if i == j else _GEMM, i, j, k))  # in half the time that its class takes
+    return task
 
 
 def finish(i: int, j: int) -> Task:
     """The task that makes tile ``(i, j)`` final: POTRF on the diagonal, TRSM below it."""
-    return Task(TaskKind.POTRF if i == j else TaskKind.TRSM, i, j, j)
+    return Task(_POTRF if i == j else _TRSM, i, j, j)
 
 
 def flops(task: Task, grid: TileGrid) -> int:
     """Flops counted for ``task``: the leading terms ``m³/3``, ``m n²``, ``m² k`` and ``2 m n k``."""
-    m, n, k = grid.size(task.i), grid.size(task.j), grid.size(task.k)
-    if task.kind is TaskKind.GEMM:
-        return 2 * m * n * k
-    if task.kind is TaskKind.SYRK:
-        return m * m * k
-    if task.kind is TaskKind.TRSM:
-        return m * n * n
+    kind, i, j, k = task
+    m = grid.size(i)
+    if kind is _GEMM:
+        return 2 * m * grid.size(j) * grid.size(k)
+    if kind is _SYRK:
+        return m * m * grid.size(k)
+    if kind is _TRSM:
+        return m * grid.size(j) ** 2
     return m**3 // 3

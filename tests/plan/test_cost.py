@@ -87,9 +87,9 @@ def test_what_trsm_is_prepared_with_counts_natively_with_potrf():
 
 
 def test_an_inversion_leaves_processors_to_others_as_potrf_does():
-    potrf, invert = step_of(Potrf(PLACE), (1, 1)), step_of(Invert(PLACE, 0), (1, 1))
-    assert RATES.share(invert) == RATES.share(potrf) == 21 / 128
-    assert RATES.share(product((2, 0), 1, 1)) == RATES.share(step_of(Convert(PLACE, 0, 0, True))) == 1.0
+    shares = RATES.shares()
+    assert shares[Invert] == shares[Potrf] == 21 / 128
+    assert shares[Product] == shares[Convert] == 1.0
 
 
 def test_more_moduli_take_their_share_more_and_copies_of_bytes_do_not():

@@ -46,6 +46,14 @@ def run(*programs: Program) -> None:
 # times
 
 
+def test_times_alone_are_those_of_a_run_that_is_checked():
+    one, two = two_devices()
+    wrong = on_other_places(one, 0, place=tile_slot(8))
+    assert simulate((wrong, two), GRID, UNIT_RATES, checks_slots=False) == simulate((one, two), GRID, UNIT_RATES)
+    with pytest.raises(ScheduleError, match="enqueued after it"):
+        simulate((changed(one, 1, waits=(2,)), two), GRID, UNIT_RATES, checks_slots=False)
+
+
 @given(planning_problems())
 def test_steps_start_after_what_they_wait_for_and_one_at_a_time_on_a_stream(problem):
     programs = problem.programs()
@@ -120,7 +128,8 @@ def test_kernels_share_the_processors():
     one = PlanningProblem(make_schedule(6, panels), planned, 21, 4, None).programs()
     two = PlanningProblem(make_schedule(6, panels), planned, 21, 4, None, panels).programs()
     grid = TileGrid(24, 4)
-    busy = sum(UNIT_RATES.share(step) * UNIT_RATES.seconds(step, grid) for step in two[0].steps if task_of(step) is not None)
+    kernels, shares = [step for step in two[0].steps if task_of(step) is not None], UNIT_RATES.shares()
+    busy = sum(shares[type(step.operation)] * UNIT_RATES.seconds(step, grid) for step in kernels)
     assert busy < simulate(two, grid, UNIT_RATES).seconds < simulate(one, grid, UNIT_RATES).seconds
 
 

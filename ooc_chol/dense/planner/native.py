@@ -283,12 +283,10 @@ def _always_computes(plan: Plan) -> bool:
 
 def _busy_seconds(program: Program, grid: TileGrid, rates: Rates) -> float:
     """Seconds of a device's tasks: one after the other, or, beside each other, by the share of its processors that they use."""
-    is_shared = StreamKind.FINISH in program.streams
-    return sum(
-        rates.seconds(step, grid) * (rates.share(step) if is_shared else 1.0)
-        for step in program.steps
-        if step.kind is StepKind.COMPUTE
-    )
+    shares = rates.shares() if StreamKind.FINISH in program.streams else {}
+    kernels = [step for step in program.steps if step.kind is StepKind.COMPUTE]
+    together = zip(kernels, rates.all_seconds(kernels, grid), strict=True)
+    return sum(seconds * shares.get(type(step.operation), 1.0) for step, seconds in together)
 
 
 def _finalists(
@@ -342,8 +340,11 @@ def _programs(request: NativeRequest, panels: Sequence[Panel], schedule: Schedul
     if len(programs) == 1 or not request.policy.widens_panels:
         return tuple(programs)  # the paper's policies know no copies between devices
     given = request.problem.given
-    timeline = simulate(programs, request.grid, request.rates, given) if request.rates is not None else None
-    return with_pulls(programs, None if timeline is None else timeline.starts, held_bytes, given)
+    starts = None
+    if request.rates is not None:
+        # The programs with copies are checked, when the plan is timed.
+        starts = simulate(programs, request.grid, request.rates, given, checks_slots=False).starts
+    return with_pulls(programs, starts, held_bytes, given)
 
 
 def _held_bytes(request: NativeRequest) -> Callable[[tuple[int, int]], int]:

@@ -129,9 +129,13 @@ def estimated_seconds(
 ) -> list[float]:
     """Seconds of a factorization in each of ``layouts``: of each panel the longest of copies, kernels, and own rows' chain."""
     alike: dict[tuple[int, int, tuple[Panel, ...]], list[int]] = {}
-    panels_of = cache(residue_panels)
+    panels_of: dict[tuple[int, int, int], tuple[Panel, ...]] = {}
     for at, layout in enumerate(layouts):
-        alike.setdefault((layout.chunk, layout.width, panels_of(grid.nt, layout.width, _bounded(grid, layout))), []).append(at)
+        chunk, width = layout.chunk, layout.width
+        shape = chunk, width, min(layout.strips, width * -(-grid.nt // chunk) + STREAMING)  # more do not change the panels
+        if shape not in panels_of:
+            panels_of[shape] = residue_panels(grid.nt, width, layout)
+        alike.setdefault((chunk, width, panels_of[shape]), []).append(at)
     seconds = [0.0] * len(layouts)
     for (_, _, panels), places in alike.items():
         those = [layouts[at] for at in places]
@@ -139,12 +143,6 @@ def estimated_seconds(
         for at, total in zip(places, found.cumsum(axis=1)[:, -1].tolist(), strict=True):
             seconds[at] = total
     return seconds
-
-
-def _bounded(grid: TileGrid, layout: ResidueLayout) -> ResidueLayout:
-    """A layout with the same panels, and the same one for all that have them for having enough strips."""
-    enough = layout.width * -(-grid.nt // layout.chunk) + STREAMING
-    return replace(layout, strips=min(layout.strips, enough), transit=0, accumulators=0)
 
 
 def _seconds_by_panel(

@@ -226,7 +226,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
             "GEMM": nt * (nt - 1) * (nt - 2) // 6,
         },
         source=problem.source,
-        flops_executed=sum(executed_flops(step) for program in programs for step in program.steps),
+        flops_executed=sum(executed_flops(program) for program in programs),
         precision=problem.precision,
         half_products=narrow_products,
         given=given,

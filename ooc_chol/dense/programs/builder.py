@@ -15,25 +15,30 @@ from ooc_chol.tasks.operations import Operation, Place, Pool, StepKind, StreamKi
 
 #: A device and one of its streams.
 _Lane: TypeAlias = tuple[int, StreamKind]
+#: A stream and the position of a step on it.
+_Step: TypeAlias = tuple[StreamKind, int]
 _STREAMS = tuple(StreamKind)
 _STRIP = Pool.STRIP
 _NO_KEYS: list[BlockKey] = []
 _new_tuple = tuple.__new__
 #: Behind every step.
 _ALWAYS = 1 << 62
+#: The writer of a place that nobody wrote to: before every step.
+_NOBODY: _Step = (StreamKind.COMPUTE, -1)
 
 
 @dataclass(slots=True, eq=False)
 class _Uses:
-    """Latest steps that wrote and read a place, by stream; pulls of other devices by device and stream there.
+    """Latest steps that used a place, by stream; pulls of other devices by device and stream there.
 
-    ``made`` is, for each tile column that a strip holds now, the step that made it, which ends after that of the column before.
+    ``writer`` is the step that wrote it last. ``made`` is, for each tile column that a strip holds now, the step that made it,
+    which ends after that of the column before; None for places that are no strips.
     """
 
-    writers: dict[StreamKind, int] = field(default_factory=dict)
-    readers: dict[StreamKind, int] = field(default_factory=dict)
+    made: list[_Step] | None
+    writer: _Step = _NOBODY
+    users: dict[StreamKind, int] = field(default_factory=dict)
     pullers: dict[_Lane, int] = field(default_factory=dict)
-    made: list[tuple[StreamKind, int]] = field(default_factory=list)
 
 
 class Waits:
@@ -55,55 +60,61 @@ class Waits:
     ) -> tuple[tuple[int, ...], list[BlockKey]]:
         """The waits of step ``position``, by streams in their order, and the copies of other devices that it must await."""
         seen, uses_of, (start, stop) = self._seen[stream], self._uses, columns
-        unseen: dict[StreamKind, int] = {}
-        elsewhere: dict[_Lane, int] = {}
-        read, written = [], []
+        unseen: list[StreamKind] = []
+        elsewhere: dict[_Lane, int] | None = None
         for place in reads:
             uses = uses_of.get(place) or self._of(place)
-            read.append(uses)
-            for lane, at in (uses.made[stop - 1],) if place.pool is _STRIP else uses.writers.items():
-                if at > seen[lane] and at > unseen.get(lane, -1):
-                    unseen[lane] = at
+            lane, at = uses.writer if uses.made is None else uses.made[stop - 1]
+            if at > seen[lane]:
+                seen[lane] = at
+                unseen.append(lane)
+            uses.users[stream] = position
         for place in writes:
             uses = uses_of.get(place) or self._of(place)
-            appends = start > 0 and place.pool is _STRIP
-            for users in (dict([uses.made[start - 1]]),) if appends else (uses.writers, uses.readers):
+            made, users = uses.made, uses.users
+            if made is not None and start > 0:
+                lane, at = made[start - 1]
+                if at > seen[lane]:
+                    seen[lane] = at
+                    unseen.append(lane)
+            else:
                 for lane, at in users.items():
-                    if at > seen[lane] and at > unseen.get(lane, -1):
-                        unseen[lane] = at
-            if uses.pullers and not appends:
-                elsewhere |= {lane: max(at, elsewhere.get(lane, -1)) for lane, at in uses.pullers.items()}
-                uses.pullers.clear()
-            written.append((place, uses, appends))
-        for uses in read:
-            uses.readers[stream] = position
-        for place, uses, appends in written:
-            if place.pool is _STRIP:
-                uses.made[start:] = [(stream, position)] * (stop - start)
-            if not appends:  # it waited for all before it: who waits for it waits for those
-                uses.writers.clear()
-                uses.readers.clear()
-            uses.writers[stream] = position
+                    if at > seen[lane]:
+                        seen[lane] = at
+                        unseen.append(lane)
+                users.clear()  # it waits for all before it: who waits for it waits for those
+                if uses.pullers:
+                    elsewhere = _latest(elsewhere or {}, uses.pullers)
+                    uses.pullers.clear()
+            users[stream] = position
+            if made is None:
+                uses.writer = stream, position
+            elif len(made) == start == stop - 1:
+                made.append((stream, position))  # as nearly all do
+            else:
+                made[start:] = [(stream, position)] * (stop - start)
         keys = self._unseen_elsewhere(stream, elsewhere) if elsewhere else _NO_KEYS
         if not unseen:
             return (), keys
-        for lane, at in unseen.items():
-            seen[lane] = at
-        if len(unseen) > 1:
-            return tuple([unseen[lane] for lane in sorted(unseen)]), keys
-        return tuple(unseen.values()), keys
+        if len(unseen) == 1:
+            return (seen[unseen[0]],), keys
+        return tuple([seen[lane] for lane in sorted(set(unseen))]), keys
 
     def pulled(self, place: Place, lane: _Lane, position: int) -> None:
         """Note that a step of another device reads ``place``: its next writer must await it."""
         self._of(place).pullers[lane] = position
 
-    def makers(self, place: Place, stop: int) -> dict[StreamKind, int]:
-        """The latest step of each stream that wrote to ``place``; of a strip only the last one before tile column ``stop``."""
+    def makers(self, place: Place, stop: int) -> list[int]:
+        """The step that wrote to ``place`` last, if any did; of a strip the last one before tile column ``stop``."""
         uses = self._of(place)
-        return dict([uses.made[stop - 1]]) if place.pool is Pool.STRIP else uses.writers
+        _, at = uses.writer if uses.made is None else uses.made[stop - 1]
+        return [] if at < 0 else [at]
 
     def _of(self, place: Place) -> _Uses:
-        return self._uses.setdefault(place, _Uses())
+        """What is known of a place, which for a new one is nothing."""
+        if place not in self._uses:
+            self._uses[place] = _Uses([] if place.pool is _STRIP else None)
+        return self._uses[place]
 
     def _unseen_elsewhere(self, stream: StreamKind, elsewhere: dict[_Lane, int]) -> list[BlockKey]:
         """The latest pull on each stream of other devices that ``stream`` has not waited for yet, nor for a later one."""
@@ -146,7 +157,8 @@ class ProgramBuilder:
     def build(self) -> Program:
         """The program of all steps so far, each marked that another device awaits."""
         for position in self._announced:
-            self._steps[position] = self._steps[position]._replace(announced=True)
+            step: Step = _new_tuple(Step, (*self._steps[position][:-1], True))  # the last entry says so
+            self._steps[position] = step
         return Program(
             tuple(self._steps), self.layout, peak_bytes=self._peak, peak_resident=self._peak_resident, flops=self._flops
         )
@@ -206,7 +218,7 @@ class ProgramBuilder:
             drops = tuple(self._drops)
             self._drops.clear()
         self._flops += flops
-        awaited = (*awaits, *keys) if awaits or keys else ()
+        awaited = (*awaits, *keys) if keys else tuple(awaits)
         # Up to millions of steps are made: a named tuple takes twice as long by its class.
         step: Step = _new_tuple(
             Step,
@@ -221,13 +233,18 @@ class ProgramBuilder:
 
     def makers(self, place: Place, stop: int) -> list[BlockKey]:
         """The steps that made what ``place`` holds, of a strip before tile column ``stop``; they will be announced."""
-        positions = list(self._waits.makers(place, stop).values())
+        positions = self._waits.makers(place, stop)
         self._announced.update(positions)
         return [step_key(self.device, position) for position in positions]
 
     def announce(self, position: int) -> None:
         """Note that another device awaits step ``position``."""
         self._announced.add(position)
+
+
+def _latest(one: dict[_Lane, int], other: dict[_Lane, int]) -> dict[_Lane, int]:
+    """The later step of each lane in two tables."""
+    return one | {lane: max(at, one.get(lane, -1)) for lane, at in other.items()}
 
 
 def waits_of(steps: Sequence[Step]) -> list[tuple[int, ...]]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ooc_chol.dense.programs.layouts import AbstractMemoryLayout, ResidueLayout
 from ooc_chol.dense.programs.steps import Step, tile_key
 from ooc_chol.errors import ScheduleError
-from ooc_chol.interfaces import BlockKey
+from ooc_chol.interfaces import BlockIndex, BlockKey
 from ooc_chol.precision.moduli import MOST_TERMS
 from ooc_chol.tasks.operations import (
     Convert,
@@ -28,7 +28,7 @@ from ooc_chol.tasks.operations import (
     Syrk,
     Trsm,
 )
-from ooc_chol.tasks.tiling import Index, TileGrid
+from ooc_chol.tasks.tiling import TileGrid
 
 _STRIP, _ACCUMULATOR = Pool.STRIP, Pool.ACCUMULATOR
 #: The pools whose slots a layout counts; the kernels keep the others.
@@ -67,11 +67,13 @@ class Contents:
 
     def __post_init__(self) -> None:
         self._slots = [self.layout.slots(pool) if pool in _SLOTTED else 0 for pool in Pool]
+        self._chunk = self.layout.chunk if isinstance(self.layout, ResidueLayout) else 0
 
     def apply(self, step: Step, others: Sequence[Contents]) -> None:
         """Verify that ``step`` finds what it needs, and note what it makes."""
-        for place in step.drops:
-            self._drop(step, place)
+        if drops := step.drops:
+            for place in drops:
+                self._drop(step, place)
         work = step.operation
         self._CHECKS[type(work)](self, step, work, others)
 
@@ -90,35 +92,38 @@ class Contents:
         self._fill(step, work.place, step.block)
 
     def _store(self, step: Step, work: Store, others: Sequence[Contents]) -> None:
-        self._expect(step, work.place, step.tile, step.version)
+        _, tile, version = step.block
+        self._expect(step, work.place, tile, version)
         self.unwritten.discard(work.place)
 
     def _update(self, step: Step, work: Syrk | Gemm, others: Sequence[Contents]) -> None:
-        tile, k = step.tile, work.k
-        self._expect(step, work.place, tile, k)
-        self._expect(step, work.left, (tile[0], k), k + 1)
-        if isinstance(work, Gemm):
-            self._expect(step, work.right, (tile[1], k), k + 1)
-        self._make(step, work.place)
+        (_, tile, _), place, k = step.block, work.place, work.k
+        i, j = tile
+        self._expect(step, place, tile, k)
+        self._expect(step, work.left, (i, k), k + 1)
+        if type(work) is Gemm:
+            self._expect(step, work.right, (j, k), k + 1)
+        self.tiles[place] = step.block
+        self.unwritten.add(place)
 
     def _diagonal(self, step: Step, work: Diagonal, others: Sequence[Contents]) -> None:
         self._expect(step, work.place, step.tile, 0)
         self.rows.add(step.tile[0])
 
     def _convert(self, step: Step, work: Convert, others: Sequence[Contents]) -> None:
-        row, column = step.tile
-        self._expect(step, work.place, (row, column), column + 1)
-        if not 0 <= work.strip < self._slots[_STRIP]:
-            self._exists(step, Place(_STRIP, work.strip))
-        self._scaled(step, row)
-        chunk, at = divmod(column, self._chunk(step))
+        tile, slot = step.block.coords, work.strip
+        row, column = tile
+        self._expect(step, work.place, tile, column + 1)
+        if not 0 <= slot < self._slots[_STRIP]:
+            self._exists(step, Place(_STRIP, slot))
+        if row not in self.rows:
+            self._scaled(step, row)
+        chunk, at = divmod(column, self._chunk or self._residues(step).chunk)
         if at != work.column:
             raise ScheduleError(f"{step.label} goes to tile column {work.column} of a strip, but belongs to {at}")
-        if at == 0:
-            self.strips[work.strip] = (row, chunk, 0)
-        if self.strips.get(work.strip) != (row, chunk, at):
-            raise ScheduleError(f"{step.label} continues strip slot {work.strip}, which holds {self._held(work.strip)}")
-        self.strips[work.strip] = (row, chunk, at + 1)
+        if at > 0 and self.strips.get(slot) != (row, chunk, at):
+            raise ScheduleError(f"{step.label} continues strip slot {slot}, which holds {self._held(slot)}")
+        self.strips[slot] = row, chunk, at + 1
         if work.is_first:
             if column != (counted := self.squares.get(row, 0)):
                 raise ScheduleError(f"{step.label} adds its squares to row {row}, which has those of {counted} tile columns")
@@ -126,11 +131,12 @@ class Contents:
 
     def _product(self, step: Step, work: Product, others: Sequence[Contents]) -> None:
         row, column = step.tile
+        self._residues(step)
         chunk = self._strip_of(step, work.left, row, work.stop)
         for offset in range(work.n_columns):
             if self._strip_of(step, work.right + offset, column + offset, work.stop) != chunk:
                 raise ScheduleError(f"{step.label}: its strips belong to different chunks")
-            self._add(step, work, offset, chunk * self._chunk(step))
+            self._add(step, work, offset, chunk * self._chunk)
 
     def _add(self, step: Step, work: Product, offset: int, base: int) -> None:
         """One column's sum grows by the product's range of K, which must continue it."""
@@ -215,16 +221,18 @@ class Contents:
         if not 0 <= place.slot < self._slots[place.pool]:
             raise ScheduleError(f"{step.label}: there is no slot {place.slot} of {place.pool.name}")
 
-    def _expect(self, step: Step, place: Place, tile: Index, version: int) -> None:
+    def _expect(self, step: Step, place: Place, tile: BlockIndex, version: int) -> None:
         """Verify the value in a tile's slot; a tile of the first column needs no update."""
         held = self.tiles.get(place)
-        if held is None or held.coords != tile or held.version != version or place in self.free:
+        if held is None or held[1] != tile or held[2] != version or place in self.free:
             holds = "is empty" if held is None or place in self.free else f"holds {held}"
-            raise ScheduleError(f"{step.label}: {_name(place)} {holds}, not {tile_key(tile, version)}")
+            raise ScheduleError(f"{step.label}: {_name(place)} {holds}, not {BlockKey('L', tile, version)}")
 
     def _fill(self, step: Step, place: Place, key: BlockKey) -> None:
         """A slot that was free holds a tile of a store."""
-        self._exists(step, place)
+        pool, slot = place
+        if not 0 <= slot < self._slots[pool]:
+            self._exists(step, place)
         if place in self.free:
             self.free.remove(place)
         elif place in self.tiles:
@@ -241,9 +249,6 @@ class Contents:
         if not isinstance(self.layout, ResidueLayout):
             raise ScheduleError(f"{step.label}: the device's memory has no place for residues")
         return self.layout
-
-    def _chunk(self, step: Step) -> int:
-        return self._residues(step).chunk
 
     def _strip_of(self, step: Step, slot: int, row: int, depth: int) -> int:
         """Chunk of a strip that must belong to ``row`` and have ``depth`` valid tile columns."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from math import inf
@@ -160,15 +160,24 @@ class Rates:
         """
         return self._SECONDS[type(step.operation)](self, step, grid)
 
-    def share(self, step: Step) -> float:
-        """Share of the device's processors that a kernel keeps busy: what its flops would take of its time at GEMM's rate."""
-        rate = self._of_kernel(type(step.operation))
-        return 1.0 if rate is None else min(1.0, rate / self.gemm)
+    def all_seconds(self, steps: Sequence[Step], grid: TileGrid) -> list[float]:
+        """Those of all ``steps``, in less time than by asking one by one."""
+        of = self._SECONDS
+        return [of[type(step.operation)](self, step, grid) for step in steps]
+
+    def shares(self) -> dict[type, float]:
+        """For each operation, the share of the device's processors that its kernel keeps busy.
+
+        It is what the kernel's flops would take of its time at GEMM's rate.
+        """
+        rates = {operation: self._of_kernel(operation) for operation in self._SECONDS}
+        return {operation: 1.0 if rate is None else min(1.0, rate / self.gemm) for operation, rate in rates.items()}
 
     def _moving(self, step: Step, grid: TileGrid) -> float:
         """Seconds of a tile on its way between tier and device, or made there."""
         if step.kind is _GENERATE:
-            return self.launch + grid.entries(*step.tile) / self.generate
+            i, j = step.block.coords
+            return self.launch + grid.entries(i, j) / self.generate
         if step.kind is _WRITE:
             return self.launch + step.nbytes / self.write
         return self.launch + step.nbytes / (self.source if step.block.version == 0 else self.fetch)
@@ -195,7 +204,8 @@ class Rates:
         return self.launch + entries * _seconds_an_entry(work, self._of_residues, grid.nb)
 
     def _converting(self, step: Step, grid: TileGrid) -> float:
-        return self.launch + grid.entries(*step.tile) / self._of_residues.convert
+        i, j = step.block.coords
+        return self.launch + grid.entries(i, j) / self._of_residues.convert
 
     def _reconstructing(self, step: Step, grid: TileGrid) -> float:
         return self.launch + grid.entries(*step.tile) / self._of_residues.reconstruct

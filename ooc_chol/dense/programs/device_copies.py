@@ -9,7 +9,7 @@ from ooc_chol.dense.programs.builder import waits_of
 from ooc_chol.dense.programs.steps import Program, Step, final_keys
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
-from ooc_chol.tasks.operations import Load, Place, Potrf, Pull, StepKind, StreamKind, Trsm, step_key
+from ooc_chol.tasks.operations import Load, Place, Potrf, Pull, StepKind, Store, StreamKind, Trsm, step_key
 from ooc_chol.tasks.tiling import Index
 
 
@@ -35,6 +35,10 @@ def with_pulls(
     return tuple(changed)
 
 
+#: Later than any step starts: the next one waits for another device, or there is none.
+_NOT_YET = float("inf")
+
+
 @dataclass
 class _Merge:
     """All programs on their way through one order."""
@@ -43,52 +47,57 @@ class _Merge:
     starts: Sequence[Sequence[float]] | None
     slot_bytes: Callable[[Index], int]
     next: list[int] = field(default_factory=list)
-    key: list[float] = field(default_factory=list)
+    soonest: list[float] = field(default_factory=list)  # when each device's next step may come; _NOT_YET where it must wait
     stored: set[BlockKey] = field(default_factory=set)
     holders: dict[Index, dict[int, tuple[Place, int]]] = field(default_factory=dict)  # tile: device: place, step that made it
     held: dict[tuple[int, Place], Index] = field(default_factory=dict)  # device and place: the tile there
     pulls: dict[tuple[int, Place], list[BlockKey]] = field(default_factory=dict)  # device and place: copies from there
 
     def run(self) -> None:
-        """Take the steps one after the other."""
-        self.next, self.key = [0] * len(self.steps), [0.0] * len(self.steps)
-        while (device := self._choose()) is not None:
-            position = self.next[device]
-            self._take(device, position)
+        """Take the steps one after the other, always of the device whose next step may come and starts first."""
+        devices = range(len(self.steps))
+        self.next = [0 for _ in devices]
+        self.soonest = [self._start(device, 0.0) for device in devices]
+        came = [0.0 for _ in devices]  # when the latest step of each device came
+        while (now := min(self.soonest)) < _NOT_YET:
+            device = self.soonest.index(now)
+            position, came[device] = self.next[device], now
             self.next[device] += 1
+            if self._take(device, position):  # others may have waited for what it wrote
+                for other in devices:
+                    if self.soonest[other] == _NOT_YET:
+                        self.soonest[other] = self._start(other, came[other])
+            self.soonest[device] = self._start(device, now)
         left = [device for device, steps in enumerate(self.steps) if self.next[device] < len(steps)]
         if left:
             step = self.steps[left[0]][self.next[left[0]]]
             raise ScheduleError(f"the plan blocks: device {left[0]} waits for {step.block}, which is never written")
 
-    def _choose(self) -> int | None:
-        """The device whose next step may come and starts first."""
-        best, soonest = None, float("inf")
-        for device, steps in enumerate(self.steps):
-            position = self.next[device]
-            if position == len(steps) or (steps[position].needs_store and steps[position].block not in self.stored):
-                continue
-            start = position / len(steps) if self.starts is None else self.starts[device][position]
-            start = max(self.key[device], start)
-            if start < soonest:
-                best, soonest = device, start
-        if best is not None:
-            self.key[best] = soonest
-        return best
+    def _start(self, device: int, earliest: float) -> float:
+        """When the next step of a device may come, not before ``earliest``."""
+        steps, position = self.steps[device], self.next[device]
+        if position == len(steps):
+            return _NOT_YET
+        step = steps[position]
+        if step.needs_store and step.block not in self.stored:
+            return _NOT_YET
+        start = position / len(steps) if self.starts is None else self.starts[device][position]
+        return start if start > earliest else earliest
 
-    def _take(self, device: int, position: int) -> None:
-        """One step: what it gives up, brings, makes final or writes."""
+    def _take(self, device: int, position: int) -> bool:
+        """One step: what it gives up, brings, makes final or writes; whether it writes."""
         step = self.steps[device][position]
         for place in step.drops:
             self.holders.get(self.held.pop((device, place)), {}).pop(device, None)
         work = step.operation
-        if isinstance(work, Load):
-            step = self._brought(device, position, step, work)
-        elif isinstance(work, Potrf | Trsm):
+        if type(work) is Load:
+            self.steps[device][position] = self._brought(device, position, step, work)
+        elif type(work) is Potrf or type(work) is Trsm:
             self.holders.setdefault(step.tile, {})[device] = work.place, position
-        elif step.kind is StepKind.WRITE:
+        elif type(work) is Store:
             self.stored.add(step.block)
-        self.steps[device][position] = step
+            return True
+        return False
 
     def _brought(self, device: int, position: int, step: Step, work: Load) -> Step:
         """A tile comes into a slot that other devices may still copy from."""

@@ -97,10 +97,11 @@ class ResidencyPlanner:
     def run(self, sink: AbstractResidencySink) -> None:
         """Tell ``sink`` every fetch, task, write and eviction in order."""
         settles_updates = not self._policy.keeps_accumulator or self._eviction is None
+        finishing = (TaskKind.POTRF, TaskKind.TRSM)
         for position, task in enumerate(self._tasks):
             self._place(task, position, sink)
             sink.compute(task)
-            if settles_updates or task.kind <= TaskKind.TRSM:
+            if settles_updates or task.kind in finishing:
                 self._settle(task, position, sink)
         for index in list(self._cached):
             self._drop(index, sink)
@@ -108,15 +109,13 @@ class ResidencyPlanner:
     def _place(self, task: Task, position: int, sink: AbstractResidencySink) -> None:
         """Bring the output and the operands of ``task`` onto the device."""
         output, reads, uses = self._outputs[position], self._reads[position], self._uses[position]
-        needed = (output, *reads)
-        held = (task.j, task.j) if self._policy.holds_diagonal else None
         if output not in self._accumulators:
-            self._make_room(needed, held, sink)
+            self._make_room(task, sink)
             sink.fetch(output, task.k)
             self._accumulators.add(output)
         for at, tile in enumerate(reads, start=1):
             if tile not in self._cached:
-                self._make_room(needed, held, sink)
+                self._make_room(task, sink)
                 sink.fetch(tile, tile[1] + 1)
             self._touch(tile, position, uses[at])
 
@@ -136,14 +135,16 @@ class ResidencyPlanner:
 
     def _touch(self, tile: Index, last_use: int, next_use: int) -> None:
         """Note a use of a final tile; older heap entries of it become stale."""
-        self._stamp += 1
-        self._cached[tile] = self._stamp
+        self._stamp = stamp = self._stamp + 1
+        self._cached[tile] = stamp
         rank = self._eviction.rank(last_use, next_use) if self._eviction else 0
-        heapq.heappush(self._heap, (-rank, self._stamp, tile))
+        heapq.heappush(self._heap, (-rank, stamp, tile))
 
-    def _make_room(self, needed: Sequence[Index], held: Index | None, sink: AbstractResidencySink) -> None:
-        """Evict until one more tile fits: never a tile of the current task, and ``held`` only when there is no other."""
-        spared = []
+    def _make_room(self, task: Task, sink: AbstractResidencySink) -> None:
+        """Evict until one more tile fits: never a tile of ``task``, and a held diagonal tile only when there is no other."""
+        spared: list[tuple[int, int, Index]] = []
+        needed = (task.output, *task.reads)
+        held = (task.j, task.j) if self._policy.holds_diagonal else None
         while len(self._cached) + len(self._accumulators) >= self._capacity:
             if not self._heap:
                 if held in self._cached and held not in needed:

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import NamedTuple, final
+from typing import TypeAlias, final
 
-
-class _Span(NamedTuple):
-    """A stretch of time, and the share of the processors that is busy in it."""
-
-    start: float
-    end: float
-    share: float
-
+#: Start and end of a stretch of time, and the share of the processors that is busy in it: a plain tuple, as one is made a kernel.
+_Span: TypeAlias = tuple[float, float, float]
 
 #: Share of a kernel's seconds that is not worth another piece.
 _NEGLIGIBLE = 1e-12
@@ -42,52 +36,61 @@ class SharedProcessors:
 
     def urgent(self, start: float, seconds: float, share: float) -> float:
         """When a kernel of an urgent stream ends; it starts at ``start``, takes ``seconds`` alone, and others may delay it."""
-        first = bisect_right(self._taken_ends, start)
+        taken, ends, end = self._taken, self._taken_ends, start + seconds
+        first = bisect_right(ends, start)
+        if first == len(ends) or taken[first][0] >= end:  # alone, as most kernels are
+            span = start, end, share
+            if self._free_at > start:
+                self._add_debt([span])
+            taken.insert(first, span)
+            ends.insert(first, end)
+            return end
         pieces, last = self._beside_urgent(first, start, seconds, share)
         self._add_debt(pieces)
-        if last == first and len(pieces) == 1:
-            self._taken.insert(first, pieces[0])
-            self._taken_ends.insert(first, pieces[0].end)
-        else:
-            joined = _joined(self._taken[first:last], pieces)
-            self._taken[first:last] = joined
-            self._taken_ends[first:last] = [span.end for span in joined]
-        return pieces[-1].end
+        joined = _joined(taken[first:last], pieces)
+        taken[first:last] = joined
+        ends[first:last] = [span[1] for span in joined]
+        return pieces[-1][1]
 
     def compute(self, start: float, seconds: float, share: float) -> float:
         """When a kernel of the compute stream ends that could start at ``start`` and takes ``seconds`` alone."""
-        if gone := bisect_right(self._taken_ends, self._free_at):
-            del self._taken[:gone], self._taken_ends[:gone]
-        debt = max(0.0, self._debt - self._left_over(self._free_at, start)) if self._debt else 0.0
-        self._debt = 0.0
-        first = bisect_right(self._taken_ends, start)
-        pieces, _ = self._beside_urgent(first, start, seconds + debt, share)
-        self._free_at = pieces[-1].end
-        self._computing.append(_Span(start, self._free_at, share))
-        self._computing_ends.append(self._free_at)
-        return self._free_at
+        ends = self._taken_ends
+        if gone := bisect_right(ends, self._free_at):
+            del self._taken[:gone], ends[:gone]
+        if self._debt:
+            seconds += max(0.0, self._debt - self._left_over(self._free_at, start))
+            self._debt = 0.0
+        first = bisect_right(ends, start)
+        if first == len(ends) or self._taken[first][0] >= start + seconds:  # alone
+            end = start + seconds
+        else:
+            end = self._beside_urgent(first, start, seconds, share)[0][-1][1]
+        self._free_at = end
+        self._computing.append((start, end, share))
+        self._computing_ends.append(end)
+        return end
 
     def _add_debt(self, pieces: list[_Span]) -> None:
         """What compute kernels told before would have lost beside an urgent one."""
-        start, end = pieces[0].start, pieces[-1].end
+        start, end = pieces[0][0], pieces[-1][1]
         computing, first = self._computing, bisect_right(self._computing_ends, start)
         for at in range(first, len(computing)):
-            other = computing[at]
-            if other.start >= end:
+            other_start, other_end, other_share = computing[at]
+            if other_start >= end:
                 break
             for begins, ends, share in pieces:
-                together = (ends if ends < other.end else other.end) - (begins if begins > other.start else other.start)
+                together = (ends if ends < other_end else other_end) - (begins if begins > other_start else other_start)
                 if together > 0.0:
-                    self._debt += together * (1.0 - _speed(other.share, share))
+                    self._debt += together * (1.0 - _speed(other_share, share))
 
     def _left_over(self, start: float, end: float) -> float:
         """Seconds of all processors that urgent kernels leave between two times."""
         taken = 0.0
         for at in range(bisect_right(self._taken_ends, start), len(self._taken)):
-            span = self._taken[at]
-            if span.start >= end:
+            begins, ends, share = self._taken[at]
+            if begins >= end:
                 break
-            taken += max(0.0, min(end, span.end) - max(start, span.start)) * span.share
+            taken += max(0.0, (ends if ends < end else end) - (begins if begins > start else start)) * share
         return end - start - taken
 
     def _beside_urgent(self, first: int, start: float, seconds: float, share: float) -> tuple[list[_Span], int]:
@@ -95,24 +98,22 @@ class SharedProcessors:
 
         Returns the pieces, and the first of the taken spans behind them; ``first`` is the first that ends after ``start``.
         """
-        if first == len(self._taken) or self._taken[first].start >= start + seconds:
-            return [_Span(start, start + seconds, share)], first  # alone, as most kernels are
         at, left, pieces = start, seconds, []
         for number in range(first, len(self._taken)):
-            span = self._taken[number]
-            if at < span.start:
-                end = min(at + left, span.start)  # the border itself, not what rounding makes of it
-                pieces.append(_Span(at, end, share))
+            begins, ends, taken = self._taken[number]
+            if at < begins:
+                end = min(at + left, begins)  # the border itself, not what rounding makes of it
+                pieces.append((at, end, share))
                 at, left = end, left - (end - at)
                 if left <= _NEGLIGIBLE * seconds:
                     return pieces, number
-            speed = _speed(share, span.share)
-            end = min(at + left / speed, span.end) if speed > 0.0 else span.end
-            pieces.append(_Span(at, end, share * speed))
+            speed = _speed(share, taken)
+            end = min(at + left / speed, ends) if speed > 0.0 else ends
+            pieces.append((at, end, share * speed))
             at, left = end, left - speed * (end - at)
             if left <= _NEGLIGIBLE * seconds:
                 return pieces, number + 1
-        return [*pieces, _Span(at, at + left, share)], len(self._taken)
+        return [*pieces, (at, at + left, share)], len(self._taken)
 
 
 def _joined(taken: list[_Span], pieces: list[_Span]) -> list[_Span]:
@@ -120,15 +121,16 @@ def _joined(taken: list[_Span], pieces: list[_Span]) -> list[_Span]:
     joined: list[_Span] = []
     at = 0
     for piece in pieces:
-        if at == len(taken) or piece.end <= taken[at].start:
+        start, end, share = piece
+        if at == len(taken) or end <= taken[at][0]:
             joined.append(piece)  # nobody took anything there
             continue
-        span = taken[at]
-        if span.start < piece.start:
-            joined.append(_Span(span.start, piece.start, span.share))
-        joined.append(_Span(piece.start, piece.end, span.share + piece.share))
-        if piece.end < span.end:
-            joined.append(_Span(piece.end, span.end, span.share))
+        begins, ends, others = taken[at]
+        if begins < start:
+            joined.append((begins, start, others))
+        joined.append((start, end, others + share))
+        if end < ends:
+            joined.append((end, ends, others))
         at += 1
     return joined
 

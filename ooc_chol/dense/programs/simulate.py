@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ooc_chol.dense.programs.contents import Contents
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.sharing import SharedProcessors
-from ooc_chol.dense.programs.steps import Program, Step, final_keys
+from ooc_chol.dense.programs.steps import Program, final_keys
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.tasks.operations import URGENT_STREAMS, StepKind, StreamKind, step_key
@@ -39,11 +39,12 @@ class Timeline:
 
 @dataclass
 class _DeviceRun:
-    """How far one device is in the simulator."""
+    """How far one device is in the simulator; ``alone`` are the seconds of its steps, empty without rates."""
 
     number: int
     program: Program
     contents: Contents
+    alone: list[float]
     next: int = 0
     starts: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
@@ -51,7 +52,9 @@ class _DeviceRun:
     processors: SharedProcessors = field(default_factory=SharedProcessors)
 
 
-def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None, given: Iterable[Index] = ()) -> Timeline:
+def simulate(
+    programs: Sequence[Program], grid: TileGrid, rates: Rates | None, given: Iterable[Index] = (), *, checks_slots: bool = True
+) -> Timeline:
     """Run every program in order, as the workers will, and verify each step.
 
     Parameters
@@ -64,6 +67,8 @@ def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None, g
         Measured rates; None checks the plan without times.
     given : iterable of tuple of int
         Tiles of L that are in the store from the start.
+    checks_slots : bool
+        Whether to verify what slots hold. What is simulated for its times alone, and then changed, need not be.
 
     Returns
     -------
@@ -76,14 +81,18 @@ def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None, g
         A step uses a tile that is not in its slot, overwrites one that is still there, gives one up that is not there or not
         written, waits on a later step, fetches a value that nobody writes (the plan would block), or a tile of L is left out.
     """
-    runs = [_DeviceRun(number, program, Contents(grid, program.layout)) for number, program in enumerate(programs)]
-    contents = [run.contents for run in runs]
+    runs = [
+        _DeviceRun(number, program, Contents(grid, program.layout), rates.all_seconds(program.steps, grid) if rates else [])
+        for number, program in enumerate(programs)
+    ]
+    contents = [run.contents for run in runs] if checks_slots else None
+    shares = rates.shares() if rates else {}
     stored: dict[BlockKey, float] = dict.fromkeys(final_keys(given), 0.0)
     moved = True
     while moved:
         moved = False
         for run in runs:
-            moved |= _advance(run, contents, grid=grid, rates=rates, stored=stored)
+            moved |= _advance(run, contents, shares=shares, stored=stored)
     for device, run in enumerate(runs):
         if run.next < len(run.program.steps):
             step = run.program.steps[run.next]
@@ -97,32 +106,34 @@ def simulate(programs: Sequence[Program], grid: TileGrid, rates: Rates | None, g
 
 
 def _advance(
-    run: _DeviceRun,
-    contents: Sequence[Contents],
-    *,
-    grid: TileGrid,
-    rates: Rates | None,
-    stored: dict[BlockKey, float],
+    run: _DeviceRun, contents: Sequence[Contents] | None, *, shares: Mapping[type, float], stored: dict[BlockKey, float]
 ) -> bool:
     """Run steps of one device until it must wait for another; whether any ran."""
-    first, steps, check = run.next, run.program.steps, run.contents.apply
-    starts, ends, free_at = run.starts, run.ends, run.free_at
+    first, steps, check, alone = run.next, run.program.steps, run.contents.apply, run.alone
+    starts, ends, free_at, place = run.starts, run.ends, run.free_at, _places(run.processors)
     for position in range(first, len(steps)):
         step = steps[position]
-        awaits, stream, start = step.awaits, step.stream, free_at[step.stream]
-        for key in awaits:
+        stream = step.stream
+        start = free_at[stream]
+        for key in step.awaits:
             ready = stored.get(key)
             if ready is None:
+                run.next = position
                 return position > first
             if ready > start:
                 start = ready
-        check(step, contents)
+        if contents is not None:
+            check(step, contents)
         for earlier in step.waits:
             if earlier >= position:
                 raise ScheduleError(f"{step.label} waits on step {max(step.waits)}, which is enqueued after it")
             if ends[earlier] > start:
                 start = ends[earlier]
-        end = _end(run.processors, step, start, grid=grid, rates=rates) if rates else start
+        end = start
+        if alone and (seconds := alone[position]):
+            # Kernels share the processors; copies and generations run beside them.
+            is_kernel = step.kind is _COMPUTE
+            end = place[stream](start, seconds, shares[type(step.operation)]) if is_kernel else start + seconds
         starts.append(start)
         ends.append(end)
         free_at[stream] = end
@@ -130,14 +141,10 @@ def _advance(
             stored[step.block] = end
         if step.announced:
             stored[step_key(run.number, position)] = end
-        run.next = position + 1
+    run.next = len(steps)
     return run.next > first
 
 
-def _end(processors: SharedProcessors, step: Step, start: float, *, grid: TileGrid, rates: Rates) -> float:
-    """When ``step`` ends: kernels share the processors, copies and generations run beside them."""
-    seconds = rates.seconds(step, grid)
-    if step.kind is not _COMPUTE or seconds == 0.0:
-        return start + seconds
-    place = processors.urgent if _IS_URGENT[step.stream] else processors.compute
-    return place(start, seconds, rates.share(step))
+def _places(processors: SharedProcessors) -> list[Callable[[float, float, float], float]]:
+    """For each stream what tells when a kernel there ends."""
+    return [processors.urgent if is_urgent else processors.compute for is_urgent in _IS_URGENT]

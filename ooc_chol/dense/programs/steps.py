@@ -77,14 +77,6 @@ def final_keys(tiles: Iterable[Index]) -> list[BlockKey]:
     return [tile_key((i, j), j + 1) for i, j in tiles]
 
 
-def executed_flops(step: Step) -> int:
-    """Flops that a step through residues executes or stands for, where its kernel computes more than is counted."""
-    work = step.operation
-    if type(work) is Product and work.lower:
-        return round(2 * LOWER_SHARE * step.flops)
-    return step.flops
-
-
 @dataclass(frozen=True)
 class Program:
     """All steps of one device in the order in which they are enqueued."""
@@ -108,3 +100,10 @@ class Program:
             if (link := step.link) is not None:
                 totals[link] += step.nbytes
         return tuple(totals)
+
+
+def executed_flops(program: Program) -> int:
+    """Flops that steps through residues execute or stand for: their kernels compute more of diagonal tiles than is counted."""
+    products = [step for step in program.steps if type(step.operation) is Product]
+    lower = [step.flops for step in products if step.operation.lower]  # type: ignore[union-attr]
+    return program.flops + sum(round(2 * LOWER_SHARE * counted) - counted for counted in lower)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple, final
 
 import numpy as np
@@ -20,11 +20,12 @@ from ooc_chol.dense.programs.residues.moves import ROWS, StripMoves
 from ooc_chol.dense.programs.residues.runs import Depth, depths, runs, uses_of
 from ooc_chol.dense.programs.residues.strips import DeviceStrips, Strip
 from ooc_chol.dense.programs.steps import Program, tile_key
+from ooc_chol.interfaces import BlockKey
 from ooc_chol.precision.moduli import MOST_TERMS
 from ooc_chol.precision.products import NarrowProducts, ProductForm
 from ooc_chol.schedulers.residues import Job
 from ooc_chol.schedulers.schedule import Schedule
-from ooc_chol.tasks.cholesky import Task, TaskKind, finish, flops
+from ooc_chol.tasks.cholesky import finish, flops
 from ooc_chol.tasks.operations import (
     INVERSES,
     Diagonal,
@@ -48,6 +49,13 @@ from ooc_chol.tasks.tiling import Index
 
 #: Streams on which rows are finished, one row after the other on each: one row alone is a chain that leaves a GPU half idle.
 FINISHING = (StreamKind.FINISH, StreamKind.FINISH_1, StreamKind.FINISH_2)
+
+# Names of their own for what nearly every step needs: to look up a member of an enumeration takes a tenth of a microsecond.
+_GENERATE, _FETCH, _COMPUTE, _WRITE = StepKind.GENERATE, StepKind.FETCH, StepKind.COMPUTE, StepKind.WRITE
+_ON_COMPUTE, _COPY_OUT, _SOURCE, _EXCHANGE = StreamKind.COMPUTE, StreamKind.COPY_OUT, StreamKind.SOURCE, StreamKind.EXCHANGE
+_TILE = Pool.TILE
+_INVERSES = [Place(Pool.INVERSE, slot) for slot in range(INVERSES)]
+_new_tuple = tuple.__new__
 
 
 @dataclass
@@ -111,7 +119,7 @@ class ResiduePrograms:
         self._panels = panels
         self._layout = layout
         self._source_itemsize = source_itemsize
-        self._stored_bytes = stored_bytes
+        self._stored_bytes = cache(stored_bytes)  # of a tile they are asked for whenever it is fetched
         self._pulls = pulls
         self._finishing = FINISHING if beside else (StreamKind.COMPUTE,)
         self._converting = StreamKind.CONVERT if beside else StreamKind.COMPUTE
@@ -127,7 +135,7 @@ class ResiduePrograms:
             layout,
             owners,
             devices=self._devices,
-            exponents=self._exponents,
+            exponents=self._exponents.tolist(),
             stored_bytes=self._stored_bytes,
             pulls=pulls,
             converting=self._converting,
@@ -264,7 +272,7 @@ class ResiduePrograms:
             left = ensure(Strip(row, q))
             rights = [left if c == row else ensure(Strip(c, q)) for c in columns]
             for run in depths(swept.forms, swept.scales, q * chunk, q * chunk + depth):
-                self._multiply(swept, columns, left, rights, run=run, stream=StreamKind.COMPUTE, sums=swept.sums)
+                self._multiply(swept, columns, left, rights, run=run, stream=_ON_COMPUTE, sums=swept.sums)
 
     def _multiply(
         self,
@@ -304,27 +312,26 @@ class ResiduePrograms:
                 is_narrow=run.is_narrow,
                 fp8_exponent=run.fp8_exponent,
             )
-            self._product(swept.device, (row, column), work, stream)
+            self._product(swept.device, (row, column), work, sums=sums.place, stream=stream)
         if run.is_narrow:
             sums.has_narrow = True
         else:
             sums.terms += terms
 
-    def _product(self, device: DeviceStrips, tile: Index, work: Product, stream: StreamKind) -> None:
+    def _product(self, device: DeviceStrips, tile: Index, work: Product, *, sums: Place, stream: StreamKind) -> None:
         """One product of a strip with neighbouring ones; ``tile`` is the first that it adds to."""
         (row, column), grid = tile, self._grid
         rows, inner = grid.size(row), (work.stop - work.start) * grid.nb
         columns = grid.columns(column, work.n_columns)
         counted = rows * rows * inner if work.lower else 2 * rows * columns * inner
         slots = dict.fromkeys((work.left, *range(work.right, work.right + work.n_columns)))
-        reads, sums = tuple([Place(Pool.STRIP, slot) for slot in slots]), Place(Pool.ACCUMULATOR, work.accumulator)
-        key, extent = tile_key(tile, 0), (work.start, work.stop)
-        device.builder.add(StepKind.COMPUTE, stream, key, work, flops=counted, reads=reads, writes=(sums,), columns=extent)
+        reads, extent = tuple([device.places[slot] for slot in slots]), (work.start, work.stop)
+        device.builder.add(_COMPUTE, stream, tile_key(tile, 0), work, flops=counted, reads=reads, writes=(sums,), columns=extent)
 
     def _fold(self, device: DeviceStrips, tile: Index, *, at: int, count: int, accumulator: Place, stream: StreamKind) -> None:
         """Keep the int32 sums of ``count`` tile columns, ``tile``'s the first, from overflowing."""
         work = Fold(accumulator.slot, at, count)
-        device.builder.add(StepKind.COMPUTE, stream, tile_key(tile, 0), work, writes=(accumulator,))
+        device.builder.add(_COMPUTE, stream, tile_key(tile, 0), work, writes=(accumulator,))
 
     def _finish_tile(self, swept: _Swept, column: int, stream: StreamKind) -> None:
         """``A[row, column] - S``, then POTRF or TRSM, its residues, and its way to the store."""
@@ -333,41 +340,42 @@ class ResiduePrograms:
         if column > k0:
             strip, base = Strip(row, k0 // chunk), k0 // chunk * chunk
             needed = partial(_strips_of, [row, *range(k0, column + 1)], strip.chunk)
-            ensure = partial(self._strips.ensure, device, depth=column - base, needed=needed, copies=StreamKind.EXCHANGE)
+            ensure = partial(self._strips.ensure, device, depth=column - base, needed=needed, copies=_EXCHANGE)
             left = ensure(strip)
             right = left if row == column else ensure(Strip(column, strip.chunk))
             for run in depths(swept.forms, swept.scales, k0, column):
                 inside = run._replace(start=run.start + k0 - base, stop=run.stop + k0 - base)
                 self._multiply(swept, range(column, column + 1), left, [right], run=inside, stream=stream, sums=sums)
-        place = self._load_a(device, (row, column), stream)
+        tile = row, column
+        place, final = self._load_a(device, tile, stream), tile_key(tile, column + 1)
         if not sums.is_empty:
             work = Reconstruct(sums.place.slot, column - k0, place, sums.terms > 0, sums.has_narrow)
-            key = tile_key((row, column), column)
-            builder.add(StepKind.COMPUTE, stream, key, work, reads=(sums.place, ROWS), writes=(place,))
+            builder.add(_COMPUTE, stream, tile_key(tile, column), work, reads=(sums.place, ROWS), writes=(place,))
         if row == column:
-            self._potrf(device, column, place, stream)
-            self._write(device, (row, column), place)
+            self._potrf(device, final, place, stream)
+            self._write(device, final, place)
         else:
-            self._trsm(device, (row, column), place, stream)
-            self._keep(device, (row, column), place, stream)
-            self._write(device, (row, column), place)
+            self._trsm(device, final, place, stream)
+            self._keep(device, final, place, stream)
+            self._write(device, final, place)
             builder.give(place)
 
     def _load_a(self, device: DeviceStrips, tile: Index, stream: StreamKind) -> Place:
         """Bring a tile of A, or make it on the stream of its row: rows that are finished at once must not wait for each other."""
-        place, builder = device.builder.take(Pool.TILE), device.builder
+        place, builder = device.builder.take(_TILE), device.builder
+        work: Load = _new_tuple(Load, (place,))
         if self._source_itemsize is None:
-            builder.add(StepKind.GENERATE, stream, tile_key(tile, 0), Load(place), writes=(place,))
+            builder.add(_GENERATE, stream, tile_key(tile, 0), work, writes=(place,))
         else:
             nbytes = self._source_itemsize * self._grid.entries(*tile)
-            builder.add(StepKind.FETCH, StreamKind.SOURCE, tile_key(tile, 0), Load(place), nbytes=nbytes, writes=(place,))
+            builder.add(_FETCH, _SOURCE, tile_key(tile, 0), work, nbytes=nbytes, writes=(place,))
         return place
 
-    def _potrf(self, device: DeviceStrips, column: int, place: Place, stream: StreamKind) -> None:
+    def _potrf(self, device: DeviceStrips, key: BlockKey, place: Place, stream: StreamKind) -> None:
         """POTRF, and what TRSM needs of it; the diagonal tile stays until its panel is done."""
+        column = key.coords[0]
         counted = flops(finish(column, column), self._grid)
-        key = tile_key((column, column), column + 1)
-        device.builder.add(StepKind.COMPUTE, stream, key, Potrf(place), flops=counted, writes=(place,))
+        device.builder.add(_COMPUTE, stream, key, Potrf(place), flops=counted, writes=(place,))
         self._invert(device, column, place, stream)
         device.diagonal[column] = place
 
@@ -375,27 +383,19 @@ class ResiduePrograms:
         """Prepare TRSM with a diagonal tile."""
         if column + 1 == self._grid.nt:
             return
-        inverse = Place(Pool.INVERSE, column % INVERSES)
+        inverse = _INVERSES[column % INVERSES]
         work, key = Invert(place, inverse.slot), tile_key((column, column), column + 1)
-        device.builder.add(StepKind.COMPUTE, stream, key, work, reads=(place,), writes=(inverse,))
+        device.builder.add(_COMPUTE, stream, key, work, reads=(place,), writes=(inverse,))
 
-    def _trsm(self, device: DeviceStrips, tile: Index, place: Place, stream: StreamKind) -> None:
+    def _trsm(self, device: DeviceStrips, key: BlockKey, place: Place, stream: StreamKind) -> None:
         """TRSM with the diagonal tile of its column, brought here if another device made it."""
-        column = tile[1]
+        row, column = key.coords
         if column not in device.diagonal:
             self._bring_diagonal(device, column)
-        diagonal, inverse = device.diagonal[column], Place(Pool.INVERSE, column % INVERSES)
-        counted = flops(Task(TaskKind.TRSM, *tile, column), self._grid)
-        work = Trsm(place, diagonal, inverse.slot)
-        device.builder.add(
-            StepKind.COMPUTE,
-            stream,
-            tile_key(tile, column + 1),
-            work,
-            flops=counted,
-            reads=(diagonal, inverse),
-            writes=(place,),
-        )
+        diagonal, inverse = device.diagonal[column], _INVERSES[column % INVERSES]
+        counted = flops(finish(row, column), self._grid)
+        work: Trsm = _new_tuple(Trsm, (place, diagonal, column % INVERSES))
+        device.builder.add(_COMPUTE, stream, key, work, flops=counted, reads=(diagonal, inverse), writes=(place,))
 
     def _bring_diagonal(self, device: DeviceStrips, column: int) -> None:
         """A diagonal tile from the device that made it, or from the store."""
@@ -410,36 +410,29 @@ class ResiduePrograms:
         device.diagonal[column] = place
         self._invert(device, column, place, self._preparing)
 
-    def _keep(self, device: DeviceStrips, tile: Index, place: Place, stream: StreamKind) -> None:
+    def _keep(self, device: DeviceStrips, key: BlockKey, place: Place, stream: StreamKind) -> None:
         """Residues of a final tile: for the products inside the panel, and for later panels while there is room."""
-        row, column = tile
+        row, column = key.coords
         chunk = self._layout.chunk
         strip, base = Strip(row, column // chunk), column // chunk * chunk
         if strip not in device.slot or device.valid[strip] < column - base:
             self._strips.ensure(
-                device, strip, depth=column - base, needed=partial(_strips_of, [row], strip.chunk), copies=StreamKind.EXCHANGE
+                device, strip, depth=column - base, needed=partial(_strips_of, [row], strip.chunk), copies=_EXCHANGE
             )
-        self._strips.convert(device, tile, place, slot=device.slot[strip], column=column - base, stream=stream, is_first=True)
+        self._strips.convert(device, key, place, slot=device.slot[strip], column=column - base, stream=stream, is_first=True)
         device.valid[strip] = column - base + 1
 
-    def _write(self, device: DeviceStrips, tile: Index, place: Place) -> None:
+    def _write(self, device: DeviceStrips, key: BlockKey, place: Place) -> None:
         """The final tile to its store, which may lie over A: a diagonal tile once every device has read that of A."""
-        nbytes, awaits = self._stored_bytes(tile), []
-        if tile[0] == tile[1] and self._source_itemsize is not None:
+        i, j = key.coords
+        work, awaits = _new_tuple(Store, (place,)), []
+        if i == j and self._source_itemsize is not None:
             others = [other.builder for other in self._devices if other is not device]
             for other in others:
-                position = self._diagonals_read[other.device][tile[0]]
+                position = self._diagonals_read[other.device][i]
                 other.announce(position)
                 awaits.append(step_key(other.device, position))
-        device.builder.add(
-            StepKind.WRITE,
-            StreamKind.COPY_OUT,
-            tile_key(tile, tile[1] + 1),
-            Store(place),
-            nbytes=nbytes,
-            reads=(place,),
-            awaits=awaits,
-        )
+        device.builder.add(_WRITE, _COPY_OUT, key, work, nbytes=self._stored_bytes((i, j)), reads=(place,), awaits=awaits)
 
 
 def _strips_of(rows: Sequence[int], chunk: int) -> set[Strip]:

@@ -48,6 +48,7 @@ class DeviceStrips:
 
     def __init__(self, builder: ProgramBuilder, layout: ResidueLayout, uses: dict[Strip, list[int]]) -> None:
         self.builder, self.layout = builder, layout
+        self.places = [Place(Pool.STRIP, slot) for slot in range(layout.strips)]
         self.uses = uses
         self.now = 0
         self.slot: dict[Strip, int] = {}
@@ -88,9 +89,14 @@ class DeviceStrips:
 
     def home(self, strip: Strip) -> int | None:
         """Slot of a strip of the panel's own rows, or the next panel's; None for other rows."""
-        for panel, base in ((self.panel, self.base), (self.next_panel, self.next_base)):
-            if panel is not None and 0 <= strip.row - panel.k0 < panel.width:
-                return base + strip.chunk * panel.width + strip.row - panel.k0
+        row, chunk = strip
+        k0, width, _ = self.panel
+        if k0 <= row < k0 + width:
+            return self.base + chunk * width + row - k0
+        if self.next_panel is not None:
+            k0, width, _ = self.next_panel
+            if k0 <= row < k0 + width:
+                return self.next_base + chunk * width + row - k0
         return None
 
     def put(self, strip: Strip, slot: int) -> None:

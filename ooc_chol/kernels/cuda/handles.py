@@ -23,6 +23,7 @@ def cupy_stream(stream: AbstractStream) -> Any:
     return cast(CudaStreamLike, stream).stream
 
 
+_SCALARS_ON_HOST = 0
 #: Handles of runs that are over, by device: making one and destroying it takes 10 ms. One for each run at a time is kept.
 _SPARE: dict[int, list[int]] = {}
 
@@ -30,9 +31,11 @@ _SPARE: dict[int, list[int]] = {}
 def _take_handle(device: int) -> int:
     """A handle of the device, which is current, of an earlier run or a new one."""
     try:
-        return _SPARE[device].pop()
+        handle = _SPARE[device].pop()
     except (KeyError, IndexError):
         return int(cublas.create())
+    cublas.set_pointer_mode(handle, _SCALARS_ON_HOST)  # a run that failed may have left it otherwise
+    return handle
 
 
 class BlasHandle:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, cast, final
 
 import cupy as cp
@@ -85,8 +85,9 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
     def reserve_events(self, count: int) -> None:
         """Make ``count`` events ahead; the driver takes memory for events that live at once, and time for taking it."""
         kept = _SPARE_EVENTS.setdefault(self._device.id, [])
-        while kept and len(self._spare_events) < count:
-            self._spare_events.append(kept.pop())
+        with suppress(IndexError):  # another run on this GPU may take them as well
+            while len(self._spare_events) < count:
+                self._spare_events.append(kept.pop())
         with self.current():
             self._spare_events += [timed_event() for _ in range(count - len(self._spare_events))]
 

@@ -17,7 +17,7 @@ from ooc_chol import blas_buffers
 from ooc_chol.dense.execution.records import predicted_records
 from ooc_chol.dense.execution.run import run
 from ooc_chol.dense.factor import CholeskyFactor, DeviceSolver
-from ooc_chol.dense.in_core import device_of, factor_whole
+from ooc_chol.dense.in_core import factor_whole, whole_device_of
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.mixed import doubts, factor_mixed, plan_mixed
 from ooc_chol.dense.options import FactorOptions
@@ -207,7 +207,7 @@ def cholesky(
 
 def _factor(request: Request, began: float) -> CholeskyFactor:
     """Plan and run in FP64."""
-    if (device := device_of(request)) is not None:
+    if (device := whole_device_of(request)) is not None:
         return _factor_whole(request, device, began)
     the_plan = request.plan or make_plan(request.problem, request.options, request.rates_at)
     with ExitStack() as owned:

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-from ooc_chol.config import parse_bytes
 from ooc_chol.dense.execution.executor import Execution
 from ooc_chol.dense.execution.records import executed_records
 from ooc_chol.dense.planner import make_whole_plan, whole_device
 from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.planner.problem import budget_of
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.report import FactorReport
 from ooc_chol.dense.request import Request
 from ooc_chol.dense.store_opening import own_whole_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError
-from ooc_chol.hardware.registry import default_budget, resolve_devices
+from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.interfaces import Tile
-from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels, find_nonfinite
+from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.memory.sources.base import AbstractSource, unchanged
 from ooc_chol.tasks.tiling import TileGrid
@@ -48,8 +48,7 @@ class WholeRun:
     @property
     def budget_bytes(self) -> int:
         """Bytes of the device that later solves may take."""
-        given = self.request.options.memory_budget
-        return default_budget([self.device]) if given is None else parse_bytes(given, "memory_budget")
+        return budget_of(self.request.options, (self.device,))
 
     @cached_property
     def report(self) -> FactorReport:
@@ -62,7 +61,7 @@ class WholeRun:
         return FactorReport(self.plan, execution, self.times[-1] / 1e9 - self.began - seconds, passes=self.request.passes)
 
 
-def device_of(request: Request) -> str | None:
+def whole_device_of(request: Request) -> str | None:
     """The device of a matrix that is one tile; None where it is to be cut."""
     plan = request.plan
     if plan is None:
@@ -81,14 +80,14 @@ def factor_whole(request: Request, device: str, began: float, owned: ExitStack) 
     with progress_reporter(request.progress) as report, unchanged(source), whole.current():
         store = own_whole_store(request, grid, device, owned)
         started = time.perf_counter_ns()
-        place = store.tile_on(device, (0, 0))
-        tile = whole.empty(grid.n) if place is None else place
+        view = store.view((0, 0))  # None on a device
+        tile = store.tile_on(device, (0, 0)) if view is None else whole.beside(view)
         whole.read(source, tile)
         been_read = time.perf_counter_ns()
         _factor(whole, source, tile)
         factored = time.perf_counter_ns()
-        if place is None:
-            _write(whole, tile, store)
+        if view is not None:
+            whole.take_out(tile, view)
         run = WholeRun(request, device, began, (started, been_read, factored, time.perf_counter_ns()))
         if report is not None:
             flops = run.plan.flops
@@ -101,13 +100,7 @@ def _factor(whole: AbstractWholeKernels, source: AbstractSource, tile: Tile) -> 
     minor = whole.factor(tile)
     if not minor:
         return
-    if (place := find_nonfinite(source)) is not None:
+    whole.read(source, tile)
+    if (place := whole.first_nonfinite(tile)) is not None:
         raise NonFiniteError(*place, (0, 0))
     raise NotPositiveDefiniteError(minor, (0, 0))
-
-
-def _write(whole: AbstractWholeKernels, tile: Tile, store: AbstractStore) -> None:
-    """Copy L to a store elsewhere."""
-    view = store.view((0, 0))
-    assert view is not None  # a store of host memory
-    whole.take_out(tile, view)

@@ -66,8 +66,10 @@ class Request:
 
     def _keeps_on_device(self, problem: Problem) -> bool:
         """Whether L stays on the GPUs: where that is asked for, and where A lies on one of them and L is no more than half."""
-        if self.store == ON_DEVICE or self.store is not None or problem.home is None or self.overwrite:
-            return self.store == ON_DEVICE
+        if self.store == ON_DEVICE:
+            return True
+        if self.store is not None or problem.home is None or self.overwrite:
+            return False
         names = self.plan.devices if self.plan is not None else resolve_devices(self.options.devices, must_exist=False)
         if device_kind(names[0]).is_in_host_memory:
             return False

@@ -47,19 +47,13 @@ def own_store(request: Request, plan: Plan, owned: ExitStack) -> AbstractStore:
 
 def own_whole_store(request: Request, grid: TileGrid, device: str, owned: ExitStack) -> AbstractStore:
     """An empty store in memory, or on ``device``, for an L of one tile, which ``owned`` discards unless it is emptied first."""
-    place = request.store if isinstance(request.store, HostMemory) else None
-    needed = TileLayout(grid).end
+    store: AbstractStore
     if request.problem.keeps_on_device:
-        store: AbstractStore = DeviceStore(grid, (device,), (0,))
-        owned.callback(store.discard)
-        return store
-    held = 0 if place is None else place.nbytes
-    if needed > max(SURELY_FREE, held):
-        free = free_host_bytes()
-        if needed > free + RELEASER.pending_bytes:
-            raise BudgetError("host memory for L", needed, free, "keep L in a file (store=), or free some")
-        RELEASER.make_room(needed, free)
-    store = MemoryStore(grid, None, place)
+        store = DeviceStore(grid, (device,), (0,))
+    else:
+        place = request.store if isinstance(request.store, HostMemory) else None
+        _make_room(TileLayout(grid).end, place, request.options, asks_from=SURELY_FREE)
+        store = MemoryStore(grid, None, place)
     owned.callback(store.discard)
     return store
 
@@ -80,27 +74,41 @@ def _create_store(request: Request, plan: Plan) -> AbstractStore:
         assert isinstance(place, str | os.PathLike)
         return FileStore.create(place, plan.grid, arithmetic_key(plan).to_dict(), formats, replace=request.replace_store)
     assert place is None or isinstance(place, HostMemory)
-    held = 0 if place is None else place.nbytes
-    free = free_host_bytes() - _host_arena_bytes(plan) + held
-    # What waits for its release is free for L: the store takes it over, or it is released before anything is allocated.
-    check_host_budget(plan, place, request.options, free=free + RELEASER.pending_bytes)
-    if (needed := TileLayout(plan.grid, formats=formats).end) > held:
-        RELEASER.make_room(needed, free)
+    _make_room(TileLayout(plan.grid, formats=formats).end, place, request.options, arenas=_host_arena_bytes(plan))
     store = MemoryStore(plan.grid, formats, place)
     lock_store(plan, store)
     return store
 
 
-def check_host_budget(plan: Plan, place: Place, options: FactorOptions, *, free: int | None = None) -> None:
-    """Raise ``BudgetError`` where the L of ``plan`` stays in memory and is more than ``options`` allow, or than is free."""
+def check_host_budget(plan: Plan, place: Place, options: FactorOptions) -> None:
+    """Raise ``BudgetError`` where the L of ``plan`` stays in host memory and is more than ``options`` allow."""
     if not is_memory(place) or place == ON_DEVICE:
         return
     formats = None if plan.precision is None else plan.precision.formats
-    needed = TileLayout(plan.grid, formats=formats).end
+    _check_bytes(TileLayout(plan.grid, formats=formats).end, options, arenas=_host_arena_bytes(plan))
+
+
+def _make_room(needed: int, place: HostMemory | None, options: FactorOptions, *, arenas: int = 0, asks_from: int = 0) -> None:
+    """Let there be so many bytes for L in host memory beside ``arenas``; ``BudgetError`` where that cannot be.
+
+    Up to ``asks_from`` bytes the system is not asked what is free.
+    """
+    held = 0 if place is None else place.nbytes
+    if needed <= asks_from:
+        _check_bytes(needed, options)
+        return
+    free = free_host_bytes() - arenas + held
+    # What waits for its release is free for L: the store takes it over, or it is released before anything is allocated.
+    _check_bytes(needed, options, arenas=arenas, free=free + RELEASER.pending_bytes)
+    if needed > held:
+        RELEASER.make_room(needed, free)
+
+
+def _check_bytes(needed: int, options: FactorOptions, *, arenas: int = 0, free: int | None = None) -> None:
+    """Raise ``BudgetError`` where so many bytes of L are more than ``options`` allow, or than is free."""
     budget = None if options.host_budget is None else parse_bytes(options.host_budget, "host_budget")
     allowed = min((most for most in (free, budget) if most is not None), default=needed)
     if needed > allowed:
-        arenas = _host_arena_bytes(plan)
         more = f"lower memory_budget ({format_bytes(arenas)} in use)" if arenas else "free some"
         if allowed == budget:
             more = "give a larger host_budget"

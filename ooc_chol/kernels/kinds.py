@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from ooc_chol.kernels.interfaces import AbstractKernelSet
-from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels
+from ooc_chol.kernels.interfaces.whole import AbstractResidentKernels, AbstractWholeKernels
 from ooc_chol.tasks.cholesky import Task
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -65,6 +65,10 @@ class AbstractKernelKind(ABC):
     @abstractmethod
     def create_whole(self, name: str) -> AbstractWholeKernels:
         """Make what factors a matrix that is one tile, on the device of that name."""
+
+    @abstractmethod
+    def create_resident(self, name: str) -> AbstractResidentKernels | None:
+        """Make what computes with an L that stays on that device; None where L in its memory is read in place anyway."""
 
     @abstractmethod
     def processor(self, name: str) -> str:

@@ -111,6 +111,13 @@ def test_failures_name_the_minor_or_the_entry(n):
             with pytest.raises(oc.NonFiniteError) as met:
                 oc.cholesky(on_gpu(bad))
             assert (met.value.row, met.value.col) == place
+        there = on_gpu(bad)
+
+        def tile(rows, cols, out, stream, there=there):
+            out[...] = there[rows.start : rows.stop, cols.start : cols.stop]  # of CuPy: it cannot fill an array of the host
+
+        with pytest.raises(oc.NonFiniteError):
+            oc.cholesky(oc.from_function(n, tile), devices="cuda:0")
     above = a.copy()
     above[7, 30] = np.nan
     check_factor(oc.cholesky(on_gpu(above)), a)

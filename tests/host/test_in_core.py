@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.kernels.host.whole import HostWhole
 from ooc_chol.kernels.interfaces.whole import SCANNED_ROWS
 from tests.host.matrices import FAMILIES, check_factor
 
@@ -129,20 +128,10 @@ def test_an_l_on_the_device_is_refused_by_the_host():
             call(np.eye(3), store="device")
 
 
-@pytest.mark.parametrize("n", [1, 70, 600])
-def test_kernels_of_one_tile_solve_and_multiply(n):
-    a = FAMILIES["matern15 nugget 1e-6"](n)
-    whole, lower = HostWhole(), np.linalg.cholesky(a)
-    b = np.random.default_rng(0).standard_normal((n, 3))
-    for system, matrix in ((False, lower), (True, lower.T)):
-        x = whole.right_hand_side(b, n)
-        whole.solve(lower, x, transposed=system)
-        assert np.allclose(matrix @ x, b, atol=1e-9)
-    assert np.allclose(whole.multiply(lower, whole.right_hand_side(b, n)), lower @ b)
-    with pytest.raises(ValueError, match="shape"):
-        whole.right_hand_side(np.ones(n + 1), n)
-    with pytest.raises(ValueError, match=r"entry \[0\]"):
-        whole.right_hand_side(np.full(n, np.nan), n)
+def test_a_plan_of_one_tile_keeps_to_the_host_budget():
+    a = FAMILIES["exponential"](240)
+    with pytest.raises(oc.BudgetError, match="give a larger host_budget"):
+        oc.cholesky(a, plan=oc.plan(a), host_budget="0.4 MB")
 
 
 def test_a_factor_of_the_host_is_handed_over_by_dlpack():

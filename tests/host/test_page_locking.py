@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.dense.execution.page_locking import has_whole_rows, read_order, row_bands, written_order
+from ooc_chol.dense.execution.page_locking import read_order, row_bands, written_order
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import TierError
 from ooc_chol.interfaces import LockState
@@ -29,6 +29,7 @@ from ooc_chol.memory import locking, release
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.locking import PieceLocks, completed, cut, fits
 from ooc_chol.memory.pages import HUGE_PAGE_BYTES, allocate_aligned, forget, touch
+from ooc_chol.memory.sources.array import has_whole_rows
 from ooc_chol.tasks.operations import StepKind
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import planned

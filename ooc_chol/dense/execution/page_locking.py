@@ -31,7 +31,7 @@ def lock_store(plan: Plan, store: MemoryStore) -> None:
 def source_locked(plan: Plan, tier: SourceTier) -> Iterator[None]:
     """Page-lock A's memory during the block, where the plan's devices copy tiles of it in place."""
     registrar, memory = device_kind(plan.devices[0]).registrar(plan.devices[0]), tier.host_memory()
-    if registrar is None or memory is None or not has_whole_rows(memory):
+    if registrar is None or memory is None:
         yield
         return
     starts, end = row_bands(memory, plan.grid)
@@ -75,11 +75,6 @@ def _order(plan: Plan, is_counted: Callable[[Step], bool]) -> list[Index]:
                 share = position / len(program.steps)
                 firsts[step.tile] = min(share, firsts.get(step.tile, share))
     return sorted(firsts, key=firsts.__getitem__)
-
-
-def has_whole_rows(memory: NDArray[np.float64]) -> bool:
-    """Whether an array is made of rows of adjacent entries, one behind the other: only such tiles are copied in place."""
-    return memory.strides[1] == memory.itemsize and (len(memory) == 1 or memory.strides[0] >= memory.itemsize * memory.shape[1])
 
 
 def row_bands(memory: NDArray[np.float64], grid: TileGrid) -> tuple[NDArray[np.int64], int]:

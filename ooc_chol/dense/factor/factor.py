@@ -42,7 +42,7 @@ from ooc_chol.memory.sources import AbstractSource, as_source
 from ooc_chol.memory.sources.base import unchanged
 from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.outputs import REPLACE, Output, check_outputs
-from ooc_chol.tasks.tiling import TileGrid, TileIndex
+from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tracing.trace import Trace
 
 
@@ -494,20 +494,10 @@ class CholeskyFactor:
         """
         store = self._opened()
         if self._diagonal is None:
-            self._diagonal = self._read_diagonal(store)
-        return self._diagonal.copy()
-
-    def _read_diagonal(self, store: AbstractStore) -> NDArray[np.float64]:
-        """The diagonals of all diagonal tiles."""
-        diagonal = np.empty(self.n)
-        if store.devices:
+            self._diagonal = np.empty(self.n)
             for k in range(self.grid.nt):
-                store.read_diagonal(k, diagonal[self.grid.start(k) :][: self.grid.size(k)])
-            return diagonal
-        with closing(stream_tiles(store, [TileIndex(k, k) for k in range(self.grid.nt)])) as tiles:
-            for (k, _), l_kk in tiles:
-                diagonal[self.grid.start(k) :][: len(l_kk)] = l_kk.diagonal()
-        return diagonal
+                store.read_diagonal(k, self._diagonal[self.grid.start(k) :][: self.grid.size(k)])
+        return self._diagonal.copy()
 
     def logdet(self) -> float:
         """Logarithm of the determinant of A, ``2 sum(log(L_ii))``.

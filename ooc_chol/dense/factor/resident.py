@@ -13,7 +13,7 @@ from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.hardware.arrays import device_of, like
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import Tile
-from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels
+from ooc_chol.kernels.interfaces.whole import AbstractResidentKernels
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.tasks.tiling import Index
 
@@ -32,7 +32,7 @@ class ResidentTile(NamedTuple):
     """L as one tile in a device's memory, and what computes with it there."""
 
     device: str
-    kernels: AbstractWholeKernels
+    kernels: AbstractResidentKernels
     tile: Tile
 
     def solved(self, b: Any, transposed: Sequence[bool], passes: Passes, title: str) -> NDArray[np.float64]:
@@ -79,8 +79,14 @@ def resident_tile(store: AbstractStore) -> ResidentTile | None:
     """The one tile of ``store`` on a device; None for stores of several tiles, and for those of the host."""
     for name in store.devices if store.grid.nt == 1 else ():
         if (tile := store.tile_on(name, (0, 0))) is not None:
-            return ResidentTile(name, kind_of(name).create_whole(name), tile)
+            return ResidentTile(name, _kernels_of(name), tile)
     return None
+
+
+def _kernels_of(name: str) -> AbstractResidentKernels:
+    kernels = kind_of(name).create_resident(name)
+    assert kernels is not None  # stores are on devices that have them
+    return kernels
 
 
 def dense_on_device(store: AbstractStore) -> Any:
@@ -88,7 +94,7 @@ def dense_on_device(store: AbstractStore) -> Any:
     if (resident := resident_tile(store)) is not None:
         return resident.tile
     name, grid = store.devices[0], store.grid
-    kernels = kind_of(name).create_whole(name)
+    kernels = _kernels_of(name)
     with kernels.current():
         dense = kernels.empty(grid.n)
         dense[...] = 0.0

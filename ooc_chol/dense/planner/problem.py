@@ -76,7 +76,7 @@ def budget_of(options: FactorOptions, names: tuple[str, ...], problem: Problem |
         raise ValueError(f"store='device' keeps L on GPUs, but {names[0]} is in host memory: leave store out, L is there then")
     kept = kept_bytes(problem.n, len(names))
     if kept >= budget:
-        advice = "leave store='device' out, so that L goes to host memory"
+        advice = "keep L in host memory (store=oc.HostMemory())"
         raise BudgetError(f"memory_budget of {names[0]} for an L that stays there", kept, budget, advice)
     return budget - kept
 

@@ -60,10 +60,6 @@ class MemoryStore(AbstractStore):
         raw = self.stored(index)
         return raw.view(np.float64).reshape(self.grid.shape(*index)) if self.format_of(index) == FP64 else None
 
-    def tile_on(self, device: str, index: BlockIndex) -> NDArray[np.float64] | None:
-        """The tile, for devices whose memory is the host's."""
-        return self.view(index) if device.startswith("host:") else None
-
     def stored(self, index: BlockIndex) -> NDArray[np.uint8]:
         """The bytes of tile ``index`` in its format, in place; writing into them changes L."""
         if self._bytes is None:

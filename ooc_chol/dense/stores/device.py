@@ -46,11 +46,10 @@ class DeviceStore(AbstractStore):
     ) -> None:
         self.grid = grid
         self._formats = mixed_formats(grid, formats)
-        self._owners = tuple(owners)
         self._places: dict[tuple[int, int], tuple[int, int]] = {}  # the memory of a tile, and its first byte there
         ends = [0] * len(devices)
         for i, j in grid.tiles():
-            number = self._owners[i]
+            number = owners[i]
             self._places[i, j] = number, ends[number]
             ends[number] += whole_pages(self.format_of((i, j)).stored_bytes(grid.entries(i, j)))
         self._memory: list[AbstractDeviceMemory] = []

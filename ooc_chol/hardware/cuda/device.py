@@ -43,7 +43,7 @@ LIBRARY_BYTES = 256 << 20
 #: Threads that fill a staging buffer with a tile of A which no copy reaches in place: one alone turns columns into rows at 2 to 5
 #: GB/s, a tenth of what the link to the GPU takes.
 _READING_THREADS = 8
-#: Events of runs that are over, by device, and how many are kept: making one and destroying it takes 2 us.
+#: Events of runs that are over, by device, and how many are kept: making one takes a microsecond.
 _SPARE_EVENTS: dict[int, list[Any]] = {}
 MOST_SPARE_EVENTS = 1 << 16
 #: Priority of urgent streams: the highest of Hopper.

@@ -11,7 +11,7 @@ from ooc_chol.config import PAGE_BYTES
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.interfaces import AbstractKernelSet
 from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
-from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels
+from ooc_chol.kernels.interfaces.whole import AbstractResidentKernels, AbstractWholeKernels
 from ooc_chol.kernels.kinds import AbstractKernelKind, KernelFacts
 from ooc_chol.tasks.cholesky import Task, TaskKind, flops
 from ooc_chol.tasks.tiling import TileGrid
@@ -60,6 +60,11 @@ class CudaKernelKind(AbstractKernelKind):
         return sizes.whole_bytes(n), "cuSOLVER's POTRF"
 
     def create_whole(self, name: str) -> AbstractWholeKernels:
+        from ooc_chol.kernels.cuda.whole import CudaWhole
+
+        return CudaWhole(name)
+
+    def create_resident(self, name: str) -> AbstractResidentKernels:
         from ooc_chol.kernels.cuda.whole import CudaWhole
 
         return CudaWhole(name)

@@ -16,7 +16,14 @@ from ooc_chol.errors import BudgetError, ScheduleError
 from ooc_chol.hardware import cuda
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.interfaces import Tile
-from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels, check_right_hand_side, nonfinite_error
+from ooc_chol.kernels.interfaces.whole import (
+    AbstractResidentKernels,
+    AbstractWholeKernels,
+    check_right_hand_side,
+    first_nonfinite,
+    lower_pieces,
+    nonfinite_error,
+)
 from ooc_chol.memory.sources.base import AbstractSource
 
 _runtime = cp.cuda.runtime
@@ -38,7 +45,7 @@ def _module(device: int) -> Any:
 
 
 @final
-class CudaWhole(AbstractWholeKernels):
+class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
     """One GPU; memory for what passes comes from CuPy's pool."""
 
     def __init__(self, name: str) -> None:
@@ -47,6 +54,9 @@ class CudaWhole(AbstractWholeKernels):
 
     def current(self) -> AbstractContextManager[Any]:
         return cast(AbstractContextManager[Any], self._device)
+
+    def beside(self, out: NDArray[np.float64]) -> Tile:
+        return self._allocate(out.shape)
 
     def empty(self, n: int) -> Tile:
         return self._allocate((n, n))
@@ -84,13 +94,10 @@ class CudaWhole(AbstractWholeKernels):
             source.function(range(n), range(n), tile, stream)
             return
         buffer = self._allocate((_PIECE * _PIECE,))
-        for top in range(0, n, _PIECE):
-            rows = range(top, min(top + _PIECE, n))
-            for left in range(0, rows.stop, _PIECE):
-                columns = range(left, min(left + _PIECE, n))
-                piece = buffer[: len(rows) * len(columns)].reshape(len(rows), len(columns))
-                source.function(rows, columns, piece, stream)
-                tile[rows.start : rows.stop, columns.start : columns.stop] = piece
+        for rows, columns in lower_pieces(n, _PIECE):
+            piece = buffer[: len(rows) * len(columns)].reshape(len(rows), len(columns))
+            source.function(rows, columns, piece, stream)
+            tile[rows.start : rows.stop, columns.start : columns.stop] = piece
 
     def factor(self, tile: Tile) -> int:
         n = len(tile)
@@ -106,6 +113,9 @@ class CudaWhole(AbstractWholeKernels):
         if failed < 0:
             raise ScheduleError(f"cusolverDnDpotrf refused its argument {-failed} for order {n}; report this as a bug")
         return min((minor for minor in (failed, int(pivot)) if 0 < minor <= n), default=0)
+
+    def first_nonfinite(self, tile: Tile) -> tuple[int, int] | None:
+        return first_nonfinite(cp, tile)
 
     def take_out(self, tile: Tile, out: NDArray[np.float64]) -> None:
         """Copy to page-locked memory first where that is at hand: the driver does so too, in smaller steps."""

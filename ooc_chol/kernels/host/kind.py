@@ -59,6 +59,10 @@ class HostKernelKind(AbstractKernelKind):
     def create_whole(self, name: str) -> HostWhole:
         return HostWhole()
 
+    def create_resident(self, name: str) -> None:
+        """None: L in host memory is read in place."""
+        return
+
     def processor(self, name: str) -> str:
         return f"{' '.join(blas_identity().values())}, {host_threads(1)} threads"
 

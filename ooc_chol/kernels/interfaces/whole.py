@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,16 @@ from ooc_chol.memory.sources.base import AbstractSource
 class AbstractWholeKernels(ABC):
     """What factors a whole matrix where it lies, row-major, on one device."""
 
+    @abstractmethod
     def current(self) -> AbstractContextManager[Any]:
         """Let the device be current, and what the routine needs of the process hold, inside a ``with`` block around all calls."""
-        return nullcontext()
 
     @abstractmethod
-    def empty(self, n: int) -> Tile:
-        """An uninitialised ``(n, n)`` array of float64 on the device; ``BudgetError`` where it has no room."""
+    def beside(self, out: NDArray[np.float64]) -> Tile:
+        """Where to factor a matrix whose L goes to ``out`` in host memory: there, or as much on the device, uninitialised.
+
+        ``BudgetError`` where the device has no room.
+        """
 
     @abstractmethod
     def read(self, source: AbstractSource, tile: Tile) -> None:
@@ -35,6 +39,26 @@ class AbstractWholeKernels(ABC):
 
         A NaN or an infinity in the lower triangle makes a minor fail.
         """
+
+    @abstractmethod
+    def first_nonfinite(self, tile: Tile) -> tuple[int, int] | None:
+        """Row and column of the first entry of the lower triangle that is NaN or infinite, row by row; None where none is."""
+
+    @abstractmethod
+    def take_out(self, tile: Tile, out: NDArray[np.float64]) -> None:
+        """Copy what :meth:`beside` gave to ``out``, unless it is there."""
+
+
+class AbstractResidentKernels(ABC):
+    """What computes with an L that stays on a device as one tile, row-major."""
+
+    @abstractmethod
+    def current(self) -> AbstractContextManager[Any]:
+        """Let the device be current inside a ``with`` block around all calls."""
+
+    @abstractmethod
+    def empty(self, n: int) -> Tile:
+        """An uninitialised ``(n, n)`` array of float64 on the device; ``BudgetError`` where it has no room."""
 
     @abstractmethod
     def right_hand_side(self, b: Any, n: int) -> Tile:
@@ -50,10 +74,6 @@ class AbstractWholeKernels(ABC):
     @abstractmethod
     def multiply(self, tile: Tile, z: Tile) -> Tile:
         """``L @ z`` as a new array."""
-
-    @abstractmethod
-    def take_out(self, tile: Tile, out: NDArray[np.float64]) -> None:
-        """Copy a tile to host memory."""
 
 
 def check_right_hand_side(dtype: np.dtype[Any], shape: tuple[int, ...], n: int) -> None:
@@ -72,20 +92,25 @@ def nonfinite_error(place: tuple[int, ...], value: float) -> ValueError:
     return ValueError(f"entry [{where}] of the right-hand side is {value}; all must be finite: mend or drop that row")
 
 
-def find_nonfinite(source: AbstractSource) -> tuple[int, int] | None:
-    """Row and column of the first entry of the lower triangle that is NaN or infinite, row by row; None where all are finite."""
-    n = source.n
-    strip = np.empty(SCANNED_ROWS * n)
-    for start in range(0, n, SCANNED_ROWS):
-        rows = range(start, min(start + SCANNED_ROWS, n))
-        block = strip[: len(rows) * rows.stop].reshape(len(rows), rows.stop)
-        source.read_block(rows, range(rows.stop), block)
-        for row, entries in zip(rows, block, strict=True):
-            bad = np.flatnonzero(~np.isfinite(entries[: row + 1]))
-            if bad.size:
-                return row, int(bad[0])
-    return None
+def lower_pieces(n: int, order: int) -> Iterator[tuple[range, range]]:
+    """Rows and columns of the squares of at most that order that cover the lower triangle, row by row."""
+    for top in range(0, n, order):
+        rows = range(top, min(top + order, n))
+        for left in range(0, rows.stop, order):
+            yield rows, range(left, min(left + order, n))
 
 
-#: Rows of A that are looked at together.
+#: Rows that are looked at together.
 SCANNED_ROWS = 64
+
+
+def first_nonfinite(library: Any, tile: Tile) -> tuple[int, int] | None:
+    """As :meth:`AbstractWholeKernels.first_nonfinite`, for an array of ``library``, which is NumPy or has its functions."""
+    n = len(tile)
+    for start in range(0, n, SCANNED_ROWS):
+        stop = min(start + SCANNED_ROWS, n)
+        bad = library.tril(~library.isfinite(tile[start:stop, :stop]), start)
+        if bad.any():
+            row, column = divmod(int(library.argmax(bad)), stop)
+            return start + row, column
+    return None

@@ -19,6 +19,11 @@ from ooc_chol.threads import users_code
 _BLOCK_ROWS, _BLOCK_COLUMNS, _PADDING = 256, 128, 8
 
 
+def has_whole_rows(a: NDArray[Any]) -> bool:
+    """Whether an array is made of rows of adjacent entries, one behind the other."""
+    return a.strides[1] == a.itemsize and (len(a) == 1 or a.strides[0] >= a.itemsize * a.shape[1])
+
+
 @final
 class ArraySource(AbstractSource):
     """A matrix in memory: an array of any strides, negative and zero included."""
@@ -43,8 +48,7 @@ class ArraySource(AbstractSource):
 
     def host_memory(self) -> NDArray[Any] | None:
         """The array, when it is made of rows of adjacent float64: others are not copied in place, whatever is page-locked."""
-        a = self._a
-        return a if a.dtype == np.float64 and a.strides[1] == 8 and (self.n == 1 or a.strides[0] >= 8 * self.n) else None
+        return self._a if self._a.dtype == np.float64 and has_whole_rows(self._a) else None
 
     def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
         """Copy the rectangle, along whichever axis has the shorter stride."""

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.dense.passes import Pass, Track, finish
+from ooc_chol.dense.probing import ProbedSums, form_of_matrix, probe_arrays
 from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.source_tier import SourceTier
-from ooc_chol.dense.vectors import copy_columns_in, summed_vectors, vector_arrays, zeros
 from ooc_chol.interfaces import AbstractArena, AbstractStream, Tile
 from ooc_chol.kernels.interfaces import AbstractSurvey, TileDevice
 from ooc_chol.precision.norms import FactorNorms, MatrixNorms, Probes, sample_starts, sample_step
@@ -36,14 +36,15 @@ def measure_matrix(
 ) -> MatrixNorms:
     """Norms of all tiles of A's lower triangle.
 
-    Each tile is made or read once. On GPUs it does not leave the device. Probes take ``8 s (1 + STREAMS)`` bytes a row of A on
-    each device, and ``2 n**2 s`` flops.
+    Each tile is made or read once. On GPUs it does not leave the device. Two sets of s probes take ``16 s (1 + STREAMS)`` bytes a
+    row of A on each device, and ``2 n**2 s`` flops.
     """
     step = sample_step(grid) if samples else None
     told = run or Pass("norms of A")
     tracks = [told.track(device.name, "A") for device in devices]
     surveys: dict[int, AbstractSurvey] = {}
-    products: dict[int, TileProducts] = {}
+    products: dict[int, ProbedSums] = {}
+    forms: dict[int, NDArray[np.float64]] = {}
     began: list[float] = []
     errors: list[BaseException] = []
 
@@ -55,11 +56,13 @@ def measure_matrix(
             began.append(time.perf_counter())
             measure = surveys[number].measure
             if probes is not None:
-                products[number] = TileProducts(grid, device, arena, probes.vectors)
-                products[number].start(streams)
+                products[number] = ProbedSums(grid, device, arena.arrays, arena.slot_bytes)
+                products[number].start(streams[0], probes.vectors)
             _measure(
                 grid, device, source, parts=(arena, streams, share), uses=(measure, products.get(number)), track=tracks[number]
             )
+            if probes is not None:
+                forms[number] = form_of_matrix(products[number].with_vectors(streams[0]))
         except BaseException as error:  # raised below, on the calling thread
             errors.append(error)
             abort_all(devices)  # behind the error: it comes first, and what the others meet follows from it
@@ -76,7 +79,8 @@ def measure_matrix(
         tiles, diagonal = (
             sum(parts) for parts in zip(*[(each.norms(), each.diagonal()) for each in surveys.values()], strict=True)
         )
-        images = None if probes is None else np.sum([each.total() for each in products.values()], axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            form = None if probes is None else np.sum([forms[number] for number in sorted(forms)], axis=0)
         expected = None if step is None else FactorNorms.expected(grid, _joined(grid, step, surveys), step)
     rows = [diagonal[span.start : span.stop] for span in map(grid.span, range(grid.nt))]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -90,7 +94,7 @@ def measure_matrix(
         seconds=time.perf_counter() - min(began),
         expected=expected,
         probes=probes,
-        images=images,
+        form=form,
         diagonal=diagonal,
     )
 
@@ -123,7 +127,7 @@ def _prepare(
 ) -> tuple[AbstractArena, list[AbstractStream]]:
     """Memory for tiles and vectors, kernels compiled, and what a tile function needs, on the calling thread's device."""
     slot_bytes = slot_bytes_of(grid)
-    arrays = () if probes is None else vector_arrays(probes.vectors.shape, 1 + STREAMS)
+    arrays = () if probes is None else probe_arrays(grid.n, probes.vectors.shape[1], STREAMS)
     arena = device.allocate(STREAMS, slot_bytes, grid.size(0), arrays)
     device.activate()
     device.prepare(source.source.prepare)
@@ -136,7 +140,7 @@ def _measure(
     source: SourceTier,
     *,
     parts: tuple[AbstractArena, Sequence[AbstractStream], _Share],
-    uses: tuple[Callable[[AbstractStream, Tile, tuple[int, int]], None], TileProducts | None],
+    uses: tuple[Callable[[AbstractStream, Tile, tuple[int, int]], None], ProbedSums | None],
     track: Track,
 ) -> None:
     """Make or read the tiles of one device, and measure and multiply them."""
@@ -155,42 +159,8 @@ def _measure(
             track.ran("fetch", index, name, (begun, track.now(stream)), nbytes=nbytes)
         begun = track.now(stream)
         measure(stream, tile, index)
-        flops = 0 if products is None else products.add(number, stream, tile, index)
+        flops = 0 if products is None else products.add(stream, tile, index, halved=index.i == index.j)
         track.ran("compute", index, name, (begun, track.now(stream)), flops=flops)
         finish(device, ())  # it may have been aborted
     finish(device, streams)
     track.settle()
-
-
-class TileProducts:
-    """``A W`` on one device, tile by tile, each stream with a sum of its own."""
-
-    def __init__(self, grid: TileGrid, device: TileDevice, arena: AbstractArena, vectors: NDArray[np.float64]) -> None:
-        self._grid, self._device, self._vectors = grid, device, vectors
-        self._w, *self._sums = arena.arrays
-        self._kernels = device.kernels.create_solves()
-        self._slot_bytes = arena.slot_bytes
-
-    def start(self, streams: Sequence[AbstractStream]) -> None:
-        """Bring W to the device and clear the sums, before any stream goes on."""
-        copy_columns_in(self._device, streams[0], self._vectors, self._w, slot_bytes=self._slot_bytes)
-        for stream, total in zip(streams, self._sums, strict=True):
-            self._device.generate(stream, zeros, range(self._grid.n), range(self._vectors.shape[1]), total)
-        streams[0].synchronize()
-
-    def add(self, number: int, stream: AbstractStream, a_ij: Tile, index: tuple[int, int]) -> int:
-        """Enqueue on stream ``number``: tile ``index``, whole and symmetric on the diagonal, and its mirror image above it.
-
-        Returns the flops.
-        """
-        (i, j), total = index, self._sums[number]
-        rows, columns = (slice(span.start, span.stop) for span in (self._grid.span(i), self._grid.span(j)))
-        self._kernels.add_product(stream, total[rows], a_ij, self._w[columns])  # y[i] += A[i, j] @ w[j]
-        if i != j:  # y[j] += A[i, j].T @ w[i]
-            self._kernels.add_product(stream, total[columns], a_ij, self._w[rows], transposed=True)
-        products = 1 if i == j else 2
-        return 2 * products * self._grid.entries(i, j) * int(self._vectors.shape[1])
-
-    def total(self) -> NDArray[np.float64]:
-        """The sum of all streams' on the host, once they are done."""
-        return summed_vectors(self._device, self._sums, self._slot_bytes)

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.execution.executor import Execution, Salvage
 from ooc_chol.dense.execution.run import opened_for_a_pass, run
-from ooc_chol.dense.factor.products import product_with_transpose
+from ooc_chol.dense.factor.products import gram_of_transpose
 from ooc_chol.dense.matrix_norms import measure_matrix
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import make_plan, mixed_engine
 from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.probing import form_of_factor
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.request import Request
 from ooc_chol.dense.store_opening import own_store
@@ -51,7 +52,7 @@ class MixedResult:
     execution: Execution  #: The last run, with the seconds of all runs and norms of all tiles
     store: AbstractStore  #: Holds L, not completed yet
     bound: CertifiedBound | None = None  #: Of the factor in the store, once it is complete
-    certify_seconds: float = 0.0  #: Seconds of all readings of L for its bound
+    certify_seconds: float = 0.0  #: Seconds that its bounds took beside the runs
     escalations: list[Escalation] = field(default_factory=list)
 
 
@@ -67,15 +68,16 @@ def plan_mixed(request: Request) -> Plan:
 def factor_mixed(request: Request, owned: ExitStack) -> MixedResult:
     """Factor in mixed precision; ``owned`` discards the stores unless it is emptied first.
 
-    At most :data:`~ooc_chol.precision.escalation.MOST_WORK` factorizations, and as many readings of L beside.
+    At most :data:`~ooc_chol.precision.escalation.MOST_WORK` factorizations, and as many readings of L beside where the plan has
+    no room for random vectors, or where a run keeps tiles of one before.
     """
     names, threshold = resolve_devices(request.options.devices), request.options.precision_threshold
     assert threshold is not None
     grid, options = mixed_engine(request.problem, request.options)
-    norms = _norms_and_images(request, names, grid, _samples(options))
+    norms = _norms_and_form(request, names, grid, _samples(options))
     if request.options.strict and (least := least_bound(norms, PROBES)) > threshold:
         raise PrecisionError(least, threshold)
-    of_tiles = replace(norms, probes=None, images=None)  # plans, and with them reports, keep no vectors
+    of_tiles = replace(norms, probes=None, form=None)  # plans, and with them reports, keep no vectors
     plan = _plan_of(request, options, choose_formats(of_tiles, threshold, rule=options.precision_rule))
     state = EscalationState(grid)
     result = MixedResult(plan, Execution(0.0, (), (), ()), own_store(request, plan, owned))
@@ -103,7 +105,7 @@ def _samples(options: FactorOptions) -> bool:
     return options.fp64 == "residue" and options.half_products is not False
 
 
-def _norms_and_images(request: Request, names: Sequence[str], grid: TileGrid, samples: bool) -> MatrixNorms:
+def _norms_and_form(request: Request, names: Sequence[str], grid: TileGrid, samples: bool) -> MatrixNorms:
     """Norms of A, and its products with probes; with scaled ones by a second pass where ordinary ones would not do."""
     norms = _norms(request, names, grid, samples=samples, probes=Probes.of(grid.n))
     power = ordinary_power(norms)
@@ -169,7 +171,8 @@ def _attempt(request: Request, result: MixedResult, state: EscalationState, norm
     salvage, before, precision = Salvage(), result.execution, result.plan.precision
     try:
         with progress_reporter(request.progress) as reporter:
-            execution = run(result.plan, request.source, result.store, report=reporter, salvage=salvage)
+            vectors = None if norms.probes is None else norms.probes.vectors
+            execution = run(result.plan, request.source, result.store, report=reporter, salvage=salvage, probes=vectors)
     except NotPositiveDefiniteError as error:
         if precision is None:
             raise  # FP64 says so, too
@@ -192,17 +195,18 @@ def _attempt(request: Request, result: MixedResult, state: EscalationState, norm
 
 
 def _certify(request: Request, result: MixedResult, norms: MatrixNorms) -> CertifiedBound:
-    """The bound of the factor in the store, by one more reading of it on the plan's devices."""
-    assert norms.probes is not None
-    began, plan = time.perf_counter(), result.plan
-    vectors, budget_bytes = norms.probes.vectors, plan.budgets[0].budget_bytes
-    with (
-        request.passes.running("certificate", vectors.shape[1]) as one,
-        opened_for_a_pass(plan.devices, plan.grid) as devices,
-    ):
-        product = product_with_transpose(result.store, devices, vectors, budget_bytes=budget_bytes, run=one)
-    bound = certified_bound(norms, product)
-    result.certify_seconds += time.perf_counter() - began
+    """The bound of the factor in the store: by what the run's probes saw, or by one more reading of L on the plan's devices."""
+    began, plan, form = time.perf_counter(), result.plan, result.execution.probed
+    if form is None:
+        assert norms.probes is not None
+        vectors = norms.probes.vectors
+        with (
+            request.passes.running("certificate", vectors.shape[1]) as one,
+            opened_for_a_pass(plan.devices, plan.grid) as devices,
+        ):
+            form = form_of_factor(gram_of_transpose(result.store, devices, vectors, one))
+    bound = certified_bound(norms, form)
+    result.certify_seconds += result.execution.probing_seconds + time.perf_counter() - began
     return bound
 
 

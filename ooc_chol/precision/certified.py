@@ -1,24 +1,31 @@
 """The certified bound: ``||A - L L.T||_F`` as random vectors measure it, and how far it can be from that.
 
-For a matrix R and s vectors of independent standard normal entries, the columns of W, ``E ||R W||_F**2 = s ||R||_F**2``, and for
-every R and every share t < 1
+For a matrix R and two sets of s vectors of independent standard normal entries, the columns of U and V,
+``E ||U.T R V||_F**2 = s**2 ||R||_F**2``. How much less it may be, whatever R is: for every matrix N and p < s / 2
 
-    P(||R W||_F**2 <= t s ||R||_F**2) <= (t exp(1 - t))**(s / 2)
+    E ||N V||_F**(-2 p) <= ||N||_F**(-2 p) c(p),    c(p) = gamma(s / 2 - p) / (2**p gamma(s / 2)),
 
-by Chernoff: ``||R W||_F**2`` is a sum of s independent copies of ``sum_k sigma_k**2 z_k**2``, and ``prod_k (1 + 2 y sigma_k**2)``
-is at least ``1 + 2 y sum_k sigma_k**2``, so that no matrix is worse than one of rank one. Hence ``||R W||_F / sqrt(t s)`` bounds
-``||R||_F`` but for that probability, whatever the rounding errors in R are and however they depend on each other. Nothing of L is
-assumed: a tile that was lost on its way would show, too.
+with equality where N has rank one. For ``x**-p`` is a mixture of ``exp(-y x)``, and ``||N V||_F**2`` a sum of s independent
+copies of ``sum_k sigma_k**2 z_k**2``, so that ``E exp(-y ||N V||_F**2) = prod_k (1 + 2 y sigma_k**2)**(-s / 2)``, which is at
+most ``(1 + 2 y sum_k sigma_k**2)**(-s / 2)``. Taken for ``N = U.T R`` with U fixed, and then for ``R.T`` and U,
+``E ||U.T R V||_F**(-2 p) <= ||R||_F**(-2 p) c(p)**2``, and by Markov
 
-``A W`` is made while the norms of A's tiles are, and ``L (L.T W)`` by one reading of L. What rounding does to these products has
-a part of its own in the bound: an error of a sum is at most u times its partial sums, each of which is normal, too, with the norm
-of a part of a row as its deviation; :data:`FAILURE` covers all of them together.
+    P(||U.T R V||_F <= a ||R||_F) <= a**(2 p) c(p)**2.
+
+Hence ``||U.T R V||_F / a`` bounds ``||R||_F`` but for that probability, whatever the rounding errors in R are and however they
+depend on each other.
+
+``U.T A V`` is made while the norms of A's tiles are. ``U.T L L.T V`` needs ``L.T [U, V]`` alone: each tile of L adds its part as
+it becomes final, on the device that made it, or by one reading of L. What rounding does to these products has a part of its own
+in the bound: an error of a sum is at most u times its partial sums, each of which is normal, too, with the norm of a part of a
+row as its deviation; :data:`FAILURE` covers all of them together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import frexp, isfinite, log, sqrt
+from functools import cache
+from math import exp, frexp, isfinite, lgamma, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +39,12 @@ FAILURE = 1e-9
 MOST_CHECKS = 5
 #: Norms of A for which no product with a vector of order one overflows or loses accuracy below FP64's least normal number.
 _ORDINARY = 2.0**-600, 2.0**600
-#: Largest power of two of a probe: its entries are numbers still.
+#: Largest power of two of two probes together: what they multiply are numbers still.
 _LARGEST_POWER = 1000
+#: Exponents p that are tried, as shares of the largest.
+_TRIED = 400
+#: Norms of products with a set of vectors that must not be far too large, all together.
+_LARGE_NORMS = 8
 
 
 @dataclass(frozen=True)
@@ -47,13 +58,13 @@ class CertifiedBound:
     total : float
         The bound: more than the error for all but one in 1e9 choices of the vectors, whatever the matrix.
     probes : int
-        How many random vectors the measurement took.
+        How many random vectors the measurement took on either side.
 
     Examples
     --------
-    >>> bound = CertifiedBound(1e-6, 3.2e-6, 32)
+    >>> bound = CertifiedBound(1e-6, 2.8e-6, 64)
     >>> float(bound), str(bound)
-    (3.2e-06, '3.2e-06 ||A||_F (1.0e-06 as 32 random vectors measure it)')
+    (2.8e-06, '2.8e-06 ||A||_F (1.0e-06 as 64 random vectors on either side measure it)')
     """
 
     measured: float
@@ -64,7 +75,7 @@ class CertifiedBound:
         return self.total
 
     def __str__(self) -> str:
-        return f"{self.total:.1e} ||A||_F ({self.measured:.1e} as {self.probes} random vectors measure it)"
+        return f"{self.total:.1e} ||A||_F ({self.measured:.1e} as {self.probes} random vectors on either side measure it)"
 
     def holds(self, threshold: float) -> bool:
         """Whether the bound is at most ``threshold``; False for one that is no number.
@@ -82,33 +93,44 @@ class CertifiedBound:
         return self.total <= threshold
 
 
-def least_share(probes: int, failure: float) -> float:
-    """The largest t with ``(t exp(1 - t))**(probes / 2) <= failure``.
+@cache
+def safety_factor(probes: int, failure: float = FAILURE / (2 * MOST_CHECKS)) -> float:
+    """By how much the bound exceeds what is measured, the part of rounding aside: ``s / a``.
 
     Examples
     --------
-    >>> round(least_share(32, 1e-9), 3)
-    0.113
+    >>> round(safety_factor(64), 2)
+    2.75
     """
-    goal, low, high = 2.0 * log(failure) / probes, 0.0, 1.0
+    half = probes / 2
+    tried = (half * step / _TRIED for step in range(1, _TRIED))
+    moments = ((p, lgamma(half - p) - p * log(2.0) - lgamma(half)) for p in tried)
+    return probes / exp(max((log(failure) - 2.0 * log_c) / (2.0 * p) for p, log_c in moments))
+
+
+@cache
+def largest_share(probes: int, failure: float) -> float:
+    """The least t > 1 with ``(t exp(1 - t))**(probes / 2) <= failure``: ``||N V||_F**2`` exceeds ``t s ||N||_F**2`` no oftener.
+
+    Examples
+    --------
+    >>> round(largest_share(64, 1e-11), 2)
+    2.83
+    """
+    goal, low, high = 2.0 * log(failure) / probes, 1.0, 2.0 - 4.0 * log(failure) / probes
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if log(middle) + 1.0 - middle <= goal else (low, middle)
-    return low
+        low, high = (low, middle) if log(middle) + 1.0 - middle <= goal else (middle, high)
+    return high
 
 
-def safety_factor(probes: int) -> float:
-    """By how much the bound exceeds what is measured, the part of rounding aside."""
-    return 1.0 / sqrt(least_share(probes, FAILURE / (2 * MOST_CHECKS)))
-
-
-def certified_bound(norms: MatrixNorms, product: NDArray[np.float64]) -> CertifiedBound:
-    """Bound the error of a factor by what random vectors show of it."""
-    if norms.probes is None or norms.images is None:
+def certified_bound(norms: MatrixNorms, form: NDArray[np.float64]) -> CertifiedBound:
+    """Bound the error of a factor by what random vectors show of it; ``form`` is ``U.T @ L @ L.T @ V``."""
+    if norms.probes is None or norms.form is None:
         raise ValueError("these norms of A were measured without random vectors; measure them with some")
-    probes = norms.probes.vectors.shape[1]
+    probes = len(norms.form)
     with np.errstate(over="ignore", invalid="ignore"):
-        residual = _norm(norms.images - product) / sqrt(probes)
+        residual = _norm(norms.form - form) / probes
     total = _scaled_total(norms)
     measured = residual / total
     return CertifiedBound(measured, safety_factor(probes) * measured + least_bound(norms, probes), probes)
@@ -125,7 +147,7 @@ def ordinary_power(norms: MatrixNorms) -> int:
     largest = float(norms.largest.max())
     if low <= norms.total <= high or not 0.0 < largest < np.inf:
         return 0
-    return min(-frexp(largest)[1], _LARGEST_POWER)
+    return min(-frexp(largest)[1], _LARGEST_POWER) // 2 * 2
 
 
 def _norm(x: NDArray[np.float64]) -> float:
@@ -142,16 +164,20 @@ def _scaled_total(norms: MatrixNorms) -> float:
 
 
 def _rounding(norms: MatrixNorms, probes: int) -> float:
-    """Most that rounding changes ``A W - L (L.T W)``, over ``sqrt(s) ||A||_F``.
+    """Most that rounding changes ``U.T (A - L L.T) V``, over ``s ||A||_F``.
 
-    A sum of a row of A by tiles has ``2 nb`` roundings in each tile, at partial sums that are normal with at most the norm of the
-    row in the tile as deviation, and one more a tile: u times ``2 (nb sqrt(nt) + nt)`` times z deviations of the row, where none
-    of the partial sums exceeds z. ``L.T W`` has the same with ``||L||_F`` for ``||A||_F``, and is multiplied by ``||L||_2``; the
-    product with it has partial sums of deviation ``||L_i|| ||L||_2``. ``||L||_F**2`` is the trace, ``||L||_2**2 <= ||A||_F``.
+    A sum over the rows of a column, tile by tile, has ``nb`` roundings of sums in each tile, at partial sums that are normal with
+    at most the norm of the column in the tile as deviation, as many of products, which together are at most ``sqrt(nb)`` of
+    these, and one more a tile. Where no partial sum exceeds z deviations, a column's error is at most u z
+    ``(nb + sqrt(nb)) sqrt(nt) + nt`` times its norm: ``e`` times. So ``Z = A.T [U, V]`` and ``Y = L.T [U, V]`` are off by
+    ``e sqrt(s) ||A||_F`` and ``e sqrt(s) ||L||_F`` a set of vectors. What multiplies the other set then, ``U.T dZ`` or
+    ``dY.T L.T V``, is at most c times as large as can be expected, ``c sqrt(s) ||dZ||_F`` and ``c sqrt(s) ||L||_2 ||dY||_F``; and
+    the sums of these products are off by e again. ``||L||_F**2`` is the trace, and ``||L||_2**2 <= ||A||_F``.
     """
-    grid = norms.grid
-    sums = 6.0 * grid.n**2 * probes
-    deviations = sqrt(2.0 * (log(sums) - log(FAILURE / (2 * MOST_CHECKS))))
-    roundings = 2.0 * (grid.nb * sqrt(grid.nt) + grid.nt)
+    grid, failure = norms.grid, FAILURE / (4 * MOST_CHECKS)
+    sums = 12.0 * grid.n**2 * probes
+    deviations = sqrt(2.0 * (log(sums) - log(failure)))
+    larger = sqrt(largest_share(probes, failure / _LARGE_NORMS))
+    roundings = (grid.nb + sqrt(grid.nb)) * sqrt(grid.nt) + grid.nt
     spread = norms.trace / norms.total if 0.0 < norms.total < np.inf and isfinite(norms.trace) else sqrt(grid.n)
-    return 1.01 * FP64.unit_roundoff * roundings * deviations * (1.0 + 2.0 * sqrt(max(1.0, spread)))
+    return 1.01 * FP64.unit_roundoff * roundings * deviations * larger * (4.0 + 3.0 * sqrt(max(1.0, spread)))

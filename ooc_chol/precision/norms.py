@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ooc_chol.formats import FP16
 from ooc_chol.scipy_modules import linalg_module
 from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.team import map_in_threads
 
 _dpotrf = linalg_module("_flapack").dpotrf
 #: Rows that a sample takes of each tile, and most rows of a sample.
@@ -23,24 +24,47 @@ LARGEST_ROUNDED = 1 + 2.0**-4
 SAFETY = 1.5
 
 
-#: Random vectors that measure the error of a factor.
-PROBES = 32
+#: Random vectors of each of the two sets that measure the error of a factor.
+PROBES = 64
 #: Seed of their entries: a call's bound, and what is done about it, is the same each time.
 _SEED = 20241116
+#: Rows that are drawn together, each such block from a stream of its own, and entries from which on several threads draw.
+_DRAWN_ROWS, _MANY_ENTRIES = 4096, 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """Random vectors with which a matrix is multiplied to learn the norm of what is wrong with its factor."""
+    """Random vectors with which a matrix is multiplied from both sides to learn the norm of what is wrong with its factor.
 
-    vectors: NDArray[np.float64]  #: Independent standard normal entries, times ``2**power``
-    power: int = 0  #: Not 0 where A is so large or small that its products with ordinary numbers overflow, or vanish
+    Parameters
+    ----------
+    vectors : (n, 2 s) array
+        ``[U, V]``, independent standard normal entries times ``2**(power / 2)``.
+    power : int
+        Not 0 where A is so large or small that its products with ordinary numbers overflow, or vanish; even.
+    """
+
+    vectors: NDArray[np.float64]
+    power: int = 0
 
     @classmethod
     def of(cls, n: int, power: int = 0) -> Probes:
-        """The :data:`PROBES` vectors for a matrix of order ``n``; the first rows are those of smaller orders."""
-        entries = np.random.Generator(np.random.Philox(_SEED)).standard_normal((n, PROBES), dtype=np.float32)
-        return cls(np.ldexp(entries.astype(np.float64), power), power)
+        """Two sets of :data:`PROBES` vectors for a matrix of order ``n``; the first rows are those of smaller orders."""
+        vectors = np.empty((n, 2 * PROBES))
+
+        def draw(block: int) -> None:
+            rows = slice(block * _DRAWN_ROWS, min((block + 1) * _DRAWN_ROWS, n))
+            source = np.random.Generator(np.random.Philox(key=_SEED, counter=block << 128))
+            drawn = source.standard_normal((rows.stop - rows.start, 2 * PROBES), dtype=np.float32)
+            np.ldexp(drawn, power // 2, out=vectors[rows], dtype=np.float64)
+
+        blocks = range(-(-n // _DRAWN_ROWS))
+        if vectors.size < _MANY_ENTRIES:
+            for block in blocks:
+                draw(block)
+        else:
+            map_in_threads(draw, blocks)
+        return cls(vectors, power)
 
 
 def sample_step(grid: TileGrid) -> int:
@@ -119,8 +143,8 @@ class MatrixNorms:
         The norms that L's tiles are expected to have, by a sample of A; None where none was taken, or has no factor.
     probes : Probes or None
         Random vectors that A was multiplied with, for the certificate; None where none were asked for.
-    images : (n, s) array or None
-        The products of A and these vectors.
+    form : (s, s) array or None
+        ``U.T @ A @ V`` of these vectors.
     diagonal : (n,) array or None
         The diagonal of A.
 
@@ -138,7 +162,7 @@ class MatrixNorms:
     seconds: float = 0.0
     expected: FactorNorms | None = None
     probes: Probes | None = None
-    images: NDArray[np.float64] | None = None
+    form: NDArray[np.float64] | None = None
     diagonal: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:

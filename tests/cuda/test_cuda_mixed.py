@@ -52,6 +52,24 @@ def test_products_in_fp16_and_fp8_are_within_the_certified_bound(threshold, budg
     assert factor.report.executed_bytes == factor.report.planned_bytes
 
 
+@pytest.mark.parametrize("fp64", ["residue", "native"])
+@pytest.mark.parametrize("devices", ["cuda:0", pytest.param("cuda:0,cuda:1", marks=pytest.mark.multigpu)])
+def test_vectors_beside_the_run_see_what_a_reading_of_the_factor_sees(fp64, devices, monkeypatch):
+    import ooc_chol.dense.planner.problem as problem
+    from ooc_chol.dense.planner.kept_plans import KEPT_PLANS
+
+    a = exponential(2000, 0.02)
+    options = {"tile_size": 128, "devices": devices.split(","), "fp64": fp64}
+    beside = oc.cholesky(a, 1e-4, **options).report
+    monkeypatch.setattr(problem, "PROBES_PART", 1 << 40)
+    KEPT_PLANS.clear()
+    reading = oc.cholesky(a, 1e-4, **options).report
+    assert beside.plan.probe_sums == (3 if fp64 == "residue" else 2) and not reading.plan.probe_sums
+    assert "certificate" in reading.passes.totals and "certificate" not in beside.passes.totals
+    KEPT_PLANS.clear()
+    assert beside.certified_bound.total == pytest.approx(reading.certified_bound.total, rel=1e-6)
+
+
 def test_every_tile_has_the_value_of_its_format():
     a = exponential(1000, 0.02)
     factor = oc.cholesky(a, 1e-4, tile_size=64, devices="cuda:0")

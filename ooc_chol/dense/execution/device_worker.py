@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from ooc_chol.dense.execution.worker import (
     make_window,
 )
 from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.probing import ProbedSums, form_of_factor
 from ooc_chol.interfaces import AbstractEvent, AbstractStream, BlockKey, Tiers
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.tasks.operations import STEP, STREAM_NAMES, URGENT_STREAMS, Link, StepKind, StreamKind, step_key
@@ -201,6 +202,17 @@ class DeviceWorker:
         """What was measured of tiles, once all are final."""
         if self.operations.finisher is not None:
             self.norms = self.operations.finisher.norms(self._streams[StreamKind.COMPUTE])
+
+    def start_probes(self, sums: ProbedSums, vectors: NDArray[np.float64]) -> None:
+        """Enqueue the vectors' way to the device, on a stream that has nothing to do at first."""
+        with self.device.current():
+            sums.start(self._streams[StreamKind.COPY_OUT], vectors)
+
+    def read_probes(self, sums: Sequence[ProbedSums]) -> NDArray[np.float64]:
+        """What the sums of all devices, this one's first, show together; once all streams are empty."""
+        stream = self._streams[StreamKind.FINISH]
+        with self.device.current():
+            return form_of_factor(sums[0].with_themselves(stream, sums[1:]))
 
     def stream_event(self) -> AbstractEvent:
         """An event of the compute stream, recorded now."""

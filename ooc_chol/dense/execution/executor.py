@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -53,6 +54,10 @@ class Execution:
         Every operation of every stream; made when somebody looks at them.
     norms : (n_tiles, len(NORM_COLUMNS)) array or None
         What was measured of final tiles, the numbers of :data:`~ooc_chol.interfaces.NORM_COLUMNS`; None where all is FP64.
+    probed : (s, s) array or None
+        ``U.T @ L @ L.T @ V`` of the random vectors that the plan holds beside the run; None where it holds none.
+    probing_seconds : float
+        Seconds before and after the run for that: the vectors' way to the devices, and the sums' to the host.
     locking_seconds : float
         Seconds of the run for which enqueuing waited until host memory was page-locked.
     refused_bytes : int
@@ -64,6 +69,8 @@ class Execution:
     peak_bytes: tuple[int, ...]
     records: Sequence[TraceRecord]
     norms: NDArray[np.float64] | None = None
+    probed: NDArray[np.float64] | None = None
+    probing_seconds: float = 0.0
     locking_seconds: float = 0.0
     refused_bytes: int = 0
 
@@ -85,18 +92,32 @@ def execute(
     *,
     report: Callable[[int, int, float], None] | None = None,
     salvage: Salvage | None = None,
+    probes: NDArray[np.float64] | None = None,
 ) -> Execution:
-    """Run ``plan`` on ``devices``, from the tier ``"A"``, which makes or reads tiles of A, to the tier ``"L"``."""
+    """Run ``plan`` on ``devices``, from the tier ``"A"``, which makes or reads tiles of A, to the tier ``"L"``.
+
+    ``probes`` are the random vectors that a plan in mixed precision has room for.
+    """
     workers: list[DeviceWorker] = []
     with collector_off():
-        errors, began = _run(plan, devices, tiers, workers=workers, report=report)
-        if not errors:
-            return _summary(plan, workers, began)
+        ended = _run(plan, devices, tiers, workers=workers, report=report, probes=probes)
+        if not ended.errors:
+            return _summary(plan, workers, ended)
+    errors, began = ended.errors, ended.began
     if salvage is not None:
         salvage.seconds = (time.perf_counter_ns() - began) / 1e9
         salvage.finished.update(plan.given, *(worker.finished_tiles() for worker in workers))
         salvage.norms = _norms_of(workers)
     raise _verdict(workers, errors, plan.grid)
+
+
+class _Ended(NamedTuple):
+    """How a run ended: the errors met, when it began, and what its probes saw."""
+
+    errors: list[BaseException]
+    began: int
+    probed: NDArray[np.float64] | None = None
+    probing_seconds: float = 0.0
 
 
 def _run(
@@ -106,8 +127,9 @@ def _run(
     *,
     workers: list[DeviceWorker],
     report: Callable[[int, int, float], None] | None,
-) -> tuple[list[BaseException], int]:
-    """Make the workers and let one thread work for them all; returns the errors met, and when it began."""
+    probes: NDArray[np.float64] | None,
+) -> _Ended:
+    """Make the workers and let one thread work for them all."""
     channels = Channels(ProgressTable(), queue.SimpleQueue(), queue.SimpleQueue())
     thread = OwnThread(_enqueue_all, (workers, channels), "enqueuer")
 
@@ -124,9 +146,20 @@ def _run(
             for key in final_keys(plan.given):
                 channels.progress.record(key, before)
                 channels.progress.mark_durable(key)
+        sums = [each for worker in workers if (each := worker.operations.probed) is not None]
+        since = time.perf_counter()
+        for worker, each in zip(workers, sums, strict=False):  # all of them, or none
+            assert probes is not None  # the plan has room for them
+            worker.start_probes(each, probes)
+        starting = time.perf_counter() - since
         began = time.perf_counter_ns()
         start(thread)
-        return _coordinate(workers, channels.news, total=plan.flops, report=report, began=began), began
+        errors = _coordinate(workers, channels.news, total=plan.flops, report=report, began=began)
+        if errors or not sums:
+            return _Ended(errors, began)
+        since = time.perf_counter()
+        probed = workers[0].read_probes(sums)
+        return _Ended(errors, began, probed, starting + time.perf_counter() - since)
 
 
 def _enqueue_all(workers: Sequence[DeviceWorker], channels: Channels) -> None:
@@ -216,8 +249,9 @@ def _verdict(workers: Sequence[DeviceWorker], errors: Sequence[BaseException], g
     return errors[0]
 
 
-def _summary(plan: Plan, workers: Sequence[DeviceWorker], began: int) -> Execution:
+def _summary(plan: Plan, workers: Sequence[DeviceWorker], run: _Ended) -> Execution:
     """Gather what the workers counted."""
+    began = run.began
     times = [worker.times() for worker in workers]
     ended = max((end for spans in times for _, end in spans), default=began)
     return Execution(
@@ -226,6 +260,8 @@ def _summary(plan: Plan, workers: Sequence[DeviceWorker], began: int) -> Executi
         peak_bytes=tuple(program.peak_resident for program in plan.programs),
         records=LazyRecords(partial(executed_records, plan, times)),
         norms=_norms_of(workers),
+        probed=run.probed,
+        probing_seconds=run.probing_seconds,
     )
 
 

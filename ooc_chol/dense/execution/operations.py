@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.probing import ProbedSums
 from ooc_chol.dense.programs.steps import Step
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import OocCholError
@@ -25,16 +26,18 @@ class BadFlagError(OocCholError):
 
 
 class Finisher:
-    """Gives each final tile its one value, that of its storage format, and measures it."""
+    """Gives each final tile its one value, that of its storage format, measures it, and multiplies it with probes."""
 
-    def __init__(self, device: TileDevice, precision: PrecisionMap) -> None:
-        self._kernels, self._precision = device.kernels, precision
+    def __init__(self, device: TileDevice, precision: PrecisionMap, probed: ProbedSums | None) -> None:
+        self._kernels, self._precision, self.probed = device.kernels, precision, probed
         self._norms = device.kernels.create_norms(precision.grid.n_tiles)
 
     def finish(self, stream: AbstractStream, tile: Tile, index: tuple[int, int]) -> None:
-        """Round ``tile`` in place and note its norms."""
+        """Round ``tile`` in place, note its norms, and add its part to what the certificate needs."""
         which = FinalTile(self._precision.grid.packed(*index), index[0] == index[1])
         self._kernels.finish(stream, tile, self._precision.format_of(index), self._norms, which)
+        if self.probed is not None:
+            self.probed.add(stream, tile, index)
 
     def norms(self, stream: AbstractStream) -> NDArray[np.float64]:
         """What was measured of this device's tiles; waits for ``stream``, which comes after all of them."""
@@ -74,13 +77,18 @@ class AbstractOperations(ABC):
         self._source = source
         self._source_itemsize = source.source.bytes_per_entry
         self._arena = self._allocate(plan)
-        self.finisher = None if plan.precision is None else Finisher(device, plan.precision)
+        self.finisher = None if plan.precision is None else Finisher(device, plan.precision, self._probed(plan))
         device.prepare(source.source.prepare)
         self.flags = device.kernels.create_flags(plan.grid.nt)
 
     @abstractmethod
     def _allocate(self, plan: Plan) -> Any:
-        """The device's memory, as the plan divides it."""
+        """The device's memory, as the plan divides it, the arrays of probes last."""
+
+    def _probed(self, plan: Plan) -> ProbedSums | None:
+        """Sums of final tiles' products with probes; None where the plan has none."""
+        arrays = self._arena.arrays[-len(plan.probe_arrays) :] if plan.probe_arrays else ()
+        return ProbedSums(plan.grid, self._device, arrays, self._arena.slot_bytes) if arrays else None
 
     @abstractmethod
     def tile(self, place: Place, index: Index) -> Tile:
@@ -89,6 +97,11 @@ class AbstractOperations(ABC):
     @abstractmethod
     def flagged_row(self) -> int | None:
         """Smallest matrix row whose squares exceed its diagonal entry of A, as of the last copy of flags; None without one."""
+
+    @property
+    def probed(self) -> ProbedSums | None:
+        """Sums of final tiles' products with probes; None where the plan has no room for them."""
+        return None if self.finisher is None else self.finisher.probed
 
     def perform(self, step: Step, stream: AbstractStream) -> int:
         """Enqueue ``step``; returns the bytes that it moves over its link."""
@@ -168,7 +181,7 @@ class TileOperations(AbstractOperations):
     def _allocate(self, plan: Plan) -> Any:
         narrow = 0 if plan.precision is None else plan.precision.largest_stored_bytes
         slots, nbytes = plan.layout.slots(Pool.TILE), plan.layout.slot_bytes(Pool.TILE)
-        return self._device.allocate(slots, nbytes, plan.grid.size(0), narrow_bytes=narrow)
+        return self._device.allocate(slots, nbytes, plan.grid.size(0), plan.probe_arrays, narrow_bytes=narrow)
 
     def tile(self, place: Place, index: Index) -> Tile:
         """The slot as tile ``index``, in the format in which it is updated."""

@@ -57,7 +57,7 @@ class ResidueOperations(AbstractOperations):
         self._nb, self._first_transit = layout.nb, layout.tiles
         self._has_fp16, self._has_fp8 = layout.has_fp16, layout.has_fp8
         narrow = 0 if plan.precision is None else plan.precision.largest_stored_bytes
-        slots, arrays = layout.tiles + layout.transit, arrays_of(layout)
+        slots, arrays = layout.tiles + layout.transit, (*arrays_of(layout), *plan.probe_arrays)
         arena = self._device.allocate(slots, layout.tile_bytes, layout.nb, arrays, narrow_bytes=narrow)
         self._residues = self._device.kernels.open_residues(plan.grid.n)
         return arena

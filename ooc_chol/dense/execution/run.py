@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ooc_chol.dense.execution.executor import Execution, Salvage, execute
 from ooc_chol.dense.execution.page_locking import refused_bytes, source_locked, waited_seconds
 from ooc_chol.dense.planner.plan import Plan
@@ -22,7 +25,13 @@ from ooc_chol.tasks.tiling import TileGrid
 
 
 def run(
-    plan: Plan, source: AbstractSource, store: AbstractStore, *, report: ProgressReporter, salvage: Salvage | None = None
+    plan: Plan,
+    source: AbstractSource,
+    store: AbstractStore,
+    *,
+    report: ProgressReporter,
+    salvage: Salvage | None = None,
+    probes: NDArray[np.float64] | None = None,
 ) -> Execution:
     """Open the devices of ``plan`` and execute it, while the memory of A and L is still being page-locked."""
     threads = host_threads(len(plan.devices))
@@ -32,7 +41,7 @@ def run(
     with kind_of(plan.devices[0]).calling(), watched, source_locked(plan, tier):
         before = waited_seconds(tiers)
         devices = [open_tile_device(name, threads, plan.moduli) for name in plan.devices]
-        execution = execute(plan, devices, tiers, report=report, salvage=salvage)
+        execution = execute(plan, devices, tiers, report=report, salvage=salvage, probes=probes if plan.probe_sums else None)
         return replace(execution, locking_seconds=waited_seconds(tiers) - before, refused_bytes=refused_bytes(tiers))
 
 

@@ -19,7 +19,17 @@ from ooc_chol.dense.planner.native_tiles import (
     tiles_in_budget,
 )
 from ooc_chol.dense.planner.plan import DeviceBudget, Plan
-from ooc_chol.dense.planner.problem import COMPARED_STEPS, FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
+from ooc_chol.dense.planner.problem import (
+    COMPARED_STEPS,
+    FINALISTS,
+    Problem,
+    RatesAt,
+    budget_of,
+    narrow_bytes,
+    probe_bytes,
+    probe_sums,
+    seconds_of,
+)
 from ooc_chol.dense.planner.step_counts import native_steps, panel_loads
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.device_copies import with_pulls
@@ -69,14 +79,17 @@ def native_request(problem: Problem, options: FactorOptions, names: tuple[str, .
     grid = native_grid(problem.n, options, names, budget_bytes)
     names = names[: grid.nt]  # a device without a tile row would have nothing to do
     workspace = kind.workspace_bytes(grid.size(0)) + narrow_bytes(problem, kind)
-    if (needed := needed_bytes_of(grid, workspace)) > budget_bytes:
+    needed = needed_bytes_of(grid, workspace)
+    finishing = 2 if policy.overlaps and kind.finishes_beside else 1
+    sums = probe_sums(problem, finishing, budget_bytes=budget_bytes, needed_bytes=needed)
+    if needed > budget_bytes:
         helps = has_smaller_tile(grid, tiles_in_budget(options, names, budget_bytes))
         smaller = f", or a tile_size smaller than {grid.nb}" if helps else ""
         raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, f"give that much or more{smaller}")
-    budget = _device_budget(grid, budget_bytes, policy, workspace)
+    budget = _device_budget(grid, budget_bytes, policy, workspace + probe_bytes(problem.n, sums))
     rates = rates_at(grid)
     rates = None if rates is None else rates.of_formats(problem.precision)
-    return NativeRequest(grid, policy, options.objective, names, budget, rates, problem)
+    return NativeRequest(grid, policy, options.objective, names, budget, rates, problem, sums)
 
 
 def native_plan(request: NativeRequest) -> Plan:
@@ -130,6 +143,7 @@ class NativeRequest:
     budget: DeviceBudget
     rates: Rates | None
     problem: Problem
+    probe_sums: int  #: Of the certificate, on each device
 
     @property
     def capacity(self) -> int:
@@ -385,4 +399,5 @@ def _plan_of(request: NativeRequest, owners: Sequence[int], panels: Sequence[Pan
         flops_executed=flops_executed,
         precision=request.problem.precision,
         given=request.problem.given,
+        probe_sums=request.probe_sums,
     )

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from ooc_chol.config import parse_bytes, whole_pages
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.probing import probe_arrays
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP32
@@ -16,10 +17,13 @@ from ooc_chol.hardware.registry import default_budget, device_kind
 from ooc_chol.interfaces import NARROW_BUFFERS
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.memory.sources.base import AbstractSource
+from ooc_chol.precision.norms import PROBES
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.bounds import fp64_bytes
 from ooc_chol.tasks.tiling import TileGrid
 
+#: The part of a budget that random vectors and products with them may take beside a run.
+PROBES_PART = 16
 #: Measured rates for a grid of tiles, or None where there are none.
 RatesAt: TypeAlias = Callable[[TileGrid], Rates | None]
 #: Candidates whose plans are simulated when seconds are to be least, where that is quick.
@@ -65,6 +69,21 @@ def most_narrow_bytes(grid: TileGrid, options: FactorOptions, kind: AbstractKern
     if options.precision_threshold is None or not kind.widens_stored:
         return 0
     return NARROW_BUFFERS * whole_pages(FP32.stored_bytes(grid.size(0) ** 2))
+
+
+def probe_sums(problem: Problem, n_streams: int, *, budget_bytes: int, needed_bytes: int) -> int:
+    """Sums for the certificate on a device whose tiles become final on so many streams; 0 where they would take too much.
+
+    ``needed_bytes`` are the least that a plan takes without them. What is kept from an earlier run no stream sees again.
+    """
+    if problem.precision is None or problem.given:
+        return 0
+    return n_streams if needed_bytes + PROBES_PART * probe_bytes(problem.n, n_streams) <= budget_bytes else 0
+
+
+def probe_bytes(n: int, n_sums: int) -> int:
+    """Bytes of random vectors and of so many sums of products with them; none for no sums."""
+    return sum(spec.nbytes for spec in probe_arrays(n, 2 * PROBES, n_sums)) if n_sums else 0
 
 
 def budget_of(options: FactorOptions, names: tuple[str, ...], problem: Problem | None = None) -> int:

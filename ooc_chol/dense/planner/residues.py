@@ -11,14 +11,24 @@ from ooc_chol.dense.options import FactorOptions, default_moduli
 from ooc_chol.dense.planner import limit
 from ooc_chol.dense.planner.limit import Tiles, check_steps
 from ooc_chol.dense.planner.plan import DeviceBudget, Plan
-from ooc_chol.dense.planner.problem import COMPARED_STEPS, FINALISTS, Problem, RatesAt, budget_of, narrow_bytes, seconds_of
+from ooc_chol.dense.planner.problem import (
+    COMPARED_STEPS,
+    FINALISTS,
+    Problem,
+    RatesAt,
+    budget_of,
+    narrow_bytes,
+    probe_bytes,
+    probe_sums,
+    seconds_of,
+)
 from ooc_chol.dense.planner.residue_layouts import best_layouts, estimated_seconds, least_layout, steadiest, with_narrow
 from ooc_chol.dense.planner.residue_tiles import check_for_residues, residue_grids, residue_tiles_in_budget
 from ooc_chol.dense.planner.step_counts import residue_steps
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.policy import policy_named
-from ooc_chol.dense.programs.residues.rows import ResiduePrograms
+from ooc_chol.dense.programs.residues.rows import FINISHING, ResiduePrograms
 from ooc_chol.dense.programs.residues.strips import residue_panels
 from ooc_chol.dense.programs.steps import executed_flops
 from ooc_chol.errors import BudgetError
@@ -75,9 +85,24 @@ class _Request:
             return self.must_be_narrow
         return rates is not None and rates.residue is not None and rates.residue.half is not None
 
-    def workspace_bytes(self, grid: TileGrid) -> int:
+    def kernel_bytes(self, grid: TileGrid) -> int:
         """Bytes of the budget that kernels take for themselves."""
         return self.kind.residue_workspace_bytes(self.problem.n, grid.nb) + narrow_bytes(self.problem, self.kind)
+
+    def workspace_bytes(self, grid: TileGrid) -> int:
+        """Bytes of the budget that kernels and the certificate take."""
+        return self.kernel_bytes(grid) + probe_bytes(self.problem.n, self.probe_sums(grid))
+
+    def probe_sums(self, grid: TileGrid) -> int:
+        """Sums of the certificate on each device."""
+        finishing = len(FINISHING) if self.kind.finishes_beside else 1
+        needed = self.least_layout(grid).arena_bytes + self.kernel_bytes(grid)
+        return probe_sums(self.problem, finishing, budget_bytes=self.budget_bytes, needed_bytes=needed)
+
+    def least_layout(self, grid: TileGrid) -> ResidueLayout:
+        """The least division of memory that will do."""
+        least = least_layout(grid, self.moduli)
+        return replace(least, has_fp16=True, has_fp8=self.narrow_shares[1] > 0) if self.must_be_narrow else least
 
     @property
     def stored_itemsize(self) -> float:
@@ -147,10 +172,7 @@ def _of_moduli(rates: Rates | None, moduli: int) -> Rates | None:
 
 def _refusal(request: _Request, grid: TileGrid) -> BudgetError:
     """The error where no layout fits, with the bytes that the least one takes."""
-    least = least_layout(grid, request.moduli)
-    if request.must_be_narrow:
-        least = replace(least, has_fp16=True, has_fp8=request.narrow_shares[1] > 0)
-    needed = least.arena_bytes + request.workspace_bytes(grid)
+    needed = request.least_layout(grid).arena_bytes + request.kernel_bytes(grid)
     advice = "give that much or more, or use fp64='native'"
     return BudgetError(f"memory_budget of {request.names[0]}", needed, request.budget_bytes, advice)
 
@@ -230,6 +252,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         precision=problem.precision,
         half_products=narrow_products,
         given=given,
+        probe_sums=request.probe_sums(grid),
     )
 
 

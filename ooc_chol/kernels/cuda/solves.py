@@ -16,9 +16,9 @@ from ooc_chol.kernels.interfaces import AbstractSolveKernels
 _NO_TRANSPOSE, _TRANSPOSE = 0, 1
 _RIGHT, _UPPER, _NON_UNIT = 1, 1, 0
 _ON_HOST, _ON_DEVICE = 0, 1
-_SCALARS = np.array([1.0, -1.0, 0.0])
+_SCALARS = np.array([1.0, -1.0, 0.0, 0.5])
 #: Addresses of cuBLAS's scalars on the host.
-_ONE, _MINUS_ONE, _ZERO = (_SCALARS.ctypes.data + 8 * at for at in range(3))
+_ONE, _MINUS_ONE, _ZERO, _HALF = (_SCALARS.ctypes.data + 8 * at for at in range(4))
 _THREADS = 256
 
 
@@ -46,8 +46,11 @@ class CudaSolveKernels(AbstractSolveKernels):
     def subtract(self, stream: AbstractStream, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
         self._product(stream, target, l_ij, x, scalars=(_MINUS_ONE, _TRANSPOSE if transposed else _NO_TRANSPOSE))
 
-    def add_product(self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False) -> None:
-        self._product(stream, target, d, x, scalars=(_ONE, _TRANSPOSE if transposed else _NO_TRANSPOSE))
+    def add_product(
+        self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False, halved: bool = False
+    ) -> None:
+        scalars = _HALF if halved else _ONE, _TRANSPOSE if transposed else _NO_TRANSPOSE
+        self._product(stream, target, d, x, scalars=scalars)
 
     def _product(self, stream: AbstractStream, target: Tile, left: Tile, x: Tile, *, scalars: tuple[int, int]) -> None:
         """``target.T += scale x.T @ op(left).T``."""

@@ -40,10 +40,15 @@ class HostSolveKernels(AbstractSolveKernels):
 
         _enqueue(stream, run)
 
-    def add_product(self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False) -> None:
+    def add_product(
+        self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False, halved: bool = False
+    ) -> None:
         def run() -> None:
             with np.errstate(over="ignore", invalid="ignore"):  # what is no number makes sums that are none
-                target[...] += (d.T if transposed else d) @ x
+                product = (d.T if transposed else d) @ x
+                if halved:
+                    product *= 0.5
+                target[...] += product
 
         _enqueue(stream, run)
 

@@ -23,8 +23,10 @@ class AbstractSolveKernels(ABC):
         """``target -= L[i, j] @ x``, or ``L[i, j].T @ x``."""
 
     @abstractmethod
-    def add_product(self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False) -> None:
-        """``target += d @ x``, or ``d.T @ x``."""
+    def add_product(
+        self, stream: AbstractStream, target: Tile, d: Tile, x: Tile, *, transposed: bool = False, halved: bool = False
+    ) -> None:
+        """``target += d @ x``, or ``d.T @ x``, or half of it."""
 
     @abstractmethod
     def inner(self, stream: AbstractStream, a: Tile, b: Tile, out: Tile) -> None:

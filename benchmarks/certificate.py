@@ -1,0 +1,109 @@
+"""What the certificate costs: whole calls in mixed precision with it taken beside the run, by a reading of L, and not at all.
+
+    python benchmarks/certificate.py [--n 131072] [--memory-budget "16 GiB"] [--cases weak:1e-5 strong:1e-5 strong:1e-8]
+        [--repeats 2] [--rounds 2] [--devices cuda:0] [--case NAME]
+
+The three ways take turns, each with one call before those that count, so that its plan is there. A run without a certificate
+is not to be had otherwise: this script takes the measuring out, and nobody should use such a factor. Each case prints a JSON line
+a way, and with --case all lines go to ``benchmarks/results/certificate/NAME.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ooc_chol as oc
+from ooc_chol.bench.problem import CovarianceProblem
+from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.dense import mixed
+from ooc_chol.dense.planner import problem as planning
+from ooc_chol.dense.planner.kept_plans import KEPT_PLANS
+from ooc_chol.precision.certified import CertifiedBound
+
+RESULTS = Path(__file__).parent / "results" / "certificate"
+#: Ranges of correlation at order 163,840, in the unit square; they shrink with the distance of neighbours.
+RANGES = {"weak": 0.02627, "strong": 0.210158}
+WAYS = ("beside the run", "by a reading of L", "none")
+
+
+class Without:
+    """The way that ``name`` says, inside a ``with`` block."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._before = name, (planning.PROBES_PART, mixed._norms_and_form, mixed._certify)
+
+    def __enter__(self) -> None:
+        KEPT_PLANS.clear()
+        if self._name != "beside the run":
+            planning.PROBES_PART = 1 << 40
+        if self._name == "none":
+            mixed._norms_and_form = lambda request, names, grid, samples: mixed._norms(
+                request, names, grid, samples=samples, probes=None
+            )
+            mixed._certify = lambda request, result, norms: CertifiedBound(0.0, 0.0, 0)
+
+    def __exit__(self, *_: object) -> None:
+        planning.PROBES_PART, mixed._norms_and_form, mixed._certify = self._before
+
+
+def call(n: int, correlation: str, threshold: float, options: dict[str, Any]) -> dict[str, Any]:
+    """One whole call."""
+    problem = CovarianceProblem(n, RANGES[correlation], 1e-4)
+    a = oc.from_function(n, problem.host_tile, cuda=problem.cuda_tile())
+    start = time.perf_counter()
+    with oc.cholesky(a, threshold, **options) as factor:
+        wall, report = time.perf_counter() - start, factor.report
+        bound = report.certified_bound
+        assert bound is not None
+        return {
+            "wall_seconds": wall, "seconds": report.seconds, "run_seconds": report.execution.seconds,
+            "norms_seconds": report.norms_seconds, "certify_seconds": report.certify_seconds,
+            "certified_bound": bound.total, "certified_measured": bound.measured, "probe_sums": report.plan.probe_sums,
+            "moduli": report.plan.moduli, "formats": factor.formats, "escalations": len(report.escalations),
+        }  # fmt: skip
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, default=131072)
+    parser.add_argument("--memory-budget", default="16 GiB")
+    parser.add_argument("--cases", nargs="+", default=["weak:1e-5", "strong:1e-5", "strong:1e-8"])
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--devices", default="cuda:0")
+    parser.add_argument("--case", help="name of the result file")
+    given = parser.parse_args()
+    options = {"devices": given.devices.split(","), "memory_budget": given.memory_budget}
+    lines = []
+    for case in given.cases:
+        correlation, threshold = case.split(":")
+        calls: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+        for way in WAYS * given.rounds:
+            with Without(way):
+                found = [call(given.n, correlation, float(threshold), options) for _ in range(1 + given.repeats)]
+            calls[way] += found[1:]
+        for way, each in calls.items():
+            medians = {name: float(np.median([one[name] for one in each])) for name in each[0] if name.endswith("_seconds")}
+            medians["seconds"] = float(np.median([one["seconds"] for one in each]))
+            lines.append({"n": given.n, "correlation": correlation, "threshold": float(threshold), "certificate": way,
+                          "medians": medians, "calls": each})  # fmt: skip
+            print(json.dumps({key: value for key, value in lines[-1].items() if key != "calls"}), flush=True)
+    if given.case:
+        host = {
+            "commit": commit(),
+            "machine": machine(),
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        }
+        write_json(RESULTS / f"{given.case}.json", {**host, "memory_budget": given.memory_budget, "lines": lines})
+
+
+if __name__ == "__main__":
+    main()

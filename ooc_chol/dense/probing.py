@@ -1,0 +1,119 @@
+"""Random vectors ``W = [U, V]`` beside tiles: sums ``Z_j = sum_i T_ij.T W_i`` of tile columns, and what they show in the end.
+
+For the tiles on and below the diagonal of A, the diagonal ones halved, ``U.T A V = Z_U.T V + U.T Z_V``; for those of L,
+``U.T L L.T V = Z_U.T Z_V``. So a tile is multiplied once and needed no more, wherever it happens to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.dense.vectors import copy_columns_in, copy_columns_out, vector_arrays, zeros
+from ooc_chol.interfaces import AbstractEvent, AbstractStream, ArraySpec, Tile
+from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.tasks.tiling import TileGrid
+
+
+def probe_arrays(n: int, columns: int, n_sums: int) -> tuple[ArraySpec, ...]:
+    """The arrays of :class:`ProbedSums` on a device: W, sums of so many streams, and a square for what is read in the end."""
+    return (*vector_arrays((n, columns), 1 + n_sums), *vector_arrays((columns, columns), 1))
+
+
+@final
+class ProbedSums:
+    """``Z`` of the tiles that one device meets; each stream adds to sums of its own, so that none waits for another."""
+
+    def __init__(self, grid: TileGrid, device: TileDevice, arrays: Sequence[Tile], slot_bytes: int) -> None:
+        self._grid, self._device, self._slot_bytes = grid, device, slot_bytes
+        self._w, *self._sums, self._square = arrays
+        self._kernels = device.kernels.create_solves()
+        self._numbers: dict[str, int] = {}
+        self._there: AbstractEvent | None = None
+
+    def start(self, stream: AbstractStream, vectors: NDArray[np.float64]) -> None:
+        """Enqueue the journey of W to the device, which other streams wait for; ``vectors`` must live as long."""
+        copy_columns_in(self._device, stream, vectors, self._w, slot_bytes=self._slot_bytes)
+        self._there = stream.record()
+
+    def add(self, stream: AbstractStream, tile: Tile, index: tuple[int, int], *, halved: bool = False) -> int:
+        """Enqueue ``Z[j] += T[i, j].T @ W[i]``, or half of it; returns the flops."""
+        target, w_i = self._rows(self._of(stream), index[1]), self._rows(self._w, index[0])
+        self._kernels.add_product(stream, target, tile, w_i, transposed=True, halved=halved)
+        return 2 * self._grid.entries(*index) * int(self._w.shape[1])
+
+    def with_vectors(self, stream: AbstractStream) -> NDArray[np.float64]:
+        """``W.T @ Z`` on the host; the streams that added must be done."""
+        self._clear(stream, self._square)
+        for total in self._in_order():
+            for j in range(self._grid.nt):
+                w_j, z_j = self._rows(self._w, j), self._rows(total, j)
+                self._kernels.add_product(stream, self._square, w_j, z_j, transposed=True)
+        return self._read(stream)
+
+    def with_themselves(self, stream: AbstractStream, others: Sequence[ProbedSums] = ()) -> NDArray[np.float64]:
+        """``Z.T @ Z`` on the host, of the sums of this device and of ``others``; the streams that added must be done."""
+        first, *rest = self._in_order() or [self._clear(stream, self._sums[0])]
+        for total in rest:
+            self._add_to(stream, first, total)
+        for other in others:
+            for total in other._in_order():  # W is needed no more, and makes room
+                self._device.copy_between(stream, total, self._w)
+                self._add_to(stream, first, self._w)
+        self._clear(stream, self._square)
+        for k in range(self._grid.nt):
+            z_k = self._rows(first, k)
+            self._kernels.add_product(stream, self._square, z_k, z_k, transposed=True)
+        return self._read(stream)
+
+    def _of(self, stream: AbstractStream) -> Tile:
+        """The sums of a stream, zero at its first use."""
+        number = self._numbers.get(stream.name)
+        if number is None:
+            number = self._numbers[stream.name] = len(self._numbers)
+            if number == len(self._sums):
+                raise RuntimeError(f"stream {stream.name} has tiles for probes, but all {number} sums are taken")
+            assert self._there is not None  # started
+            stream.wait(self._there)
+            self._clear(stream, self._sums[number])
+        return self._sums[number]
+
+    def _in_order(self) -> list[Tile]:
+        """The sums that streams added to, in the order of the streams' names, which no chance decides."""
+        return [self._sums[self._numbers[name]] for name in sorted(self._numbers)]
+
+    def _clear(self, stream: AbstractStream, array: Tile) -> Tile:
+        self._device.generate(stream, zeros, range(len(array)), range(array.shape[1]), array)
+        return array
+
+    def _add_to(self, stream: AbstractStream, target: Tile, other: Tile) -> None:
+        def add(rows: range, cols: range, out: Tile, stream: Any) -> None:
+            out += other
+
+        self._device.generate(stream, add, range(len(target)), range(target.shape[1]), target)
+
+    def _read(self, stream: AbstractStream) -> NDArray[np.float64]:
+        found = np.empty(self._square.shape)
+        copy_columns_out(self._device, stream, self._square, found, slot_bytes=self._slot_bytes)
+        stream.synchronize()
+        return found
+
+    def _rows(self, x: Tile, i: int) -> Tile:
+        span = self._grid.span(i)
+        return x[span.start : span.stop]
+
+
+def form_of_matrix(products: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``U.T @ A @ V`` by ``W.T @ Z`` of A's tiles."""
+    s = len(products) // 2
+    form: NDArray[np.float64] = products[s:, :s].T + products[:s, s:]
+    return form
+
+
+def form_of_factor(products: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``U.T @ L @ L.T @ V`` by ``Z.T @ Z`` of L's tiles."""
+    s = len(products) // 2
+    return products[:s, s:]

@@ -65,7 +65,7 @@ def call(n: int, correlation: str, threshold: float, options: dict[str, Any]) ->
         return {
             "wall_seconds": wall, "seconds": report.seconds, "run_seconds": report.execution.seconds,
             "norms_seconds": report.norms_seconds, "certify_seconds": report.certify_seconds,
-            "certified_bound": bound.total, "certified_measured": bound.measured, "probe_sums": report.plan.probe_sums,
+            "certified_bound": bound.total, "certified_measured": bound.measured, "beside": bool(report.plan.probe_arrays),
             "moduli": report.plan.moduli, "formats": factor.formats, "escalations": len(report.escalations),
         }  # fmt: skip
 
@@ -99,7 +99,7 @@ def main() -> None:
     if given.case:
         host = {
             "commit": commit(),
-            "machine": machine(),
+            "machine": machine(with_gpus=True),
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
         write_json(RESULTS / f"{given.case}.json", {**host, "memory_budget": given.memory_budget, "lines": lines})

@@ -18,9 +18,13 @@ from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.tasks.tiling import TileGrid
 
 
-def probe_arrays(n: int, columns: int, n_sums: int) -> tuple[ArraySpec, ...]:
-    """The arrays of :class:`ProbedSums` on a device: W, sums of so many streams, and a square for what is read in the end."""
-    return (*vector_arrays((n, columns), 1 + n_sums), *vector_arrays((columns, columns), 1))
+def probe_arrays(n: int, columns: int, n_sums: int = 1, workspace_bytes: int = 0) -> tuple[ArraySpec, ...]:
+    """The arrays of :class:`ProbedSums` on a device.
+
+    Workspace for a stream that has none, W, sums of so many streams, and a square for what is read in the end.
+    """
+    sums = vector_arrays((n, columns), 1 + n_sums)
+    return (*vector_arrays((workspace_bytes // 8,), 1), *sums, *vector_arrays((columns, columns), 1))
 
 
 @final
@@ -29,13 +33,18 @@ class ProbedSums:
 
     def __init__(self, grid: TileGrid, device: TileDevice, arrays: Sequence[Tile], slot_bytes: int) -> None:
         self._grid, self._device, self._slot_bytes = grid, device, slot_bytes
-        self._w, *self._sums, self._square = arrays
+        self._workspace, self._w, *self._sums, self._square = arrays
         self._kernels = device.kernels.create_solves()
         self._numbers: dict[str, int] = {}
         self._there: AbstractEvent | None = None
 
     def start(self, stream: AbstractStream, vectors: NDArray[np.float64]) -> None:
-        """Enqueue the journey of W to the device, which other streams wait for; ``vectors`` must live as long."""
+        """Enqueue the journey of W to the device, which other streams wait for; ``vectors`` must live as long.
+
+        Where there is workspace, the stream is to have it.
+        """
+        if self._workspace.size:
+            self._kernels.lend(stream, self._workspace)
         copy_columns_in(self._device, stream, vectors, self._w, slot_bytes=self._slot_bytes)
         self._there = stream.record()
 

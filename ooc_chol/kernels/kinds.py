@@ -37,6 +37,8 @@ class AbstractKernelKind(ABC):
     widens_stored: bool  #: Whether the kernels widen and round stored tiles on the device; else the tiers do it on the way
     #: Whether products through residues may be faster than native ones in FP64
     gains_by_residues: bool
+    #: Bytes of workspace that a stream takes which multiplies beside those of the engine
+    product_workspace_bytes: int
 
     @abstractmethod
     def workspace_bytes(self, nb: int) -> int:

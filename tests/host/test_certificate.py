@@ -120,7 +120,7 @@ def test_vectors_beside_the_run_see_what_a_reading_of_the_factor_sees(n, n_devic
     devices = [f"host:{number}" for number in range(n_devices)]
     beside = oc.cholesky(a, 1e-5, tile_size=32, fp64=fp64, devices=devices, memory_budget=2 * least, store=tmp_path / "beside")
     reading = oc.cholesky(a, 1e-5, tile_size=32, fp64=fp64, devices=devices, memory_budget=least // 2)
-    assert beside.report.plan.probe_sums and not reading.report.plan.probe_sums
+    assert beside.report.plan.probe_arrays and not reading.report.plan.probe_arrays
     assert "certificate" in reading.report.passes.totals and "certificate" not in beside.report.passes.totals
     assert float(beside.report.certified_bound) == pytest.approx(float(reading.report.certified_bound), rel=1e-6)
     planned = [budget.workspace_bytes for budget in (beside.report.plan.budgets[0], reading.report.plan.budgets[0])]

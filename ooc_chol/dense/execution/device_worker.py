@@ -210,7 +210,7 @@ class DeviceWorker:
 
     def read_probes(self, sums: Sequence[ProbedSums]) -> NDArray[np.float64]:
         """What the sums of all devices, this one's first, show together; once all streams are empty."""
-        stream = self._streams[StreamKind.FINISH]
+        stream = self._streams[StreamKind.COPY_OUT]
         with self.device.current():
             return form_of_factor(sums[0].with_themselves(stream, sums[1:]))
 

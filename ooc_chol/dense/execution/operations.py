@@ -26,18 +26,16 @@ class BadFlagError(OocCholError):
 
 
 class Finisher:
-    """Gives each final tile its one value, that of its storage format, measures it, and multiplies it with probes."""
+    """Gives each final tile its one value, that of its storage format, and measures it."""
 
-    def __init__(self, device: TileDevice, precision: PrecisionMap, probed: ProbedSums | None) -> None:
-        self._kernels, self._precision, self.probed = device.kernels, precision, probed
+    def __init__(self, device: TileDevice, precision: PrecisionMap) -> None:
+        self._kernels, self._precision = device.kernels, precision
         self._norms = device.kernels.create_norms(precision.grid.n_tiles)
 
     def finish(self, stream: AbstractStream, tile: Tile, index: tuple[int, int]) -> None:
-        """Round ``tile`` in place, note its norms, and add its part to what the certificate needs."""
+        """Round ``tile`` in place and note its norms."""
         which = FinalTile(self._precision.grid.packed(*index), index[0] == index[1])
         self._kernels.finish(stream, tile, self._precision.format_of(index), self._norms, which)
-        if self.probed is not None:
-            self.probed.add(stream, tile, index)
 
     def norms(self, stream: AbstractStream) -> NDArray[np.float64]:
         """What was measured of this device's tiles; waits for ``stream``, which comes after all of them."""
@@ -77,7 +75,8 @@ class AbstractOperations(ABC):
         self._source = source
         self._source_itemsize = source.source.bytes_per_entry
         self._arena = self._allocate(plan)
-        self.finisher = None if plan.precision is None else Finisher(device, plan.precision, self._probed(plan))
+        self.finisher = None if plan.precision is None else Finisher(device, plan.precision)
+        self.probed = self._open_probes(plan)
         device.prepare(source.source.prepare)
         self.flags = device.kernels.create_flags(plan.grid.nt)
 
@@ -85,7 +84,7 @@ class AbstractOperations(ABC):
     def _allocate(self, plan: Plan) -> Any:
         """The device's memory, as the plan divides it, the arrays of probes last."""
 
-    def _probed(self, plan: Plan) -> ProbedSums | None:
+    def _open_probes(self, plan: Plan) -> ProbedSums | None:
         """Sums of final tiles' products with probes; None where the plan has none."""
         arrays = self._arena.arrays[-len(plan.probe_arrays) :] if plan.probe_arrays else ()
         return ProbedSums(plan.grid, self._device, arrays, self._arena.slot_bytes) if arrays else None
@@ -97,11 +96,6 @@ class AbstractOperations(ABC):
     @abstractmethod
     def flagged_row(self) -> int | None:
         """Smallest matrix row whose squares exceed its diagonal entry of A, as of the last copy of flags; None without one."""
-
-    @property
-    def probed(self) -> ProbedSums | None:
-        """Sums of final tiles' products with probes; None where the plan has no room for them."""
-        return None if self.finisher is None else self.finisher.probed
 
     def perform(self, step: Step, stream: AbstractStream) -> int:
         """Enqueue ``step``; returns the bytes that it moves over its link."""
@@ -140,7 +134,10 @@ class AbstractOperations(ABC):
         """Fetch a tile of L from the store."""
 
     def _write(self, step: Step, work: Store, stream: AbstractStream) -> int:
-        self._device.copy_out(stream, self.tile(work.place, step.tile), self._store, step.tile)
+        tile = self.tile(work.place, step.tile)
+        self._device.copy_out(stream, tile, self._store, step.tile)
+        if self.probed is not None:  # each tile leaves once, and keeps its place until then: nothing waits for this product
+            self.probed.add(stream, tile, step.tile)
         return self._stored_bytes(step.tile)
 
     def _potrf(self, step: Step, work: Potrf, stream: AbstractStream) -> int:

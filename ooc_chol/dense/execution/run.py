@@ -41,7 +41,7 @@ def run(
     with kind_of(plan.devices[0]).calling(), watched, source_locked(plan, tier):
         before = waited_seconds(tiers)
         devices = [open_tile_device(name, threads, plan.moduli) for name in plan.devices]
-        execution = execute(plan, devices, tiers, report=report, salvage=salvage, probes=probes if plan.probe_sums else None)
+        execution = execute(plan, devices, tiers, report=report, salvage=salvage, probes=probes if plan.probe_arrays else None)
         return replace(execution, locking_seconds=waited_seconds(tiers) - before, refused_bytes=refused_bytes(tiers))
 
 

@@ -24,10 +24,10 @@ from ooc_chol.dense.planner.problem import (
     FINALISTS,
     Problem,
     RatesAt,
+    array_bytes,
     budget_of,
     narrow_bytes,
-    probe_bytes,
-    probe_sums,
+    probes_beside,
     seconds_of,
 )
 from ooc_chol.dense.planner.step_counts import native_steps, panel_loads
@@ -42,7 +42,7 @@ from ooc_chol.dense.programs.steps import Program
 from ooc_chol.dense.programs.tile_program import TileProgram
 from ooc_chol.errors import BudgetError, ScheduleError
 from ooc_chol.formats import FP64
-from ooc_chol.interfaces import AbstractEvictionPolicy
+from ooc_chol.interfaces import AbstractEvictionPolicy, ArraySpec
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.schedulers import SCHEDULERS
 from ooc_chol.schedulers.finishing import FinishingTasks
@@ -80,16 +80,15 @@ def native_request(problem: Problem, options: FactorOptions, names: tuple[str, .
     names = names[: grid.nt]  # a device without a tile row would have nothing to do
     workspace = kind.workspace_bytes(grid.size(0)) + narrow_bytes(problem, kind)
     needed = needed_bytes_of(grid, workspace)
-    finishing = 2 if policy.overlaps and kind.finishes_beside else 1
-    sums = probe_sums(problem, finishing, budget_bytes=budget_bytes, needed_bytes=needed)
+    probes = probes_beside(problem, kind, budget_bytes=budget_bytes, needed_bytes=needed)
     if needed > budget_bytes:
         helps = has_smaller_tile(grid, tiles_in_budget(options, names, budget_bytes))
         smaller = f", or a tile_size smaller than {grid.nb}" if helps else ""
         raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, f"give that much or more{smaller}")
-    budget = _device_budget(grid, budget_bytes, policy, workspace + probe_bytes(problem.n, sums))
+    budget = _device_budget(grid, budget_bytes, policy, workspace + array_bytes(probes))
     rates = rates_at(grid)
     rates = None if rates is None else rates.of_formats(problem.precision)
-    return NativeRequest(grid, policy, options.objective, names, budget, rates, problem, sums)
+    return NativeRequest(grid, policy, options.objective, names, budget, rates, problem, probes)
 
 
 def native_plan(request: NativeRequest) -> Plan:
@@ -143,7 +142,7 @@ class NativeRequest:
     budget: DeviceBudget
     rates: Rates | None
     problem: Problem
-    probe_sums: int  #: Of the certificate, on each device
+    probe_arrays: tuple[ArraySpec, ...]  #: Of the certificate, on each device
 
     @property
     def capacity(self) -> int:
@@ -399,5 +398,5 @@ def _plan_of(request: NativeRequest, owners: Sequence[int], panels: Sequence[Pan
         flops_executed=flops_executed,
         precision=request.problem.precision,
         given=request.problem.given,
-        probe_sums=request.probe_sums,
+        probe_arrays=request.probe_arrays,
     )

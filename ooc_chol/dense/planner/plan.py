@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 
 from ooc_chol.config import format_bytes
-from ooc_chol.dense.probing import probe_arrays
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
 from ooc_chol.dense.programs.policy import Policy
@@ -18,7 +17,6 @@ from ooc_chol.dense.programs.simulate import Timeline, simulate
 from ooc_chol.dense.programs.steps import Program
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import ArraySpec
-from ooc_chol.precision.norms import PROBES
 from ooc_chol.precision.products import NarrowProducts, NarrowRun
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.runtime.garbage_collector import collector_off
@@ -90,9 +88,9 @@ class Plan:
         Tiles of L that are in the store before the run.
     half_products : NarrowProducts or None
         What chose products in FP16; None where all run through residues or in the devices' own arithmetic.
-    probe_sums : int
-        In mixed precision: sums of products of final tiles with random vectors on each device, one for each stream that makes
-        tiles final, from which the certificate follows. 0 where there is no room for them, and the certificate reads L.
+    probe_arrays : tuple of ArraySpec
+        In mixed precision: arrays on each device for random vectors and their products with tiles that leave it, from which the
+        certificate follows. None where there is no room for them, and the certificate reads L.
     """
 
     grid: TileGrid
@@ -110,7 +108,7 @@ class Plan:
     precision: PrecisionMap | None = None
     given: frozenset[tuple[int, int]] = frozenset()
     half_products: NarrowProducts | None = None
-    probe_sums: int = 0
+    probe_arrays: tuple[ArraySpec, ...] = ()
 
     def with_norms(self, precision: PrecisionMap, half_products: NarrowProducts | None) -> Plan:
         """The plan for a matrix of other norms that give the same formats; what was found of the steps is not found anew.
@@ -132,11 +130,6 @@ class Plan:
         for name in {"timeline", "flops", "product_shares"} & vars(self).keys():
             vars(other)[name] = vars(self)[name]
         return other
-
-    @property
-    def probe_arrays(self) -> tuple[ArraySpec, ...]:
-        """Arrays of each device for the certificate; none where it reads L, or where all is FP64."""
-        return probe_arrays(self.grid.n, 2 * PROBES, self.probe_sums) if self.probe_sums else ()
 
     @cached_property
     def timeline(self) -> Timeline:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,7 +14,7 @@ from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP32
 from ooc_chol.hardware.registry import default_budget, device_kind
-from ooc_chol.interfaces import NARROW_BUFFERS
+from ooc_chol.interfaces import NARROW_BUFFERS, ArraySpec
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.precision.norms import PROBES
@@ -71,19 +71,20 @@ def most_narrow_bytes(grid: TileGrid, options: FactorOptions, kind: AbstractKern
     return NARROW_BUFFERS * whole_pages(FP32.stored_bytes(grid.size(0) ** 2))
 
 
-def probe_sums(problem: Problem, n_streams: int, *, budget_bytes: int, needed_bytes: int) -> int:
-    """Sums for the certificate on a device whose tiles become final on so many streams; 0 where they would take too much.
+def probes_beside(problem: Problem, kind: AbstractKernelKind, *, budget_bytes: int, needed_bytes: int) -> tuple[ArraySpec, ...]:
+    """Arrays for the certificate on each device; none where they would take too much, or where it must read L.
 
-    ``needed_bytes`` are the least that a plan takes without them. What is kept from an earlier run no stream sees again.
+    ``needed_bytes`` are the least that a plan takes without them. What is kept from an earlier run no device sees again.
     """
     if problem.precision is None or problem.given:
-        return 0
-    return n_streams if needed_bytes + PROBES_PART * probe_bytes(problem.n, n_streams) <= budget_bytes else 0
+        return ()
+    arrays = probe_arrays(problem.n, 2 * PROBES, workspace_bytes=kind.product_workspace_bytes)
+    return arrays if needed_bytes + PROBES_PART * array_bytes(arrays) <= budget_bytes else ()
 
 
-def probe_bytes(n: int, n_sums: int) -> int:
-    """Bytes of random vectors and of so many sums of products with them; none for no sums."""
-    return sum(spec.nbytes for spec in probe_arrays(n, 2 * PROBES, n_sums)) if n_sums else 0
+def array_bytes(arrays: Iterable[ArraySpec]) -> int:
+    """Bytes of arrays on a device."""
+    return sum(spec.nbytes for spec in arrays)
 
 
 def budget_of(options: FactorOptions, names: tuple[str, ...], problem: Problem | None = None) -> int:

@@ -16,10 +16,10 @@ from ooc_chol.dense.planner.problem import (
     FINALISTS,
     Problem,
     RatesAt,
+    array_bytes,
     budget_of,
     narrow_bytes,
-    probe_bytes,
-    probe_sums,
+    probes_beside,
     seconds_of,
 )
 from ooc_chol.dense.planner.residue_layouts import best_layouts, estimated_seconds, least_layout, steadiest, with_narrow
@@ -28,11 +28,12 @@ from ooc_chol.dense.planner.step_counts import residue_steps
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.policy import policy_named
-from ooc_chol.dense.programs.residues.rows import FINISHING, ResiduePrograms
+from ooc_chol.dense.programs.residues.rows import ResiduePrograms
 from ooc_chol.dense.programs.residues.strips import residue_panels
 from ooc_chol.dense.programs.steps import executed_flops
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP64
+from ooc_chol.interfaces import ArraySpec
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.precision.products import NarrowProducts
@@ -91,13 +92,12 @@ class _Request:
 
     def workspace_bytes(self, grid: TileGrid) -> int:
         """Bytes of the budget that kernels and the certificate take."""
-        return self.kernel_bytes(grid) + probe_bytes(self.problem.n, self.probe_sums(grid))
+        return self.kernel_bytes(grid) + array_bytes(self.probe_arrays(grid))
 
-    def probe_sums(self, grid: TileGrid) -> int:
-        """Sums of the certificate on each device."""
-        finishing = len(FINISHING) if self.kind.finishes_beside else 1
+    def probe_arrays(self, grid: TileGrid) -> tuple[ArraySpec, ...]:
+        """Arrays of the certificate on each device."""
         needed = self.least_layout(grid).arena_bytes + self.kernel_bytes(grid)
-        return probe_sums(self.problem, finishing, budget_bytes=self.budget_bytes, needed_bytes=needed)
+        return probes_beside(self.problem, self.kind, budget_bytes=self.budget_bytes, needed_bytes=needed)
 
     def least_layout(self, grid: TileGrid) -> ResidueLayout:
         """The least division of memory that will do."""
@@ -252,7 +252,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         precision=problem.precision,
         half_products=narrow_products,
         given=given,
-        probe_sums=request.probe_sums(grid),
+        probe_arrays=request.probe_arrays(grid),
     )
 
 

@@ -49,6 +49,7 @@ class BlasHandle:
         self._device = cp.cuda.Device().id
         self._handle: int | None = _take_handle(self._device) if workspaces else None
         self._numbers: dict[int, int] = {}
+        self._lent: dict[int, int] = {}
         self._current = 0
 
     def number(self, stream: AbstractStream) -> int:
@@ -62,9 +63,15 @@ class BlasHandle:
             self._numbers[pointer] = number
         return number
 
+    def lend(self, stream: AbstractStream, workspace: int) -> None:
+        """Give ``stream`` the workspace at a device address; what it multiplies takes none of the others then."""
+        self._lent[cupy_stream(stream).ptr] = workspace
+        self._current = 0
+
     def workspace(self, stream: AbstractStream) -> int:
         """Device address of the workspace of ``stream``."""
-        return self._workspaces[self.number(stream)]
+        lent = self._lent.get(cupy_stream(stream).ptr)
+        return self._workspaces[self.number(stream)] if lent is None else lent
 
     def of(self, stream: AbstractStream) -> int:
         """The handle, set to enqueue on ``stream`` until it is asked for another one."""
@@ -82,4 +89,5 @@ class BlasHandle:
             _SPARE.setdefault(self._device, []).append(self._handle)
         self._handle = None
         self._numbers.clear()
+        self._lent.clear()
         self._current = 0

@@ -29,6 +29,7 @@ class CudaKernelKind(AbstractKernelKind):
     computes_float32: bool = False
     widens_stored: bool = True
     gains_by_residues: bool = True
+    product_workspace_bytes: int = sizes.CUBLAS_WORKSPACE_BYTES
 
     def workspace_bytes(self, nb: int) -> int:
         return sizes.workspace_bytes(nb)

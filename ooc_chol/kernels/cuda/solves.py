@@ -35,6 +35,9 @@ class CudaSolveKernels(AbstractSolveKernels):
         self._blas = blas
         self._add_column_squares: Any = module.get_function("add_column_squares")
 
+    def lend(self, stream: AbstractStream, workspace: Tile) -> None:
+        self._blas.lend(stream, int(workspace.data.ptr))
+
     def substitute(self, stream: AbstractStream, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
         """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``: ``x.T @ inv(L.T)``, or ``x.T @ inv(L)``."""
         rows, columns = x_k.shape

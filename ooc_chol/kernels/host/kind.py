@@ -35,6 +35,7 @@ class HostKernelKind(AbstractKernelKind):
     computes_float32: bool = True
     widens_stored: bool = False
     gains_by_residues: bool = False
+    product_workspace_bytes: int = 0
 
     def workspace_bytes(self, nb: int) -> int:
         return 0

@@ -28,6 +28,9 @@ def substitute(l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
 class HostSolveKernels(AbstractSolveKernels):
     """Kernels that take NumPy arrays; each is one or two calls of the libraries, with as many threads as these may use."""
 
+    def lend(self, stream: AbstractStream, workspace: Tile) -> None:
+        """Nothing, as products on the host need no workspace of ours."""
+
     def substitute(self, stream: AbstractStream, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
         def run() -> None:
             substitute(l_kk, x_k, transposed=transposed)

@@ -15,6 +15,10 @@ class AbstractSolveKernels(ABC):
     """
 
     @abstractmethod
+    def lend(self, stream: AbstractStream, workspace: Tile) -> None:
+        """Let products on ``stream``, which is none of the engine's that multiply, use ``workspace``, where they need any."""
+
+    @abstractmethod
     def substitute(self, stream: AbstractStream, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
         """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``, by substitution."""
 

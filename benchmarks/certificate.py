@@ -33,7 +33,7 @@ RANGES = {"weak": 0.02627, "strong": 0.210158}
 WAYS = ("beside the run", "by a reading of L", "none")
 
 
-class Without:
+class Way:
     """The way that ``name`` says, inside a ``with`` block."""
 
     def __init__(self, name: str) -> None:
@@ -70,6 +70,24 @@ def call(n: int, correlation: str, threshold: float, options: dict[str, Any]) ->
         }  # fmt: skip
 
 
+def measured(
+    n: int, correlation: str, threshold: float, options: dict[str, Any], repeats: int, rounds: int
+) -> list[dict[str, Any]]:
+    """A line for each way, printed too."""
+    calls: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    for way in WAYS * rounds:
+        with Way(way):
+            calls[way] += [call(n, correlation, threshold, options) for _ in range(1 + repeats)][1:]
+    lines = []
+    for way, each in calls.items():
+        names = [name for name in each[0] if name.endswith("seconds")]
+        medians = {name: float(np.median([one[name] for one in each])) for name in names}
+        told = {"n": n, "correlation": correlation, "threshold": threshold, "certificate": way, "medians": medians}
+        print(json.dumps(told), flush=True)
+        lines.append({**told, "calls": each})
+    return lines
+
+
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -82,27 +100,15 @@ def main() -> None:
     parser.add_argument("--case", help="name of the result file")
     given = parser.parse_args()
     options = {"devices": given.devices.split(","), "memory_budget": given.memory_budget}
-    lines = []
+    on_gpu = given.devices.startswith("cuda")
+    host = {"commit": commit(), "machine": machine(with_gpus=on_gpu), "memory_budget": given.memory_budget}
+    lines: list[dict[str, Any]] = []
     for case in given.cases:
         correlation, threshold = case.split(":")
-        calls: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
-        for way in WAYS * given.rounds:
-            with Without(way):
-                found = [call(given.n, correlation, float(threshold), options) for _ in range(1 + given.repeats)]
-            calls[way] += found[1:]
-        for way, each in calls.items():
-            medians = {name: float(np.median([one[name] for one in each])) for name in each[0] if name.endswith("_seconds")}
-            medians["seconds"] = float(np.median([one["seconds"] for one in each]))
-            lines.append({"n": given.n, "correlation": correlation, "threshold": float(threshold), "certificate": way,
-                          "medians": medians, "calls": each})  # fmt: skip
-            print(json.dumps({key: value for key, value in lines[-1].items() if key != "calls"}), flush=True)
-    if given.case:
-        host = {
-            "commit": commit(),
-            "machine": machine(with_gpus=True),
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        }
-        write_json(RESULTS / f"{given.case}.json", {**host, "memory_budget": given.memory_budget, "lines": lines})
+        lines += measured(given.n, correlation, float(threshold), options, given.repeats, given.rounds)
+        if given.case:
+            date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            write_json(RESULTS / f"{given.case}.json", {**host, "date": date, "lines": lines})
 
 
 if __name__ == "__main__":

@@ -33,10 +33,11 @@ class FactorReport:
     certified_bound : CertifiedBound or None
         With a precision threshold: what ``||A - L L.T||_F / ||A||_F`` is at most, whatever the formats came to be. None without.
     certify_seconds : float
-        Seconds of reading L for that.
+        Seconds for that before and after the run, in which tiles of L meet random vectors as they leave the device; where there
+        is no room for these, or tiles were kept of a run that failed, seconds of reading L.
     passes : Passes
-        What passes over A and L beside the run did until now, by kind (``passes.totals``): in mixed precision the norms of A and
-        the certificate, then solves, sums over the inverse and products with L.
+        What passes over A and L beside the run did until now, by kind (``passes.totals``): in mixed precision the norms of A and,
+        where it reads L, the certificate, then solves, sums over the inverse and products with L.
     """
 
     plan: Plan
@@ -51,7 +52,7 @@ class FactorReport:
     def seconds(self) -> float:
         """From the first step to the last byte of L in its store, generation included, and both passes of mixed precision.
 
-        These are the one over A that chose formats, and the one over L that certifies it. Runs that failed count, too.
+        These are the one over A that chose formats, and what certifies L beside the run. Runs that failed count, too.
         """
         return self.execution.seconds + self.norms_seconds + self.certify_seconds
 

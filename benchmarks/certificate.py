@@ -108,7 +108,7 @@ def main() -> None:
         lines += measured(given.n, correlation, float(threshold), options, given.repeats, given.rounds)
         if given.case:
             date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            write_json(RESULTS / f"{given.case}.json", {**host, "date": date, "lines": lines})
+            write_json({**host, "date": date, "lines": lines}, RESULTS / f"{given.case}.json")
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def main() -> None:
     given = parser.parse_args()
     options = {"devices": given.devices.split(","), "memory_budget": given.memory_budget}
     on_gpu = given.devices.startswith("cuda")
-    host = {"commit": commit(), "machine": machine(with_gpus=on_gpu), "memory_budget": given.memory_budget}
+    host = {"case": given.case, "commit": commit(), "machine": machine(with_gpus=on_gpu), "memory_budget": given.memory_budget}
     lines: list[dict[str, Any]] = []
     for case in given.cases:
         correlation, threshold = case.split(":")

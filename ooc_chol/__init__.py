@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from ooc_chol.dense.options import FactorOptions as FactorOptions
     from ooc_chol.dense.planner.plan import Plan as Plan
     from ooc_chol.dense.report import FactorReport as FactorReport
+    from ooc_chol.dense.stores.header import FACTOR_FILES as FACTOR_FILES
     from ooc_chol.dense.symmetric import symm as symm
     from ooc_chol.errors import BudgetError as BudgetError
+    from ooc_chol.errors import ClosedError as ClosedError
+    from ooc_chol.errors import MissingFolderError as MissingFolderError
     from ooc_chol.errors import NonFiniteError as NonFiniteError
     from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
     from ooc_chol.errors import OocCholError as OocCholError
@@ -56,9 +59,12 @@ _NAMES = {
     "dense.options": ("FactorOptions",),
     "dense.planner.plan": ("Plan",),
     "dense.report": ("FactorReport",),
+    "dense.stores.header": ("FACTOR_FILES",),
     "dense.symmetric": ("symm",),
     "errors": (
         "BudgetError",
+        "ClosedError",
+        "MissingFolderError",
         "NonFiniteError",
         "NotPositiveDefiniteError",
         "OocCholError",

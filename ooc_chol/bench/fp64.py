@@ -54,6 +54,7 @@ def run_case(case: Fp64Case, session: Session, trace: Path | None = None) -> dic
     if emulation_variables():
         raise ValueError(f"{', '.join(emulation_variables())} would switch emulation on; unset before measuring native FP64")
     case.check_machine()
+    session.output.mkdir(parents=True, exist_ok=True)
     file = session.output / f"{case.name}.json"
     check_outputs([Output("--case", file, RESULT_FILES), Output("--trace", trace, TRACE_FILES)], ask="")
     problem = CovarianceProblem(case.n)

@@ -19,6 +19,7 @@ def run_links(name: str, devices: str | Sequence[str] | int | None, folder: Path
         raise ValueError(f"{names[0]} has no links to measure: they lead to GPUs, and there is none here or none was named")
     from ooc_chol.bench.cuda import copy_rates
 
+    folder.mkdir(parents=True, exist_ok=True)
     check_outputs([Output("--case", folder / f"{name}.json", RESULT_FILES)], ask="")
     result = {
         "case": name,

@@ -278,6 +278,7 @@ class ResultFile:
 
     def __init__(self, sweep: Sweep, figures: str, beside: Mapping[str, Any]) -> None:
         self._path = sweep.output / f"{sweep.case}.json"
+        sweep.output.mkdir(parents=True, exist_ok=True)
         check_outputs([Output("--case", self._path, RESULT_FILES)], ask="")
         #: What the file holds; ``runs`` has one entry for each configuration.
         self.content: dict[str, Any] = {

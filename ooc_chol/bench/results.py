@@ -23,7 +23,7 @@ from ooc_chol.listing import devices as list_devices
 from ooc_chol.outputs import FileKind, output_file
 
 #: Kind of the files that a new result may replace.
-RESULT_FILES = FileKind("result of ooc-chol bench", b'{\n "case": "')
+RESULT_FILES = FileKind("result of ooc-chol bench", b'{\n "case": "', endings=(".json",))
 
 #: Packages whose versions are recorded where they are installed.
 _PACKAGES = ("numpy", "scipy", "nvmath-python", "torch")

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ooc_chol.outputs import Output as Output
     from ooc_chol.outputs import check_outputs as check_outputs
     from ooc_chol.outputs import output_file as output_file
+    from ooc_chol.outputs import output_folder as output_folder
     from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
     from ooc_chol.team import map_in_threads as map_in_threads
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
@@ -81,7 +82,7 @@ _NAMES = {
     "listing": ("devices",),
     "memory.host_memory": ("HostMemory",),
     "memory.sources": ("from_function",),
-    "outputs": ("FileKind", "Output", "check_outputs", "output_file"),
+    "outputs": ("FileKind", "Output", "check_outputs", "output_file", "output_folder"),
     "precision.certified": ("CertifiedBound",),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),

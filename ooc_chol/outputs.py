@@ -256,6 +256,39 @@ def output_file(
         raise
 
 
+def output_folder(path: AnyPath, *, option: str = "") -> Path:
+    """Make a folder for files of names of our own, and the folders that it lies in; one that is there is taken.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        Name of the folder.
+    option : str
+        The option or argument by which the user names it, for the message.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    OutputError
+        A file has that name, or the name of a folder that it lies in.
+    TierError
+        The folder cannot be made.
+    """
+    name, said = os.fspath(path), f"{option}: " if option else ""
+    try:
+        os.makedirs(name, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        text = f"{said}{name} is no folder, or lies in a file; give the name of a folder, which is made if it is not there"
+        raise OutputError(text, option, name) from error
+    except OSError as error:
+        raise TierError(f"{said}{name}: the folder cannot be made: {error.strerror}; give the name of another one") from error
+    return Path(name)
+
+
 def create_new(path: AnyPath, mode: int | None) -> int:
     """Create ``path`` and open it; nothing that is there already is ever opened, nor what a link leads to."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)

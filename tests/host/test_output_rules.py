@@ -15,6 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import xarray
 import zarr
 
 import ooc_chol as oc
@@ -191,6 +192,28 @@ def test_parts_of_an_h5py_data_set_in_other_files_are_inputs(folder):
         for data, store in (("a", "part"), ("b", "raw")):
             with untouched(folder), pytest.raises(oc.OutputError, match="same file as a"):
                 oc.cholesky(file[data], tile_size=NB, store=store, replace_store=True)
+
+
+@pytest.mark.package("dask")
+def test_what_lies_behind_a_dask_array_is_an_input(folder):
+    import dask.array
+
+    dask.config.set(scheduler="synchronous")  # the threads of its own would outlive the test
+    xarray.DataArray(A, name="a").to_netcdf("a.nc")
+    with h5py.File("a.h5", "w") as file:
+        file["a"] = A
+    zarr.create_array(store="a.zarr", data=A)
+    with h5py.File("a.h5") as file, xarray.open_dataset("a.nc", chunks={}) as opened:
+        ones = {
+            "a.h5": dask.array.from_array(file["a"], chunks=20) + np.eye(N),
+            "a.zarr": dask.array.from_zarr("a.zarr"),
+            "a.nc": (opened["a"] * 2).data,
+        }
+        for name, a in ones.items():
+            os.symlink(name, "link")
+            with untouched(folder), pytest.raises(oc.OutputError, match="same file as a"):
+                oc.cholesky(a, tile_size=NB, store="link", replace_store=True)
+            os.unlink("link")
 
 
 @pytest.mark.parametrize(("first", "second"), [("out", "OUT"), ("out", "Out"), ("\u00e9", "e\u0301"), ("stra\u00dfe", "STRASSE")])

@@ -22,8 +22,8 @@ from ooc_chol.outputs import REPLACE, AnyPath, Output, check_outputs, output_fil
 _ARRAY = ".npy"
 #: Names that :meth:`CholeskyFactor.save` takes: by their endings those of factors, and of arrays.
 _SAVED = with_fields(FACTOR_FILES, endings=(*FACTOR_FILES.endings, _ARRAY), hint="")
-#: Bytes of the rows of a dense array that are in memory at once.
-_BAND_BYTES = 1 << 25
+#: Bytes of rows of a dense array that are written at once, while as many are read.
+_BAND_BYTES = 1 << 24
 
 
 def is_array_name(path: AnyPath) -> bool:

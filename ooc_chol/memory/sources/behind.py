@@ -18,7 +18,7 @@ def files_behind(a: Any) -> tuple[str, ...]:
     """Paths of the files, or folders of files, that ``a`` is read from, as far as ``a`` and the system tell."""
     if isinstance(a, np.ndarray):
         return _mapped_file(a)
-    for ask in (_of_h5py, _of_netcdf4, _of_zarr, _of_xarray, _of_graph):
+    for ask in (_of_h5py, _of_netcdf4, _of_zarr, _of_xarray, _of_wrapper, _of_graph):
         # The names are those of other packages: what lacks them is not theirs. An object of h5py or netCDF4 that is closed
         # raises ValueError or RuntimeError.
         with suppress(AttributeError, TypeError, ValueError, RuntimeError):
@@ -55,6 +55,11 @@ def _of_xarray(a: Any) -> Iterator[str]:
     if isinstance(source, str):
         yield source
     yield from files_behind(a.variable._data)
+
+
+def _of_wrapper(a: Any) -> Iterator[str]:
+    """What lies behind the array within an array, such as those in which xarray wraps what it reads later."""
+    yield from files_behind(a.array if hasattr(a, "array") else a.get_array())
 
 
 def _of_graph(a: Any) -> Iterator[str]:

@@ -385,6 +385,15 @@ def test_a_file_cut_during_a_sweep_is_one_error_and_no_thread(method: str, tmp_p
     factor.close()
 
 
+def test_a_diagonal_that_could_not_be_read_is_not_kept(tmp_path: Path) -> None:
+    """The first tiles can be read, the last ones not: the second call is no better than the first."""
+    with factor_in("file", lapack_factor(random_spd(60, seed=3)), 16, tmp_path) as factor:
+        os.truncate(tmp_path / "L.ooc", 65536 + 3 * 4096)
+        for ask in (factor.diagonal, factor.logdet, factor.diagonal):
+            with pytest.raises(TierError, match="was cut while in use"):
+                ask()
+
+
 def test_several_threads_solve_at_once(tmp_path: Path, one_blas_thread: None) -> None:
     a = random_spd(120, seed=6)
     b = right_hand_side(120, 8, seed=6)

@@ -493,9 +493,10 @@ class CholeskyFactor:
         """
         store = self._opened()
         if self._diagonal is None:
-            self._diagonal = np.empty(self.n)
+            diagonal = np.empty(self.n)
             for k in range(self.grid.nt):
-                store.read_diagonal(k, self._diagonal[self.grid.start(k) :][: self.grid.size(k)])
+                store.read_diagonal(k, diagonal[self.grid.start(k) :][: self.grid.size(k)])
+            self._diagonal = diagonal  # once it is whole: other threads may ask, and a read may fail
         return self._diagonal.copy()
 
     def logdet(self) -> float:

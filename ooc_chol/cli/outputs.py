@@ -10,4 +10,4 @@ FORCE = "--force"
 
 REPORT_FORMAT = "ooc-chol factor report"
 REPORTS = oc.FileKind("report of ooc-chol factor", f'{{\n "format": "{REPORT_FORMAT}"'.encode(), endings=(".json",))
-PICTURES = oc.FileKind("picture of ooc-chol plan", SVG_MARK.encode(), anywhere=True, endings=(".svg",))
+PICTURES = oc.FileKind("picture of ooc-chol plan", SVG_MARK.encode(), anywhere=True)

@@ -687,6 +687,22 @@ class CholeskyFactor:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy as the path of the file: a new factor over it, without ``report`` and ``trace``, closed on its own.
+
+        Raises
+        ------
+        TypeError
+            The factor is not in a file, or that has another one by now.
+        """
+        store = self._opened()
+        if not isinstance(store, FileStore) or not store.is_there():
+            raise TypeError(
+                "a factor is pickled and copied as the file that it is in, but this one is in none, or that is elsewhere now; "
+                "save it with L.save(path), and open it with ooc_chol.load(path) where it is needed"
+            )
+        return load, (store.path,)
+
     def __repr__(self) -> str:
         where = "closed" if self._store is None else f"store={self._store.name!r}"
         mixed = "" if list(self.formats) == [FP64.name] else f", formats={self.formats}"

@@ -98,6 +98,14 @@ class FileStore(AbstractStore):
             os.close(descriptor)
             raise
 
+    def is_there(self) -> bool:
+        """Whether the file is complete and its name still leads to it."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return False
+        return self.header.complete and (status.st_dev, status.st_ino) == self._identity
+
     @property
     def partial_path(self) -> str:
         """Name of the file until it is complete."""

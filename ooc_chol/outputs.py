@@ -192,7 +192,7 @@ def check_outputs(
     for output, path in written:
         identity = _identity(path)
         if identity in taken:
-            raise _same_file(output.option, path, *taken[identity])
+            raise _same_file(output, path, *taken[identity])
         if folders:
             _refuse_insiders(output, path, folders)
         taken[identity] = output.option, path
@@ -360,15 +360,15 @@ def _caseless(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
 
 
-def _same_file(option: str, path: str, other: str, other_path: str) -> OutputError:
+def _same_file(output: Output, path: str, other: str, other_path: str) -> OutputError:
     """The error for an output that is also ``other``."""
     what = other if other_path == path else f"{other} ({other_path})"
     is_written = os.path.exists(path) or os.path.basename(path) == os.path.basename(other_path)
     if is_written or _caseless(os.path.basename(path)) != _caseless(os.path.basename(other_path)):
-        text = f"{option}: {path} is the same file as {what}, which would be lost; give another name"
+        text = f"{_said(output)}{path} is the same file as {what}, which would be lost; give another name"
     else:
-        text = f"{option}: {path} is the same file as {what} on many disks, which do not tell case apart; give another name"
-    return OutputError(text, option, path, other)
+        text = f"{_said(output)}{path} is the same file as {what} on many disks, which do not tell case apart; give another name"
+    return OutputError(text, output.option, path, other)
 
 
 def _refuse_insiders(output: Output, path: str, folders: Mapping[tuple[object, ...], tuple[str, str]]) -> None:
@@ -376,5 +376,5 @@ def _refuse_insiders(output: Output, path: str, folders: Mapping[tuple[object, .
     for parent in Path(os.path.realpath(path)).parents:
         if (found := folders.get(_identity(parent))) is not None:
             other, folder = found
-            text = f"{output.option}: {path} lies in {folder}, which is read as {other}; give a name in another folder"
+            text = f"{_said(output)}{path} lies in {folder}, which is read as {other}; give a name in another folder"
             raise OutputError(text, output.option, path, other)

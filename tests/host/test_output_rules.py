@@ -6,6 +6,7 @@ import gzip
 import os
 import pickle
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -361,6 +362,37 @@ def test_the_error_of_a_folder_keeps_its_facts(folder):
     error = pickle.loads(pickle.dumps(caught.value))
     assert isinstance(error, FileNotFoundError) and isinstance(error, oc.TierError)
     assert (error.option, error.path, error.folder, str(error)) == ("store", "no/L", "no", str(caught.value))
+
+
+@contextmanager
+def not_as_root() -> Iterator[None]:
+    """As somebody who may not write everywhere."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+def test_a_folder_that_allows_no_files_is_met_before_the_work(folder):
+    def tile(rows, cols, out, stream):
+        pytest.fail("the matrix was read")
+
+    for write, name in ((by_store, "a"), (by_trace, "b"), (by_save, "c.npy")):  # nobody may import a module from everywhere
+        write(name, False)
+    with tempfile.TemporaryDirectory() as place, oc.cholesky(A, tile_size=NB, trace=True) as factor:  # where nobody may go, too
+        os.chmod(place, 0o555)
+        writers = [lambda: oc.cholesky(oc.from_function(N, tile), tile_size=NB, store=f"{place}/L.ooc")]
+        writers += [lambda: factor.save(f"{place}/L.ooc"), lambda: factor.save(f"{place}/L.npy")]
+        writers += [lambda: factor.trace.save(f"{place}/run.pftrace")]
+        with not_as_root():
+            for write in writers:
+                with pytest.raises(oc.TierError, match=f"no file may be made in {place}; give a name in another folder"):
+                    write()
+        assert os.listdir(place) == []
 
 
 # 5. complete or not at all

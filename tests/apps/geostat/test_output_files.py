@@ -330,6 +330,16 @@ def test_a_fit_from_python_keeps_factors_neither_in_its_log_nor_in_what_it_goes_
             geostat.fit(observations, settings=store, smoothness=0.5, max_evaluations=5, **files)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_predictions_from_python_never_replace_the_observations(folder, way):
+    predicted = Predicted(
+        DataSpec("csv", "data.csv", ("x", "y"), "value"), np.zeros((1, 2)), Prediction(np.zeros(1), np.ones(1), "field")
+    )
+    path = WAYS[way]("data.csv")
+    with unharmed(folder), pytest.raises(oc.OutputError, match="is the same file as the observations"):
+        write_predictions(path, predicted, replace=True)
+
+
 def test_names_of_other_formats_are_refused_from_python_too(folder):
     observations = geostat.make_observations(np.random.default_rng(0).uniform(size=(30, 2)), np.arange(30.0))
     with unharmed(folder), pytest.raises(ValueError, match=r"written as \.jsonl.*not as \.npy"):

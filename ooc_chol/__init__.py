@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from ooc_chol.dense.options import FactorOptions as FactorOptions
     from ooc_chol.dense.planner.plan import Plan as Plan
     from ooc_chol.dense.report import FactorReport as FactorReport
+    from ooc_chol.dense.stores.header import FACTOR_FILES as FACTOR_FILES
     from ooc_chol.dense.symmetric import symm as symm
     from ooc_chol.errors import BudgetError as BudgetError
+    from ooc_chol.errors import ClosedError as ClosedError
+    from ooc_chol.errors import MissingFolderError as MissingFolderError
     from ooc_chol.errors import NonFiniteError as NonFiniteError
     from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
     from ooc_chol.errors import OocCholError as OocCholError
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from ooc_chol.outputs import Output as Output
     from ooc_chol.outputs import check_outputs as check_outputs
     from ooc_chol.outputs import output_file as output_file
+    from ooc_chol.outputs import output_folder as output_folder
     from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
     from ooc_chol.team import map_in_threads as map_in_threads
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
@@ -56,9 +60,12 @@ _NAMES = {
     "dense.options": ("FactorOptions",),
     "dense.planner.plan": ("Plan",),
     "dense.report": ("FactorReport",),
+    "dense.stores.header": ("FACTOR_FILES",),
     "dense.symmetric": ("symm",),
     "errors": (
         "BudgetError",
+        "ClosedError",
+        "MissingFolderError",
         "NonFiniteError",
         "NotPositiveDefiniteError",
         "OocCholError",
@@ -75,7 +82,7 @@ _NAMES = {
     "listing": ("devices",),
     "memory.host_memory": ("HostMemory",),
     "memory.sources": ("from_function",),
-    "outputs": ("FileKind", "Output", "check_outputs", "output_file"),
+    "outputs": ("FileKind", "Output", "check_outputs", "output_file", "output_folder"),
     "precision.certified": ("CertifiedBound",),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),

@@ -218,5 +218,35 @@ class OutputError(TierError, FileExistsError):
         return type(self), (self.text, self.option, self.path, self.other)
 
 
+class MissingFolderError(TierError, FileNotFoundError):
+    """There is no folder to write a file into.
+
+    Parameters
+    ----------
+    text : str
+        The message, which says what happened and what to do.
+    option : str
+        The option or argument by which the user names the file, such as ``"store"`` or ``"--output"``; empty if it has no name.
+    path : str
+        Name of the file that was to be written.
+    folder : str
+        Name of the folder.
+    """
+
+    def __init__(self, text: str, option: str, path: str, folder: str) -> None:
+        self.text = text
+        self.option = option
+        self.path = path
+        self.folder = folder
+        super().__init__(text)
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
+        return type(self), (self.text, self.option, self.path, self.folder)
+
+
+class ClosedError(TierError, ValueError):
+    """A factor was used after it was closed; its ``closed`` says so beforehand."""
+
+
 class RatesWarning(UserWarning):
     """Measured rates could not be used, so that a plan goes without predicted seconds; the message says why."""

@@ -2,24 +2,32 @@
 
 The rule, for every path that anything here writes:
 
-1. An output is neither an input of the same call nor another of its outputs. Files are compared by what they are (device and
-   inode, behind all links), not by their names.
-2. A file that is there already is replaced if it is of the kind that is to be written, which its first bytes (or a mark in it)
-   say, or if the user asked for it.
-3. The new file is written beside the old one, under a name that nobody can foresee, and takes its name once it is complete.
+1. An output is neither an input of the same call nor another of its outputs, nor does it lie in a folder that is an input. Files
+   are compared by what they are (device and inode, behind all links), not by their names; of two that are not there yet, names
+   that differ in case alone are one, as they are on many disks.
+2. A name does not promise another format than the file has: L is no ``.csv``.
+3. A file that is there already is replaced if it is of the kind that is to be written, which its first bytes (or a mark in it)
+   say, or if the user asked for it (``replace=True``, ``--force``). So the same call may be made twice. Files that carry no mark
+   (tables, arrays), logs that may be gone on from, and scratch files, which are removed at the end, are never replaced unasked.
+4. There is a folder for it, in which files may be made.
+5. The new file is written beside the old one, under a name that nobody can foresee, and takes its name once it is complete.
+
+Rules 1 to 4 are checked before anything is computed, and rule 3 again before the file takes its name.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+import unicodedata
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from ooc_chol.errors import OutputError
+from ooc_chol.errors import MissingFolderError, OutputError, TierError
 
 #: The name of a file, as functions of the standard library take it.
 AnyPath: TypeAlias = str | os.PathLike[str]
@@ -29,6 +37,21 @@ _SEARCHED_BYTES = 65536
 
 #: How a caller in Python asks for a file to be replaced.
 REPLACE = "replace=True"
+
+#: First bytes of what gzip wrote, and zlib's word for that format.
+_GZIP_MARK, _GZIP_FORMAT = b"\x1f\x8b", 31
+
+#: Endings that promise a format. Whatever else a name ends in says nothing, and any file may have it.
+_PROMISES = frozenset(
+    (
+        *(".npy", ".npz", ".h5", ".hdf5", ".zarr", ".nc", ".nc3", ".nc4", ".cdf", ".mat", ".mtx", ".pt", ".pth", ".safetensors"),
+        *(".csv", ".tsv", ".parquet", ".pq", ".feather", ".arrow", ".xlsx", ".gpkg", ".shp", ".tif", ".tiff", ".pkl", ".pickle"),
+        *(".json", ".jsonl", ".toml", ".yaml", ".yml", ".txt", ".log", ".md", ".html", ".py"),
+        *(".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg", ".pdf", ".ps", ".eps"),
+        *(".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz", ".7z"),
+        *(".ooc", ".pftrace", ".perfetto-trace"),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -43,11 +66,21 @@ class FileKind:
         Bytes with which every such file begins.
     anywhere : bool
         Whether the mark is not at the beginning, but anywhere within the first or last 64 KiB.
+    endings : tuple of str
+        Endings of their names, such as ``(".pftrace",)``. With some, names that promise another format are refused; those that
+        promise none are not.
+    gzipped : bool
+        Whether a file whose name ends in ``.gz`` is compressed, in the format of gzip.
+    hint : str
+        Words for the end of the message about a name that is refused, on what else can be done.
     """
 
     name: str
     mark: bytes
     anywhere: bool = False
+    endings: tuple[str, ...] = ()
+    gzipped: bool = False
+    hint: str = ""
 
     def has(self, path: AnyPath) -> bool:
         """Whether a file is of this kind; one that cannot be read is not.
@@ -64,13 +97,39 @@ class FileKind:
         """
         try:
             with open(path, "rb") as file:
-                if not self.anywhere:
-                    return file.read(len(self.mark)) == self.mark
                 head = file.read(_SEARCHED_BYTES)
+                if self.gzipped and head.startswith(_GZIP_MARK):
+                    head = zlib.decompressobj(_GZIP_FORMAT).decompress(head, _SEARCHED_BYTES)
+                if not self.anywhere:
+                    return head.startswith(self.mark)
                 file.seek(max(0, os.fstat(file.fileno()).st_size - _SEARCHED_BYTES))
                 return self.mark in head or self.mark in file.read(_SEARCHED_BYTES)
-        except OSError:
+        except (OSError, zlib.error):
             return False
+
+    def check_ending(self, path: AnyPath) -> None:
+        """Raise ``ValueError`` where a name promises another format than files of this kind have.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            Name of the file, which need not exist.
+
+        Raises
+        ------
+        ValueError
+            The name ends in what files of other formats end in.
+        """
+        name = os.path.basename(os.fspath(path)).lower()
+        if self.gzipped:
+            name = name.removesuffix(".gz")
+        ending = os.path.splitext(name)[1]
+        if self.endings and ending in _PROMISES and ending not in self.endings:
+            may = [*self.endings, *(f"{self.endings[0]}.gz",) * self.gzipped]
+            listed = f"{', '.join(may[:-1])} or {may[-1]}" if len(may) > 1 else may[0]
+            may_be = f"give a name that ends in {listed}, or has no ending"
+            hint = f"; {self.hint}" if self.hint else ""
+            raise ValueError(f"{os.fspath(path)}: a {self.name} is not written as {ending}; {may_be}{hint}")
 
 
 @dataclass(frozen=True)
@@ -87,12 +146,16 @@ class Output:
         Kind of the files that it may replace unasked; without it there are none.
     advice : str
         Words for the message on what else can be done with a file that is there, such as ``"go on from it with resume"``.
+    why : str
+        Why not even a file of its kind is replaced unasked: words for the message after "exists already", such as ``"and would
+        be removed at the end"``.
     """
 
     option: str
     path: AnyPath | None
     kind: FileKind | None = None
     advice: str = ""
+    why: str = ""
 
 
 def check_outputs(
@@ -114,18 +177,27 @@ def check_outputs(
     Raises
     ------
     OutputError
-        An output is the same file as an input or as another output, whatever was asked; or it is no ordinary file; or it exists,
-        is not of its kind, and nobody asked for it to be replaced.
+        An output is the same file as an input or as another output, or lies in a folder that is an input, whatever was asked; or
+        it is no ordinary file; or it exists, is not of its kind, and nobody asked for it to be replaced.
+    ValueError
+        The name of an output promises another format than it has.
+    MissingFolderError
+        There is no folder to write an output into.
+    TierError
+        That folder does not allow it.
     """
     taken = {_identity(path): (option, os.fspath(path)) for option, path in inputs if path is not None}
+    folders = {identity: named for identity, named in taken.items() if os.path.isdir(named[1])}
     written = [(output, os.fspath(output.path)) for output in outputs if output.path is not None]
     for output, path in written:
         identity = _identity(path)
         if identity in taken:
-            raise _same_file(output.option, path, *taken[identity])
+            raise _same_file(output, path, *taken[identity])
+        if folders:
+            _refuse_insiders(output, path, folders)
         taken[identity] = output.option, path
     for output, path in written:
-        _refuse_strangers(output, path, replace=replace, ask=ask)
+        _check(output, path, replace=replace, ask=ask)
 
 
 @contextmanager
@@ -155,18 +227,21 @@ def output_file(
     Raises
     ------
     OutputError
-        ``path`` is no ordinary file, or exists, is of another kind, and ``replace`` is false.
+        ``path`` is no ordinary file, or exists, is of another kind, and ``replace`` is false, before or after the block.
+    ValueError
+        The name promises another format than ``kind`` has.
+    MissingFolderError
+        There is no such folder.
     OSError
-        The file cannot be written, or its folder does not exist.
+        The file cannot be written.
 
     Notes
     -----
     A file that is replaced keeps its permissions. Whatever ends the block otherwise leaves the folder as it was.
     """
-    _refuse_strangers(Output(option, path, kind), os.fspath(path), replace=replace, ask=ask)
+    output, name = Output(option, path, kind), os.fspath(path)
+    _check(output, name, replace=replace, ask=ask)
     target = Path(os.path.realpath(path))
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"{os.fspath(path)}: there is no folder {Path(path).parent} to write {Path(path).name} into")
     part = target.with_name(f".ooc_chol-{os.urandom(8).hex()}.part")
     mode = permissions(target)
     os.close(create_new(part, mode))
@@ -174,10 +249,44 @@ def output_file(
         yield part
         if mode is not None:
             os.chmod(part, mode)
+        refuse_strangers(output, name, replace=replace, ask=ask)  # one may have come meanwhile
         os.replace(part, target)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def output_folder(path: AnyPath, *, option: str = "") -> Path:
+    """Make a folder for files of names of our own, and the folders that it lies in; one that is there is taken.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        Name of the folder.
+    option : str
+        The option or argument by which the user names it, for the message.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    OutputError
+        A file has that name, or the name of a folder that it lies in.
+    TierError
+        The folder cannot be made.
+    """
+    name, said = os.fspath(path), f"{option}: " if option else ""
+    try:
+        os.makedirs(name, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        text = f"{said}{name} is no folder, or lies in a file; give the name of a folder, which is made if it is not there"
+        raise OutputError(text, option, name) from error
+    except OSError as error:
+        raise TierError(f"{said}{name}: the folder cannot be made: {error.strerror}; give the name of another one") from error
+    return Path(name)
 
 
 def create_new(path: AnyPath, mode: int | None) -> int:
@@ -193,39 +302,79 @@ def permissions(path: AnyPath) -> int | None:
         return None
 
 
-def _identity(path: AnyPath) -> tuple[object, ...]:
-    """Equal for two names of one file; of one that does not exist, by the folder that it would lie in."""
-    real = os.path.realpath(path)
-    for name, rest in ((real, ()), (os.path.dirname(real), (os.path.basename(real),))):
-        try:
-            status = os.stat(name)
-        except OSError:
-            continue
-        return status.st_dev, status.st_ino, *rest
-    return (real,)
-
-
-def _same_file(option: str, path: str, other: str, other_path: str) -> OutputError:
-    """The error for an output that is also ``other``."""
-    what = other if other_path == path else f"{other} ({other_path})"
-    text = f"{option}: {path} is the same file as {what}, which would be lost; give another name"
-    return OutputError(text, option, path, other)
-
-
-def _refuse_strangers(output: Output, path: str, *, replace: bool, ask: str) -> None:
+def refuse_strangers(output: Output, path: str, *, replace: bool, ask: str = REPLACE) -> None:
     """Raise OutputError unless ``output`` may be created at ``path``, or may replace what is there."""
-    said = f"{output.option}: " if output.option else ""
     try:
         status = os.stat(path)
     except OSError:  # nothing there, or nothing that can be seen: to create it says why
         return
     if not stat.S_ISREG(status.st_mode):
-        text = f"{said}{path} exists and is no ordinary file; give the name of a file to create or replace"
-    elif not replace and (output.kind is None or not output.kind.has(path)):
-        no_kind = "" if output.kind is None else f" and is no {output.kind.name}"
+        text = f"{_said(output)}{path} exists and is no ordinary file; give the name of a file to create or replace"
+    elif not replace and (output.why or output.kind is None or not output.kind.has(path)):
+        why = output.why or ("" if output.kind is None else f"and is no {output.kind.name}")
         ways = [output.advice, "remove it", "give another name", f"replace it by {ask}" if ask else ""]
         *first, last = filter(None, ways)
-        text = f"{said}{path} exists already{no_kind}; {', '.join(first)}, or {last}"
+        text = f"{_said(output)}{path} exists already{' ' if why else ''}{why}; {', '.join(first)}, or {last}"
     else:
         return
     raise OutputError(text, output.option, path)
+
+
+def _check(output: Output, path: str, *, replace: bool, ask: str) -> None:
+    """Refuse a name of another format, a stranger, and a folder that is not there or allows no new files."""
+    if output.kind is not None:
+        try:
+            output.kind.check_ending(path)
+        except ValueError as error:
+            raise ValueError(f"{_said(output)}{error}") from None
+    refuse_strangers(output, path, replace=replace, ask=ask)
+    folder, name = os.path.split(os.path.realpath(path))
+    if not os.path.isdir(folder):
+        shown = os.path.dirname(path) if os.path.basename(path) == name else folder
+        text = f"{_said(output)}{path}: there is no folder {shown} to write {name} into; make it, or give another name"
+        raise MissingFolderError(text, output.option, path, shown)
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise TierError(f"{_said(output)}{path}: no file may be made in {folder}; give a name in another folder")
+
+
+def _said(output: Output) -> str:
+    """The option of an output, as a message begins with it."""
+    return f"{output.option}: " if output.option else ""
+
+
+def _identity(path: AnyPath) -> tuple[object, ...]:
+    """Equal for two names of one file; of one that does not exist, by the folder that it would lie in, whatever its case."""
+    real = os.path.realpath(path)
+    folder, name = os.path.split(real)
+    for there, rest in ((real, ()), (folder, (_caseless(name),))):
+        try:
+            status = os.stat(there)
+        except OSError:
+            continue
+        return status.st_dev, status.st_ino, *rest
+    return (_caseless(real),)
+
+
+def _caseless(name: str) -> str:
+    """A name as disks see it that tell neither case nor compositions of accents apart."""
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _same_file(output: Output, path: str, other: str, other_path: str) -> OutputError:
+    """The error for an output that is also ``other``."""
+    what = other if other_path == path else f"{other} ({other_path})"
+    is_written = os.path.exists(path) or os.path.basename(path) == os.path.basename(other_path)
+    if is_written or _caseless(os.path.basename(path)) != _caseless(os.path.basename(other_path)):
+        text = f"{_said(output)}{path} is the same file as {what}, which would be lost; give another name"
+    else:
+        text = f"{_said(output)}{path} is the same file as {what} on many disks, which do not tell case apart; give another name"
+    return OutputError(text, output.option, path, other)
+
+
+def _refuse_insiders(output: Output, path: str, folders: Mapping[tuple[object, ...], tuple[str, str]]) -> None:
+    """Raise OutputError for an output within a folder that is read."""
+    for parent in Path(os.path.realpath(path)).parents:
+        if (found := folders.get(_identity(parent))) is not None:
+            other, folder = found
+            text = f"{_said(output)}{path} lies in {folder}, which is read as {other}; give a name in another folder"
+            raise OutputError(text, output.option, path, other)

@@ -19,7 +19,7 @@ from ooc_chol.dense.driver import cholesky
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.rates.measuring import measure_rates
 from ooc_chol.memory.sources import from_function
-from ooc_chol.outputs import Output, check_outputs
+from ooc_chol.outputs import Output, check_outputs, output_folder
 from ooc_chol.tracing.records import TRACE_FILES
 
 
@@ -54,7 +54,7 @@ def run_case(case: Fp64Case, session: Session, trace: Path | None = None) -> dic
     if emulation_variables():
         raise ValueError(f"{', '.join(emulation_variables())} would switch emulation on; unset before measuring native FP64")
     case.check_machine()
-    file = session.output / f"{case.name}.json"
+    file = output_folder(session.output, option="--output") / f"{case.name}.json"
     check_outputs([Output("--case", file, RESULT_FILES), Output("--trace", trace, TRACE_FILES)], ask="")
     problem = CovarianceProblem(case.n)
     rates = {"before": _warm(case, problem)}

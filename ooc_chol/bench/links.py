@@ -9,7 +9,7 @@ from typing import Any
 
 from ooc_chol.bench.results import RESULT_FILES, commit, machine, write_json
 from ooc_chol.hardware.registry import resolve_devices
-from ooc_chol.outputs import Output, check_outputs
+from ooc_chol.outputs import Output, check_outputs, output_folder
 
 
 def run_links(name: str, devices: str | Sequence[str] | int | None, folder: Path) -> dict[str, Any]:
@@ -19,6 +19,7 @@ def run_links(name: str, devices: str | Sequence[str] | int | None, folder: Path
         raise ValueError(f"{names[0]} has no links to measure: they lead to GPUs, and there is none here or none was named")
     from ooc_chol.bench.cuda import copy_rates
 
+    output_folder(folder, option="--output")
     check_outputs([Output("--case", folder / f"{name}.json", RESULT_FILES)], ask="")
     result = {
         "case": name,

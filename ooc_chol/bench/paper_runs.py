@@ -22,7 +22,7 @@ from ooc_chol.dense.driver import cholesky
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.errors import OocCholError
 from ooc_chol.memory.sources import from_function
-from ooc_chol.outputs import Output, check_outputs
+from ooc_chol.outputs import Output, check_outputs, output_folder
 
 #: The paper's correlations by the range that it gives them.
 CORRELATIONS = {0.02627: "weak", 0.078809: "medium", 0.210158: "strong"}
@@ -208,8 +208,7 @@ def _save(factor: CholeskyFactor, run: Run, sweep: Sweep, traces: Path | None) -
     """Write the trace, where one is wanted."""
     if traces is not None:
         assert factor.trace is not None
-        traces.mkdir(parents=True, exist_ok=True)
-        factor.trace.save(traces / f"{sweep.case}-{run.name}.pftrace")
+        factor.trace.save(output_folder(traces, option="--traces") / f"{sweep.case}-{run.name}.pftrace")
 
 
 def _warm(run: Run, sweep: Sweep) -> None:
@@ -277,7 +276,7 @@ class ResultFile:
     """The file of a command, written again after each matrix or configuration, so that one that fails loses nothing before it."""
 
     def __init__(self, sweep: Sweep, figures: str, beside: Mapping[str, Any]) -> None:
-        self._path = sweep.output / f"{sweep.case}.json"
+        self._path = output_folder(sweep.output, option="--output") / f"{sweep.case}.json"
         check_outputs([Output("--case", self._path, RESULT_FILES)], ask="")
         #: What the file holds; ``runs`` has one entry for each configuration.
         self.content: dict[str, Any] = {

@@ -20,10 +20,10 @@ from ooc_chol.config import commit_override
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.kernels.host.blas import blas_identity, current_threads
 from ooc_chol.listing import devices as list_devices
-from ooc_chol.outputs import FileKind, output_file
+from ooc_chol.outputs import FileKind, output_file, output_folder
 
 #: Kind of the files that a new result may replace.
-RESULT_FILES = FileKind("result of ooc-chol bench", b'{\n "case": "')
+RESULT_FILES = FileKind("result of ooc-chol bench", b'{\n "case": "', endings=(".json",))
 
 #: Packages whose versions are recorded where they are installed.
 _PACKAGES = ("numpy", "scipy", "nvmath-python", "torch")
@@ -93,7 +93,7 @@ def engine_of(case: Fp64Case, factor: CholeskyFactor) -> str:
 
 def write_json(content: Mapping[str, Any], path: Path) -> Path:
     """Write ``content``, which begins with its ``case``, to ``path``, whose folder is made; a result is replaced at the end."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    output_folder(path.parent)
     with output_file(path, kind=RESULT_FILES, ask="") as part:
         part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return path

@@ -12,7 +12,7 @@ from typing import Any
 
 from ooc_chol.bench.case import Fp64Case, Peer
 from ooc_chol.bench.fp64 import Session, run_case
-from ooc_chol.outputs import output_file
+from ooc_chol.outputs import output_file, output_folder
 
 _FOUR = tuple(f"cuda:{number}" for number in range(4))
 _ONE_GPU_PEERS = tuple(map(Peer.parse, ("cusolver:122880", "cusolver:65536", "torch:65536", "magma:65536")))
@@ -98,10 +98,10 @@ def _run_one(case: Fp64Case, session: Session, trace: Path | None, run: Callable
     errors = session.output / "errors" / f"{case.name}.txt"
     try:
         if trace is not None:
-            trace.parent.mkdir(parents=True, exist_ok=True)
+            output_folder(trace.parent, option="--traces")
         result = run(case, session, trace)
     except Exception as error:  # recorded and shown: it must not lose the cases that follow
-        errors.parent.mkdir(parents=True, exist_ok=True)
+        output_folder(errors.parent)
         with output_file(errors, replace=True) as part:
             part.write_text(traceback.format_exc(), encoding="utf-8")
         text = f"{type(error).__name__}: {error}"

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     matrix = "a .npy file with a symmetric positive definite matrix; only its lower triangle is read"
     parser.add_argument("matrix", type=Path, help=matrix)
     parser.add_argument("--store", type=Path, required=True, help="file for L")
-    parser.add_argument("--trace", type=Path, help="write a Perfetto trace (.pftrace) and print its summary")
+    parser.add_argument("--trace", type=Path, help="write a Perfetto trace (.pftrace or .pftrace.gz) and print its summary")
     parser.add_argument("--report", type=Path, help="write the report's figures as JSON")
     parser.add_argument(FORCE, action="store_true", help="replace files that are not of their kind, too, but never the matrix")
     parser.add_argument("--check", action="store_true", help="print the residual of 200 sampled sub-blocks")
@@ -60,6 +60,3 @@ def _check_files(arguments: argparse.Namespace) -> None:
         oc.Output("--report", arguments.report, REPORTS),
     ]
     oc.check_outputs(outputs, [("MATRIX", arguments.matrix)], replace=arguments.force, ask=FORCE)
-    for path in filter(None, (arguments.report, arguments.trace)):
-        if not path.parent.is_dir():
-            raise FileNotFoundError(f"{path} cannot be written: there is no folder {path.parent}")

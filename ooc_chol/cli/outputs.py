@@ -9,5 +9,5 @@ from ooc_chol.precision.tile_formats import SVG_MARK
 FORCE = "--force"
 
 REPORT_FORMAT = "ooc-chol factor report"
-REPORTS = oc.FileKind("report of ooc-chol factor", f'{{\n "format": "{REPORT_FORMAT}"'.encode())
+REPORTS = oc.FileKind("report of ooc-chol factor", f'{{\n "format": "{REPORT_FORMAT}"'.encode(), endings=(".json",))
 PICTURES = oc.FileKind("picture of ooc-chol plan", SVG_MARK.encode(), anywhere=True)

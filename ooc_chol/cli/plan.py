@@ -27,14 +27,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     picture = oc.Output("--picture", arguments.picture, PICTURES)
     oc.check_outputs([picture], [("--matrix", arguments.matrix)], replace=arguments.force, ask=FORCE)
-    if arguments.picture is not None and arguments.picture.suffix.lower() != ".svg":
-        raise ValueError(f"{arguments.picture}: pictures of a plan are written as .svg")
     options = oc.FactorOptions.from_arguments(arguments)
+    if arguments.picture is not None:
+        if arguments.picture.suffix.lower() != ".svg":
+            raise ValueError(f"{arguments.picture}: pictures of a plan are written as .svg")
+        if options.precision_threshold is None:
+            raise ValueError("--picture draws the formats of tiles in mixed precision: give --precision-threshold, too")
     n_or_a = arguments.n if arguments.matrix is None else arguments.matrix
     plan = oc.plan(n_or_a, **options.keywords(), store=arguments.store)
     if arguments.picture is not None:
-        if plan.precision is None:
-            raise ValueError("--picture draws the formats of tiles in mixed precision: give --precision-threshold, too")
+        assert plan.precision is not None  # where there is a threshold
         with oc.output_file(arguments.picture, kind=PICTURES, replace=arguments.force, ask=FORCE) as part:
             part.write_text(plan.precision.svg(), encoding="utf-8")
     print(json.dumps(plan.to_dict(), indent=1) if arguments.json else plan)

@@ -148,10 +148,11 @@ def cholesky(
         planned. A :class:`BudgetError`, told before A is read.
     TierError
         A file cannot be read or written, or that of A changes during the call. As :class:`OutputError`: ``store`` is the file of
-        ``a`` by whatever name, as far as that is known, or exists and is no factor.
+        ``a`` by whatever name, as far as that is known, or exists and is no factor. As :class:`MissingFolderError`: there is no
+        folder for it.
     ValueError, TypeError
-        The matrix is not square, of another dtype, or an option is wrong; or ``plan`` is for another matrix, or comes beside
-        options of planning.
+        The matrix is not square, of another dtype, or an option is wrong; or the name of ``store`` promises another format, such
+        as ``.npy``; or ``plan`` is for another matrix, or comes beside options of planning.
     NotImplementedError
         ``checkpoint``, which this version does not have.
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from gzip import GzipFile
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, TypeAlias, cast
 
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
@@ -61,9 +62,13 @@ class _Layout:
 def export(
     records: Records, predicted: Records, metadata: Notes, path: Path, *, passes: Records = (), replace: bool = False
 ) -> Path:
-    """Write a run to ``path``, measured and predicted, and the passes before and after it."""
+    """Write a run to ``path``, measured and predicted, and the passes before and after it; compressed if that ends in ``.gz``."""
     with output_file(path, kind=TRACE_FILES, replace=replace) as part, part.open("wb") as file:
-        write_packets(file, records, predicted, passes=passes, metadata=metadata)
+        if path.suffix.lower() == ".gz":
+            with GzipFile("", "wb", fileobj=file, mtime=0) as packed:  # no name, no time: the same trace gives the same bytes
+                write_packets(cast(IO[bytes], packed), records, predicted, passes=passes, metadata=metadata)
+        else:
+            write_packets(file, records, predicted, passes=passes, metadata=metadata)
     return path
 
 

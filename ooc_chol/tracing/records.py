@@ -8,7 +8,9 @@ from typing import NamedTuple, final, overload
 from ooc_chol.outputs import FileKind
 
 #: Files that a new trace may replace: the first packet of every one numbers the categories of records, from ``fetch`` on.
-TRACE_FILES = FileKind("trace of ooc_chol", b"\x08\x01\x12\x05fetch", anywhere=True)
+TRACE_FILES = FileKind(
+    "trace of ooc_chol", b"\x08\x01\x12\x05fetch", anywhere=True, endings=(".pftrace", ".perfetto-trace"), gzipped=True
+)
 
 
 class StreamRole(NamedTuple):

@@ -44,7 +44,8 @@ class Trace:
         Parameters
         ----------
         path : str or PathLike
-            File to write, by custom with the suffix ``.pftrace``. A trace that is there is replaced once the new one is complete.
+            File to write, by custom with the suffix ``.pftrace``; with ``.pftrace.gz`` it is compressed, and Perfetto opens it as
+            it is. A trace that is there is replaced once the new one is complete.
         replace : bool
             Whether a file that is no trace may be replaced, too.
 
@@ -58,7 +59,8 @@ class Trace:
         OSError
             The file cannot be written; as ``OutputError``, it exists and is no trace.
         ValueError
-            Two records have one step, one ends before it starts, or one waited for a step that has no record.
+            Two records have one step, one ends before it starts, or one waited for a step that has no record; or the name
+            promises another format, such as ``.json``.
 
         Notes
         -----

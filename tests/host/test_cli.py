@@ -212,7 +212,9 @@ def test_the_installed_command_works_in_a_process_of_its_own(folder):
 def test_outputs_of_factor_are_looked_at_before_the_run(capsys, folder, monkeypatch, words):
     monkeypatch.setattr(oc, "cholesky", lambda *_, **__: pytest.fail("factored for nothing"))
     status, _, err = run(capsys, "factor", "a.npy", "--store", "L.ooc", "--quiet", *words)
-    assert (status, err) == (2, f"ooc-chol: {words[1]} cannot be written: there is no folder no\n")
+    name = words[1].removeprefix("no/")
+    told = f"ooc-chol: {words[0]}: {words[1]}: there is no folder no to write {name} into; make it, or give another name\n"
+    assert (status, err) == (2, told)
 
 
 def test_a_check_that_fails_leaves_report_and_trace(capsys, folder, monkeypatch):
@@ -273,7 +275,7 @@ MISTAKES = {
     "integers": (["factor", "integers.npy", "--store", "L.ooc"], "int64"),
     "not finite": (["factor", "nan.npy", "--store", "L.ooc", "--quiet"], r"A\[211, 70\].*mend the entry"),
     "not positive definite": (["factor", "negative.npy", "--store", "L.ooc", "--quiet"], "minor of order 212 .*nugget"),
-    "store in no folder": (["factor", "a.npy", "--store", "no/L.ooc", "--quiet"], "check that its folder exists"),
+    "store in no folder": (["factor", "a.npy", "--store", "no/L.ooc", "--quiet"], "no folder no to write L.ooc into"),
     "report in no folder": (["factor", "a.npy", "--store", "L.ooc", "--quiet", "--report", "no/r.json"], "no/r.json"),
     "trace in no folder": (["factor", "a.npy", "--store", "L.ooc", "--quiet", "--trace", "no/r.pftrace"], "no/r.pftrace"),
     "budget too small": (

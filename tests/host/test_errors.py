@@ -231,7 +231,7 @@ OPTIONS = {
     "budget without sense": ({"memory_budget": "a lot"}, ValueError, "write for example 500000000"),
     "budget of zero": ({"memory_budget": 0}, ValueError, "more than zero bytes"),
     "budget of another type": ({"memory_budget": 1e9}, TypeError, "give bytes as an int"),
-    "store in no folder": ({"store": "nowhere/at/all/L.ooc"}, oc.TierError, "check that its folder exists"),
+    "store in no folder": ({"store": "nowhere/at/all/L.ooc"}, oc.MissingFolderError, "there is no folder nowhere/at/all"),
 }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
+import pickle
 import tempfile
 import tracemalloc
 from collections.abc import Callable
@@ -385,6 +387,15 @@ def test_a_file_cut_during_a_sweep_is_one_error_and_no_thread(method: str, tmp_p
     factor.close()
 
 
+def test_a_diagonal_that_could_not_be_read_is_not_kept(tmp_path: Path) -> None:
+    """The first tiles can be read, the last ones not: the second call is no better than the first."""
+    with factor_in("file", lapack_factor(random_spd(60, seed=3)), 16, tmp_path) as factor:
+        os.truncate(tmp_path / "L.ooc", 65536 + 3 * 4096)
+        for ask in (factor.diagonal, factor.logdet, factor.diagonal):
+            with pytest.raises(TierError, match="was cut while in use"):
+                ask()
+
+
 def test_several_threads_solve_at_once(tmp_path: Path, one_blas_thread: None) -> None:
     a = random_spd(120, seed=6)
     b = right_hand_side(120, 8, seed=6)
@@ -419,6 +430,25 @@ def test_a_closed_factor_says_so(kind: str, tmp_path: Path) -> None:
             use()
     assert "closed" in repr(factor)
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda factor: pickle.loads(pickle.dumps(factor))])
+def test_a_factor_in_a_file_is_copied_as_its_path(tmp_path: Path, again: Callable[[CholeskyFactor], CholeskyFactor]) -> None:
+    with factor_in("file", np.eye(10), 4, tmp_path) as factor:
+        with again(factor) as other:
+            assert np.array_equal(np.asarray(other), np.eye(10)) and other.arithmetic_key == factor.arithmetic_key
+        assert other.closed and not factor.closed
+        assert np.array_equal(factor.solve(np.ones(10)), np.ones(10)), "the copy's end is not the factor's"
+        os.replace(tmp_path / "L.ooc", tmp_path / "elsewhere")
+        with pytest.raises(TypeError, match=r"L\.save.*ooc_chol\.load"):
+            again(factor)
+
+
+@pytest.mark.parametrize("kind", ["memory", "over C"])
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_factor_in_memory_is_not_copied(kind: str, tmp_path: Path, again: Callable[[CholeskyFactor], object]) -> None:
+    with factor_in(kind, np.eye(10), 4, tmp_path) as factor, pytest.raises(TypeError, match=r"L\.save.*ooc_chol\.load"):
+        again(factor)
 
 
 def test_a_singular_factor_is_an_error_of_linear_algebra(tmp_path: Path) -> None:

@@ -19,6 +19,10 @@ from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Mat
 FactorProgress = Callable[[int, int, float], None]
 
 
+#: Why a factor that is there already is not replaced by one that is removed after use: words for the message.
+SCRATCH = "and what is kept there is removed at the end"
+
+
 @dataclass(frozen=True, kw_only=True)
 class FactorSettings(oc.FactorOptions):
     """How every factorization of a fit or prediction runs: the options of ``ooc_chol.FactorOptions``, and where factors go.
@@ -107,7 +111,7 @@ class FactorSettings(oc.FactorOptions):
             There is no such device, or an option makes no sense.
         BudgetError
             A budget does not even hold a matrix of order 1.
-        FileExistsError, FileNotFoundError
+        OutputError, MissingFolderError
             The store exists already, or its folder does not.
         """
         self.check_store()
@@ -115,12 +119,9 @@ class FactorSettings(oc.FactorOptions):
         settings.factor(np.eye(1), None, trace=False).close()
 
     def check_store(self) -> None:
-        """Raise ``OutputError`` where the store exists already, and ``FileNotFoundError`` where its folder does not."""
-        if self.store is None:
-            return
-        oc.check_outputs([oc.Output("store", self.store)], replace=self.replace_store, ask="replace_store=True")
-        if not self.store.parent.is_dir():
-            raise FileNotFoundError(f"there is no folder {self.store.parent} to write {self.store.name} into")
+        """Raise ``OutputError`` where the store exists already, and ``MissingFolderError`` where its folder does not."""
+        store = oc.Output("store", self.store, oc.FACTOR_FILES, why=SCRATCH)
+        oc.check_outputs([store], replace=self.replace_store, ask="replace_store=True")
 
     @property
     def place(self) -> Path | oc.HostMemory | None:

@@ -23,6 +23,7 @@ from ooc_chol.dense.factor.reading import stream_tiles
 from ooc_chol.dense.factor.refinement import refined_solve
 from ooc_chol.dense.factor.resident import dense_on_device, in_kind_of, resident_tile
 from ooc_chol.dense.factor.residual import ResidualSample, sample_residual, source_blocks
+from ooc_chol.dense.factor.saving import check_target, is_array_name, save_array, save_tiles
 from ooc_chol.dense.factor.solves import multiply, multiply_on_device, right_hand_side, solve
 from ooc_chol.dense.factor.sweeps import AbstractSolver
 from ooc_chol.dense.factor.trace_sums import (
@@ -34,14 +35,12 @@ from ooc_chol.dense.factor.trace_sums import (
     inverse_traces,
 )
 from ooc_chol.dense.passes import Passes
-from ooc_chol.dense.stores.file import AbstractStore, FileStore, is_open
-from ooc_chol.dense.stores.header import FACTOR_FILES
-from ooc_chol.errors import OutputError, RefinementError, TierError
+from ooc_chol.dense.stores.file import AbstractStore, FileStore
+from ooc_chol.errors import ClosedError, RefinementError
 from ooc_chol.formats import FORMATS, FP64
 from ooc_chol.memory.sources import AbstractSource, as_source
 from ooc_chol.memory.sources.base import unchanged
 from ooc_chol.memory.sources.function import FunctionSource
-from ooc_chol.outputs import REPLACE, Output, check_outputs
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tracing.trace import Trace
 
@@ -494,9 +493,10 @@ class CholeskyFactor:
         """
         store = self._opened()
         if self._diagonal is None:
-            self._diagonal = np.empty(self.n)
+            diagonal = np.empty(self.n)
             for k in range(self.grid.nt):
-                store.read_diagonal(k, self._diagonal[self.grid.start(k) :][: self.grid.size(k)])
+                store.read_diagonal(k, diagonal[self.grid.start(k) :][: self.grid.size(k)])
+            self._diagonal = diagonal  # once it is whole: other threads may ask, and a read may fail
         return self._diagonal.copy()
 
     def logdet(self) -> float:
@@ -637,12 +637,14 @@ class CholeskyFactor:
         return array.__dlpack__(**options)
 
     def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:
-        """Write the factor to a file that :func:`load` reads.
+        """Write the factor to a file that :func:`load` reads, or L as a dense array to a ``.npy`` file that ``numpy.load`` reads.
 
         Parameters
         ----------
         path : path
-            File to create. A factor of that name is replaced, and only once the new one is complete and on the disk.
+            File to create, of any name that promises no other format; by custom it ends in ``.ooc``. One that ends in ``.npy`` is
+            an array of shape ``(n, n)``, zero above the diagonal. A factor of that name is replaced, an array only if asked, and
+            only once the new file is complete and on the disk.
         replace : bool
             Replace any other file, too, and one that another factor has open, which goes on reading what it opened.
 
@@ -650,37 +652,31 @@ class CholeskyFactor:
         ------
         TierError
             The file cannot be written, L cannot be read, or the factor is closed. As ``OutputError``: it is the file of the
-            matrix that was factored, or that of another open factor, or it exists and is no factor.
+            matrix that was factored, or that of another open factor, or it exists and is no factor. As ``MissingFolderError``:
+            there is no folder for it.
+        ValueError
+            The name promises a format that L is not written in, such as ``.npz`` or ``.csv``.
 
         Notes
         -----
-        Tile by tile through two tiles of memory, from any store. Every tile keeps its format.
+        Tile by tile through two tiles of memory, from any store, and every tile keeps its format. An array takes 8 n² bytes on
+        the disk, and some 32 MiB of its rows are in memory at once.
         """
         store = self._opened()
-        self._check_target(store, path, replace=replace)
-        target = FileStore.create(path, self.grid, self.arithmetic_key, store.formats, replace=replace)
-        try:
-            with closing(stream_tiles(store, list(self.grid.tiles()))) as tiles:
-                for index, l_ij in tiles:
-                    target.write(index, l_ij)
-            target.complete()
-        except BaseException:
-            target.discard()
-            raise
-        target.close()
-
-    def _check_target(self, store: AbstractStore, path: str | os.PathLike[str], *, replace: bool) -> None:
-        """Raise ``OutputError`` where :meth:`save` would take something from somebody who reads it."""
         files = self._files() if callable(self._files) else self._files
-        inputs = [("the matrix that was factored", file) for file in files]
-        check_outputs([Output("save", path, FACTOR_FILES)], inputs, replace=replace)
-        if not replace and is_open(path, store):
-            name = os.fspath(path)
-            text = f"save: {name} is the file of another open factor; close it, give another name, or replace it by {REPLACE}"
-            raise OutputError(text, "save", name, "another open factor")
+        check_target(store, path, files, replace=replace)
+        if is_array_name(path):
+            save_array(lambda rows: self.rows(rows, self.n), self.n, self.dtype, path, replace=replace)
+        else:
+            save_tiles(store, path, self.arithmetic_key, replace=replace)
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called: then L cannot be used, and what tries raises ``ClosedError``."""
+        return self._store is None
 
     def close(self) -> None:
-        """Release the store of L; a second call does nothing. ``report`` and ``trace`` stay."""
+        """Release the store of L; a second call does nothing. ``report`` and ``trace`` stay, and :attr:`closed` is true."""
         store, self._store, self._dense = self._store, None, None
         if store is not None:
             store.close()
@@ -691,6 +687,22 @@ class CholeskyFactor:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy as the path of the file: a new factor over it, without ``report`` and ``trace``, closed on its own.
+
+        Raises
+        ------
+        TypeError
+            The factor is not in a file, or that has another one by now.
+        """
+        store = self._opened()
+        if not isinstance(store, FileStore) or not store.is_there():
+            raise TypeError(
+                "a factor is pickled and copied as the file that it is in, but this one is in none, or that is elsewhere now; "
+                "save it with L.save(path), and open it with ooc_chol.load(path) where it is needed"
+            )
+        return load, (store.path,)
+
     def __repr__(self) -> str:
         where = "closed" if self._store is None else f"store={self._store.name!r}"
         mixed = "" if list(self.formats) == [FP64.name] else f", formats={self.formats}"
@@ -698,7 +710,7 @@ class CholeskyFactor:
 
     def _opened(self) -> AbstractStore:
         if self._store is None:
-            raise TierError("this factor is closed; use it before its with block ends, or save it and load the file")
+            raise ClosedError("this factor is closed; use it before its with block ends, or save it and load the file")
         blas_buffers.ensure(numpys=True)  # nearly all that is asked of a factor calls BLAS on the thread that asks
         return self._store
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.errors import TierError
+from ooc_chol.errors import ClosedError
 from ooc_chol.formats import FP64, Floats, PrecisionFormat
 from ooc_chol.interfaces import AbstractTier, BlockIndex, Tile
 from ooc_chol.tasks.tiling import TileGrid
@@ -95,6 +95,6 @@ def check_stored(data: NDArray[np.uint8], nbytes: int) -> None:
         raise ValueError(f"the buffer is {data.dtype} {data.shape}; a stored tile is contiguous uint8 of shape {(nbytes,)}")
 
 
-def closed_error(name: str) -> TierError:
+def closed_error(name: str) -> ClosedError:
     """Describe the use of store ``name`` after its end."""
-    return TierError(f"the {name} store of L is closed; use the factor before closing it, or save it and load the file")
+    return ClosedError(f"the {name} store of L is closed; use the factor before closing it, or save it and load the file")

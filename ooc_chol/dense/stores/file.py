@@ -20,11 +20,11 @@ from ooc_chol.dense.stores.array import MemoryStore, OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile, closed_error
 from ooc_chol.dense.stores.header import FACTOR_FILES, MAGIC, FileHeader, read_header
 from ooc_chol.dense.stores.layout import TileLayout
-from ooc_chol.errors import TierError
+from ooc_chol.errors import OutputError, TierError
 from ooc_chol.formats import Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.files import preallocate, read_fully, tile_bytes, write_error, write_fully
-from ooc_chol.outputs import Output, check_outputs, create_new, permissions
+from ooc_chol.outputs import Output, check_outputs, create_new, permissions, refuse_strangers
 from ooc_chol.tasks.tiling import TileGrid
 
 __all__ = ["AbstractStore", "FileStore", "MemoryStore", "OverwriteStore"]
@@ -56,6 +56,7 @@ class FileStore(AbstractStore):
         self._descriptor: int | None = descriptor
         status = os.fstat(descriptor)
         self._identity = status.st_dev, status.st_ino
+        self._may_replace = False
         _stores[id(self)] = self
 
     @classmethod
@@ -74,6 +75,7 @@ class FileStore(AbstractStore):
         first_bytes = header.encode()
         check_outputs([Output("", path, FACTOR_FILES)], replace=replace)
         store = cls(final_path, _create_locked(final_path + ".partial", permissions(final_path)), header)
+        store._may_replace = replace
         try:
             # The header comes first, so that what a killed run leaves is known for an unfinished factor.
             write_fully(store._open_descriptor(), first_bytes, 0, store.partial_path)
@@ -95,6 +97,14 @@ class FileStore(AbstractStore):
         except BaseException:
             os.close(descriptor)
             raise
+
+    def is_there(self) -> bool:
+        """Whether the file is complete and its name still leads to it."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return False
+        return self.header.complete and (status.st_dev, status.st_ino) == self._identity
 
     @property
     def partial_path(self) -> str:
@@ -199,14 +209,27 @@ class FileStore(AbstractStore):
             os.fsync(descriptor)
             write_fully(descriptor, header.encode(), 0, self.partial_path)
             os.fsync(descriptor)
-            os.replace(self.partial_path, self.path)
+            stranger = self._stranger()
+            name = self.path if stranger is None else f"{self.path}-{os.urandom(4).hex()}"
+            os.replace(self.partial_path, name)
         except TierError:
             raise
         except OSError as error:
             raise write_error(self.path, "the finished factor", error) from error
         # From here on another run may have a file of the partial name, which is not this one's to remove.
-        self.header = header
+        self.path, self.header = name, header
         _sync_directory(self.path)
+        if stranger is not None:
+            text = f"{stranger.path} has come to be there meanwhile, and is not replaced; the finished factor is in {name}"
+            raise OutputError(f"{text}: load it from there, or rename it", stranger.option, stranger.path) from stranger
+
+    def _stranger(self) -> OutputError | None:
+        """Why the file cannot have its name any more: another one has come to have it since it was created."""
+        try:
+            refuse_strangers(Output("store", self.path, FACTOR_FILES), self.path, replace=self._may_replace)
+        except OutputError as error:
+            return error
+        return None
 
     def discard(self) -> None:
         """Close the file; remove it unless it is complete.

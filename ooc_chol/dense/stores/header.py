@@ -33,7 +33,9 @@ from ooc_chol.tasks.tiling import TileGrid
 #: First bytes of every file of ours.
 MAGIC = b"OOCCHOL\n"
 #: Files that a new factor may replace: factors, finished or not.
-FACTOR_FILES = FileKind("factor of ooc_chol", MAGIC)
+FACTOR_FILES = FileKind(
+    "factor of ooc_chol", MAGIC, endings=(".ooc",), hint='L.save("L.npy") writes a factor as a dense array of NumPy'
+)
 #: Version of a file whose tiles are all FP64.
 FP64_VERSION = 1
 #: Version of a file of several formats; a reader refuses any other than these two.

@@ -16,7 +16,10 @@ import pytest
 import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat.data.grids import grid_over
-from ooc_chol.apps.geostat.data.io import write_table
+from ooc_chol.apps.geostat.data.io import write_json, write_table
+from ooc_chol.apps.geostat.data.spec import DataSpec
+from ooc_chol.apps.geostat.kriging.outputs import Predicted, write_predictions
+from ooc_chol.apps.geostat.kriging.prediction import Prediction
 from ooc_chol.apps.geostat.pictures.plots import new_figure, save_figure
 from ooc_chol.cli import main
 
@@ -118,8 +121,9 @@ def test_no_output_is_an_input(folder, capsys, command, option, file, way):
         assert run(*words, *needed(words, option), option, target, "--force") == 2
     err = capsys.readouterr().err
     is_same = err.startswith(f"ooc-chol: {option}: ") and "is the same file as " in err
-    # Data that only the model names are known after its own ending has refused a picture.
-    assert (is_same or (words[0] == "plot" and "pictures are written as" in err)) and err.count("\n") == 1
+    # Data that only the model names are known after their own ending has refused a picture, or a factor.
+    is_by_name = (words[0] == "plot" and "pictures are written as" in err) or "factor of ooc_chol is not written as .csv" in err
+    assert (is_same or is_by_name) and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -214,7 +218,10 @@ def test_a_store_that_exists_is_never_taken_for_our_own(folder, capsys):
     oc.cholesky(np.eye(5), store="L").close()
     with unharmed(folder):
         assert run(*SYNTH, "--output", "made.csv", "--store", "L") == 2
-    assert "--force" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "L exists already and what is kept there is removed at the end; " in err and "--force" in err
+    with unharmed(folder), pytest.raises(oc.OutputError, match=r"removed at the end.*replace_store=True"):
+        geostat.synthesize(geostat.Matern(1, 0.1, 0.5, 0), 9, settings=geostat.FactorSettings(store="L"))
 
 
 def test_a_file_that_appears_before_the_factor_is_left_alone(folder, monkeypatch):
@@ -288,20 +295,62 @@ def test_functions_replace_only_when_asked(folder):
     observations = geostat.make_observations(np.random.default_rng(0).uniform(size=(30, 2)), np.arange(30.0))
     grid = grid_over([0.0, 0.0], [1.0, 1.0], (3, 3))
     with geostat.kriging(observations, geostat.Matern(1.0, 0.3, 0.5, 0.1)) as kriged:
+        spec = DataSpec("csv", "data.csv", ("x", "y"), "value")
+        predicted = Predicted(spec, np.zeros((1, 2)), Prediction(np.zeros(1), np.ones(1), "field"))
         writers = {
-            "table": lambda **how: write_table("out", {"a": np.ones(2)}, **how),
-            "grid": lambda **how: geostat.write_grid_prediction("out", kriged, grid, names=("x", "y"), **how),
-            "figure": lambda **how: save_figure(new_figure((1, 1)), "out.png", **how),
+            "out": lambda path, **how: write_table(path, {"a": np.ones(2)}, **how),
+            "out.json": lambda path, **how: write_json(path, {"a": 1}, **how),
+            "out.txt": lambda path, **how: geostat.write_grid_prediction(path, kriged, grid, names=("x", "y"), **how),
+            "out.csv": lambda path, **how: write_predictions(path, predicted, **how),
+            "out.nc": lambda path, **how: write_predictions(path, predicted, **how),
+            "out.png": lambda path, **how: save_figure(new_figure((1, 1)), path, **how),
         }
-        for what, write in writers.items():
-            path = Path("out.png" if what == "figure" else "out")
+        for name, write in writers.items():
+            path = Path(name)
             path.write_text(STRANGER)
             with unharmed(folder), pytest.raises(oc.OutputError, match="replace=True"):
-                write()
-            write(replace=True)
+                write(name)
+            write(name, replace=True)
             assert path.read_bytes() != STRANGER.encode()
+            with pytest.raises(oc.MissingFolderError, match=f"there is no folder no to write {name} into"):
+                write(f"no/{name}", replace=True)
     Path("out").write_text(STRANGER)
     with unharmed(folder), pytest.raises(FileExistsError, match="exists already"):
         geostat.fit(observations, log="out", smoothness=0.5, max_evaluations=5)
     geostat.fit(observations, log="out", replace_log=True, smoothness=0.5, max_evaluations=5)
     assert "ooc-chol geostat evaluations" in Path("out").read_text()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_fit_from_python_keeps_factors_neither_in_its_log_nor_in_what_it_goes_on_from(folder, way):
+    observations = geostat.make_observations(np.random.default_rng(0).uniform(size=(30, 2)), np.arange(30.0))
+    store = geostat.FactorSettings(store=Path(WAYS[way]("fit.jsonl")), replace_store=True)
+    for files in ({"resume": "fit.jsonl"}, {"log": "fit.jsonl", "replace_log": True}):
+        with unharmed(folder), pytest.raises(oc.OutputError, match="is the same file as "):
+            geostat.fit(observations, settings=store, smoothness=0.5, max_evaluations=5, **files)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_predictions_from_python_never_replace_the_observations(folder, way):
+    predicted = Predicted(
+        DataSpec("csv", "data.csv", ("x", "y"), "value"), np.zeros((1, 2)), Prediction(np.zeros(1), np.ones(1), "field")
+    )
+    path = WAYS[way]("data.csv")
+    with unharmed(folder), pytest.raises(oc.OutputError, match="is the same file as the observations"):
+        write_predictions(path, predicted, replace=True)
+
+
+def test_names_of_other_formats_are_refused_from_python_too(folder):
+    observations = geostat.make_observations(np.random.default_rng(0).uniform(size=(30, 2)), np.arange(30.0))
+    with unharmed(folder), pytest.raises(ValueError, match=r"written as \.jsonl.*not as \.npy"):
+        geostat.fit(observations, log="out.npy", smoothness=0.5, max_evaluations=5)
+    with unharmed(folder), pytest.raises(ValueError, match=r"a factor of ooc_chol is not written as \.npy"):
+        geostat.fit(observations, settings=geostat.FactorSettings(store="out.npy"), smoothness=0.5, max_evaluations=5)
+
+
+def test_a_folder_for_files_is_no_file(folder, capsys):
+    with unharmed(folder):
+        assert run("demo", "--n", "60", "--output", "data.csv") == 2
+        assert run("demo", "--n", "60", "--output", "data.csv/demo") == 2
+    err = capsys.readouterr().err
+    assert "data.csv is no folder" in err and "data.csv/demo is no folder, or lies in a file" in err

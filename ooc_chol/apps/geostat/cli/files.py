@@ -9,6 +9,7 @@ from pathlib import Path
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.geopackage import layer_of
+from ooc_chol.apps.geostat.factorization import SCRATCH
 
 #: How a user asks for files to be replaced.
 FORCE = "--force"
@@ -28,10 +29,8 @@ def check_files(
 ) -> None:
     """Refuse outputs that are inputs, or one another, or exist and are not ours, before anything is computed."""
     files = [(name, None if path is None else layer_of(path)[0]) for name, path in inputs]
-    oc.check_outputs([oc.Output("--store", store_file(options)), *outputs], files, replace=options.force, ask=FORCE)
-    for path in [Path(output.path) for output in outputs if output.path is not None]:
-        if not path.parent.is_dir():
-            raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
+    store = oc.Output("--store", store_file(options), oc.FACTOR_FILES, why=SCRATCH)
+    oc.check_outputs([store, *outputs], files, replace=options.force, ask=FORCE)
 
 
 def store_file(options: argparse.Namespace) -> Path | None:

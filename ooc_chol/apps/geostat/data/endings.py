@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import ooc_chol as oc
+
 #: Endings of text in columns with commas between; the empty one stands for a name without an ending.
 TABLE = (".csv", ".txt", ".dat", "")
 #: Endings of predictions, which are written as text or as NetCDF of version 3.
@@ -30,6 +32,4 @@ def check_ending(path: str | os.PathLike[str], endings: Sequence[str], what: str
 def check_output_path(path: str | os.PathLike[str], endings: Sequence[str], what: str) -> None:
     """Find out before the work whether ``what`` can be written there: :func:`check_ending`, and that there is a folder."""
     check_ending(path, endings, what)
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {target.parent} to write {target.name} into")
+    oc.check_outputs([oc.Output("", path)], replace=True)

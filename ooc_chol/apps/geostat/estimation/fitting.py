@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.data.endings import LOG, check_ending
 from ooc_chol.apps.geostat.data.observations import Observations
-from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog, observations_digest
+from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog, goes_on, observations_digest
 from ooc_chol.apps.geostat.estimation.fit_options import FitOptions
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult as FitResult
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial as SmoothnessTrial
@@ -174,12 +175,13 @@ def fit(
     options.check(observations)
     spaces = options.spaces(observations)
     given = options.start(spaces[0])
+    log_file, resumed = (None if path is None else Path(path) for path in (log, resume))
+    _check_files(options.settings, log_file, resumed)
     if exact_check != "skip":
         options.settings.try_out()
     memory = oc.HostMemory()
     likelihood = options.likelihood(memory)
-    files = (None if path is None else Path(path) for path in (log, resume))
-    logged = closing(EvaluationLog(_identity(observations, likelihood), *files, replace=replace_log))
+    logged = closing(EvaluationLog(_identity(observations, likelihood), log_file, resumed, replace=replace_log))
     with memory, logged as known:
         search = Search(
             observations,
@@ -193,6 +195,14 @@ def fit(
         outcomes = [search.maximise(space, given) for space in spaces]
         best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
         return _result(observations, search, outcomes, best, start)
+
+
+def _check_files(settings: FactorSettings, log: Path | None, resume: Path | None) -> None:
+    """Refuse a store that is the log or what is gone on from; each alone is looked at where it is made."""
+    if log is not None:
+        check_ending(log, LOG, "logs of evaluations")
+    outputs = [oc.Output("store", settings.store), oc.Output("log", None if goes_on(log, resume) else log)]
+    oc.check_outputs(outputs, [("resume", resume)], replace=True)
 
 
 def _identity(observations: Observations, options: LikelihoodOptions) -> dict[str, Any]:

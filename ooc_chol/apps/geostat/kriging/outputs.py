@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE
 from ooc_chol.apps.geostat.data.dataset import DataSpec
 from ooc_chol.apps.geostat.data.endings import PREDICTIONS, check_output_path
 from ooc_chol.apps.geostat.data.extras import imported
+from ooc_chol.apps.geostat.data.geopackage import layer_of
 from ooc_chol.apps.geostat.data.io import write_table
 from ooc_chol.apps.geostat.data.netcdf import NetcdfVariable, write_netcdf
 from ooc_chol.apps.geostat.data.tables import file_kind
@@ -70,15 +72,22 @@ def write_predictions(path: str | os.PathLike[str], predicted: Predicted, *, rep
     ValueError
         Predictions are not written with this ending.
     OSError
-        The file cannot be written; as ``OutputError``, it exists.
+        The file cannot be written; as ``OutputError``, it exists, or is that of the observations, whatever was asked.
     """
     check_output(path)
+    _refuse_the_data(path, predicted.spec)
     if file_kind(path) == "csv":
         write_table(path, predicted.columns, replace=replace)
     else:
         title = f"kriging of {predicted.spec.value_name}: {predicted.prediction.target}"
         attributes = {"Conventions": "CF-1.8", "title": title}
         write_netcdf(path, netcdf_variables(predicted), attributes=attributes, replace=replace)
+
+
+def _refuse_the_data(path: str | os.PathLike[str], spec: DataSpec) -> None:
+    """Raise ``OutputError`` where predictions would take the place of the file that the observations came from."""
+    data = [] if spec.kind == "example" else [("the observations", layer_of(spec.source)[0])]
+    oc.check_outputs([oc.Output("", path)], data, replace=True)
 
 
 def check_output(path: str | os.PathLike[str]) -> None:

@@ -59,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Fit, predict, draw and trace, into one folder."""
-    options.output.mkdir(parents=True, exist_ok=True)
+    oc.output_folder(options.output, option="--output")
     check_files(options, [], demo_outputs(options.output))
     run_demo(options.output, options.n, asked=FactorSettings.from_arguments(options), replace=options.force)
     return 0

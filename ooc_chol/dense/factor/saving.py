@@ -1,0 +1,71 @@
+"""Writing a factor to a file: in its own format, or as a dense array of NumPy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace as with_fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ooc_chol.dense.factor.reading import stream_tiles
+from ooc_chol.dense.stores.file import AbstractStore, FileStore, is_open
+from ooc_chol.dense.stores.header import FACTOR_FILES
+from ooc_chol.errors import OutputError
+from ooc_chol.memory.files import preallocate, tile_bytes, write_fully
+from ooc_chol.outputs import REPLACE, AnyPath, Output, check_outputs, output_file
+
+#: Ending of the names of arrays of NumPy.
+_ARRAY = ".npy"
+#: Names that :meth:`CholeskyFactor.save` takes: by their endings those of factors, and of arrays.
+_SAVED = with_fields(FACTOR_FILES, endings=(*FACTOR_FILES.endings, _ARRAY), hint="")
+#: Bytes of rows of a dense array that are written at once, while as many are read.
+_BAND_BYTES = 1 << 24
+
+
+def is_array_name(path: AnyPath) -> bool:
+    """Whether L is saved to ``path`` as a dense array."""
+    return os.fspath(path).lower().endswith(_ARRAY)
+
+
+def check_target(store: AbstractStore, path: AnyPath, files: Sequence[AnyPath], *, replace: bool) -> None:
+    """Refuse a name that promises what L is not saved as, and one where saving ``store`` would take something from somebody."""
+    inputs = [("the matrix that was factored", file) for file in files]
+    check_outputs([Output("save", path, None if is_array_name(path) else _SAVED)], inputs, replace=replace)
+    if not replace and is_open(path, store):
+        name = os.fspath(path)
+        text = f"save: {name} is the file of another open factor; close it, give another name, or replace it by {REPLACE}"
+        raise OutputError(text, "save", name, "another open factor")
+
+
+def save_tiles(store: AbstractStore, path: AnyPath, arithmetic_key: Mapping[str, Any], *, replace: bool) -> None:
+    """Write all tiles as they are stored, through two tiles of memory."""
+    target = FileStore.create(path, store.grid, arithmetic_key, store.formats, replace=replace)
+    try:
+        with closing(stream_tiles(store, list(store.grid.tiles()))) as tiles:
+            for index, l_ij in tiles:
+                target.write(index, l_ij)
+        target.complete()
+    except BaseException:
+        target.discard()
+        raise
+    target.close()
+
+
+def save_array(read_rows: Callable[[range], NDArray[Any]], n: int, dtype: DTypeLike, path: AnyPath, *, replace: bool) -> None:
+    """Write a ``.npy`` file of shape ``(n, n)``, row by row, some 32 MiB of rows in memory at once."""
+    dtype = np.dtype(dtype)
+    height = max(1, _BAND_BYTES // (n * dtype.itemsize))
+    with output_file(path, replace=replace, option="save") as part, part.open("r+b", buffering=0) as file:
+        described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (n, n)}
+        np.lib.format.write_array_header_1_0(file, described)
+        offset = file.tell()
+        preallocate(file.fileno(), n * n * dtype.itemsize, os.fspath(path), start=offset)
+        for row in range(0, n, height):
+            band = np.ascontiguousarray(read_rows(range(row, min(row + height, n))), dtype=dtype)
+            write_fully(file.fileno(), tile_bytes(band), offset, os.fspath(path))
+            offset += band.nbytes
+        os.fsync(file.fileno())

@@ -203,10 +203,14 @@ class DeviceWorker:
         if self.operations.finisher is not None:
             self.norms = self.operations.finisher.norms(self._streams[StreamKind.COMPUTE])
 
-    def start_probes(self, sums: ProbedSums, vectors: NDArray[np.float64]) -> None:
-        """Enqueue the vectors' way to the device, on a stream that has nothing to do at first."""
-        with self.device.current():
-            sums.start(self._streams[StreamKind.COPY_OUT], vectors)
+    def start_probes(self, vectors: NDArray[np.float64] | None) -> ProbedSums | None:
+        """Enqueue the vectors' way to the device, on a stream that has nothing to do at first; its sums where it has any."""
+        if vectors is None:
+            self.operations.probed = None  # nobody asked for a certificate
+        elif self.operations.probed is not None:
+            with self.device.current():
+                self.operations.probed.start(self._streams[StreamKind.COPY_OUT], vectors)
+        return self.operations.probed
 
     def read_probes(self, sums: Sequence[ProbedSums]) -> NDArray[np.float64]:
         """What the sums of all devices, this one's first, show together; once all streams are empty."""

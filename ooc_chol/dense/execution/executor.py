@@ -146,11 +146,8 @@ def _run(
             for key in final_keys(plan.given):
                 channels.progress.record(key, before)
                 channels.progress.mark_durable(key)
-        sums = [each for worker in workers if (each := worker.operations.probed) is not None]
         since = time.perf_counter()
-        for worker, each in zip(workers, sums, strict=False):  # all of them, or none
-            assert probes is not None  # the plan has room for them
-            worker.start_probes(each, probes)
+        sums = [each for worker in workers if (each := worker.start_probes(probes)) is not None]
         starting = time.perf_counter() - since
         began = time.perf_counter_ns()
         start(thread)

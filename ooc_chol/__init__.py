@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ooc_chol.dense.planner.plan import Plan as Plan
     from ooc_chol.dense.report import FactorReport as FactorReport
     from ooc_chol.dense.symmetric import symm as symm
+    from ooc_chol.drawing import Drawing as Drawing
+    from ooc_chol.drawing import notebook_html as notebook_html
     from ooc_chol.errors import BudgetError as BudgetError
     from ooc_chol.errors import NonFiniteError as NonFiniteError
     from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from ooc_chol.outputs import check_outputs as check_outputs
     from ooc_chol.outputs import output_file as output_file
     from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
+    from ooc_chol.prints import brief_repr as brief_repr
+    from ooc_chol.prints import one_line as one_line
     from ooc_chol.team import map_in_threads as map_in_threads
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
     from ooc_chol.tracing.trace import Trace as Trace
@@ -57,6 +61,7 @@ _NAMES = {
     "dense.planner.plan": ("Plan",),
     "dense.report": ("FactorReport",),
     "dense.symmetric": ("symm",),
+    "drawing": ("Drawing", "notebook_html"),
     "errors": (
         "BudgetError",
         "NonFiniteError",
@@ -77,6 +82,7 @@ _NAMES = {
     "memory.sources": ("from_function",),
     "outputs": ("FileKind", "Output", "check_outputs", "output_file"),
     "precision.certified": ("CertifiedBound",),
+    "prints": ("brief_repr", "one_line"),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),

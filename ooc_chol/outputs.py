@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ooc_chol.errors import OutputError
+from ooc_chol.prints import brief_repr
 
 #: The name of a file, as functions of the standard library take it.
 AnyPath: TypeAlias = str | os.PathLike[str]
@@ -48,6 +49,8 @@ class FileKind:
     name: str
     mark: bytes
     anywhere: bool = False
+
+    __repr__ = brief_repr
 
     def has(self, path: AnyPath) -> bool:
         """Whether a file is of this kind; one that cannot be read is not.
@@ -93,6 +96,8 @@ class Output:
     path: AnyPath | None
     kind: FileKind | None = None
     advice: str = ""
+
+    __repr__ = brief_repr
 
 
 def check_outputs(

@@ -18,6 +18,7 @@ from ooc_chol.formats import FORMATS, FP32, FP64, PrecisionFormat
 from ooc_chol.precision.certified import safety_factor
 from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
 from ooc_chol.precision.norms import PROBES, MatrixNorms, lower_matrix
+from ooc_chol.prints import brief_repr
 from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -71,6 +72,8 @@ class PrecisionMap:
     formats: tuple[PrecisionFormat, ...]
     products: tuple[PrecisionFormat, ...]
     moduli: int
+
+    __repr__ = brief_repr
 
     def format_of(self, index: tuple[int, int]) -> PrecisionFormat:
         """Storage format of a tile."""

@@ -98,6 +98,14 @@ class LazyRecords(Sequence[TraceRecord]):
             self._make = None
         return self._records
 
+    @property
+    def made(self) -> int | None:
+        """How many there are; None as long as nobody looked at them."""
+        return None if self._make is not None else len(self._records)
+
+    def __repr__(self) -> str:
+        return "<records that nobody looked at>" if self.made is None else f"<{self.made} records>"
+
     def __len__(self) -> int:
         return len(self._made)
 

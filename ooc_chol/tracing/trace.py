@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
+from ooc_chol.prints import one_line
 from ooc_chol.tracing.records import TraceRecord
 from ooc_chol.tracing.summary import summarize
 
@@ -37,6 +38,13 @@ class Trace:
     predicted: tuple[TraceRecord, ...] = ()
     metadata: Mapping[str, str | int | float] = field(default_factory=dict)
     passes: tuple[TraceRecord, ...] = ()
+
+    def __repr__(self) -> str:
+        facts = {name: self.metadata[name] for name in ("n", "tile_size", "policy", "devices") if name in self.metadata}
+        return one_line(self, {**facts, "records": self.records, "predicted": self.predicted, "passes": self.passes})
+
+    def __str__(self) -> str:
+        return f"{self!r}\nsummary() says where the time went; save('run.pftrace') writes a file for ui.perfetto.dev"
 
     def save(self, path: str | PathLike[str], *, replace: bool = False) -> Path:
         """Write the trace as native Perfetto protobuf, to be opened at ui.perfetto.dev.

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
 from ooc_chol.interfaces import BlockKey
+from ooc_chol.prints import brief_repr
 from ooc_chol.tasks.operations import LOWER_SHARE, Link, Operation, Place, Potrf, Product, StepKind, StreamKind, label_of, link_of
 from ooc_chol.tasks.tiling import Index
 
@@ -86,6 +87,8 @@ class Program:
     peak_bytes: int  #: Most bytes of slots in use at once
     peak_resident: int  #: Most bytes of blocks in them
     flops: int  #: Flops that the algorithm counts for all steps
+
+    __repr__ = brief_repr
 
     @cached_property
     def streams(self) -> tuple[StreamKind, ...]:

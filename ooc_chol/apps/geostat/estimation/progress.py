@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 
 _REFRESH_SECONDS = 0.1
@@ -37,6 +38,8 @@ class Evaluation:
     values: Mapping[str, float]
     loglik: float
     seconds: float
+
+    __repr__ = oc.brief_repr
 
     @property
     def range(self) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE
 from ooc_chol.apps.geostat.data.dataset import DataSpec
 from ooc_chol.apps.geostat.data.endings import PREDICTIONS, check_output_path
@@ -44,6 +45,8 @@ class Predicted:
     positions: NDArray[np.float64]
     prediction: Prediction
     grid: tuple[int, int] | None = None
+
+    __repr__ = oc.brief_repr
 
     @property
     def columns(self) -> dict[str, NDArray[np.float64]]:

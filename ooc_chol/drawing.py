@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import NamedTuple, final
 
-from ooc_chol.prints import shortened
+from ooc_chol.prints import one_line, shortened
 
 #: Colours of what is planned or allowed, of what was measured, of what is predicted, and of what needs attention.
 GREY, BLUE, PALE, ORANGE = "#c3c9d1", "#2f77b8", "#a9cbe8", "#ee8a2e"
@@ -43,6 +43,9 @@ class Drawing:
     def __init__(self, width: int, height: int, title: str) -> None:
         self.width, self.height, self.title = width, height, title
         self._parts: list[str] = []
+
+    def __repr__(self) -> str:
+        return one_line(self, {"width": self.width, "height": self.height, "title": self.title})
 
     def rectangle(self, x: float, y: float, width: float, height: float, colour: str) -> None:
         """Fill a rectangle.

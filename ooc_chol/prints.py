@@ -74,7 +74,7 @@ def brief(value: object) -> str:
     if isinstance(value, np.ndarray):
         text = _brief_array(value)
     elif isinstance(value, Enum):
-        text = str(value.value)
+        text = value.value if isinstance(value.value, str) else value.name.lower()
     elif isinstance(value, str | bytes):
         text = shortened(repr(value), _MOST_OF_A_TEXT)
     elif value is None or isinstance(value, bool | np.bool_):

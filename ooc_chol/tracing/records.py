@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, final, overload
 
 from ooc_chol.outputs import FileKind
+from ooc_chol.prints import brief_repr
 
 #: Files that a new trace may replace: the first packet of every one numbers the categories of records, from ``fetch`` on.
 TRACE_FILES = FileKind("trace of ooc_chol", b"\x08\x01\x12\x05fetch", anywhere=True)
@@ -74,6 +75,9 @@ class TraceRecord(NamedTuple):
     after: tuple[tuple[str, int], ...]
     resident_bytes: int
     role: StreamRole
+
+    def __repr__(self) -> str:
+        return brief_repr(self)
 
 
 @final

@@ -40,11 +40,16 @@ class Row(NamedTuple):
 
 def estimates_text(title: str, rows: Sequence[Row], warnings: Sequence[str] = ()) -> str:
     """A title, a line for each estimate, and the warnings; long lists are cut."""
-    lines = [title, *(f"  {row.name:26s}{row.text()}" for row in rows[:_MOST_ROWS])]
+    lines = [title, *(f"  {_flat(row.name):26s}{row.text()}" for row in rows[:_MOST_ROWS])]
     lines += [f"  ... and {len(rows) - _MOST_ROWS} more"] if len(rows) > _MOST_ROWS else []
-    lines += [f"  warning: {text}" for text in warnings[:_MOST_WARNINGS]]
+    lines += [f"  warning: {_flat(text)}" for text in warnings[:_MOST_WARNINGS]]
     left = len(warnings) - _MOST_WARNINGS
     return "\n".join([*lines, *([f"  ... and {left} more warnings"] if left > 0 else [])])
+
+
+def _flat(text: str) -> str:
+    """Text of a user on one line."""
+    return " ".join(text.split())
 
 
 def estimates_drawing(title: str, rows: Sequence[Row]) -> oc.Drawing:

@@ -34,7 +34,7 @@ RESIDUE_PART = 0.5
 #: How many times the expected errors must fit into the threshold, as the certified bound is so many times the measured one.
 _CERTIFIED = safety_factor(PROBES)
 #: Tiles that a text shows side by side; larger maps are shown in blocks of tiles.
-_MOST_SHOWN = 64
+_MOST_SHOWN = 40
 #: Pixels of a picture's side, of a line of its legend, and of the legend's width.
 _PICTURE_SIZE, _LEGEND_STEP, _LEGEND_WIDTH = 480, 20, 160
 #: A line of every picture, by which it is known for one of ours.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import time
 from collections import Counter
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+from ooc_chol.cli import main
 from ooc_chol.dense.execution.executor import Execution
 from ooc_chol.dense.planner import Problem, fresh_plan
 from ooc_chol.dense.time_shares import KINDS, seconds_by_kind
@@ -58,6 +60,12 @@ def factors(tmp_path_factory):
         factor.close()
 
 
+@pytest.fixture(scope="module")
+def objects(factors):
+    """As below, made once."""
+    return public_objects(factors)
+
+
 def public_objects(factors):
     """For each public class some objects, with long and hostile text where it holds text of a user."""
     native = factors["native"]
@@ -70,8 +78,8 @@ def public_objects(factors):
         "FactorOptions": [oc.FactorOptions(), oc.FactorOptions(devices=["cuda:0"] * 40, memory_budget="8 GB", moduli=13)],
         "Plan": [
             *(factor.report.plan for factor in factors.values() if factor.report is not None),
-            oc.plan(200_000, memory_budget="4 GB"),
-            oc.plan(40_000, tile_size=512, memory_budget="1 GB"),
+            oc.plan(200_000, tile_size=8192, memory_budget="8 GB"),
+            oc.plan(40_000, tile_size=1024, memory_budget="1 GB"),
         ],
         "FactorReport": [factor.report for factor in factors.values() if factor.report is not None],
         "Trace": [native.trace, factors["mixed"].trace, oc.Trace(()), oc.Trace((), metadata={"n": HOSTILE})],
@@ -95,8 +103,7 @@ def public_objects(factors):
     }
 
 
-def test_every_public_object_keeps_the_promises(factors):
-    objects = public_objects(factors)
+def test_every_public_object_keeps_the_promises(objects):
     for name, kind in classes_of(oc, oc.__all__).items():
         assert objects.get(name), f"{name} is public: say here how to make one, so that what it prints is looked at"
         for one in objects[name]:
@@ -104,21 +111,20 @@ def test_every_public_object_keeps_the_promises(factors):
             check_prints(one)
 
 
-def test_what_public_objects_hold_keeps_the_promises_too(factors):
+def test_what_public_objects_hold_keep_the_promises_too(objects):
     seen = Counter()
-    for objects in public_objects(factors).values():
-        for one in objects:
+    for several in objects.values():
+        for one in several:
             for part in parts_of(one):
                 seen[type(part).__name__] += 1
                 check_prints(part)
     assert {"Program", "Step", "MatrixNorms", "PrecisionMap", "Execution", "DeviceBudget", "Passes"} <= set(seen)
 
 
-def test_what_public_functions_make_keeps_the_promises(factors, tmp_path):
+def test_what_public_functions_make_keeps_the_promises(factors):
     def tile_fn(rows, cols, out, stream):
         out[...] = 0.0
 
-    np.save(tmp_path / "a.npy", np.eye(4))
     made = [oc.devices(), *oc.devices().devices, oc.from_function(4, tile_fn), oc.cuda_source("code" * 999, "kernel", 1.0)]
     made += [oc.from_function(4, tile_fn, cuda=made[-1]), factors["native"].residual(exponential(N))]
     made += [factor.report.escalations for factor in factors.values() if factor.report is not None]
@@ -217,6 +223,22 @@ def test_escalations_are_a_tuple_that_can_be_read(factors):
     many = Escalations(Escalation(Remedy.ROW, at, at, 1e-6, 0.01) for at in range(500))
     check_prints(many)
     assert str(many).splitlines()[-1] == str(many[-1])
+
+
+def test_the_longest_pages_are_pages():
+    devices = [f"host:{at}" for at in range(16)]
+    for tile_size in (16, 13):  # 40 tile rows, of which each has a line, and 50
+        plan = oc.plan(exponential(640), tile_size=tile_size, precision_threshold=1e-4, devices=devices)
+        check_prints(plan)
+        assert "... and 8 more, the last one host:15" in str(plan)
+    assert "more" not in str(oc.plan(640, tile_size=16, devices=devices[:8]))
+
+
+def test_no_command_prints_hundreds_of_lines(capsys):
+    words = "plan --n 7680 --tile-size 128 --policy v3 --memory-budget 256MB --json"
+    assert main(words.split()) == 0
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) < 40 and len(json.loads(printed)["panels"]) == 60
 
 
 def test_options_show_what_was_asked():

@@ -28,6 +28,9 @@ from ooc_chol.tasks.operations import Link, Product
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
 
+#: Devices that have a line of their own on the printed page.
+_MOST_DEVICES = 8
+
 
 @dataclass(frozen=True)
 class DeviceBudget:
@@ -389,6 +392,8 @@ class Plan:
             lines.append(
                 f"{name}: budget {format_bytes(budget.budget_bytes)}, {slots}, {rows} tile rows, {len(program.steps)} steps"
             )
+        if (left := len(lines) - _MOST_DEVICES) > 0:
+            lines[_MOST_DEVICES:] = [f"... and {left} more, the last one {lines[-1]}"]
         if len(self.devices) > 1:
             lines.append(f"work of the busiest device is {imbalance(self.owners, len(self.devices)):.3f} x the mean")
         return lines

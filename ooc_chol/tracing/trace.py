@@ -39,13 +39,6 @@ class Trace:
     metadata: Mapping[str, str | int | float] = field(default_factory=dict)
     passes: tuple[TraceRecord, ...] = ()
 
-    def __repr__(self) -> str:
-        facts = {name: self.metadata[name] for name in ("n", "tile_size", "policy", "devices") if name in self.metadata}
-        return one_line(self, {**facts, "records": self.records, "predicted": self.predicted, "passes": self.passes})
-
-    def __str__(self) -> str:
-        return f"{self!r}\nsummary() says where the time went; save('run.pftrace') writes a file for ui.perfetto.dev"
-
     def save(self, path: str | PathLike[str], *, replace: bool = False) -> Path:
         """Write the trace as native Perfetto protobuf, to be opened at ui.perfetto.dev.
 
@@ -91,3 +84,10 @@ class Trace:
             Two records have one step, one ends before it starts, or one waited for a step that has no record.
         """
         return summarize(self.records, self.predicted, self.metadata)
+
+    def __repr__(self) -> str:
+        facts = {name: self.metadata[name] for name in ("n", "tile_size", "policy", "devices") if name in self.metadata}
+        return one_line(self, {**facts, "records": self.records, "predicted": self.predicted, "passes": self.passes})
+
+    def __str__(self) -> str:
+        return f"{self!r}\nsummary() says where the time went; save('run.pftrace') writes a file for ui.perfetto.dev"

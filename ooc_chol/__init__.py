@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ooc_chol.dense.report import FactorReport as FactorReport
     from ooc_chol.dense.stores.header import FACTOR_FILES as FACTOR_FILES
     from ooc_chol.dense.symmetric import symm as symm
+    from ooc_chol.drawing import Drawing as Drawing
+    from ooc_chol.drawing import notebook_html as notebook_html
     from ooc_chol.errors import BudgetError as BudgetError
     from ooc_chol.errors import ClosedError as ClosedError
     from ooc_chol.errors import MissingFolderError as MissingFolderError
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from ooc_chol.outputs import output_file as output_file
     from ooc_chol.outputs import output_folder as output_folder
     from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
+    from ooc_chol.prints import brief_repr as brief_repr
+    from ooc_chol.prints import one_line as one_line
     from ooc_chol.team import map_in_threads as map_in_threads
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
     from ooc_chol.tracing.trace import Trace as Trace
@@ -62,6 +66,7 @@ _NAMES = {
     "dense.report": ("FactorReport",),
     "dense.stores.header": ("FACTOR_FILES",),
     "dense.symmetric": ("symm",),
+    "drawing": ("Drawing", "notebook_html"),
     "errors": (
         "BudgetError",
         "ClosedError",
@@ -84,6 +89,7 @@ _NAMES = {
     "memory.sources": ("from_function",),
     "outputs": ("FileKind", "Output", "check_outputs", "output_file", "output_folder"),
     "precision.certified": ("CertifiedBound",),
+    "prints": ("brief_repr", "one_line"),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),

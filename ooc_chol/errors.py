@@ -5,12 +5,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.prints import shortened
+
+
+def _error_repr(self: BaseException) -> str:
+    """The class and the message on one line of at most 199 characters; ``str`` is the whole message."""
+    return shortened(f"{type(self).__name__}({str(self)!r})")
+
 
 class OocCholError(Exception):
     """Base of every error raised on purpose by ooc_chol; wrong arguments stay ``ValueError`` or ``TypeError``.
 
     Each keeps its facts as attributes, of the names of its parameters, and its text says what to do.
     """
+
+    __repr__ = _error_repr
 
 
 class NotPositiveDefiniteError(OocCholError, np.linalg.LinAlgError):
@@ -110,6 +119,8 @@ class PrecisionError(OocCholError):
 
 class PrecisionWarning(UserWarning):
     """A factor in mixed precision may be of less use than it seems: the message says which of its figures to doubt."""
+
+    __repr__ = _error_repr
 
 
 class PlanSizeError(BudgetError):
@@ -250,3 +261,5 @@ class ClosedError(TierError, ValueError):
 
 class RatesWarning(UserWarning):
     """Measured rates could not be used, so that a plan goes without predicted seconds; the message says why."""
+
+    __repr__ = _error_repr

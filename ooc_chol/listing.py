@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ooc_chol.config import format_bytes
 from ooc_chol.hardware.registry import CUDA, HOST, KINDS, memory_info
 from ooc_chol.kernels.registry import kind_of
+from ooc_chol.prints import brief_repr, one_line
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class DeviceInfo:
     link: str
     driver: str
 
+    __repr__ = brief_repr
+
     def __str__(self) -> str:
         memory = f"{format_bytes(self.free_bytes)} free of {format_bytes(self.total_bytes)}"
         return ", ".join(filter(None, (f"{self.name:<8} {memory}", self.model, self.link, self.driver)))
@@ -53,6 +56,9 @@ class DeviceList:
 
     devices: tuple[DeviceInfo, ...]
     cuda_problem: str | None
+
+    def __repr__(self) -> str:
+        return one_line(self, {device.name: device.model for device in self.devices})
 
     def __str__(self) -> str:
         lines = [str(device) for device in self.devices]

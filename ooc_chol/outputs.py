@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ooc_chol.errors import MissingFolderError, OutputError, TierError
+from ooc_chol.prints import brief_repr
 
 #: The name of a file, as functions of the standard library take it.
 AnyPath: TypeAlias = str | os.PathLike[str]
@@ -81,6 +82,8 @@ class FileKind:
     endings: tuple[str, ...] = ()
     gzipped: bool = False
     hint: str = ""
+
+    __repr__ = brief_repr
 
     def has(self, path: AnyPath) -> bool:
         """Whether a file is of this kind; one that cannot be read is not.
@@ -156,6 +159,8 @@ class Output:
     kind: FileKind | None = None
     advice: str = ""
     why: str = ""
+
+    __repr__ = brief_repr
 
 
 def check_outputs(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from ooc_chol.bench.fp64 import Session, run_case
 from ooc_chol.bench.links import describe, run_links
 from ooc_chol.bench.paper_commands import add_paper_commands
 from ooc_chol.bench.suites import SUITES, choose, run_suite, summary
-from ooc_chol.config import parse_devices
+from ooc_chol.config import format_bytes, parse_devices
 from ooc_chol.dense.programs.cost import ResidueRates
 from ooc_chol.dense.rates.measuring import MODULI, WARM_SECONDS, measure_rates
 from ooc_chol.dense.rates.stored import rates_path, rates_problem
@@ -164,7 +164,15 @@ def _fp64(options: argparse.Namespace) -> None:
     result = run_case(case, Session(options.output, measures_rates=options.rates), options.trace)
     dgemm = result["dgemm_tflops"]
     print(f"{case.name}: {result['tflops']:.4g} TFLOP/s; DGEMM {dgemm['before']:.4g} before, {dgemm['after']:.4g} after")
-    print(f"  residual {result['residual']}; exposed copies {100 * result['exposed_copy_share']:.1f} %; bytes {result['bytes']}")
+    print(f"  {_residual_text(result['residual'])}; exposed copies {100 * result['exposed_copy_share']:.1f} %")
+    moved = ", ".join(f"{name} {format_bytes(count)}" for name, count in result["bytes"]["executed"].items() if count)
+    print(f"  moved: {moved}")
+
+
+def _residual_text(found: Mapping[str, Any]) -> str:
+    """The sampled residual in words."""
+    scaled, floor = found["max_scaled_over_sqrt_n"], found["floor"]
+    return f"residual {scaled:.3g} sqrt(n) u sqrt(A_ii A_jj) at most in {found['blocks']} blocks (floor {floor:.1g} u)"
 
 
 def _suite(options: argparse.Namespace) -> int:

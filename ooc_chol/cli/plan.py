@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import ooc_chol as oc
@@ -39,4 +40,9 @@ def _run(arguments: argparse.Namespace) -> None:
         assert plan.precision is not None  # where there is a threshold
         with oc.output_file(arguments.picture, kind=PICTURES, replace=arguments.force, ask=FORCE) as part:
             part.write_text(plan.precision.svg(), encoding="utf-8")
-    print(json.dumps(plan.to_dict(), indent=1) if arguments.json else plan)
+    print(_as_json(plan.to_dict()) if arguments.json else plan)
+
+
+def _as_json(figures: Mapping[str, object]) -> str:
+    """The figures as one JSON object, a line for each: a plan may have hundreds of panels."""
+    return "{\n" + ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in figures.items()) + "\n}"

@@ -34,6 +34,7 @@ from ooc_chol.hardware.registry import device_kind, page_locked
 from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import as_source
+from ooc_chol.precision.escalation import Escalations
 from ooc_chol.room import memory_errors_typed
 from ooc_chol.tracing.trace import Trace
 
@@ -253,7 +254,7 @@ def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
             plan,
             execution,
             setup_seconds=0.0,
-            escalations=tuple(result.escalations),
+            escalations=Escalations(result.escalations),
             certified_bound=result.bound,
             certify_seconds=result.certify_seconds,
             passes=request.passes,

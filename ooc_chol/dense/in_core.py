@@ -57,7 +57,7 @@ class WholeRun:
         program = self.plan.programs[0]
         spans = list(zip(self.times, self.times[1:], strict=False))
         records = tuple(executed_records(self.plan, [spans]))
-        execution = Execution(seconds, (program.link_bytes,), (program.peak_resident,), records)
+        execution = Execution(seconds, (program.link_bytes,), (program.peak_resident,), records, times=(spans,))
         return FactorReport(self.plan, execution, self.times[-1] / 1e9 - self.began - seconds, passes=self.request.passes)
 
 

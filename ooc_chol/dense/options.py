@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 from ooc_chol.config import parse_bytes, parse_devices
 from ooc_chol.precision.moduli import ResidueBasis
+from ooc_chol.prints import one_line
 
 T = TypeVar("T")
 
@@ -272,6 +273,10 @@ class FactorOptions:
             An option makes no sense; the text names it.
         """
         return cls(**{name: getattr(arguments, name) for name in option_table(cls)}, **others)
+
+    def __repr__(self) -> str:
+        """Those that are not the defaults."""
+        return one_line(self, {row.name: value for row in fields(self) if (value := getattr(self, row.name)) != row.default})
 
     def keywords(self) -> dict[str, Any]:
         """Return the options as :func:`cholesky` and :func:`plan` take them.

@@ -15,6 +15,7 @@ from ooc_chol.config import format_bytes
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.interfaces import AbstractEvent, AbstractStream, BlockKey
 from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.prints import one_line
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.tasks.tiling import Index
 from ooc_chol.tracing.records import StreamRole, TraceRecord
@@ -224,6 +225,9 @@ class Passes:
             for record in track.records(self._steps.get(track.device, 0)):
                 self._records.append(record)
                 self._steps[record.device] = record.step + 1
+
+    def __repr__(self) -> str:
+        return one_line(self, {"calls": {title: totals.calls for title, totals in self.totals.items()}})
 
     @property
     def totals(self) -> dict[str, PassTotals]:

@@ -9,11 +9,18 @@ from ooc_chol.config import format_bytes
 from ooc_chol.dense.execution.executor import Execution
 from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.report_picture import report_picture
+from ooc_chol.dense.time_shares import seconds_by_kind
+from ooc_chol.drawing import Drawing, notebook_html
 from ooc_chol.precision.accounting import ErrorEstimate, estimated_error
 from ooc_chol.precision.certified import CertifiedBound
-from ooc_chol.precision.escalation import Escalation
+from ooc_chol.precision.escalation import Escalations
+from ooc_chol.prints import one_line
 from ooc_chol.tasks.operations import Link
 from ooc_chol.tracing.analysis import exposed_copy_seconds
+
+#: Lines of a printed report that say what was computed again.
+_MOST_ESCALATIONS = 24
 
 
 @dataclass(frozen=True)
@@ -28,8 +35,8 @@ class FactorReport:
         Times, bytes and records.
     setup_seconds : float
         Seconds for planning and for allocating device memory and the store, not part of :attr:`seconds`.
-    escalations : tuple of Escalation
-        What failed in the planned formats and was computed again in wider ones.
+    escalations : Escalations
+        What failed in the planned formats and was computed again in wider ones: a tuple of them, printed a line each.
     certified_bound : CertifiedBound or None
         With a precision threshold: what ``||A - L L.T||_F / ||A||_F`` is at most, whatever the formats came to be. None without.
     certify_seconds : float
@@ -43,7 +50,7 @@ class FactorReport:
     plan: Plan
     execution: Execution
     setup_seconds: float
-    escalations: tuple[Escalation, ...] = ()
+    escalations: Escalations = Escalations()  # noqa: RUF009 - a tuple, which nobody can change
     certified_bound: CertifiedBound | None = None
     certify_seconds: float = 0.0
     passes: Passes = field(default_factory=Passes, compare=False)
@@ -55,6 +62,11 @@ class FactorReport:
         These are the one over A that chose formats, and what certifies L beside the run. Runs that failed count, too.
         """
         return self.execution.seconds + self.norms_seconds + self.certify_seconds
+
+    @property
+    def predicted_seconds(self) -> float | None:
+        """What the plan predicts for the steps, beside :attr:`seconds`; None where no rates were known."""
+        return self.plan.seconds
 
     @property
     def wall_seconds(self) -> float:
@@ -134,7 +146,7 @@ class FactorReport:
             "fallback_share": self.fallback_share,
             "wall_seconds": self.wall_seconds,
             "seconds": self.seconds,
-            "predicted_seconds": self.plan.seconds,
+            "predicted_seconds": self.predicted_seconds,
             "norms_seconds": self.norms_seconds,
             "setup_seconds": self.setup_seconds,
             "locking_seconds": self.execution.locking_seconds,
@@ -156,10 +168,53 @@ class FactorReport:
             "passes": {title: totals._asdict() for title, totals in self.passes.totals.items()},
         }
 
-    def __str__(self) -> str:
-        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
+    def __repr__(self) -> str:
+        plan = self.plan
+        facts: dict[str, object] = {"n": plan.grid.n, "tile_size": plan.grid.nb, "devices": plan.devices, "engine": plan.engine}
+        facts |= {"wall_seconds": self.wall_seconds, "seconds": self.seconds}
+        facts |= {"predicted_seconds": self.predicted_seconds} if plan.is_simulated else {}
+        bound = {} if self.certified_bound is None else {"certified_bound": self.certified_bound.total}
+        return one_line(self, {**facts, **bound})
 
-    def _lines(self) -> list[tuple[str, str]]:
+    def _repr_html_(self) -> str:
+        """What notebooks show: seconds by part and by kind of work; then the report, without what all records would tell."""
+        return notebook_html(self._text(exposed="exposed_copy_share" in vars(self)), self._picture())
+
+    def _picture(self) -> Drawing:
+        """Seconds of the parts of the call, and of streams by kind, measured beside predicted."""
+        plan, run = self.plan, self.execution.seconds
+        predicted = self.predicted_seconds if plan.is_simulated else None
+        parts = {
+            "whole call": (self.wall_seconds, None),
+            "planning, memory": (self.setup_seconds, None),
+            "norms of A": (self.norms_seconds, None),
+            "certificate": (self.certify_seconds, None),
+            "run": (run, predicted),
+        }
+        known = {} if predicted is None else self._predicted_busy
+        busy = {kind: (seconds, known.get(kind)) for kind, seconds in self.busy_seconds.items()}
+        title = f"Cholesky of n = {plan.grid.n} on {', '.join(plan.devices)}: {_rate_text(self.wall_tflops)} over the whole call"
+        return report_picture(title, {name: seconds for name, seconds in parts.items() if seconds[0]}, busy)
+
+    @cached_property
+    def busy_seconds(self) -> dict[str, float]:
+        """For how long the streams of all devices together were busy with each kind of work, in seconds of the last run."""
+        return seconds_by_kind(self.plan.programs, self.execution.times, 1e-9) if self.execution.times else {}
+
+    @cached_property
+    def _predicted_busy(self) -> dict[str, float]:
+        """The same as predicted."""
+        starts, ends = self.plan.timeline.starts, self.plan.timeline.ends
+        return seconds_by_kind(self.plan.programs, [zip(*both, strict=True) for both in zip(starts, ends, strict=True)], 1.0)
+
+    def __str__(self) -> str:
+        return self._text(exposed=True)
+
+    def _text(self, *, exposed: bool) -> str:
+        """The printed report, with or without the share of exposed copies, for which every operation must be looked at."""
+        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines(exposed=exposed))
+
+    def _lines(self, *, exposed: bool) -> list[tuple[str, str]]:
         """The lines of the printed report."""
         plan = self.plan
         devices = ", ".join(plan.devices)
@@ -170,11 +225,15 @@ class FactorReport:
             ("bytes", "; ".join(map(self._link_text, Link))),
             ("bounds", plan.bounds_text()),
             ("memory", f"peak {peak} of tiles on a device, budget {budget}"),
-            ("exposed", f"{100 * self.exposed_copy_share:.1f} % of the time a compute stream waited for a copy"),
+            *([("exposed", self._exposed_text())] if exposed else []),
             *self._locking_lines(),
             *self._precision_lines(),
             *self._pass_lines(),
         ]
+
+    def _exposed_text(self) -> str:
+        """For how much of the time copies were waited for."""
+        return f"{100 * self.exposed_copy_share:.1f} % of the time a compute stream waited for a copy"
 
     def _locking_lines(self) -> list[tuple[str, str]]:
         """How long the run waited for page-locked memory, and what could not be locked; nothing where all was there."""
@@ -197,7 +256,8 @@ class FactorReport:
             lines = [("formats", str(self.plan.precision).splitlines()[0]), ("estimated", f"error {self.estimated_error}")]
         if self.certified_bound is not None:
             lines.append(("certified", f"error at most {self.certified_bound}"))
-        return lines + [("escalated" if at == 0 else "", str(step)) for at, step in enumerate(self.escalations)]
+        steps = self.escalations.lines(_MOST_ESCALATIONS)
+        return lines + [("escalated" if at == 0 else "", step) for at, step in enumerate(steps)]
 
     def _seconds_text(self) -> str:
         """Seconds of the whole call, then those inside it beside the predicted ones."""

@@ -10,10 +10,12 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.config import format_bytes
 from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar
 from ooc_chol.memory.locking import PieceLocks
 from ooc_chol.memory.pages import allocate_aligned
 from ooc_chol.memory.release import RELEASER, MemoryBlock
+from ooc_chol.prints import one_line
 
 
 @final
@@ -143,6 +145,10 @@ class HostMemory:
             self._held.clear()
         else:
             RELEASER.hand_over(self._held)
+
+    def __repr__(self) -> str:
+        is_lent = self._user is not None and self._user() is not None
+        return one_line(self, {"nbytes": format_bytes(self.nbytes), "is_lent": is_lent})
 
     def __enter__(self) -> HostMemory:
         return self

@@ -29,6 +29,7 @@ from ooc_chol.precision.products import (
     ProductForm,
 )
 from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.prints import brief_repr
 
 #: Unit roundoff of FP8 over that of FP16.
 _FP8_OVER_FP16 = FP8.unit_roundoff / FP16.unit_roundoff
@@ -52,6 +53,8 @@ class ErrorEstimate:
 
     storage: float
     arithmetic: float
+
+    __repr__ = brief_repr
 
     @property
     def total(self) -> float:

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.formats import FP64
 from ooc_chol.precision.norms import MatrixNorms
+from ooc_chol.prints import brief_repr
 
 #: Probability that any of the bounds of one call is too small.
 FAILURE = 1e-9
@@ -70,6 +71,8 @@ class CertifiedBound:
     measured: float
     total: float
     probes: int
+
+    __repr__ = brief_repr
 
     def __float__(self) -> float:
         return self.total

@@ -8,10 +8,13 @@ not certified to be within the threshold, comes to the same end: everything with
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import final
 
+from ooc_chol.prints import brief_repr
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -60,6 +63,8 @@ class Escalation:
     work: float
     bound: float | None = None
 
+    __repr__ = brief_repr
+
     def __str__(self) -> str:
         what = {
             Remedy.ROW: f"tile row {self.column} in FP64",
@@ -77,6 +82,25 @@ class Escalation:
         if self.bound is not None:
             return f"the error was certified to be at most {self.bound:.2g} only"
         return "numbers left the range of a format"
+
+
+@final
+class Escalations(tuple[Escalation, ...]):
+    """All steps of one call, in their order: a tuple that says on one line how many there are, and printed, each on its own."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        steps = ", ".join(f"{count} x {remedy}" for remedy, count in Counter(step.remedy.value for step in self).items())
+        return f"Escalations({steps})"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines()) or "nothing was computed again"
+
+    def lines(self, most: int = 50) -> list[str]:
+        """Each step on a line; where there are more than ``most`` lines, how many are left out."""
+        shown = [str(step) for step in self]
+        return shown if len(shown) <= most else [*shown[: most - 2], f"... and {len(shown) - most + 1} more, at last:", shown[-1]]
 
 
 @dataclass

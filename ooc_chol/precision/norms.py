@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FP16
+from ooc_chol.prints import brief_repr
 from ooc_chol.scipy_modules import linalg_module
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.team import map_in_threads
@@ -164,6 +165,8 @@ class MatrixNorms:
     probes: Probes | None = None
     form: NDArray[np.float64] | None = None
     diagonal: NDArray[np.float64] | None = None
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         rows = (self.traces, self.least, self.largest)

@@ -18,6 +18,7 @@ from ooc_chol.formats import FORMATS, FP32, FP64, PrecisionFormat
 from ooc_chol.precision.certified import safety_factor
 from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
 from ooc_chol.precision.norms import PROBES, MatrixNorms, lower_matrix
+from ooc_chol.prints import brief_repr
 from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -33,7 +34,7 @@ RESIDUE_PART = 0.5
 #: How many times the expected errors must fit into the threshold, as the certified bound is so many times the measured one.
 _CERTIFIED = safety_factor(PROBES)
 #: Tiles that a text shows side by side; larger maps are shown in blocks of tiles.
-_MOST_SHOWN = 64
+_MOST_SHOWN = 40
 #: Pixels of a picture's side, of a line of its legend, and of the legend's width.
 _PICTURE_SIZE, _LEGEND_STEP, _LEGEND_WIDTH = 480, 20, 160
 #: A line of every picture, by which it is known for one of ours.
@@ -71,6 +72,8 @@ class PrecisionMap:
     formats: tuple[PrecisionFormat, ...]
     products: tuple[PrecisionFormat, ...]
     moduli: int
+
+    __repr__ = brief_repr
 
     def format_of(self, index: tuple[int, int]) -> PrecisionFormat:
         """Storage format of a tile."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, final, overload
 
 from ooc_chol.outputs import FileKind
+from ooc_chol.prints import brief_repr
 
 #: Files that a new trace may replace: the first packet of every one numbers the categories of records, from ``fetch`` on.
 TRACE_FILES = FileKind(
@@ -77,6 +78,9 @@ class TraceRecord(NamedTuple):
     resident_bytes: int
     role: StreamRole
 
+    def __repr__(self) -> str:
+        return brief_repr(self)
+
 
 @final
 class LazyRecords(Sequence[TraceRecord]):
@@ -99,6 +103,14 @@ class LazyRecords(Sequence[TraceRecord]):
             self._records = tuple(make())
             self._make = None
         return self._records
+
+    @property
+    def made(self) -> int | None:
+        """How many there are; None as long as nobody looked at them."""
+        return None if self._make is not None else len(self._records)
+
+    def __repr__(self) -> str:
+        return "<records that nobody looked at>" if self.made is None else f"<{self.made} records>"
 
     def __len__(self) -> int:
         return len(self._made)

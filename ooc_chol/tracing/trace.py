@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
+from ooc_chol.prints import one_line
 from ooc_chol.tracing.records import TraceRecord
 from ooc_chol.tracing.summary import summarize
 
@@ -85,3 +86,10 @@ class Trace:
             Two records have one step, one ends before it starts, or one waited for a step that has no record.
         """
         return summarize(self.records, self.predicted, self.metadata)
+
+    def __repr__(self) -> str:
+        facts = {name: self.metadata[name] for name in ("n", "tile_size", "policy", "devices") if name in self.metadata}
+        return one_line(self, {**facts, "records": self.records, "predicted": self.predicted, "passes": self.passes})
+
+    def __str__(self) -> str:
+        return f"{self!r}\nsummary() says where the time went; save('run.pftrace') writes a file for ui.perfetto.dev"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 
 #: Smoothness for which GSTools' Matérn is this function: outside it refuses the number, or takes the Gaussian limit in its place.
@@ -32,6 +33,8 @@ class Conversion:
     parameters: Mapping[str, float]
     code: str
     note: str
+
+    __repr__ = oc.brief_repr
 
     def __str__(self) -> str:
         numbers = "\n".join(f"  {name} = {value!r}" for name, value in self.parameters.items())

@@ -46,6 +46,8 @@ class FactorSettings(oc.FactorOptions):
     memory: oc.HostMemory | None = None
     planned: oc.Plan | None = None
 
+    __repr__ = oc.FactorOptions.__repr__
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.store is None:

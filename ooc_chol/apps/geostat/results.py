@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.model_content import model_from_content
 from ooc_chol.apps.geostat.data.dataset import DataSpec
@@ -33,6 +34,8 @@ class SavedFit:
     loglik: float
     estimated: tuple[str, ...]  #: The parameters of ``model`` that were estimated
     reml: bool  #: Whether the restricted likelihood was maximised
+
+    __repr__ = oc.brief_repr
 
 
 def result_content(spec: DataSpec, result: FitResult[Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.data.observations import Mean, Observations, make_observations
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
@@ -49,6 +50,8 @@ class Synthetic:
     values: NDArray[np.float64]
     model: Matern
     seed: int
+
+    __repr__ = oc.brief_repr
 
     def observations(self, mean: Mean = "zero") -> Observations:
         """The sample as observations, for likelihoods and fits.

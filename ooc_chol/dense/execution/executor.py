@@ -28,6 +28,7 @@ from ooc_chol.dense.programs.steps import final_keys
 from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError
 from ooc_chol.interfaces import Tiers
 from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.prints import brief_repr
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.runtime.shutdown import abort_all, devices_closed
 from ooc_chol.tasks.tiling import TileGrid
@@ -62,6 +63,8 @@ class Execution:
         Seconds of the run for which enqueuing waited until host memory was page-locked.
     refused_bytes : int
         Bytes of host memory that the driver would not page-lock, so that copies went through staging buffers.
+    times : sequence of sequence of (int, int)
+        Nanoseconds at which each step began and ended, by device, in the order of its program; empty where nothing ran.
     """
 
     seconds: float
@@ -73,6 +76,9 @@ class Execution:
     probing_seconds: float = 0.0
     locking_seconds: float = 0.0
     refused_bytes: int = 0
+    times: Sequence[Sequence[tuple[int, int]]] = ()
+
+    __repr__ = brief_repr
 
 
 @dataclass
@@ -259,6 +265,7 @@ def _summary(plan: Plan, workers: Sequence[DeviceWorker], run: _Ended) -> Execut
         norms=_norms_of(workers),
         probed=run.probed,
         probing_seconds=run.probing_seconds,
+        times=times,
     )
 
 

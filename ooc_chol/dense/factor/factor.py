@@ -19,6 +19,7 @@ from ooc_chol import blas_buffers
 from ooc_chol.dense.factor.device_sweeps import DeviceSolver
 from ooc_chol.dense.factor.host_sweeps import HostSolver
 from ooc_chol.dense.factor.inverse import inverse_diagonal, inverse_panels, panel_width
+from ooc_chol.dense.factor.picture import factor_picture
 from ooc_chol.dense.factor.reading import stream_tiles
 from ooc_chol.dense.factor.refinement import refined_solve
 from ooc_chol.dense.factor.resident import dense_on_device, in_kind_of, resident_tile
@@ -36,6 +37,7 @@ from ooc_chol.dense.factor.trace_sums import (
 )
 from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.stores.file import AbstractStore, FileStore
+from ooc_chol.drawing import notebook_html
 from ooc_chol.errors import ClosedError, RefinementError
 from ooc_chol.formats import FORMATS, FP64
 from ooc_chol.memory.sources import AbstractSource, as_source
@@ -707,6 +709,13 @@ class CholeskyFactor:
         where = "closed" if self._store is None else f"store={self._store.name!r}"
         mixed = "" if list(self.formats) == [FP64.name] else f", formats={self.formats}"
         return f"CholeskyFactor(n={self.n}, tile_size={self.tile_size}, {where}{mixed})"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the tiles of L in the colours of their formats, and where it is."""
+        store = self._store
+        where = None if store is None else f"file {store.path}" if isinstance(store, FileStore) else store.name
+        formats = None if store is None else store.formats
+        return notebook_html(repr(self), factor_picture(self.grid, formats, self.formats, where))
 
     def _opened(self) -> AbstractStore:
         if self._store is None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ooc_chol.errors import NonFiniteError
 from ooc_chol.formats import FP64
 from ooc_chol.memory.sources import AbstractSource
+from ooc_chol.prints import brief_repr
 from ooc_chol.tasks.tiling import TileGrid
 
 ReadBlock = Callable[[slice, slice], Any]
@@ -67,6 +68,8 @@ class ResidualSample:
     blocks: int
     entries: int
     n: int
+
+    __repr__ = brief_repr
 
     @property
     def max_scaled_over_sqrt_n(self) -> float:

@@ -14,6 +14,7 @@ from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.memory.sources.function import FunctionSource, check_function
+from ooc_chol.prints import brief_repr
 
 
 class InverseTraces(NamedTuple):
@@ -33,6 +34,9 @@ class InverseTraces(NamedTuple):
     products: NDArray[np.float64]
     forms: NDArray[np.float64]
 
+    def __repr__(self) -> str:
+        return brief_repr(self)
+
 
 class HalfSolveSums(NamedTuple):
     """Sums over ``Y = inv(L) @ B``.
@@ -47,6 +51,9 @@ class HalfSolveSums(NamedTuple):
 
     squares: NDArray[np.float64]
     products: NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        return brief_repr(self)
 
 
 def check_matrices(matrices: Sequence[FunctionSource], n: int) -> None:

@@ -15,16 +15,21 @@ from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
 from ooc_chol.dense.programs.policy import Policy
 from ooc_chol.dense.programs.simulate import Timeline, simulate
 from ooc_chol.dense.programs.steps import Program
+from ooc_chol.drawing import notebook_html
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import ArraySpec
 from ooc_chol.precision.products import NarrowProducts, NarrowRun
 from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.prints import one_line
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.schedulers.ownership import imbalance
 from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes
 from ooc_chol.tasks.operations import Link, Product
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
+
+#: Devices that have a line of their own on the printed page.
+_MOST_DEVICES = 8
 
 
 @dataclass(frozen=True)
@@ -260,6 +265,23 @@ class Plan:
             "formats": {"fp64": self.grid.n_tiles} if self.precision is None else self.precision.counts,
         }
 
+    def __repr__(self) -> str:
+        facts: dict[str, object] = {"n": self.grid.n, "tile_size": self.grid.nb, "devices": self.devices, "engine": self.engine}
+        facts |= {"policy": self.policy.name, "budget": format_bytes(self.budgets[0].budget_bytes)}
+        facts |= {"steps": sum(len(program.steps) for program in self.programs)}
+        return one_line(self, facts | ({"seconds": self.seconds} if self.is_simulated else {}))
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the tiles, and bytes beside budget and bounds; then the page."""
+        from ooc_chol.dense.planner.plan_picture import plan_picture
+
+        return notebook_html(str(self), plan_picture(self))
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the simulator has run, or takes no time: predicted seconds are known without waiting for them."""
+        return "timeline" in vars(self) or self.grid.nt == 1
+
     def __str__(self) -> str:
         return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
 
@@ -370,6 +392,8 @@ class Plan:
             lines.append(
                 f"{name}: budget {format_bytes(budget.budget_bytes)}, {slots}, {rows} tile rows, {len(program.steps)} steps"
             )
+        if (left := len(lines) - _MOST_DEVICES) > 0:
+            lines[_MOST_DEVICES:] = [f"... and {left} more, the last one {lines[-1]}"]
         if len(self.devices) > 1:
             lines.append(f"work of the busiest device is {imbalance(self.owners, len(self.devices)):.3f} x the mean")
         return lines

@@ -11,6 +11,7 @@ from typing import ClassVar
 from ooc_chol.dense.programs.steps import Step
 from ooc_chol.formats import FP32
 from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.prints import brief_repr
 from ooc_chol.tasks.operations import (
     LOWER_SHARE,
     Convert,
@@ -62,6 +63,8 @@ class ResidueRates:
     half_accumulate: float | None = None
     quarter: float | None = None
     quarter_accumulate: float | None = None
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         _check_positive(self)
@@ -259,6 +262,8 @@ class Rates:
         Invert: _inverting,
         Diagonal: _scaling,
     }
+
+    __repr__ = brief_repr
 
 
 def _seconds_an_entry(work: Product | Fold, rates: ResidueRates, nb: int) -> float:

@@ -11,6 +11,7 @@ from ooc_chol.dense.programs.sharing import SharedProcessors
 from ooc_chol.dense.programs.steps import Program, final_keys
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
+from ooc_chol.prints import brief_repr
 from ooc_chol.tasks.operations import URGENT_STREAMS, StepKind, StreamKind, step_key
 from ooc_chol.tasks.tiling import Index, TileGrid
 
@@ -30,6 +31,8 @@ class Timeline:
 
     starts: tuple[tuple[float, ...], ...]
     ends: tuple[tuple[float, ...], ...]
+
+    __repr__ = brief_repr
 
     @property
     def seconds(self) -> float:

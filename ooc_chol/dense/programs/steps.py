@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
 from ooc_chol.interfaces import BlockKey
+from ooc_chol.prints import brief_repr, one_line
 from ooc_chol.tasks.operations import LOWER_SHARE, Link, Operation, Place, Potrf, Product, StepKind, StreamKind, label_of, link_of
 from ooc_chol.tasks.tiling import Index
 
@@ -34,6 +35,10 @@ class Step(NamedTuple):
     awaits: tuple[BlockKey, ...]  #: Tiles in the store, and steps of other devices, that must be enqueued before
     resident: int  #: Bytes of blocks on the device behind it
     announced: bool = False  #: Whether another device awaits it
+
+    def __repr__(self) -> str:
+        facts = {"label": self.label, "stream": self.stream, "waits": self.waits, "awaits": self.awaits, "drops": self.drops}
+        return one_line(self, {**facts, "nbytes": self.nbytes, "flops": self.flops, "resident": self.resident})
 
     @property
     def tile(self) -> Index:
@@ -86,6 +91,8 @@ class Program:
     peak_bytes: int  #: Most bytes of slots in use at once
     peak_resident: int  #: Most bytes of blocks in them
     flops: int  #: Flops that the algorithm counts for all steps
+
+    __repr__ = brief_repr
 
     @cached_property
     def streams(self) -> tuple[StreamKind, ...]:

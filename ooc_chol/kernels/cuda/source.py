@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.interfaces import Tile
+from ooc_chol.prints import one_line
 
 _BLOCK = (32, 8)
 
@@ -21,6 +22,9 @@ class CudaTileFunction:
         self.name = name
         self._arguments = arguments
         self._ready: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+
+    def __repr__(self) -> str:
+        return one_line(self, {"name": self.name, "arguments": self._arguments})
 
     @property
     def arguments(self) -> tuple[Any, ...]:

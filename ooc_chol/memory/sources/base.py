@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.errors import OocCholError, ScheduleError
 from ooc_chol.interfaces import Tile
+from ooc_chol.prints import one_line
 from ooc_chol.team import ThreadTeam
 
 #: Most bytes that a thread holds beside ``out`` while it turns what it reads into a row-major tile of float64.
@@ -79,6 +80,9 @@ class AbstractSource(ABC):
 
     def check_unchanged(self) -> None:  # noqa: B027 - most sources cannot tell
         """Refuse what was read so far if the matrix has changed since the source was opened, as far as that can be told."""
+
+    def __repr__(self) -> str:
+        return one_line(self, {"n": self.n, "name": self.name, **({"files": self.files} if self.files else {})})
 
     def close(self) -> None:  # noqa: B027 - most sources hold nothing to release
         """Release what the source holds; a second call does nothing."""

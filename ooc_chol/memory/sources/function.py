@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.memory.sources.base import AbstractSource
+from ooc_chol.prints import one_line
 from ooc_chol.threads import users_code
 
 
@@ -32,6 +33,10 @@ class FunctionSource(AbstractSource):
         self.n = n
         self._tile_fn = tile_fn
         self._cuda = cuda
+
+    def __repr__(self) -> str:
+        cuda = {} if self._cuda is None else {"cuda": _name_of(self._cuda)}
+        return one_line(self, {"n": self.n, "tile_fn": _name_of(self._tile_fn), **cuda})
 
     def prepare(self) -> None:
         """Let the CUDA tile function compile and upload for the current device, before a run."""
@@ -63,15 +68,20 @@ class FunctionSource(AbstractSource):
         with users_code():
             returned: object = tile_fn(rows, cols, out, stream)
         if returned is not None and returned is not out:
-            name = getattr(tile_fn, "__qualname__", type(tile_fn).__qualname__)
             raise TypeError(
-                f"tile function {name} returned a {type(returned).__name__} for {rows} x {cols}, which is not looked at: let it "
-                "fill its third argument in place, as in out[...] = tile"
+                f"tile function {_name_of(tile_fn)} returned a {type(returned).__name__} for {rows} x {cols}, which is not "
+                "looked at: let it fill its third argument in place, as in out[...] = tile"
             )
 
     def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
         """Generate on the host, outside of any stream."""
         self.function(rows, cols, out, None)
+
+
+def _name_of(tile_fn: TileFunction) -> str:
+    """The name of a function, or of an object's class."""
+    name: str = getattr(tile_fn, "__qualname__", type(tile_fn).__qualname__)
+    return name
 
 
 def check_function(matrix: object, name: str) -> None:

@@ -13,7 +13,7 @@ from scipy.stats import chi2
 import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import FactorSettings, Matern, make_observations
-from ooc_chol.apps.geostat.estimation.progress import LineProgress, TerminalProgress, progress_for
+from ooc_chol.apps.geostat.estimation.progress import Evaluation, LineProgress, TerminalProgress, progress_for
 from ooc_chol.dense.rates.measuring import measure_rates
 from tests.apps.geostat.few_tiles import fit, log_likelihood, profile_log_likelihood
 from tests.apps.geostat.fields import simulate
@@ -191,6 +191,15 @@ def test_every_evaluation_is_told_on_a_plain_line():
     assert len(lines) == len(result.evaluations)
     assert lines[0].startswith("evaluation 1: nu 0.5, range ") and " km, nugget ratio " in lines[0]
     assert lines[-1].split("best ")[1].startswith(f"{result.loglik:.3f}")
+
+
+def test_a_long_fit_has_few_plain_lines():
+    stream = io.StringIO()
+    progress = LineProgress(stream)
+    for at in range(6000):
+        progress.evaluation_finished(Evaluation({"range": 1.0, "nugget_ratio": 0.1}, float(at), 0.1))
+    counts = [int(line.split()[1].rstrip(":")) for line in stream.getvalue().splitlines()]
+    assert counts == [*range(1, 61), *range(70, 601, 10), *range(700, 6001, 100)]
 
 
 def test_the_live_line_says_where_the_search_is(monkeypatch):

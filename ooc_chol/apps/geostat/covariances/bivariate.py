@@ -13,7 +13,14 @@ from scipy.special import digamma, gammaln
 
 from ooc_chol.apps.geostat.covariances.matern import Matern, MaternProfile
 from ooc_chol.apps.geostat.covariances.matern_exact import check_smoothness_bounds
-from ooc_chol.apps.geostat.covariances.model import AbstractCovariance, DeviceForm, check_names, check_nugget, check_positive
+from ooc_chol.apps.geostat.covariances.model import (
+    AbstractCovariance,
+    DeviceForm,
+    check_names,
+    check_nugget,
+    check_positive,
+    model_repr,
+)
 from ooc_chol.apps.geostat.covariances.radial import chunks
 from ooc_chol.apps.geostat.covariances.scales import NEAR_HARD_BOUND, SEARCHED_SMOOTHNESS, Bound, Scale, length_scale
 
@@ -80,6 +87,8 @@ class BivariateMatern(AbstractCovariance):
     correlation: float
     nugget: float = 0.0
     dimension: int = 2
+
+    __repr__ = model_repr
 
     def __post_init__(self) -> None:
         check_smoothness_bounds(self.smoothness_1)

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.covariances.model import DeviceForm, check_names, check_positive
+from ooc_chol.apps.geostat.covariances.model import DeviceForm, check_names, check_positive, model_repr
 from ooc_chol.apps.geostat.covariances.radial import (
     AbstractIsotropicCovariance,
     AbstractProfile,
@@ -86,6 +86,8 @@ class GeometricAnisotropy(AbstractWrappedCovariance):
     base: AbstractIsotropicCovariance
     angle: float
     ratio: float
+
+    __repr__ = model_repr
 
     def __post_init__(self) -> None:
         check_positive(ratio=self.ratio)
@@ -210,6 +212,8 @@ class AxisRanges(AbstractWrappedCovariance):
     base: AbstractIsotropicCovariance
     ranges: tuple[float, ...]
 
+    __repr__ = model_repr
+
     def __post_init__(self) -> None:
         if self.base.range != 1.0:
             raise ValueError(f"the range of base is {self.base.range}, but must be 1: the ranges of the axes take its place")
@@ -321,6 +325,8 @@ class GreatCircle(AbstractWrappedCovariance):
     """
 
     base: AbstractIsotropicCovariance
+
+    __repr__ = model_repr
 
     def __post_init__(self) -> None:
         if obstacle := self.base.profile.sphere_obstacle:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.matern_exact import check_smoothness_bounds, matern_values
-from ooc_chol.apps.geostat.covariances.model import check_nugget, check_positive
+from ooc_chol.apps.geostat.covariances.model import check_nugget, check_positive, model_repr
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance, AbstractProfile
 from ooc_chol.apps.geostat.covariances.radial_table import RadialTable, tabulate
 from ooc_chol.apps.geostat.covariances.scales import NEAR_HARD_BOUND, SEARCHED_SMOOTHNESS, Scale
@@ -69,6 +69,8 @@ class Matern(AbstractIsotropicCovariance):
     range: float
     smoothness: float
     nugget: float = 0.0
+
+    __repr__ = model_repr
 
     def __post_init__(self) -> None:
         check_smoothness_bounds(self.smoothness)

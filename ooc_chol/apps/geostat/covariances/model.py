@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.scales import Scale
+
+#: Most letters of a model on one line.
+_LONGEST_LINE = 199
 
 
 class AbstractCovariance(ABC):
@@ -210,6 +214,23 @@ class AbstractCovariance(ABC):
             self._fill_parameter(name, a, b, out)
         else:
             raise ValueError(f"there is no derivative in {name!r}; there are variance, {', '.join(self.parameters)}")
+
+
+def exact_text(model: AbstractCovariance) -> str:
+    """The call that makes ``model``, every number to the last digit: equal for equal models, and for no others."""
+    if not is_dataclass(model):
+        return repr(model)
+    values = {row.name: getattr(model, row.name) for row in fields(model) if row.repr}
+    texts = {name: exact_text(value) if isinstance(value, AbstractCovariance) else repr(value) for name, value in values.items()}
+    return f"{type(model).__qualname__}({', '.join(f'{name}={text}' for name, text in texts.items())})"
+
+
+def model_repr(self: AbstractCovariance) -> str:
+    """The call that makes the model, where that is one line; else its class and its parameters, rounded."""
+    text = exact_text(self)
+    if len(text) <= _LONGEST_LINE:
+        return text
+    return oc.one_line(self, {"variance": self.variance, **self.values, "nugget": self.nugget})
 
 
 @dataclass(frozen=True, eq=False)

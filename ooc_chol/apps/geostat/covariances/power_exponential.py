@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.geostat.covariances.model import check_nugget, check_positive
+from ooc_chol.apps.geostat.covariances.model import check_nugget, check_positive, model_repr
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance, AbstractProfile
 from ooc_chol.apps.geostat.covariances.radial_table import RadialTable, tabulate
 from ooc_chol.apps.geostat.covariances.scales import NEAR_HARD_BOUND, Scale
@@ -65,6 +65,8 @@ class PowerExponential(AbstractIsotropicCovariance):
     range: float
     power: float
     nugget: float = 0.0
+
+    __repr__ = model_repr
 
     def __post_init__(self) -> None:
         low, high = POWER_BOUNDS

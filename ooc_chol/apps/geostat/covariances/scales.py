@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
+
 #: Bounds of a length as multiples of the diameter of the sites.
 LENGTH_FACTORS = (1e-4, 10.0)
 
@@ -51,6 +53,8 @@ class Scale:
     is_length: bool = False
     near: float = NEAR_BOUND
     bound: Callable[[Any], Bound] | None = None
+
+    __repr__ = oc.brief_repr
 
     def coordinate(self, value: float) -> float:
         """The coordinate of a value (or share); minus infinity where a logarithm is that of zero."""

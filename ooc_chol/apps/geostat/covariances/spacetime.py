@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.matern import MaternProfile
 from ooc_chol.apps.geostat.covariances.matern_exact import check_smoothness_bounds
-from ooc_chol.apps.geostat.covariances.model import AbstractCovariance, DeviceForm, check_names, check_nugget, check_positive
+from ooc_chol.apps.geostat.covariances.model import (
+    AbstractCovariance,
+    DeviceForm,
+    check_names,
+    check_nugget,
+    check_positive,
+    model_repr,
+)
 from ooc_chol.apps.geostat.covariances.radial import (
     AbstractIsotropicCovariance,
     AbstractRadialCovariance,
@@ -61,6 +68,8 @@ class SeparableSpaceTime(AbstractCovariance):
 
     space: AbstractRadialCovariance
     time: AbstractIsotropicCovariance
+
+    __repr__ = model_repr
 
     def __post_init__(self) -> None:
         if self.time.variance != 1.0 or self.time.nugget != 0.0:
@@ -192,6 +201,8 @@ class GneitingMatern(AbstractCovariance):
     time_decay: float
     interaction: float
     nugget: float = 0.0
+
+    __repr__ = model_repr
 
     def __post_init__(self) -> None:
         check_smoothness_bounds(self.smoothness)

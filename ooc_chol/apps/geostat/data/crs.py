@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.data.extras import imported
 
 #: Name in the CF conventions of longitude and latitude without a word of the ellipsoid.
@@ -22,6 +23,8 @@ class Crs:
     name: str  #: Such as ``"EPSG:4326"``; well-known text where no authority has a number for it
     is_geographic: bool  #: Whether coordinates are longitude and latitude in degrees
     unit: str = ""  #: Unit of the coordinates; may be empty
+
+    __repr__ = oc.brief_repr
 
     @property
     def label(self) -> str:

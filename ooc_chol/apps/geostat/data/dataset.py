@@ -10,6 +10,7 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.data.crs import Crs, is_east, is_north
 from ooc_chol.apps.geostat.data.grids import grid_over
 from ooc_chol.apps.geostat.data.io import Table
@@ -40,6 +41,8 @@ class Dataset:
     observations: Observations
     positions: NDArray[np.float64]
     notes: tuple[str, ...]
+
+    __repr__ = oc.brief_repr
 
     @property
     def places(self) -> NDArray[np.float64]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
+
 Array = NDArray[np.float64]
 Columns = Mapping[str, Array]
 
@@ -60,6 +62,8 @@ class Formula:
     intercept: bool
     terms: tuple[str, ...]
     columns: tuple[str, ...]
+
+    __repr__ = oc.brief_repr
 
     @property
     def term_columns(self) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+import ooc_chol as oc
+
 #: Points of a block: a few hundred kilobytes of coordinates.
 BLOCK_POINTS = 16384
 
@@ -24,6 +26,8 @@ class Grid:
     """
 
     axes: tuple[NDArray[np.float64], ...]
+
+    __repr__ = oc.brief_repr
 
     @property
     def size(self) -> int:

@@ -53,6 +53,8 @@ class Table:
     crs: Crs | None = None
     notes: tuple[str, ...] = ()
 
+    __repr__ = oc.brief_repr
+
     def stack(self, names: Sequence[str]) -> NDArray[np.float64]:
         """The named columns side by side.
 

@@ -9,6 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+import ooc_chol as oc
+
 #: ``"constant"``: an unknown intercept; ``"zero"``: none. Covariates are added to either.
 Mean = Literal["constant", "zero"]
 
@@ -39,6 +41,8 @@ class Observations:
     mean_columns: tuple[str, ...]
     mean: Mean
     error_variances: NDArray[np.float64] | None = None
+
+    __repr__ = oc.brief_repr
 
     @property
     def n(self) -> int:

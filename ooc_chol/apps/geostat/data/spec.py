@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.data.formula import parse_formula
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.observations import Mean
@@ -74,6 +75,8 @@ class DataSpec:
     distance: Distance = "euclidean"
     error_variance: str | None = None
     error_sd: str | None = None
+
+    __repr__ = oc.brief_repr
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.coordinates) <= 3:

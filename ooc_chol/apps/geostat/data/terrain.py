@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.data.sphere import EARTH_RADIUS_KM
 from ooc_chol.apps.geostat.errors import MissingExtraError
 
@@ -30,6 +31,8 @@ class Terrain:
     heights: NDArray[np.float64]
     x: NDArray[np.float64]
     y: NDArray[np.float64]
+
+    __repr__ = oc.brief_repr
 
     def sample(
         self, n: int, *, how: Literal["random", "regular"] = "random", seed: int = 0

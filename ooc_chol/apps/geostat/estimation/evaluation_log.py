@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.model import exact_text
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
 from ooc_chol.apps.geostat.estimation.objective import AbstractEvaluationMemory, Known
@@ -169,7 +170,7 @@ def observations_digest(observations: Observations) -> str:
 
 def _place(space: SearchSpace[Any]) -> dict[str, Any]:
     """What a point means: the names of its coordinates and what is kept."""
-    return {"names": list(space.names), "template": {"covariance": repr(space.template), "fixed nugget": space.nugget}}
+    return {"names": list(space.names), "template": {"covariance": exact_text(space.template), "fixed nugget": space.nugget}}
 
 
 def _name(kind: str, space: SearchSpace[Any], at: Any) -> str:

@@ -9,12 +9,17 @@ from typing import Any, Generic
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.model_content import model_content
+from ooc_chol.apps.geostat.estimation.estimates import Row, estimates_drawing, estimates_text
 from ooc_chol.apps.geostat.estimation.optimizers import Method
 from ooc_chol.apps.geostat.estimation.precision import PrecisionCheck
 from ooc_chol.apps.geostat.estimation.progress import Evaluation
 from ooc_chol.apps.geostat.estimation.search import Model
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck
+
+#: Standard errors of half a 95 % interval.
+_NORMAL_95 = 1.959964
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class SmoothnessTrial:
     not_positive_definite: int
     converged: bool
     message: str
+
+    __repr__ = oc.brief_repr
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +122,38 @@ class FitResult(Generic[Model]):
     precision: PrecisionCheck | None = None
     vecchia: VecchiaCheck | None = None
     start: str = "subset"
+
+    def __repr__(self) -> str:
+        facts = {"model": type(self.model).__name__, "loglik": self.loglik, "n": self.n, "converged": self.converged}
+        return oc.one_line(self, {**facts, "variance": self.model.variance, **self.model.values, "nugget": self.model.nugget})
+
+    def __str__(self) -> str:
+        return estimates_text(f"{self._title}; {self._search}", self._rows(), self.warnings)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the coefficients of the mean with 95 % intervals, the parameters, and the text."""
+        return oc.notebook_html(str(self), estimates_drawing(self._title, self._rows()))
+
+    @property
+    def _title(self) -> str:
+        """What was fitted to what, and how well."""
+        kind = "restricted log-likelihood" if self.reml else "log-likelihood"
+        return f"{type(self.model).__name__} covariance of {self.n} observations: {kind} {self.loglik:.3f}, AIC {self.aic:.3f}"
+
+    @property
+    def _search(self) -> str:
+        """How it was found."""
+        end = "converged" if self.converged else "not converged"
+        return f"{self.method}, {end} after {len(self.evaluations)} evaluations in {self.seconds:.1f} s"
+
+    def _rows(self) -> list[Row]:
+        """Parameters of the covariance function, which ``infer`` has intervals of, then the coefficients with theirs."""
+        values = {**self.model.values, "variance": self.model.variance, "nugget": self.model.nugget}
+        rows = [Row(name, value, note="" if name in self.estimated else " (kept)") for name, value in values.items()]
+        errors = np.sqrt(np.diag(self.coefficient_covariance))
+        for name, value, error in zip(self.mean_columns, map(float, self.coefficients), map(float, errors), strict=True):
+            rows.append(Row(name, value, error, value - _NORMAL_95 * error, value + _NORMAL_95 * error))
+        return rows
 
     @property
     def parameters(self) -> int:

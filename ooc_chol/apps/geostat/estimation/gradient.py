@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.likelihood import Evaluated, Likelihood, correlation_of, evaluated, fixed_variance
@@ -54,6 +55,8 @@ class LikelihoodGradient:
     standard_error: NDArray[np.float64]
     information: NDArray[np.float64] | None = None
     information_error: NDArray[np.float64] | None = None
+
+    __repr__ = oc.brief_repr
 
 
 def log_likelihood_gradient(

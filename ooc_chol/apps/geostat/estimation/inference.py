@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.estimates import Row, estimates_drawing, estimates_text
 from ooc_chol.apps.geostat.estimation.gradient import INFORMATION_LIMIT, PROBES, score
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, evaluated
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -44,6 +46,8 @@ class Estimated:
     standard_error: float
     lower: float
     upper: float
+
+    __repr__ = oc.brief_repr
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +89,27 @@ class Inference:
     probes: int
     relative_error: float
     warnings: tuple[str, ...]
+
+    __repr__ = oc.brief_repr
+
+    def __str__(self) -> str:
+        return estimates_text(self._title, self._rows(), self.warnings)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: every estimate with its interval, and the text."""
+        return oc.notebook_html(str(self), estimates_drawing(self._title, self._rows()))
+
+    @property
+    def _title(self) -> str:
+        """What the numbers are, and how the information was found."""
+        how = f"{self.probes} probes, relative error {self.relative_error:.1g}" if self.probes else "exact"
+        return f"standard errors and {100 * self.level:g} % intervals (expected information, {how})"
+
+    def _rows(self) -> list[Row]:
+        """The parameters, and what follows from them."""
+        more = {"effective range": self.effective_range, "variance / range**(2 nu)": self.microergodic}
+        found = {**self.parameters, **{name: value for name, value in more.items() if value is not None}}
+        return [Row(name, one.value, one.standard_error, one.lower, one.upper) for name, one in found.items()]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; quantities that the data do not determine are null."""

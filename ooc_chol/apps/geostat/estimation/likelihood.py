@@ -77,6 +77,8 @@ class Likelihood:
     seconds: float
     reml: bool = False
 
+    __repr__ = oc.brief_repr
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:

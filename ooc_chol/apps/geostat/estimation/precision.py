@@ -48,6 +48,8 @@ class PrecisionCheck:
     shift_in_errors: float | None = None
     problem: str | None = None
 
+    __repr__ = oc.brief_repr
+
     @property
     def loglik_error(self) -> float | None:
         """Mixed less FP64."""

@@ -46,6 +46,8 @@ class ProfileLikelihood:
     loglik: NDArray[np.float64]
     models: tuple[Matern | None, ...]
 
+    __repr__ = oc.brief_repr
+
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Values whose likelihood is not too far below the largest one on the grid, by linear interpolation in the logarithm.
 
@@ -205,6 +207,8 @@ class LikelihoodRatio:
     loglik: float
     statistic: float
     p_value: float
+
+    __repr__ = oc.brief_repr
 
 
 def likelihood_ratios(

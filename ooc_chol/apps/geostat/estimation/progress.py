@@ -12,9 +12,13 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 
 _REFRESH_SECONDS = 0.1
+
+#: Evaluations of which each has a line where there is no terminal; further on each tenth has one, each hundredth, ...
+_MOST_LINES = 60
 
 #: Names of parameters where they are not just those of the model.
 _WORDS = {"smoothness": "nu"}
@@ -37,6 +41,8 @@ class Evaluation:
     values: Mapping[str, float]
     loglik: float
     seconds: float
+
+    __repr__ = oc.brief_repr
 
     @property
     def range(self) -> float:
@@ -115,7 +121,10 @@ class SilentProgress(AbstractFitProgress):
 
 
 class LineProgress(AbstractFitProgress):
-    """One plain line per evaluation, for logs and pipes; none any more once the stream fails, which ends no fit."""
+    """A plain line for each evaluation, of a long fit for each tenth, for logs and pipes; none any more once the stream fails.
+
+    That ends no fit.
+    """
 
     def __init__(self, stream: TextIO, unit: str = "") -> None:
         self._stream: TextIO | None = stream
@@ -136,7 +145,7 @@ class LineProgress(AbstractFitProgress):
         where = describe(evaluation.values, self._unit)
         value = f"loglik {evaluation.loglik:.3f}" if math.isfinite(evaluation.loglik) else "not positive definite"
         text = f"evaluation {self._count}: {where}: {value}, best {self._best:.3f}, {evaluation.seconds:.2f} s"
-        if self._stream is not None:
+        if self._stream is not None and self._count % _every(self._count) == 0:
             try:
                 print(text, file=self._stream, flush=True)
             except OSError:  # whoever read this is gone, or the disk of the log is full
@@ -144,6 +153,14 @@ class LineProgress(AbstractFitProgress):
 
     def close(self) -> None:
         """Do nothing: every line is complete."""
+
+
+def _every(count: int) -> int:
+    """Of which evaluations one has a line at this one: of each up to 60, of each tenth up to 600, and so on."""
+    every = 1
+    while count > _MOST_LINES * every:
+        every *= 10
+    return every
 
 
 class _Bar(tqdm):  # type: ignore[misc]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.errors import STEP_ERRORS
@@ -53,6 +54,8 @@ class VecchiaCheck:
     shift_in_errors: float | None = None
     seconds: float = 0.0
     problem: str | None = None
+
+    __repr__ = oc.brief_repr
 
     @property
     def gap(self) -> float | None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
 
 
@@ -53,6 +54,8 @@ class HeldOutScores:
     bias: float
     interval_score: float
     log_score: float
+
+    __repr__ = oc.brief_repr
 
 
 def score(prediction: Prediction, held_out: ArrayLike, fitted: ArrayLike, *, level: float = 0.95) -> HeldOutScores:

@@ -64,6 +64,9 @@ class Kriging:
             whiten(factor, observations) if coefficients is None else _whiten_known(factor, observations, coefficients)
         )
 
+    def __repr__(self) -> str:
+        return oc.one_line(self, {"kind": self.kind, "n": self.observations.n, "model": type(self.model).__name__})
+
     @property
     def coefficients(self) -> NDArray[np.float64]:
         """Coefficients of the mean, known or by generalised least squares, shape ``(p,)``."""

@@ -47,6 +47,8 @@ class Predicted:
     prediction: Prediction
     grid: tuple[int, int] | None = None
 
+    __repr__ = oc.brief_repr
+
     @property
     def columns(self) -> dict[str, NDArray[np.float64]]:
         """Coordinates (and time or variable), ``prediction`` and ``standard_error``, each of shape ``(m,)``."""

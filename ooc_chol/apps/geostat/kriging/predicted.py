@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.data.observations import as_error_variances
 
 #: What is predicted: a new observation (its own error included) or the smooth field underneath.
@@ -32,6 +33,8 @@ class Prediction:
     mean: NDArray[np.float64]
     variance: NDArray[np.float64]
     target: Target
+
+    __repr__ = oc.brief_repr
 
     @property
     def standard_error(self) -> NDArray[np.float64]:

@@ -45,6 +45,8 @@ class CrossValidation:
     prediction: Prediction
     folds: NDArray[np.intp]
 
+    __repr__ = oc.brief_repr
+
     @property
     def n_folds(self) -> int:
         """Number of folds."""

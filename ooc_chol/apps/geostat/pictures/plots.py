@@ -46,6 +46,8 @@ class MapLabels:
     y: str
     aspect: float = 1.0
 
+    __repr__ = oc.brief_repr
+
 
 @dataclass(frozen=True, eq=False)
 class MapData:
@@ -72,6 +74,8 @@ class MapData:
     mean: NDArray[np.float64]
     standard_error: NDArray[np.float64]
     held_out: NDArray[np.float64] | None = None
+
+    __repr__ = oc.brief_repr
 
 
 def draw_maps(path: str | os.PathLike[str], data: MapData, labels: MapLabels, *, replace: bool = False) -> None:

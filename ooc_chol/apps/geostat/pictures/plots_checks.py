@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, chdtri, ndtri
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.pictures.plots import MapLabels, new_figure
 from ooc_chol.apps.geostat.pictures.variogram import Envelope, Variogram, model_variogram
@@ -45,6 +46,8 @@ class FigureWords:
     distance: str = ""
     value: str = ""
     value_unit: str = ""
+
+    __repr__ = oc.brief_repr
 
 
 def variogram_figure(

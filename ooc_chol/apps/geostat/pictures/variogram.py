@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
@@ -48,6 +49,8 @@ class Direction:
 
     azimuth: float
     tolerance: float = 22.5
+
+    __repr__ = oc.brief_repr
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.azimuth) or not 0 < self.tolerance <= 90:
@@ -95,6 +98,8 @@ class Variogram:
     sites: NDArray[np.intp]
     notes: tuple[str, ...]
 
+    __repr__ = oc.brief_repr
+
 
 @dataclass(frozen=True, eq=False)
 class Envelope:
@@ -116,6 +121,8 @@ class Envelope:
     upper: NDArray[np.float64]
     level: float
     simulations: int
+
+    __repr__ = oc.brief_repr
 
 
 def empirical_variogram(

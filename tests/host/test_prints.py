@@ -89,6 +89,8 @@ def public_objects(factors):
         "Drawing": [oc.Drawing(10, 10, HOSTILE)],
         "CertifiedBound": [factors["mixed"].report.certified_bound, oc.CertifiedBound(float("nan"), float("inf"), 32)],
         "BudgetError": [oc.BudgetError(HOSTILE * 9, 1, 2, "give more")],
+        "ClosedError": [oc.ClosedError(HOSTILE * 9)],
+        "MissingFolderError": [oc.MissingFolderError(HOSTILE * 9, "store", "x" * 999, "y" * 999)],
         "NonFiniteError": [oc.NonFiniteError(10**9, 10**9, (10**6, 10**6))],
         "NotPositiveDefiniteError": [oc.NotPositiveDefiniteError(10**9, (10**6, 10**6))],
         "OocCholError": [oc.OocCholError(HOSTILE * 9), oc.OocCholError()],

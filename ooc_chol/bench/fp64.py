@@ -133,7 +133,7 @@ def _measured(
 ) -> Measured:
     """Everything but the peers, for which the factor's memory is given back first."""
     engine = engine_of(case, factor)
-    sample = factor.residual(problem.block)
+    sample = factor.residual(problem.block, blocks=200)
     return Measured(
         case=case,
         covariance=problem.name,

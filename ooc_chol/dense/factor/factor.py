@@ -23,7 +23,7 @@ from ooc_chol.dense.factor.picture import factor_picture
 from ooc_chol.dense.factor.reading import stream_tiles
 from ooc_chol.dense.factor.refinement import refined_solve
 from ooc_chol.dense.factor.resident import dense_on_device, in_kind_of, resident_tile
-from ooc_chol.dense.factor.residual import ResidualSample, sample_residual, source_blocks
+from ooc_chol.dense.factor.residual import ResidualSample, blocks_worth_a_factorization, sample_residual, source_blocks
 from ooc_chol.dense.factor.saving import check_target, is_array_name, save_array, save_tiles
 from ooc_chol.dense.factor.solves import multiply, multiply_on_device, right_hand_side, solve
 from ooc_chol.dense.factor.sweeps import AbstractSolver
@@ -36,6 +36,8 @@ from ooc_chol.dense.factor.trace_sums import (
     inverse_traces,
 )
 from ooc_chol.dense.passes import Passes
+from ooc_chol.dense.progress_bar import progress_reporter
+from ooc_chol.dense.request import Progress
 from ooc_chol.dense.stores.file import AbstractStore, FileStore
 from ooc_chol.drawing import notebook_html
 from ooc_chol.errors import ClosedError, RefinementError
@@ -516,7 +518,7 @@ class CholeskyFactor:
         """
         return 2.0 * math.fsum(np.log(self.diagonal()))
 
-    def residual(self, a: Any, *, blocks: int = 200, seed: int = 0) -> ResidualSample:
+    def residual(self, a: Any, *, blocks: int | None = None, seed: int = 0, progress: Progress = None) -> ResidualSample:
         """Compute ``A - L @ L.T`` on sampled 64 x 64 sub-blocks, far more accurately than FP64.
 
         Parameters
@@ -524,10 +526,13 @@ class CholeskyFactor:
         a : array, path, object or callable
             The matrix that was factored, as anything that ``cholesky`` takes; or a function ``a(rows, cols)`` that gives the
             sub-block of two slices. Only the lower triangle counts.
-        blocks : int
-            Blocks to sample; a matrix with no more is computed as a whole.
+        blocks : int, optional
+            Blocks to sample; a matrix with no more is computed as a whole. When not given, 200 from order 6400 on, and below as
+            many as take no longer than a factorization on the host, at least 8.
         seed : int
             Seed of the sample.
+        progress : bool or callable
+            True shows a bar on the standard error stream; a callable receives ``(flops_done, flops_total, seconds)``.
 
         Returns
         -------
@@ -547,13 +552,16 @@ class CholeskyFactor:
 
         Notes
         -----
-        Per block at most ``50_000 n`` flops, ``1024 n`` bytes read and as many of memory.
+        Per block at most ``50_000 n`` flops and ``1024 n`` bytes read. All cores share the blocks, each with as many bytes of
+        memory; ``a`` is read by the calling thread.
         """
         self._opened()
-        if callable(a) and not isinstance(a, AbstractSource):
-            return sample_residual(a, self, blocks=blocks, seed=seed)
-        with self._matrix(a) as source:
-            return sample_residual(source_blocks(source), self, blocks=blocks, seed=seed)
+        chosen = blocks_worth_a_factorization(self.n) if blocks is None else blocks
+        with progress_reporter(progress, "residual") as report:
+            if callable(a) and not isinstance(a, AbstractSource):
+                return sample_residual(a, self, blocks=chosen, seed=seed, report=report)
+            with self._matrix(a) as source:
+                return sample_residual(source_blocks(source), self, blocks=chosen, seed=seed, report=report)
 
     def rows(self, rows: range, stop: int) -> NDArray[np.float64]:
         """Read the entries ``L[rows, :stop]``.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ooc_chol.dense.factor import CholeskyFactor as CholeskyFactor
     from ooc_chol.dense.factor import HalfSolveSums as HalfSolveSums
     from ooc_chol.dense.factor import InverseTraces as InverseTraces
+    from ooc_chol.dense.factor import SignAndLogdet as SignAndLogdet
+    from ooc_chol.dense.factor import TransposedFactor as TransposedFactor
     from ooc_chol.dense.factor import load as load
     from ooc_chol.dense.options import FactorOptions as FactorOptions
     from ooc_chol.dense.planner.plan import Plan as Plan
@@ -60,7 +62,7 @@ __version__ = "0.1.0.dev0"
 #: and a process that imports it need not use it. A test holds this table and the imports above together.
 _NAMES = {
     "dense.driver": ("cholesky", "plan"),
-    "dense.factor": ("CholeskyFactor", "HalfSolveSums", "InverseTraces", "load"),
+    "dense.factor": ("CholeskyFactor", "HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor", "load"),
     "dense.options": ("FactorOptions",),
     "dense.planner.plan": ("Plan",),
     "dense.report": ("FactorReport",),

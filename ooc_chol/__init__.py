@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ooc_chol.drawing import notebook_html as notebook_html
     from ooc_chol.errors import BudgetError as BudgetError
     from ooc_chol.errors import ClosedError as ClosedError
+    from ooc_chol.errors import DowndateError as DowndateError
     from ooc_chol.errors import MissingFolderError as MissingFolderError
     from ooc_chol.errors import NonFiniteError as NonFiniteError
     from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
@@ -72,6 +73,7 @@ _NAMES = {
     "errors": (
         "BudgetError",
         "ClosedError",
+        "DowndateError",
         "MissingFolderError",
         "NonFiniteError",
         "NotPositiveDefiniteError",

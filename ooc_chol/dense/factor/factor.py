@@ -33,7 +33,7 @@ from ooc_chol.dense.factor.operators import refuse_triangular
 from ooc_chol.dense.factor.picture import factor_picture
 from ooc_chol.dense.factor.reading import stream_tiles
 from ooc_chol.dense.factor.refinement import refined_solve
-from ooc_chol.dense.factor.resident import dense_on_device, in_kind_of, resident_tile
+from ooc_chol.dense.factor.resident import dense_on_device, host_array, in_kind_of, resident_tile
 from ooc_chol.dense.factor.residual import ResidualSample, blocks_worth_a_factorization, sample_residual, source_blocks
 from ooc_chol.dense.factor.saving import check_target, is_array_name, save_array, save_tiles
 from ooc_chol.dense.factor.solves import multiply, multiply_on_device, right_hand_side, solve
@@ -46,13 +46,15 @@ from ooc_chol.dense.factor.trace_sums import (
     half_solve_sums,
     inverse_traces,
 )
+from ooc_chol.dense.factor.updating import first_lost_row, store_for, sweep
 from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.request import Progress
 from ooc_chol.dense.stores.file import AbstractStore, FileStore
 from ooc_chol.drawing import notebook_html
-from ooc_chol.errors import ClosedError, RefinementError
+from ooc_chol.errors import ClosedError, DowndateError, RefinementError
 from ooc_chol.formats import FORMATS, FP64
+from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import AbstractSource, as_source
 from ooc_chol.memory.sources.base import unchanged
 from ooc_chol.memory.sources.function import FunctionSource
@@ -554,6 +556,142 @@ class CholeskyFactor(AbstractFactor):
 
         return in_kind_of(z, on_host)
 
+    def update(
+        self, v: ArrayLike, *, store: str | os.PathLike[str] | HostMemory | None = None, overwrite: bool = False
+    ) -> CholeskyFactor:
+        """The factor of ``A + V @ V.T``, far cheaper than factoring that.
+
+        Parameters
+        ----------
+        v : (n,) or (n, k) array_like
+            What is added; not changed.
+        store : path, HostMemory, "device" or None
+            Where the new L goes, in FP64, as for :func:`ooc_chol.cholesky`. None keeps it in host memory, or on the GPUs on which
+            this L lies.
+        overwrite : bool
+            Let the new L take the place of this one, which is closed then. Not for an L in a file or in mixed precision.
+
+        Returns
+        -------
+        CholeskyFactor
+            The new factor, without a ``report``; this one stays as it is unless it was overwritten.
+
+        Raises
+        ------
+        TypeError, ValueError
+            V is no array of finite real numbers with ``n`` rows, or L cannot be overwritten.
+        BudgetError
+            There is no memory for a second L.
+        TierError
+            L cannot be read or written, or the factor is closed. What was overwritten is lost then.
+
+        Notes
+        -----
+        Cost ``4 n**2 k`` flops on the host, ``36 n**2`` at least, one reading and one writing of L, and memory for a copy of V
+        and three tiles. Orthogonal transformations: the new factor is as accurate as one of ``A + V @ V.T``, whatever the
+        condition.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ooc_chol as oc
+        >>> factor = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
+        >>> larger = factor.update([2.0, 1.0])
+        >>> (larger @ (larger.T @ np.eye(2))).round(12)
+        array([[8., 4.],
+               [4., 6.]])
+        """
+        return self._updated(v, store, downdate=False, overwrite=overwrite)
+
+    def downdate(
+        self, v: ArrayLike, *, store: str | os.PathLike[str] | HostMemory | None = None, overwrite: bool = False
+    ) -> CholeskyFactor:
+        """The factor of ``A - V @ V.T``: takes away what :meth:`update` adds, such as an observation of a regression.
+
+        Parameters
+        ----------
+        v : (n,) or (n, k) array_like
+            What is taken away; not changed.
+        store : path, HostMemory, "device" or None
+            Where the new L goes, as for :meth:`update`.
+        overwrite : bool
+            Let the new L take the place of this one, as for :meth:`update`.
+
+        Returns
+        -------
+        CholeskyFactor
+            The new factor, without a ``report``; this one stays as it is unless it was overwritten.
+
+        Raises
+        ------
+        DowndateError
+            ``A - V @ V.T`` is not positive definite; ``minor`` says where. This factor is as it was.
+        TypeError, ValueError, BudgetError, TierError
+            As for :meth:`update`.
+
+        Notes
+        -----
+        Cost as for :meth:`update`; where L is overwritten one more reading and ``n**2 k`` flops, to refuse before anything is
+        lost. An orthogonal method, backward stable: the new factor is that of a matrix within some ``u sqrt(A_ii A_jj)`` of
+        ``A - V @ V.T``, which may be much beside what is left of A.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ooc_chol as oc
+        >>> factor = oc.cholesky(np.array([[8.0, 4.0], [4.0, 6.0]]))
+        >>> smaller = factor.downdate([2.0, 1.0])
+        >>> (smaller @ (smaller.T @ np.eye(2))).round(12)
+        array([[4., 2.],
+               [2., 5.]])
+        """
+        return self._updated(v, store, downdate=True, overwrite=overwrite)
+
+    def _updated(
+        self, v: ArrayLike, place: str | os.PathLike[str] | HostMemory | None, *, downdate: bool, overwrite: bool
+    ) -> CholeskyFactor:
+        """The factor of ``A + V @ V.T``, or of ``A - V @ V.T``."""
+        store = self._opened()
+        columns, _ = right_hand_side(host_array(v), self.n, copy=True)
+        changes = [*self.arithmetic_key.get("updates", []), {"rank": columns.shape[1], "sign": -1 if downdate else 1}]
+        key = {**self.arithmetic_key, "updates": changes}
+        if overwrite:
+            self._check_overwriting(store, place)
+            if downdate and (minor := first_lost_row(self.half_solve(columns))):
+                raise DowndateError(minor, (tile := (minor - 1) // self.grid.nb, tile))
+            target = store
+        else:
+            if place is not None and not isinstance(place, HostMemory) and place != "device":
+                check_target(store, place, self._known_files(), replace=False)
+            target = store_for(store, place, key)
+        try:
+            with self._passes.running("downdate" if downdate else "update", columns.shape[1]) as run:
+                sweep(store, target, columns, downdate=downdate, run=run)
+            target.complete()
+        except BaseException:
+            target.discard()
+            if overwrite:
+                self.close()
+            raise
+        if overwrite:
+            self._store, self._dense = None, None  # the new factor has it, and closes it
+        return CholeskyFactor(self.grid, target, key, solver=self._solver)
+
+    def _known_files(self) -> Sequence[str | os.PathLike[str]]:
+        """Files into which the factor is never saved."""
+        return self._files() if callable(self._files) else self._files
+
+    def _check_overwriting(self, store: AbstractStore, place: object) -> None:
+        """Refuse to update in place what must stay as it is."""
+        if place is not None:
+            raise ValueError("store and overwrite=True are two places for the new L; give one of them")
+        if isinstance(store, FileStore):
+            raise ValueError("an L in a file stays as it is: leave overwrite=True out, and give another file as store=")
+        if store.formats is not None:
+            raise ValueError("an L in mixed precision cannot be updated in place, in FP64: leave overwrite=True out")
+        if len(self._holders) > 1:
+            raise ValueError("this L has copies (copy.copy) that would change too: close them, or leave overwrite=True out")
+
     def diagonal(self) -> NDArray[np.float64]:
         """The diagonal of L.
 
@@ -749,8 +887,7 @@ class CholeskyFactor(AbstractFactor):
         the disk, and some 32 MiB of its rows are in memory at once.
         """
         store = self._opened()
-        files = self._files() if callable(self._files) else self._files
-        check_target(store, path, files, replace=replace)
+        check_target(store, path, self._known_files(), replace=replace)
         if is_array_name(path):
             save_array(lambda rows: self.rows(rows, self.n), self.n, self.dtype, path, replace=replace)
         else:

@@ -390,7 +390,10 @@ def test_a_factor_in_a_file_pickles_as_its_name_and_one_in_memory_says_what_to_d
         with pickle.loads(raw) as other:
             assert other.tile_size == 8 and np.array_equal(other.solve(np.ones(20)), np.ones(20))
         assert not factor.closed and np.array_equal(factor.solve(np.ones(20)), np.ones(20))
-    with factor_in("memory", np.eye(20), 8, tmp_path) as factor, pytest.raises(TypeError, match=r"L\.save\(path\).*ooc_chol\.load"):
+    with (
+        factor_in("memory", np.eye(20), 8, tmp_path) as factor,
+        pytest.raises(TypeError, match=r"L\.save\(path\).*ooc_chol\.load"),
+    ):
         pickle.dumps(factor)
 
 

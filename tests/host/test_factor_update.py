@@ -176,11 +176,14 @@ def test_the_new_factor_goes_where_it_is_asked_to(tmp_path: Path) -> None:
             assert np.array_equal(np.asarray(held), expected)
         with pytest.raises(ValueError, match="no GPU's memory"):
             factor.update(v, store="device")
-        (tmp_path / "mine.txt").write_text("kept")
+        (tmp_path / "mine.ooc").write_text("kept")
         with pytest.raises(OutputError):
-            factor.update(v, store=tmp_path / "mine.txt")
-        assert (tmp_path / "mine.txt").read_text() == "kept"
-    assert sorted(os.listdir(tmp_path)) == ["L.ooc", "back.ooc", "mine.txt"]
+            factor.update(v, store=tmp_path / "mine.ooc")
+        assert (tmp_path / "mine.ooc").read_text() == "kept"
+        for name in ("L.txt", "L.npy"):
+            with pytest.raises(ValueError, match="not written as"):
+                factor.update(v, store=tmp_path / name)
+    assert sorted(os.listdir(tmp_path)) == ["L.ooc", "back.ooc", "mine.ooc"]
 
 
 @pytest.mark.parametrize("kind", ["memory", "over C", "over strided"])

@@ -352,6 +352,7 @@ def test_half_solves_refinement_and_loaded_factors_do_not_warn(tmp_path: Path) -
     with oc.cholesky(a, devices="host:0") as factor:
         factor.half_solve(np.ones(300))
         factor.logdet()
+        factor.solve(a @ np.ones(300), refine=True)
         factor.save(tmp_path / "L.ooc")
         with load(tmp_path / "L.ooc") as loaded:
             loaded.solve(np.ones(300))

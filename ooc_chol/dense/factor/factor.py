@@ -49,7 +49,6 @@ from ooc_chol.dense.factor.trace_sums import (
 from ooc_chol.dense.factor.updating import first_lost_row, store_for, sweep
 from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.progress_bar import progress_reporter
-from ooc_chol.dense.request import Progress
 from ooc_chol.dense.stores.file import AbstractStore, FileStore
 from ooc_chol.drawing import notebook_html
 from ooc_chol.errors import ClosedError, DowndateError, RefinementError
@@ -64,6 +63,7 @@ from ooc_chol.tracing.trace import Trace
 if TYPE_CHECKING:
     from ooc_chol.dense.planner.plan import Plan
     from ooc_chol.dense.report import FactorReport
+    from ooc_chol.dense.request import Progress
 
 #: None where there is nothing to tell, which a type checker need not be shown at every use: typeshed's word and way.
 MaybeNone: TypeAlias = Any
@@ -242,11 +242,15 @@ class CholeskyFactor(AbstractFactor):
         """
         if refine:
             return in_kind_of(b, lambda host: self._refined(host, self._a if a is None else a))
-        x = self._solved("solve", b, (False, True), overwrite_b=overwrite_b)
+        x = self._solution(b, overwrite_b=overwrite_b)
         if self._is_condition_open:
             self._is_condition_open = False
             self._look_at_condition()
         return x
+
+    def _solution(self, b: ArrayLike, *, overwrite_b: bool = False) -> NDArray[np.float64]:
+        """The solution of ``A x = b``, without a word on how far it is right."""
+        return self._solved("solve", b, (False, True), overwrite_b=overwrite_b)
 
     def _look_at_condition(self) -> None:
         """Warn if rounding A changes its solutions in their third digit; first, for nothing, whether that may be."""
@@ -302,7 +306,7 @@ class CholeskyFactor(AbstractFactor):
         x, shape = right_hand_side(b, self.n, copy=True)
         try:
             with self._matrix(a) as source:
-                return refined_solve(source, self.solve, x, grid=self.grid).x.reshape(shape) if x.size else x.reshape(shape)
+                return refined_solve(source, self._solution, x, grid=self.grid).x.reshape(shape) if x.size else x.reshape(shape)
         except RefinementError as error:
             error.x = error.x.reshape(shape)
             raise

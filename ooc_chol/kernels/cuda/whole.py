@@ -133,7 +133,7 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
             with array.device:
                 _runtime.deviceSynchronize()  # whatever stream made it, of whatever library
         is_here = isinstance(array, cp.ndarray) and array.device == self._device
-        x = cp.array(array, np.float64, order="C", copy=copy or not is_here)
+        x = cp.ascontiguousarray(array, np.float64) if is_here and not copy else cp.array(array, np.float64, order="C")
         finite = cp.isfinite(x)
         if not finite.all():
             place = np.unravel_index(int(cp.argmin(finite)), x.shape)

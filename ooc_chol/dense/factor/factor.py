@@ -745,7 +745,7 @@ class CholeskyFactor(AbstractFactor):
             The matrix that was factored, as anything that ``cholesky`` takes; or a function ``a(rows, cols)`` that gives the
             sub-block of two slices. Only the lower triangle counts.
         blocks : int, optional
-            Blocks to sample; a matrix with no more is computed as a whole. When not given, 200 from order 6400 on, and below as
+            Blocks to sample; a matrix with no more is computed as a whole. When not given, 200 from order 7100 on, and below as
             many as take no longer than a factorization on the host, at least 8.
         seed : int
             Seed of the sample.

@@ -34,8 +34,8 @@ ReadBlock = Callable[[slice, slice], Any]
 #: Columns of L in one exact product: shorter ones leave more bits to a slice, and slices of 64 rows in the cache.
 _SEGMENT = 512
 #: Blocks unless another number is asked for, at large orders and at least, and the square of the order that one of them is worth:
-#: a block takes as long as a factorization of order ``sqrt(n * 200_000)`` at order n, so that together they cost one at most.
-MOST_BLOCKS, LEAST_BLOCKS, _ORDER_SQUARED_OF_BLOCK = 200, 8, 200_000
+#: a block takes as long as a factorization of order ``sqrt(n * 250_000)`` at order n, so that together they cost one at most.
+MOST_BLOCKS, LEAST_BLOCKS, _ORDER_SQUARED_OF_BLOCK = 200, 8, 250_000
 #: Blocks that each thread is given between two reports of progress.
 _BLOCKS_AT_ONCE = 4
 
@@ -96,12 +96,12 @@ class ResidualSample:
 
 
 def blocks_worth_a_factorization(n: int) -> int:
-    """How many blocks cost at most about a factorization of order ``n`` on the host: 200 from order 6400 on, at least 8.
+    """How many blocks cost at most about a factorization of order ``n`` on the host: 200 from order 7100 on, at least 8.
 
     Examples
     --------
     >>> [blocks_worth_a_factorization(n) for n in (500, 2000, 3000, 4500, 100_000)]
-    [8, 20, 45, 101, 200]
+    [8, 16, 36, 81, 200]
     """
     return min(MOST_BLOCKS, max(LEAST_BLOCKS, n**2 // _ORDER_SQUARED_OF_BLOCK))
 

@@ -11,11 +11,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ooc_chol.dense.calls import logdet as logdet
+    from ooc_chol.dense.calls import solve as solve
     from ooc_chol.dense.driver import cholesky as cholesky
     from ooc_chol.dense.driver import plan as plan
     from ooc_chol.dense.factor import CholeskyFactor as CholeskyFactor
     from ooc_chol.dense.factor import HalfSolveSums as HalfSolveSums
     from ooc_chol.dense.factor import InverseTraces as InverseTraces
+    from ooc_chol.dense.factor import SignAndLogdet as SignAndLogdet
+    from ooc_chol.dense.factor import TransposedFactor as TransposedFactor
     from ooc_chol.dense.factor import load as load
     from ooc_chol.dense.options import FactorOptions as FactorOptions
     from ooc_chol.dense.planner.plan import Plan as Plan
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from ooc_chol.drawing import notebook_html as notebook_html
     from ooc_chol.errors import BudgetError as BudgetError
     from ooc_chol.errors import ClosedError as ClosedError
+    from ooc_chol.errors import DowndateError as DowndateError
     from ooc_chol.errors import MissingFolderError as MissingFolderError
     from ooc_chol.errors import NonFiniteError as NonFiniteError
     from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
@@ -59,8 +64,9 @@ __version__ = "0.1.0.dev0"
 #: Public names by the module that is imported when one of them is first asked for: the whole package takes a tenth of a second,
 #: and a process that imports it need not use it. A test holds this table and the imports above together.
 _NAMES = {
+    "dense.calls": ("logdet", "solve"),
     "dense.driver": ("cholesky", "plan"),
-    "dense.factor": ("CholeskyFactor", "HalfSolveSums", "InverseTraces", "load"),
+    "dense.factor": ("CholeskyFactor", "HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor", "load"),
     "dense.options": ("FactorOptions",),
     "dense.planner.plan": ("Plan",),
     "dense.report": ("FactorReport",),
@@ -70,6 +76,7 @@ _NAMES = {
     "errors": (
         "BudgetError",
         "ClosedError",
+        "DowndateError",
         "MissingFolderError",
         "NonFiniteError",
         "NotPositiveDefiniteError",

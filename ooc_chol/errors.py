@@ -45,6 +45,25 @@ class NotPositiveDefiniteError(OocCholError, np.linalg.LinAlgError):
         return type(self), (self.minor, self.tile)
 
 
+class DowndateError(NotPositiveDefiniteError):
+    """``A - V @ V.T`` is not positive definite, so that it has no Cholesky factor: V takes more from A than there is.
+
+    Parameters
+    ----------
+    minor : int
+        Order of its first leading minor that is not positive definite, in floating-point arithmetic.
+    tile : (int, int)
+        The diagonal tile ``(k, k)`` in which that was met.
+    """
+
+    def __init__(self, minor: int, tile: tuple[int, int]) -> None:
+        super().__init__(minor, tile)
+        self.args = (
+            f"the leading minor of order {minor} of A - V @ V.T is not positive definite (found in tile {tile}); take less from "
+            "A, or what was added to it before",
+        )
+
+
 class NonFiniteError(OocCholError, ValueError):
     """The lower triangle of A holds a NaN or an infinity.
 

@@ -82,16 +82,16 @@ def _matrix(problem: CovarianceProblem, source: str) -> Any:
 def _factor(case: Fp64Case, a: Any, *, trace: bool = False, progress: Any = None) -> CholeskyFactor:
     """Factor A once with the options of the case."""
     # Native results must be comparable with those of versions that knew no moduli: then the option is not given.
-    engine: dict[str, Any] = {"fp64": case.engine} | ({} if case.engine == "native" else {"moduli": case.moduli})
+    moduli = {} if case.engine == "native" else {"moduli": case.moduli}
+    words: dict[str, Any] = {"policy": case.policy, "fp64": case.engine, **moduli}  # of a command line
     return cholesky(
         a,
         tile_size=case.tile_size,
         memory_budget=case.budget,
         devices=list(case.devices),
-        policy=case.policy,
         trace=trace,
         progress=progress,
-        **engine,
+        **words,
     )
 
 
@@ -133,7 +133,7 @@ def _measured(
 ) -> Measured:
     """Everything but the peers, for which the factor's memory is given back first."""
     engine = engine_of(case, factor)
-    sample = factor.residual(problem.block)
+    sample = factor.residual(problem.block, blocks=200)
     return Measured(
         case=case,
         covariance=problem.name,

@@ -226,17 +226,17 @@ def _warm(run: Run, sweep: Sweep) -> None:
 def _factor(run: Run, sweep: Sweep, a: Any, *, trace: bool = False, progress: Any = None) -> CholeskyFactor:
     """Call ``cholesky`` once with the options of the configuration."""
     problem = run.problem
+    half_products = sweep.half_products if run.threshold is not None else None
+    words: dict[str, Any] = {"policy": run.policy, "fp64": run.fp64, "half_products": half_products}  # of a command line
     return cholesky(
         from_function(problem.n, problem.host_tile, cuda=problem.cuda_tile()) if a is None else a,
         run.threshold,
         tile_size=sweep.tile_size,
         memory_budget=sweep.budget_of(problem.n),
         devices=list(sweep.devices),
-        policy=run.policy,
-        fp64=run.fp64,
-        half_products=sweep.half_products if run.threshold is not None else None,
         trace=trace,
         progress=progress,
+        **words,
     )
 
 

@@ -20,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace", type=Path, help="write a Perfetto trace (.pftrace or .pftrace.gz) and print its summary")
     parser.add_argument("--report", type=Path, help="write the report's figures as JSON")
     parser.add_argument(FORCE, action="store_true", help="replace files that are not of their kind, too, but never the matrix")
-    parser.add_argument("--check", action="store_true", help="print the residual of 200 sampled sub-blocks")
+    parser.add_argument(
+        "--check", action="store_true", help="print the residual of sampled sub-blocks, for at most one factorization more"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     oc.FactorOptions.add_arguments(parser)
     parser.set_defaults(run=_run)
@@ -48,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> None:
             print(factor.trace.summary())
             print(f"trace in {factor.trace.save(arguments.trace, replace=arguments.force)}; open it at ui.perfetto.dev")
         if arguments.check:  # last, as it reads A and L again, which may fail
-            print(f"  residual   {factor.residual(arguments.matrix)}")
+            print(f"  residual   {factor.residual(arguments.matrix, progress=not arguments.quiet)}")
     print(f"factor in {arguments.store}; open it with ooc_chol.load")
 
 

@@ -20,7 +20,7 @@ from ooc_chol.dense.factor import CholeskyFactor, DeviceSolver
 from ooc_chol.dense.in_core import factor_whole, whole_device_of
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.mixed import doubts, factor_mixed, plan_mixed
-from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.options import FactorOptions, Fp64, HalfProducts, Objective, Policy, PrecisionRule
 from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.progress_bar import progress_reporter
@@ -47,12 +47,12 @@ def cholesky(
     devices: str | Sequence[str] | int | None = None,
     memory_budget: int | str | None = None,
     host_budget: int | str | None = None,
-    policy: str = "planned",
-    objective: str = "seconds",
-    fp64: str = "auto",
+    policy: Policy = "planned",
+    objective: Objective = "seconds",
+    fp64: Fp64 = "auto",
     moduli: int | None = None,
-    precision_rule: str = "unit-roundoff",
-    half_products: bool | str | None = None,
+    precision_rule: PrecisionRule = "unit-roundoff",
+    half_products: HalfProducts = None,
     strict: bool = True,
     store: str | os.PathLike[str] | HostMemory | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -301,13 +301,13 @@ def plan(
     tile_size: int | None = None,
     devices: str | Sequence[str] | int | None = None,
     memory_budget: int | str | None = None,
-    policy: str = "planned",
-    objective: str = "seconds",
-    fp64: str = "auto",
+    policy: Policy = "planned",
+    objective: Objective = "seconds",
+    fp64: Fp64 = "auto",
     moduli: int | None = None,
     precision_threshold: float | None = None,
-    precision_rule: str = "unit-roundoff",
-    half_products: bool | str | None = None,
+    precision_rule: PrecisionRule = "unit-roundoff",
+    half_products: HalfProducts = None,
     strict: bool = True,
     host_budget: int | str | None = None,
     store: str | os.PathLike[str] | HostMemory | None = None,

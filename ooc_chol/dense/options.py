@@ -9,13 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from numbers import Real
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from ooc_chol.config import parse_bytes, parse_devices
 from ooc_chol.precision.moduli import ResidueBasis
 from ooc_chol.prints import one_line
 
 T = TypeVar("T")
+
+#: The words of options that are chosen from a few, for type checkers; the table below has the same.
+Policy: TypeAlias = Literal["planned", "sync", "async", "v1", "v2", "v3"]
+Objective: TypeAlias = Literal["seconds", "bytes"]
+Fp64: TypeAlias = Literal["auto", "native", "residue"]
+PrecisionRule: TypeAlias = Literal["unit-roundoff", "paper"]
+HalfProducts: TypeAlias = bool | Literal["fp8"] | None
 
 #: Largest order at which products through residues take one modulus more unless told otherwise. Up to there native FP64 can be
 #: more accurate than 50 bits (2.3 times LAPACK's residual at order 16384, 54 bits 0.6 times); at 65536 and above 50 bits had a

@@ -39,14 +39,16 @@ class Display:
 
 
 @contextmanager
-def progress_reporter(progress: bool | Callable[[int, int, float], None] | None) -> Iterator[ProgressReporter]:
+def progress_reporter(
+    progress: bool | Callable[[int, int, float], None] | None, name: str = "cholesky"
+) -> Iterator[ProgressReporter]:
     """The function that a run reports to: none, the caller's, or a bar on the standard error stream that is closed at the end."""
     if progress is None or progress is False:
         yield None
     elif callable(progress):
         yield progress
     elif progress is True:
-        with _bar_class()(file=Display(sys.stderr), desc="cholesky", unit="flop", unit_scale=True, leave=False) as bar:
+        with _bar_class()(file=Display(sys.stderr), desc=name, unit="flop", unit_scale=True, leave=False) as bar:
 
             def show(done: int, total: int, seconds: float) -> None:
                 bar.total = total

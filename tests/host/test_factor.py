@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import pickle
@@ -432,8 +431,10 @@ def test_a_closed_factor_says_so(kind: str, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda factor: pickle.loads(pickle.dumps(factor))])
-def test_a_factor_in_a_file_is_copied_as_its_path(tmp_path: Path, again: Callable[[CholeskyFactor], CholeskyFactor]) -> None:
+def test_a_factor_in_a_file_is_pickled_as_its_path(tmp_path: Path) -> None:
+    def again(factor: CholeskyFactor) -> CholeskyFactor:
+        return pickle.loads(pickle.dumps(factor))  # type: ignore[no-any-return]
+
     with factor_in("file", np.eye(10), 4, tmp_path) as factor:
         with again(factor) as other:
             assert np.array_equal(np.asarray(other), np.eye(10)) and other.arithmetic_key == factor.arithmetic_key
@@ -445,10 +446,9 @@ def test_a_factor_in_a_file_is_copied_as_its_path(tmp_path: Path, again: Callabl
 
 
 @pytest.mark.parametrize("kind", ["memory", "over C"])
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_a_factor_in_memory_is_not_copied(kind: str, tmp_path: Path, again: Callable[[CholeskyFactor], object]) -> None:
+def test_a_factor_in_memory_is_not_pickled(kind: str, tmp_path: Path) -> None:
     with factor_in(kind, np.eye(10), 4, tmp_path) as factor, pytest.raises(TypeError, match=r"L\.save.*ooc_chol\.load"):
-        again(factor)
+        pickle.dumps(factor)
 
 
 def test_a_singular_factor_is_an_error_of_linear_algebra(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_info
 
 from ooc_chol.dense.factor import CholeskyFactor, load, sample_residual
-from ooc_chol.dense.factor.residual import _choose_blocks
+from ooc_chol.dense.factor.residual import _choose_blocks, blocks_worth_a_factorization
 from ooc_chol.errors import NonFiniteError
 from ooc_chol.memory.sources import from_function
 from ooc_chol.tasks.tiling import TileGrid
@@ -194,6 +195,38 @@ def test_a_small_matrix_is_computed_as_a_whole() -> None:
 def test_empty_samples_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         sample_residual(reader(np.eye(4)), RowsOf(np.eye(4), 2), **options)
+
+
+def test_the_usual_sample_costs_at_most_a_factorization() -> None:
+    for n in (500, 2000, 4000, 10_000, 200_000):
+        blocks = blocks_worth_a_factorization(n)
+        assert 8 <= blocks <= 200
+        # exact products of 64 rows run at a third of the rate of a factorization, and are not all that a block takes
+        flops = blocks * 12 * 64**2 * n * 2 // 3
+        assert flops <= n**3 / 3 or blocks == 8
+    assert blocks_worth_a_factorization(10_000) == 200
+
+
+def test_progress_is_told_until_all_blocks_are_done() -> None:
+    a = random_spd(300, seed=12)
+    told: list[tuple[int, int, float]] = []
+    sample = factor_of(a, 64).residual(a, blocks=15, progress=lambda *numbers: told.append(numbers))
+    done, total, seconds = zip(*told, strict=True)
+    assert sample.blocks == 15
+    assert list(done) == sorted(done) and done[-1] == total[-1] == total[0] > 0
+    assert list(seconds) == sorted(seconds)
+
+
+def test_products_of_blocks_take_no_threads_of_blas() -> None:
+    """Two threads that wait for each other at every product of 64 rows took 30 times as long on a busy machine."""
+    a, seen = random_spd(200, seed=14), []
+
+    def look(rows: slice, cols: slice) -> NDArray[np.float64]:
+        seen.extend(info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas")
+        return a[rows, cols]
+
+    factor_of(a, 64).residual(look)
+    assert set(seen) == {1}
 
 
 # the matrix

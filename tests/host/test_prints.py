@@ -75,6 +75,8 @@ def public_objects(factors):
         "CholeskyFactor": list(factors.values()),
         "HalfSolveSums": [native.half_solve_sums(half, columns=range(N, N + 4), vectors=np.zeros((N, 1)))],
         "InverseTraces": [native.inverse_traces([square], np.zeros((N, 1)))],
+        "SignAndLogdet": [native.slogdet()],
+        "TransposedFactor": [factor.T for factor in factors.values()],
         "FactorOptions": [oc.FactorOptions(), oc.FactorOptions(devices=["cuda:0"] * 40, memory_budget="8 GB", moduli=13)],
         "Plan": [
             *(factor.report.plan for factor in factors.values() if factor.report is not None),
@@ -91,6 +93,7 @@ def public_objects(factors):
         "BudgetError": [oc.BudgetError(HOSTILE * 9, 1, 2, "give more")],
         "ClosedError": [oc.ClosedError(HOSTILE * 9)],
         "MissingFolderError": [oc.MissingFolderError(HOSTILE * 9, "store", "x" * 999, "y" * 999)],
+        "DowndateError": [oc.DowndateError(10**9, (10**6, 10**6))],
         "NonFiniteError": [oc.NonFiniteError(10**9, 10**9, (10**6, 10**6))],
         "NotPositiveDefiniteError": [oc.NotPositiveDefiniteError(10**9, (10**6, 10**6))],
         "OocCholError": [oc.OocCholError(HOSTILE * 9), oc.OocCholError()],

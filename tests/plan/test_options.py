@@ -6,11 +6,12 @@ import argparse
 import inspect
 import re
 from dataclasses import fields
+from typing import get_args, get_type_hints
 
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.options import option_table
+from ooc_chol.dense.options import Fp64, Objective, Policy, PrecisionRule, option_table
 from ooc_chol.dense.programs.policy import POLICIES
 from tests.option_words import WORDS
 
@@ -33,6 +34,16 @@ def entries(docstring: str | None) -> dict[str, str]:
 
 def test_every_field_is_a_row_of_the_table():
     assert list(TABLE) == [field.name for field in fields(oc.FactorOptions)] == list(WORDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("policy", Policy), ("objective", Objective), ("fp64", Fp64), ("precision_rule", PrecisionRule)],
+)
+def test_type_checkers_know_the_words_of_the_table(name, words):
+    assert get_args(words) == TABLE[name][0].choices
+    for call in (oc.cholesky, oc.plan):
+        assert get_type_hints(call)[name] == words
 
 
 @pytest.mark.parametrize("documented", [oc.cholesky, oc.plan, oc.FactorOptions], ids=lambda each: each.__name__)

@@ -10,20 +10,31 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ooc_chol import blas_buffers
+from ooc_chol.dense.factor.conditioning import (
+    LEAST_ERROR,
+    diagonal_of,
+    expected_error,
+    few_columns,
+    may_be_ill_conditioned,
+    row_norms,
+    warn_of_condition,
+)
 from ooc_chol.dense.factor.device_sweeps import DeviceSolver
+from ooc_chol.dense.factor.habits import AbstractFactor
 from ooc_chol.dense.factor.host_sweeps import HostSolver
 from ooc_chol.dense.factor.inverse import inverse_diagonal, inverse_panels, panel_width
+from ooc_chol.dense.factor.operators import refuse_triangular
 from ooc_chol.dense.factor.picture import factor_picture
 from ooc_chol.dense.factor.reading import stream_tiles
 from ooc_chol.dense.factor.refinement import refined_solve
-from ooc_chol.dense.factor.resident import dense_on_device, in_kind_of, resident_tile
-from ooc_chol.dense.factor.residual import ResidualSample, sample_residual, source_blocks
+from ooc_chol.dense.factor.resident import dense_on_device, host_array, in_kind_of, resident_tile
+from ooc_chol.dense.factor.residual import ResidualSample, blocks_worth_a_factorization, sample_residual, source_blocks
 from ooc_chol.dense.factor.saving import check_target, is_array_name, save_array, save_tiles
 from ooc_chol.dense.factor.solves import multiply, multiply_on_device, right_hand_side, solve
 from ooc_chol.dense.factor.sweeps import AbstractSolver
@@ -35,20 +46,31 @@ from ooc_chol.dense.factor.trace_sums import (
     half_solve_sums,
     inverse_traces,
 )
+from ooc_chol.dense.factor.updating import first_lost_row, store_for, sweep
 from ooc_chol.dense.passes import Passes
+from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.stores.file import AbstractStore, FileStore
 from ooc_chol.drawing import notebook_html
-from ooc_chol.errors import ClosedError, RefinementError
+from ooc_chol.errors import ClosedError, DowndateError, RefinementError
 from ooc_chol.formats import FORMATS, FP64
+from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import AbstractSource, as_source
 from ooc_chol.memory.sources.base import unchanged
 from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tracing.trace import Trace
 
+if TYPE_CHECKING:
+    from ooc_chol.dense.planner.plan import Plan
+    from ooc_chol.dense.report import FactorReport
+    from ooc_chol.dense.request import Progress
+
+#: None where there is nothing to tell, which a type checker need not be shown at every use: typeshed's word and way.
+MaybeNone: TypeAlias = Any
+
 
 @final
-class CholeskyFactor:
+class CholeskyFactor(AbstractFactor):
     """The lower triangular ``L`` with ``A = L @ L.T``, wherever it is stored.
 
     Parameters
@@ -83,6 +105,7 @@ class CholeskyFactor:
     of memory, and sums over the inverse, within the plan's budget; all else, and all for a loaded factor, runs on the host.
     Methods read each tile of a file once per triangular sweep, the next tile while the current one computes; they need memory for
     the right-hand sides and two to three tiles. Several threads may call them at once; none may be running while it is closed.
+    A factor keeps the matrix that was given to ``cholesky``, for ``solve(b, refine=True)``, as long as it lives.
     """
 
     def __init__(
@@ -90,7 +113,7 @@ class CholeskyFactor:
         grid: TileGrid,
         store: AbstractStore,
         arithmetic_key: Mapping[str, Any] | Callable[[], Mapping[str, Any]],
-        report: Any = None,
+        report: FactorReport | Callable[[], FactorReport] | None = None,
         *,
         trace: Trace | None = None,
         passes: Passes | None = None,
@@ -99,9 +122,9 @@ class CholeskyFactor:
         files: Sequence[str | os.PathLike[str]] | Callable[[], Sequence[str]] = (),
     ) -> None:
         self.grid = grid
-        self._report = report
+        self._report: FactorReport | Callable[[], FactorReport] | None = report
         self._trace = trace
-        self._passes: Passes = passes or (Passes() if report is None else report.passes)
+        self._passes: Passes = passes or (Passes() if report is None or callable(report) else report.passes)
         self._key = arithmetic_key if callable(arithmetic_key) else _as_in_a_file(arithmetic_key)
         #: Number of tiles of each format that L has, by name, the widest first.
         self.formats: dict[str, int] = _tiles_by_format(store)
@@ -112,6 +135,10 @@ class CholeskyFactor:
         self._diagonal: NDArray[np.float64] | None = None
         self._dense: Any = None
         self._handed_over: Any = None
+        #: One item for each factor that has this store open, copies of this one: the last to close closes it.
+        self._holders: list[None] = [None]
+        #: Whether the first solve is still to look whether A is ill-conditioned.
+        self._is_condition_open = report is not None and store.formats is None
 
     @property
     def arithmetic_key(self) -> dict[str, Any]:
@@ -121,14 +148,19 @@ class CholeskyFactor:
         return self._key
 
     @property
-    def report(self) -> Any:
+    def report(self) -> FactorReport | MaybeNone:
         """The :class:`~ooc_chol.FactorReport` of the run that made L; None for a loaded factor."""
         if callable(self._report):
             self._report = self._report()
         return self._report
 
     @property
-    def trace(self) -> Any:
+    def plan(self) -> Plan | MaybeNone:
+        """The :class:`~ooc_chol.Plan` that the run followed, ``report.plan``; None for a loaded factor."""
+        return None if self.report is None else self.report.plan
+
+    @property
+    def trace(self) -> Trace | MaybeNone:
         """The :class:`~ooc_chol.Trace`: every operation of the factorization, and of passes over A and L until now.
 
         ``records`` are the factorization's. ``passes`` are the pass over A for its norms, the certificate, solves, sums over the
@@ -158,19 +190,22 @@ class CholeskyFactor:
         """Type of all results, whatever the formats in which tiles are stored."""
         return np.dtype(np.float64)
 
-    def solve(self, b: ArrayLike, *, refine: bool = False, a: Any = None) -> NDArray[np.float64]:
+    def solve(self, b: ArrayLike, *, refine: bool = False, a: Any = None, overwrite_b: bool = False) -> NDArray[np.float64]:
         """Solve ``A x = b``.
 
         Parameters
         ----------
         b : (n,) or (n, m) array_like
-            Right-hand sides; not changed.
+            Right-hand sides; not changed, unless ``overwrite_b``.
         refine : bool
             Reach the accuracy of FP64 with a factor in mixed precision: conjugate gradients on A, or GMRES where they fail, with
             the factor as preconditioner.
         a : array, path, object, optional
             The matrix, for a factor that was loaded or that lies over it; else the one that was factored. Used only with
             ``refine=True``.
+        overwrite_b : bool
+            Let the solutions take the memory of ``b`` where it is a writable float64 array whose rows are adjacent, in the memory
+            of the host or of the GPU on which L is one tile. Not for ``refine``.
 
         Returns
         -------
@@ -191,23 +226,63 @@ class CholeskyFactor:
         TierError
             L, or A for refinement, cannot be read or changes meanwhile, or the factor is closed.
 
+        Warns
+        -----
+        scipy.linalg.LinAlgWarning
+            A is so ill-conditioned that fewer than three digits of a solution can be expected to be right. Looked for once, in
+            the first solve without refinement with a factor in FP64 that this process made. :meth:`cond` tells for any factor.
+
         Notes
         -----
         Cost ``2 n**2 m`` flops and two readings of L. Backward stable: Higham (2002), Thm 10.4. Refinement takes as many flops
-        again for each iteration, half of them with A, which is read once for all right-hand sides.
+        again for each iteration, half of them with A, which is read once for all right-hand sides. To look for the warning takes
+        the diagonals of A and L, and only if some ``A_ii / L_ii**2`` is near ``1e13 / n`` three readings of L. Where A is no
+        array in memory its diagonal takes one reading of L on the host; after a factorization on GPUs in tiles the look is left
+        out then.
         """
         if refine:
             return in_kind_of(b, lambda host: self._refined(host, self._a if a is None else a))
-        return self._solved("solve", b, (False, True))
+        x = self._solution(b, overwrite_b=overwrite_b)
+        if self._is_condition_open:
+            self._is_condition_open = False
+            self._look_at_condition()
+        return x
 
-    def _solved(self, title: str, b: ArrayLike, transposed: Sequence[bool]) -> NDArray[np.float64]:
+    def _solution(self, b: ArrayLike, *, overwrite_b: bool = False) -> NDArray[np.float64]:
+        """The solution of ``A x = b``, without a word on how far it is right."""
+        return self._solved("solve", b, (False, True), overwrite_b=overwrite_b)
+
+    def _look_at_condition(self) -> None:
+        """Warn if rounding A changes its solutions in their third digit; first, for nothing, whether that may be."""
+        squares = diagonal_of(self._a)
+        if squares is None:
+            if self._solver is not None and self.grid.nt > 1:
+                return  # a reading of L on the host may take longer than its factorization on GPUs
+            squares = self._row_norms() ** 2
+        if not may_be_ill_conditioned(squares, self.diagonal()):
+            return
+        with few_columns(self.n):
+            error = expected_error(self._row_norms(), lambda x: self._solved("condition", x, (False, True)))
+        if error >= LEAST_ERROR:
+            warn_of_condition(error)
+
+    def _row_norms(self) -> NDArray[np.float64]:
+        """Norms of the rows of L, the square roots of the diagonal of A."""
+        store = self._opened()
+        with self._passes.running("condition") as run:
+            resident = resident_tile(store)
+            return row_norms(store, run) if resident is None else resident.row_norms(run)
+
+    def _solved(self, title: str, b: ArrayLike, transposed: Sequence[bool], *, overwrite_b: bool = False) -> NDArray[np.float64]:
         """Solutions of ``L y = b``, or ``L.T y = b``, one after the other, as an array of the kind of ``b``."""
         store = self._opened()
+        refuse_triangular(b)
         if (resident := resident_tile(store)) is not None:
-            return resident.solved(b, transposed, self._passes, title)
+            return resident.solved(b, transposed, self._passes, title, overwrite=overwrite_b)
 
         def on_host(host: Any) -> NDArray[np.float64]:
-            x, shape = right_hand_side(host, self.n, copy=True)
+            may_overwrite = overwrite_b and (not isinstance(host, np.ndarray) or host.flags.writeable)
+            x, shape = right_hand_side(host, self.n, copy=not may_overwrite)
             self._solve(title, store, x, transposed)
             return x.reshape(shape)
 
@@ -231,7 +306,7 @@ class CholeskyFactor:
         x, shape = right_hand_side(b, self.n, copy=True)
         try:
             with self._matrix(a) as source:
-                return refined_solve(source, self.solve, x, grid=self.grid).x.reshape(shape) if x.size else x.reshape(shape)
+                return refined_solve(source, self._solution, x, grid=self.grid).x.reshape(shape) if x.size else x.reshape(shape)
         except RefinementError as error:
             error.x = error.x.reshape(shape)
             raise
@@ -249,15 +324,17 @@ class CholeskyFactor:
             if source is not a:
                 source.close()
 
-    def half_solve(self, b: ArrayLike, *, transposed: bool = False) -> NDArray[np.float64]:
+    def half_solve(self, b: ArrayLike, *, transposed: bool = False, overwrite_b: bool = False) -> NDArray[np.float64]:
         """Solve ``L y = b``, so that ``y.T @ y`` is ``b.T @ inv(A) @ b``; or ``L.T y = b``.
 
         Parameters
         ----------
         b : (n,) or (n, m) array_like
-            Right-hand sides; not changed.
+            Right-hand sides; not changed, unless ``overwrite_b``.
         transposed : bool
             Solve ``L.T y = b``, which turns independent unit normals into a sample with covariance ``inv(A)``.
+        overwrite_b : bool
+            Whether the solutions may take the memory of ``b``, as for :meth:`solve`.
 
         Returns
         -------
@@ -274,7 +351,7 @@ class CholeskyFactor:
         -----
         Cost ``n**2 m`` flops and one reading of L.
         """
-        return self._solved("half solve", b, (transposed,))
+        return self._solved("half solve", b, (transposed,), overwrite_b=overwrite_b)
 
     def inverse_panels(self, width: int | None = None) -> Generator[tuple[range, NDArray[np.float64]], None, None]:
         """The lower triangle of ``inv(A)``, a panel of columns at a time.
@@ -439,13 +516,15 @@ class CholeskyFactor:
         with self._passes.running("half-solve sums", len(columns)) as run:
             return half_solve_sums(place, store, matrix, columns, vectors=beside, width=width, run=run)
 
-    def matmul(self, z: ArrayLike) -> NDArray[np.float64]:
-        """Multiply ``L @ z``: turns independent unit normals into a sample with covariance A.
+    def matmul(self, z: ArrayLike, *, transposed: bool = False) -> NDArray[np.float64]:
+        """Multiply ``L @ z``, also written so: turns independent unit normals into a sample with covariance A.
 
         Parameters
         ----------
         z : (n,) or (n, m) array_like
             Right factor; not changed.
+        transposed : bool
+            Multiply ``L.T @ z``, also written so.
 
         Returns
         -------
@@ -461,9 +540,14 @@ class CholeskyFactor:
         -----
         Cost ``n**2 m`` flops and one reading of L.
         """
+        refuse_triangular(z)
+        return self._multiplied(z, transposed=transposed)
+
+    def _multiplied(self, z: Any, *, transposed: bool) -> NDArray[np.float64]:
+        """The product of L or its transpose with a vector or with columns, in the kind of these."""
         store = self._opened()
         if (resident := resident_tile(store)) is not None:
-            return resident.multiplied(z, self._passes)
+            return resident.multiplied(z, self._passes, transposed=transposed)
 
         def on_host(host: Any) -> NDArray[np.float64]:
             factor, shape = right_hand_side(host, self.n, copy=False)
@@ -471,10 +555,146 @@ class CholeskyFactor:
                 return np.empty(shape)
             with self._passes.running("product with L", factor.shape[1]) as run:
                 if self._solver is not None and store.devices:
-                    return multiply_on_device(self._solver, store, factor, run).reshape(shape)
-                return multiply(store, factor, run).reshape(shape)
+                    return multiply_on_device(self._solver, store, factor, run, transposed=transposed).reshape(shape)
+                return multiply(store, factor, run, transposed=transposed).reshape(shape)
 
         return in_kind_of(z, on_host)
+
+    def update(
+        self, v: ArrayLike, *, store: str | os.PathLike[str] | HostMemory | None = None, overwrite: bool = False
+    ) -> CholeskyFactor:
+        """The factor of ``A + V @ V.T``, far cheaper than factoring that.
+
+        Parameters
+        ----------
+        v : (n,) or (n, k) array_like
+            What is added; not changed.
+        store : path, HostMemory, "device" or None
+            Where the new L goes, in FP64, as for :func:`ooc_chol.cholesky`. None keeps it in host memory, or on the GPUs on which
+            this L lies.
+        overwrite : bool
+            Let the new L take the place of this one, which is closed then. Not for an L in a file or in mixed precision.
+
+        Returns
+        -------
+        CholeskyFactor
+            The new factor, without a ``report``; this one stays as it is unless it was overwritten.
+
+        Raises
+        ------
+        TypeError, ValueError
+            V is no array of finite real numbers with ``n`` rows, or L cannot be overwritten.
+        BudgetError
+            There is no memory for a second L.
+        TierError
+            L cannot be read or written, or the factor is closed. What was overwritten is lost then.
+
+        Notes
+        -----
+        Cost ``4 n**2 k`` flops on the host, ``36 n**2`` at least, one reading and one writing of L, and memory for a copy of V
+        and three tiles. Orthogonal transformations: the new factor is as accurate as one of ``A + V @ V.T``, whatever the
+        condition.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ooc_chol as oc
+        >>> factor = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
+        >>> larger = factor.update([2.0, 1.0])
+        >>> (larger @ (larger.T @ np.eye(2))).round(12)
+        array([[8., 4.],
+               [4., 6.]])
+        """
+        return self._updated(v, store, downdate=False, overwrite=overwrite)
+
+    def downdate(
+        self, v: ArrayLike, *, store: str | os.PathLike[str] | HostMemory | None = None, overwrite: bool = False
+    ) -> CholeskyFactor:
+        """The factor of ``A - V @ V.T``: takes away what :meth:`update` adds, such as an observation of a regression.
+
+        Parameters
+        ----------
+        v : (n,) or (n, k) array_like
+            What is taken away; not changed.
+        store : path, HostMemory, "device" or None
+            Where the new L goes, as for :meth:`update`.
+        overwrite : bool
+            Let the new L take the place of this one, as for :meth:`update`.
+
+        Returns
+        -------
+        CholeskyFactor
+            The new factor, without a ``report``; this one stays as it is unless it was overwritten.
+
+        Raises
+        ------
+        DowndateError
+            ``A - V @ V.T`` is not positive definite; ``minor`` says where. This factor is as it was.
+        TypeError, ValueError, BudgetError, TierError
+            As for :meth:`update`.
+
+        Notes
+        -----
+        Cost as for :meth:`update`; where L is overwritten one more reading and ``n**2 k`` flops, to refuse before anything is
+        lost. An orthogonal method, backward stable: the new factor is that of a matrix within some ``u sqrt(A_ii A_jj)`` of
+        ``A - V @ V.T``, which may be much beside what is left of A.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ooc_chol as oc
+        >>> factor = oc.cholesky(np.array([[8.0, 4.0], [4.0, 6.0]]))
+        >>> smaller = factor.downdate([2.0, 1.0])
+        >>> (smaller @ (smaller.T @ np.eye(2))).round(12)
+        array([[4., 2.],
+               [2., 5.]])
+        """
+        return self._updated(v, store, downdate=True, overwrite=overwrite)
+
+    def _updated(
+        self, v: ArrayLike, place: str | os.PathLike[str] | HostMemory | None, *, downdate: bool, overwrite: bool
+    ) -> CholeskyFactor:
+        """The factor of ``A + V @ V.T``, or of ``A - V @ V.T``."""
+        store = self._opened()
+        columns, _ = right_hand_side(host_array(v), self.n, copy=True)
+        changes = [*self.arithmetic_key.get("updates", []), {"rank": columns.shape[1], "sign": -1 if downdate else 1}]
+        key = {**self.arithmetic_key, "updates": changes}
+        if overwrite:
+            self._check_overwriting(store, place)
+            if downdate and (minor := first_lost_row(self.half_solve(columns))):
+                raise DowndateError(minor, (tile := (minor - 1) // self.grid.nb, tile))
+            target = store
+        else:
+            if place is not None and not isinstance(place, HostMemory) and place != "device":
+                check_target(store, place, self._known_files(), replace=False)
+            target = store_for(store, place, key)
+        try:
+            with self._passes.running("downdate" if downdate else "update", columns.shape[1]) as run:
+                sweep(store, target, columns, downdate=downdate, run=run)
+            target.complete()
+        except BaseException:
+            target.discard()
+            if overwrite:
+                self.close()
+            raise
+        if overwrite:
+            self._store, self._dense = None, None  # the new factor has it, and closes it
+        return CholeskyFactor(self.grid, target, key, solver=self._solver)
+
+    def _known_files(self) -> Sequence[str | os.PathLike[str]]:
+        """Files into which the factor is never saved."""
+        return self._files() if callable(self._files) else self._files
+
+    def _check_overwriting(self, store: AbstractStore, place: object) -> None:
+        """Refuse to update in place what must stay as it is."""
+        if place is not None:
+            raise ValueError("store and overwrite=True are two places for the new L; give one of them")
+        if isinstance(store, FileStore):
+            raise ValueError("an L in a file stays as it is: leave overwrite=True out, and give another file as store=")
+        if store.formats is not None:
+            raise ValueError("an L in mixed precision cannot be updated in place, in FP64: leave overwrite=True out")
+        if len(self._holders) > 1:
+            raise ValueError("this L has copies (copy.copy) that would change too: close them, or leave overwrite=True out")
 
     def diagonal(self) -> NDArray[np.float64]:
         """The diagonal of L.
@@ -516,7 +736,7 @@ class CholeskyFactor:
         """
         return 2.0 * math.fsum(np.log(self.diagonal()))
 
-    def residual(self, a: Any, *, blocks: int = 200, seed: int = 0) -> ResidualSample:
+    def residual(self, a: Any, *, blocks: int | None = None, seed: int = 0, progress: Progress = None) -> ResidualSample:
         """Compute ``A - L @ L.T`` on sampled 64 x 64 sub-blocks, far more accurately than FP64.
 
         Parameters
@@ -524,10 +744,13 @@ class CholeskyFactor:
         a : array, path, object or callable
             The matrix that was factored, as anything that ``cholesky`` takes; or a function ``a(rows, cols)`` that gives the
             sub-block of two slices. Only the lower triangle counts.
-        blocks : int
-            Blocks to sample; a matrix with no more is computed as a whole.
+        blocks : int, optional
+            Blocks to sample; a matrix with no more is computed as a whole. When not given, 200 from order 7100 on, and below as
+            many as take no longer than a factorization on the host, at least 8.
         seed : int
             Seed of the sample.
+        progress : bool or callable
+            True shows a bar on the standard error stream; a callable receives ``(flops_done, flops_total, seconds)``.
 
         Returns
         -------
@@ -547,13 +770,16 @@ class CholeskyFactor:
 
         Notes
         -----
-        Per block at most ``50_000 n`` flops, ``1024 n`` bytes read and as many of memory.
+        Per block at most ``50_000 n`` flops and ``1024 n`` bytes read. All cores share the blocks, each with as many bytes of
+        memory; ``a`` is read by the calling thread.
         """
         self._opened()
-        if callable(a) and not isinstance(a, AbstractSource):
-            return sample_residual(a, self, blocks=blocks, seed=seed)
-        with self._matrix(a) as source:
-            return sample_residual(source_blocks(source), self, blocks=blocks, seed=seed)
+        chosen = blocks_worth_a_factorization(self.n) if blocks is None else blocks
+        with progress_reporter(progress, "residual") as report:
+            if callable(a) and not isinstance(a, AbstractSource):
+                return sample_residual(a, self, blocks=chosen, seed=seed, report=report)
+            with self._matrix(a) as source:
+                return sample_residual(source_blocks(source), self, blocks=chosen, seed=seed, report=report)
 
     def rows(self, rows: range, stop: int) -> NDArray[np.float64]:
         """Read the entries ``L[rows, :stop]``.
@@ -585,7 +811,7 @@ class CholeskyFactor:
         if rows.step != 1 or rows.start < 0 or max(rows.stop, stop) > self.n:
             raise ValueError(f"L[{rows.start}:{rows.stop}:{rows.step}, :{stop}] is not inside a factor of shape {self.shape}")
         out = np.zeros((len(rows), stop))
-        for i in range(rows.start // self.grid.nb, -(-rows.stop // self.grid.nb)):
+        for i in range(rows.start // self.grid.nb, -(-rows.stop // self.grid.nb) if rows else 0):
             span = self.grid.span(i)
             part = range(max(rows.start, span.start), min(rows.stop, span.stop))
             target = out[part.start - rows.start : part.stop - rows.start]
@@ -665,8 +891,7 @@ class CholeskyFactor:
         the disk, and some 32 MiB of its rows are in memory at once.
         """
         store = self._opened()
-        files = self._files() if callable(self._files) else self._files
-        check_target(store, path, files, replace=replace)
+        check_target(store, path, self._known_files(), replace=replace)
         if is_array_name(path):
             save_array(lambda rows: self.rows(rows, self.n), self.n, self.dtype, path, replace=replace)
         else:
@@ -678,10 +903,26 @@ class CholeskyFactor:
         return self._store is None
 
     def close(self) -> None:
-        """Release the store of L; a second call does nothing. ``report`` and ``trace`` stay, and :attr:`closed` is true."""
+        """Release the store of L, unless a copy of this factor is open; a second call does nothing.
+
+        ``report`` and ``trace`` stay, and :attr:`closed` is true.
+        """
         store, self._store, self._dense = self._store, None, None
         if store is not None:
-            store.close()
+            self._holders.pop()
+            if not self._holders:
+                store.close()
+
+    def __copy__(self) -> CholeskyFactor:
+        """A factor over the same tiles, which never change: each of the two is closed by itself."""
+        self._opened()
+        twin = object.__new__(CholeskyFactor)
+        twin.__dict__.update(self.__dict__)
+        self._holders.append(None)
+        return twin
+
+    def __deepcopy__(self, memo: object) -> CholeskyFactor:
+        return self.__copy__()
 
     def __enter__(self) -> CholeskyFactor:
         return self
@@ -690,7 +931,7 @@ class CholeskyFactor:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy as the path of the file: a new factor over it, without ``report`` and ``trace``, closed on its own.
+        """Pickle as the path of the file: a new factor over it, without ``report`` and ``trace``, closed on its own.
 
         Raises
         ------
@@ -700,7 +941,7 @@ class CholeskyFactor:
         store = self._opened()
         if not isinstance(store, FileStore) or not store.is_there():
             raise TypeError(
-                "a factor is pickled and copied as the file that it is in, but this one is in none, or that is elsewhere now; "
+                "a factor is pickled as the file that it is in, but this one is in none, or that is elsewhere now; "
                 "save it with L.save(path), and open it with ooc_chol.load(path) where it is needed"
             )
         return load, (store.path,)

@@ -17,15 +17,26 @@ from ooc_chol.kernels.interfaces.whole import AbstractResidentKernels
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.tasks.tiling import Index
 
+#: Rows whose squares are made at once.
+_ROWS = 1024
+
 
 def in_kind_of(b: Any, answer: Callable[[Any], NDArray[np.float64]]) -> NDArray[np.float64]:
     """``answer`` of ``b`` in host memory, given back where ``b`` lies, as an array of its library; typed as one of NumPy."""
     home = device_of(b)
     if home is None:
         return answer(b)
-    kind = device_kind(home)
-    there: NDArray[np.float64] = like(kind.to_device(home, answer(kind.to_host(kind.from_dlpack(b)))), b)
+    there: NDArray[np.float64] = like(device_kind(home).to_device(home, answer(host_array(b))), b)
     return there
+
+
+def host_array(b: Any) -> Any:
+    """``b``, in host memory where it is an array of a GPU."""
+    home = device_of(b)
+    if home is None:
+        return b
+    kind = device_kind(home)
+    return kind.to_host(kind.from_dlpack(b))
 
 
 class ResidentTile(NamedTuple):
@@ -35,26 +46,42 @@ class ResidentTile(NamedTuple):
     kernels: AbstractResidentKernels
     tile: Tile
 
-    def solved(self, b: Any, transposed: Sequence[bool], passes: Passes, title: str) -> NDArray[np.float64]:
-        """``b`` solved for with L, or with its transpose, one after the other."""
+    def solved(
+        self, b: Any, transposed: Sequence[bool], passes: Passes, title: str, *, overwrite: bool = False
+    ) -> NDArray[np.float64]:
+        """``b`` solved for with L, or with its transpose, one after the other; in its place where it may and lies here."""
 
         def compute(x: Tile) -> Tile:
             for system in transposed:
                 self.kernels.solve(self.tile, x, transposed=system)
             return x
 
-        return self._answer(b, compute, passes, title=title, readings=len(transposed))
+        return self._answer(b, compute, passes, title=title, readings=len(transposed), copy=not overwrite)
 
-    def multiplied(self, z: Any, passes: Passes) -> NDArray[np.float64]:
-        """``L @ z``."""
-        return self._answer(z, lambda x: self.kernels.multiply(self.tile, x), passes, "product with L", readings=1)
+    def multiplied(self, z: Any, passes: Passes, *, transposed: bool = False) -> NDArray[np.float64]:
+        """``L @ z``, or ``L.T @ z``."""
+
+        def compute(x: Tile) -> Tile:
+            return self.kernels.multiply(self.tile, x, transposed=transposed)
+
+        return self._answer(z, compute, passes, "product with L", readings=1)
+
+    def row_norms(self, run: Pass) -> NDArray[np.float64]:
+        """Norms of the rows of L, in host memory."""
+        norms, kind = np.empty(len(self.tile)), device_kind(self.device)
+        with self.kernels.current():
+            for start in range(0, len(norms), _ROWS):
+                rows = self.tile[start : start + _ROWS]
+                norms[start : start + _ROWS] = np.sqrt(kind.to_host((rows * rows).sum(axis=1)))
+        self._count(run, 1)
+        return norms
 
     def _answer(
-        self, b: Any, compute: Callable[[Tile], Tile], passes: Passes, title: str, *, readings: int
+        self, b: Any, compute: Callable[[Tile], Tile], passes: Passes, title: str, *, readings: int, copy: bool = True
     ) -> NDArray[np.float64]:
         """Compute on a copy of ``b`` beside the tile; the result as an array of its kind, in its place."""
         with self.kernels.current():
-            x = self.kernels.right_hand_side(b, len(self.tile))
+            x = self.kernels.right_hand_side(b, len(self.tile), copy=copy)
             with passes.running(title, x.shape[1]) as run:
                 result = compute(x).reshape(np.shape(b))
                 self._count(run, readings if x.size else 0)

@@ -9,23 +9,35 @@ All are added with their rounding errors.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol import blas_buffers
+from ooc_chol.dense.progress_bar import ProgressReporter
 from ooc_chol.errors import NonFiniteError
 from ooc_chol.formats import FP64
+from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.memory.sources import AbstractSource
 from ooc_chol.prints import brief_repr
 from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.team import ThreadTeam, cores
 
 ReadBlock = Callable[[slice, slice], Any]
 
-#: Columns of L in one exact product: shorter ones leave more bits to a slice.
-_SEGMENT = 2048
+#: Columns of L in one exact product: shorter ones leave more bits to a slice, and slices of 64 rows in the cache.
+_SEGMENT = 512
+#: Blocks unless another number is asked for, at large orders and at least, and the square of the order that one of them is worth:
+#: a block takes as long as a factorization of order ``sqrt(n * 250_000)`` at order n, so that together they cost one at most.
+MOST_BLOCKS, LEAST_BLOCKS, _ORDER_SQUARED_OF_BLOCK = 200, 8, 250_000
+#: Blocks that each thread is given between two reports of progress.
+_BLOCKS_AT_ONCE = 4
 
 
 class RowReader(Protocol):
@@ -83,16 +95,45 @@ class ResidualSample:
         )
 
 
-def sample_residual(read_a: ReadBlock, factor: RowReader, *, blocks: int = 200, order: int = 64, seed: int = 0) -> ResidualSample:
+def blocks_worth_a_factorization(n: int) -> int:
+    """How many blocks cost at most about a factorization of order ``n`` on the host: 200 from order 7100 on, at least 8.
+
+    Examples
+    --------
+    >>> [blocks_worth_a_factorization(n) for n in (500, 2000, 3000, 4500, 100_000)]
+    [8, 16, 36, 81, 200]
+    """
+    return min(MOST_BLOCKS, max(LEAST_BLOCKS, n**2 // _ORDER_SQUARED_OF_BLOCK))
+
+
+def sample_residual(
+    read_a: ReadBlock,
+    factor: RowReader,
+    *,
+    blocks: int = MOST_BLOCKS,
+    order: int = 64,
+    seed: int = 0,
+    report: ProgressReporter = None,
+) -> ResidualSample:
     """Compute ``R = A - L @ L.T`` on sampled sub-blocks of the lower triangle.
 
-    Per block at most ``12 n order**2`` flops, ``16 n order`` bytes read from L, and as many bytes of memory.
+    Per block at most ``12 n order**2`` flops and ``16 n order`` bytes read from L; each thread takes as much memory. A is read by
+    the calling thread alone.
     """
     if blocks < 1 or order < 1:
         raise ValueError(f"blocks is {blocks} and order {order}, but both are at least 1")
-    total = _Total()
-    for rows, cols in _choose_blocks(factor.grid, blocks, min(order, factor.grid.n), seed):
-        total.add(_block_residual(read_a, factor, rows, cols), rows, cols)
+    chosen = list(_choose_blocks(factor.grid, blocks, min(order, factor.grid.n), seed))
+    flops = [12 * len(rows) * len(cols) * cols.stop for rows, cols in chosen]
+    total, since = _Total(), time.perf_counter()
+    # Products of 64 rows are too small for several threads of BLAS, which would wait for each other: these share the blocks.
+    with blas_threads(1), closing(ThreadTeam(min(len(chosen), cores()))) as team:
+        step = _BLOCKS_AT_ONCE * team.size
+        for start in range(0, len(chosen), step):
+            parts = [_read_block(read_a, factor.grid, rows, cols) for rows, cols in chosen[start : start + step]]
+            for part, found in zip(parts, team.map(partial(_block_residual, factor), parts), strict=True):
+                total.add(found, part.rows, part.cols)
+            if report is not None:
+                report(sum(flops[: start + step]), sum(flops), time.perf_counter() - since)
     return total.sample(factor.grid.n)
 
 
@@ -138,11 +179,28 @@ class _Block(NamedTuple):
     entries: int
 
 
-def _block_residual(read_a: ReadBlock, factor: RowReader, rows: range, cols: range) -> _Block:
-    """``A - L @ L.T`` of one block."""
+class _BlockOfA(NamedTuple):
+    """One block of A, zero above the diagonal, and ``sqrt(A_ii)`` of its rows and columns."""
+
+    rows: range
+    cols: range
+    lower: NDArray[np.bool_]  #: Which entries are on or below the diagonal
+    entries: NDArray[np.float64]
+    row_roots: NDArray[np.float64]
+    col_roots: NDArray[np.float64]
+
+
+def _read_block(read_a: ReadBlock, grid: TileGrid, rows: range, cols: range) -> _BlockOfA:
+    """What one block needs of A."""
     lower = np.asarray(rows)[:, None] >= np.asarray(cols)[None, :]
-    a = _read_lower(read_a, factor.grid, rows=rows, cols=cols, lower=lower)
-    row_roots, col_roots = (_diagonal_roots(read_a, factor.grid, span) for span in (rows, cols))
+    a = _read_lower(read_a, grid, rows=rows, cols=cols, lower=lower)
+    return _BlockOfA(rows, cols, lower, a, *(_diagonal_roots(read_a, grid, span) for span in (rows, cols)))
+
+
+def _block_residual(factor: RowReader, block: _BlockOfA) -> _Block:
+    """``A - L @ L.T`` of one block."""
+    blas_buffers.ensure(numpys=True)
+    rows, cols, lower, a, row_roots, col_roots = block
     # Rows scaled by 1e150 would overflow: use A[i, j] / (2**p_i 2**p_j) and L[i, :] / 2**p_i, both exact, p_i = log2 sqrt(A_ii).
     row_powers, col_powers = np.frexp(row_roots)[1], np.frexp(col_roots)[1]
     power = row_powers[:, None] + col_powers[None, :]
@@ -224,13 +282,15 @@ def _subtract_product(total: _CascadedSum, l_rows: NDArray[np.float64], l_cols: 
     """``total -= l_rows @ l_cols.T``; returns a bound on the error of the products that are not exact."""
     error = np.zeros((len(l_rows), len(l_cols)))
     for start in range(0, l_cols.shape[1], _SEGMENT):
-        x, y = (np.ascontiguousarray(part[:, start : start + _SEGMENT]) for part in (l_rows, l_cols))
+        x = np.ascontiguousarray(l_rows[:, start : min(start + _SEGMENT, l_cols.shape[1])])
+        y = x if l_rows is l_cols else np.ascontiguousarray(l_cols[:, start : start + _SEGMENT])
         k = x.shape[1]
         # Slices are integers of at most 2**bits times a power of two of their row: k products of two stay within 2**53.
         bits = (53 - math.ceil(math.log2(k))) // 2
-        x_top, y_top = _row_powers(x), _row_powers(y)
+        x_top = _row_powers(x)
         x1, x2, x_rest = _slices(x, x_top, bits)
-        y1, y2, y_rest = _slices(y, y_top, bits)
+        y_top = x_top if x is y else _row_powers(y)
+        y1, y2, y_rest = (x1, x2, x_rest) if x is y else _slices(y, y_top, bits)
         for exact in (x1 @ y1.T, x1 @ y2.T, x2 @ y1.T):
             total.subtract(exact)
         for rounded in (x1 @ y_rest.T, x2 @ (y2 + y_rest).T, x_rest @ y.T):
@@ -244,7 +304,7 @@ def _subtract_product(total: _CascadedSum, l_rows: NDArray[np.float64], l_cols: 
 
 def _row_powers(x: NDArray[np.float64]) -> NDArray[np.intc]:
     """A power ``p`` per row such that every entry is below ``2**p``; at least -400, so that no unit below underflows."""
-    powers: NDArray[np.intc] = np.frexp(np.abs(x).max(axis=1))[1]
+    powers: NDArray[np.intc] = np.frexp(np.maximum(x.max(axis=1), -x.min(axis=1)))[1]
     return np.maximum(powers, -400)
 
 
@@ -259,9 +319,11 @@ def _slices(
 
 
 def _round_to(x: NDArray[np.float64], power: NDArray[np.intc]) -> NDArray[np.float64]:
-    """``x`` rounded to the nearest multiple of ``2**power`` of each row."""
-    unit = np.ldexp(1.0, power)[:, None]
-    return np.rint(x / unit) * unit
+    """``x``, below ``2**(power + 51)``, rounded to the nearest multiple of ``2**power`` of each row."""
+    shift = np.ldexp(1.5, power + 52)[:, None]  # the last bit of a sum with it is worth 2**power
+    rounded = x + shift
+    rounded -= shift
+    return rounded
 
 
 class _Total:

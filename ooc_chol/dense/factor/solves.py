@@ -8,6 +8,7 @@ from contextlib import closing
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol.dense.factor.operators import refuse_triangular
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
 from ooc_chol.dense.factor.sweeps import AbstractSolver, Needs
 from ooc_chol.dense.passes import Pass
@@ -17,6 +18,7 @@ from ooc_chol.kernels.interfaces.whole import check_right_hand_side, nonfinite_e
 
 def right_hand_side(b: ArrayLike, n: int, *, copy: bool) -> tuple[NDArray[np.float64], tuple[int, ...]]:
     """Check right-hand sides of a matrix of order ``n``."""
+    refuse_triangular(b)
     raw = np.asarray(b)
     check_right_hand_side(raw.dtype, raw.shape, n)
     x = np.array(raw, dtype=np.float64, order="C", copy=True if copy else None)
@@ -46,8 +48,8 @@ def solve(solver: AbstractSolver, store: AbstractStore, x: NDArray[np.float64], 
         sweeps.finish()
 
 
-def multiply(store: AbstractStore, z: NDArray[np.float64], run: Pass) -> NDArray[np.float64]:
-    """Multiply ``L @ z``.
+def multiply(store: AbstractStore, z: NDArray[np.float64], run: Pass, *, transposed: bool = False) -> NDArray[np.float64]:
+    """Multiply ``L @ z``, or ``L.T @ z``.
 
     Cost ``n**2 m`` flops and one reading of L in the order in which it is stored.
     """
@@ -55,14 +57,18 @@ def multiply(store: AbstractStore, z: NDArray[np.float64], run: Pass) -> NDArray
     y = np.zeros_like(z)
     product = np.empty((min(grid.nb, grid.n), z.shape[1]))
     with closing(stream_tiles(store, list(grid.tiles()), track, z.shape[1])) as tiles:
-        for (i, j), l_ij in tiles:  # y[i] += L[i, j] @ z[j]
-            y_i = y[grid.start(i) :][: grid.size(i)]
-            y_i += np.matmul(l_ij, z[grid.start(j) :][: grid.size(j)], out=product[: len(y_i)])
+        for (i, j), l_ij in tiles:  # y[i] += L[i, j] @ z[j], or y[j] += L[i, j].T @ z[i]
+            target, other = (j, i) if transposed else (i, j)
+            y_i = y[grid.start(target) :][: grid.size(target)]
+            z_j = z[grid.start(other) :][: grid.size(other)]
+            y_i += np.matmul(l_ij.T if transposed else l_ij, z_j, out=product[: len(y_i)])
     track.settle()
     return y
 
 
-def multiply_on_device(solver: AbstractSolver, store: AbstractStore, z: NDArray[np.float64], run: Pass) -> NDArray[np.float64]:
+def multiply_on_device(
+    solver: AbstractSolver, store: AbstractStore, z: NDArray[np.float64], run: Pass, *, transposed: bool = False
+) -> NDArray[np.float64]:
     """As :func:`multiply`, where L lies; some columns at a time, each of which reads L once there."""
     y = np.empty_like(z)
     order = list(store.grid.tiles())
@@ -74,8 +80,9 @@ def multiply_on_device(solver: AbstractSolver, store: AbstractStore, z: NDArray[
             (negative,) = sweeps.allocate(part.shape[1])
             there = sweeps.bring(part, slice(0, part.shape[1]))
             with closing(sweeps.tiles(order, part.shape[1])) as tiles:
-                for (i, j), l_ij in tiles:  # -y[i] -= L[i, j] @ z[j]
-                    sweeps.subtract(sweeps.rows(negative, i), l_ij, sweeps.rows(there, j), transposed=False)
+                for (i, j), l_ij in tiles:  # -y[i] -= L[i, j] @ z[j], or -y[j] -= L[i, j].T @ z[i]
+                    target, other = (j, i) if transposed else (i, j)
+                    sweeps.subtract(sweeps.rows(negative, target), l_ij, sweeps.rows(there, other), transposed=transposed)
             sweeps.take_back(negative, sums)
             sweeps.finish()
         y[:, columns] = -sums

@@ -126,13 +126,14 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
         else:
             tile.get(out=out)
 
-    def right_hand_side(self, b: Any, n: int) -> Tile:
+    def right_hand_side(self, b: Any, n: int, *, copy: bool = True) -> Tile:
         array = cuda.from_dlpack(b) if device_of(b) is not None else np.asarray(b)
         check_right_hand_side(array.dtype, array.shape, n)
         if isinstance(array, cp.ndarray):
             with array.device:
                 _runtime.deviceSynchronize()  # whatever stream made it, of whatever library
-        x = cp.array(array, np.float64, order="C")
+        is_here = isinstance(array, cp.ndarray) and array.device == self._device
+        x = cp.ascontiguousarray(array, np.float64) if is_here and not copy else cp.array(array, np.float64, order="C")
         finite = cp.isfinite(x)
         if not finite.all():
             place = np.unravel_index(int(cp.argmin(finite)), x.shape)
@@ -149,8 +150,8 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
         handle = cp.cuda.device.get_cublas_handle()
         cublas.dtrsm(handle, *sides, m, n, _ONE.ctypes.data, tile.data.ptr, n, x.data.ptr, m)
 
-    def multiply(self, tile: Tile, z: Tile) -> Tile:
-        return tile @ z
+    def multiply(self, tile: Tile, z: Tile, *, transposed: bool = False) -> Tile:
+        return (tile.T if transposed else tile) @ z
 
 
 def _staging(shape: tuple[int, ...]) -> NDArray[np.float64]:

@@ -61,8 +61,10 @@ class AbstractResidentKernels(ABC):
         """An uninitialised ``(n, n)`` array of float64 on the device; ``BudgetError`` where it has no room."""
 
     @abstractmethod
-    def right_hand_side(self, b: Any, n: int) -> Tile:
+    def right_hand_side(self, b: Any, n: int, *, copy: bool = True) -> Tile:
         """A checked copy of ``b``, of the host or any device, as an ``(n, m)`` array beside the tile.
+
+        Without ``copy`` ``b`` itself, where it lies there as such an array.
 
         ``TypeError`` and ``ValueError`` where it is no array of finite real numbers with ``n`` rows.
         """
@@ -72,8 +74,8 @@ class AbstractResidentKernels(ABC):
         """``x = inv(L) @ x``, or with ``inv(L).T``, in place."""
 
     @abstractmethod
-    def multiply(self, tile: Tile, z: Tile) -> Tile:
-        """``L @ z`` as a new array."""
+    def multiply(self, tile: Tile, z: Tile, *, transposed: bool = False) -> Tile:
+        """``L @ z``, or ``L.T @ z``, as a new array."""
 
 
 def check_right_hand_side(dtype: np.dtype[Any], shape: tuple[int, ...], n: int) -> None:

@@ -1,0 +1,158 @@
+"""How far solutions can be trusted: norms of a matrix and of its inverse, estimated from products and solves."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
+from ooc_chol.dense.passes import Pass
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.formats import FP64
+from ooc_chol.hardware.arrays import device_of
+from ooc_chol.hardware.registry import device_kind
+from ooc_chol.kernels.host.blas import blas_threads
+
+Vectors: TypeAlias = NDArray[np.float64]
+Apply: TypeAlias = Callable[[Vectors], Vectors]
+
+#: Vectors of the block estimate, and its iterations at most, each of two products: as SciPy and MATLAB have them.
+_COLUMNS, _MOST_ITERATIONS = 2, 5
+#: Orders up to which a product with a few columns is for one thread.
+_SMALL_ORDER = 4096
+#: Random vectors by which the norm of an inverse is estimated; with three it is ten times too low once in a thousand matrices.
+_RANDOM_VECTORS = 3
+#: Relative error of a solution from which on a user is warned: fewer than three digits.
+LEAST_ERROR = 1e-3
+
+
+def few_columns(n: int) -> AbstractContextManager[None]:
+    """One thread of BLAS inside a ``with`` block where several would wait for each other more than they compute."""
+    return blas_threads(1) if n <= _SMALL_ORDER else nullcontext()
+
+
+def one_norm_estimate(apply: Apply, n: int) -> float:
+    """Estimate ``||B||_1``, the largest column sum of a symmetric ``B`` of which products alone are known; never too large.
+
+    Higham and Tisseur (2000), algorithm 2.4, with two columns: first the mean of all columns and a random combination, then the
+    columns at which the gradient is largest, until none is new.
+
+    Examples
+    --------
+    >>> b = np.array([[4.0, -1.0, 0.0], [-1.0, 7.0, 2.0], [0.0, 2.0, 1.0]])
+    >>> one_norm_estimate(lambda x: b @ x, 3)
+    10.0
+    """
+    if n <= 2 * _COLUMNS:
+        return float(np.abs(apply(np.eye(n))).sum(axis=0).max(initial=0.0))
+    x = _first_vectors(n)
+    units, used, largest = np.zeros(0, dtype=np.intp), set[int](), 0.0
+    signs: Vectors | None = None
+    for iteration in range(_MOST_ITERATIONS):
+        y = apply(x)
+        sums = np.abs(y).sum(axis=0)
+        best = int(np.argmax(sums))  # the first NaN, if there is one
+        if iteration and not sums[best] > largest:
+            break
+        largest = float(sums[best])
+        before, signs = signs, np.where(y < 0.0, -1.0, 1.0)
+        if not math.isfinite(largest) or (before is not None and _are_parallel(signs, before)):
+            break
+        gradient = np.abs(apply(signs)).max(axis=1)
+        if iteration and gradient.max() == gradient[units[best]]:
+            break
+        leading = np.argsort(-gradient)[: len(used) + _COLUMNS]
+        units = np.array([at for at in leading if int(at) not in used][:_COLUMNS], dtype=np.intp)
+        if set(leading[:_COLUMNS].tolist()) <= used:
+            break
+        used.update(units.tolist())
+        x = np.zeros((n, len(units)))
+        x[units, np.arange(len(units))] = 1.0
+    return largest
+
+
+def _first_vectors(n: int) -> Vectors:
+    """The mean of all columns, and one with random signs, always the same."""
+    x = np.full((n, _COLUMNS), 1.0 / n)
+    x[:, 1:] *= np.random.default_rng(0).choice([-1.0, 1.0], (n, _COLUMNS - 1))
+    return x
+
+
+def _are_parallel(signs: Vectors, before: Vectors) -> bool:
+    """Whether every column of signs, or its opposite, was there before."""
+    return bool((np.abs(signs.T @ before).max(axis=1) == len(signs)).all())
+
+
+def row_norms(store: AbstractStore, run: Pass) -> Vectors:
+    """Norms of the rows of L, ``sqrt(A_ii)``: one reading of L on the host."""
+    grid, track = store.grid, run.track(HOST_NAME)
+    squares = np.zeros(grid.n)
+    with closing(stream_tiles(store, list(grid.tiles()), track, 1)) as tiles:
+        for (i, _), l_ij in tiles:
+            squares[grid.start(i) :][: grid.size(i)] += np.einsum("ij,ij->i", l_ij, l_ij)
+    track.settle()
+    return np.sqrt(squares)
+
+
+def diagonal_of(a: object) -> Vectors | None:
+    """The diagonal of a matrix that is an array in the memory of the host or of a GPU; None for others, which are not read."""
+    if isinstance(a, np.ndarray):
+        return None if isinstance(a, np.memmap) else np.array(a.diagonal(), dtype=np.float64)
+    home = device_of(a)
+    if home is None:
+        return None
+    kind = device_kind(home)
+    return np.asarray(kind.to_host(kind.from_dlpack(a).diagonal().copy()), dtype=np.float64)
+
+
+def may_be_ill_conditioned(squares: Vectors, diagonal: Vectors) -> bool:
+    """Whether ``A_ii / L_ii**2`` is so large for some row that :func:`expected_error` may be worth its solve.
+
+    With ``H = inv(D) A inv(D)``, the largest of these numbers is at most ``||inv(H)||_2``: each is the last diagonal entry of the
+    inverse of a leading block. It falls short of the norm by more than a factor n only for matrices made to show that.
+    """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        ratio = np.max(squares / diagonal / diagonal)
+    return not FP64.unit_roundoff * len(diagonal) * ratio < LEAST_ERROR
+
+
+def expected_error(norms: Vectors, solve: Apply) -> float:
+    """Relative error that rounding A leads one to expect of a solution, ``u ||inv(H)||_F`` with ``H = inv(D) A inv(D)``.
+
+    ``norms`` are ``D_ii = sqrt(A_ii)``. A factor that is right is that of ``A + E`` with ``|E_ij|`` about ``u D_ii D_jj``, and
+    ``inv(H) E' y`` has the norm ``u ||inv(H)||_F ||y||`` for independent errors ``E'`` of size ``u``. Units of rows do not count.
+    For vectors x of random signs ``||inv(H) x||**2`` is ``||inv(H)||_F**2`` on average. Cost: one solve with three columns.
+    """
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (len(norms), _RANDOM_VECTORS))
+    with np.errstate(over="ignore", invalid="ignore"):
+        y = norms[:, None] * solve(norms[:, None] * signs)
+        return FP64.unit_roundoff * float(np.linalg.norm(y)) / math.sqrt(_RANDOM_VECTORS)
+
+
+def warn_of_condition(error: float) -> None:
+    """Say what SciPy says of ill-conditioned matrices, by its own warning, of the line that called this package."""
+    from scipy.linalg import LinAlgWarning  # 130 ms that nearly no solve need take
+
+    digits = max(0, math.floor(-math.log10(error))) if math.isfinite(error) else 0
+    norm = error / FP64.unit_roundoff
+    text = (
+        f"A is ill-conditioned: once its diagonal is scaled to ones, its inverse has a norm of about {norm:.1e}, so that "
+        f"{digits or 'no'} digit{'s' * (digits != 1)} of a solution can be expected to be right; add a nugget to the "
+        "diagonal, or ask L.cond()"
+    )
+    warnings.warn(text, LinAlgWarning, stacklevel=_frames_of_the_package() + 1)
+
+
+def _frames_of_the_package() -> int:
+    """How many frames up from who asks the caller of this package is."""
+    count, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("ooc_chol."):
+        count, frame = count + 1, frame.f_back
+    return count - 1

@@ -267,9 +267,9 @@ def test_larger_tiles_are_chosen_where_the_usual_ones_cannot_be_planned(devices,
 def test_the_choice_of_tiles_does_not_depend_on_free_memory(monkeypatch):
     monkeypatch.setattr(limit, "memory_info", lambda name: (0, 10**10))
     with pytest.raises(oc.PlanSizeError):
-        make(3000, memory_budget="4 MiB")
+        make(3000, memory_budget="1 MiB")
     monkeypatch.undo()
-    assert make(3000, memory_budget="4 MiB").grid.nb == 128
+    assert make(3000, memory_budget="1 MiB").grid.nb == 128
 
 
 @pytest.mark.parametrize("threshold", [None, 1e-4])

@@ -22,22 +22,30 @@ LEAST_SLOTS = 3
 MOST_PREFETCH = 8
 
 
-def choose_tile_size(n: int, budget_bytes: int, kind: AbstractKernelKind, *, rows: int = 4) -> int:
+def choose_tile_size(n: int, budget_bytes: int, kind: AbstractKernelKind, *, rows: int = 4, dear_order: int = 0) -> int:
     """Tile order: large tiles run faster, but there must be enough of them.
 
-    At least ``rows`` tile rows, four so that little of a diagonal tile's square is wasted, and twenty tiles within the budget, so
-    that blocks of tiles are reused.
+    At least ``rows`` tile rows, four so that little of a diagonal tile's square is wasted, unless the order is at most
+    ``dear_order``; and as many tiles within the budget as the kernels want, so that blocks of tiles are reused, or all.
     """
     for nb in kind.tile_sizes:
-        if n >= rows * nb and budget_bytes - kind.workspace_bytes(nb) >= 20 * 8 * nb * nb:
+        grid, is_dear = TileGrid(n, nb), nb <= dear_order
+        room = budget_bytes - kind.workspace_bytes(grid.size(0))
+        if is_dear and grid.nt == 1 and room >= slot_bytes_of(grid):
+            return n
+        wanted = min(kind.wanted_slots(nb), max(grid.n_tiles, LEAST_SLOTS)) if is_dear else kind.wanted_slots(nb)
+        if (n >= rows * nb or (is_dear and n >= nb)) and room >= wanted * 8 * nb * nb:
             return nb
-    return kind.tile_sizes[-1]
+    least, whole = TileGrid(n, kind.tile_sizes[-1]), TileGrid(n, n)
+    fits_sooner = slot_bytes_of(whole) <= min(LEAST_SLOTS, least.n_tiles) * slot_bytes_of(least)
+    return n if n <= dear_order and fits_sooner else least.nb
 
 
 def native_grid(n: int, options: FactorOptions, names: tuple[str, ...], budget_bytes: int, *, rows: int = 4) -> TileGrid:
     """The tiles of a plan in the devices' own FP64; if not told, larger than is best where the best ones are too many to plan."""
     kind, tiles_of = kind_of(names[0]), tiles_in_budget(options, names, budget_bytes)
-    grid = TileGrid(n, options.tile_size or choose_tile_size(n, budget_bytes, kind, rows=rows))
+    dear_order = kind.dear_order if options.precision_threshold is None else kind.dear_mixed_order
+    grid = TileGrid(n, options.tile_size or choose_tile_size(n, budget_bytes, kind, rows=rows, dear_order=dear_order))
     steps = tiles_of(grid).steps
     if (
         options.tile_size is None

@@ -172,8 +172,8 @@ def test_the_error_says_what_why_and_what_to_do(monkeypatch):
     assert error.budget_bytes == limit.MOST_STEPS * limit.STEP_BYTES
     assert error.needed_bytes == error.steps * limit.STEP_BYTES
     assert re.fullmatch(
-        r"memory to plan a matrix of order 1000 in 1000 x 1000 tiles of 1, about 1.68e\+08 steps: 3200000000 bytes are too few, "
-        r"at least \d+ are needed; at most 2000000 steps are planned here: give tile_size=16",
+        r"memory to plan a matrix of order 1000 in 1000 x 1000 tiles of 1, about 1.68e\+08 steps: 1440000000 bytes are too few, "
+        r"at least \d+ are needed; at most 900000 steps are planned here: give tile_size=16",
         str(error),
     )
     again = pickle.loads(pickle.dumps(error))

@@ -44,7 +44,7 @@ MIXED_MODULI = 8
 def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
     """Plan the factorization of ``problem``, or take the plan that the process made for the same before."""
     if (name := whole_device(problem, options)) is not None:
-        return make_whole_plan(problem, options, name)
+        return make_whole_plan(problem, options, name, rates_at)
     names = resolve_devices(options.devices, must_exist=False)
     # What is free is asked for once: the plan is for the bytes that its key names.
     options = replace(options, memory_budget=budget_of(options, names))

@@ -7,12 +7,11 @@ from functools import cache
 
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner.native_tiles import choose_tile_size, tiles_in_budget
+from ooc_chol.dense.planner.native_tiles import default_tile_size, tiles_in_budget
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import device_kind
-from ooc_chol.kernels.registry import kind_of
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Seconds of a step, bytes per second between memory and a host device, and flops per second of a core or two, in round numbers.
@@ -39,11 +38,10 @@ def say_slow(plan: Plan, options: FactorOptions) -> None:
 
 def _better_budget(plan: Plan, options: FactorOptions, seconds: float) -> tuple[int, int, float] | None:
     """The least budget, in doubles, that leaves little but arithmetic, with its tiles and seconds; else the fastest."""
-    n, names, kind = plan.grid.n, plan.devices, kind_of(plan.devices[0])
+    n, names = plan.grid.n, plan.devices
     budget, found = plan.budgets[0].budget_bytes, None
-    dear_order = kind.dear_order if options.precision_threshold is None else kind.dear_mixed_order
     while True:
-        grid = TileGrid(n, choose_tile_size(n, budget, kind, dear_order=dear_order))
+        grid = TileGrid(n, default_tile_size(n, options, names, budget))
         tiles = tiles_in_budget(options, names, budget)(grid)
         fetched = max(0, tiles.steps - grid.n_tiles) * slot_bytes_of(grid)  # of each task an operand at most
         if tiles.needed_bytes is None and (each := _seconds(n, tiles.steps, fetched)) * WORTH_TIMES <= seconds:

@@ -24,8 +24,9 @@ _RESULTS = Path("benchmarks/results")
 _LINKS = Path("benchmarks/links")
 #: Orders of a tile when none is given.
 _TILE_SIZE = {"cuda": 4096, "host": 512}
-#: Orders at which rates are measured: those that plans take, on GPUs the native ones first and then those through residues.
-_RATE_TILE_SIZES = {"cuda": (4096, 2048), "host": (256, 512, 1024)}
+#: Orders at which rates are measured: on GPUs those that plans of large matrices take, the native ones first and then those
+#: through residues; on the host so many that all orders of tiles lie near them.
+_RATE_TILE_SIZES = {"cuda": (4096, 2048), "host": (16, 64, 256, 1024, 2048)}
 
 
 def add_commands(bench: argparse.ArgumentParser) -> None:
@@ -40,7 +41,12 @@ def add_commands(bench: argparse.ArgumentParser) -> None:
 
 def _add_rates(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     rates = what.add_parser("rates", help="measure kernels and links, from which later plans predict seconds")
-    rates.add_argument("--tile-size", type=int, nargs="+", help="tile orders (default: 256 512 1024; 4096 2048 on a GPU)")
+    rates.add_argument(
+        "--tile-size",
+        type=int,
+        nargs="+",
+        help="tile orders (default: 16 64 256 1024 2048, from which those of all others follow; 4096 2048 on a GPU)",
+    )
     devices = "device to measure, or several GPUs with commas between, at once (default: cuda:0, without GPUs host:0)"
     rates.add_argument("--device", type=parse_devices, help=devices)
     quick = "measure in a second or two for each tile order, before a GPU's clock settles"

@@ -30,8 +30,8 @@ _BUDGET: dict[str, dict[str, str | None]] = {
     "paper-mxp": {"host": None, "cuda": "80 GB"},
 }
 #: Orders of a tile; where there is none, the planner chooses.
-_TILE_SIZE: dict[str, dict[str, int | None]] = {
-    "paper-ablation": {"host": 256, "cuda": 4096},
+_TILE_SIZE: dict[str, dict[str, int | str | None]] = {
+    "paper-ablation": {"host": "eighth", "cuda": 4096},
     "paper-kl": {"host": 256, "cuda": None},
     "paper-mxp": {"host": 512, "cuda": None},
 }
@@ -138,7 +138,7 @@ def _sweep(name: str, options: argparse.Namespace) -> Sweep:
         warm_up=options.warm_up,
     )
     if options.rates:
-        for tile_size in [sweep.tile_size] if sweep.tile_size else [4096, 2048]:
+        for tile_size in sorted({size for n in sweep.orders if (size := sweep.tile_size_of(n))}) or [4096, 2048]:
             measure_rates(tile_size, devices if sweep.on_gpu else devices[:1])
     return sweep
 
@@ -153,7 +153,7 @@ def _show(content: Mapping[str, Any], table: Callable[[Mapping[str, Any]], str],
 def _ablation(options: argparse.Namespace) -> int:
     """Figures 6 and 8; 1 also if a policy moved more bytes than the one before it."""
     content = run_ablation(_sweep("paper-ablation", options), options.policies)
-    return _show(content, ablation_table, options) or int(not content["volume_order_holds"])
+    return _show(content, ablation_table, options) or int(content["volume_order_holds"] is False)
 
 
 def _kl(options: argparse.Namespace) -> int:

@@ -26,6 +26,8 @@ from ooc_chol.outputs import Output, check_outputs, output_folder
 
 #: The paper's correlations by the range that it gives them.
 CORRELATIONS = {0.02627: "weak", 0.078809: "medium", 0.210158: "strong"}
+#: Largest order of a tile where the order of the matrix decides: what the host's kernels take.
+LARGEST_TILE = 256
 #: Tile rows of the run that loads libraries and compiles kernels, and counts for nothing.
 _WARM_ROWS = 8
 #: Sampled blocks of a residual.
@@ -43,7 +45,8 @@ class Sweep:
     devices: tuple[str, ...]  #: Device names, all of one kind
     #: Memory per device; None takes what :func:`ooc_chol.cholesky` takes, ``"quarter"`` a quarter of the bytes of L
     budget: str | int | None
-    tile_size: int | None  #: Order of a tile; None leaves it to the planner
+    #: Order of a tile; None leaves it to the planner, ``"eighth"`` takes at least eight rows of at most :data:`LARGEST_TILE`
+    tile_size: int | str | None
     output: Path  #: Folder of the result file
     thresholds: tuple[float, ...] = (1e-5, 1e-6, 1e-7, 1e-8)  #: Precision thresholds
     ranges: tuple[float, ...] = tuple(CORRELATIONS)  #: Ranges of the covariance, in the unit square
@@ -83,6 +86,12 @@ class Sweep:
     def budget_of(self, n: int) -> str | int | None:
         """Memory per device for a matrix of order n."""
         return n * (n + 1) if self.budget == "quarter" else self.budget
+
+    def tile_size_of(self, n: int) -> int | None:
+        """Order of a tile of a matrix of order n: of eighths, powers of two, so that a quarter of L holds several."""
+        if not isinstance(self.tile_size, str):
+            return self.tile_size
+        return min(LARGEST_TILE, 1 << max(4, (n // 8).bit_length() - 1))
 
 
 @dataclass(frozen=True)
@@ -218,7 +227,7 @@ def _warm(run: Run, sweep: Sweep) -> None:
         return
     sweep.warmed.add(key)
     problem = run.problem
-    order = min(problem.n, _WARM_ROWS * (sweep.tile_size or (2048 if sweep.on_gpu else 256)))
+    order = min(problem.n, _WARM_ROWS * (sweep.tile_size_of(problem.n) or (2048 if sweep.on_gpu else 256)))
     small = CovarianceProblem(order, problem.correlation_range, problem.nugget, problem.smoothness)
     _factor(Run(small, run.threshold, "planned", run.fp64), sweep, None).close()
 
@@ -231,7 +240,7 @@ def _factor(run: Run, sweep: Sweep, a: Any, *, trace: bool = False, progress: An
     return cholesky(
         from_function(problem.n, problem.host_tile, cuda=problem.cuda_tile()) if a is None else a,
         run.threshold,
-        tile_size=sweep.tile_size,
+        tile_size=sweep.tile_size_of(problem.n),
         memory_budget=sweep.budget_of(problem.n),
         devices=list(sweep.devices),
         trace=trace,

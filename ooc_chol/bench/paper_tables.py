@@ -14,6 +14,8 @@ from ooc_chol.formats import FORMATS
 
 #: Tiles of a format are shown by the bytes of an entry.
 _TILES = f"tiles of {' '.join(str(fmt.itemsize) for fmt in FORMATS.values())} bytes"
+#: What is said of the order of volumes.
+_VOLUMES_TOLD = {True: "so here", False: "NOT so here", None: "nothing to compare here"}
 
 
 def ablation_table(content: Mapping[str, Any]) -> str:
@@ -28,7 +30,7 @@ def ablation_table(content: Mapping[str, Any]) -> str:
             _budget_line(content["runs"]),
             f"the paper, V3 in FP64 on one GPU: {_listed(printed['fp64_tflops'], 'TFLOP/s')}",
             f"  bytes both ways at n = 160k with {printed['memory_gb']} GB: {_listed(printed['volume_gb_at_160k'], 'GB')}",
-            f"  bytes {order}: {'so here' if content['volume_order_holds'] else 'NOT so here'}",
+            f"  bytes {order}: {_VOLUMES_TOLD[content['volume_order_holds']]}",
         ]
     )
 

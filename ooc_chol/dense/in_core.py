@@ -16,6 +16,7 @@ from ooc_chol.dense.execution.records import executed_records
 from ooc_chol.dense.planner import make_whole_plan, whole_device
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import budget_of
+from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.report import FactorReport
 from ooc_chol.dense.request import Request
@@ -43,7 +44,12 @@ class WholeRun:
     @cached_property
     def plan(self) -> Plan:
         """The plan that was followed."""
-        return self.request.plan or make_whole_plan(self.request.problem, self.request.options, self.device)
+        request = self.request
+        return request.plan or make_whole_plan(request.problem, request.options, self.device, self._rates_at)
+
+    def _rates_at(self, grid: TileGrid) -> Rates | None:
+        """Rates as far as they are known: after the run no tile function is called to be measured."""
+        return None if self.request.source.name == "function" else self.request.rates_at(grid)
 
     @property
     def budget_bytes(self) -> int:

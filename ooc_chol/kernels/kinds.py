@@ -40,6 +40,15 @@ class AbstractKernelKind(ABC):
     #: Bytes of workspace that a stream takes which multiplies beside those of the engine
     product_workspace_bytes: int
 
+    #: Tile orders up to which a step costs more than its arithmetic, so that fewer and larger tiles are faster even where few
+    #: rows of them are left: in FP64, and where each tile has a format of its own. 0 where the number of rows alone decides.
+    dear_order: int
+    dear_mixed_order: int
+
+    @abstractmethod
+    def wanted_slots(self, nb: int) -> int:
+        """Tiles of order ``nb`` that a budget should hold, so that those on the device are used often enough."""
+
     @abstractmethod
     def workspace_bytes(self, nb: int) -> int:
         """Bytes of workspace, inside the budget, that the kernels take at tile order ``nb``."""

@@ -76,6 +76,21 @@ def test_ablation_says_when_a_policy_moved_more(tmp_path, capsys, monkeypatch):
     assert "NOT so here" in capsys.readouterr().out
 
 
+def test_ablation_of_a_small_matrix_takes_tiles_that_its_budget_holds(tmp_path, capsys):
+    status, content = bench(tmp_path, "paper-ablation", "--n", "150", "512", "--repeats", "1")
+    assert status == 0 and content["volume_order_holds"] is True
+    assert {(run["n"], run["tile_size"]) for run in content["runs"]} == {(150, 16), (512, 64)}
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [(("--memory-budget", "1000"), 1), (("--policies", "v3"), 0), (("--policies", "sync", "planned"), 0)]
+)
+def test_ablation_claims_nothing_of_fewer_than_two_results(tmp_path, capsys, words, status):
+    found, content = bench(tmp_path, "paper-ablation", "--n", "150", "--repeats", "1", *words)
+    assert (found, content["volume_order_holds"]) == (status, None)
+    assert "nothing to compare here" in capsys.readouterr().out
+
+
 def test_kl_shrinks_with_the_threshold(tmp_path, capsys):
     words = (
         "--n",

@@ -569,7 +569,9 @@ def test_ctrl_c_on_the_command_line(finished, tmp_path):
             out, err = process.communicate(timeout=50)
         finally:
             process.kill()
-    assert (process.returncode, out, err) == (130, "", "ooc-chol: interrupted\n")
+    (advice, last) = err.splitlines()
+    assert (process.returncode, out, last) == (130, "", "ooc-chol: interrupted")
+    assert advice.startswith("ooc_chol: tiles of 20 in a memory_budget of 20 kB make"), "told before it runs"
 
 
 def wait_for(path: Path, process: subprocess.Popen) -> None:

@@ -60,7 +60,7 @@ def test_what_is_made_or_read_is_whole_up_to_a_smaller_order(tmp_path):
     assert oc.plan(8192).grid.nt == 1 and oc.plan(8193).grid.nt > 1
     source = oc.from_function(2049, lambda rows, cols, out, stream: None)
     assert oc.plan(source).grid.nt > 1 and oc.plan(oc.from_function(2048, lambda *_: None)).grid.nt == 1
-    assert oc.plan(300, store=tmp_path / "l.ooc").grid.nt > 1, "a file is written tile by tile"
+    assert oc.plan(3000, store=tmp_path / "l.ooc").grid.nt > 1, "a file is written tile by tile"
 
 
 def test_a_plan_of_one_tile_is_taken_again():

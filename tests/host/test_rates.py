@@ -1,4 +1,4 @@
-"""Measured rates: stored once, found by every later plan of the same machine and tile size, never guessed."""
+"""Measured rates: stored once, found by every later plan of the same machine at the tile size or near it, never guessed."""
 
 from __future__ import annotations
 
@@ -427,3 +427,13 @@ def test_the_command_measures_quickly_the_device_that_plans_take(capsys):
     assert figures["64"]["quick"] is True
     device = oc.plan(64, tile_size=64).devices[0]
     assert stored_rates(TileGrid(64, 64), "array", "memory", device) is not None
+
+
+def test_a_plan_says_what_would_predict_it():
+    assert "tiles of 1000; `ooc-chol bench rates` measures them" in str(oc.plan(1000, devices="host:0"))
+    residue = oc.plan(1000, devices="host:0", fp64="residue", tile_size=64, moduli=12)
+    assert "`ooc-chol bench rates --tile-size 64 --moduli 12` measures them" in str(residue)
+    gpu = oc.plan(100_000, devices="cuda:0", memory_budget="80 GB", tile_size=2048)
+    assert "`ooc-chol bench rates --device cuda:0 --tile-size 2048` measures them" in str(gpu)
+    several = str(oc.plan(1000, devices=2, tile_size=100))
+    assert "unknown" in several and "bench rates" not in several

@@ -21,6 +21,7 @@ from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.policy import POLICIES
 from ooc_chol.kernels.registry import CUDA, HOST
 from ooc_chol.tasks.operations import Link, Pool, StepKind, StreamKind
+from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import planned
 from tests.plan.problems import task_of
 from tests.plan.rates import UNIT_RATES
@@ -233,13 +234,29 @@ def test_a_budget_that_is_no_size_is_refused_by_name(budget):
         make(100, memory_budget=budget)
 
 
-@given(n=st.integers(1, 10**6), budget=st.integers(3 * 4096, 10**12))
-def test_the_tile_size_leaves_enough_tiles_in_the_matrix_and_in_memory(n, budget):
-    nb = choose_tile_size(n, budget, HOST)
-    assert nb in HOST.tile_sizes
-    larger = [size for size in HOST.tile_sizes if size > nb]
-    assert all(n < 4 * size or budget < 20 * 8 * size * size for size in larger)
-    assert nb == HOST.tile_sizes[-1] or (n >= 4 * nb and budget >= 20 * 8 * nb * nb)
+@given(n=st.integers(1, 10**6), budget=st.integers(3 * 4096, 10**12), kind=st.sampled_from([HOST, CUDA]))
+def test_the_tile_size_leaves_enough_tiles_in_the_matrix_and_in_memory(n, budget, kind):
+    nb, least = choose_tile_size(n, budget, kind), kind.tile_sizes[-1]
+    assert nb in kind.tile_sizes
+
+    def has_room(size: int) -> bool:
+        return n >= 4 * size and budget >= kind.wanted_slots(size) * 8 * size * size + kind.workspace_bytes(size)
+
+    assert nb == least or has_room(nb)
+    assert not any(has_room(size) for size in kind.tile_sizes if size > nb)
+
+
+@given(n=st.integers(1, 5000), budget=st.integers(3 * 4096, 10**9), mixed=st.booleans())
+def test_on_the_host_small_tiles_give_way_to_larger_ones_that_the_budget_holds(n, budget, mixed):
+    dear, rows = (HOST.dear_mixed_order, 16) if mixed else (HOST.dear_order, 4)
+    nb = choose_tile_size(n, budget, HOST, rows=rows, dear_order=dear, least_rows=1 + mixed)
+    if not mixed and 8 * n * n + 4095 <= budget and n <= dear:
+        assert nb == n, "one tile"
+    elif budget >= 20 * 8 * dear * dear:
+        assert 2 * nb >= min(n, 2 * dear)
+    assert nb == n or 8 * nb * nb * min(3, TileGrid(n, nb).n_tiles) <= max(budget, 3 * 4096)
+    assert not mixed or n <= 16 or nb < n, "formats are chosen below the diagonal"
+    assert nb >= min(n, choose_tile_size(n, budget, HOST, rows=rows)), "never smaller than by rows alone"
 
 
 # figures
@@ -304,7 +321,8 @@ def test_the_page_shows_what_a_person_needs():
     assert re.fullmatch(moves, lines["moves"])
     assert re.search(r"loads are \d\.\d\d x the larger bound, .*B \(.*\); read once and written once: 4\.2 MB", lines["bounds"])
     assert re.fullmatch(r"peak .*B on a device; the factor takes 2\.1 MB in its store", lines["memory"])
-    assert lines["seconds"].startswith("unknown: no rates are measured")
+    assert lines["seconds"].startswith("unknown: host devices share the cores")
+    assert "unknown: no rates are measured here for tiles of 50" in str(make(700, tile_size=50, memory_budget=tiles(20, 50)))
 
 
 def test_the_page_predicts_seconds_when_rates_are_measured():

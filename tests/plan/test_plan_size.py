@@ -172,8 +172,8 @@ def test_the_error_says_what_why_and_what_to_do(monkeypatch):
     assert error.budget_bytes == limit.MOST_STEPS * limit.STEP_BYTES
     assert error.needed_bytes == error.steps * limit.STEP_BYTES
     assert re.fullmatch(
-        r"memory to plan a matrix of order 1000 in 1000 x 1000 tiles of 1, about 1.68e\+08 steps: 3200000000 bytes are too few, "
-        r"at least \d+ are needed; at most 2000000 steps are planned here: give tile_size=16",
+        r"memory to plan a matrix of order 1000 in 1000 x 1000 tiles of 1, about 1.68e\+08 steps: 1440000000 bytes are too few, "
+        r"at least \d+ are needed; at most 900000 steps are planned here: give tile_size=16",
         str(error),
     )
     again = pickle.loads(pickle.dumps(error))
@@ -267,9 +267,9 @@ def test_larger_tiles_are_chosen_where_the_usual_ones_cannot_be_planned(devices,
 def test_the_choice_of_tiles_does_not_depend_on_free_memory(monkeypatch):
     monkeypatch.setattr(limit, "memory_info", lambda name: (0, 10**10))
     with pytest.raises(oc.PlanSizeError):
-        make(3000, memory_budget="4 MiB")
+        make(3000, memory_budget="1 MiB")
     monkeypatch.undo()
-    assert make(3000, memory_budget="4 MiB").grid.nb == 128
+    assert make(3000, memory_budget="1 MiB").grid.nb == 128
 
 
 @pytest.mark.parametrize("threshold", [None, 1e-4])

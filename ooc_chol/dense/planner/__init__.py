@@ -12,6 +12,7 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of, seconds_of
 from ooc_chol.dense.planner.residue_tiles import residue_grid
 from ooc_chol.dense.planner.residues import make_residue_plan
+from ooc_chol.dense.planner.slow_plans import say_slow
 from ooc_chol.dense.planner.whole import make_whole_plan, whole_device
 from ooc_chol.errors import BudgetError, PlanSizeError
 from ooc_chol.hardware.registry import resolve_devices
@@ -44,8 +45,9 @@ MIXED_MODULI = 8
 def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
     """Plan the factorization of ``problem``, or take the plan that the process made for the same before."""
     if (name := whole_device(problem, options)) is not None:
-        return make_whole_plan(problem, options, name)
+        return make_whole_plan(problem, options, name, rates_at)
     names = resolve_devices(options.devices, must_exist=False)
+    told = options.memory_budget if options.tile_size is None else options.tile_size
     # What is free is asked for once: the plan is for the bytes that its key names.
     options = replace(options, memory_budget=budget_of(options, names))
     asked = AskedRates(rates_at)
@@ -53,6 +55,8 @@ def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Pl
     if plan is None:
         plan = fresh_plan(problem, options, asked)
         KEPT_PLANS.keep(problem, options, names, asked, plan)
+    if told is not None:
+        say_slow(plan, options)
     return plan
 
 

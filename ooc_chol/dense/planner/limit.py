@@ -10,10 +10,9 @@ from ooc_chol.hardware.registry import memory_info
 from ooc_chol.precision.moduli import TENSOR_MULTIPLE
 from ooc_chol.tasks.tiling import TileGrid
 
-#: Most steps that are planned. A step took 17 to 40 microseconds without rates, and 80 to 140 where several plans for GPUs were
-#: timed: so many take one to five minutes, and 1 to 3 GB. Larger tiles, not longer plans, are what larger matrices need: half as
-#: many tile rows are an eighth of the steps.
-MOST_STEPS = 2_000_000
+#: Most steps that are planned. A step takes 7 to 14 microseconds and 500 to 1,200 bytes: so many take ten seconds and up to 1 GB.
+#: Larger tiles, not longer plans, are what larger matrices need: half as many tile rows are an eighth of the steps.
+MOST_STEPS = 900_000
 #: Bytes of memory that planning takes for a step at its peak, outside of every memory_budget: measured 500 to 1,100 without
 #: rates, and 1,000 to 1,550 where plans are timed, of which two are held at once.
 STEP_BYTES = 1600

@@ -22,22 +22,44 @@ LEAST_SLOTS = 3
 MOST_PREFETCH = 8
 
 
-def choose_tile_size(n: int, budget_bytes: int, kind: AbstractKernelKind, *, rows: int = 4) -> int:
+def choose_tile_size(
+    n: int, budget_bytes: int, kind: AbstractKernelKind, *, rows: int = 4, dear_order: int = 0, least_rows: int = 1
+) -> int:
     """Tile order: large tiles run faster, but there must be enough of them.
 
-    At least ``rows`` tile rows, four so that little of a diagonal tile's square is wasted, and twenty tiles within the budget, so
-    that blocks of tiles are reused.
+    At least ``rows`` tile rows, four so that little of a diagonal tile's square is wasted, or where the order is at most
+    ``dear_order`` at least ``least_rows``; and as many tiles within the budget as the kernels want, so that blocks of tiles are
+    reused, or all.
     """
     for nb in kind.tile_sizes:
-        if n >= rows * nb and budget_bytes - kind.workspace_bytes(nb) >= 20 * 8 * nb * nb:
+        grid, is_dear = TileGrid(n, nb), nb <= dear_order
+        room = budget_bytes - kind.workspace_bytes(grid.size(0))
+        if is_dear and grid.nt == 1 == least_rows and room >= slot_bytes_of(grid):
+            return n
+        wanted = min(kind.wanted_slots(nb), max(grid.n_tiles, LEAST_SLOTS)) if is_dear else kind.wanted_slots(nb)
+        if (n >= rows * nb or (is_dear and grid.nt > 1)) and room >= wanted * 8 * nb * nb:
             return nb
-    return kind.tile_sizes[-1]
+    least, whole = TileGrid(n, kind.tile_sizes[-1]), TileGrid(n, n)
+    fits_sooner = slot_bytes_of(whole) <= min(LEAST_SLOTS, least.n_tiles) * slot_bytes_of(least)
+    return n if n <= dear_order and least_rows == 1 and fits_sooner else least.nb
+
+
+def default_tile_size(n: int, options: FactorOptions, names: tuple[str, ...], budget_bytes: int, *, rows: int = 4) -> int:
+    """As :func:`choose_tile_size`; by rows alone where several devices or a policy ask for tiles, or L has a budget.
+
+    In mixed precision there are two tile rows at least: what lies on the diagonal stays in FP64.
+    """
+    kind, is_mixed = kind_of(names[0]), options.precision_threshold is not None
+    dear_order = kind.dear_mixed_order if is_mixed else kind.dear_order
+    if len(names) > 1 or options.policy != "planned" or options.host_budget is not None:
+        dear_order = 0
+    return choose_tile_size(n, budget_bytes, kind, rows=rows, dear_order=dear_order, least_rows=1 + is_mixed)
 
 
 def native_grid(n: int, options: FactorOptions, names: tuple[str, ...], budget_bytes: int, *, rows: int = 4) -> TileGrid:
     """The tiles of a plan in the devices' own FP64; if not told, larger than is best where the best ones are too many to plan."""
     kind, tiles_of = kind_of(names[0]), tiles_in_budget(options, names, budget_bytes)
-    grid = TileGrid(n, options.tile_size or choose_tile_size(n, budget_bytes, kind, rows=rows))
+    grid = TileGrid(n, options.tile_size or default_tile_size(n, options, names, budget_bytes, rows=rows))
     steps = tiles_of(grid).steps
     if (
         options.tile_size is None

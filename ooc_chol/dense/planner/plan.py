@@ -379,9 +379,23 @@ class Plan:
     def _seconds_text(self) -> str:
         """Predicted seconds, or why there are none."""
         if self.seconds is None:
-            return "unknown: no rates are measured for this machine and tile size; `ooc-chol bench rates` measures them"
+            return f"unknown: {self._why_no_seconds()}"
         origin = "" if self.rates is None else self.rates.origin_text()
         return f"{self.seconds:.3g} predicted ({self.flops / self.seconds / 1e9:.4g} GFLOP/s){origin}"
+
+    def _why_no_seconds(self) -> str:
+        """What is missing for a prediction, and the command that measures it, where one does."""
+        if self.engine == "library":
+            return "a library's routine factors the whole matrix, and rates are of our own kernels"
+        if self.source == "slices":
+            return "how fast the slices come depends on what is behind them"
+        on_host = self.devices[0].startswith("host")
+        if on_host and len(self.devices) > 1:
+            return "host devices share the cores that rates are measured with for one"
+        words = "" if on_host else f" --device {self.devices[0]} --tile-size {self.grid.nb}"
+        if on_host and self.moduli is not None:
+            words = f" --tile-size {self.grid.nb} --moduli {self.moduli}"
+        return f"no rates are measured here for tiles of {self.grid.nb}; `ooc-chol bench rates{words}` measures them"
 
     def _device_lines(self) -> list[str]:
         """A line for each device, how its memory is divided and what it has to do, and one for their balance."""

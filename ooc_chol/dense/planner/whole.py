@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from ooc_chol.config import parse_bytes, whole_pages
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import DeviceBudget, Plan
-from ooc_chol.dense.planner.problem import SURELY_FREE, Problem
+from ooc_chol.dense.planner.problem import SURELY_FREE, Problem, RatesAt
 from ooc_chol.dense.programs.layouts import TileSlots, WholeMatrix, slot_bytes_of
 from ooc_chol.dense.programs.policy import policy_named
 from ooc_chol.dense.programs.steps import Program
@@ -71,8 +72,11 @@ def _device(problem: Problem, options: FactorOptions) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def make_whole_plan(problem: Problem, options: FactorOptions, name: str) -> Plan:
-    """The plan of one tile: read or made, factored, written."""
+def make_whole_plan(problem: Problem, options: FactorOptions, name: str, rates_at: RatesAt) -> Plan:
+    """The plan of one tile: read or made, factored, written.
+
+    Where a library's routine factors, no seconds are predicted: rates are those of our kernels. On the host L is made in place.
+    """
     grid = TileGrid(problem.n, problem.n)
     needed, routine = kind_of(name).whole_layout(problem.n)
     slot = slot_bytes_of(grid)
@@ -80,6 +84,7 @@ def make_whole_plan(problem: Problem, options: FactorOptions, name: str) -> Plan
     program = _program(problem, grid, slot)
     if routine is not None:
         program = replace(program, layout=WholeMatrix(slot, routine))
+    rates = rates_at(grid) if routine is None else None
     budget = needed if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
     flops = program.flops
     return Plan(
@@ -91,7 +96,7 @@ def make_whole_plan(problem: Problem, options: FactorOptions, name: str) -> Plan
         panels=(Panel(0, 1, 1),),
         budgets=(DeviceBudget(budget, slot, n_slots=1, prefetch_slots=0, workspace_bytes=needed - slot),),
         programs=(program,),
-        rates=None,
+        rates=None if rates is None else replace(rates, write=inf),
         task_counts={kind.name: int(kind is TaskKind.POTRF) for kind in TaskKind},
         source=problem.source,
         flops_executed=flops,

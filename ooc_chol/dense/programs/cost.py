@@ -33,7 +33,7 @@ from ooc_chol.tasks.tiling import TileGrid
 
 _GENERATE, _WRITE = StepKind.GENERATE, StepKind.WRITE
 #: Fields of :class:`Rates` that are no rates.
-_NO_RATES = ("residue", "precision", "origin", "model")
+NO_RATES = ("residue", "precision", "origin", "model")
 
 
 class RatesOrigin(StrEnum):
@@ -41,6 +41,7 @@ class RatesOrigin(StrEnum):
 
     MEASURED = "measured"  #: On this machine, in the state of a long run
     QUICK = "quick"  #: On this machine, in a second or two, before its clock settled
+    NEARBY = "nearby"  #: On this machine, at smaller and larger tiles
     NOMINAL = "nominal"  #: Nowhere here: what a GPU of this model should do
 
 
@@ -145,6 +146,8 @@ class Rates:
         """Where predicted seconds come from, to be written behind them; empty where the rates were measured in full."""
         if self.origin is RatesOrigin.MEASURED:
             return ""
+        if self.origin is RatesOrigin.NEARBY:
+            return " from rates of smaller and larger tiles"
         if self.origin is RatesOrigin.QUICK:
             return " from rates measured quickly; `ooc-chol bench rates` measures them under load"
         return f" from nominal rates of {self.model}; `ooc-chol bench rates` measures this machine's"
@@ -283,5 +286,5 @@ def _check_positive(rates: Rates | ResidueRates) -> None:
     """Refuse rates that nothing has."""
     for entry in fields(rates):
         value = getattr(rates, entry.name)
-        if entry.name not in _NO_RATES and value is not None and not value > 0:
+        if entry.name not in NO_RATES and value is not None and not value > 0:
             raise ValueError(f"rate {entry.name} is {value}, but a measured rate is more than zero")

@@ -22,8 +22,9 @@ from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.memory.sources import as_source
 from ooc_chol.tasks.tiling import TileGrid
 
-#: Tile rows of the matrix that is read and written, and its order above which there are fewer; two where it is to be quick.
-_TILE_ROWS, _MOST_ROWS, _QUICK_TILE_ROWS = 6, 16384, 2
+#: Tile rows of the matrix that is read and written, and its order above which there are fewer, for GPUs and for the host, whose
+#: memory it shares; two where it is to be quick.
+_TILE_ROWS, _MOST_ROWS, _MOST_HOST_ROWS, _QUICK_TILE_ROWS = 6, 16384, 6144, 2
 #: Most rounds over all tiles.
 _MOST_ROUNDS = 10
 
@@ -49,7 +50,8 @@ class LinkTiers:
 @contextmanager
 def link_tiers(names: Sequence[str], nb: int, *, quick: bool = False) -> Iterator[LinkTiers]:
     """Make the tiers for the devices ``names`` at tile order ``nb``; files are temporary, and stay in the page cache."""
-    grid = TileGrid(nb * min(_QUICK_TILE_ROWS if quick else _TILE_ROWS, max(2, _MOST_ROWS // nb)), nb)
+    most = _MOST_HOST_ROWS if device_kind(names[0]).is_in_host_memory else _MOST_ROWS
+    grid = TileGrid(nb * min(_QUICK_TILE_ROWS if quick else _TILE_ROWS, max(2, most // nb)), nb)
     a = np.ones((grid.n, grid.n))
     memory, array = MemoryStore(grid), SourceTier(as_source(a), grid)
     with (

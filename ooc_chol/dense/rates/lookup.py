@@ -7,12 +7,16 @@ from dataclasses import replace
 from functools import cache
 
 from ooc_chol.dense.programs.cost import Rates, RatesOrigin
+from ooc_chol.dense.rates.nearby import rates_nearby
 from ooc_chol.dense.rates.nominal import nominal_rates
 from ooc_chol.dense.rates.stored import rates_of, usable_rates, warn_of
 from ooc_chol.hardware.registry import is_here
 from ooc_chol.kernels.registry import kernel_facts, kind_of
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.tasks.tiling import TileGrid
+
+#: Order of what a tile function makes to be measured, where the matrix is one tile: that would take as long as making it.
+_MOST_SAMPLED = 512
 
 
 def machine_identity(devices: str | Sequence[str] = "host:0") -> str:
@@ -38,12 +42,32 @@ def stored_rates(grid: TileGrid, source: str, store: str, devices: str | Sequenc
         return None
 
 
+def nearby_rates(grid: TileGrid, source: str, store: str, devices: str | Sequence[str] = "host:0") -> Rates | None:
+    """Rates at ``grid``'s tile size from those measured on this machine near it, or None."""
+    names = as_names(devices)
+    if not all(map(is_here, names)) or source == "slices":
+        return None
+    everything = usable_rates()
+    for those in dict.fromkeys((names, names[:1])):
+        try:
+            measured = {
+                int(nb): rates_of(found, int(nb), source, store)
+                for nb, found in everything.get(machine_identity(those), {}).items()
+            }
+        except ValueError as error:
+            warn_of(error)
+            continue
+        if (found := rates_nearby(measured, grid.nb)) is not None:
+            return found
+    return None
+
+
 def known_rates(grid: TileGrid, source: str, store: str, devices: str | Sequence[str] = "host:0") -> Rates | None:
-    """Rates measured on this machine at ``grid``'s tile size, else nominal ones of its GPUs, else None."""
-    measured = stored_rates(grid, source, store, devices)
+    """Rates measured on this machine at ``grid``'s tile size or near it, else nominal ones of its GPUs, else None."""
+    names = as_names(devices)
+    measured = stored_rates(grid, source, store, names) or nearby_rates(grid, source, store, names)
     if measured is not None:
         return measured
-    names = as_names(devices)
     nominal = nominal_rates(names, grid.nb, source, store) if all(map(is_here, names)) else None
     if nominal is not None and nominal.model is not None:
         say_nominal(nominal.model)
@@ -60,6 +84,8 @@ def rates_for(source: AbstractSource, grid: TileGrid, store: str, devices: str |
         return rates
     from ooc_chol.dense.rates.generation import generation_rate  # it opens devices, which other sources need not
 
+    if grid.nt == 1:
+        grid = TileGrid(grid.n, min(grid.nb, _MOST_SAMPLED))
     # What is made is then checked for NaN, which is the cheapest generation that was measured.
     seconds_an_entry = 1 / generation_rate(source, grid, as_names(devices)[0]) + 1 / rates.generate
     return replace(rates, generate=1 / seconds_an_entry)

@@ -30,6 +30,11 @@ class CudaKernelKind(AbstractKernelKind):
     widens_stored: bool = True
     gains_by_residues: bool = True
     product_workspace_bytes: int = sizes.CUBLAS_WORKSPACE_BYTES
+    dear_order: int = 0
+    dear_mixed_order: int = 0
+
+    def wanted_slots(self, nb: int) -> int:
+        return 20
 
     def workspace_bytes(self, nb: int) -> int:
         return sizes.workspace_bytes(nb)

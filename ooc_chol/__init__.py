@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ooc_chol.dense.factor import load as load
     from ooc_chol.dense.options import FactorOptions as FactorOptions
     from ooc_chol.dense.planner.plan import Plan as Plan
+    from ooc_chol.dense.rates.measuring import measure_rates as measure_rates
     from ooc_chol.dense.report import FactorReport as FactorReport
     from ooc_chol.dense.stores.header import FACTOR_FILES as FACTOR_FILES
     from ooc_chol.dense.symmetric import symm as symm
@@ -63,6 +64,7 @@ _NAMES = {
     "dense.factor": ("CholeskyFactor", "HalfSolveSums", "InverseTraces", "load"),
     "dense.options": ("FactorOptions",),
     "dense.planner.plan": ("Plan",),
+    "dense.rates.measuring": ("measure_rates",),
     "dense.report": ("FactorReport",),
     "dense.stores.header": ("FACTOR_FILES",),
     "dense.symmetric": ("symm",),

@@ -33,16 +33,41 @@ def measure_rates(
     warm_seconds: float | None = None,
     quick: bool = False,
 ) -> Rates:
-    """Measure kernels and links of a device at one tile size, and store them.
+    """Measure kernels and links of a device at one tile order, and store them: later plans predict seconds from them.
 
+    Parameters
+    ----------
+    tile_size : int
+        Order of a tile, such as ``oc.plan(A).grid.nb``.
+    devices : str or sequence of str
+        The device, or several GPUs at once.
+    moduli : int, optional
+        Moduli at which products through residues are measured; 13 on GPUs when not given, none on the host.
+    warm_seconds : float, optional
+        Seconds of DGEMM before a GPU is measured: its clock settles.
+    quick : bool
+        Measure for a second or two: a GPU at the clock of its first moments, which may be a tenth higher than that of a long
+        run, and links with little data. Such rates are stored as any others, in place of those at the same tile order, and
+        plans say that they are used.
+
+    Returns
+    -------
+    Rates
+        Flops, bytes and entries per second.
+
+    Raises
+    ------
+    ValueError
+        The tile order is not positive, or no multiple of 16 where residues are asked for, or there are several host devices.
+    OSError
+        The folder of rates cannot be written.
+
+    Notes
+    -----
     A few seconds on the host, 20 to 40 on GPUs: they are brought into the state of a long run and kept there, every kernel works
-    on tiles of a covariance factor, and its figure is the mean of the second half of :data:`SUSTAINED_SECONDS`. What devices
-    copy from each other is measured from the next device; where there is only one, from itself (:func:`pulled_from`). A file
-    that cannot be read or is damaged is replaced.
-
-    With ``quick`` a second or two: a GPU is measured at the clock of its first moments, which may be a tenth higher than that of
-    a long run, and links with little data. Such rates are stored as any others, in place of those at the same tile size, and
-    plans say that they are used.
+    on tiles of a covariance factor, and its figure is the mean of the second half of a second. What devices copy from each other
+    is measured from the next device; where there is only one, from itself. A file of rates that cannot be read or is damaged is
+    replaced.
     """
     names = as_names(devices)
     moduli = _checked(tile_size, names, moduli)

@@ -218,7 +218,7 @@ class FactorOptions:
     @classmethod
     def add_arguments(
         cls,
-        parser: argparse.ArgumentParser,
+        parser: argparse._ActionsContainer,
         *,
         aliases: Mapping[str, Sequence[str]] | None = None,
         more: Mapping[str, str] | None = None,
@@ -228,7 +228,7 @@ class FactorOptions:
         Parameters
         ----------
         parser : argparse.ArgumentParser
-            The parser of a command.
+            The parser of a command, or a group of its arguments.
         aliases : mapping of str to sequence of str, optional
             More words for some options, by the names of these.
         more : mapping of str to str, optional

@@ -422,11 +422,12 @@ def test_fit_keeps_units_and_system_and_predicts_to_netcdf(tmp_path, capsys):
     saved = json.loads(model.read_text(encoding="utf-8"))["data"]
     assert saved["kind"] == "geopackage" and saved["crs"] == "EPSG:28992" and saved["units"] == {"x": "metre", "y": "metre"}
     assert main(["geostat", "predict", str(model), data, "--grid", "4,3", "--output", str(grid)]) == 0
-    assert main(["geostat", "predict", str(model), data, data, "--output", str(sites)]) == 0
+    beside = str(write_geopackage(tmp_path / "b.gpkg", example_rows(scale=1000.001)))
+    assert main(["geostat", "predict", str(model), data, beside, "--output", str(sites)]) == 0
     assert "held out     60 values" in capsys.readouterr().out
     table = load_table(grid, ("x", "y", "prediction", "standard_error"))
     assert len(table.columns["x"]) == 12 and table.crs == Crs("EPSG:28992", False, "metre")
     there = load_table(sites, ("x", "y", "prediction"))
-    assert np.array_equal(there.columns["x"], load_table(data, ("x",), optional=("zinc",)).columns["x"])
+    assert np.array_equal(there.columns["x"], load_table(beside, ("x",), optional=("zinc",)).columns["x"])
     assert main(["geostat", "predict", str(model), data, "--grid", "4,3", "--output", str(tmp_path / "out.gpkg")]) == 2
     assert "predictions are written as .csv, " in capsys.readouterr().err

@@ -131,7 +131,7 @@ def demo_settings(n: int, asked: FactorSettings) -> FactorSettings:
 def _planned(n: int, settings: FactorSettings) -> oc.Plan:
     """The plan, with predicted seconds: rates of its tiles are measured where none are known, which takes seconds."""
     plan = settings.plan(n)
-    if plan.seconds is not None or plan.engine == "library":  # a library's routine has no tiles
+    if plan.seconds is not None or plan.grid.nt == 1:  # LAPACK or cuSOLVER takes the whole
         return plan
     what = f"{', '.join(plan.devices)} in tiles of {plan.grid.nb}"
     print(f"measuring the rates of {what}, once, so that plan, report and trace predict seconds", flush=True)

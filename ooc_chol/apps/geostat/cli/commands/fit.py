@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     settings.check_store()
     if options.plot is not None:
         _check_map(dataset)
-    say_beforehand(dataset, settings)
+    say_beforehand(dataset, settings, in_full=options.dry_run)
     if options.dry_run:
         print(search_text(dataset, options, settings))
         return 0

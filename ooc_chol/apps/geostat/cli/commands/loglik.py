@@ -19,7 +19,9 @@ from ooc_chol.apps.geostat.results import read_result
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
-    parser.add_argument("data", metavar="DATA.csv", help="text file whose first line names the columns")
+    parser.add_argument(
+        "data", nargs="?", metavar="DATA.csv", help="file with named columns (default, with --model: what was fitted)"
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--theta", "--ttheta", "--itheta", "--initial-theta", type=theta, help=THETA_HELP)
     what.add_argument(
@@ -42,6 +44,8 @@ def run(options: argparse.Namespace) -> int:
         saved = read_result(options.model)
         spec, model = saved.spec, saved.model
     else:
+        if options.data is None:
+            raise ValueError("which data? give DATA.csv: --theta names none")
         check_kernel(options.kernel, options.theta)
         defaults = {"x": options.x or "x", "y": options.y or "y", "value": options.value or "value"}
         spec = named_spec(argparse.Namespace(**{**vars(options), **defaults}))

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ooc_chol.errors import RefinementError as RefinementError
     from ooc_chol.errors import ScheduleError as ScheduleError
     from ooc_chol.errors import TierError as TierError
+    from ooc_chol.installation import install_hint as install_hint
     from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
     from ooc_chol.listing import devices as devices
     from ooc_chol.memory.host_memory import HostMemory as HostMemory
@@ -85,6 +86,7 @@ _NAMES = {
         "ScheduleError",
         "TierError",
     ),
+    "installation": ("install_hint",),
     "kernels.cuda.source": ("cuda_source",),
     "listing": ("devices",),
     "memory.host_memory": ("HostMemory",),

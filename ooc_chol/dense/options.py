@@ -103,7 +103,8 @@ class FactorOptions:
     devices: str | Sequence[str] | int | None = _row(
         None,
         "str, sequence of str, int or None",
-        'Device names such as ``"cuda:0"`` or ``"host:0"``, or a count. By default every visible GPU, else the host. What is '
+        'Device names such as ``"cuda:0"`` or ``"host:0"``, with commas between or as a sequence; ``"cpu"`` or ``"host"``, '
+        '``"cuda"`` for every visible GPU; or a count. By default every visible GPU, else the host. What is '
         "best factored as one tile takes one device: the GPU that A lies on, or the host for arrays there up to order 256.",
         parse=parse_devices,
         metavar="NAME,NAME,...",

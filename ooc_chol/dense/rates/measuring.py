@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates import lookup
-from ooc_chol.dense.rates.lookup import as_names, stored_rates
+from ooc_chol.dense.rates.lookup import stored_rates
 from ooc_chol.dense.rates.stored import Everything, check_writable, read_rates, write_rates
 from ooc_chol.dense.rates.together import Measurement, measure_at_once, pulled_from
-from ooc_chol.hardware.registry import device_kind
+from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.kernels.host.blas import blas_threads, host_threads
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.precision.moduli import TENSOR_MULTIPLE, ResidueBasis
@@ -69,7 +69,7 @@ def measure_rates(
     is measured from the next device; where there is only one, from itself. A file of rates that cannot be read or is damaged is
     replaced.
     """
-    names = as_names(devices)
+    names = resolve_devices(devices)
     moduli = _checked(tile_size, names, moduli)
     check_writable()
     identity, threads = lookup.machine_identity(names), host_threads(1)

@@ -54,7 +54,7 @@ assert "matplotlib.pyplot" not in sys.modules
 
 def test_without_matplotlib_maps_say_how_to_install_it(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'ooc_chol\[plots\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[plots\]'"):
         require_matplotlib()
 
 

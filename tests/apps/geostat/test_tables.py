@@ -202,7 +202,7 @@ def test_what_is_wrong_in_a_geopackage_is_named(tmp_path, row, words):
 def test_what_reads_a_geopackage_is_named_where_it_is_missing(tmp_path, monkeypatch, package):
     path = write_geopackage(tmp_path / "a.gpkg", [(point(1.0, 2.0), 3.0, "")])
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=rf"by {package}, which is not installed: pip install 'ooc_chol\[io\]'"):
+    with pytest.raises(MissingExtraError, match=rf"by {package}, which is not installed: .*pip install '\.\[io\]'"):
         load_table(path, ("x", "zinc"))
 
 
@@ -297,7 +297,7 @@ def test_what_is_no_netcdf_is_said(tmp_path, monkeypatch):
     (tmp_path / "b.nc").write_bytes(b"\x89HDF\r\n\x1a\n")
     monkeypatch.setitem(sys.modules, "netCDF4", None)
     with pytest.raises(
-        MissingExtraError, match=r"NetCDF files are read by netCDF4, which is not installed: pip install 'ooc_chol\[io\]'"
+        MissingExtraError, match=r"NetCDF files are read by netCDF4, which is not installed: .*pip install '\.\[io\]'"
     ):
         read_netcdf(tmp_path / "b.nc", ("x",))
 
@@ -320,7 +320,7 @@ def test_written_files_are_complete_or_not_there(tmp_path):
 def test_without_pyarrow_parquet_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        MissingExtraError, match=r"Parquet files are read by pyarrow, which is not installed: pip install 'ooc_chol\[io\]'"
+        MissingExtraError, match=r"Parquet files are read by pyarrow, which is not installed: .*pip install '\.\[io\]'"
     ):
         load_table(tmp_path / "a.parquet", ("x",))
 

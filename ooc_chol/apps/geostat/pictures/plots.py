@@ -183,7 +183,7 @@ def check_picture(path: str | os.PathLike[str]) -> None:
 def require_matplotlib() -> None:
     """Find out early whether pictures can be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtraError("pictures are drawn by Matplotlib, which is not installed: pip install 'ooc_chol[plots]'")
+        raise MissingExtraError(f"pictures are drawn by Matplotlib, which is not installed: {oc.install_hint('plots')}")
 
 
 def _crosses(axis: Any, held_out: NDArray[np.float64] | None) -> str:

@@ -52,6 +52,9 @@ class CommandParser(SpellingParser):
         if module is not None:
             command = importlib.import_module(module)
             command.add_options(self)
+            self.epilog = "\n".join(["examples:", *(f"  {line}" for line in command.EXAMPLES)])
+            self.add_argument("--json", action="store_true", help="print one JSON object; the rest goes to standard error")
+            self.add_argument("--quiet", action="store_true", help="print nothing but that, and warnings and errors; no progress")
             self.set_defaults(run=command.run)
 
 

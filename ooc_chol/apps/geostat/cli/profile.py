@@ -65,6 +65,8 @@ def draw_profile(dataset: Dataset, saved: SavedFit, options: argparse.Namespace,
             write_table(options.values, {name: profile.values[finite], "loglik": profile.loglik[finite]}, replace=options.force)
             print(f"profile in {options.values}")
     _tell(profile, options.level)
+    options.answer = {"parameter": name, "values": profile.values, "loglik": profile.loglik}
+    options.answer |= {"level": options.level, "interval": profile.interval(options.level)}
     unit = dataset.spec.unit if name == "range" else ""
     kind = "restricted profile likelihood" if saved.reml else "profile likelihood"
     words = FigureWords(f"{dataset.spec.value_name}: {kind} of the {name.replace('_', ' ')}")
@@ -82,7 +84,7 @@ def _searched(
     settings: FactorSettings,
 ) -> ProfileLikelihood:
     """The profile, a search at each value, with a word of progress."""
-    steps = Steps(len(grid), f"values of the {options.parameter.replace('_', ' ')}")
+    steps = Steps(len(grid), f"values of the {options.parameter.replace('_', ' ')}", quiet=options.quiet)
     try:
         return profile_likelihood(
             dataset.observations,

@@ -13,10 +13,10 @@ _TERMINAL_SECONDS, _LINE_SECONDS = 0.1, 1.0
 class Steps:
     """Says how many steps of many are done, on standard error."""
 
-    def __init__(self, total: int, what: str) -> None:
+    def __init__(self, total: int, what: str, *, quiet: bool = False) -> None:
         self._total, self._what = total, what
         self._live = sys.stderr.isatty()
-        self._every = _TERMINAL_SECONDS if self._live else _LINE_SECONDS
+        self._every = float("inf") if quiet else _TERMINAL_SECONDS if self._live else _LINE_SECONDS
         self._start = self._told = time.perf_counter()
 
     def done(self, count: int) -> None:
@@ -37,9 +37,9 @@ class Steps:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def told_batches(total: int, size: int, what: str) -> Iterator[slice]:
+def told_batches(total: int, size: int, what: str, *, quiet: bool = False) -> Iterator[slice]:
     """Slices of ``total`` steps, ``size`` each, with a word on standard error of how far the loop over them is."""
-    steps = Steps(total, what)
+    steps = Steps(total, what, quiet=quiet)
     try:
         for begin in range(0, total, size):
             yield slice(begin, min(begin + size, total))

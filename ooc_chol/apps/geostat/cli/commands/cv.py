@@ -19,6 +19,12 @@ from ooc_chol.apps.geostat.data.io import write_table
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation, cross_validate, leave_one_out
 from ooc_chol.apps.geostat.results import read_result
 
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol geostat cv zinc.json",
+    "ooc-chol geostat cv zinc.json --folds 10 --how kmeans --output cv.csv",
+)
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
@@ -60,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
             dataset.observations, saved.model, folds=options.folds, how=options.how, seed=options.seed, settings=settings
         )
     print(_validation_text(found, options))
+    options.answer = {"scores": vars(found.scores(options.level)), "folds": found.n_folds, "output": options.output}
     if options.output is not None:
         columns: dict[str, NDArray[Any]] = dict(zip(saved.spec.axes, dataset.positions.T, strict=True))
         columns |= {saved.spec.value_name: found.values, "prediction": found.prediction.mean}

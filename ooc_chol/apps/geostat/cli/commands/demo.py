@@ -23,7 +23,7 @@ from ooc_chol.apps.geostat.data.io import json_files, text_file, write_json
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.data.terrain import Terrain, jacksboro
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
-from ooc_chol.apps.geostat.estimation.progress import progress_for
+from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_for
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, score
 from ooc_chol.apps.geostat.kriging.prediction import Kriging, kriging
@@ -56,6 +56,13 @@ _RESULTS = json_files(_FORMAT)
 _REPORTS = oc.FileKind(f"report of {_FORMAT}", f"{_FORMAT}\n".encode())
 
 
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol geostat demo",
+    "ooc-chol geostat demo --n 10000 --output large-demo",
+)
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
     parser.add_argument(
@@ -70,7 +77,10 @@ def run(options: argparse.Namespace) -> int:
     """Fit, predict, draw and trace, into one folder."""
     oc.output_folder(options.output, option="--output")
     check_files(options, [], demo_outputs(options.output))
-    run_demo(options.output, options.n, asked=FactorSettings.from_arguments(options), replace=options.force)
+    settings = FactorSettings.from_arguments(options)
+    content = run_demo(options.output, options.n, asked=settings, replace=options.force, quiet=options.quiet)
+    files = {name: options.output / name for name in (_MAPS_FILE, _RESULT_FILE, _REPORT_FILE, _TRACE_FILE)}
+    options.answer = {**content, "files": files}
     return 0
 
 
@@ -99,8 +109,8 @@ class _Split:
         return self.dataset.observations.values[self.held]
 
 
-def run_demo(folder: Path, n: int, *, asked: FactorSettings, replace: bool = False) -> None:
-    """Fit, predict, score, draw and trace."""
+def run_demo(folder: Path, n: int, *, asked: FactorSettings, replace: bool = False, quiet: bool = False) -> dict[str, Any]:
+    """Fit, predict, score, draw and trace; what the result file has."""
     start = time.perf_counter()
     dataset = load_dataset(example_spec(f"jacksboro:{n}"))
     split = _Split(dataset, *np.split(np.arange(n), [round(n * HELD_OUT_SHARE)]))
@@ -108,18 +118,19 @@ def run_demo(folder: Path, n: int, *, asked: FactorSettings, replace: bool = Fal
     settings = demo_settings(fitted.n, asked)
     print(f"{n} heights of the Jacksboro terrain (Matplotlib's elevation model): {fitted.n} to fit, {len(split.held)} held out")
     print(_planned(fitted.n, settings), flush=True)
-    result = _fitted(dataset, fitted, settings)
+    result = _fitted(dataset, fitted, settings, quiet=quiet)
     print(fit_text(result, dataset.spec.unit), flush=True)
     write_json(folder / _RESULT_FILE, _content(dataset.spec, result), kind=_RESULTS, replace=replace)  # what comes may fail
     with kriging(fitted, result.model, settings=settings, trace=True) as kriged:
         _save_run(kriged, folder, replace=replace)
-        picture, scores = _predicted(kriged, split, terrain)
+        picture, scores = _predicted(kriged, split, terrain, quiet=quiet)
         save_figure(terrain_figure(picture), folder / _MAPS_FILE, replace=replace)
         factorization = kriged.factor.report.to_dict()
     print(score_text(scores, "m"))
     content = _content(dataset.spec, result, scores, factorization)
     write_json(folder / _RESULT_FILE, content, kind=_RESULTS, replace=replace)
     _print_paths(folder, time.perf_counter() - start)
+    return content
 
 
 def demo_settings(n: int, asked: FactorSettings) -> FactorSettings:
@@ -142,10 +153,10 @@ def _planned(n: int, settings: FactorSettings) -> oc.Plan:
     return settings.plan(n) if tried("predicted seconds", measure) else plan
 
 
-def _fitted(dataset: Dataset, fitted: Observations, settings: FactorSettings) -> FitResult[Matern]:
+def _fitted(dataset: Dataset, fitted: Observations, settings: FactorSettings, *, quiet: bool) -> FitResult[Matern]:
     """All parameters by maximum likelihood, the smoothness too; Vecchia's approximation says where the search starts."""
     print("fitting range, smoothness, variance and nugget: a start by Vecchia's approximation, then exactly", flush=True)
-    progress = progress_for(sys.stderr, dataset.spec.unit)
+    progress = SilentProgress() if quiet else progress_for(sys.stderr, dataset.spec.unit)
     try:
         return fit(fitted, smoothness="free", starts="vecchia", settings=settings, progress=progress)
     finally:
@@ -160,15 +171,15 @@ def _save_run(kriged: Kriging, folder: Path, *, replace: bool) -> None:
     kriged.factor.trace.save(folder / _TRACE_FILE, replace=replace)
 
 
-def _predicted(kriged: Kriging, split: _Split, terrain: Terrain) -> tuple[TerrainPicture, HeldOutScores]:
+def _predicted(kriged: Kriging, split: _Split, terrain: Terrain, *, quiet: bool) -> tuple[TerrainPicture, HeldOutScores]:
     """Heights held out, all of the terrain, and what the picture tells of memory."""
     prediction = kriged.predict(split.dataset.observations.coordinates[split.held])
     x, y = terrain.x[::_ERROR_STEP], terrain.y[::_ERROR_STEP]
     mean, error = np.empty(terrain.heights.size), np.empty(len(x) * len(y))
     everywhere, coarse = _points(terrain.x, terrain.y), _points(x, y)
-    for batch in told_batches(len(mean), _BATCH, "predicted heights"):
+    for batch in told_batches(len(mean), _BATCH, "predicted heights", quiet=quiet):
         mean[batch] = kriged.predict_mean(everywhere[batch])
-    for batch in told_batches(len(error), _BATCH, "standard errors"):
+    for batch in told_batches(len(error), _BATCH, "standard errors", quiet=quiet):
         error[batch] = kriged.predict(coarse[batch], target="field").standard_error
     report, model, n = kriged.factor.report, kriged.model, len(split.kept)
     assert isinstance(model, Matern), "the demonstration fits no other"

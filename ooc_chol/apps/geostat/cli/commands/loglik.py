@@ -13,8 +13,15 @@ from ooc_chol.apps.geostat.cli.files import check_files
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
 from ooc_chol.apps.geostat.cli.summary import model_text
 from ooc_chol.apps.geostat.covariances.geometry import GreatCircle
+from ooc_chol.apps.geostat.covariances.model_content import model_content
 from ooc_chol.apps.geostat.estimation.likelihood import log_likelihood
 from ooc_chol.apps.geostat.results import read_result
+
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol geostat loglik --model zinc.json",
+    "ooc-chol geostat loglik field.csv --theta 1,0.1,0.5 --mean zero",
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +65,15 @@ def run(options: argparse.Namespace) -> int:
     found = log_likelihood(dataset.observations, model, settings=factor_settings(options))
     pairs = zip(dataset.observations.mean_columns, found.coefficients, strict=True)
     n, variance = dataset.observations.n, model.variance
+    options.answer = {
+        "n": n,
+        "model": model_content(model),
+        "loglik": found.loglik,
+        "quadratic": found.quadratic / variance,
+        "logdet": found.logdet + n * float(np.log(variance)),
+        "mean": dict(zip(dataset.observations.mean_columns, found.coefficients, strict=True)),
+        "seconds": found.seconds,
+    }
     print(
         f"{n} observations of {spec.value_name}, {model_text(model)}\n"
         f"  loglik       {found.loglik:.15g}\n"

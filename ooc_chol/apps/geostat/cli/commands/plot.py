@@ -25,6 +25,13 @@ from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords, residuals_f
 from ooc_chol.apps.geostat.pictures.variogram import MAX_SITES, Direction, empirical_variogram, variogram_envelope
 from ooc_chol.apps.geostat.results import read_result
 
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol geostat plot variogram zinc.json --output variogram.png",
+    "ooc-chol geostat plot map zinc.json --output map.png",
+    "ooc-chol geostat plot profile zinc.json --parameter range --output profile.pdf",
+)
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
@@ -81,6 +88,7 @@ def run(options: argparse.Namespace) -> int:
         draw_profile(dataset, saved, options, settings)
     else:
         _residuals(dataset, saved.model, options, settings)
+    options.answer |= {"picture": options.what, "output": options.output}
     print(f"{options.what} in {options.output}")
     return 0
 

@@ -23,10 +23,16 @@ from ooc_chol.apps.geostat.data.dataset import (
     regular_grid,
 )
 from ooc_chol.apps.geostat.data.io import Table
-from ooc_chol.apps.geostat.kriging.checks import score
+from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, score
 from ooc_chol.apps.geostat.kriging.outputs import Predicted, check_output, write_predictions
 from ooc_chol.apps.geostat.kriging.prediction import Prediction, kriging
 from ooc_chol.apps.geostat.results import read_result
+
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol geostat predict zinc.json sites.csv --output predicted.csv",
+    "ooc-chol geostat predict zinc.json --grid 100,80 --target field --output map.nc",
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -87,9 +93,13 @@ def run(options: argparse.Namespace) -> int:
     predicted = Predicted(dataset.spec, positions, prediction, options.grid if sites_path is None else None)
     write_predictions(options.output, predicted, replace=options.force)
     what = "a new observation" if options.target == "observation" else "the smooth field"
+    options.answer = {"output": options.output, "n": len(positions), "target": options.target, "held_out": None}
     print(f"{len(positions)} predictions of {what} with their standard errors in {options.output}")
     if options.target == "observation" and spec.value in sites.columns:
-        _print_scores(prediction, sites, dataset)
+        scores = _scores(prediction, sites, dataset)
+        if scores is not None:
+            options.answer["held_out"] = vars(scores)
+            print(score_text(scores))
     return 0
 
 
@@ -117,16 +127,17 @@ def _sites(dataset: Dataset, path: str | None, options: argparse.Namespace) -> T
     return grid_table(spec, regular_grid(dataset.places, *options.grid)[2], options.at)
 
 
-def _print_scores(prediction: Prediction, sites: Table, dataset: Dataset) -> None:
+def _scores(prediction: Prediction, sites: Table, dataset: Dataset) -> HeldOutScores | None:
     """Score where the sites file has a value, and no observation is: that would be no prediction."""
     is_known = np.isfinite(sites.columns[dataset.spec.value])
     is_observed = _observed(dataset, sites.stack(dataset.spec.axes))
     if count := int(np.sum(is_known & is_observed)):
         note(f"{count} of {int(np.sum(is_known))} sites with a value are places of observations: not held out, and not scored")
     known = np.flatnonzero(is_known & ~is_observed)
-    if len(known):
-        values = dataset.spec.observed({name: column[known] for name, column in sites.columns.items()})
-        print(score_text(score(prediction.take(known), values, dataset.observations.values)))
+    if not len(known):
+        return None
+    values = dataset.spec.observed({name: column[known] for name, column in sites.columns.items()})
+    return score(prediction.take(known), values, dataset.observations.values)
 
 
 def _observed(dataset: Dataset, positions: NDArray[np.float64]) -> NDArray[np.bool_]:

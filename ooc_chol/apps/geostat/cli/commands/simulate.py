@@ -17,6 +17,12 @@ from ooc_chol.apps.geostat.data.observations import design_matrix
 from ooc_chol.apps.geostat.kriging.simulation import JITTER, simulate, simulate_conditional
 from ooc_chol.apps.geostat.results import read_result
 
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol geostat simulate zinc.json --grid 50,50 --draws 3 --output draws.csv",
+    "ooc-chol geostat simulate zinc.json --sites sites.csv --conditional --output draws.csv",
+)
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
@@ -75,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
     columns = dict(zip(saved.spec.axes, positions.T, strict=True))
     columns |= {f"draw{k + 1}": draw for k, draw in enumerate(draws)}
     write_table(options.output, columns, replace=options.force)
+    options.answer = {"output": options.output, "draws": options.draws, "n": len(places), "seed": options.seed}
+    options.answer["observations"] = None if dataset is None else dataset.observations.n
     given = "without data" if dataset is None else f"given {dataset.observations.n} observations"
     print(f"{options.draws} draws at {len(places)} sites, {given}, in {options.output}, of seed {options.seed}")
     return 0

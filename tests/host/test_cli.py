@@ -368,6 +368,7 @@ def test_a_threshold_is_a_contract_unless_it_is_waived(tmp_path, capsys):
     words += ["--store", str(tmp_path / "L")]
     assert main(words) == 0
     assert "certified  error at most" in capsys.readouterr().out
+    words.append("--quiet")
     assert main([*words[:3], "1e-15", *words[4:]]) == 2
     assert "strict=False" in capsys.readouterr().err
     with warnings.catch_warnings():

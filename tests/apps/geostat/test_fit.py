@@ -209,7 +209,7 @@ def test_a_log_has_plain_lines_not_closer_than_asked_and_the_last_evaluation(sec
 
 def test_a_long_fit_has_few_plain_lines():
     stream = io.StringIO()
-    progress = LineProgress(stream)
+    progress = LineProgress(stream, every_seconds=0.0)
     for at in range(6000):
         progress.evaluation_finished(Evaluation({"range": 1.0, "nugget_ratio": 0.1}, float(at), 0.1))
     counts = [int(line.split()[1].rstrip(":")) for line in stream.getvalue().splitlines()]

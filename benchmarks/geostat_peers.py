@@ -4,7 +4,7 @@
     python benchmarks/geostat_peers.py --update docs/geostat.md      rewrite the table there from the result file
 
 ``DIR`` holds ``meuse.csv`` and the KAUST competition's ``XYZ_10K_15_0017526_23_1.csv``; the terrain comes with Matplotlib. Peers:
-``pip install 'ooc_chol[peers]'``. A tenth of the data is held out. All fit sites in a box of side 1 and values of mean 0 and
+``pip install '.[peers]'``. A tenth of the data is held out. All fit sites in a box of side 1 and values of mean 0 and
 deviation 1; estimates, likelihoods (ours, exact, at everybody's estimates) and scores are in the units of the data. Every
 package runs in a process of its own with the same number of threads; repeats go round, one fit of each in turn.
 """

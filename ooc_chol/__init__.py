@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ooc_chol.dense.factor import load as load
     from ooc_chol.dense.options import FactorOptions as FactorOptions
     from ooc_chol.dense.planner.plan import Plan as Plan
+    from ooc_chol.dense.rates.measuring import measure_rates as measure_rates
     from ooc_chol.dense.report import FactorReport as FactorReport
     from ooc_chol.dense.stores.header import FACTOR_FILES as FACTOR_FILES
     from ooc_chol.dense.symmetric import symm as symm
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ooc_chol.errors import RefinementError as RefinementError
     from ooc_chol.errors import ScheduleError as ScheduleError
     from ooc_chol.errors import TierError as TierError
+    from ooc_chol.installation import install_hint as install_hint
     from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
     from ooc_chol.listing import devices as devices
     from ooc_chol.memory.host_memory import HostMemory as HostMemory
@@ -69,6 +71,7 @@ _NAMES = {
     "dense.factor": ("CholeskyFactor", "HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor", "load"),
     "dense.options": ("FactorOptions",),
     "dense.planner.plan": ("Plan",),
+    "dense.rates.measuring": ("measure_rates",),
     "dense.report": ("FactorReport",),
     "dense.stores.header": ("FACTOR_FILES",),
     "dense.symmetric": ("symm",),
@@ -90,6 +93,7 @@ _NAMES = {
         "ScheduleError",
         "TierError",
     ),
+    "installation": ("install_hint",),
     "kernels.cuda.source": ("cuda_source",),
     "listing": ("devices",),
     "memory.host_memory": ("HostMemory",),

@@ -36,14 +36,16 @@ def parse_bytes(size: int | str, what: str = "size") -> int:
 
 
 def parse_devices(text: str) -> int | tuple[str, ...]:
-    """What a command's ``--devices`` means, as :func:`ooc_chol.cholesky` takes it: a count, or names with commas between them.
+    """What a text means that :func:`ooc_chol.cholesky` or a command takes for devices: a count, or names with commas between.
 
     Examples
     --------
     >>> parse_devices("2"), parse_devices("host:0, host:1")
     (2, ('host:0', 'host:1'))
     """
-    return int(text) if text.strip().isdecimal() else tuple(name.strip() for name in text.split(",") if name.strip())
+    if text.strip().isdecimal():
+        return int(text)
+    return tuple(name.strip() for name in text.split(",") if name.strip()) or (text,)
 
 
 #: Bytes of a page: what device memory is cut into, and what buffers and files are aligned to for direct I/O.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def _add_rates(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     rates.add_argument("--moduli", type=int, help=moduli)
     warm = f"seconds of DGEMM before a GPU is measured (default: {WARM_SECONDS:g})"
     rates.add_argument("--warm-seconds", type=float, help=warm)
+    rates.epilog = "examples:\n  ooc-chol bench rates\n  ooc-chol bench rates --quick --tile-size 2048"
     rates.set_defaults(run=_rates)
 
 
@@ -63,6 +65,7 @@ def _add_links(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     links.add_argument("--devices", type=parse_devices, help="GPUs with commas between, or a count (default: all)")
     links.add_argument("--case", default="links", help="name of the file (default: links)")
     links.add_argument("--output", type=Path, default=_LINKS, help=f"folder (default: {_LINKS})")
+    links.epilog = "examples:\n  ooc-chol bench links --devices cuda:0,cuda:1"
     links.set_defaults(run=_links)
 
 
@@ -85,6 +88,11 @@ def _add_fp64(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     )
     fp64.add_argument("--trace", type=Path, help="write the trace of the last run")
     _add_run_options(fp64, repeats=3, dgemm_seconds=5.0)
+    fp64.epilog = (
+        "examples:\n"
+        "  ooc-chol bench fp64 --case host --devices host:0 --n 8192 --memory-budget '128 MiB'\n"
+        "  ooc-chol bench fp64 --case gpu --n 131072 --memory-budget '32 GiB' --engine residue"
+    )
     fp64.set_defaults(run=_fp64, rates=False)
 
 
@@ -97,6 +105,7 @@ def _add_suite(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     suite.add_argument("--traces", type=Path, help="folder for a trace of each case's last run")
     suite.add_argument("--stop-after", type=float, metavar="SECONDS", help="begin no case after this time")
     _add_run_options(suite, repeats=None, dgemm_seconds=None)
+    suite.epilog = "examples:\n  ooc-chol bench suite host --list\n  ooc-chol bench suite host --no-peers"
     suite.set_defaults(run=_suite, rates=True)
 
 
@@ -120,8 +129,10 @@ def _rates(options: argparse.Namespace) -> None:
     devices = resolve_devices(None)[:1] if options.device is None else resolve_devices(options.device)
     if (problem := rates_problem()) is not None:
         print(f"ooc-chol: {problem}: ignored, and measured anew", file=sys.stderr)
+    options.answer = {"devices": devices, "stored_in": rates_path(), "rates": {}}
     for tile_size in options.tile_size or _RATE_TILE_SIZES[device_kind(devices[0]).name]:
         rates = measure_rates(tile_size, devices, options.moduli, warm_seconds=options.warm_seconds, quick=options.quick)
+        options.answer["rates"][tile_size] = asdict(rates)
         kernels = ", ".join(f"{name} {getattr(rates, name) / 1e9:.4g}" for name in ("gemm", "syrk", "trsm", "potrf"))
         links = ", ".join(f"{name} {getattr(rates, name) / 1e9:.3g}" for name in ("source", "fetch", "write"))
         print(f"tiles of {tile_size}: {kernels} GFLOP/s; {links} GB/s (memory); {rates.launch * 1e6:.3g} us between operations")
@@ -140,7 +151,7 @@ def _described_residues(rates: ResidueRates, devices: Sequence[str]) -> str:
 
 
 def _links(options: argparse.Namespace) -> None:
-    result = run_links(options.case, options.devices, options.output)
+    result = options.answer = run_links(options.case, options.devices, options.output)
     print(describe(result["links"]))
     print(f"written to {options.output / (options.case + '.json')}")
 
@@ -167,7 +178,7 @@ def _case_of(options: argparse.Namespace) -> Fp64Case:
 
 def _fp64(options: argparse.Namespace) -> None:
     case = _case_of(options)
-    result = run_case(case, Session(options.output, measures_rates=options.rates), options.trace)
+    result = options.answer = run_case(case, Session(options.output, measures_rates=options.rates), options.trace)
     dgemm = result["dgemm_tflops"]
     print(f"{case.name}: {result['tflops']:.4g} TFLOP/s; DGEMM {dgemm['before']:.4g} before, {dgemm['after']:.4g} after")
     print(f"  {_residual_text(result['residual'])}; exposed copies {100 * result['exposed_copy_share']:.1f} %")
@@ -185,11 +196,13 @@ def _suite(options: argparse.Namespace) -> int:
     """Run a suite; exit status 1 if a case has no result."""
     changes: dict[str, Any] = {name: getattr(options, name) for name in ("repeats", "dgemm_seconds", "warm_up")}
     cases = choose(options.name, options.only, peers=() if options.no_peers else None, **changes)
+    options.answer = {"suite": options.name, "cases": [case.name for case in cases]}
     if options.list:
         print("\n".join(map(_described, cases)))
         return 0
     session = Session(options.output, measures_rates=options.rates)
     outcomes = run_suite(cases, session, traces=options.traces, stop_after=options.stop_after)
+    options.answer["outcomes"] = {outcome.case.name: outcome.result or {"error": outcome.error} for outcome in outcomes}
     print(summary(outcomes))
     return int(any(outcome.result is None for outcome in outcomes))
 

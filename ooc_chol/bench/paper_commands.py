@@ -42,16 +42,19 @@ def add_paper_commands(what: argparse._SubParsersAction[argparse.ArgumentParser]
     ablation = what.add_parser("paper-ablation", help="the paper's Figures 6 and 8: FP64 under each policy, seconds and bytes")
     _add_options(ablation, repeats=3, nu="1/2", engines=ENGINES, engine="native")
     ablation.add_argument("--policies", nargs="+", default=list(POLICIES), choices=POLICIES, help="which (default: all)")
+    ablation.epilog = "examples:\n  ooc-chol bench paper-ablation --n 2048 --devices host:0"
     ablation.set_defaults(run=_ablation)
     kl = what.add_parser("paper-kl", help="the paper's Figure 10: what precision thresholds do to a likelihood")
     _add_options(kl, repeats=1, nu="1/2 8/9", engines=ENGINES, engine="auto")
     _add_half_products(kl)
+    kl.epilog = "examples:\n  ooc-chol bench paper-kl --n 1024 --thresholds 1e-6 1e-8"
     kl.set_defaults(run=_kl)
     mxp = what.add_parser("paper-mxp", help="the paper's Figures 11, 12, 13: speed, bytes and traces of mixed precision")
     _add_options(mxp, repeats=3, nu="1/2", engines=(*ENGINES, "none"), engine="auto")
     mxp.add_argument("--fp64-once", action="store_true", help="run FP64 in the last repeat only, for the log-determinants")
     mxp.add_argument("--traces", type=Path, metavar="FOLDER", help="write the trace of each configuration's last run there")
     _add_half_products(mxp)
+    mxp.epilog = "examples:\n  ooc-chol bench paper-mxp --n 4096 --ranges weak --traces traces"
     mxp.set_defaults(run=_mxp)
 
 
@@ -145,6 +148,7 @@ def _sweep(name: str, options: argparse.Namespace) -> Sweep:
 
 def _show(content: Mapping[str, Any], table: Callable[[Mapping[str, Any]], str], options: argparse.Namespace) -> int:
     """Print the table and where the file is; 1 if a configuration has no result."""
+    options.answer = dict(content)
     print(table(content))
     print(f"written to {options.output / (content['case'] + '.json')}")
     return int(any("error" in run for run in content["runs"]))

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import ooc_chol as oc
+from ooc_chol.cli.answers import answered
+from ooc_chol.cli.parsers import CommandParser, HelpFormatter, examples
 from ooc_chol.signals import ENDINGS, SignalInterrupt, signals_as_interrupts
 
 #: Errors that are the user's to mend: shown as one line, exit status 2.
@@ -35,10 +37,10 @@ def main(arguments: Sequence[str] | None = None, *, imported: Callable[[], None]
         The exit status: 0, 1 where some of several cases failed, 2 for what a user can mend, 128 and the number of a signal.
     """
     try:
-        options = _parser().parse_args(arguments)
+        options = make_parser().parse_args(arguments)
         if imported is not None:
             imported()
-        with signals_as_interrupts(), _own_warnings_as_lines():
+        with signals_as_interrupts(), _own_warnings_as_lines(), answered(options):
             status: int | None = options.run(options)
     except KeyboardInterrupt as interrupt:
         number = interrupt.number if isinstance(interrupt, SignalInterrupt) else signal.SIGINT
@@ -75,6 +77,12 @@ def _devices(parser: argparse.ArgumentParser) -> None:
     add_arguments(parser)
 
 
+def _completion(parser: argparse.ArgumentParser) -> None:
+    from ooc_chol.cli.completion import add_arguments
+
+    add_arguments(parser)
+
+
 def _bench(parser: argparse.ArgumentParser) -> None:
     from ooc_chol.bench.commands import add_commands
 
@@ -94,33 +102,25 @@ _COMMANDS = {
     "devices": _Command("list the devices and their memory", _devices),
     "bench": _Command("measure this machine, and this package on it", _bench),
     "geostat": _Command("fit a covariance by exact maximum likelihood, and predict (kriging)", _geostat),
+    "completion": _Command("print a script that completes commands and options in a shell", _completion),
 }
 
 
-class _CommandParser(argparse.ArgumentParser):
-    """The parser of a command, which gets its arguments when the command is named."""
-
-    _add_arguments: Callable[[argparse.ArgumentParser], None] | None = None
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as ``argparse`` does, once the command's arguments have been added."""
-        if self._add_arguments is not None:
-            add, self._add_arguments = self._add_arguments, None
-            add(self)
-        return super().parse_known_args(args, namespace)
-
-    def when_named(self, add_arguments: Callable[[argparse.ArgumentParser], None]) -> None:
-        """Let ``add_arguments`` add the command's arguments when it is parsed, and not before."""
-        self._add_arguments = add_arguments
-
-
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Make the parser of all commands."""
     parser = argparse.ArgumentParser(
-        prog="ooc-chol", description="Out-of-core Cholesky factorization that plans, executes and explains."
+        prog="ooc-chol",
+        description="Out-of-core Cholesky factorization that plans, executes and explains.",
+        epilog=examples(
+            "ooc-chol plan --n 160000 --memory-budget '80 GB'    # bytes, memory and seconds; runs nothing",
+            "ooc-chol factor covariance.npy --store covariance.factor",
+            "ooc-chol geostat fit soil.csv --x east --y north --value zinc --output zinc.json",
+            "ooc-chol COMMAND --help    # every command has examples",
+        ),
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ooc_chol {oc.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_CommandParser)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=CommandParser)
     for name, command in _COMMANDS.items():
         commands.add_parser(name, help=command.help).when_named(command.add_arguments)
     return parser

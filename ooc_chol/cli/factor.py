@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import ooc_chol as oc
 from ooc_chol.cli.outputs import FORCE, REPORT_FORMAT, REPORTS
+from ooc_chol.cli.parsers import examples
 from ooc_chol.dense import driver  # noqa: F401 - there before the command begins, which then answers signals itself
 from ooc_chol.dense.stores.header import FACTOR_FILES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments and options of ``factor`` to its parser."""
+    parser.epilog = examples(
+        "ooc-chol factor covariance.npy --store covariance.factor",
+        "ooc-chol factor covariance.npy --store covariance.factor --memory-budget '2 GiB' --trace run.pftrace",
+        "ooc-chol factor covariance.npy --store covariance.factor --fp64 residue --moduli 13 --devices cuda:0",
+        "ooc-chol factor covariance.npy --store covariance.factor --json --quiet > figures.json",
+    )
     matrix = "a .npy file with a symmetric positive definite matrix; only its lower triangle is read"
     parser.add_argument("matrix", type=Path, help=matrix)
     parser.add_argument("--store", type=Path, required=True, help="file for L")
@@ -23,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check", action="store_true", help="print the residual of sampled sub-blocks, for at most one factorization more"
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
     oc.FactorOptions.add_arguments(parser)
     parser.set_defaults(run=_run)
 
@@ -40,7 +47,8 @@ def _run(arguments: argparse.Namespace) -> None:
     )
     with factor:
         print(factor.report)
-        print(f"  logdet     {factor.logdet():.15g}")
+        arguments.answer = {"store": arguments.store, "logdet": factor.logdet(), "report": factor.report.to_dict()}
+        print(f"  logdet     {arguments.answer['logdet']:.15g}")
         if arguments.report is not None:
             content = {"format": REPORT_FORMAT, **factor.report.to_dict()}
             with oc.output_file(arguments.report, kind=REPORTS, replace=arguments.force, ask=FORCE) as part:
@@ -50,7 +58,9 @@ def _run(arguments: argparse.Namespace) -> None:
             print(factor.trace.summary())
             print(f"trace in {factor.trace.save(arguments.trace, replace=arguments.force)}; open it at ui.perfetto.dev")
         if arguments.check:  # last, as it reads A and L again, which may fail
-            print(f"  residual   {factor.residual(arguments.matrix, progress=not arguments.quiet)}")
+            residual = factor.residual(arguments.matrix, progress=not arguments.quiet)
+            arguments.answer["residual"] = asdict(residual)
+            print(f"  residual   {residual}")
     print(f"factor in {arguments.store}; open it with ooc_chol.load")
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import ooc_chol as oc
 from ooc_chol.cli.outputs import FORCE, PICTURES
+from ooc_chol.cli.parsers import examples
 from ooc_chol.dense import driver  # noqa: F401 - there before the command begins, which then answers signals itself
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments and options of ``plan`` to its parser."""
+    parser.epilog = examples(
+        "ooc-chol plan --n 160000 --memory-budget '80 GB' --devices cuda:0    # on any machine",
+        "ooc-chol plan --matrix covariance.npy --fp64 residue --moduli 13",
+        "ooc-chol plan --matrix covariance.npy --precision-threshold 1e-6 --picture formats.svg",
+    )
     matrix = parser.add_mutually_exclusive_group(required=True)
     matrix.add_argument("--n", type=int, help="order of a float64 matrix")
     matrix.add_argument("--matrix", type=Path, help="a .npy file")
     parser.add_argument("--store", type=Path, help="plan for L in this file instead of in memory")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--picture", type=Path, help="draw the formats of all tiles as an SVG file")
     parser.add_argument(FORCE, action="store_true", help="replace whatever file the picture has the name of")
     oc.FactorOptions.add_arguments(parser)
@@ -40,9 +43,5 @@ def _run(arguments: argparse.Namespace) -> None:
         assert plan.precision is not None  # where there is a threshold
         with oc.output_file(arguments.picture, kind=PICTURES, replace=arguments.force, ask=FORCE) as part:
             part.write_text(plan.precision.svg(), encoding="utf-8")
-    print(_as_json(plan.to_dict()) if arguments.json else plan)
-
-
-def _as_json(figures: Mapping[str, object]) -> str:
-    """The figures as one JSON object, a line for each: a plan may have hundreds of panels."""
-    return "{\n" + ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in figures.items()) + "\n}"
+    arguments.answer = plan.to_dict()
+    print(plan)

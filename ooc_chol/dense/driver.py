@@ -87,8 +87,9 @@ def cholesky(
         Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan. Up
         to order 8192 in host memory, 4096 for a GPU and 16384 for an A and L on one, the matrix is one tile.
     devices : str, sequence of str, int or None
-        Device names such as ``"cuda:0"`` or ``"host:0"``, or a count. By default every visible GPU, else the host. What is best
-        factored as one tile takes one device: the GPU that A lies on, or the host for arrays there up to order 256.
+        Device names such as ``"cuda:0"`` or ``"host:0"``, with commas between or as a sequence; ``"cpu"`` or ``"host"``,
+        ``"cuda"`` for every visible GPU; or a count. By default every visible GPU, else the host. What is best factored as one
+        tile takes one device: the GPU that A lies on, or the host for arrays there up to order 256.
     memory_budget : int, str or None
         Bytes of memory per device, or text such as ``"256 MiB"``. By default up to half of what is free on the host, and all but
         2 GiB of what is free on a GPU.
@@ -322,8 +323,9 @@ def plan(
         Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan. Up
         to order 8192 in host memory, 4096 for a GPU and 16384 for an A and L on one, the matrix is one tile.
     devices : str, sequence of str, int or None
-        Device names such as ``"cuda:0"`` or ``"host:0"``, or a count. By default every visible GPU, else the host. What is best
-        factored as one tile takes one device: the GPU that A lies on, or the host for arrays there up to order 256.
+        Device names such as ``"cuda:0"`` or ``"host:0"``, with commas between or as a sequence; ``"cpu"`` or ``"host"``,
+        ``"cuda"`` for every visible GPU; or a count. By default every visible GPU, else the host. What is best factored as one
+        tile takes one device: the GPU that A lies on, or the host for arrays there up to order 256.
     memory_budget : int, str or None
         Bytes of memory per device, or text such as ``"256 MiB"``. By default up to half of what is free on the host, and all but
         2 GiB of what is free on a GPU.

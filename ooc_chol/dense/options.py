@@ -110,7 +110,8 @@ class FactorOptions:
     devices: str | Sequence[str] | int | None = _row(
         None,
         "str, sequence of str, int or None",
-        'Device names such as ``"cuda:0"`` or ``"host:0"``, or a count. By default every visible GPU, else the host. What is '
+        'Device names such as ``"cuda:0"`` or ``"host:0"``, with commas between or as a sequence; ``"cpu"`` or ``"host"``, '
+        '``"cuda"`` for every visible GPU; or a count. By default every visible GPU, else the host. What is '
         "best factored as one tile takes one device: the GPU that A lies on, or the host for arrays there up to order 256.",
         parse=parse_devices,
         metavar="NAME,NAME,...",
@@ -225,7 +226,7 @@ class FactorOptions:
     @classmethod
     def add_arguments(
         cls,
-        parser: argparse.ArgumentParser,
+        parser: argparse._ActionsContainer,
         *,
         aliases: Mapping[str, Sequence[str]] | None = None,
         more: Mapping[str, str] | None = None,
@@ -235,7 +236,7 @@ class FactorOptions:
         Parameters
         ----------
         parser : argparse.ArgumentParser
-            The parser of a command.
+            The parser of a command, or a group of its arguments.
         aliases : mapping of str to sequence of str, optional
             More words for some options, by the names of these.
         more : mapping of str to str, optional

@@ -175,12 +175,12 @@ class HostKind(AbstractDeviceKind):
 
 
 @cache
-def _import_problem() -> str | None:
+def _import_failure() -> str | None:
     """Why CUDA's libraries cannot be imported; tried once, as a failing import takes milliseconds each time."""
     try:
         from ooc_chol.hardware import cuda  # noqa: F401 - whether it can be imported is the question
     except ImportError as error:
-        return f"CuPy or nvmath-python cannot be imported ({error}); install ooc_chol[cuda13]"
+        return str(error)
     return None
 
 
@@ -195,7 +195,7 @@ class CudaKind(AbstractDeviceKind):
     dlpack_types = (2, 13)  # of a device, and managed
 
     def names(self) -> tuple[str, ...]:
-        if self.problem() is not None:
+        if _import_failure() is not None:
             return ()
         from ooc_chol.hardware import cuda
 
@@ -208,8 +208,10 @@ class CudaKind(AbstractDeviceKind):
         return ", ".join(self.names())
 
     def problem(self) -> str | None:
-        if (problem := _import_problem()) is not None:
-            return problem
+        if (failure := _import_failure()) is not None:
+            from ooc_chol.installation import install_hint  # 10 ms, which nobody needs who asks for no GPU
+
+            return f"CuPy or nvmath-python cannot be imported ({failure}); {install_hint('cuda13')}"
         from ooc_chol.hardware import cuda
 
         return None if cuda.device_count() else "the CUDA driver shows no device"
@@ -230,7 +232,8 @@ class CudaKind(AbstractDeviceKind):
     def memory(self, name: str) -> tuple[int, int]:
         if name not in self.names():
             raise ValueError(
-                f"the memory of {name} is unknown: {self.problem() or 'there is no such device'}; give memory_budget"
+                f"the memory of {name} is unknown: {self.problem() or 'there is no such device'}; a plan for "
+                "another machine needs a memory_budget"
             )
         from ooc_chol.hardware import cuda
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.config import parse_devices
 from ooc_chol.hardware.kinds import AbstractDeviceKind, CudaKind, HostKind
 from ooc_chol.interfaces import AbstractDevice, AbstractDeviceMemory, KernelSetT
 from ooc_chol.memory.sources import register_source
@@ -18,6 +19,8 @@ HOST, CUDA = HostKind(), CudaKind()
 #: Every kind of device. Where no device is named, those of the first kind that the machine has are taken.
 KINDS: tuple[AbstractDeviceKind, ...] = (CUDA, HOST)
 _BY_NAME = {kind.name: kind for kind in KINDS}
+#: Words for all that is used of a kind where nothing is said.
+_WORDS: dict[str, AbstractDeviceKind] = {"host": HOST, "cpu": HOST, "cuda": CUDA, "gpu": CUDA}
 
 
 def device_kind(name: str) -> AbstractDeviceKind:
@@ -32,17 +35,23 @@ def is_here(name: str) -> bool:
 
 
 def resolve_devices(devices: str | Sequence[str] | int | None, *, must_exist: bool = True) -> tuple[str, ...]:
-    """Device names meant by ``devices``: a name, several of one kind, the number of devices to take, or None for the default."""
+    """Device names meant by ``devices``: names or words of one kind, the number of devices to take, or None for the default.
+
+    Text is read as on a command line, with commas between names; words are ``"host"`` or ``"cpu"``, the host as one device, and
+    ``"cuda"`` or ``"gpu"``, every visible GPU.
+    """
     if isinstance(devices, bool) or not isinstance(devices, str | int | Sequence | None):
         raise TypeError(f"devices is a {type(devices).__name__}; give a name such as 'host:0', a list of names, a count, or None")
     if devices is None:
         return next(names for kind in KINDS if (names := kind.default_names()))
+    if isinstance(devices, str):
+        devices = parse_devices(devices)
     if isinstance(devices, int):
         names = next(names for kind in KINDS if (names := kind.names()))
         if not 1 <= devices <= len(names):
             raise ValueError(f"devices is {devices}; there are {names[0]} to {names[-1]}, so give a count from 1 to {len(names)}")
         return names[:devices]
-    asked = (devices,) if isinstance(devices, str) else tuple(devices)
+    asked = tuple(name for word in devices for name in _meant(word, must_exist))
     for name in asked:
         _check_name(name, must_exist)
     if not asked or len(set(asked)) < len(asked) or len({device_kind(name) for name in asked}) > 1:
@@ -50,12 +59,21 @@ def resolve_devices(devices: str | Sequence[str] | int | None, *, must_exist: bo
     return asked
 
 
+def _meant(word: str, must_exist: bool) -> tuple[str, ...]:
+    """The names that a word stands for; a name stands for itself."""
+    kind = _WORDS.get(word) if isinstance(word, str) else None
+    if kind is None:
+        return (word,)
+    names = kind.default_names()
+    return names or ((f"{kind.name}:0",) if not must_exist else (word,))  # no such device here: planned for, or refused
+
+
 def _check_name(name: str, must_exist: bool) -> None:
     """Refuse a name that no device has."""
-    kind = device_kind(name) if isinstance(name, str) else HOST
+    kind = _WORDS.get(name, device_kind(name)) if isinstance(name, str) else HOST
     if name in kind.names():
         return
-    is_elsewhere = isinstance(name, str) and kind.may_be_elsewhere(name)
+    is_elsewhere = isinstance(name, str) and (kind.may_be_elsewhere(name) or name in _WORDS)
     if is_elsewhere and not must_exist:
         return
     there = ", ".join(filter(None, (each.choice() for each in KINDS)))

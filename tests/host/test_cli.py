@@ -168,7 +168,7 @@ def test_the_page_of_a_large_plan_comes_within_ten_seconds(tmp_path):
 
 
 def test_factor_a_file(capsys, folder):
-    status, out, _ = run(capsys, "factor", "a.npy", "--store", "L.ooc", "--tile-size", NB, "--memory-budget", "200 kB", "--quiet")
+    status, out, _ = run(capsys, "factor", "a.npy", "--store", "L.ooc", "--tile-size", NB, "--memory-budget", "200 kB")
     assert status == 0
     expected = oc.cholesky(A, tile_size=NB)
     with oc.load("L.ooc") as factor:
@@ -195,14 +195,16 @@ def test_factor_with_everything(capsys, folder):
 
 def test_factor_a_float32_file_in_column_order(capsys, folder):
     np.save("f.npy", np.asfortranarray(A.astype(np.float32)))
-    status, out, _ = run(capsys, "factor", "f.npy", "--store", "L.ooc", "--check", "--quiet")
+    status, out, _ = run(capsys, "factor", "f.npy", "--store", "L.ooc", "--check")
     assert status == 0 and "residual" in out
 
 
 def test_the_installed_command_works_in_a_process_of_its_own(folder):
-    words = ["factor", "a.npy", "--store", "L.ooc", "--quiet", "--check"]
+    words = ["factor", "a.npy", "--store", "L.ooc", "--check"]
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=True, env=ENVIRONMENT)
-    assert done.stderr == "" and "residual" in done.stdout
+    assert "residual" in done.stdout
+    done = subprocess.run([*COMMAND, *words, "--quiet"], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert (done.stdout, done.stderr) == ("", "")
     failed = subprocess.run([*COMMAND, "factor", "b.npy", "--store", "M.ooc"], capture_output=True, text=True, env=ENVIRONMENT)
     assert failed.returncode == 2 and failed.stdout == "" and "Traceback" not in failed.stderr
     assert sorted(os.listdir(folder)) == ["L.ooc", "a.npy"]
@@ -224,7 +226,7 @@ def test_a_check_that_fails_leaves_report_and_trace(capsys, folder, monkeypatch)
     monkeypatch.setattr(oc.CholeskyFactor, "residual", fail)
     words = ["factor", "a.npy", "--store", "L.ooc", "--quiet", "--check", "--report", "r.json", "--trace", "r.pftrace"]
     status, out, err = run(capsys, *words)
-    assert (status, err) == (2, "ooc-chol: a.npy: it was written while it was read\n") and "logdet" in out
+    assert (status, err) == (2, "ooc-chol: a.npy: it was written while it was read\n") and out == ""
     assert sorted(os.listdir(folder)) == ["L.ooc", "a.npy", "r.json", "r.pftrace"]
 
 
@@ -362,10 +364,11 @@ def test_interrupted_is_130(monkeypatch, capsys):
 def test_a_threshold_is_a_contract_unless_it_is_waived(tmp_path, capsys):
     steps = np.arange(1.0, 513.0)
     np.save(tmp_path / "a.npy", 0.3889320525912019 * np.minimum.outer(steps, steps))
-    words = ["factor", str(tmp_path / "a.npy"), "--precision-threshold", "1e-4", "--tile-size", "64", "--quiet"]
+    words = ["factor", str(tmp_path / "a.npy"), "--precision-threshold", "1e-4", "--tile-size", "64"]
     words += ["--store", str(tmp_path / "L")]
     assert main(words) == 0
     assert "certified  error at most" in capsys.readouterr().out
+    words.append("--quiet")
     assert main([*words[:3], "1e-15", *words[4:]]) == 2
     assert "strict=False" in capsys.readouterr().err
     with warnings.catch_warnings():

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import Matern, cross_covariance
 from ooc_chol.apps.geostat.data.observations import Mean, Observations, design_matrix, make_observations
 from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
@@ -26,8 +27,8 @@ try:
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise MissingExtraError(
-        "MaternGP is an estimator of scikit-learn, of which 1.6 or later is not installed: pip install 'ooc_chol[sklearn]'; "
-        "geostat.fit and geostat.kriging need no scikit-learn"
+        "MaternGP is an estimator of scikit-learn, of which 1.6 or later is not installed (geostat.fit and geostat.kriging do "
+        f"without): {oc.install_hint('sklearn')}"
     ) from error
 
 _Pair = tuple[NDArray[np.float64], NDArray[np.float64]]

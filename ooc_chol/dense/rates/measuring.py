@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates import lookup
-from ooc_chol.dense.rates.lookup import as_names, stored_rates
+from ooc_chol.dense.rates.lookup import stored_rates
 from ooc_chol.dense.rates.stored import Everything, check_writable, read_rates, write_rates
 from ooc_chol.dense.rates.together import Measurement, measure_at_once, pulled_from
-from ooc_chol.hardware.registry import device_kind
+from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.kernels.host.blas import blas_threads, host_threads
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.precision.moduli import TENSOR_MULTIPLE, ResidueBasis
@@ -33,18 +33,43 @@ def measure_rates(
     warm_seconds: float | None = None,
     quick: bool = False,
 ) -> Rates:
-    """Measure kernels and links of a device at one tile size, and store them.
+    """Measure kernels and links of a device at one tile order, and store them: later plans predict seconds from them.
 
+    Parameters
+    ----------
+    tile_size : int
+        Order of a tile, such as ``oc.plan(A).grid.nb``.
+    devices : str or sequence of str
+        The device, or several GPUs at once.
+    moduli : int, optional
+        Moduli at which products through residues are measured; 13 on GPUs when not given, none on the host.
+    warm_seconds : float, optional
+        Seconds of DGEMM before a GPU is measured: its clock settles.
+    quick : bool
+        Measure for a second or two: a GPU at the clock of its first moments, which may be a tenth higher than that of a long
+        run, and links with little data. Such rates are stored as any others, in place of those at the same tile order, and
+        plans say that they are used.
+
+    Returns
+    -------
+    Rates
+        Flops, bytes and entries per second.
+
+    Raises
+    ------
+    ValueError
+        The tile order is not positive, or no multiple of 16 where residues are asked for, or there are several host devices.
+    OSError
+        The folder of rates cannot be written.
+
+    Notes
+    -----
     A few seconds on the host, 20 to 40 on GPUs: they are brought into the state of a long run and kept there, every kernel works
-    on tiles of a covariance factor, and its figure is the mean of the second half of :data:`SUSTAINED_SECONDS`. What devices
-    copy from each other is measured from the next device; where there is only one, from itself (:func:`pulled_from`). A file
-    that cannot be read or is damaged is replaced.
-
-    With ``quick`` a second or two: a GPU is measured at the clock of its first moments, which may be a tenth higher than that of
-    a long run, and links with little data. Such rates are stored as any others, in place of those at the same tile size, and
-    plans say that they are used.
+    on tiles of a covariance factor, and its figure is the mean of the second half of a second. What devices copy from each other
+    is measured from the next device; where there is only one, from itself. A file of rates that cannot be read or is damaged is
+    replaced.
     """
-    names = as_names(devices)
+    names = resolve_devices(devices)
     moduli = _checked(tile_size, names, moduli)
     check_writable()
     identity, threads = lookup.machine_identity(names), host_threads(1)

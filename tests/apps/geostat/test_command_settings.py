@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -77,7 +78,9 @@ def asked(command, name):
 def test_every_option_reaches_the_factorization(folder, monkeypatch, command, name):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(oc, "cholesky", take)
-    monkeypatch.setattr(oc, "plan", lambda *_, **__: "")
+    monkeypatch.setattr(
+        oc, "plan", lambda *_, **__: SimpleNamespace(seconds=1.0, grid=SimpleNamespace(nt=2))
+    )  # printed, and no rates are missing
     # the start of a search is factored in settings of its own
     monkeypatch.setattr(Search, "_start", lambda _, space: space.starts(1.0)[0])
     assert taken(command, WORDS[name][0]) == asked(command, name)

@@ -120,7 +120,7 @@ def one_line(told):
     ("words", "message"),
     [
         (["fit"], "give either DATA.csv or --example"),
-        (["fit", "DATA"], "which columns?"),
+        (["fit", "DATA"], "which columns? give --x, --y and --value (or --formula) with names of these: east, north, zinc"),
         (["fit", "DATA", "--example", "jacksboro"], "give either"),
         (["fit", "--example", "jacksboro", "--x", "east"], "columns of its own"),
         (["fit", "--example", "everest"], "there is jacksboro"),
@@ -142,12 +142,58 @@ def test_mistakes_are_said_on_one_line(files, capsys, monkeypatch, words, messag
     assert message in one_line(capsys.readouterr())
 
 
+def test_commands_find_the_data_that_were_fitted(files, capsys, monkeypatch):
+    model, out = str(files / "model.json"), files / "out.csv"
+    fit(files, "--output", model)
+    capsys.readouterr()
+    assert main(["geostat", "cv", model]) == 0
+    assert main(["geostat", "loglik", "--model", model]) == 0
+    assert "held out     101 values" in (told := capsys.readouterr().out) and "101 observations of zinc" in told
+    given = {}
+    for way, words in (("found", []), ("named", [str(files / "data.csv")])):
+        assert main(["geostat", "predict", model, *words, "--grid", "3,2", "--output", str(out), "--force"]) == 0
+        given[way] = out.read_bytes()
+        assert main(["geostat", "predict", model, *words, str(files / "sites.csv"), "--output", str(out), "--force"]) == 0
+        given[way] += out.read_bytes()
+        conditional = ["--conditional", *words]
+        assert main(["geostat", "simulate", model, "--grid", "3,2", *conditional, "--output", str(out), "--force"]) == 0
+        given[way] += out.read_bytes()
+    assert given["found"] == given["named"]
+    assert main(["geostat", "simulate", model, "--grid", "3,2", "--output", str(out), "--force"]) == 0
+    before = (files / "data.csv").read_bytes()
+    for words in (["cv", model], ["predict", model, "--grid", "2,2"], ["simulate", model, "--grid", "2,2"]):
+        assert main(["geostat", *words, "--output", str(files / "data.csv"), "--force"]) == 2  # an input, though no word names it
+    assert (files / "data.csv").read_bytes() == before
+    monkeypatch.chdir(files)
+    (files / "data.csv").rename(files / "moved.csv")
+    capsys.readouterr()
+    assert main(["geostat", "cv", model]) == 2
+    assert "data.csv, to which the model was fitted, is not there: give the observations as DATA.csv" in one_line(
+        capsys.readouterr()
+    )
+    (files / "moved.csv").rename(files / "data.csv")
+
+
+def test_places_of_observations_are_not_held_out(files, capsys):
+    model, out = str(files / "model.json"), str(files / "out.csv")
+    fit(files, "--output", model)
+    assert main(["geostat", "predict", model, str(files / "data.csv"), "--output", out, "--force"]) == 0
+    told = capsys.readouterr()
+    assert "101 of 101 sites with a value are places of observations" in told.err and "held out" not in told.out
+    some = files / "some.csv"
+    some.write_text((files / "sites.csv").read_text() + "\n".join((files / "data.csv").read_text().splitlines()[1:6]) + "\n")
+    assert main(["geostat", "predict", model, str(some), "--output", out, "--force"]) == 0
+    told = capsys.readouterr()
+    assert "5 of 35 sites with a value are places of observations" in told.err and "held out     30 values" in told.out
+
+
 def test_predict_counts_its_files(files, capsys):
     model = files / "model.json"
     fit(files, "--output", str(model))
     capsys.readouterr()
-    assert main(["geostat", "predict", str(model), str(files / "data.csv"), "--output", "out.csv"]) == 2
-    assert "needs DATA.csv and SITES.csv after MODEL.json, but 1 files are given" in one_line(capsys.readouterr())
+    assert main(["geostat", "predict", str(model), "--output", "out.csv"]) == 2
+    expected = "needs DATA.csv and SITES.csv after MODEL.json, or SITES.csv for the data that were fitted, but 0 files are given"
+    assert expected in one_line(capsys.readouterr())
     assert main(["geostat", "predict", str(files / "data.csv"), "--output", "out.csv"]) == 2
     content = json.loads(model.read_text(encoding="utf-8"))
     del content["fit"]["model"]["range"]
@@ -176,7 +222,12 @@ def test_demo_leaves_everything_in_its_folder(tmp_path, capsys):
     assert factorization["bytes"]["executed"] == factorization["bytes"]["planned"]
     assert factorization["bytes"]["executed"]["fetch"] > 0
     assert held_out["rmse"] < held_out["rmse_of_mean"]
-    assert "Executed" in (folder / "report.txt").read_text(encoding="utf-8")
+    # the seconds are predicted, for which rates are measured first, and the smoothness is estimated
+    assert factorization["predicted_seconds"] > 0 and "measuring the rates of host:0" in told.out
+    assert " predicted" in (folder / "report.txt").read_text(encoding="utf-8").split("Executed")[1]
+    assert content["fit"]["model"]["smoothness"] not in (0.5, 1.5, 2.5)
+    # at most a line a second
+    assert len(told.err.splitlines()) < 20
     for name in ("maps.png", "result.json", "report.txt", "trace.pftrace"):
         assert str(folder / name) in told.out
 

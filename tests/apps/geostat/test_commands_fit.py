@@ -53,7 +53,11 @@ def test_formula_method_and_standard_errors(data, tmp_path, capsys):
     length = estimates["range"]
     assert length["lower"] < length["value"] == content["fit"]["model"]["range"] < length["upper"]
     # prediction computes the same terms at new sites, and scores on the scale of the formula
-    assert main(["geostat", "predict", str(model), str(data), str(data), "--output", str(out), "--target", "observation"]) == 0
+    sites = tmp_path / "beside.csv"
+    head, *rows = data.read_text().splitlines()
+    assert head.startswith("east")
+    sites.write_text("\n".join([head, *(f"{float(row.partition(',')[0]) + 1e-7},{row.partition(',')[2]}" for row in rows)]))
+    assert main(["geostat", "predict", str(model), str(data), str(sites), "--output", str(out), "--target", "observation"]) == 0
     told = capsys.readouterr()
     predicted = io.read_table(out, ("prediction",)).columns["prediction"]
     observed = np.log(io.read_table(data, ("zinc",)).columns["zinc"])

@@ -285,7 +285,7 @@ for use in (lambda: geostat.MaternGP(), lambda: __import__("ooc_chol.apps.geosta
     try:
         use()
     except geostat.MissingExtraError as error:
-        assert "pip install 'ooc_chol[sklearn]'" in str(error), error
+        assert "pip install '.[sklearn]'" in str(error), error
     else:
         raise AssertionError("an estimator without scikit-learn")
 assert not hasattr(geostat, "MaternGPs")

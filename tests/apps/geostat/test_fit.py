@@ -132,6 +132,17 @@ def test_parameters_at_bounds_are_said():
     assert smooth.model.nugget >= 1e-8 * smooth.model.variance * (1 - 1e-9)
 
 
+def test_the_best_of_a_few_smoothnesses_says_where_another_one_fits_better():
+    between = fit(simulate(Matern(1.0, 0.08, 1.0, 0.001), 600, seed=3))
+    (text,) = (text for text in between.warnings if "--smoothness free" in text)
+    found = float(text.split("nu = ")[1].split()[0])
+    assert 0.8 < found < 1.2 and text.startswith("an estimated smoothness fits better")
+    for right in (0.5, 1.5):
+        result = fit(simulate(Matern(1.0, 0.08, right, 0.001), 600, seed=3))
+        assert result.model.smoothness == right and not any("smoothness" in text for text in result.warnings)
+    assert fit(simulate(Matern(1.0, 0.08, 1.0, 0.001), 150, seed=3), smoothness=1.5).warnings == ()
+
+
 def test_fixed_nugget_is_kept():
     observations = simulate(Matern(1.0, 0.2, 1.5, 0.3), 200, seed=15)
     result = fit(observations, smoothness=1.5, nugget=0.3)
@@ -182,20 +193,23 @@ def test_data_that_cannot_carry_a_fit_are_refused():
         fit(make_observations(np.arange(10.0), np.full(10, 2.0)))
 
 
-def test_every_evaluation_is_told_on_a_plain_line():
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+def test_a_log_has_plain_lines_not_closer_than_asked_and_the_last_evaluation(seconds):
     stream = io.StringIO()
-    progress = progress_for(stream, "km")
-    assert isinstance(progress, LineProgress)
+    progress = LineProgress(stream, "km", every_seconds=seconds)
     result = fit(simulate(Matern(1.0, 0.2, 0.5, 0.1), 80, seed=18), smoothness=0.5, progress=progress)
+    progress.close()
+    progress.close()
     lines = stream.getvalue().splitlines()
-    assert len(lines) == len(result.evaluations)
+    assert len(lines) == (2 if seconds else len(result.evaluations))
+    assert lines[-1].startswith(f"evaluation {len(result.evaluations)}: ") and isinstance(progress_for(stream), LineProgress)
     assert lines[0].startswith("evaluation 1: nu 0.5, range ") and " km, nugget ratio " in lines[0]
     assert lines[-1].split("best ")[1].startswith(f"{result.loglik:.3f}")
 
 
 def test_a_long_fit_has_few_plain_lines():
     stream = io.StringIO()
-    progress = LineProgress(stream)
+    progress = LineProgress(stream, every_seconds=0.0)
     for at in range(6000):
         progress.evaluation_finished(Evaluation({"range": 1.0, "nugget_ratio": 0.1}, float(at), 0.1))
     counts = [int(line.split()[1].rstrip(":")) for line in stream.getvalue().splitlines()]

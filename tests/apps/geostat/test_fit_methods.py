@@ -106,7 +106,7 @@ def test_bobyqa_stops_when_it_is_told_to(field):
 
 def test_bobyqa_without_nlopt_is_refused_before_anything_is_computed(field, monkeypatch):
     monkeypatch.setitem(sys.modules, "nlopt", None)
-    with pytest.raises(geostat.MissingExtraError, match=r"pip install 'ooc_chol\[nlopt\]'"):
+    with pytest.raises(geostat.MissingExtraError, match=r"pip install '\.\[nlopt\]'"):
         fit(field, method="bobyqa", progress=None)
 
 

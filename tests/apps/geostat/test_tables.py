@@ -202,7 +202,7 @@ def test_what_is_wrong_in_a_geopackage_is_named(tmp_path, row, words):
 def test_what_reads_a_geopackage_is_named_where_it_is_missing(tmp_path, monkeypatch, package):
     path = write_geopackage(tmp_path / "a.gpkg", [(point(1.0, 2.0), 3.0, "")])
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=rf"by {package}, which is not installed: pip install 'ooc_chol\[io\]'"):
+    with pytest.raises(MissingExtraError, match=rf"by {package}, which is not installed: .*pip install '\.\[io\]'"):
         load_table(path, ("x", "zinc"))
 
 
@@ -297,7 +297,7 @@ def test_what_is_no_netcdf_is_said(tmp_path, monkeypatch):
     (tmp_path / "b.nc").write_bytes(b"\x89HDF\r\n\x1a\n")
     monkeypatch.setitem(sys.modules, "netCDF4", None)
     with pytest.raises(
-        MissingExtraError, match=r"NetCDF files are read by netCDF4, which is not installed: pip install 'ooc_chol\[io\]'"
+        MissingExtraError, match=r"NetCDF files are read by netCDF4, which is not installed: .*pip install '\.\[io\]'"
     ):
         read_netcdf(tmp_path / "b.nc", ("x",))
 
@@ -320,7 +320,7 @@ def test_written_files_are_complete_or_not_there(tmp_path):
 def test_without_pyarrow_parquet_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        MissingExtraError, match=r"Parquet files are read by pyarrow, which is not installed: pip install 'ooc_chol\[io\]'"
+        MissingExtraError, match=r"Parquet files are read by pyarrow, which is not installed: .*pip install '\.\[io\]'"
     ):
         load_table(tmp_path / "a.parquet", ("x",))
 
@@ -422,11 +422,12 @@ def test_fit_keeps_units_and_system_and_predicts_to_netcdf(tmp_path, capsys):
     saved = json.loads(model.read_text(encoding="utf-8"))["data"]
     assert saved["kind"] == "geopackage" and saved["crs"] == "EPSG:28992" and saved["units"] == {"x": "metre", "y": "metre"}
     assert main(["geostat", "predict", str(model), data, "--grid", "4,3", "--output", str(grid)]) == 0
-    assert main(["geostat", "predict", str(model), data, data, "--output", str(sites)]) == 0
+    beside = str(write_geopackage(tmp_path / "b.gpkg", example_rows(scale=1000.001)))
+    assert main(["geostat", "predict", str(model), data, beside, "--output", str(sites)]) == 0
     assert "held out     60 values" in capsys.readouterr().out
     table = load_table(grid, ("x", "y", "prediction", "standard_error"))
     assert len(table.columns["x"]) == 12 and table.crs == Crs("EPSG:28992", False, "metre")
     there = load_table(sites, ("x", "y", "prediction"))
-    assert np.array_equal(there.columns["x"], load_table(data, ("x",), optional=("zinc",)).columns["x"])
+    assert np.array_equal(there.columns["x"], load_table(beside, ("x",), optional=("zinc",)).columns["x"])
     assert main(["geostat", "predict", str(model), data, "--grid", "4,3", "--output", str(tmp_path / "out.gpkg")]) == 2
     assert "predictions are written as .csv, " in capsys.readouterr().err

@@ -161,7 +161,7 @@ def test_an_interrupt_after_the_fit_finds_the_result_written(data, tmp_path, mon
 
 
 def test_the_demonstration_keeps_its_fit(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.demo.draw_maps", fail)
+    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.demo.save_figure", fail)
     assert run("demo", "--n", 60, "--memory-budget", "1 MB", "--output", tmp_path / "demo") == 2
     content = json.loads((tmp_path / "demo" / "result.json").read_text())
     assert content["fit"]["n"] == 54 and content["held_out"] is None

@@ -13,9 +13,11 @@ from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.cli.options import column_names
 from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, dropped_note, example_spec, load_dataset, load_sites
 from ooc_chol.apps.geostat.data.formula import parse_formula
+from ooc_chol.apps.geostat.data.geopackage import layer_of
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.observations import Mean
 from ooc_chol.apps.geostat.data.spec import Distance
+from ooc_chol.apps.geostat.data.tables import columns_of
 
 #: ExaGeoStat's words for distances, too.
 _DISTANCES: dict[str, Distance] = {
@@ -77,7 +79,8 @@ def fit_spec(options: argparse.Namespace) -> DataSpec:
     if options.example is not None:
         return _example(options)
     if options.x is None or (options.value is None and options.formula is None):
-        raise ValueError("which columns? give --x, --y and --value (or --formula) with names of the header line")
+        there = ", ".join(columns_of(options.data))
+        raise ValueError(f"which columns? give --x, --y and --value (or --formula) with names of these: {there}")
     if options.formula is None:
         return named_spec(options)
     if options.value is not None or options.covariates or options.mean != "constant":
@@ -102,18 +105,26 @@ def errors_at(spec: DataSpec, sites: Table, target: str) -> NDArray[np.float64] 
 
 
 def load_saved(spec: DataSpec, path: str | None) -> Dataset:
-    """The observations, from another file than those of the fit if one is given."""
-    if spec.kind == "example":
-        if path is not None:
-            raise ValueError(f"the model was fitted to the built-in example {spec.source}: leave out {path}")
-    elif path is None:
-        raise ValueError("the observations are needed: give DATA.csv, with the columns that fit used")
-    else:
-        spec = replace(spec, source=path)
-    dataset = load_dataset(spec)
+    """The observations: those of the fit, where its file says, or those of another file if one is given."""
+    dataset = load_dataset(saved_spec(spec, path))
     for text in dataset.notes:
         note(text)
     return dataset
+
+
+def saved_spec(spec: DataSpec, path: str | None) -> DataSpec:
+    """Where the observations are: in the file or example that was fitted, or in another file if one is given."""
+    if spec.kind == "example":
+        if path is not None:
+            raise ValueError(f"the model was fitted to the built-in example {spec.source}: leave out {path}")
+    elif path is not None:
+        return replace(spec, source=path)
+    elif not Path(layer_of(spec.source)[0]).exists():
+        raise FileNotFoundError(
+            f"{spec.source}, to which the model was fitted, is not there: give the observations as DATA.csv, with the columns "
+            "that fit used"
+        )
+    return spec
 
 
 def load_named_sites(spec: DataSpec, path: str | Path, at: float | None) -> Table:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.geopackage import layer_of
+from ooc_chol.apps.geostat.data.spec import DataSpec
 from ooc_chol.apps.geostat.factorization import SCRATCH
 
 #: How a user asks for files to be replaced.
@@ -31,6 +32,11 @@ def check_files(
     files = [(name, None if path is None else layer_of(path)[0]) for name, path in inputs]
     store = oc.Output("--store", store_file(options), oc.FACTOR_FILES, why=SCRATCH)
     oc.check_outputs([store, *outputs], files, replace=options.force, ask=FORCE)
+
+
+def file_of(spec: DataSpec) -> str | None:
+    """The file that data come from; None for the built-in example."""
+    return None if spec.kind == "example" else spec.source
 
 
 def store_file(options: argparse.Namespace) -> Path | None:

@@ -14,8 +14,8 @@ from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.prediction import kriging
 from ooc_chol.apps.geostat.pictures.plots import MapData, MapLabels, draw_maps, require_matplotlib
 
-#: Points of a map, shared between the axes by their extents.
-_MAP_POINTS = 6000
+#: Points of a map, shared between the axes by their extents: at least and at most, between them four for each observation.
+_LEAST_POINTS, _MOST_POINTS = 6_000, 16_000
 
 
 def draw_prediction_map(
@@ -59,7 +59,8 @@ def _shown(dataset: Dataset, at: float | None) -> NDArray[np.bool_]:
 
 
 def _map_size(positions: NDArray[np.float64]) -> tuple[int, int]:
-    """Columns and rows of a map with about square cells."""
+    """Columns and rows of a map with about square cells, half as wide as observations are apart where these are not too many."""
+    points = int(np.clip(4 * len(positions), _LEAST_POINTS, _MOST_POINTS))
     extent = np.maximum(np.ptp(positions, axis=0), 1e-3 * np.ptp(positions, axis=0).max())
-    columns = int(np.clip(round(math.sqrt(_MAP_POINTS * extent[0] / extent[1])), 2, _MAP_POINTS // 2))
-    return columns, max(2, _MAP_POINTS // columns)
+    columns = int(np.clip(round(math.sqrt(points * extent[0] / extent[1])), 2, points // 2))
+    return columns, max(2, points // columns)

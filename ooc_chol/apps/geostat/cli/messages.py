@@ -36,7 +36,12 @@ def say_data(dataset: Dataset) -> None:
         print(f"known errors of column {name}, of variances {errors.min():.4g} to {errors.max():.4g}, besides the nugget")
 
 
-def say_beforehand(dataset: Dataset, settings: FactorSettings) -> None:
-    """Print what was read, and the plan of a factorization."""
+def say_beforehand(dataset: Dataset, settings: FactorSettings, *, in_full: bool = False) -> None:
+    """Print what was read, and the plan of a factorization: a line where all is one tile, unless in full."""
     say_data(dataset)
-    print(settings.plan(dataset.observations.n), flush=True)
+    plan = settings.plan(dataset.observations.n)
+    if plan.grid.nt == 1 and not in_full:
+        devices, size = ", ".join(plan.devices), plan.stored_bytes / 1e6
+        print(f"each factorization: of order {plan.grid.n}, as one tile of {size:.3g} MB on {devices}", flush=True)
+    else:
+        print(plan, flush=True)

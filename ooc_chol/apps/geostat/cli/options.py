@@ -27,7 +27,7 @@ def add_settings(parser: argparse.ArgumentParser, *, judged: str | None = None) 
     add_force(parser)
 
 
-def add_at(parser: argparse.ArgumentParser) -> None:
+def add_at(parser: argparse._ActionsContainer) -> None:
     """Add ``--at``, the time or variable that a grid is for."""
     parser.add_argument("--at", type=float, metavar="VALUE", help="time, or number of the variable, that the grid is for")
 

@@ -16,28 +16,19 @@ class SpellingParser(argparse.ArgumentParser):
     ExaGeoStat's options are read like this, and its users type them so.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._spellings: dict[str, str] = {}
-        super().__init__(*args, **kwargs)
-
-    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
-        """Add an argument as ``argparse`` does, and remember the spellings of its long options."""
-        action = super().add_argument(*args, **kwargs)
-        for option in action.option_strings:
-            if option.startswith("--"):
-                self._spellings.setdefault(bare(option), option)
-        return action
-
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse as ``argparse`` does, after known options are spelled as they were added."""
+        known = [option for option in self._option_string_actions if option.startswith("--")]
+        spellings = {bare(option): option for option in reversed(known)}
+
+        def respelled(word: str) -> str:
+            """A long option in its own spelling; any other word as it is."""
+            name, equals, value = word.partition("=")
+            return f"{spellings.get(bare(name), name)}{equals}{value}" if name.startswith("--") else word
+
         words = sys.argv[1:] if args is None else list(args)
         end = words.index("--") if "--" in words else len(words)
-        return super().parse_known_args([*_joined(map(self._respelled, words[:end])), *words[end:]], namespace)
-
-    def _respelled(self, word: str) -> str:
-        """A long option in its own spelling; any other word as it is."""
-        name, equals, value = word.partition("=")
-        return f"{self._spellings.get(bare(name), name)}{equals}{value}" if name.startswith("--") else word
+        return super().parse_known_args([*_joined(map(respelled, words[:end])), *words[end:]], namespace)
 
 
 class CommandParser(SpellingParser):
@@ -61,6 +52,9 @@ class CommandParser(SpellingParser):
         if module is not None:
             command = importlib.import_module(module)
             command.add_options(self)
+            self.epilog = "\n".join(["examples:", *(f"  {line}" for line in command.EXAMPLES)])
+            self.add_argument("--json", action="store_true", help="print one JSON object; the rest goes to standard error")
+            self.add_argument("--quiet", action="store_true", help="print nothing but that, and warnings and errors; no progress")
             self.set_defaults(run=command.run)
 
 

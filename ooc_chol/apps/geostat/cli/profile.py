@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.cli.messages import note
+from ooc_chol.apps.geostat.cli.stepwise import Steps
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.data.io import read_table, write_table
@@ -36,7 +37,7 @@ _NUGGET_RATIOS = (1e-6, 0.1)
 _SAME_LOGLIK = 0.2
 
 
-def add_profile_options(parser: argparse.ArgumentParser) -> None:
+def add_profile_options(parser: argparse._ActionsContainer) -> None:
     """Add the options of ``plot profile``."""
     parser.add_argument("--parameter", choices=PARAMETERS, default="range", help="of the profile (default: range)")
     parser.add_argument("--points", type=int, default=11, metavar="N", help="of the profile, a search each (default: 11)")
@@ -58,20 +59,45 @@ def draw_profile(dataset: Dataset, saved: SavedFit, options: argparse.Namespace,
         note(f"the profile is that of {options.values}: nothing was searched for")
     else:
         grid = _grid(dataset, saved, options, settings)
-        profile = profile_likelihood(
-            dataset.observations, model, name, grid, estimated=saved.estimated, reml=saved.reml, settings=settings
-        )
+        profile = _searched(dataset, saved, model, grid, options, settings)
         if options.values is not None:
             finite = np.isfinite(profile.loglik)
             write_table(options.values, {name: profile.values[finite], "loglik": profile.loglik[finite]}, replace=options.force)
             print(f"profile in {options.values}")
     _tell(profile, options.level)
+    options.answer = {"parameter": name, "values": profile.values, "loglik": profile.loglik}
+    options.answer |= {"level": options.level, "interval": profile.interval(options.level)}
     unit = dataset.spec.unit if name == "range" else ""
     kind = "restricted profile likelihood" if saved.reml else "profile likelihood"
     words = FigureWords(f"{dataset.spec.value_name}: {kind} of the {name.replace('_', ' ')}")
     label = name.replace("_", " ") + (f" ({unit})" if unit else "")
     figure = profile_figure(profile.values, profile.loglik, words, name=label, level=options.level)
     save_figure(figure, options.output, replace=options.force)
+
+
+def _searched(
+    dataset: Dataset,
+    saved: SavedFit,
+    model: Matern,
+    grid: NDArray[np.float64],
+    options: argparse.Namespace,
+    settings: FactorSettings,
+) -> ProfileLikelihood:
+    """The profile, a search at each value, with a word of progress."""
+    steps = Steps(len(grid), f"values of the {options.parameter.replace('_', ' ')}", quiet=options.quiet)
+    try:
+        return profile_likelihood(
+            dataset.observations,
+            model,
+            options.parameter,
+            grid,
+            estimated=saved.estimated,
+            reml=saved.reml,
+            settings=settings,
+            progress=steps.done,
+        )
+    finally:
+        steps.close()
 
 
 def _tell(profile: ProfileLikelihood, level: float) -> None:

@@ -12,7 +12,7 @@ from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.estimation.fit_options import FitOptions
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
 from ooc_chol.apps.geostat.estimation.optimizers import METHODS
-from ooc_chol.apps.geostat.estimation.progress import progress_for
+from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_for
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
 from ooc_chol.apps.geostat.estimation.vecchia_search import LARGE
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -77,7 +77,7 @@ def add_vecchia_options(parser: argparse.ArgumentParser) -> None:
 def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> FitResult[Any]:
     """Fit as the options say, with progress on standard error."""
     asked = _asked(dataset, options, settings)
-    progress = progress_for(sys.stderr, dataset.spec.unit)
+    progress = SilentProgress() if options.quiet else progress_for(sys.stderr, dataset.spec.unit)
     logs = {"log": options.log, "resume": options.resume, "replace_log": options.force}
     try:
         return fit(dataset.observations, progress=progress, **logs, **asked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.errors import MissingExtraError
 
 
@@ -14,4 +15,4 @@ def imported(module: str, what: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        raise MissingExtraError(f"{what} by {package}, which is not installed: pip install 'ooc_chol[io]'") from error
+        raise MissingExtraError(f"{what} by {package}, which is not installed: {oc.install_hint('io')}") from error

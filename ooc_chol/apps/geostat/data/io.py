@@ -129,11 +129,19 @@ def complete_rows(
     return Table(source, kept, dropped, {k: unit for k, unit in (units or {}).items() if k in kept and unit}, crs, notes)
 
 
+class MissingColumnError(ValueError):
+    """A file has not the one column of a name that is asked for; ``there`` are the names of its columns."""
+
+    def __init__(self, source: str, problem: str, name: str, there: Sequence[str]) -> None:
+        self.there = tuple(there)
+        super().__init__(f"{source} {problem} {name!r}; its columns are: {', '.join(there)}")
+
+
 def check_columns(source: str, wanted: Sequence[str], there: Sequence[str]) -> None:
-    """Raise ``ValueError`` unless every column is there."""
+    """Raise :class:`MissingColumnError` unless every column is there."""
     for name in wanted:
         if name not in there:
-            raise ValueError(f"{source} has no column {name!r}; its columns are: {', '.join(there)}")
+            raise MissingColumnError(source, "has no column", name, there)
 
 
 def write_table(path: str | os.PathLike[str], columns: Mapping[str, NDArray[np.float64]], *, replace: bool = False) -> None:
@@ -211,7 +219,7 @@ def _place(name: str, header: list[str], source: str) -> int:
     """Position of a column."""
     if header.count(name) != 1:
         problem = "has no column" if name not in header else "has more than one column"
-        raise ValueError(f"{source} {problem} {name!r}; its columns are: {', '.join(header)}")
+        raise MissingColumnError(source, problem, name, header)
     return header.index(name)
 
 

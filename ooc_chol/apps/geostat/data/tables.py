@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ooc_chol.apps.geostat.data.geopackage import layer_of, read_geopackage
-from ooc_chol.apps.geostat.data.io import Table, read_table
+from ooc_chol.apps.geostat.data.io import MissingColumnError, Table, read_table
 from ooc_chol.apps.geostat.data.netcdf import read_netcdf
 from ooc_chol.apps.geostat.data.parquet import read_parquet
 
@@ -30,6 +30,15 @@ def file_kind(path: str | os.PathLike[str]) -> FileKind:
     """The kind of a file by the ending of its name."""
     file, _ = layer_of(path)
     return _SUFFIXES.get(Path(file).suffix.lower(), "csv")
+
+
+def columns_of(path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Names of the columns of a file of any kind; errors are those of :func:`load_table`."""
+    try:
+        load_table(path, ("\0",))  # a name that no column has, which every reader finds out before it reads rows
+    except MissingColumnError as error:
+        return error.there
+    raise AssertionError(f"{path} has a column of a name that there is not")
 
 
 def load_table(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:

@@ -93,7 +93,7 @@ def jacksboro() -> Terrain:
         from matplotlib import cbook
     except ImportError as error:
         raise MissingExtraError(
-            "the built-in terrain comes with Matplotlib, which is not installed: pip install 'ooc_chol[plots]'"
+            f"the built-in terrain comes with Matplotlib, which is not installed: {oc.install_hint('plots')}"
         ) from error
     sample: Any = cbook.get_sample_data("jacksboro_fault_dem.npz")  # an open NpzFile
     with sample as data:

@@ -25,6 +25,7 @@ from ooc_chol.apps.geostat.estimation.optimizers import Method
 from ooc_chol.apps.geostat.estimation.precision import check_precision
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Model, Nugget
+from ooc_chol.apps.geostat.estimation.smoothness_check import smoothness_warning
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck, check_vecchia, check_warning
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
 from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts
@@ -72,7 +73,8 @@ def fit(
     fixed : sequence of str
         Parameters of ``covariance`` that keep their values, such as ``("smoothness",)``.
     smoothness : float or {"best", "free"}
-        Without ``covariance``: ``nu``; the one of 0.5, 1.5 and 2.5 with the largest likelihood; or estimated.
+        Without ``covariance``: ``nu``; the one of 0.5, 1.5 and 2.5 with the largest likelihood, and a warning where an estimated
+        one fits clearly better (a search by Vecchia's approximation tells); or estimated.
     nugget : {"free", "zero"} or float
         Estimated (ratio at least 1e-8), none, or kept at this variance.
     method : {"cobyqa", "bobyqa", "lbfgs", "fisher", "vecchia"}, optional
@@ -194,7 +196,11 @@ def fit(
         )
         outcomes = [search.maximise(space, given) for space in spaces]
         best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
-        return _result(observations, search, outcomes, best, start)
+        text = None
+        if covariance is None and smoothness == "best":
+            model = best.space.model(best.point, best.likelihood.model.variance)
+            text = smoothness_warning(observations, model, likelihood, nugget=nugget, neighbours=neighbours)
+        return _result(observations, search, outcomes, best, start, text)
 
 
 def _check_files(settings: FactorSettings, log: Path | None, resume: Path | None) -> None:
@@ -223,9 +229,9 @@ def _identity(observations: Observations, options: LikelihoodOptions) -> dict[st
 
 
 def _result(
-    observations: Observations, search: Search, outcomes: list[Outcome[Any]], best: Outcome[Any], start: float
+    observations: Observations, search: Search, outcomes: list[Outcome[Any]], best: Outcome[Any], start: float, text: str | None
 ) -> FitResult[Any]:
-    """Put the result together, with its warnings; a fit in mixed precision or by the approximation is judged exactly."""
+    """Put the result together, with its warnings and ``text``; of mixed precision or the approximation it is judged exactly."""
     likelihood, precision = best.likelihood, None
     if search.options.settings.precision_threshold is not None:
         likelihood, precision = check_precision(observations, best.space, best.point, search.options, mixed=best.likelihood)
@@ -234,7 +240,7 @@ def _result(
     model = _canonical(best.space.model(best.point, likelihood.model.variance), estimated)
     trials = tuple(outcome.trial for outcome in outcomes)
     warnings = warnings_of(observations, trials, best.trial, space=best.space, point=best.point, reml=search.options.reml)
-    told = (None if precision is None else precision.warning, search.memory.problem)
+    told = (text, None if precision is None else precision.warning, search.memory.problem)
     warnings = (*warnings, *filter(None, told))
     loglik, vecchia = likelihood.loglik, None
     if search.method == "vecchia":

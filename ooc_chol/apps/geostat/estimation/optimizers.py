@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.errors import MissingExtraError
 from ooc_chol.apps.geostat.estimation.objective import Known, Objective
 
@@ -139,7 +140,7 @@ def nlopt_module() -> Any:
         import nlopt
     except ImportError as error:
         raise MissingExtraError(
-            "BOBYQA is NLopt's, which is not installed: pip install 'ooc_chol[nlopt]', or search by cobyqa, its successor"
+            f"BOBYQA is NLopt's, which is not installed; search by cobyqa, its successor, or: {oc.install_hint('nlopt')}"
         ) from error
     return nlopt
 

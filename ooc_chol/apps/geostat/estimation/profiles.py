@@ -92,6 +92,7 @@ def profile_likelihood(
     estimated: Sequence[str] = ("range", "variance", "nugget"),
     reml: bool = False,
     settings: FactorSettings | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> ProfileLikelihood:
     """Maximise the likelihood over all other parameters at each of some values of one, by Fisher scoring.
 
@@ -111,6 +112,8 @@ def profile_likelihood(
         Whether to take the restricted likelihood, that of contrasts free of the mean.
     settings : FactorSettings, optional
         Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
+    progress : callable, optional
+        Called with the number of values that are done, after each.
 
     Returns
     -------
@@ -137,7 +140,7 @@ def profile_likelihood(
     if name not in space.names or name == VARIANCE:
         raise ValueError(f"name is {name!r}, but there are 'range', 'smoothness' and 'nugget_ratio'")
     options = LikelihoodOptions(settings or FactorSettings(), reml=reml)
-    found = _along(space, name, grid, model, _maximiser(observations, options))
+    found = _along(space, name, grid, model, _maximiser(observations, options), progress)
     return ProfileLikelihood(name, grid, np.array([loglik for loglik, _ in found]), tuple(best for _, best in found))
 
 
@@ -159,6 +162,7 @@ def _along(
     grid: NDArray[np.float64],
     start: Matern,
     maximise: Callable[[SearchSpace[Matern], Matern], _Found],
+    progress: Callable[[int], None] | None,
 ) -> list[_Found]:
     """Maximise at each value of the grid, each search from the end of the one before, outwards from the start."""
     value = start.nugget / start.variance if name == NUGGET_RATIO else getattr(start, name)
@@ -169,6 +173,8 @@ def _along(
         for k in order:
             found[k] = maximise(space.fixed(name, float(grid[k])), near)
             near = found[k][1] or near
+            if progress is not None:
+                progress(len(found))
     return [found[k] for k in range(len(grid))]
 
 

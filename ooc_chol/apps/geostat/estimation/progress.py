@@ -20,6 +20,9 @@ _REFRESH_SECONDS = 0.1
 #: Evaluations of which each has a line where there is no terminal; further on each tenth has one, each hundredth, ...
 _MOST_LINES = 60
 
+#: Seconds between two lines where there is no terminal.
+_LINE_SECONDS = 1.0
+
 #: Names of parameters where they are not just those of the model.
 _WORDS = {"smoothness": "nu"}
 
@@ -121,16 +124,19 @@ class SilentProgress(AbstractFitProgress):
 
 
 class LineProgress(AbstractFitProgress):
-    """A plain line for each evaluation, of a long fit for each tenth, for logs and pipes; none any more once the stream fails.
+    """Plain lines for logs and pipes: at most one a second, of a long fit for each tenth evaluation, and the last one's.
 
-    That ends no fit.
+    None any more once the stream fails, which ends no fit.
     """
 
-    def __init__(self, stream: TextIO, unit: str = "") -> None:
+    def __init__(self, stream: TextIO, unit: str = "", *, every_seconds: float = _LINE_SECONDS) -> None:
         self._stream: TextIO | None = stream
         self._unit = unit
+        self._every_seconds = every_seconds
         self._count = 0
         self._best = -math.inf
+        self._told = -math.inf
+        self._waiting: str | None = None
 
     def evaluation_started(self, correlation: AbstractCovariance) -> None:
         """Say nothing yet."""
@@ -139,20 +145,27 @@ class LineProgress(AbstractFitProgress):
         """Say nothing: a log needs no motion."""
 
     def evaluation_finished(self, evaluation: Evaluation) -> None:
-        """Write the line."""
+        """Write the line of this evaluation, or keep it where the last one is not a second old."""
         self._count += 1
         self._best = max(self._best, evaluation.loglik)
         where = describe(evaluation.values, self._unit)
         value = f"loglik {evaluation.loglik:.3f}" if math.isfinite(evaluation.loglik) else "not positive definite"
-        text = f"evaluation {self._count}: {where}: {value}, best {self._best:.3f}, {evaluation.seconds:.2f} s"
-        if self._stream is not None and self._count % _every(self._count) == 0:
+        self._waiting = f"evaluation {self._count}: {where}: {value}, best {self._best:.3f}, {evaluation.seconds:.2f} s"
+        if time.perf_counter() - self._told >= self._every_seconds and self._count % _every(self._count) == 0:
+            self._tell()
+
+    def close(self) -> None:
+        """Write the line of the last evaluation, unless that was done."""
+        self._tell()
+
+    def _tell(self) -> None:
+        """Write the line that waits, if any."""
+        text, self._waiting, self._told = self._waiting, None, time.perf_counter()
+        if text is not None and self._stream is not None:
             try:
                 print(text, file=self._stream, flush=True)
             except OSError:  # whoever read this is gone, or the disk of the log is full
                 self._stream = None
-
-    def close(self) -> None:
-        """Do nothing: every line is complete."""
 
 
 def _every(count: int) -> int:

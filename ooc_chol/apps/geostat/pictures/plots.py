@@ -64,7 +64,9 @@ class MapData:
     mean, standard_error : (rows, columns) arrays
         Predictions on the grid.
     held_out : (m, 2) array or None
-        Places that were left out of the fit.
+        Places that were left out of the fit, drawn as crosses beside the observations.
+    target : str
+        What the standard error is one of: ``"the field"`` or ``"an observation"``.
     """
 
     sites: NDArray[np.float64]
@@ -74,6 +76,7 @@ class MapData:
     mean: NDArray[np.float64]
     standard_error: NDArray[np.float64]
     held_out: NDArray[np.float64] | None = None
+    target: str = "the field"
 
     __repr__ = oc.brief_repr
 
@@ -103,20 +106,24 @@ def maps_figure(data: MapData, labels: MapLabels) -> Any:
     MissingExtraError
         Matplotlib is not installed.
     """
-    figure = new_figure((15, _height(data, labels)))
+    figure = new_figure((16, _height(data, labels)))
     axes = figure.subplots(1, 3, sharex=True, sharey=True)
     low, high = float(data.values.min()), float(data.values.max())
     points = axes[0].scatter(
         *data.sites.T, c=data.values, s=_marker_area(len(data.values)), vmin=low, vmax=high, cmap="viridis", linewidths=0
     )
-    axes[1].pcolormesh(data.x, data.y, data.mean, vmin=low, vmax=high, cmap="viridis", shading="nearest", rasterized=True)
-    errors = axes[2].pcolormesh(data.x, data.y, data.standard_error, cmap="magma", shading="nearest", rasterized=True)
-    figure.colorbar(points, ax=axes[:2], label=labels.value, fraction=0.04)
-    figure.colorbar(errors, ax=axes[2], label=f"standard error, {labels.value}", fraction=0.06)
-    axes[0].set_title(f"observed: {len(data.values)} values")
+    mean = axes[1].pcolormesh(data.x, data.y, data.mean, vmin=low, vmax=high, cmap="viridis", shading="nearest", rasterized=True)
+    error = axes[2].pcolormesh(data.x, data.y, data.standard_error, cmap="magma", shading="nearest", rasterized=True)
+    axes[0].set_title(f"observed: {len(data.values):,} values" + _crosses(axes[0], data.held_out))
     axes[1].set_title("predicted")
-    axes[2].set_title("standard error")
-    _finish_axes(axes, data, labels)
+    axes[2].set_title(f"standard error of {data.target}")
+    for axis, shown, label in zip(
+        axes, (points, mean, error), (*2 * (labels.value,), f"standard error, {labels.value}"), strict=True
+    ):
+        axis.set_aspect(labels.aspect)
+        axis.set_xlabel(labels.x)
+        add_colour_bar(axis, shown, label)
+    axes[0].set_ylabel(labels.y)
     figure.suptitle(labels.title)
     return figure
 
@@ -127,6 +134,11 @@ def new_figure(size: tuple[float, float]) -> Any:
     from matplotlib.figure import Figure
 
     return Figure(figsize=size, layout="constrained")
+
+
+def add_colour_bar(axis: Any, mappable: Any, label: str, *, extend: str = "neither") -> Any:
+    """A colour bar beside a panel, exactly as high as that is."""
+    return axis.figure.colorbar(mappable, cax=axis.inset_axes((1.03, 0.0, 0.045, 1.0)), label=label, extend=extend)
 
 
 def save_figure(figure: Any, path: str | os.PathLike[str], *, replace: bool = False) -> None:
@@ -171,19 +183,15 @@ def check_picture(path: str | os.PathLike[str]) -> None:
 def require_matplotlib() -> None:
     """Find out early whether pictures can be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtraError("pictures are drawn by Matplotlib, which is not installed: pip install 'ooc_chol[plots]'")
+        raise MissingExtraError(f"pictures are drawn by Matplotlib, which is not installed: {oc.install_hint('plots')}")
 
 
-def _finish_axes(axes: Any, data: MapData, labels: MapLabels) -> None:
-    """Equal scales, names, and the held-out places where predictions can be judged."""
-    for axis in axes:
-        axis.set_aspect(labels.aspect)
-        axis.set_xlabel(labels.x)
-    axes[0].set_ylabel(labels.y)
-    if data.held_out is not None and len(data.held_out):
-        for axis, colour in ((axes[0], "black"), (axes[2], "white")):
-            axis.scatter(*data.held_out.T, s=5, marker="x", c=colour, linewidths=0.5, label=f"{len(data.held_out)} held out")
-            axis.legend(loc="lower left", markerscale=2, handletextpad=0.1, facecolor="white" if colour == "black" else "grey")
+def _crosses(axis: Any, held_out: NDArray[np.float64] | None) -> str:
+    """Crosses where observations were left out, and the words for them."""
+    if held_out is None or not len(held_out):
+        return ""
+    axis.scatter(*held_out.T, s=8, marker="x", c="black", linewidths=0.6)
+    return f"; crosses: {len(held_out):,} held out"
 
 
 def _height(data: MapData, labels: MapLabels) -> float:

@@ -29,4 +29,4 @@ def add_commands(geostat: argparse.ArgumentParser) -> None:
         dest="action", required=True, metavar="ACTION", parser_class=CommandParser
     )
     for name, text in COMMANDS.items():
-        actions.add_parser(name, help=text, module=f"{__name__}.{name}")
+        actions.add_parser(name, help=text, module=f"{__name__}.{name}", formatter_class=geostat.formatter_class)

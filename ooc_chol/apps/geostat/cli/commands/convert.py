@@ -9,6 +9,12 @@ from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.convert import PACKAGES, convert_parameters
 from ooc_chol.apps.geostat.results import read_result
 
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol geostat convert zinc.json",
+    "ooc-chol geostat convert zinc.json --convert-to gstools",
+)
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
@@ -25,5 +31,7 @@ def run(options: argparse.Namespace) -> int:
     if name is not None:
         note(f"the known errors of column {name!r} are part of the data, not of these parameters: give them to that package, too")
     for package in PACKAGES if options.convert_to is None else (options.convert_to,):
-        print(convert_parameters(saved.model, package, dimensions=dimensions))
+        found = convert_parameters(saved.model, package, dimensions=dimensions)
+        options.answer[package] = vars(found)
+        print(found)
     return 0

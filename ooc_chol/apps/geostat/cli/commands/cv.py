@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.cli.columns import load_saved
-from ooc_chol.apps.geostat.cli.files import check_files
+from ooc_chol.apps.geostat.cli.columns import load_saved, saved_spec
+from ooc_chol.apps.geostat.cli.files import check_files, file_of
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
 from ooc_chol.apps.geostat.cli.summary import score_text
 from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
@@ -19,12 +19,18 @@ from ooc_chol.apps.geostat.data.io import write_table
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation, cross_validate, leave_one_out
 from ooc_chol.apps.geostat.results import read_result
 
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol geostat cv zinc.json",
+    "ooc-chol geostat cv zinc.json --folds 10 --how kmeans --output cv.csv",
+)
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
     parser.description = "One factorization; the covariance function is kept, the mean is estimated without each fold."
     parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
-    parser.add_argument("data", nargs="?", metavar="DATA.csv", help="the observations; none for the built-in example")
+    parser.add_argument("data", nargs="?", metavar="DATA.csv", help="the observations (default: those that were fitted)")
     parser.add_argument("--folds", type=int, metavar="K", help="number of folds (default: every observation alone)")
     parser.add_argument(
         "--how",
@@ -45,10 +51,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Cross-validate the model, print its scores, write its predictions."""
-    check_files(options, [("MODEL.json", options.model), ("DATA.csv", options.data)], [oc.Output("--output", options.output)])
+    output = [oc.Output("--output", options.output)]
+    check_files(options, [("MODEL.json", options.model), ("DATA.csv", options.data)], output)
     if options.output is not None:
         check_output_path(options.output, TABLE, "predictions of a cross-validation")
     saved = read_result(options.model)
+    check_files(options, [("DATA.csv", file_of(saved_spec(saved.spec, options.data)))], output)
     dataset = load_saved(saved.spec, options.data)
     settings = factor_settings(options)
     if options.folds is None:
@@ -58,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
             dataset.observations, saved.model, folds=options.folds, how=options.how, seed=options.seed, settings=settings
         )
     print(_validation_text(found, options))
+    options.answer = {"scores": vars(found.scores(options.level)), "folds": found.n_folds, "output": options.output}
     if options.output is not None:
         columns: dict[str, NDArray[Any]] = dict(zip(saved.spec.axes, dataset.positions.T, strict=True))
         columns |= {saved.spec.value_name: found.values, "prediction": found.prediction.mean}

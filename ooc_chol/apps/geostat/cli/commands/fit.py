@@ -26,6 +26,13 @@ from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, check_picture
 from ooc_chol.apps.geostat.results import RESULTS, result_content
 
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol geostat fit soil.csv --x east --y north --value zinc --output zinc.json --plot zinc.png",
+    "ooc-chol geostat fit soil.csv --x lon --y lat --lonlat --value zinc --covariates depth --smoothness free --standard-errors",
+    "ooc-chol geostat fit --example jacksboro:2000 --smoothness free --output terrain.json",
+)
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
@@ -70,9 +77,11 @@ def run(options: argparse.Namespace) -> int:
     settings.check_store()
     if options.plot is not None:
         _check_map(dataset)
-    say_beforehand(dataset, settings)
+    say_beforehand(dataset, settings, in_full=options.dry_run)
     if options.dry_run:
-        print(search_text(dataset, options, settings))
+        search, plan = search_text(dataset, options, settings), settings.plan(dataset.observations.n)
+        options.answer = {"plan": plan.to_dict(), "search": search}
+        print(search)
         return 0
     result = fit_from_options(dataset, options, settings)
     print(fit_text(result, dataset.spec.unit))
@@ -89,6 +98,7 @@ def _after_fit(dataset: Dataset, result: FitResult[Any], options: argparse.Names
 
     def add_standard_errors() -> None:
         found = inference_from_options(dataset, result, settings)
+        options.answer |= inference_content(found)
         print(inference_text(found))
         if is_written:
             write(found)
@@ -97,6 +107,7 @@ def _after_fit(dataset: Dataset, result: FitResult[Any], options: argparse.Names
         draw_prediction_map(options.plot, dataset, result.model, settings, replace=options.force)
         print(f"map in {options.plot}")
 
+    options.answer = result_content(dataset.spec, result)
     is_written = options.output is not None and tried("result file", write)
     succeeded = [is_written or options.output is None]
     if options.standard_errors:

@@ -13,13 +13,22 @@ from ooc_chol.apps.geostat.cli.files import check_files
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
 from ooc_chol.apps.geostat.cli.summary import model_text
 from ooc_chol.apps.geostat.covariances.geometry import GreatCircle
+from ooc_chol.apps.geostat.covariances.model_content import model_content
 from ooc_chol.apps.geostat.estimation.likelihood import log_likelihood
 from ooc_chol.apps.geostat.results import read_result
+
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol geostat loglik --model zinc.json",
+    "ooc-chol geostat loglik field.csv --theta 1,0.1,0.5 --mean zero",
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
-    parser.add_argument("data", metavar="DATA.csv", help="text file whose first line names the columns")
+    parser.add_argument(
+        "data", nargs="?", metavar="DATA.csv", help="file with named columns (default, with --model: what was fitted)"
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--theta", "--ttheta", "--itheta", "--initial-theta", type=theta, help=THETA_HELP)
     what.add_argument(
@@ -42,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
         saved = read_result(options.model)
         spec, model = saved.spec, saved.model
     else:
+        if options.data is None:
+            raise ValueError("which data? give DATA.csv: --theta names none")
         check_kernel(options.kernel, options.theta)
         defaults = {"x": options.x or "x", "y": options.y or "y", "value": options.value or "value"}
         spec = named_spec(argparse.Namespace(**{**vars(options), **defaults}))
@@ -54,6 +65,15 @@ def run(options: argparse.Namespace) -> int:
     found = log_likelihood(dataset.observations, model, settings=factor_settings(options))
     pairs = zip(dataset.observations.mean_columns, found.coefficients, strict=True)
     n, variance = dataset.observations.n, model.variance
+    options.answer = {
+        "n": n,
+        "model": model_content(model),
+        "loglik": found.loglik,
+        "quadratic": found.quadratic / variance,
+        "logdet": found.logdet + n * float(np.log(variance)),
+        "mean": dict(zip(dataset.observations.mean_columns, found.coefficients, strict=True)),
+        "seconds": found.seconds,
+    }
     print(
         f"{n} observations of {spec.value_name}, {model_text(model)}\n"
         f"  loglik       {found.loglik:.15g}\n"

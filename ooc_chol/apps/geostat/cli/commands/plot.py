@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.cli.columns import load_saved
-from ooc_chol.apps.geostat.cli.files import add_force, check_files
+from ooc_chol.apps.geostat.cli.columns import load_saved, saved_spec
+from ooc_chol.apps.geostat.cli.files import add_force, check_files, file_of
 from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map
 from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.cli.options import add_at
@@ -25,6 +25,13 @@ from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords, residuals_f
 from ooc_chol.apps.geostat.pictures.variogram import MAX_SITES, Direction, empirical_variogram, variogram_envelope
 from ooc_chol.apps.geostat.results import read_result
 
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol geostat plot variogram zinc.json --output variogram.png",
+    "ooc-chol geostat plot map zinc.json --output map.png",
+    "ooc-chol geostat plot profile zinc.json --parameter range --output profile.pdf",
+)
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
@@ -34,23 +41,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE.png", help="write the picture here; .pdf and .svg too"
     )
-    parser.add_argument("--estimator", choices=("matheron", "cressie"), default="matheron", help="of the variogram")
-    parser.add_argument("--bins", type=int, metavar="N", help="bins of the variogram (default: 15, or 30 pairs a bin)")
-    parser.add_argument("--longest", type=float, metavar="H", help="longest distance (default: a third of the diameter)")
-    parser.add_argument("--azimuth", type=float, metavar="DEGREES", help="count pairs that point this way, clockwise from north")
-    parser.add_argument("--simulations", type=int, default=99, metavar="N", help="of the envelope; 0 for none (default: 99)")
-    parser.add_argument(
+    _add_variogram_options(parser.add_argument_group("plot variogram"))
+    add_at(parser.add_argument_group("plot map"))
+    add_profile_options(parser.add_argument_group("plot profile"))
+    add_force(parser)
+    oc.FactorOptions.add_arguments(parser.add_argument_group("factorizations"))
+
+
+def _add_variogram_options(group: argparse._ArgumentGroup) -> None:
+    """Add the options of ``plot variogram``."""
+    group.add_argument("--estimator", choices=("matheron", "cressie"), default="matheron", help="of the variogram")
+    group.add_argument("--bins", type=int, metavar="N", help="bins of the variogram (default: 15, or 30 pairs a bin)")
+    group.add_argument("--longest", type=float, metavar="H", help="longest distance (default: a third of the diameter)")
+    group.add_argument("--azimuth", type=float, metavar="DEGREES", help="count pairs that point this way, clockwise from north")
+    group.add_argument("--simulations", type=int, default=99, metavar="N", help="of the envelope; 0 for none (default: 99)")
+    group.add_argument(
         "--max-sites",
         type=int,
         default=MAX_SITES,
         metavar="N",
         help=f"variogram of a subsample above this (default: {MAX_SITES})",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of subsample and simulations (default: 0)")
-    add_at(parser)
-    add_profile_options(parser)
-    oc.FactorOptions.add_arguments(parser)
-    add_force(parser)
+    group.add_argument("--seed", type=int, default=0, help="of subsample and simulations (default: 0)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -62,9 +74,8 @@ def run(options: argparse.Namespace) -> int:
     saved = read_result(options.model)
     if options.what == "variogram":
         check_variogram(saved.model)
-    data = options.data if saved.spec.kind == "example" else options.data or saved.spec.source
-    _check_files(options, data)
-    dataset = load_saved(saved.spec, data)
+    _check_files(options, file_of(saved_spec(saved.spec, options.data)))
+    dataset = load_saved(saved.spec, options.data)
     if dataset.observations.n != saved.n:
         note(f"the model was fitted to {saved.n} observations, and {dataset.observations.n} are drawn now")
     settings = FactorSettings.from_arguments(options)
@@ -77,6 +88,7 @@ def run(options: argparse.Namespace) -> int:
         draw_profile(dataset, saved, options, settings)
     else:
         _residuals(dataset, saved.model, options, settings)
+    options.answer |= {"picture": options.what, "output": options.output}
     print(f"{options.what} in {options.output}")
     return 0
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites
-from ooc_chol.apps.geostat.cli.files import check_files
+from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites, saved_spec
+from ooc_chol.apps.geostat.cli.files import check_files, file_of
 from ooc_chol.apps.geostat.cli.messages import note, say_beforehand
 from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, grid_size
 from ooc_chol.apps.geostat.cli.summary import score_text
@@ -23,18 +23,32 @@ from ooc_chol.apps.geostat.data.dataset import (
     regular_grid,
 )
 from ooc_chol.apps.geostat.data.io import Table
-from ooc_chol.apps.geostat.kriging.checks import score
+from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, score
 from ooc_chol.apps.geostat.kriging.outputs import Predicted, check_output, write_predictions
 from ooc_chol.apps.geostat.kriging.prediction import Prediction, kriging
 from ooc_chol.apps.geostat.results import read_result
+
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol geostat predict zinc.json sites.csv --output predicted.csv",
+    "ooc-chol geostat predict zinc.json --grid 100,80 --target field --output map.nc",
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
     parser.usage = "ooc-chol geostat predict MODEL.json [DATA.csv] [SITES.csv] [options]"
-    parser.description = "A model of the built-in example needs no DATA.csv, a --grid no SITES.csv."
+    parser.description = (
+        "Without DATA.csv the observations are those of the file or example that was fitted; one file alone is SITES.csv, and "
+        "with --grid, which needs no SITES.csv, it is DATA.csv."
+    )
     parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
-    parser.add_argument("first", nargs="?", metavar="DATA.csv", help="the observations, with the columns that fit used")
+    parser.add_argument(
+        "first",
+        nargs="?",
+        metavar="DATA.csv",
+        help="the observations (default: those that were fitted)",
+    )
     parser.add_argument(
         "second", nargs="?", metavar="SITES.csv", help="where to predict; with a value column predictions are scored too"
     )
@@ -62,8 +76,7 @@ def run(options: argparse.Namespace) -> int:
     check_output(options.output)
     saved = read_result(options.model)
     spec, sites_path = _predict_inputs(saved.spec, options)
-    data = spec.source if spec.kind != "example" else None
-    inputs = [("MODEL.json", options.model), ("DATA.csv", data), ("SITES.csv", sites_path)]
+    inputs = [("MODEL.json", options.model), ("DATA.csv", file_of(spec)), ("SITES.csv", sites_path)]
     check_files(options, inputs, output)
     dataset = load_dataset(spec)
     sites = _sites(dataset, sites_path, options)
@@ -80,25 +93,29 @@ def run(options: argparse.Namespace) -> int:
     predicted = Predicted(dataset.spec, positions, prediction, options.grid if sites_path is None else None)
     write_predictions(options.output, predicted, replace=options.force)
     what = "a new observation" if options.target == "observation" else "the smooth field"
+    options.answer = {"output": options.output, "n": len(positions), "target": options.target, "held_out": None}
     print(f"{len(positions)} predictions of {what} with their standard errors in {options.output}")
     if options.target == "observation" and spec.value in sites.columns:
-        _print_scores(prediction, sites, dataset)
+        scores = _scores(prediction, sites, dataset)
+        if scores is not None:
+            options.answer["held_out"] = vars(scores)
+            print(score_text(scores))
     return 0
 
 
 def _predict_inputs(spec: DataSpec, options: argparse.Namespace) -> tuple[DataSpec, str | None]:
-    """Observations and sites from the words of ``predict``: an example needs no DATA.csv, a grid no SITES.csv."""
+    """Observations and sites from the words of ``predict``: DATA.csv may be left out, and a grid needs no SITES.csv."""
     words = [word for word in (options.first, options.second) if word is not None]
     if options.example is not None:
         spec = example_spec(options.example)
-    expected = [name for name, needed in (("DATA.csv", spec.kind != "example"), ("SITES.csv", options.grid is None)) if needed]
-    if len(words) != len(expected):
-        raise ValueError(
-            f"predict needs {' and '.join(expected) or 'no file'} after MODEL.json, but {len(words)} files are given"
-        )
-    if spec.kind != "example":
-        spec = replace(spec, source=words.pop(0))
-    return spec, words[0] if words else None
+    needed = ["SITES.csv"] if options.grid is None else []
+    allowed = needed if spec.kind == "example" else ["DATA.csv", *needed]
+    if not len(needed) <= len(words) <= len(allowed):
+        expected = " and ".join(allowed) or "no file"
+        more = "" if allowed == needed else f", or {' and '.join(needed) or 'no file'} for the data that were fitted"
+        raise ValueError(f"predict needs {expected} after MODEL.json{more}, but {len(words)} files are given")
+    sites_path = words.pop() if needed else None
+    return saved_spec(spec, words[0] if words else None), sites_path
 
 
 def _sites(dataset: Dataset, path: str | None, options: argparse.Namespace) -> Table:
@@ -110,9 +127,20 @@ def _sites(dataset: Dataset, path: str | None, options: argparse.Namespace) -> T
     return grid_table(spec, regular_grid(dataset.places, *options.grid)[2], options.at)
 
 
-def _print_scores(prediction: Prediction, sites: Table, dataset: Dataset) -> None:
-    """Score where the sites file has a value."""
-    known = np.flatnonzero(np.isfinite(sites.columns[dataset.spec.value]))
-    if len(known):
-        values = dataset.spec.observed({name: column[known] for name, column in sites.columns.items()})
-        print(score_text(score(prediction.take(known), values, dataset.observations.values)))
+def _scores(prediction: Prediction, sites: Table, dataset: Dataset) -> HeldOutScores | None:
+    """Score where the sites file has a value, and no observation is: that would be no prediction."""
+    is_known = np.isfinite(sites.columns[dataset.spec.value])
+    is_observed = _observed(dataset, sites.stack(dataset.spec.axes))
+    if count := int(np.sum(is_known & is_observed)):
+        note(f"{count} of {int(np.sum(is_known))} sites with a value are places of observations: not held out, and not scored")
+    known = np.flatnonzero(is_known & ~is_observed)
+    if not len(known):
+        return None
+    values = dataset.spec.observed({name: column[known] for name, column in sites.columns.items()})
+    return score(prediction.take(known), values, dataset.observations.values)
+
+
+def _observed(dataset: Dataset, positions: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which of some positions are those of observations."""
+    places = set(map(tuple, dataset.positions.tolist()))
+    return np.array([tuple(position) in places for position in positions.tolist()], dtype=np.bool_)

@@ -6,16 +6,22 @@ import argparse
 from pathlib import Path
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites, load_saved
-from ooc_chol.apps.geostat.cli.files import check_files
+from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites, load_saved, saved_spec
+from ooc_chol.apps.geostat.cli.files import check_files, file_of
 from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, grid_size, numbers
-from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, grid_table, load_dataset
+from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, grid_table
 from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.data.grids import grid_over
 from ooc_chol.apps.geostat.data.io import Table, write_table
 from ooc_chol.apps.geostat.data.observations import design_matrix
 from ooc_chol.apps.geostat.kriging.simulation import JITTER, simulate, simulate_conditional
 from ooc_chol.apps.geostat.results import read_result
+
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol geostat simulate zinc.json --grid 50,50 --draws 3 --output draws.csv",
+    "ooc-chol geostat simulate zinc.json --sites sites.csv --conditional --output draws.csv",
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="DATA.csv",
-        help="draws that agree with these observations (with no file: with the built-in example that was fitted)",
+        help="draws that agree with these observations (with no file: with those that were fitted)",
     )
     parser.add_argument("--draws", type=int, default=1, help="number of draws (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random numbers (default: 0)")
@@ -56,6 +62,9 @@ def run(options: argparse.Namespace) -> int:
     check_files(options, inputs, [oc.Output("--output", options.output)])
     check_output_path(options.output, TABLE, "draws")
     saved = read_result(options.model)
+    if options.conditional is not None or (options.grid is not None and options.box is None):
+        inputs.append(("DATA.csv", file_of(saved_spec(saved.spec, options.conditional or None))))
+        check_files(options, inputs, [oc.Output("--output", options.output)])
     dataset = None if options.conditional is None else load_saved(saved.spec, options.conditional or None)
     sites = _sites(saved.spec, dataset, options)
     positions, covariates = sites.stack(saved.spec.axes), saved.spec.design(sites)
@@ -72,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
     columns = dict(zip(saved.spec.axes, positions.T, strict=True))
     columns |= {f"draw{k + 1}": draw for k, draw in enumerate(draws)}
     write_table(options.output, columns, replace=options.force)
+    options.answer = {"output": options.output, "draws": options.draws, "n": len(places), "seed": options.seed}
+    options.answer["observations"] = None if dataset is None else dataset.observations.n
     given = "without data" if dataset is None else f"given {dataset.observations.n} observations"
     print(f"{options.draws} draws at {len(places)} sites, {given}, in {options.output}, of seed {options.seed}")
     return 0
@@ -89,10 +100,8 @@ def _sites(spec: DataSpec, dataset: Dataset | None, options: argparse.Namespace)
         if len(options.box) != 4:
             raise ValueError(f"--box has {len(options.box)} numbers, but X0,Y0,X1,Y1 are four")
         corners = options.box[:2], options.box[2:]
-    elif dataset is not None or spec.kind == "example":
-        positions = (dataset or load_dataset(spec)).places
-        corners = positions.min(axis=0), positions.max(axis=0)
     else:
-        raise ValueError("where is the grid? give --box X0,Y0,X1,Y1, or --conditional DATA.csv for a grid over the observations")
+        positions = (dataset or load_saved(spec, None)).places
+        corners = positions.min(axis=0), positions.max(axis=0)
     grid = grid_over(*corners, options.grid)
     return grid_table(spec, grid.points(0, grid.size), options.at)

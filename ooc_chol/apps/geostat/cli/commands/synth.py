@@ -10,9 +10,13 @@ from ooc_chol.apps.geostat.cli.exageostat import THETA_HELP, add_kernel, check_k
 from ooc_chol.apps.geostat.cli.files import check_files
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
 from ooc_chol.apps.geostat.cli.summary import model_text
+from ooc_chol.apps.geostat.covariances.model_content import model_content
 from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.data.io import write_table
 from ooc_chol.apps.geostat.synth import synthesize
+
+#: Shown below the help of the command.
+EXAMPLES = ("ooc-chol geostat synth --n 2000 --theta 1,0.1,0.5 --output field.csv",)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
     )
     axes = dict(zip("xyz", sample.coordinates.T, strict=False))
     write_table(options.output, {**axes, "value": sample.values}, replace=options.force)
+    options.answer = {"output": options.output, "n": options.n, "seed": options.seed, "model": model_content(options.theta)}
     print(f"{options.n} observations of {model_text(options.theta)} in {options.output}, of seed {options.seed}")
     return 0
 

@@ -1,0 +1,120 @@
+"""Every command answers a program with one JSON object, is quiet when asked to be, and shows examples that can be typed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+
+import numpy as np
+import pytest
+
+from ooc_chol.cli import main
+from ooc_chol.cli.answers import plain
+from ooc_chol.cli.command import make_parser
+from ooc_chol.cli.completion import places
+from ooc_chol.cli.parsers import EXAMPLES
+from tests.documents import parse
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+SMALL = "--n 128 --tile-size 32 --devices host:0 --repeats 1 --no-warm-up --ranges 0.1 --thresholds 1e-4"
+#: A small run of every command, and a word that its answer has.
+RUNS = {
+    "plan": ("plan --n 500", "flops"),
+    "factor": ("factor a.npy --store L.ooc --check", "logdet"),
+    "devices": ("devices", "devices"),
+    "completion": ("completion fish", "script"),
+    "bench rates": ("bench rates --quick --tile-size 32 --device host:0", "rates"),
+    "bench fp64": (
+        "bench fp64 --case c --n 128 --tile-size 32 --devices host:0 --repeats 1 --dgemm-seconds 0.01 --no-warm-up",
+        "tflops",
+    ),
+    "bench suite": ("bench suite host --list", "cases"),
+    "bench paper-ablation": (f"bench paper-ablation {SMALL} --memory-budget 99kB --policies v3 planned", "runs"),
+    "bench paper-kl": (f"bench paper-kl {SMALL}", "runs"),
+    "bench paper-mxp": (f"bench paper-mxp {SMALL}", "runs"),
+    "geostat fit": ("geostat fit --example jacksboro:40 --smoothness 0.5 --max-evaluations 6 --standard-errors", "fit"),
+    "geostat predict": ("geostat predict model.json --grid 3,3 --output p.csv", "target"),
+    "geostat simulate": ("geostat simulate model.json --grid 3,3 --output d.csv", "draws"),
+    "geostat cv": ("geostat cv model.json", "scores"),
+    "geostat synth": ("geostat synth --n 20 --theta 1,0.1,0.5 --output s.csv", "model"),
+    "geostat loglik": ("geostat loglik --model model.json", "loglik"),
+    "geostat convert": ("geostat convert model.json", "sklearn"),
+    "geostat plot": ("geostat plot profile model.json --points 3 --from 1 --to 20 --output m.png", "loglik"),
+    "geostat demo": ("geostat demo --n 150", "held_out"),
+}
+#: Commands that need a GPU to run at all.
+ON_A_GPU = {"bench links"}
+
+
+def leaves():
+    """Every command that does something."""
+    return [place.path for place in places(make_parser()) if place.path not in ("", "bench", "geostat")]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, capsys):
+    """A folder with a matrix and a fitted model."""
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", np.eye(60) + 0.5)
+    words = ["fit", "--example", "jacksboro:40", "--smoothness", "0.5", "--max-evaluations", "6", "--output", "model.json"]
+    assert main(["geostat", *words]) == 0
+    capsys.readouterr()
+
+
+def test_every_command_is_tried():
+    assert set(leaves()) == {*RUNS, *ON_A_GPU}
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_a_command_answers_with_json_alone(folder, capsys, command):
+    words, name = RUNS[command]
+    assert main([*words.split(), "--json"]) == 0
+    told = capsys.readouterr()
+    answer = json.loads(told.out, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
+    assert isinstance(answer, dict) and any(name in key.lower() for key in answer), answer.keys()
+    assert told.err.strip(), "what a person reads goes to standard error"
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_a_command_that_is_quiet_prints_nothing(folder, capsys, command):
+    assert main([*RUNS[command][0].split(), "--quiet"]) == 0
+    told = capsys.readouterr()
+    assert told.out == "" and [line for line in told.err.splitlines() if not line.startswith("note: ")] == []
+
+
+def test_a_quiet_command_says_what_went_wrong(folder, capsys):
+    np.save("bad.npy", -np.eye(3))
+    assert main(["factor", "bad.npy", "--store", "B.ooc", "--quiet", "--json"]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and "minor of order 1 is not positive definite" in told.err
+
+
+def test_answers_are_plain():
+    given = {"a": np.float64("nan"), 1: (np.inf, np.arange(2)), "c": {"d": np.bool_(True), "e": complex(1, 2)}}
+    assert plain(given) == {"a": None, "1": [None, [0, 1]], "c": {"d": True, "e": "(1+2j)"}}
+
+
+def parsers(parser):
+    """A parser and all below it, complete."""
+    getattr(parser, "complete", lambda: None)()
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from parsers(child)
+
+
+@pytest.mark.parametrize("parser", [*parsers(make_parser())], ids=lambda parser: parser.prog)
+def test_the_examples_of_a_command_can_be_typed(parser, capsys):
+    if parser.prog in ("ooc-chol bench", "ooc-chol geostat"):
+        return
+    assert parser.epilog.startswith(f"{EXAMPLES}\n")
+    shown = parser.epilog.splitlines()[1:]
+    assert shown and all(f"{line}\n" in parser.format_help() for line in shown)
+    for line in shown:
+        words = shlex.split(line.partition(" > ")[0], comments=True)
+        assert words[0] == "ooc-chol" and " ".join(words).startswith(parser.prog)
+        if "COMMAND" not in words:
+            assert parse(words[1:]) == 0, line

@@ -60,6 +60,8 @@ class TraceRecord(NamedTuple):
         Bytes resident on the device after the step, as planned.
     role : StreamRole
         Role of the stream, the same in all its records.
+    work : str
+        What sort of work a ``"compute"`` is, ``"product"`` or ``"panel"``, which have colours of their own; empty for any other.
     """
 
     step: int
@@ -77,6 +79,7 @@ class TraceRecord(NamedTuple):
     after: tuple[tuple[str, int], ...]
     resident_bytes: int
     role: StreamRole
+    work: str = ""
 
     def __repr__(self) -> str:
         return brief_repr(self)

@@ -48,7 +48,7 @@ from ooc_chol.tracing.perfetto_packets import (
     track_packet,
 )
 from ooc_chol.tracing.records import TRACE_FILES, TraceRecord
-from ooc_chol.tracing.timeline import Records, Step, StreamKey, Timeline, timeline
+from ooc_chol.tracing.timeline import Records, Step, StreamKey, Timeline, stream_rank, timeline
 
 Timed: TypeAlias = tuple[int, Packet]
 
@@ -214,7 +214,8 @@ def _together(links: dict[str, list[TraceRecord]], devices: list[str]) -> dict[s
 def _add_streams(layout: _Layout, root: int, measured: _Side, prediction: _Side) -> None:
     """Add the streams of each device in turn, and their predictions: beneath, or with several devices folded into them."""
     is_alone = len({device for side in (measured, prediction) for device in side.run.devices}) <= 1
-    for key in dict.fromkeys([*measured.run.streams, *prediction.run.streams]):
+    streams = {**prediction.run.streams, **measured.run.streams}
+    for key in sorted(streams, key=lambda key: stream_rank(streams[key][0])):
         parent = root
         if key in measured.run.streams:
             track = _add_stream(layout, root, measured, key)

@@ -68,6 +68,7 @@ HEAVY = ["ooc_chol.bench", "ooc_chol.apps", "scipy.optimize", "perfetto", "googl
         ("plan --n 90", ""),
         ("factor a.npy --store L.ooc --quiet", ""),
         ("devices", ""),
+        ("trace view --help", ""),
         ("bench --help", "ooc_chol.bench"),
         ("geostat --help", "ooc_chol.apps"),
     ],

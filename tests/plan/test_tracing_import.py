@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -53,6 +54,7 @@ def test_what_is_made_of_a_loaded_trace_is_what_was_made_of_the_saved_one(path, 
     assert loaded.save(path).read_bytes() == content
 
 
+RECORDED = Path(__file__).resolve().parents[2] / "traces"
 SMALL = [Operation("host:0", "copy-in", 4_000), Operation("host:0", "compute", 50_000, after=(0,))]
 
 
@@ -140,6 +142,17 @@ def test_a_trace_that_was_cut_off_is_named(tmp_path):
         (tmp_path / name).write_bytes(part)
         with pytest.raises(ValueError, match=f"{name} is a damaged trace of ooc_chol"):
             Trace.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("recorded", sorted(RECORDED.glob("*.pftrace.gz")), ids=lambda path: path.name)
+def test_a_recorded_trace_opens_with_its_tracks(recorded):
+    packets = pb.Trace.FromString(gzip.decompress(recorded.read_bytes())).packet
+    tracks = {packet.track_descriptor.uuid: packet.track_descriptor for packet in packets if packet.HasField("track_descriptor")}
+    (root,) = [track for track in tracks.values() if not track.parent_uuid]
+    assert root.name.startswith("run, n = ")
+    below = {track.name for track in tracks.values() if track.parent_uuid == root.uuid}
+    assert {"cuda:0 computes", "cuda:0 compute", "cuda:0 copy-out", "cuda:0 resident", "budget of a device"} <= below
+    assert {f"{name}, predicted" for name in ("cuda:0 compute", "cuda:0 copy-out")} <= {track.name for track in tracks.values()}
 
 
 def test_a_trace_that_is_not_there_is_the_error_of_any_file(tmp_path):

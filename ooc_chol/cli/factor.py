@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 
 import ooc_chol as oc
@@ -48,7 +49,8 @@ def _run(arguments: argparse.Namespace) -> None:
         if arguments.trace is not None:
             assert factor.trace is not None
             print(factor.trace.summary())
-            print(f"trace in {factor.trace.save(arguments.trace, replace=arguments.force)}; open it at ui.perfetto.dev")
+            path = factor.trace.save(arguments.trace, replace=arguments.force)
+            print(f"trace in {path}; `ooc-chol trace view {shlex.quote(str(path))}` opens it in the browser, at ui.perfetto.dev")
         if arguments.check:  # last, as it reads A and L again, which may fail
             print(f"  residual   {factor.residual(arguments.matrix, progress=not arguments.quiet)}")
     print(f"factor in {arguments.store}; open it with ooc_chol.load")

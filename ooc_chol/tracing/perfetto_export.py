@@ -30,6 +30,7 @@ from ooc_chol.tracing.perfetto_names import (
     DETAILS,
     FOLDED_PASSES,
     HELPS,
+    NO_PREDICTION,
     PREDICTED,
     RUN,
     WAITS,
@@ -135,7 +136,7 @@ def write_packets(file: IO[bytes], records: Records, predicted: Records, *, pass
     measured = layout.side("", run, origin)
     # the prediction begins where the run does
     prediction = layout.side(PREDICTED, expected, expected.start_ns - (run.start_ns - origin if run.streams else 0))
-    root = _add_root(layout, measured, metadata)
+    root = _add_root(layout, measured, metadata, is_predicted=bool(expected.streams))
     if run.streams:
         _add_summary(layout, root, measured, expected, metadata)
     _add_streams(layout, root, measured, prediction)
@@ -150,10 +151,11 @@ def write_packets(file: IO[bytes], records: Records, predicted: Records, *, pass
         builder.write_packet(packet)
 
 
-def _add_root(layout: _Layout, measured: _Side, metadata: Notes) -> int:
+def _add_root(layout: _Layout, measured: _Side, metadata: Notes, *, is_predicted: bool) -> int:
     """Add the track above all others, with the run as one slice."""
     n = metadata.get("n")
-    root = layout.add_track(f"{RUN}, n = {n:,}" if isinstance(n, int) else RUN, description=ABOUT)
+    name = f"{RUN}, n = {n:,}" if isinstance(n, int) else RUN
+    root = layout.add_track(name, description=ABOUT if is_predicted else ABOUT + NO_PREDICTION)
     start, end = measured.run.start_ns - measured.origin_ns, measured.run.end_ns - measured.origin_ns
     title = _title(metadata)
     if end > start:

@@ -17,6 +17,7 @@ ABOUT = (
     "The run as a whole; its arguments say what it was. Below it the share of time in which each device computed, what crossed "
     "its links, what was resident, and its streams, with their predictions. The arrow beside a stream opens what it waited for."
 )
+NO_PREDICTION = " Nothing was predicted, because no rates of this machine were known; `ooc-chol bench rates` measures them."
 COMPUTES = "A stream that computes: the device stands still while none of these runs. Empty where nothing runs."
 HELPS = "A stream that copies, or helps those that compute. Empty where nothing runs."
 COPIES = "GB/s while a copy runs, and 0 between copies."

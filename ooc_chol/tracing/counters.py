@@ -19,6 +19,11 @@ FEWEST_STRETCHES = 12
 OPERATIONS_PER_STRETCH = 16
 
 
+def significant(value: float) -> float:
+    """Round to four digits."""
+    return float(f"{value:.4g}")
+
+
 class Stretches:
     """A run cut into stretches of equal length, whole nanoseconds."""
 
@@ -59,7 +64,7 @@ class Stretches:
         samples: Samples = []
         for place, total in enumerate(totals):
             start_ns = self.start_ns + place * self.length_ns
-            value = float(f"{total / (min(self.end_ns, start_ns + self.length_ns) - start_ns):.4g}")
+            value = significant(total / (min(self.end_ns, start_ns + self.length_ns) - start_ns))
             if not samples or samples[-1][1] != value:
                 samples.append((start_ns, value))
         return [*samples, (self.end_ns, 0.0)]

@@ -21,7 +21,7 @@ from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from ooc_chol.outputs import output_file
 from ooc_chol.tracing.analysis import Wait, waits
-from ooc_chol.tracing.counters import Samples, Stretches, best_rate, by_link, copy_rate_samples, resident_samples
+from ooc_chol.tracing.counters import Samples, Stretches, best_rate, by_link, copy_rate_samples, resident_samples, significant
 from ooc_chol.tracing.perfetto_names import (
     ABOUT,
     BUDGET,
@@ -138,8 +138,13 @@ def write_packets(file: IO[bytes], records: Records, predicted: Records, *, pass
     prediction = layout.side(PREDICTED, expected, expected.start_ns - (run.start_ns - origin if run.streams else 0))
     root = _add_root(layout, measured, metadata, is_predicted=bool(expected.streams))
     if run.streams:
-        _add_summary(layout, root, measured, expected, metadata)
-    _add_streams(layout, root, measured, prediction)
+        _add_shares(layout, root, measured, expected)
+    is_alone = len({*run.devices, *expected.devices}) <= 1
+    if is_alone:
+        _add_memory(layout, root, measured, metadata)
+    _add_streams(layout, root, (measured, prediction), is_alone=is_alone)
+    if not is_alone:
+        _add_memory(layout, root, measured, metadata)
     if beside.streams:
         _add_passes(layout, root, layout.side("", beside, origin))
     _add_copies(layout, root, (measured, prediction))
@@ -159,7 +164,7 @@ def _add_root(layout: _Layout, measured: _Side, metadata: Notes, *, is_predicted
     start, end = measured.run.start_ns - measured.origin_ns, measured.run.end_ns - measured.origin_ns
     title = _title(metadata)
     if end > start:
-        begin = begin_packet(root, start, title, category="run", notes=metadata)
+        begin = begin_packet(root, start, title, category="run", notes=metadata, colour="run")
         layout.events.append(iter([(start, begin), (end, end_packet(root, end))]))
     else:
         layout.events.append(iter([(start, instant_packet(root, start, title, category="run", notes=metadata))]))
@@ -181,8 +186,8 @@ def _title(metadata: Notes) -> str:
     return ", ".join(facts) or RUN
 
 
-def _add_summary(layout: _Layout, root: int, measured: _Side, expected: Timeline, metadata: Notes) -> None:
-    """Add the counters on top: how busy devices and links were, and what was resident beside the budget."""
+def _add_shares(layout: _Layout, root: int, measured: _Side, expected: Timeline) -> None:
+    """Add the counters on top: how busy devices and links were."""
     run, origin = measured.run, measured.origin_ns
     records, devices = run.records, run.devices
     stretches = Stretches(run.start_ns, run.end_ns, len(records))
@@ -193,15 +198,20 @@ def _add_summary(layout: _Layout, root: int, measured: _Side, expected: Timeline
     for name, links in _together(by_link(records), devices).items():
         ceiling = sum(ceilings.get(link, 0.0) for link in links)
         copies = (copy for each in links.values() for copy in each)
-        title, unit, axis = (f"{name}, % of {ceiling:.3g} GB/s", "%", "share") if ceiling else (name, "GB/s", "rate")
+        title, unit = (f"{name}, % of {ceiling:.4g} GB/s", "%") if ceiling else (name, "GB/s")
         samples = stretches.rates(copies, unit=ceiling / 100.0 if ceiling else 1.0)
-        layout.add_counter(title, samples, origin, parent=root, unit=unit, axis=axis)
-    for device in devices:
-        resident = resident_samples((record for record in records if record.device == device), run.end_ns)
-        layout.add_counter(f"{device} resident", resident, origin, parent=root, unit="bytes", axis="resident")
-    if isinstance(budget := metadata.get("budget_bytes"), int):
+        layout.add_counter(title, samples, origin, parent=root, unit=unit, axis=f"links {unit}")
+
+
+def _add_memory(layout: _Layout, root: int, measured: _Side, metadata: Notes) -> None:
+    """Add what was resident on each device, beside the budget."""
+    run = measured.run
+    for device in run.devices:
+        resident = resident_samples((record for record in run.records if record.device == device), run.end_ns)
+        layout.add_counter(f"{device} resident", resident, measured.origin_ns, parent=root, unit="bytes", axis="resident")
+    if run.streams and isinstance(budget := metadata.get("budget_bytes"), int):
         line: Samples = [(run.start_ns, budget), (run.end_ns, 0)]
-        layout.add_counter(BUDGET, line, origin, parent=root, unit="bytes", axis="resident")
+        layout.add_counter(BUDGET, line, measured.origin_ns, parent=root, unit="bytes", axis="resident")
 
 
 def _together(links: dict[str, list[TraceRecord]], devices: list[str]) -> dict[str, dict[str, list[TraceRecord]]]:
@@ -213,11 +223,12 @@ def _together(links: dict[str, list[TraceRecord]], devices: list[str]) -> dict[s
     return found
 
 
-def _add_streams(layout: _Layout, root: int, measured: _Side, prediction: _Side) -> None:
-    """Add the streams of each device in turn, and their predictions: beneath, or with several devices folded into them."""
-    is_alone = len({device for side in (measured, prediction) for device in side.run.devices}) <= 1
+def _add_streams(layout: _Layout, root: int, sides: tuple[_Side, _Side], *, is_alone: bool) -> None:
+    """Add the streams of one device with their predictions beneath; of several stream by stream, predictions folded into them."""
+    measured, prediction = sides
     streams = {**prediction.run.streams, **measured.run.streams}
-    for key in sorted(streams, key=lambda key: stream_rank(streams[key][0])):
+    ranks = {key: stream_rank(operations[0]) for key, operations in streams.items()}
+    for key in sorted(streams, key=lambda key: ranks[key] if is_alone else (ranks[key][2], key[1], ranks[key])):
         parent = root
         if key in measured.run.streams:
             track = _add_stream(layout, root, measured, key)
@@ -305,7 +316,7 @@ def _record_notes(record: TraceRecord) -> Notes:
         if amount:
             notes[title] = amount
             if duration:
-                notes[rate] = float(f"{amount / duration / unit:.4g}")
+                notes[rate] = significant(amount / duration / unit)
     if record.link:
         notes["link"] = record.link
     return {**notes, "resident bytes": record.resident_bytes}

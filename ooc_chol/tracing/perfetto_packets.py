@@ -33,10 +33,11 @@ COLOURS = {
     "write": "writing",
     "pull": "pull",
     "wait": "stands still",
-    "idle": "no work",
+    "idle": "idling",
+    "run": "the run",
 }
 #: All of them, numbered as the names above. The viewer hashes a word into a hue: blue, crimson, cyan, yellow, green, orange,
-#: purple, pale pink and pale yellow. Its slices have a colour for each word whatever their names.
+#: purple, pink, salmon and light blue. Its slices have a colour for each word whatever their names.
 COLOUR_WORDS = tuple(COLOURS.values())
 
 # Perfetto's types are generated when protobuf is imported, so that no type checker knows them.

@@ -33,13 +33,15 @@ _TEXT_BROWSERS = {"www-browser", "links", "elinks", "lynx", "w3m"}
 _IDLE_SECONDS = 30.0
 
 
-def viewer_link(file_url: str = "") -> str:
+def viewer_link(file_url: str = "", *, viewer: str = VIEWER) -> str:
     """The address of the viewer with a trace in it, its tracks open.
 
     Parameters
     ----------
     file_url : str
         Where the viewer finds the trace; without it the link is for one that is dropped on the page.
+    viewer : str
+        Where the viewer is: scheme, host and port.
 
     Returns
     -------
@@ -49,7 +51,7 @@ def viewer_link(file_url: str = "") -> str:
     commands = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": [_OPENED, "name"]}]
     words = {"url": file_url} if file_url else {}
     words["startupCommands"] = json.dumps(commands, separators=(",", ":"))
-    return f"{VIEWER}/#!/?{urllib.parse.urlencode(words, quote_via=urllib.parse.quote)}"
+    return f"{viewer}/#!/?{urllib.parse.urlencode(words, quote_via=urllib.parse.quote)}"
 
 
 def show(content: bytes, name: str, *, browser: bool = True, tell: Callable[[str], None] | None = None) -> None:
@@ -86,8 +88,8 @@ class TraceServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False  # a browser keeps connections open on which nothing comes
 
-    def __init__(self, content: bytes, name: str, port: int) -> None:
-        self.content = content
+    def __init__(self, content: bytes, name: str, *, port: int, viewer: str) -> None:
+        self.content, self.viewer = content, viewer
         self.path = f"/{secrets.token_urlsafe(24)}/{urllib.parse.quote(name)}"
         self.fetched = threading.Event()  #: Set once the whole file was sent
         super().__init__((HOST, port), _Handler)
@@ -95,18 +97,18 @@ class TraceServer(ThreadingHTTPServer):
     @property
     def link(self) -> str:
         """The address of the viewer with the file in it."""
-        return viewer_link(f"http://{HOST}:{self.server_address[1]}{self.path}")
+        return viewer_link(f"http://{HOST}:{self.server_address[1]}{self.path}", viewer=self.viewer)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Let a browser that goes away be: it may come again."""
 
 
 @contextmanager
-def served(content: bytes, name: str, port: int | None = None) -> Iterator[TraceServer]:
+def served(content: bytes, name: str, *, port: int | None = None, viewer: str = VIEWER) -> Iterator[TraceServer]:
     """Serve a file while the block runs; on another ``port`` than the viewer's only programs find it."""
     port = PORT if port is None else port
     try:
-        server = TraceServer(content, name, port)
+        server = TraceServer(content, name, port=port, viewer=viewer)
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
@@ -159,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def _end_headers(self) -> None:
-        self.send_header("Access-Control-Allow-Origin", VIEWER)
+        self.send_header("Access-Control-Allow-Origin", self.server.viewer)
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()

@@ -141,9 +141,8 @@ def test_several_devices_stand_side_by_side_with_predictions_folded_into_their_s
     found = saved(path, simulate(program), simulate(program))
     assert names(found.root) == [
         "host:0 computes", "host:1 computes", "devices->store, % of 0.0016 GB/s", "store->devices, % of 0.0032 GB/s",
-        "host:0 resident", "host:1 resident",
-        "host:0 copy-in", "host:0 compute", "host:0 copy-out", "host:1 copy-in", "host:1 compute", "host:1 copy-out",
-        "links, copy by copy",
+        "host:0 copy-in", "host:1 copy-in", "host:0 compute", "host:1 compute", "host:0 copy-out", "host:1 copy-out",
+        "host:0 resident", "host:1 resident", "links, copy by copy",
     ]  # fmt: skip
     streams = [track for track in found.root.below if track.slices]
     assert all(names(track) == [f"{track.name}, predicted"] for track in streams)
@@ -211,7 +210,7 @@ def test_colours_of_sorts_of_work_are_far_apart_and_those_of_waits_are_pale():
     # colorizer.ts: hue and lightness of a slice, from its correlation id, for a saturation of 80 %
     hues = {sort: viewer_hash(word, 360) for sort, word in COLOURS.items()}
     lightness = {sort: viewer_hash(word + "x", 40) + 40 for sort, word in COLOURS.items()}
-    work = [sort for sort in COLOURS if sort not in ("wait", "idle")]
+    work = [sort for sort in COLOURS if sort not in ("wait", "idle", "run")]
     for one, two in itertools.combinations(work, 2):
         apart = abs(hues[one] - hues[two])
         assert min(apart, 360 - apart) >= 35, (one, two)

@@ -160,7 +160,8 @@ def _missing_viewer() -> str | None:
     """What of a browser and the viewer of traces is not here."""
     from tests.host.test_trace_in_browser import screenshots
 
-    return screenshots().missing()
+    script = screenshots()
+    return script.missing(script.told())
 
 
 @cache

@@ -158,7 +158,7 @@ def _missing_here(item: pytest.Item) -> str | None:
 @cache
 def _missing_viewer() -> str | None:
     """What of a browser and the viewer of traces is not here."""
-    from tests.host.test_trace_in_browser import screenshots
+    from tests.host.trace_browser import screenshots
 
     script = screenshots()
     return script.missing(script.told())

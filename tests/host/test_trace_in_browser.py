@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
-from types import ModuleType
 
 import pytest
 
 from ooc_chol.tracing import Trace
 from tests.documents import ROOT, read
+from tests.host.trace_browser import screenshots
 from tests.plan.simulated_records import Operation, simulate
-
-
-def screenshots() -> ModuleType:
-    """The script that drives the browser."""
-    spec = importlib.util.spec_from_file_location("benchmarks_trace_screenshots", ROOT / "benchmarks/trace_screenshots.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

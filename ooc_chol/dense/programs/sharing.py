@@ -98,7 +98,8 @@ class SharedProcessors:
 
         Returns the pieces, and the first of the taken spans behind them; ``first`` is the first that ends after ``start``.
         """
-        at, left, pieces = start, seconds, []
+        at, left = start, seconds
+        pieces: list[_Span] = []
         for number in range(first, len(self._taken)):
             begins, ends, taken = self._taken[number]
             if at < begins:

@@ -10,7 +10,6 @@ Matplotlib (``pip install '.[plots]'``).
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
+import ooc_chol as oc
 from ooc_chol.bench.paper_tables import placed
+from ooc_chol.tracing import TraceRecord
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Result file and trace of each policy, in the order of the tables and pictures.
@@ -88,49 +88,19 @@ class Run:
 
 def read_run(path: Path, device: str = DEVICE) -> Run:
     """What a trace, compressed with gzip or not, holds of one device; kinds of the engine's own keep their first word."""
-    content = path.read_bytes()
-    trace = Trace.FromString(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
-    about: dict[str, Any] = {}
-    found: dict[str, list[Operation]] = {f"{device} measured": [], f"{device} predicted": []}
-    for group, stream, category, name, notes, start_ns, end_ns in _events(trace):
-        if category == "run":
-            about = notes
-        elif group in found and category not in ("wait", "idle"):
-            kind = name.split()[0] if category == "compute" else category
-            amounts = notes.get("flops", 0), notes.get("bytes", 0)
-            found[group].append(Operation(stream, kind, name, start_ns / 1e9, end_ns / 1e9, *amounts))
-    return Run(about, *found.values())
+    trace = oc.Trace.load(path)
+    return Run(dict(trace.metadata), _operations(trace.records, device), _operations(trace.predicted, device))
 
 
-def _events(trace: Any) -> Iterator[tuple[str, str, str, str, dict[str, Any], int, int]]:
-    """Group, track, category, name, annotations, start and end of every slice; marks start and end at once."""
-    tracks: dict[int, tuple[str, int]] = {0: ("", 0)}
-    categories: dict[int, str] = {}
-    names: dict[int, str] = {}
-    begun: dict[int, tuple[int, Any]] = {}
-    for packet in trace.packet:
-        event = packet.track_event
-        if packet.HasField("track_descriptor"):
-            tracks[packet.track_descriptor.uuid] = packet.track_descriptor.name, packet.track_descriptor.parent_uuid
-        elif packet.HasField("interned_data"):
-            categories.update({entry.iid: entry.name for entry in packet.interned_data.event_categories})
-            names.update({entry.iid: entry.name for entry in packet.interned_data.debug_annotation_names})
-        elif event.type != TrackEvent.TYPE_COUNTER:
-            if event.type != TrackEvent.TYPE_SLICE_END:
-                begun[event.track_uuid] = packet.timestamp, event
-            if event.type != TrackEvent.TYPE_SLICE_BEGIN:
-                start_ns, event = begun.pop(event.track_uuid)
-                track, parent = tracks[event.track_uuid]
-                category = categories[event.category_iids[0]] if event.category_iids else event.categories[0]
-                yield tracks[parent][0], track, category, event.name, _notes(event, names), start_ns, packet.timestamp
-
-
-def _notes(event: Any, names: Mapping[int, str]) -> dict[str, Any]:
-    """Annotations of an event by name."""
-    return {
-        (names[note.name_iid] if note.name_iid else note.name): getattr(note, note.WhichOneof("value"))
-        for note in event.debug_annotations
-    }
+def _operations(records: Iterable[TraceRecord], device: str) -> list[Operation]:
+    """The operations of one device."""
+    found = []
+    for record in records:
+        if record.device == device:
+            kind = record.label.split()[0] if record.kind == "compute" else record.kind
+            times = record.start_ns / 1e9, record.end_ns / 1e9
+            found.append(Operation(record.stream, kind, record.label, *times, record.flops, record.nbytes))
+    return found
 
 
 def read_runs() -> dict[str, Run]:

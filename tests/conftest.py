@@ -140,6 +140,8 @@ def _missing_here(item: pytest.Item) -> str | None:
         return "--data=DIR"
     if item.get_closest_marker("nvcc") is not None and shutil.which("nvcc") is None:
         return "nvcc"
+    if item.get_closest_marker("viewer") is not None and (want := _missing_viewer()) is not None:
+        return want
     for marker in item.iter_markers("package"):
         if find_spec(marker.args[0]) is None:
             return str(marker.args[0])
@@ -151,6 +153,15 @@ def _missing_here(item: pytest.Item) -> str | None:
     if devices and cuda_device_count() < devices:
         return f"CuPy and {devices} CUDA device{'s' if devices > 1 else ''}"
     return None
+
+
+@cache
+def _missing_viewer() -> str | None:
+    """What of a browser and the viewer of traces is not here."""
+    from tests.host.trace_browser import screenshots
+
+    script = screenshots()
+    return script.missing(script.told())
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 
@@ -56,7 +57,8 @@ def _run(arguments: argparse.Namespace) -> None:
         if arguments.trace is not None:
             assert factor.trace is not None
             print(factor.trace.summary())
-            print(f"trace in {factor.trace.save(arguments.trace, replace=arguments.force)}; open it at ui.perfetto.dev")
+            path = factor.trace.save(arguments.trace, replace=arguments.force)
+            print(f"trace in {path}; `ooc-chol trace view {shlex.quote(str(path))}` opens it in the browser, at ui.perfetto.dev")
         if arguments.check:  # last, as it reads A and L again, which may fail
             residual = factor.residual(arguments.matrix, progress=not arguments.quiet)
             arguments.answer["residual"] = asdict(residual)

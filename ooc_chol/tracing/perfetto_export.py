@@ -1,8 +1,10 @@
 """A trace as native Perfetto protobuf: tracks, slices, waits, flows and counters.
 
-Each device is a group of tracks, ``host:0 measured``, with ``host:0 predicted`` beside it: a track for each stream, then the
-counters. The groups are plain tracks and not processes, because Perfetto keeps the order of tracks only below plain ones and
-advises against made-up processes.
+The viewer opens a file whose tracks all stand below one, and then shows what is directly below it. So the first track is the run
+itself, as one slice that says what it was, and directly below it, from top to bottom, stand a few counters that sum it up, and
+the streams of all devices with their predictions. What they waited for, the passes beside the run, and the rate of every copy
+are folded into tracks of their own. They are plain tracks and not processes and threads: the viewer nests and orders
+nothing below a thread, and appends invented numbers to the names.
 """
 
 from __future__ import annotations
@@ -11,18 +13,34 @@ import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from gzip import GzipFile
-from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import IO, TypeAlias, cast
+from typing import IO, NamedTuple, TypeAlias, cast
 
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from ooc_chol.outputs import output_file
 from ooc_chol.tracing.analysis import Wait, waits
+from ooc_chol.tracing.counters import Samples, Stretches, best_rate, by_link, copy_rate_samples, resident_samples, significant
+from ooc_chol.tracing.perfetto_names import (
+    ABOUT,
+    BUDGET,
+    COMPUTES,
+    COPIES,
+    DETAILS,
+    FOLDED_PASSES,
+    HELPS,
+    NO_PREDICTION,
+    PREDICTED,
+    RUN,
+    WAITS,
+    track_name,
+)
 from ooc_chol.tracing.perfetto_packets import (
+    COLOURS,
     Notes,
     Packet,
+    attributes_packet,
     begin_packet,
     counter_packet,
     end_packet,
@@ -31,7 +49,7 @@ from ooc_chol.tracing.perfetto_packets import (
     track_packet,
 )
 from ooc_chol.tracing.records import TRACE_FILES, TraceRecord
-from ooc_chol.tracing.timeline import Records, Step, StreamKey, Timeline, timeline
+from ooc_chol.tracing.timeline import Records, Step, StreamKey, Timeline, stream_rank, timeline
 
 Timed: TypeAlias = tuple[int, Packet]
 
@@ -44,19 +62,54 @@ class _Flows:
     reaching: dict[Step, list[int]]
 
 
+class _Side(NamedTuple):
+    """One timeline as it is drawn: what its tracks are called, its time 0, its arrows, and the waits of each stream."""
+
+    name: str
+    run: Timeline
+    origin_ns: int
+    flows: _Flows
+    gaps: dict[StreamKey, list[Wait]]
+
+
 class _Layout:
     """The tracks described so far, and the events of each in order of time."""
 
-    def __init__(self) -> None:
-        self.packets: list[Packet] = [names_packet()]
+    def __init__(self, metadata: Notes) -> None:
+        self.packets: list[Packet] = [names_packet(), attributes_packet(metadata)]
         self.events: list[Iterator[Timed]] = []
         self.n_flows = 0
+        self._below: dict[int, int] = {}  # tracks below each
 
-    def add_track(self, name: str, *, parent: int = 0, rank: int = 0, unit: str = "") -> int:
-        """Describe a track and return its number."""
-        track = len(self.packets)
-        self.packets.append(track_packet(track, name, parent=parent, rank=rank, unit=unit))
+    def add_track(self, name: str, *, parent: int = 0, description: str = "", unit: str = "", axis: str = "") -> int:
+        """Describe the next track below ``parent`` and return its number."""
+        track, rank = len(self._below) + 1, self._below.get(parent, 0)
+        self._below[parent], self._below[track] = rank + 1, 0
+        options = {"description": description, "unit": unit, "axis": axis}
+        self.packets.append(track_packet(track, name, parent=parent, rank=rank, **options))
         return track
+
+    def add_counter(self, name: str, samples: Samples, origin_ns: int, *, parent: int, unit: str, axis: str) -> None:
+        """Add a counter below ``parent``."""
+        track = self.add_track(name, parent=parent, unit=unit, axis=axis)
+        self.events.append((time_ns - origin_ns, counter_packet(track, time_ns - origin_ns, value)) for time_ns, value in samples)
+
+    def side(self, name: str, run: Timeline, origin_ns: int) -> _Side:
+        """Prepare a timeline to be drawn."""
+        gaps: dict[StreamKey, list[Wait]] = {}
+        for wait in waits(run):
+            gaps.setdefault((wait.device, wait.stream), []).append(wait)
+        return _Side(name, run, origin_ns, self._number_flows(run), gaps)
+
+    def _number_flows(self, run: Timeline) -> _Flows:
+        """Give each pair of a producer and a step that waited for it a number: an arrow cannot fork."""
+        flows = _Flows({}, {})
+        for record in run.records:
+            for producer in dict.fromkeys(record.after):
+                self.n_flows += 1
+                flows.leaving.setdefault(producer, []).append(self.n_flows)
+                flows.reaching.setdefault((record.device, record.step), []).append(self.n_flows)
+        return flows
 
 
 def export(
@@ -75,17 +128,26 @@ def export(
 def write_packets(file: IO[bytes], records: Records, predicted: Records, *, passes: Records, metadata: Notes) -> None:
     """Write the packets of a run: descriptions of the tracks first, then the events of all tracks by time.
 
-    Packets are made as they are written: beside the records, memory holds the waits and the numbers of the flows.
+    Packets are made as they are written: beside the records, memory holds the waits, the numbers of the flows and the counters.
     """
-    layout = _Layout()
-    about = layout.add_track("about this run")
-    layout.events.append(iter([(0, instant_packet(about, 0, "run", category="run", notes=metadata))]))
-    measured, beside, expected = (timeline(each) for each in (records, passes, predicted))
-    origin = min((run.start_ns for run in (measured, beside) if run.streams), default=0)
-    _add_run(layout, "measured", measured, origin)
-    _add_run(layout, "passes", beside, origin)
+    layout = _Layout(metadata)
+    run, beside, expected = (timeline(each) for each in (records, passes, predicted))
+    origin = min((each.start_ns for each in (run, beside) if each.streams), default=0)
+    measured = layout.side("", run, origin)
     # the prediction begins where the run does
-    _add_run(layout, "predicted", expected, expected.start_ns - (measured.start_ns - origin if measured.streams else 0))
+    prediction = layout.side(PREDICTED, expected, expected.start_ns - (run.start_ns - origin if run.streams else 0))
+    root = _add_root(layout, measured, metadata, is_predicted=bool(expected.streams))
+    if run.streams:
+        _add_shares(layout, root, measured, expected)
+    is_alone = len({*run.devices, *expected.devices}) <= 1
+    if is_alone:
+        _add_memory(layout, root, measured, metadata)
+    _add_streams(layout, root, (measured, prediction), is_alone=is_alone)
+    if not is_alone:
+        _add_memory(layout, root, measured, metadata)
+    if beside.streams:
+        _add_passes(layout, root, layout.side("", beside, origin))
+    _add_copies(layout, root, (measured, prediction))
     builder = StreamingTraceProtoBuilder(file)
     for packet in layout.packets:
         builder.write_packet(packet)
@@ -94,61 +156,167 @@ def write_packets(file: IO[bytes], records: Records, predicted: Records, *, pass
         builder.write_packet(packet)
 
 
-def _add_run(layout: _Layout, name: str, run: Timeline, origin_ns: int) -> None:
-    """Lay out a group for each device, its streams on top of its counters; ``origin_ns`` is time 0."""
-    flows = _number_flows(layout, run)
-    gaps: dict[StreamKey, list[Wait]] = {}
-    for wait in waits(run):
-        gaps.setdefault((wait.device, wait.stream), []).append(wait)
+def _add_root(layout: _Layout, measured: _Side, metadata: Notes, *, is_predicted: bool) -> int:
+    """Add the track above all others, with the run as one slice."""
+    n = metadata.get("n")
+    name = f"{RUN}, n = {n:,}" if isinstance(n, int) else RUN
+    root = layout.add_track(name, description=ABOUT if is_predicted else ABOUT + NO_PREDICTION)
+    start, end = measured.run.start_ns - measured.origin_ns, measured.run.end_ns - measured.origin_ns
+    title = _title(metadata)
+    if end > start:
+        begin = begin_packet(root, start, title, category="run", notes=metadata, colour="run")
+        layout.events.append(iter([(start, begin), (end, end_packet(root, end))]))
+    else:
+        layout.events.append(iter([(start, instant_packet(root, start, title, category="run", notes=metadata))]))
+    return root
+
+
+def _title(metadata: Notes) -> str:
+    """Say in a line what run it was."""
+    forms = {
+        "n": "n = {:,}",
+        "tile_size": "tiles of {:,}",
+        "policy": "{}",
+        "devices": "{}",
+        "seconds": "{:.3g} s",
+    }
+    facts = [form.format(metadata[key]) for key, form in forms.items() if key in metadata]
+    if isinstance(rate := metadata.get("gflops_per_second"), float):
+        facts.append(f"{rate / 1e3:.3g} TFLOP/s" if rate >= 1e3 else f"{rate:.3g} GFLOP/s")
+    return ", ".join(facts) or RUN
+
+
+def _add_shares(layout: _Layout, root: int, measured: _Side, expected: Timeline) -> None:
+    """Add the counters on top: how busy devices and links were."""
+    run, origin = measured.run, measured.origin_ns
+    records, devices = run.records, run.devices
+    stretches = Stretches(run.start_ns, run.end_ns, len(records))
+    for device in devices:
+        kernels = (record for record in records if record.device == device and record.kind == "compute")
+        layout.add_counter(f"{device} computes", stretches.busy_percent(kernels), origin, parent=root, unit="%", axis="share")
+    ceilings = {link: best_rate(copies) for link, copies in by_link(expected.records).items()}
+    for name, links in _together(by_link(records), devices).items():
+        ceiling = sum(ceilings.get(link, 0.0) for link in links)
+        copies = (copy for each in links.values() for copy in each)
+        title, unit = (f"{name}, % of {ceiling:.4g} GB/s", "%") if ceiling else (name, "GB/s")
+        samples = stretches.rates(copies, unit=ceiling / 100.0 if ceiling else 1.0)
+        layout.add_counter(title, samples, origin, parent=root, unit=unit, axis=f"links {unit}")
+
+
+def _add_memory(layout: _Layout, root: int, measured: _Side, metadata: Notes) -> None:
+    """Add what was resident on each device, beside the budget."""
+    run = measured.run
     for device in run.devices:
-        group = layout.add_track(f"{device} {name}")
-        rank = 0
-        for key, operations in run.streams.items():
-            if key[0] == device:
-                track = layout.add_track(key[1], parent=group, rank=rank)
-                layout.events.append(_slices(track, [*operations, *gaps.get(key, [])], flows, origin_ns))
-                rank += 1
-        for title, unit, samples in _counters(run, device):
-            track = layout.add_track(title, parent=group, rank=rank, unit=unit)
-            layout.events.append(_values(track, samples, origin_ns))
-            rank += 1
+        resident = resident_samples((record for record in run.records if record.device == device), run.end_ns)
+        layout.add_counter(f"{device} resident", resident, measured.origin_ns, parent=root, unit="bytes", axis="resident")
+    if run.streams and isinstance(budget := metadata.get("budget_bytes"), int):
+        line: Samples = [(run.start_ns, budget), (run.end_ns, 0)]
+        layout.add_counter(BUDGET, line, measured.origin_ns, parent=root, unit="bytes", axis="resident")
 
 
-def _number_flows(layout: _Layout, run: Timeline) -> _Flows:
-    """Give each pair of a producer and a step that waited for it a number: an arrow cannot fork."""
-    flows = _Flows({}, {})
-    for record in run.records:
-        for producer in dict.fromkeys(record.after):
-            layout.n_flows += 1
-            flows.leaving.setdefault(producer, []).append(layout.n_flows)
-            flows.reaching.setdefault((record.device, record.step), []).append(layout.n_flows)
-    return flows
+def _together(links: dict[str, list[TraceRecord]], devices: list[str]) -> dict[str, dict[str, list[TraceRecord]]]:
+    """Links of the same sort of all devices under one name; with one device each is on its own."""
+    found: dict[str, dict[str, list[TraceRecord]]] = {}
+    for link, copies in links.items():
+        name = link if len(devices) == 1 else link.replace(copies[0].device, "devices")
+        found.setdefault(name, {})[link] = copies
+    return found
 
 
-def _slices(track: int, entries: list[TraceRecord | Wait], flows: _Flows, origin_ns: int) -> Iterator[Timed]:
-    """Begin and end every operation and wait of one stream, in order."""
-    for entry in sorted(entries, key=attrgetter("start_ns", "end_ns")):
-        start, end = entry.start_ns - origin_ns, entry.end_ns - origin_ns
-        if isinstance(entry, Wait):
-            category = "idle" if entry.producer is None else "wait"
-            notes = _wait_notes(entry)
-            yield start, begin_packet(track, start, entry.label, category=category, notes=notes, leaving=(), reaching=())
-        else:
-            step = entry.device, entry.step
-            arrows = {"leaving": flows.leaving.get(step, ()), "reaching": flows.reaching.get(step, ())}
-            yield start, begin_packet(track, start, entry.label, category=entry.kind, notes=_record_notes(entry), **arrows)
+def _add_streams(layout: _Layout, root: int, sides: tuple[_Side, _Side], *, is_alone: bool) -> None:
+    """Add the streams of one device with their predictions beneath; of several stream by stream, predictions folded into them."""
+    measured, prediction = sides
+    streams = {**prediction.run.streams, **measured.run.streams}
+    ranks = {key: stream_rank(operations[0]) for key, operations in streams.items()}
+    for key in sorted(streams, key=lambda key: ranks[key] if is_alone else (ranks[key][2], key[1], ranks[key])):
+        parent = root
+        if key in measured.run.streams:
+            track = _add_stream(layout, root, measured, key)
+            parent = root if is_alone else track
+        if key in prediction.run.streams:
+            _add_stream(layout, parent, prediction, key)
+
+
+def _add_stream(layout: _Layout, parent: int, side: _Side, key: StreamKey) -> int:
+    """Add what one stream did, with what it waited for folded into it."""
+    operations = side.run.streams[key]
+    description = COMPUTES if operations[0].role.computes else HELPS
+    track = layout.add_track(track_name(*key, side.name), parent=parent, description=description)
+    layout.events.append(_slices(track, operations, side))
+    if gaps := side.gaps.get(key):
+        below = layout.add_track(track_name(*key, side.name + WAITS), parent=track)
+        layout.events.append(_wait_slices(below, gaps, side.origin_ns))
+    return track
+
+
+def _add_passes(layout: _Layout, root: int, side: _Side) -> None:
+    """Add the passes before and after the run, folded."""
+    group = layout.add_track(FOLDED_PASSES, parent=root)
+    for key in side.run.streams:
+        _add_stream(layout, group, side, key)
+    _add_device_counters(layout, group, side)
+    for device in side.run.devices:
+        resident = resident_samples((record for record in side.run.records if record.device == device), side.run.end_ns)
+        layout.add_counter(f"{device} resident", resident, side.origin_ns, parent=group, unit="bytes", axis="resident")
+
+
+def _add_copies(layout: _Layout, root: int, sides: Iterable[_Side]) -> None:
+    """Add the rates of single copies, measured and predicted, folded."""
+    drawn = [side for side in sides if by_link(side.run.records)]
+    if drawn:
+        group = layout.add_track(DETAILS, parent=root, description=COPIES)
+        for side in drawn:
+            _add_device_counters(layout, group, side)
+
+
+def _add_device_counters(layout: _Layout, parent: int, side: _Side) -> None:
+    """Add a counter for the rate of each link, copy by copy."""
+    for link, copies in by_link(side.run.records).items():
+        samples = copy_rate_samples(copies)
+        layout.add_counter(link + side.name, samples, side.origin_ns, parent=parent, unit="GB/s", axis=link)
+
+
+def _slices(track: int, operations: list[TraceRecord], side: _Side) -> Iterator[Timed]:
+    """Begin and end every operation of one stream, in order."""
+    leaving, reaching = side.flows.leaving, side.flows.reaching
+    for record in operations:
+        start, end = record.start_ns - side.origin_ns, record.end_ns - side.origin_ns
+        step = record.device, record.step
+        work = record.work or record.kind
+        yield (
+            start,
+            begin_packet(
+                track,
+                start,
+                record.label,
+                category=record.kind,
+                notes=_record_notes(record),
+                colour=work if work in COLOURS else "",
+                leaving=leaving.get(step, ()),
+                reaching=reaching.get(step, ()),
+            ),
+        )
+        yield end, end_packet(track, end)
+
+
+def _wait_slices(track: int, gaps: Iterable[Wait], origin_ns: int) -> Iterator[Timed]:
+    """Begin and end every wait of one stream, in order."""
+    for wait in sorted(gaps, key=attrgetter("start_ns", "end_ns")):
+        start, end = wait.start_ns - origin_ns, wait.end_ns - origin_ns
+        category = "idle" if wait.producer is None else "wait"
+        yield start, begin_packet(track, start, wait.label, category=category, notes=_wait_notes(wait), colour=category)
         yield end, end_packet(track, end)
 
 
 def _record_notes(record: TraceRecord) -> Notes:
-    """Describe an operation; bytes and flops per nanosecond are GB/s and GFLOP/s."""
+    """Describe an operation; bytes per nanosecond are GB/s. Rates have four digits."""
     duration = record.end_ns - record.start_ns
     notes: dict[str, str | int | float] = {"step": record.step, "block": record.block, "format": record.fmt}
-    for title, rate, amount in (("bytes", "GB/s", record.nbytes), ("flops", "GFLOP/s", record.flops)):
+    for title, rate, amount, unit in (("bytes", "GB/s", record.nbytes, 1.0), ("flops", "TFLOP/s", record.flops, 1e3)):
         if amount:
             notes[title] = amount
             if duration:
-                notes[rate] = amount / duration
+                notes[rate] = significant(amount / duration / unit)
     if record.link:
         notes["link"] = record.link
     return {**notes, "resident bytes": record.resident_bytes}
@@ -159,46 +327,3 @@ def _wait_notes(wait: Wait) -> Notes:
     if wait.producer is None:
         return {"before step": wait.step}
     return {"before step": wait.step, "waited for": f"step {wait.producer.step} of {wait.producer.device}"}
-
-
-def _counters(run: Timeline, device: str) -> Iterator[tuple[str, str, list[tuple[int, int | float]]]]:
-    """Yield title, unit and samples (time, value) of each counter of a device."""
-    records = [record for record in run.records if record.device == device]
-    yield "resident", "bytes", _resident_samples(records)
-    copies: dict[str, list[TraceRecord]] = {}
-    for record in records:
-        if record.link:
-            copies.setdefault(record.link, []).append(record)
-    for link in sorted(copies):
-        yield link, "GB/s", _rate_samples(copies[link])
-
-
-def _resident_samples(records: Iterable[TraceRecord]) -> list[tuple[int, int | float]]:
-    """Sample the resident bytes as each step ends; a step that ends late, behind a later one, says nothing new."""
-    samples: list[tuple[int, int | float]] = []
-    newest = -1
-    for record in sorted(records, key=attrgetter("end_ns", "step")):
-        if record.step > newest:
-            newest = record.step
-            samples.append((record.end_ns, record.resident_bytes))
-    return samples
-
-
-def _rate_samples(copies: list[TraceRecord]) -> list[tuple[int, int | float]]:
-    """Sample bytes per nanosecond of the copies that run, and 0 between; copies too short to measure have no rate."""
-    timed = [copy for copy in copies if copy.end_ns > copy.start_ns]
-    edges = [(at, copy) for copy in timed for at in (copy.start_ns, copy.end_ns)]
-    samples: list[tuple[int, int | float]] = []
-    running: dict[tuple[str, int], float] = {}
-    for at, group in groupby(sorted(edges, key=itemgetter(0)), key=itemgetter(0)):
-        for _, copy in group:
-            if running.pop((copy.stream, copy.step), None) is None:
-                running[copy.stream, copy.step] = copy.nbytes / (copy.end_ns - copy.start_ns)
-        samples.append((at, sum(running.values(), 0.0)))
-    return samples
-
-
-def _values(track: int, samples: Iterable[tuple[int, int | float]], origin_ns: int) -> Iterator[Timed]:
-    """Turn the samples of one counter into packets."""
-    for time_ns, value in samples:
-        yield time_ns - origin_ns, counter_packet(track, time_ns - origin_ns, value)

@@ -17,11 +17,28 @@ ANNOTATIONS = (
     "bytes",
     "GB/s",
     "flops",
-    "GFLOP/s",
+    "TFLOP/s",
     "resident bytes",
     "waited for",
     "before step",
 )
+
+#: The word from which the viewer makes the colour of each sort of work; see :data:`COLOUR_WORDS`.
+COLOURS = {
+    "product": "product",
+    "panel": "panels",
+    "compute": "convert",
+    "fetch": "fetching",
+    "generate": "generating",
+    "write": "writing",
+    "pull": "pull",
+    "wait": "stands still",
+    "idle": "idling",
+    "run": "the run",
+}
+#: All of them, numbered as the names above. The viewer hashes a word into a hue: blue, crimson, cyan, yellow, green, orange,
+#: purple, pink, salmon and light blue. Its slices have a colour for each word whatever their names.
+COLOUR_WORDS = tuple(COLOURS.values())
 
 # Perfetto's types are generated when protobuf is imported, so that no type checker knows them.
 Packet: TypeAlias = Any
@@ -30,6 +47,7 @@ Notes: TypeAlias = Mapping[str, str | int | float]
 _SEQUENCE = 1
 _CATEGORY_NUMBERS = {name: number for number, name in enumerate(CATEGORIES, start=1)}
 _ANNOTATION_NUMBERS = {name: number for number, name in enumerate(ANNOTATIONS, start=1)}
+_COLOUR_NUMBERS = {name: number for number, name in enumerate(COLOURS, start=1)}
 
 
 def names_packet() -> Packet:
@@ -40,35 +58,70 @@ def names_packet() -> Packet:
         packet.interned_data.event_categories.add(iid=number, name=name)
     for name, number in _ANNOTATION_NUMBERS.items():
         packet.interned_data.debug_annotation_names.add(iid=number, name=name)
+    for number, word in enumerate(COLOUR_WORDS, start=1):
+        packet.interned_data.correlation_id_str.add(iid=number, str=word.encode())
     return packet
 
 
-def track_packet(track: int, name: str, *, parent: int = 0, rank: int = 0, unit: str = "") -> Packet:
-    """Describe a track: its name, the track above it, its place among those below the same one, and the unit of a counter."""
+def attributes_packet(notes: Notes) -> Packet:
+    """Name facts of the whole trace, which the viewer shows on its page of overview."""
+    packet = TracePacket(trusted_packet_sequence_id=_SEQUENCE)
+    for key, value in notes.items():
+        attribute = packet.trace_attributes.attribute.add(key=key)
+        if isinstance(value, int):
+            attribute.long_value = value
+        else:
+            attribute.string_value = str(value)
+    return packet
+
+
+def track_packet(
+    track: int, name: str, *, parent: int = 0, rank: int = 0, description: str = "", unit: str = "", axis: str = ""
+) -> Packet:
+    """Describe a track.
+
+    ``rank`` is its place among the tracks below ``parent``; a ``unit`` makes it a counter, which shares its axis with those below
+    the same track that have the same ``axis``.
+    """
     packet = TracePacket(trusted_packet_sequence_id=_SEQUENCE)
     descriptor = packet.track_descriptor
     descriptor.uuid = track
     descriptor.name = name
+    if description:
+        descriptor.description = description
     if parent:
         descriptor.parent_uuid = parent
         descriptor.sibling_order_rank = rank
-    else:
+    if not unit:
         descriptor.child_ordering = TrackDescriptor.EXPLICIT
-    if unit == "bytes":
+    elif unit == "bytes":
         descriptor.counter.unit = CounterDescriptor.UNIT_SIZE_BYTES
-    elif unit:
+    else:
         descriptor.counter.unit_name = unit
+    if axis:
+        descriptor.counter.y_axis_share_key = axis
     return packet
 
 
 def begin_packet(
-    track: int, time_ns: int, name: str, *, category: str, notes: Notes, leaving: Iterable[int], reaching: Iterable[int]
+    track: int,
+    time_ns: int,
+    name: str,
+    *,
+    category: str,
+    notes: Notes,
+    colour: str = "",
+    leaving: Iterable[int] = (),
+    reaching: Iterable[int] = (),
 ) -> Packet:
-    """Begin a slice on ``track``, ``time_ns`` nanoseconds after the start of the run; flows leave it and reach it."""
+    """Begin a slice on ``track``, ``time_ns`` nanoseconds after the start; ``colour`` is a key of :data:`COLOURS`."""
     packet = _event(track, time_ns, TrackEvent.TYPE_SLICE_BEGIN)
-    _describe(packet.track_event, name, category, notes)
-    packet.track_event.flow_ids.extend(leaving)
-    packet.track_event.terminating_flow_ids.extend(reaching)
+    event = packet.track_event
+    _describe(event, name, category, notes)
+    if colour:
+        event.correlation_id_str_iid = _COLOUR_NUMBERS[colour]
+    event.flow_ids.extend(leaving)
+    event.terminating_flow_ids.extend(reaching)
     return packet
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple, final, overload
 
 from ooc_chol.outputs import FileKind
@@ -12,6 +15,28 @@ from ooc_chol.prints import brief_repr
 TRACE_FILES = FileKind(
     "trace of ooc_chol", b"\x08\x01\x12\x05fetch", anywhere=True, endings=(".pftrace", ".perfetto-trace"), gzipped=True
 )
+
+#: Bytes with which a file begins that gzip wrote, and those at its start that are searched for the mark.
+_GZIP, _SEARCHED_BYTES = b"\x1f\x8b", 65536
+
+
+def read_trace_file(path: Path) -> bytes:
+    """Read a trace as it is stored, compressed with gzip or not; raise ``ValueError`` for any other file."""
+    content = path.read_bytes()
+    head = content[:_SEARCHED_BYTES]
+    if head[:2] == _GZIP:
+        try:
+            head = zlib.decompressobj(wbits=31).decompress(head, _SEARCHED_BYTES)
+        except zlib.error:
+            head = b""
+    if TRACE_FILES.mark not in head:
+        raise ValueError(f"{path} is no {TRACE_FILES.name}")
+    return content
+
+
+def decompressed(content: bytes) -> bytes:
+    """Undo gzip, where the content of a trace file is compressed."""
+    return gzip.decompress(content) if content[:2] == _GZIP else content
 
 
 class StreamRole(NamedTuple):
@@ -60,6 +85,8 @@ class TraceRecord(NamedTuple):
         Bytes resident on the device after the step, as planned.
     role : StreamRole
         Role of the stream, the same in all its records.
+    work : str
+        What sort of work a ``"compute"`` is, ``"product"`` or ``"panel"``, which have colours of their own; empty for any other.
     """
 
     step: int
@@ -77,6 +104,7 @@ class TraceRecord(NamedTuple):
     after: tuple[tuple[str, int], ...]
     resident_bytes: int
     role: StreamRole
+    work: str = ""
 
     def __repr__(self) -> str:
         return brief_repr(self)

@@ -60,7 +60,7 @@ def timeline(records: Records) -> Timeline:
     grouped: dict[StreamKey, list[TraceRecord]] = {}
     for record in records:
         grouped.setdefault((record.device, record.stream), []).append(record)
-    streams = {key: _one_at_a_time(grouped[key]) for key in sorted(grouped, key=lambda key: _stream_rank(grouped[key][0]))}
+    streams = {key: _one_at_a_time(grouped[key]) for key in sorted(grouped, key=lambda key: stream_rank(grouped[key][0]))}
     by_step: dict[Step, TraceRecord] = {}
     position: dict[Step, int] = {}
     for operations in streams.values():
@@ -74,7 +74,8 @@ def timeline(records: Records) -> Timeline:
     return Timeline(streams, by_step, position, start, end)
 
 
-def _stream_rank(record: TraceRecord) -> tuple[str, int, int, str]:
+def stream_rank(record: TraceRecord) -> tuple[str, int, int, str]:
+    """Where the stream of a record stands: devices by number, streams by the places that their roles tell."""
     kind, _, number = record.device.partition(":")
     return kind, int(number) if number.isdecimal() else 0, record.role.place, f"{record.stream} {record.device}"
 

@@ -6,6 +6,7 @@ import json
 import re
 from statistics import median
 
+import ooc_chol as oc
 from tests.documents import ROOT, pages, read, run_document
 
 README = ROOT / "README.md"
@@ -14,10 +15,11 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 def test_the_readme_runs_and_prints_what_it_shows(one_blas_thread, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "no rates"))
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "rates"))
     run_document(read(README), README, capsys)
+    assert oc.Trace.load("run.pftrace").predicted, "the trace that the README makes has its prediction beside it"
     assert {path.name for path in tmp_path.iterdir()} == {
-        "covariance.npy", "covariance.factor", "run.pftrace", "field.csv", "model.json", "map.csv", "map.png",
+        "rates", "covariance.npy", "covariance.factor", "run.pftrace", "field.csv", "model.json", "map.csv", "map.png",
     }  # fmt: skip
 
 

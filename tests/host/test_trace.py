@@ -58,12 +58,10 @@ def test_every_step_of_the_plan_is_a_slice(tmp_path, options):
             expected = [
                 (step.label, KINDS[step.kind], position) for position, step in enumerate(program.steps) if step.stream == number
             ]
-            slices = [
-                entry for entry in found.slices.get((f"{name} measured", stream), []) if entry.category not in ("wait", "idle")
-            ]
+            slices = found.slices.get((f"{name} measured", stream), [])
             assert [(entry.name, entry.category, entry.notes["step"]) for entry in slices] == expected
             assert all(first.end_ns <= second.start_ns for first, second in itertools.pairwise(slices))
-    assert found.groups == ["about this run", *(f"{name} measured" for name in plan.devices)]
+    assert found.groups == [f"{name} measured" for name in plan.devices]
     assert sum(len(program.steps) for program in plan.programs) == len(factor.trace.records)
 
 
@@ -154,7 +152,10 @@ def test_no_kernel_starts_before_its_tiles_are_there():
 
 def test_the_trace_says_what_run_it_was(tmp_path):
     factor = traced(devices=2)
-    (about,) = read(factor.trace.save(tmp_path / "run.pftrace")).instants
+    found = read(factor.trace.save(tmp_path / "run.pftrace"))
+    about = found.about
+    assert found.root.name == "run, n = 400" and about.name.startswith("n = 400, tiles of 64, planned, host:0, host:1, ")
+    assert found.attributes["policy"] == "planned" and found.attributes["n"] == N
     assert about.notes["n"] == N and about.notes["tile_size"] == NB
     assert about.notes["policy"] == "planned" and about.notes["devices"] == "host:0, host:1"
     assert about.notes["budget_bytes"] == budget_of(9, N, NB) and about.notes["source"] == "array"
@@ -170,11 +171,11 @@ def test_the_prediction_stands_beside_the_run(tmp_path, monkeypatch):
     assert [record[:10] for record in factor.trace.predicted] == [record[:10] for record in factor.trace.records]
     assert max(record.end_ns for record in factor.trace.predicted) == round(plan.seconds * 1e9)
     found = read(factor.trace.save(tmp_path / "run.pftrace"))
-    assert found.groups == ["about this run", *(f"{name} {what}" for what in ("measured", "predicted") for name in plan.devices)]
+    assert sorted(found.groups) == sorted(f"{name} {what}" for what in ("measured", "predicted") for name in plan.devices)
     for name, program in zip(plan.devices, plan.programs, strict=True):
         for stream in (STREAM_NAMES[kind] for kind in program.streams):
             measured, predicted = (
-                [entry.name for entry in found.slices[f"{name} {what}", stream] if entry.category not in ("wait", "idle")]
+                [(entry.name, entry.colour) for entry in found.slices[f"{name} {what}", stream]]
                 for what in ("measured", "predicted")
             )
             assert measured == predicted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -125,3 +127,23 @@ def test_the_order_of_telling_does_not_change_the_work_of_a_busy_device(data):
                 processors.urgent(*kernel)
         at = processors.compute(at, seconds, 1.0)
     assert at == pytest.approx(sum(computing) + sum(seconds * share for _, seconds, share in kernels))
+
+
+@given(
+    origin=st.sampled_from([0.0, 1.4, 77.7, 3e4]),
+    kernels=st.lists(
+        st.tuples(st.booleans(), st.integers(0, 3000), st.floats(1e-6, 1e-3), st.sampled_from([0.0755, 0.37, 0.566, 1.0])),
+        min_size=2,
+        max_size=30,
+    ),
+)
+def test_no_kernel_ends_before_it_starts_however_late_in_a_run(origin, kernels):
+    """Seconds of microseconds after hours: what rounding leaves of a kernel is no kernel."""
+    processors, free = SharedProcessors(), origin
+    for is_urgent, at, seconds, share in kernels:
+        start = max(free, origin + at * 1e-6) if not is_urgent else origin + at * 1e-6
+        end = (processors.urgent if is_urgent else processors.compute)(start, seconds, share)
+        free = free if is_urgent else end
+        assert end >= start + seconds * (1 - 1e-6) - 1e-10
+        taken = processors._taken
+        assert all(one[0] <= one[1] <= two[0] for one, two in itertools.pairwise(taken))

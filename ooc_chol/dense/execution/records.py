@@ -9,7 +9,7 @@ from ooc_chol.dense.programs.steps import Program, Step
 from ooc_chol.formats import FP8, FP16, FP64
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.precision.tile_formats import PrecisionMap
-from ooc_chol.tasks.operations import STREAM_NAMES, Link, Product, StepKind, step_key
+from ooc_chol.tasks.operations import STREAM_NAMES, Gemm, Link, Potrf, Product, StepKind, Syrk, Trsm, step_key
 from ooc_chol.tracing.records import StreamRole, TraceRecord
 
 _KINDS = {
@@ -19,6 +19,9 @@ _KINDS = {
     StepKind.WRITE: "write",
     StepKind.PULL: "pull",
 }
+
+#: Sorts of work that traces show in colours of their own.
+_WORK = {Gemm: "product", Syrk: "product", Product: "product", Potrf: "panel", Trsm: "panel"}
 
 #: Streams in the order in which they are shown; those that are not named here come last.
 _SHOWN = ("copy-in", "compute", "finish", "finish-1", "finish-2", "convert", "exchange", "peer", "copy-out")
@@ -90,6 +93,7 @@ def step_record(
         after=after,
         resident_bytes=step.resident,
         role=STREAM_ROLES[STREAM_NAMES[step.stream]],
+        work=_WORK.get(type(step.operation), ""),
     )
 
 

@@ -98,19 +98,24 @@ class SharedProcessors:
 
         Returns the pieces, and the first of the taken spans behind them; ``first`` is the first that ends after ``start``.
         """
-        at, left, pieces = start, seconds, []
+        at, left = start, seconds
+        pieces: list[_Span] = []
         for number in range(first, len(self._taken)):
             begins, ends, taken = self._taken[number]
             if at < begins:
-                end = min(at + left, begins)  # the border itself, not what rounding makes of it
-                pieces.append((at, end, share))
-                at, left = end, left - (end - at)
+                if (end := at + left) <= begins:
+                    return [*pieces, (at, end, share)], number
+                pieces.append((at, begins, share))
+                at, left = begins, left - (begins - at)
                 if left <= _NEGLIGIBLE * seconds:
                     return pieces, number
             speed = _speed(share, taken)
-            end = min(at + left / speed, ends) if speed > 0.0 else ends
-            pieces.append((at, end, share * speed))
-            at, left = end, left - speed * (end - at)
+            # It ends in this span or goes on at its end, at the border itself: what rounding makes of the seconds that are left
+            # is no reason for another piece, which might lie behind the rest of a span.
+            if speed > 0.0 and (end := at + left / speed) <= ends:
+                return [*pieces, (at, end, share * speed)], number + 1
+            pieces.append((at, ends, share * speed))
+            at, left = ends, left - speed * (ends - at)
             if left <= _NEGLIGIBLE * seconds:
                 return pieces, number + 1
         return [*pieces, (at, at + left, share)], len(self._taken)

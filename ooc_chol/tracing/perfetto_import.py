@@ -1,0 +1,165 @@
+"""Records of a run from the file that :mod:`ooc_chol.tracing.perfetto_export` wrote, of this version or an earlier one."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TracePackets
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
+
+from ooc_chol.tracing.perfetto_names import COMPUTES, FOLDED_PASSES, HELPS, PREDICTED, stream_of
+from ooc_chol.tracing.perfetto_packets import COLOURS
+from ooc_chol.tracing.records import TRACE_FILES, StreamRole, TraceRecord, decompressed, read_trace_file
+
+#: Groups of tracks that earlier versions wrote, a device in front.
+_EARLIER = {"measured": "records", "predicted": "predicted", "passes": "passes"}
+_WORK_OF_WORD = {COLOURS[work]: work for work in ("product", "panel")}
+
+
+class Contents(NamedTuple):
+    """What a file holds, as :class:`ooc_chol.Trace` takes it; times are nanoseconds from the start."""
+
+    records: tuple[TraceRecord, ...]
+    predicted: tuple[TraceRecord, ...]
+    passes: tuple[TraceRecord, ...]
+    metadata: dict[str, str | int | float]
+
+
+class _Track(NamedTuple):
+    """A track of operations: which of :class:`Contents` they belong to, whose they are, and where it stands."""
+
+    part: str
+    device: str
+    stream: str
+    place: int
+    description: str
+
+
+class _Slice(NamedTuple):
+    """One slice; a mark starts and ends at once."""
+
+    track: int
+    event: Any
+    start_ns: int
+    end_ns: int
+
+
+class _Names:
+    """The names that a file gives numbers."""
+
+    def __init__(self) -> None:
+        self.categories: dict[int, str] = {}
+        self.annotations: dict[int, str] = {}
+        self.words: dict[int, str] = {}
+
+    def add(self, interned: Any) -> None:
+        """Take what one packet numbers."""
+        self.categories.update({entry.iid: entry.name for entry in interned.event_categories})
+        self.annotations.update({entry.iid: entry.name for entry in interned.debug_annotation_names})
+        self.words.update({entry.iid: entry.str.decode() for entry in interned.correlation_id_str})
+
+    def category_of(self, event: Any) -> str:
+        """The first category of an event."""
+        return str(self.categories[event.category_iids[0]] if event.category_iids else event.categories[0])
+
+    def notes_of(self, event: Any) -> dict[str, Any]:
+        """Annotations of an event by name."""
+        return {
+            (self.annotations[note.name_iid] if note.name_iid else note.name): getattr(note, note.WhichOneof("value"))
+            for note in event.debug_annotations
+        }
+
+    def work_of(self, event: Any) -> str:
+        """What sort of work an event is, where that is told."""
+        return _WORK_OF_WORD.get(self.words.get(event.correlation_id_str_iid, ""), "")
+
+
+def read(path: Path) -> Contents:
+    """Read a trace, compressed with gzip or not; raise ``ValueError`` for a file that is none of ours or is damaged."""
+    content = read_trace_file(path)
+    try:
+        return _contents(TracePackets.FromString(decompressed(content)))
+    except (DecodeError, EOFError, zlib.error, LookupError) as error:
+        raise ValueError(f"{path} is a damaged {TRACE_FILES.name}: {error or type(error).__name__}") from error
+
+
+def _contents(packets: Any) -> Contents:
+    names, tracks, slices = _Names(), _tracks(packets), []
+    metadata: dict[str, str | int | float] = {}
+    for entry in _slices(packets, names):
+        category = names.category_of(entry.event)
+        if category == "run":
+            metadata = names.notes_of(entry.event)
+        elif entry.track in tracks and category not in ("wait", "idle"):  # which earlier versions drew among operations
+            slices.append((entry, names.notes_of(entry.event)))
+    leaves = {flow: (tracks[entry.track].device, notes["step"]) for entry, notes in slices for flow in entry.event.flow_ids}
+    computing = {entry.track for entry, _ in slices if names.category_of(entry.event) == "compute"}
+    found: dict[str, list[TraceRecord]] = defaultdict(list)
+    for entry, notes in slices:
+        track = tracks[entry.track]
+        computes = track.description == COMPUTES if track.description else entry.track in computing
+        after = tuple(leaves[flow] for flow in entry.event.terminating_flow_ids)
+        role = StreamRole(track.place, computes)
+        found[track.part].append(_record(entry, notes, track, names, after=after, role=role))
+    return Contents(tuple(found["records"]), tuple(found["predicted"]), tuple(found["passes"]), metadata)
+
+
+def _record(
+    entry: _Slice, notes: dict[str, Any], track: _Track, names: _Names, *, after: tuple[tuple[str, int], ...], role: StreamRole
+) -> TraceRecord:
+    return TraceRecord(
+        step=notes["step"],
+        device=track.device,
+        stream=track.stream,
+        kind=names.category_of(entry.event),
+        label=entry.event.name,
+        block=notes["block"],
+        fmt=notes["format"],
+        nbytes=notes.get("bytes", 0),
+        link=notes.get("link", ""),
+        flops=notes.get("flops", 0),
+        start_ns=entry.start_ns,
+        end_ns=entry.end_ns,
+        after=after,
+        resident_bytes=notes["resident bytes"],
+        role=role,
+        work=names.work_of(entry.event),
+    )
+
+
+def _slices(packets: Any, names: _Names) -> Iterator[_Slice]:
+    """Every slice and mark as it ends; ``names`` are taken on the way."""
+    begun: dict[int, tuple[int, Any]] = {}
+    for packet in packets.packet:
+        if packet.HasField("interned_data"):
+            names.add(packet.interned_data)
+        if not packet.HasField("track_event") or (event := packet.track_event).type == TrackEvent.TYPE_COUNTER:
+            continue
+        track = event.track_uuid
+        if event.type != TrackEvent.TYPE_SLICE_END:
+            begun[track] = packet.timestamp, event
+        if event.type != TrackEvent.TYPE_SLICE_BEGIN:
+            start_ns, event = begun.pop(track)
+            yield _Slice(track, event, start_ns, packet.timestamp)
+
+
+def _tracks(packets: Any) -> dict[int, _Track]:
+    """The tracks of operations by number; not those of waits, counters and the run itself."""
+    described = [packet.track_descriptor for packet in packets.packet if packet.HasField("track_descriptor")]
+    names = {track.uuid: track.name for track in described}
+    found = {}
+    for place, track in enumerate(described):
+        above = names.get(track.parent_uuid, "")
+        device, _, earlier = above.rpartition(" ")
+        if track.description in (COMPUTES, HELPS):
+            device, stream, end = stream_of(track.name)
+            part = "predicted" if end == PREDICTED else "passes" if above == FOLDED_PASSES else "records"
+            found[track.uuid] = _Track(part, device, stream, place, track.description)
+        elif earlier in _EARLIER and " " not in device and not track.HasField("counter"):
+            found[track.uuid] = _Track(_EARLIER[earlier], device, track.name, place, "")
+    return found

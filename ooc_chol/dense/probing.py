@@ -116,7 +116,8 @@ class ProbedSums:
 def form_of_matrix(products: NDArray[np.float64]) -> NDArray[np.float64]:
     """``U.T @ A @ V`` by ``W.T @ Z`` of A's tiles."""
     s = len(products) // 2
-    form: NDArray[np.float64] = products[s:, :s].T + products[:s, s:]
+    with np.errstate(over="ignore", invalid="ignore"):  # of entries that are no numbers; the factorization names them
+        form: NDArray[np.float64] = products[s:, :s].T + products[:s, s:]
     return form
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ooc_chol.drawing import Drawing as Drawing
     from ooc_chol.drawing import notebook_html as notebook_html
     from ooc_chol.errors import BudgetError as BudgetError
+    from ooc_chol.errors import BudgetWarning as BudgetWarning
     from ooc_chol.errors import ClosedError as ClosedError
     from ooc_chol.errors import MissingFolderError as MissingFolderError
     from ooc_chol.errors import NonFiniteError as NonFiniteError
@@ -69,6 +70,7 @@ _NAMES = {
     "drawing": ("Drawing", "notebook_html"),
     "errors": (
         "BudgetError",
+        "BudgetWarning",
         "ClosedError",
         "MissingFolderError",
         "NonFiniteError",

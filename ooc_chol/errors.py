@@ -123,6 +123,10 @@ class PrecisionWarning(UserWarning):
     __repr__ = _error_repr
 
 
+class BudgetWarning(UserWarning):
+    """A memory budget is more than the machine has: the message says how much that is."""
+
+
 class PlanSizeError(BudgetError):
     """A plan would have more steps than this machine plans: the tiles are too many.
 

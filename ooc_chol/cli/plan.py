@@ -10,12 +10,13 @@ from pathlib import Path
 import ooc_chol as oc
 from ooc_chol.cli.outputs import FORCE, PICTURES
 from ooc_chol.dense import driver  # noqa: F401 - there before the command begins, which then answers signals itself
+from ooc_chol.dense.options import count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments and options of ``plan`` to its parser."""
     matrix = parser.add_mutually_exclusive_group(required=True)
-    matrix.add_argument("--n", type=int, help="order of a float64 matrix")
+    matrix.add_argument("--n", type=count, help="order of a float64 matrix")
     matrix.add_argument("--matrix", type=Path, help="a .npy file")
     parser.add_argument("--store", type=Path, help="plan for L in this file instead of in memory")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")

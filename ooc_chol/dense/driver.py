@@ -23,12 +23,13 @@ from ooc_chol.dense.mixed import doubts, factor_mixed, plan_mixed
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.planner.problem import excess_of_budget
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.report import FactorReport
 from ooc_chol.dense.request import ON_DEVICE, Place, Progress, Request, is_memory, rates_of_request
 from ooc_chol.dense.store_opening import check_host_budget, check_store, own_store
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.errors import PrecisionWarning
+from ooc_chol.errors import BudgetWarning, PrecisionWarning
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import device_kind, page_locked
 from ooc_chol.kernels.registry import open_tile_device
@@ -189,6 +190,8 @@ def cholesky(
         raise ValueError("store and overwrite=True are two places for L; give one of them")
     if overwrite and precision_threshold is not None:
         raise ValueError("overwrite=True keeps L in FP64 over A, which a failed pivot needs again; leave it or the threshold out")
+    if (excess := excess_of_budget(options)) is not None:
+        warnings.warn(excess, BudgetWarning, stacklevel=2)
     began = time.perf_counter()
     with memory_errors_typed("factorization"), closing(as_source(a)) as source:
         blas_buffers.ensure(numpys=True)  # planning in mixed precision factors a sample

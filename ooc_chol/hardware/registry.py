@@ -33,6 +33,8 @@ def is_here(name: str) -> bool:
 
 def resolve_devices(devices: str | Sequence[str] | int | None, *, must_exist: bool = True) -> tuple[str, ...]:
     """Device names meant by ``devices``: a name, several of one kind, the number of devices to take, or None for the default."""
+    if isinstance(devices, np.integer):
+        devices = int(devices)
     if isinstance(devices, bool) or not isinstance(devices, str | int | Sequence | None):
         raise TypeError(f"devices is a {type(devices).__name__}; give a name such as 'host:0', a list of names, a count, or None")
     if devices is None:

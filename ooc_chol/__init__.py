@@ -2,7 +2,7 @@
 
 >>> import numpy as np
 >>> import ooc_chol as oc
->>> L = oc.cholesky(np.array([[4.0, 0.0], [2.0, 5.0]]))
+>>> L = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
 >>> float(round(L.logdet(), 6))
 2.772589
 """
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ooc_chol.dense.symmetric import symm as symm
     from ooc_chol.drawing import Drawing as Drawing
     from ooc_chol.drawing import notebook_html as notebook_html
+    from ooc_chol.errors import AsymmetryWarning as AsymmetryWarning
     from ooc_chol.errors import BudgetError as BudgetError
     from ooc_chol.errors import BudgetWarning as BudgetWarning
     from ooc_chol.errors import ClosedError as ClosedError
@@ -69,6 +70,7 @@ _NAMES = {
     "dense.symmetric": ("symm",),
     "drawing": ("Drawing", "notebook_html"),
     "errors": (
+        "AsymmetryWarning",
         "BudgetError",
         "BudgetWarning",
         "ClosedError",

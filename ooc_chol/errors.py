@@ -46,7 +46,7 @@ class NotPositiveDefiniteError(OocCholError, np.linalg.LinAlgError):
 
 
 class NonFiniteError(OocCholError, ValueError):
-    """The lower triangle of A holds a NaN or an infinity.
+    """The triangle of A that is read holds a NaN, an infinity, or a gap: a masked entry, or an object that is no number.
 
     Parameters
     ----------
@@ -54,19 +54,25 @@ class NonFiniteError(OocCholError, ValueError):
         Row and column of the entry in A, counted from zero.
     tile : (int, int)
         Tile ``(i, j)`` that holds the entry.
+    held : str, optional
+        What stands there, where it is no number: ``"masked"``, or an object in words.
+    triangle : {"lower", "upper"}
+        The triangle of A that is read.
     """
 
-    def __init__(self, row: int, col: int, tile: tuple[int, int]) -> None:
+    def __init__(self, row: int, col: int, tile: tuple[int, int], held: str | None = None, triangle: str = "lower") -> None:
         self.row = row
         self.col = col
         self.tile = tile
+        self.held = held
+        self.triangle = triangle
         super().__init__(
-            f"A[{row}, {col}] (in tile {tile}) is NaN or infinite; only the lower triangle is read, and all must be finite: "
-            "mend the entry, or drop its row and column"
+            f"A[{row}, {col}] (in tile {tile}) is {held or 'NaN or infinite'}; only the {triangle} triangle is read, and all "
+            "must be finite: mend the entry, or drop its row and column"
         )
 
-    def __reduce__(self) -> tuple[type, tuple[int, int, tuple[int, int]]]:
-        return type(self), (self.row, self.col, self.tile)
+    def __reduce__(self) -> tuple[type, tuple[int, int, tuple[int, int], str | None, str]]:
+        return type(self), (self.row, self.col, self.tile, self.held, self.triangle)
 
 
 class BudgetError(OocCholError, MemoryError):
@@ -121,6 +127,10 @@ class PrecisionWarning(UserWarning):
     """A factor in mixed precision may be of less use than it seems: the message says which of its figures to doubt."""
 
     __repr__ = _error_repr
+
+
+class AsymmetryWarning(UserWarning):
+    """A is not symmetric, or only one triangle of it is filled: the message shows two entries and says what was read."""
 
 
 class BudgetWarning(UserWarning):

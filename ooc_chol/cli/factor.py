@@ -17,6 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     matrix = "a .npy file with a symmetric positive definite matrix; only its lower triangle is read"
     parser.add_argument("matrix", type=Path, help=matrix)
     parser.add_argument("--store", type=Path, required=True, help="file for L")
+    triangle = "triangle that is read (default: the lower one, and a warning where a sample shows that A is not symmetric)"
+    parser.add_argument("--triangle", choices=("lower", "upper"), help=triangle)
     parser.add_argument("--trace", type=Path, help="write a Perfetto trace (.pftrace or .pftrace.gz) and print its summary")
     parser.add_argument("--report", type=Path, help="write the report's figures as JSON")
     parser.add_argument(FORCE, action="store_true", help="replace files that are not of their kind, too, but never the matrix")
@@ -30,6 +32,7 @@ def _run(arguments: argparse.Namespace) -> None:
     _check_files(arguments)
     factor = oc.cholesky(
         arguments.matrix,
+        lower=None if arguments.triangle is None else arguments.triangle == "lower",
         **oc.FactorOptions.from_arguments(arguments).keywords(),
         store=arguments.store,
         replace_store=arguments.force,

@@ -45,6 +45,15 @@ def own_store(request: Request, plan: Plan, owned: ExitStack) -> AbstractStore:
     return store
 
 
+def own_empty_store(request: Request) -> AbstractStore:
+    """A store for the L of order 0, which takes no memory wherever it is."""
+    grid = TileGrid(0, 1)
+    if is_memory(request.store):
+        return MemoryStore(grid, None, request.store if isinstance(request.store, HostMemory) else None)
+    assert isinstance(request.store, str | os.PathLike)
+    return FileStore.create(request.store, grid, replace=request.replace_store)
+
+
 def own_whole_store(request: Request, grid: TileGrid, device: str, owned: ExitStack) -> AbstractStore:
     """An empty store in memory, or on ``device``, for an L of one tile, which ``owned`` discards unless it is emptied first."""
     store: AbstractStore

@@ -106,6 +106,6 @@ def _by_dlpack(a: Any) -> AbstractSource | None:
             raise TypeError(f"the {what} lies in a device's memory, but {problem}; or pass a copy in the host's memory")
         array = kind.from_dlpack(a)
     except (BufferError, RuntimeError) as error:
-        advice = "detach it, gather it on one device, or pass np.asarray(A)"
+        advice = "detach it, convert it to float64, gather it on one device, or pass np.asarray(A)"
         raise TypeError(f"the {what} cannot be handed over by DLPack ({error}); {advice}") from error
     return kind.array_source(array)

@@ -90,6 +90,8 @@ def sample_residual(read_a: ReadBlock, factor: RowReader, *, blocks: int = 200, 
     """
     if blocks < 1 or order < 1:
         raise ValueError(f"blocks is {blocks} and order {order}, but both are at least 1")
+    if not factor.grid.n:
+        raise ValueError("a matrix of order 0 has no blocks to sample")
     total = _Total()
     for rows, cols in _choose_blocks(factor.grid, blocks, min(order, factor.grid.n), seed):
         total.add(_block_residual(read_a, factor, rows, cols), rows, cols)

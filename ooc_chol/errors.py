@@ -31,18 +31,22 @@ class NotPositiveDefiniteError(OocCholError, np.linalg.LinAlgError):
         Order of the first leading minor that is not positive definite, as LAPACK's ``info``: it counts rows from one.
     tile : (int, int)
         The diagonal tile ``(k, k)`` in which the pivot was met.
+    matrix : int, optional
+        The first matrix of a batch that is not positive definite, counted from zero.
     """
 
-    def __init__(self, minor: int, tile: tuple[int, int]) -> None:
+    def __init__(self, minor: int, tile: tuple[int, int], matrix: int | None = None) -> None:
         self.minor = minor
         self.tile = tile
+        self.matrix = matrix
+        where, a = (f"found in tile {tile}", "A") if matrix is None else (f"of matrix {matrix} of the batch", f"A[{matrix}]")
         super().__init__(
-            f"the leading minor of order {minor} is not positive definite (found in tile {tile}); "
-            f"check row {minor - 1} of A (counted from zero) for duplicates or a wrong sign, or add a nugget to the diagonal"
+            f"the leading minor of order {minor} is not positive definite ({where}); "
+            f"check row {minor - 1} of {a} (counted from zero) for duplicates or a wrong sign, or add a nugget to the diagonal"
         )
 
-    def __reduce__(self) -> tuple[type, tuple[int, tuple[int, int]]]:
-        return type(self), (self.minor, self.tile)
+    def __reduce__(self) -> tuple[type, tuple[int, tuple[int, int], int | None]]:
+        return type(self), (self.minor, self.tile, self.matrix)
 
 
 class NonFiniteError(OocCholError, ValueError):
@@ -58,21 +62,33 @@ class NonFiniteError(OocCholError, ValueError):
         What stands there, where it is no number: ``"masked"``, or an object in words.
     triangle : {"lower", "upper"}
         The triangle of A that is read.
+    matrix : int, optional
+        The matrix of a batch that holds the entry, counted from zero.
     """
 
-    def __init__(self, row: int, col: int, tile: tuple[int, int], held: str | None = None, triangle: str = "lower") -> None:
+    def __init__(
+        self,
+        row: int,
+        col: int,
+        tile: tuple[int, int],
+        held: str | None = None,
+        triangle: str = "lower",
+        matrix: int | None = None,
+    ) -> None:
         self.row = row
         self.col = col
         self.tile = tile
         self.held = held
         self.triangle = triangle
+        self.matrix = matrix
+        where = f"A[{row}, {col}] (in tile {tile})" if matrix is None else f"A[{matrix}, {row}, {col}]"
         super().__init__(
-            f"A[{row}, {col}] (in tile {tile}) is {held or 'NaN or infinite'}; only the {triangle} triangle is read, and all "
+            f"{where} is {held or 'NaN or infinite'}; only the {triangle} triangle is read, and all "
             "must be finite: mend the entry, or drop its row and column"
         )
 
-    def __reduce__(self) -> tuple[type, tuple[int, int, tuple[int, int], str | None, str]]:
-        return type(self), (self.row, self.col, self.tile, self.held, self.triangle)
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.row, self.col, self.tile, self.held, self.triangle, self.matrix)
 
 
 class BudgetError(OocCholError, MemoryError):

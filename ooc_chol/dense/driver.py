@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ooc_chol import blas_buffers
+from ooc_chol.dense.batch import factor_batch, is_batch
 from ooc_chol.dense.execution.records import predicted_records
 from ooc_chol.dense.execution.run import run
 from ooc_chol.dense.factor import CholeskyFactor, DeviceSolver
@@ -35,7 +36,7 @@ from ooc_chol.hardware.registry import device_kind, page_locked
 from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import triangle_source
-from ooc_chol.memory.sources.base import AbstractSource, entries_named
+from ooc_chol.memory.sources.base import entries_named
 from ooc_chol.memory.sources.symmetry import find_asymmetry
 from ooc_chol.precision.escalation import Escalations
 from ooc_chol.room import memory_errors_typed
@@ -76,12 +77,13 @@ def cholesky(
 
     Parameters
     ----------
-    a : (n, n) array, path, or source
+    a : (n, n) or (b, n, n) array, path, or source
         The matrix; only its lower triangle is read, or with ``lower=False`` its upper. A NumPy array of any stride order, a
         memmap, the path of a ``.npy`` file, anything with ``shape``, ``dtype`` and slicing, a CuPy or DLPack array, or
         :func:`from_function`. float64 is taken as it is; other real numbers (float32 and float16, integers, bool, long doubles,
         another byte order, objects such as ``Fraction``) become float64 tile by tile. What NumPy makes an array of is copied as a
-        whole: nested lists, and tables of pandas or Polars.
+        whole: nested lists, and tables of pandas or Polars. A batch ``(b, n, n)`` of small matrices, in memory, is factored by
+        LAPACK on all cores, or by cuSOLVER's batched routine on the GPU that it lies on or that ``devices`` names.
     precision_threshold : float or None
         Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. Each tile below the diagonal is stored in the
         narrowest of FP64, FP32, FP16 and FP8 that this allows, and computed accordingly; the error of the factor is then measured
@@ -148,7 +150,7 @@ def cholesky(
     -------
     CholeskyFactor
         The factor, with ``report`` (its ``certified_bound`` where a threshold was given) and, if asked for, ``trace``; both are
-        None for a matrix of order 0.
+        None for a matrix of order 0. For a batch a :class:`BatchFactor`.
 
     Raises
     ------
@@ -190,6 +192,7 @@ def cholesky(
     array([1., 2.])
     """
     _refuse_what_is_not_there(checkpoint)
+    _check_lower(lower)
     options = FactorOptions(
         tile_size=tile_size,
         devices=devices,
@@ -210,8 +213,13 @@ def cholesky(
         raise ValueError("overwrite=True keeps L in FP64 over A, which a failed pivot needs again; leave it or the threshold out")
     if (excess := excess_of_budget(options)) is not None:
         warnings.warn(excess, BudgetWarning, stacklevel=2)
+    if is_batch(a):
+        others = {"store": store, "overwrite": overwrite, "plan": plan, "progress": progress, "trace": trace}
+        given = {name: value is not None and value is not False for name, value in others.items()}
+        # typed as the factor of one matrix: types do not tell how many dimensions an array has
+        return cast(CholeskyFactor, factor_batch(a, options, lower=lower, others=given, level=2))
     began = time.perf_counter()
-    with memory_errors_typed("factorization"), closing(_source_of(a, lower)) as source, entries_named(source):
+    with memory_errors_typed("factorization"), closing(triangle_source(a, lower)) as source, entries_named(source):
         blas_buffers.ensure(numpys=True)  # planning in mixed precision factors a sample
         request = Request(
             a.T if overwrite and lower is False and isinstance(a, np.ndarray) else a,
@@ -232,11 +240,10 @@ def cholesky(
         return _factor(request, began) if precision_threshold is None else _factor_mixed(request, began)
 
 
-def _source_of(a: Any, lower: object) -> AbstractSource:
-    """A as its lower triangle is read; it is transposed where the upper one counts."""
-    if not (lower is None or isinstance(lower, bool | np.bool_)):
+def _check_lower(lower: object) -> None:
+    """Refuse what does not choose a triangle."""
+    if not (lower is None or isinstance(lower, bool)):
         raise TypeError(f"lower is a {type(lower).__name__}; give True for the lower triangle of A, False for its upper one")
-    return triangle_source(a, None if lower is None else bool(lower))
 
 
 def _factor_nothing(request: Request) -> CholeskyFactor:
@@ -359,7 +366,7 @@ def plan(
     Parameters
     ----------
     n_or_a : int, or as for :func:`cholesky`
-        The order of a float64 matrix, 1 or more, or the matrix itself, which a precision_threshold needs: its norms decide on the formats.
+        The order of a float64 matrix, or the matrix itself, which a precision_threshold needs: its norms decide on the formats.
     tile_size : int or None
         Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan. Up
         to order 8192 in host memory, 4096 for a GPU and 16384 for an A and L on one, the matrix is one tile.
@@ -439,6 +446,7 @@ def plan(
         strict=strict,
         host_budget=host_budget,
     )
+    _check_lower(lower)
     the_plan = _plan(n_or_a, options, store, lower)
     check_host_budget(the_plan, store, options)
     return the_plan
@@ -456,7 +464,7 @@ def _plan(n_or_a: Any, options: FactorOptions, store: Place, lower: bool | None)
             options,
             rates_at,
         )
-    with closing(_source_of(n_or_a, lower)) as source, entries_named(source):
+    with closing(triangle_source(n_or_a, lower)) as source, entries_named(source):
         _check_order(source.n)
         request = Request(n_or_a, source, options, store=store)
         if options.precision_threshold is not None:

@@ -95,6 +95,12 @@ def open_device(name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
 @register_source
 def _by_dlpack(a: Any) -> AbstractSource | None:
     """The source of what hands its memory over by DLPack, on the host or on a GPU; None for anything else."""
+    handed = handed_over(a)
+    return None if handed is None else handed[0].array_source(handed[1])
+
+
+def handed_over(a: Any) -> tuple[AbstractDeviceKind, Any] | None:
+    """The array, of NumPy or CuPy, of what hands its memory over by DLPack, and the kind of its device; else None."""
     device = getattr(a, "__dlpack_device__", None)
     if device is None or isinstance(a, np.ndarray):
         return None
@@ -108,4 +114,4 @@ def _by_dlpack(a: Any) -> AbstractSource | None:
     except (BufferError, RuntimeError) as error:
         advice = "detach it, convert it to float64, gather it on one device, or pass np.asarray(A)"
         raise TypeError(f"the {what} cannot be handed over by DLPack ({error}); {advice}") from error
-    return kind.array_source(array)
+    return kind, array

@@ -20,9 +20,9 @@ from ooc_chol.kernels.interfaces.whole import nonfinite_error
 from ooc_chol.memory.sources.numbers import put_numbers
 from ooc_chol.team import ThreadTeam
 
-#: Largest order that NumPy's loop over a stack factors sooner than a call for each matrix: 0.5 instead of 3.7 microseconds at
-#: order 10, 33 instead of 25 at order 64.
-_MOST_TOGETHER = 48
+#: Largest order that NumPy's loop over a stack factors sooner than a call for each matrix: 0.4 microseconds instead of 4 at
+#: order 10, 24 instead of 34 at order 64, but 337 instead of 304 at order 200.
+_MOST_TOGETHER = 96
 #: Rows of all matrices that a solve finishes before later rows are updated with them by one product each.
 _ROWS = 16
 #: Bytes of matrices whose factors are still in a core's cache when they are copied to their place.
@@ -77,14 +77,7 @@ class HostBatch(AbstractBatchKernels):
         if not x.size:
             return
         substitute = _back if transposed else _forward
-        step = max(1, _CACHED // (stack[0].nbytes + x[0].nbytes))
-
-        def solve(part: slice) -> None:
-            for start in range(part.start, part.stop, step):
-                some = slice(start, min(start + step, part.stop))
-                substitute(stack[some], x[some])
-
-        self._by_shares(solve, stack)
+        self._by_shares(lambda part: substitute(stack[part], x[part]), stack)
 
     def multiply(self, stack: Tile, z: Tile) -> Tile:
         product = np.empty(z.shape)

@@ -228,7 +228,7 @@ def _factor(run: Run, sweep: Sweep, a: Any, *, trace: bool = False, progress: An
     problem = run.problem
     return cholesky(
         from_function(problem.n, problem.host_tile, cuda=problem.cuda_tile()) if a is None else a,
-        run.threshold,
+        precision_threshold=run.threshold,
         tile_size=sweep.tile_size,
         memory_budget=sweep.budget_of(problem.n),
         devices=list(sweep.devices),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Never, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ooc_chol.dense.batch import factor_batch, is_batch
 from ooc_chol.dense.execution.records import predicted_records
 from ooc_chol.dense.execution.run import run
 from ooc_chol.dense.factor import CholeskyFactor, DeviceSolver
+from ooc_chol.dense.habits import refuse_arguments
 from ooc_chol.dense.in_core import factor_whole, whole_device_of
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.mixed import doubts, factor_mixed, plan_mixed
@@ -51,8 +52,8 @@ _ASYMMETRIC = (
 
 def cholesky(
     a: Any,
+    *others: Never,
     precision_threshold: float | None = None,
-    *,
     lower: bool | None = None,
     tile_size: int | None = None,
     devices: str | Sequence[str] | int | None = None,
@@ -72,6 +73,7 @@ def cholesky(
     plan: Plan | None = None,
     progress: Progress = None,
     trace: bool = False,
+    **unknown: Never,
 ) -> CholeskyFactor:
     """Factor a symmetric positive definite matrix, ``A = L @ L.T``, in as little device memory as it is given.
 
@@ -145,6 +147,8 @@ def cholesky(
         True shows a bar on the standard error stream; a callable receives ``(flops_done, flops_total, seconds)``.
     trace : bool
         Keep every operation for ``L.trace``.
+    *others, **unknown : nothing
+        All but A is given by name; arguments of SciPy's and NumPy's ``cholesky`` are answered with what takes their place.
 
     Returns
     -------
@@ -191,6 +195,8 @@ def cholesky(
     >>> oc.cholesky(a).solve(np.array([8.0, 12.0]))
     array([1., 2.])
     """
+    if others or unknown:
+        refuse_arguments(others, unknown, cholesky)
     _refuse_what_is_not_there(checkpoint)
     _check_lower(lower)
     options = FactorOptions(
@@ -214,8 +220,8 @@ def cholesky(
     if (excess := excess_of_budget(options)) is not None:
         warnings.warn(excess, BudgetWarning, stacklevel=2)
     if is_batch(a):
-        others = {"store": store, "overwrite": overwrite, "plan": plan, "progress": progress, "trace": trace}
-        given = {name: value is not None and value is not False for name, value in others.items()}
+        of_one = {"store": store, "overwrite": overwrite, "plan": plan, "progress": progress, "trace": trace}
+        given = {name: value is not None and value is not False for name, value in of_one.items()}
         # typed as the factor of one matrix: types do not tell how many dimensions an array has
         return cast(CholeskyFactor, factor_batch(a, options, lower=lower, others=given, level=2))
     began = time.perf_counter()

@@ -279,7 +279,7 @@ def test_a_matrix_on_a_gpu_whose_triangles_differ_is_warned_of(change):
 def test_refinement_and_residual_read_every_source(tmp_path, source, devices):
     a, b = SOURCES[source](tmp_path, N), np.random.default_rng(0).standard_normal((N, 3))
     expected = scipy.linalg.cho_solve((lapack(N, is_single(source)), True), b)
-    with oc.cholesky(a, 1e-4, devices=devices, tile_size=NB, **triangle(source)) as factor:
+    with oc.cholesky(a, precision_threshold=1e-4, devices=devices, tile_size=NB, **triangle(source)) as factor:
         assert np.abs(factor.solve(b, refine=True) - expected).max() <= 1e-9 * np.abs(expected).max()
     with oc.cholesky(matrix(N, is_single(source)), devices=devices, tile_size=NB, **triangle(source)) as factor:
         assert factor.residual(a).max_scaled_over_sqrt_n <= FACTOR_ENTRY_C

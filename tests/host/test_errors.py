@@ -261,7 +261,7 @@ def test_what_is_not_there_says_so(kind, tmp_path, monkeypatch):
 def test_engines_that_are_there():
     expected = np.asarray(oc.cholesky(np.eye(5)))
     assert np.array_equal(np.asarray(oc.cholesky(np.eye(5), fp64="native")), expected)
-    assert np.array_equal(np.asarray(oc.cholesky(np.eye(5), None, fp64="auto")), expected)
+    assert np.array_equal(np.asarray(oc.cholesky(np.eye(5), precision_threshold=None, fp64="auto")), expected)
 
 
 # memory

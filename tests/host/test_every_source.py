@@ -100,7 +100,7 @@ def test_tiles_of_one_entry(n, devices, how):
 def test_refinement_and_residual_read_every_source(tmp_path, source):
     a, b = HOST_SOURCES[source](tmp_path, N), np.random.default_rng(0).standard_normal((N, 3))
     expected = scipy.linalg.cho_solve((lapack(N, is_single(source)), True), b)
-    with oc.cholesky(a, 1e-4, devices="host:0", tile_size=NB, **triangle(source)) as factor:
+    with oc.cholesky(a, precision_threshold=1e-4, devices="host:0", tile_size=NB, **triangle(source)) as factor:
         assert np.abs(factor.solve(b, refine=True) - expected).max() <= 1e-9 * np.abs(expected).max()
     with oc.cholesky(matrix(N, is_single(source)), devices="host:0", tile_size=NB, **triangle(source)) as factor:
         assert np.abs(factor.solve(b, refine=True, a=a) - expected).max() <= 1e-9 * np.abs(expected).max()

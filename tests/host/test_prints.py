@@ -46,13 +46,13 @@ def factors(tmp_path_factory):
     made = {
         "native": oc.cholesky(exponential(N), tile_size=16, memory_budget="32 KiB", trace=True),
         "whole": oc.cholesky(exponential(N)),
-        "mixed": oc.cholesky(exponential(N), 1e-4, tile_size=16, trace=True),
-        "escalated": oc.cholesky(smooth(400), 1e-6, tile_size=32),
+        "mixed": oc.cholesky(exponential(N), precision_threshold=1e-4, tile_size=16, trace=True),
+        "escalated": oc.cholesky(smooth(400), precision_threshold=1e-6, tile_size=32),
         "residue": oc.cholesky(exponential(N), tile_size=32, fp64="residue"),
         "several": oc.cholesky(exponential(N), tile_size=8, devices=[f"host:{at}" for at in range(16)]),
         "file": oc.cholesky(exponential(N), store=path),
         "loaded": oc.load(path),
-        "closed": oc.cholesky(exponential(N), 1e-4, tile_size=16),
+        "closed": oc.cholesky(exponential(N), precision_threshold=1e-4, tile_size=16),
     }
     made["closed"].close()
     yield made

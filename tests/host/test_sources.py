@@ -554,10 +554,12 @@ def test_tensors_are_read_where_they_lie_in_every_use(order, dtype):
     a = np.array(g @ g.T + 60 * np.eye(60), order=order, dtype=dtype)
     exact = a.astype(float)
     b = np.ones(60)
-    factor = oc.cholesky(Tensor(a), 1e-3, tile_size=16, devices="host:0")
+    factor = oc.cholesky(Tensor(a), precision_threshold=1e-3, tile_size=16, devices="host:0")
     assert np.allclose(exact @ factor.solve(b, refine=True), b, rtol=0, atol=1e-12)
     assert np.allclose(
-        exact @ oc.cholesky(a, 1e-3, tile_size=16, devices="host:0").solve(b, refine=True, a=Tensor(a)), b, atol=1e-12
+        exact @ oc.cholesky(a, precision_threshold=1e-3, tile_size=16, devices="host:0").solve(b, refine=True, a=Tensor(a)),
+        b,
+        atol=1e-12,
     )
     plain = oc.cholesky(Tensor(a), tile_size=16, devices="host:0")
     assert plain.residual(Tensor(a)).max_scaled_over_sqrt_n <= FACTOR_ENTRY_C

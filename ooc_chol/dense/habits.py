@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from numbers import Real
 from typing import Any, NoReturn
 
@@ -30,6 +29,8 @@ def refuse_arguments(others: Sequence[object], unknown: Mapping[str, object], fu
     name = next(iter(unknown))
     if name in _ELSEWHERE:
         raise TypeError(f"{called} has no argument {name}: {_ELSEWHERE[name]}")
+    from difflib import get_close_matches  # nearly no process needs it
+
     near = get_close_matches(name, [each for each in inspect.signature(function).parameters if each not in ("others", "unknown")])
     advice = f"did you mean {near[0]}?" if near else "help(ooc_chol.cholesky) lists those there are"
     raise TypeError(f"{called} has no argument {name}; {advice}")

@@ -93,8 +93,8 @@ def _fill(tile_fn: TileFunction, rows: range, cols: range, out: Tile, stream: An
         returned = cast("Callable[..., object]", tile_fn)(rows, cols, out, stream)
     if returned is not None and returned is not out:
         raise TypeError(
-            f"tile function {_name_of(tile_fn)} returned a {type(returned).__name__} for {rows} x {cols}, which is not looked at: "
-            "let it fill its third argument in place, as in out[...] = tile"
+            f"tile function {_name_of(tile_fn)} returned a {type(returned).__name__} for {rows} x {cols}, which is not looked "
+            "at: let it fill its third argument in place, as in out[...] = tile"
         )
 
 

@@ -40,6 +40,8 @@ def _run(arguments: argparse.Namespace) -> None:
         trace=arguments.trace is not None,
     )
     with factor:
+        if not factor.n:
+            raise ValueError(f"{arguments.matrix} is of order 0: its factor is written, but there is nothing to report")
         print(factor.report)
         print(f"  logdet     {factor.logdet():.15g}")
         if arguments.report is not None:

@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from ooc_chol import blas_buffers
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.options import FactorOptions, option_table
 from ooc_chol.dense.planner.problem import SURELY_FREE
@@ -306,6 +307,7 @@ def factor_batch(a: Any, options: FactorOptions, *, lower: bool | None, others: 
     A warning that A is not symmetric is shown ``level`` calls above this function.
     """
     began = time.perf_counter()
+    blas_buffers.ensure(numpys=True)
     _refuse_options(options, others)
     a = _as_array(a)
     device = _device_of_batch(a, options)

@@ -213,17 +213,15 @@ def cholesky(
         half_products=half_products,
         strict=strict,
     )
-    if overwrite and store is not None:
-        raise ValueError("store and overwrite=True are two places for L; give one of them")
-    if overwrite and precision_threshold is not None:
-        raise ValueError("overwrite=True keeps L in FP64 over A, which a failed pivot needs again; leave it or the threshold out")
+    _check_overwrite(overwrite, store, precision_threshold)
     if (excess := excess_of_budget(options)) is not None:
         warnings.warn(excess, BudgetWarning, stacklevel=2)
     if is_batch(a):
         of_one = {"store": store, "overwrite": overwrite, "plan": plan, "progress": progress, "trace": trace}
         given = {name: value is not None and value is not False for name, value in of_one.items()}
-        # typed as the factor of one matrix: types do not tell how many dimensions an array has
-        return cast(CholeskyFactor, factor_batch(a, options, lower=lower, others=given, level=2))
+        with memory_errors_typed("factorization"):
+            # typed as the factor of one matrix: types do not tell how many dimensions an array has
+            return cast(CholeskyFactor, factor_batch(a, options, lower=lower, others=given, level=2))
     began = time.perf_counter()
     with memory_errors_typed("factorization"), closing(triangle_source(a, lower)) as source, entries_named(source):
         blas_buffers.ensure(numpys=True)  # planning in mixed precision factors a sample
@@ -246,6 +244,14 @@ def cholesky(
         return _factor(request, began) if precision_threshold is None else _factor_mixed(request, began)
 
 
+def _check_overwrite(overwrite: bool, store: Place, threshold: float | None) -> None:
+    """Refuse what cannot go together with an L over A."""
+    if overwrite and store is not None:
+        raise ValueError("store and overwrite=True are two places for L; give one of them")
+    if overwrite and threshold is not None:
+        raise ValueError("overwrite=True keeps L in FP64 over A, which a failed pivot needs again; leave it or the threshold out")
+
+
 def _check_lower(lower: object) -> None:
     """Refuse what does not choose a triangle."""
     if not (lower is None or isinstance(lower, bool)):
@@ -254,9 +260,12 @@ def _check_lower(lower: object) -> None:
 
 def _factor_nothing(request: Request) -> CholeskyFactor:
     """The factor of the matrix of order 0, of which there is nothing to plan or to report."""
-    store = own_empty_store(request)
-    store.complete()
-    return CholeskyFactor(store.grid, store, {}, a=request.a, files=request.source.files)
+    with ExitStack() as owned:
+        store = own_empty_store(request, owned)
+        store.complete()
+        factor = CholeskyFactor(store.grid, store, {}, a=request.a, files=request.source.files)
+        owned.pop_all()
+        return factor
 
 
 def _factor(request: Request, began: float) -> CholeskyFactor:

@@ -243,7 +243,7 @@ a = np.load("a.npy")
 for threshold in (None, 1e-4):
     for store in (None, "L.factor"):
         for matrix in (a, "a.npy", np.load("a.npy", mmap_mode="r")):
-            with oc.cholesky(matrix, threshold, tile_size=32, store=store, trace=True) as factor:
+            with oc.cholesky(matrix, precision_threshold=threshold, tile_size=32, store=store, trace=True) as factor:
                 factor.solve(np.ones(len(a)), refine=True, a=a)
                 factor.residual("a.npy")
                 factor.save("M.factor")
@@ -251,7 +251,7 @@ for threshold in (None, 1e-4):
             loaded.logdet()
             loaded.close()
         try:
-            oc.cholesky(-a, threshold, store=store)
+            oc.cholesky(-a, precision_threshold=threshold, store=store)
         except oc.NotPositiveDefiniteError:
             pass
 with oc.HostMemory() as memory:

@@ -148,9 +148,13 @@ class PrecisionWarning(UserWarning):
 class AsymmetryWarning(UserWarning):
     """A is not symmetric, or only one triangle of it is filled: the message shows two entries and says what was read."""
 
+    __repr__ = _error_repr
+
 
 class BudgetWarning(UserWarning):
     """A memory budget is more than the machine has: the message says how much that is."""
+
+    __repr__ = _error_repr
 
 
 class PlanSizeError(BudgetError):

@@ -16,7 +16,7 @@ from ooc_chol import blas_buffers
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.options import FactorOptions, option_table
 from ooc_chol.dense.planner.problem import SURELY_FREE
-from ooc_chol.errors import AsymmetryWarning, BudgetError, NonFiniteError, NotPositiveDefiniteError, TierError
+from ooc_chol.errors import AsymmetryWarning, BudgetError, ClosedError, NonFiniteError, NotPositiveDefiniteError
 from ooc_chol.hardware.arrays import device_of, like
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.hardware.registry import device_kind, handed_over, resolve_devices
@@ -26,6 +26,7 @@ from ooc_chol.kernels.registry import kind_of
 from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.sources.base import check_dtype
 from ooc_chol.memory.sources.symmetry import find_asymmetry
+from ooc_chol.prints import one_line
 
 #: Options of a factorization that say something about a batch; all others are about one matrix and its tiles.
 _OPTIONS = ("devices",)
@@ -70,6 +71,9 @@ class BatchReport:
             Numbers and text by name.
         """
         return {**asdict(self), "flops": self.flops}
+
+    def __repr__(self) -> str:
+        return one_line(self, self.to_dict())
 
     def __str__(self) -> str:
         rate = f" ({self.flops / self.wall_seconds / 1e9:.4g} GFLOP/s)" if self.wall_seconds > 0 else ""
@@ -148,7 +152,7 @@ class BatchFactor:
         ------
         TypeError, ValueError
             ``b`` is no array of finite real numbers of such a shape.
-        TierError
+        ClosedError
             The factors were closed.
 
         Notes
@@ -174,7 +178,7 @@ class BatchFactor:
 
         Raises
         ------
-        TypeError, ValueError, TierError
+        TypeError, ValueError, ClosedError
             As for :meth:`solve`.
         """
         return self._solved(b, (transposed,))
@@ -204,7 +208,7 @@ class BatchFactor:
 
         Raises
         ------
-        TypeError, ValueError, TierError
+        TypeError, ValueError, ClosedError
             As for :meth:`solve`.
         """
         return self._answer(z, self._kernels.multiply)
@@ -231,7 +235,7 @@ class BatchFactor:
 
         Raises
         ------
-        TierError
+        ClosedError
             The factors were closed.
         """
         stack = self._opened()
@@ -248,7 +252,7 @@ class BatchFactor:
 
         Raises
         ------
-        TierError
+        ClosedError
             The factors were closed.
         """
         return np.asarray(2.0 * np.log(self.diagonal()).sum(axis=1))
@@ -276,8 +280,13 @@ class BatchFactor:
         """The factors where they lie, for ``from_dlpack`` of any library."""
         return self._opened().__dlpack__(**options)
 
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called: then the factors cannot be used, and what tries raises ``ClosedError``."""
+        return self._stack is None
+
     def close(self) -> None:
-        """Let go of the factors; a second call does nothing. ``report`` stays."""
+        """Let go of the factors; a second call does nothing. ``report`` stays, and :attr:`closed` is true."""
         self._stack = None
 
     def __enter__(self) -> BatchFactor:
@@ -287,11 +296,11 @@ class BatchFactor:
         self.close()
 
     def __repr__(self) -> str:
-        return f"BatchFactor(shape={self.shape}, {'closed' if self._stack is None else f'device={self.device!r}'})"
+        return one_line(self, {"shape": self.shape, **({"closed": True} if self.closed else {"device": self.device})})
 
     def _opened(self) -> Tile:
         if self._stack is None:
-            raise TierError("these factors are closed; use them before their with block ends")
+            raise ClosedError("these factors are closed; use them before their with block ends")
         return self._stack
 
 

@@ -248,6 +248,7 @@ def test_the_factors_are_handed_over_and_not_to_be_written():
 def test_closed_factors_say_so():
     with oc.cholesky(batch(3, 4)) as factors:
         pass
-    with pytest.raises(oc.TierError, match="closed"):
+    assert factors.closed
+    with pytest.raises(oc.ClosedError, match="closed"):
         factors.solve(np.zeros((3, 4)))
-    assert repr(factors) == "BatchFactor(shape=(3, 4, 4), closed)"
+    assert repr(factors) == "BatchFactor(shape=(3, 4, 4), closed=True)"

@@ -88,6 +88,10 @@ def public_objects(factors):
         "Output": [oc.Output("--output", "x" * 999, oc.TRACE_FILES, HOSTILE * 9)],
         "Drawing": [oc.Drawing(10, 10, HOSTILE)],
         "CertifiedBound": [factors["mixed"].report.certified_bound, oc.CertifiedBound(float("nan"), float("inf"), 32)],
+        "AsymmetryWarning": [oc.AsymmetryWarning(HOSTILE * 9)],
+        "BatchFactor": [oc.cholesky(np.stack([exponential(N)] * 3))],
+        "BatchReport": [oc.cholesky(np.stack([exponential(N)] * 3)).report],
+        "BudgetWarning": [oc.BudgetWarning(HOSTILE * 9)],
         "BudgetError": [oc.BudgetError(HOSTILE * 9, 1, 2, "give more")],
         "ClosedError": [oc.ClosedError(HOSTILE * 9)],
         "MissingFolderError": [oc.MissingFolderError(HOSTILE * 9, "store", "x" * 999, "y" * 999)],
@@ -101,6 +105,8 @@ def public_objects(factors):
         "RatesWarning": [oc.RatesWarning(HOSTILE * 9)],
         "RefinementError": [oc.RefinementError(3, 1e-3, 1e-16, 100, HOSTILE * 9, np.zeros((1000, 4)))],
         "ScheduleError": [oc.ScheduleError(HOSTILE * 9)],
+        "ClosedError": [oc.ClosedError(HOSTILE * 9)],
+        "MissingFolderError": [oc.MissingFolderError(HOSTILE * 9, "store", "x" * 999, "y" * 999)],
         "TierError": [oc.TierError(HOSTILE * 9)],
     }
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from tests.host.test_batches import batch, check
+from tests.host.batch_checks import batch, check
 
 pytestmark = pytest.mark.cuda
 

@@ -190,7 +190,6 @@ class Shaped:
 REFUSED = {
     "not square": (np.zeros((3, 4)), ValueError, r"shape \(3, 4\), but A is a square matrix"),
     "one-dimensional": (np.zeros(9), ValueError, r"shape \(9,\)"),
-    "three-dimensional": (np.zeros((3, 3, 3)), ValueError, r"shape \(3, 3, 3\)"),
     "slices not square": (Shaped((3, 4), float), ValueError, r"shape \(3, 4\)"),
     "text": (np.full((3, 3), "1"), TypeError, r"str32.*A\.astype\(float\)"),
     "rows of two lengths": ([[1.0], [2.0, 3.0]], ValueError, "A is a list that is no matrix"),

@@ -105,8 +105,6 @@ def public_objects(factors):
         "RatesWarning": [oc.RatesWarning(HOSTILE * 9)],
         "RefinementError": [oc.RefinementError(3, 1e-3, 1e-16, 100, HOSTILE * 9, np.zeros((1000, 4)))],
         "ScheduleError": [oc.ScheduleError(HOSTILE * 9)],
-        "ClosedError": [oc.ClosedError(HOSTILE * 9)],
-        "MissingFolderError": [oc.MissingFolderError(HOSTILE * 9, "store", "x" * 999, "y" * 999)],
         "TierError": [oc.TierError(HOSTILE * 9)],
     }
 

@@ -58,7 +58,7 @@ def call(n: int, correlation: str, threshold: float, options: dict[str, Any]) ->
     problem = CovarianceProblem(n, RANGES[correlation], 1e-4)
     a = oc.from_function(n, problem.host_tile, cuda=problem.cuda_tile())
     start = time.perf_counter()
-    with oc.cholesky(a, threshold, **options) as factor:
+    with oc.cholesky(a, precision_threshold=threshold, **options) as factor:
         wall, report = time.perf_counter() - start, factor.report
         bound = report.certified_bound
         assert bound is not None

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with oc.cholesky(a, tile_size=options.tile_size) as exact:
         logdet, whole = exact.logdet(), exact.report.plan.stored_bytes
 
-    with oc.cholesky(a, options.threshold, tile_size=options.tile_size) as factor:
+    with oc.cholesky(a, precision_threshold=options.threshold, tile_size=options.tile_size) as factor:
         report, bound = factor.report, factor.report.certified_bound
         print(report)
         print(f"bytes of L         {report.plan.stored_bytes / 1e6:.4g} MB in mixed precision, {whole / 1e6:.4g} MB in FP64")

@@ -2,7 +2,7 @@
 
 >>> import numpy as np
 >>> import ooc_chol as oc
->>> L = oc.cholesky(np.array([[4.0, 0.0], [2.0, 5.0]]))
+>>> L = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
 >>> float(round(L.logdet(), 6))
 2.772589
 """
@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ooc_chol.dense.batch import BatchFactor as BatchFactor
+    from ooc_chol.dense.batch import BatchReport as BatchReport
     from ooc_chol.dense.calls import logdet as logdet
     from ooc_chol.dense.calls import solve as solve
     from ooc_chol.dense.driver import cholesky as cholesky
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
     from ooc_chol.dense.symmetric import symm as symm
     from ooc_chol.drawing import Drawing as Drawing
     from ooc_chol.drawing import notebook_html as notebook_html
+    from ooc_chol.errors import AsymmetryWarning as AsymmetryWarning
     from ooc_chol.errors import BudgetError as BudgetError
+    from ooc_chol.errors import BudgetWarning as BudgetWarning
     from ooc_chol.errors import ClosedError as ClosedError
     from ooc_chol.errors import DowndateError as DowndateError
     from ooc_chol.errors import MissingFolderError as MissingFolderError
@@ -66,6 +70,7 @@ __version__ = "0.1.0.dev0"
 #: Public names by the module that is imported when one of them is first asked for: the whole package takes a tenth of a second,
 #: and a process that imports it need not use it. A test holds this table and the imports above together.
 _NAMES = {
+    "dense.batch": ("BatchFactor", "BatchReport"),
     "dense.calls": ("logdet", "solve"),
     "dense.driver": ("cholesky", "plan"),
     "dense.factor": ("CholeskyFactor", "HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor", "load"),
@@ -77,7 +82,9 @@ _NAMES = {
     "dense.symmetric": ("symm",),
     "drawing": ("Drawing", "notebook_html"),
     "errors": (
+        "AsymmetryWarning",
         "BudgetError",
+        "BudgetWarning",
         "ClosedError",
         "DowndateError",
         "MissingFolderError",

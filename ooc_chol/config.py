@@ -2,34 +2,78 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 import re
 from pathlib import Path
+from typing import SupportsIndex
 
 _UNITS = {"": 1, "B": 1}
-_UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate("KMGTP", start=1)}
-_UNITS |= {f"{prefix}IB": 1024**power for power, prefix in enumerate("KMGTP", start=1)}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*")
+_UNITS |= {f"{prefix}{byte}": 1000**power for power, prefix in enumerate("KMGTP", start=1) for byte in ("B", "")}
+_UNITS |= {f"{prefix}I{byte}": 1024**power for power, prefix in enumerate("KMGTP", start=1) for byte in ("B", "")}
+_SIZE = re.compile(r"\s*((?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([a-zA-Z]*)\s*")
+
+_GIVE_BYTES = "give bytes as an int, or text such as '16 GiB' or '80 GB'"
 
 
-def parse_bytes(size: int | str, what: str = "size") -> int:
-    """Bytes meant by ``size``: a whole number, or text such as ``"80 GB"`` (powers of 1000) or ``"16 GiB"`` (powers of 1024).
+def whole_number(value: object, what: str, advice: str = "give an int") -> int:
+    """``value`` as an int: one of Python's or NumPy's, or anything else with ``__index__``, but no bool.
 
     Examples
     --------
-    >>> parse_bytes("1.5 KiB"), parse_bytes("80 GB")
-    (1536, 80000000000)
+    >>> import numpy as np
+    >>> whole_number(np.int64(64), "tile_size")
+    64
     """
-    if isinstance(size, bool) or not isinstance(size, int | str):
-        raise TypeError(f"{what} is a {type(size).__name__}; give bytes as an int, or text such as '16 GiB' or '80 GB'")
-    if isinstance(size, int):
-        value = size
+    if not isinstance(value, bool) and isinstance(value, SupportsIndex):
+        try:
+            return operator.index(value)
+        except TypeError:  # an array has the method whatever it holds
+            pass
+    raise TypeError(f"{what} is a {type(value).__name__}; {advice}")
+
+
+def parse_count(text: str) -> int:
+    """The whole number that ``text`` is: ``"100000"``, ``"100_000"`` or ``"1e5"``.
+
+    Examples
+    --------
+    >>> parse_count("1e5"), parse_count("250")
+    (100000, 250)
+    """
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    match = _SIZE.fullmatch(text)
+    if match is None or match[2] or not float(match[1]).is_integer():
+        raise ValueError(f"{text!r} is not a whole number; write for example 100000 or 1e5")
+    return int(float(match[1]))
+
+
+def parse_bytes(size: object, what: str = "size") -> int:
+    """Bytes meant by ``size``: a whole number, or text such as ``"80 GB"`` (powers of 1000) or ``"16 GiB"`` (powers of 1024).
+
+    A float is a whole number where it has no fraction, as ``8e9`` has none; ``"80 G"`` and ``"16 Gi"`` leave the B out.
+
+    Examples
+    --------
+    >>> parse_bytes("1.5 KiB"), parse_bytes("80 GB"), parse_bytes(8e9)
+    (1536, 80000000000, 8000000000)
+    """
+    if not isinstance(size, str):
+        is_whole = isinstance(size, float) and size.is_integer()
+        value = int(size) if is_whole else whole_number(size, what, _GIVE_BYTES)  # type: ignore[call-overload]
     else:
         match = _SIZE.fullmatch(size)
         unit = match[2].upper() if match else "?"
         if match is None or unit not in _UNITS:
             raise ValueError(f"{what}: {size!r} is not a size; write for example 500000000, '80 GB', '16 GiB' or '512 MiB'")
-        value = round(float(match[1]) * _UNITS[unit])
+        count = float(match[1]) * _UNITS[unit]
+        if not math.isfinite(count):
+            raise ValueError(f"{what} is {size!r}, more bytes than can be counted")
+        value = round(count)
     if value <= 0:
         raise ValueError(f"{what} is {size!r}; it must be more than zero bytes")
     return value

@@ -31,18 +31,22 @@ class NotPositiveDefiniteError(OocCholError, np.linalg.LinAlgError):
         Order of the first leading minor that is not positive definite, as LAPACK's ``info``: it counts rows from one.
     tile : (int, int)
         The diagonal tile ``(k, k)`` in which the pivot was met.
+    matrix : int, optional
+        The first matrix of a batch that is not positive definite, counted from zero.
     """
 
-    def __init__(self, minor: int, tile: tuple[int, int]) -> None:
+    def __init__(self, minor: int, tile: tuple[int, int], matrix: int | None = None) -> None:
         self.minor = minor
         self.tile = tile
+        self.matrix = matrix
+        where, a = (f"found in tile {tile}", "A") if matrix is None else (f"of matrix {matrix} of the batch", f"A[{matrix}]")
         super().__init__(
-            f"the leading minor of order {minor} is not positive definite (found in tile {tile}); "
-            f"check row {minor - 1} of A (counted from zero) for duplicates or a wrong sign, or add a nugget to the diagonal"
+            f"the leading minor of order {minor} is not positive definite ({where}); "
+            f"check row {minor - 1} of {a} (counted from zero) for duplicates or a wrong sign, or add a nugget to the diagonal"
         )
 
-    def __reduce__(self) -> tuple[type, tuple[int, tuple[int, int]]]:
-        return type(self), (self.minor, self.tile)
+    def __reduce__(self) -> tuple[type, tuple[int, tuple[int, int], int | None]]:
+        return type(self), (self.minor, self.tile, self.matrix)
 
 
 class DowndateError(NotPositiveDefiniteError):
@@ -63,9 +67,12 @@ class DowndateError(NotPositiveDefiniteError):
             "A, or what was added to it before",
         )
 
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (self.minor, self.tile)
+
 
 class NonFiniteError(OocCholError, ValueError):
-    """The lower triangle of A holds a NaN or an infinity.
+    """The triangle of A that is read holds a NaN, an infinity, or a gap: a masked entry, or an object that is no number.
 
     Parameters
     ----------
@@ -73,19 +80,37 @@ class NonFiniteError(OocCholError, ValueError):
         Row and column of the entry in A, counted from zero.
     tile : (int, int)
         Tile ``(i, j)`` that holds the entry.
+    held : str, optional
+        What stands there, where it is no number: ``"masked"``, or an object in words.
+    triangle : {"lower", "upper"}
+        The triangle of A that is read.
+    matrix : int, optional
+        The matrix of a batch that holds the entry, counted from zero.
     """
 
-    def __init__(self, row: int, col: int, tile: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        row: int,
+        col: int,
+        tile: tuple[int, int],
+        held: str | None = None,
+        triangle: str = "lower",
+        matrix: int | None = None,
+    ) -> None:
         self.row = row
         self.col = col
         self.tile = tile
+        self.held = held
+        self.triangle = triangle
+        self.matrix = matrix
+        where = f"A[{row}, {col}] (in tile {tile})" if matrix is None else f"A[{matrix}, {row}, {col}]"
         super().__init__(
-            f"A[{row}, {col}] (in tile {tile}) is NaN or infinite; only the lower triangle is read, and all must be finite: "
-            "mend the entry, or drop its row and column"
+            f"{where} is {held or 'NaN or infinite'}; only the {triangle} triangle is read, and all "
+            "must be finite: mend the entry, or drop its row and column"
         )
 
-    def __reduce__(self) -> tuple[type, tuple[int, int, tuple[int, int]]]:
-        return type(self), (self.row, self.col, self.tile)
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.row, self.col, self.tile, self.held, self.triangle, self.matrix)
 
 
 class BudgetError(OocCholError, MemoryError):
@@ -138,6 +163,18 @@ class PrecisionError(OocCholError):
 
 class PrecisionWarning(UserWarning):
     """A factor in mixed precision may be of less use than it seems: the message says which of its figures to doubt."""
+
+    __repr__ = _error_repr
+
+
+class AsymmetryWarning(UserWarning):
+    """A is not symmetric, or only one triangle of it is filled: the message shows two entries and says what was read."""
+
+    __repr__ = _error_repr
+
+
+class BudgetWarning(UserWarning):
+    """A memory budget is more than the machine has: the message says how much that is."""
 
     __repr__ = _error_repr
 

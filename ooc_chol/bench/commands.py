@@ -15,6 +15,7 @@ from ooc_chol.bench.links import describe, run_links
 from ooc_chol.bench.paper_commands import add_paper_commands
 from ooc_chol.bench.suites import SUITES, choose, run_suite, summary
 from ooc_chol.config import format_bytes, parse_devices
+from ooc_chol.dense.options import count
 from ooc_chol.dense.programs.cost import ResidueRates
 from ooc_chol.dense.rates.measuring import MODULI, WARM_SECONDS, measure_rates
 from ooc_chol.dense.rates.stored import rates_path, rates_problem
@@ -72,7 +73,7 @@ def _add_links(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def _add_fp64(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     fp64 = what.add_parser("fp64", help="FP64 out of core beside DGEMM and other libraries in one run; writes a JSON file")
     fp64.add_argument("--case", required=True, help="name of the result file")
-    fp64.add_argument("--n", type=int, required=True, help="order of the matrix")
+    fp64.add_argument("--n", type=count, required=True, help="order of the matrix")
     fp64.add_argument("--tile-size", type=int, help="order of a tile (default: 4096; 512 on the host)")
     fp64.add_argument("--memory-budget", help="memory per device, such as '8 GiB' (default: what is free)")
     fp64.add_argument(

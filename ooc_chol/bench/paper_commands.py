@@ -13,6 +13,7 @@ from ooc_chol.bench.paper import POLICIES, run_ablation, run_kl, run_mxp
 from ooc_chol.bench.paper_runs import CORRELATIONS, Sweep
 from ooc_chol.bench.paper_tables import ablation_table, kl_table, mxp_table
 from ooc_chol.config import parse_devices
+from ooc_chol.dense.options import count
 from ooc_chol.dense.rates.measuring import measure_rates
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 
@@ -62,7 +63,7 @@ def _add_options(parser: argparse.ArgumentParser, *, repeats: int, nu: str, engi
     """Add the options that the three commands share."""
     name = parser.prog.split()[-1]
     orders = {kind: " ".join(map(str, of_kind)) for kind, of_kind in _ORDERS[name].items()}
-    parser.add_argument("--n", type=int, nargs="+", help=f"orders (default: {orders['host']}; on a GPU {orders['cuda']})")
+    parser.add_argument("--n", type=count, nargs="+", help=f"orders (default: {orders['host']}; on a GPU {orders['cuda']})")
     parser.add_argument(
         "--devices", type=parse_devices, help="device names with commas between, or a count (default: one GPU, else the host)"
     )

@@ -239,7 +239,7 @@ def _factor(run: Run, sweep: Sweep, a: Any, *, trace: bool = False, progress: An
     words: dict[str, Any] = {"policy": run.policy, "fp64": run.fp64, "half_products": half_products}  # of a command line
     return cholesky(
         from_function(problem.n, problem.host_tile, cuda=problem.cuda_tile()) if a is None else a,
-        run.threshold,
+        precision_threshold=run.threshold,
         tile_size=sweep.tile_size_of(problem.n),
         memory_budget=sweep.budget_of(problem.n),
         devices=list(sweep.devices),

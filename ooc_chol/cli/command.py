@@ -140,7 +140,7 @@ def _own_warnings_as_lines() -> Iterator[None]:
         others = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
-            if issubclass(category, oc.PrecisionWarning | oc.RatesWarning):
+            if issubclass(category, oc.AsymmetryWarning | oc.BudgetWarning | oc.PrecisionWarning | oc.RatesWarning):
                 print(f"ooc-chol: warning: {message}", file=sys.stderr)
             else:
                 others(message, category, *place)

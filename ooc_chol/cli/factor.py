@@ -26,6 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     matrix = "a .npy file with a symmetric positive definite matrix; only its lower triangle is read"
     parser.add_argument("matrix", type=Path, help=matrix)
     parser.add_argument("--store", type=Path, required=True, help="file for L")
+    triangle = "triangle that is read (default: the lower one, and a warning where a sample shows that A is not symmetric)"
+    parser.add_argument("--triangle", choices=("lower", "upper"), help=triangle)
     parser.add_argument("--trace", type=Path, help="write a Perfetto trace (.pftrace or .pftrace.gz) and print its summary")
     parser.add_argument("--report", type=Path, help="write the report's figures as JSON")
     parser.add_argument(FORCE, action="store_true", help="replace files that are not of their kind, too, but never the matrix")
@@ -40,6 +42,7 @@ def _run(arguments: argparse.Namespace) -> None:
     _check_files(arguments)
     factor = oc.cholesky(
         arguments.matrix,
+        lower=None if arguments.triangle is None else arguments.triangle == "lower",
         **oc.FactorOptions.from_arguments(arguments).keywords(),
         store=arguments.store,
         replace_store=arguments.force,
@@ -47,6 +50,8 @@ def _run(arguments: argparse.Namespace) -> None:
         trace=arguments.trace is not None,
     )
     with factor:
+        if not factor.n:
+            raise ValueError(f"{arguments.matrix} is of order 0: its factor is written, but there is nothing to report")
         print(factor.report)
         arguments.answer = {"store": arguments.store, "logdet": factor.logdet(), "report": factor.report.to_dict()}
         print(f"  logdet     {arguments.answer['logdet']:.15g}")

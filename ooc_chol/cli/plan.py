@@ -9,6 +9,7 @@ import ooc_chol as oc
 from ooc_chol.cli.outputs import FORCE, PICTURES
 from ooc_chol.cli.parsers import examples
 from ooc_chol.dense import driver  # noqa: F401 - there before the command begins, which then answers signals itself
+from ooc_chol.dense.options import count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "ooc-chol plan --matrix covariance.npy --precision-threshold 1e-6 --picture formats.svg",
     )
     matrix = parser.add_mutually_exclusive_group(required=True)
-    matrix.add_argument("--n", type=int, help="order of a float64 matrix")
+    matrix.add_argument("--n", type=count, help="order of a float64 matrix")
     matrix.add_argument("--matrix", type=Path, help="a .npy file")
     parser.add_argument("--store", type=Path, help="plan for L in this file instead of in memory")
     parser.add_argument("--picture", type=Path, help="draw the formats of all tiles as an SVG file")

@@ -69,7 +69,7 @@ def solve(
     if device_of(b) is None:
         with closing(as_source(a)) as source:
             right_hand_side(b, source.n, copy=False)
-    with cholesky(a, precision_threshold, **options) as factor:
+    with cholesky(a, precision_threshold=precision_threshold, **options) as factor:
         return factor.solve(b, refine=refine, overwrite_b=overwrite_b)
 
 
@@ -101,5 +101,5 @@ def logdet(a: Any, precision_threshold: float | None = None, **options: Any) -> 
     >>> round(oc.logdet(np.array([[4.0, 0.0], [2.0, 5.0]])), 6)
     2.772589
     """
-    with cholesky(a, precision_threshold, **options) as factor:
+    with cholesky(a, precision_threshold=precision_threshold, **options) as factor:
         return factor.logdet()

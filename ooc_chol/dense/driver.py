@@ -9,40 +9,52 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Never, cast
 
 import numpy as np
 
 from ooc_chol import blas_buffers
+from ooc_chol.dense.batch import factor_batch, is_batch
 from ooc_chol.dense.execution.records import predicted_records
 from ooc_chol.dense.execution.run import run
 from ooc_chol.dense.factor import CholeskyFactor, DeviceSolver
+from ooc_chol.dense.habits import refuse_arguments
 from ooc_chol.dense.in_core import factor_whole, whole_device_of
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.mixed import doubts, factor_mixed, plan_mixed
 from ooc_chol.dense.options import FactorOptions, Fp64, HalfProducts, Objective, Policy, PrecisionRule
 from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.planner.problem import excess_of_budget
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.report import FactorReport
 from ooc_chol.dense.request import ON_DEVICE, Place, Progress, Request, is_memory, rates_of_request
-from ooc_chol.dense.store_opening import check_host_budget, check_store, own_store
+from ooc_chol.dense.store_opening import check_host_budget, check_store, own_empty_store, own_store
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.errors import PrecisionWarning
+from ooc_chol.errors import AsymmetryWarning, BudgetWarning, PrecisionWarning
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import device_kind, page_locked
 from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.host_memory import HostMemory
-from ooc_chol.memory.sources import as_source
+from ooc_chol.memory.sources import triangle_source
+from ooc_chol.memory.sources.base import entries_named
+from ooc_chol.memory.sources.symmetry import find_asymmetry
 from ooc_chol.precision.escalation import Escalations
 from ooc_chol.room import memory_errors_typed
 from ooc_chol.tracing.trace import Trace
+
+#: What is said of a matrix whose triangles differ.
+_ASYMMETRIC = (
+    "{}: A is not symmetric, and only its lower triangle is read. Give lower=True if that is what you mean, lower=False if the "
+    "upper one counts, or (A + A.T) / 2"
+)
 
 
 def cholesky(
     a: Any,
     precision_threshold: float | None = None,
-    *,
+    *others: Never,
+    lower: bool | None = None,
     tile_size: int | None = None,
     devices: str | Sequence[str] | int | None = None,
     memory_budget: int | str | None = None,
@@ -61,19 +73,27 @@ def cholesky(
     plan: Plan | None = None,
     progress: Progress = None,
     trace: bool = False,
+    **unknown: Never,
 ) -> CholeskyFactor:
     """Factor a symmetric positive definite matrix, ``A = L @ L.T``, in as little device memory as it is given.
 
     Parameters
     ----------
-    a : (n, n) array, path, or source
-        The matrix; only its lower triangle is read. A NumPy array of any stride order, a memmap, the path of a ``.npy`` file,
-        anything with ``shape``, ``dtype`` and slicing, a CuPy or DLPack array, or :func:`from_function`. float64 is taken as it
-        is and float32 widened.
+    a : (n, n) or (b, n, n) array, path, or source
+        The matrix; only its lower triangle is read, or with ``lower=False`` its upper. A NumPy array of any stride order, a
+        memmap, the path of a ``.npy`` file, anything with ``shape``, ``dtype`` and slicing, a CuPy or DLPack array, or
+        :func:`from_function`. float64 is taken as it is; other real numbers (float32 and float16, integers, bool, long doubles,
+        another byte order, objects such as ``Fraction``) become float64 tile by tile. What NumPy makes an array of is copied as a
+        whole: nested lists, and tables of pandas or Polars. A batch ``(b, n, n)`` of small matrices, in memory, is factored by
+        LAPACK on all cores, or by cuSOLVER's batched routine on the GPU that it lies on or that ``devices`` names.
     precision_threshold : float or None
         Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. Each tile below the diagonal is stored in the
         narrowest of FP64, FP32, FP16 and FP8 that this allows, and computed accordingly; the error of the factor is then measured
         with random vectors and certified. By default all is FP64.
+    lower : bool or None
+        Which triangle is read: the lower one for True, the upper one for False, as in SciPy, whose default is the upper one. L is
+        lower triangular all the same. By default the lower one, and an :class:`AsymmetryWarning` where a sample of some forty
+        entries finds that A is not symmetric; either of True and False says that the other triangle does not count.
     strict : bool
         Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in wider formats, at
         last in FP64. If not, the first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is
@@ -119,7 +139,8 @@ def cholesky(
     replace_store : bool
         Let L replace whatever file ``store`` names.
     overwrite : bool
-        Keep L in the lower triangle of ``a``, a writable float64 array; ``a`` is lost then, also when the factorization fails.
+        Keep L in the lower triangle of ``a``, a writable float64 array, or with ``lower=False`` its transpose in the upper one;
+        that triangle of A is lost then, also when the factorization fails.
     plan : Plan or None
         A plan in FP64 for such a matrix of this order and kind of source, from :func:`plan` or ``L.report.plan``, in place of
         the options of planning: of many factorizations of one shape only the first is then planned.
@@ -127,11 +148,14 @@ def cholesky(
         True shows a bar on the standard error stream; a callable receives ``(flops_done, flops_total, seconds)``.
     trace : bool
         Keep every operation for ``L.trace``.
+    *others, **unknown : nothing
+        All but A is given by name; arguments of SciPy's and NumPy's ``cholesky`` are answered with what takes their place.
 
     Returns
     -------
     CholeskyFactor
-        The factor, with ``report`` (its ``certified_bound`` where a threshold was given) and, if asked for, ``trace``.
+        The factor, with ``report`` (its ``certified_bound`` where a threshold was given) and, if asked for, ``trace``; both are
+        None for a matrix of order 0. For a batch a :class:`BatchFactor`.
 
     Raises
     ------
@@ -139,7 +163,8 @@ def cholesky(
         A leading minor is not positive definite; ``minor`` is its order. In mixed precision only where FP64 says so, too: a pivot
         that fails there is computed again in wider formats (``report.escalations``).
     NonFiniteError
-        The lower triangle holds a NaN or an infinity; ``row`` and ``col`` say where.
+        The triangle that is read holds a NaN, an infinity, a masked entry or an object that is no number; ``row`` and ``col``
+        say where.
     PrecisionError
         With a threshold: the factor in FP64 is not certified to be within it, either. The certificate itself errs by 1e-12 to
         2e-9, more at large orders, and smaller thresholds are refused before anything runs.
@@ -167,11 +192,16 @@ def cholesky(
     Examples
     --------
     >>> import numpy as np, ooc_chol as oc
-    >>> a = np.array([[4.0, 0.0], [2.0, 5.0]])
+    >>> a = np.array([[4.0, 2.0], [2.0, 5.0]])
     >>> oc.cholesky(a).solve(np.array([8.0, 12.0]))
     array([1., 2.])
     """
+    if isinstance(precision_threshold, bool):
+        others = (precision_threshold, *others)
+    if others or unknown:
+        refuse_arguments(others, unknown, cholesky)
     _refuse_what_is_not_there(checkpoint)
+    _check_lower(lower)
     options = FactorOptions(
         tile_size=tile_size,
         devices=devices,
@@ -186,15 +216,20 @@ def cholesky(
         half_products=half_products,
         strict=strict,
     )
-    if overwrite and store is not None:
-        raise ValueError("store and overwrite=True are two places for L; give one of them")
-    if overwrite and precision_threshold is not None:
-        raise ValueError("overwrite=True keeps L in FP64 over A, which a failed pivot needs again; leave it or the threshold out")
+    _check_overwrite(overwrite, store, precision_threshold)
+    if (excess := excess_of_budget(options)) is not None:
+        warnings.warn(excess, BudgetWarning, stacklevel=2)
+    if is_batch(a):
+        of_one = {"store": store, "overwrite": overwrite, "plan": plan, "progress": progress, "trace": trace}
+        given = {name: value is not None and value is not False for name, value in of_one.items()}
+        with memory_errors_typed("factorization"):
+            # typed as the factor of one matrix: types do not tell how many dimensions an array has
+            return cast(CholeskyFactor, factor_batch(a, options, lower=lower, others=given, level=2))
     began = time.perf_counter()
-    with memory_errors_typed("factorization"), closing(as_source(a)) as source:
+    with memory_errors_typed("factorization"), closing(triangle_source(a, lower)) as source, entries_named(source):
         blas_buffers.ensure(numpys=True)  # planning in mixed precision factors a sample
         request = Request(
-            a,
+            a.T if overwrite and lower is False and isinstance(a, np.ndarray) else a,
             source,
             options=options,
             store=store,
@@ -205,7 +240,35 @@ def cholesky(
             trace=trace,
         )
         check_store(request)
+        if lower is None and (found := find_asymmetry(source)) is not None:
+            warnings.warn(_ASYMMETRIC.format(found), AsymmetryWarning, stacklevel=2)
+        if not source.n:
+            return _factor_nothing(request)
         return _factor(request, began) if precision_threshold is None else _factor_mixed(request, began)
+
+
+def _check_overwrite(overwrite: bool, store: Place, threshold: float | None) -> None:
+    """Refuse what cannot go together with an L over A."""
+    if overwrite and store is not None:
+        raise ValueError("store and overwrite=True are two places for L; give one of them")
+    if overwrite and threshold is not None:
+        raise ValueError("overwrite=True keeps L in FP64 over A, which a failed pivot needs again; leave it or the threshold out")
+
+
+def _check_lower(lower: object) -> None:
+    """Refuse what does not choose a triangle."""
+    if not (lower is None or isinstance(lower, bool)):
+        raise TypeError(f"lower is a {type(lower).__name__}; give True for the lower triangle of A, False for its upper one")
+
+
+def _factor_nothing(request: Request) -> CholeskyFactor:
+    """The factor of the matrix of order 0, of which there is nothing to plan or to report."""
+    with ExitStack() as owned:
+        store = own_empty_store(request, owned)
+        store.complete()
+        factor = CholeskyFactor(store.grid, store, {}, a=request.a, files=request.source.files)
+        owned.pop_all()
+        return factor
 
 
 def _factor(request: Request, began: float) -> CholeskyFactor:
@@ -238,6 +301,7 @@ def _factor_whole(request: Request, device: str, began: float) -> CholeskyFactor
             a=request.a,
             solver=_solver_of((device,), lambda: run.budget_bytes),
             files=lambda: request.source.files,
+            lower=not request.source.is_transposed,
         )
         owned.pop_all()
         return factor
@@ -282,6 +346,7 @@ def _factor_of(request: Request, store: AbstractStore, report: FactorReport) -> 
         a=kept,
         solver=_solver_of(plan.devices, lambda: plan.budgets[0].budget_bytes),
         files=request.source.files,
+        lower=not request.source.is_transposed,
     )
 
 
@@ -312,6 +377,7 @@ def plan(
     strict: bool = True,
     host_budget: int | str | None = None,
     store: str | os.PathLike[str] | HostMemory | None = None,
+    lower: bool | None = None,
 ) -> Plan:
     """Plan a factorization without running it; ``print(plan)`` is a page that a person understands.
 
@@ -357,6 +423,8 @@ def plan(
         the smallest ones in FP8. By default in FP16 where rates say that this is faster.
     store : path, HostMemory, "device" or None
         Where L would go, as for :func:`cholesky`: where it would stay in memory, ``host_budget`` must hold it.
+    lower : bool or None
+        Which triangle of A is read for its norms, as for :func:`cholesky`; without the sample of both.
 
     Returns
     -------
@@ -397,27 +465,36 @@ def plan(
         strict=strict,
         host_budget=host_budget,
     )
-    the_plan = _plan(n_or_a, options, store)
+    _check_lower(lower)
+    the_plan = _plan(n_or_a, options, store, lower)
     check_host_budget(the_plan, store, options)
     return the_plan
 
 
-def _plan(n_or_a: Any, options: FactorOptions, store: Place) -> Plan:
+def _plan(n_or_a: Any, options: FactorOptions, store: Place, lower: bool | None) -> Plan:
     """Plan for an order alone, or for a matrix that is opened as long as it is looked at."""
     if isinstance(n_or_a, int | np.integer) and not isinstance(n_or_a, bool):
         if options.precision_threshold is not None:
             raise ValueError(f"formats follow from the norms of A's tiles: give the matrix instead of its order {n_or_a}")
+        _check_order(int(n_or_a))
         rates_at = partial(rates_of_request, options, store, None)
         return make_plan(
             Problem(int(n_or_a), FP64.itemsize, "array", may_be_whole=is_memory(store), keeps_on_device=store == ON_DEVICE),
             options,
             rates_at,
         )
-    with closing(as_source(n_or_a)) as source:
+    with closing(triangle_source(n_or_a, lower)) as source, entries_named(source):
+        _check_order(source.n)
         request = Request(n_or_a, source, options, store=store)
         if options.precision_threshold is not None:
             return plan_mixed(request)
         return make_plan(request.problem, options, request.rates_at)
+
+
+def _check_order(n: int) -> None:
+    """Refuse an order that leaves nothing to plan."""
+    if n < 1:
+        raise ValueError(f"n is {n}, but a plan is for a matrix that has at least 1 row")
 
 
 def _refuse_what_is_not_there(checkpoint: object) -> None:

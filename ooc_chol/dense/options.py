@@ -11,7 +11,7 @@ from functools import cache
 from numbers import Real
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
-from ooc_chol.config import parse_bytes, parse_devices
+from ooc_chol.config import parse_bytes, parse_count, parse_devices, whole_number
 from ooc_chol.precision.moduli import ResidueBasis
 from ooc_chol.prints import one_line
 
@@ -68,6 +68,14 @@ def _choice(choices: Sequence[str], text: str) -> Any:
     return field(default=choices[0], metadata={"option": row})
 
 
+def count(text: str) -> int:
+    """The number that a word of a command line is, as argparse wants it: ``"64"`` or ``"1e5"``."""
+    try:
+        return parse_count(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _half_products(text: str) -> bool | str:
     words: dict[str, bool | str] = {"yes": True, "no": False, "fp8": "fp8"}
     if text not in words:
@@ -104,7 +112,7 @@ class FactorOptions:
         "int or None",
         "Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan. "
         "Up to order 8192 in host memory, 4096 for a GPU and 16384 for an A and L on one, the matrix is one tile.",
-        parse=int,
+        parse=count,
         metavar="NB",
     )
     devices: str | Sequence[str] | int | None = _row(
@@ -148,7 +156,7 @@ class FactorOptions:
         "Moduli of products through residues, from 4 to 16; fewer are faster and less accurate. By default 14 (54 bits of each "
         "row's norm) up to order 32768 and 13 (50 bits) above, which is as accurate as native FP64, or as many as "
         "precision_threshold needs.",
-        parse=int,
+        parse=count,
         metavar="COUNT",
     )
     precision_threshold: float | None = _row(
@@ -183,19 +191,18 @@ class FactorOptions:
     def __post_init__(self) -> None:
         if isinstance(self.devices, Sequence) and not isinstance(self.devices, str):
             object.__setattr__(self, "devices", tuple(self.devices))
-        if self.tile_size is not None and (isinstance(self.tile_size, bool) or not isinstance(self.tile_size, int)):
-            raise TypeError(f"tile_size is a {type(self.tile_size).__name__}; give an int, or None to let the planner choose")
+        self._make_whole("tile_size", "give an int, or None to let the planner choose")
         if self.tile_size is not None and self.tile_size < 1:
             raise ValueError(f"tile_size is {self.tile_size}, but a tile has at least 1 row")
         for name in ("memory_budget", "host_budget"):
-            if getattr(self, name) is not None:
-                parse_bytes(getattr(self, name), name)
+            if (size := getattr(self, name)) is not None:
+                nbytes = parse_bytes(size, name)
+                object.__setattr__(self, name, size if isinstance(size, str) else nbytes)
         self._check_choice("policy")
         self._check_choice("objective")
         self._check_choice("fp64")
+        self._make_whole("moduli", "give an int, or None")
         if self.moduli is not None:
-            if isinstance(self.moduli, bool) or not isinstance(self.moduli, int):
-                raise TypeError(f"moduli is a {type(self.moduli).__name__}; give an int, or None")
             ResidueBasis(self.moduli)  # refuses a number that cannot be had
         self._check_choice("precision_rule")
         if not (self.half_products is None or isinstance(self.half_products, bool) or self.half_products == "fp8"):
@@ -204,6 +211,11 @@ class FactorOptions:
             self._check_precision(self.precision_threshold)
         if self.fp64 == "residue" and self.policy != "planned":
             raise ValueError(f"policy {self.policy!r} orders tiles of native FP64; products through residues have 'planned' only")
+
+    def _make_whole(self, name: str, advice: str) -> None:
+        """Let an option that is a number, of NumPy's say, be an int."""
+        if getattr(self, name) is not None:
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, advice))
 
     def _check_choice(self, name: str) -> None:
         """Refuse a word that the table does not have."""

@@ -45,6 +45,19 @@ def own_store(request: Request, plan: Plan, owned: ExitStack) -> AbstractStore:
     return store
 
 
+def own_empty_store(request: Request, owned: ExitStack) -> AbstractStore:
+    """A store for the L of order 0, in host memory or in a file, which ``owned`` discards unless it is emptied first."""
+    grid = TileGrid(0, 1)
+    store: AbstractStore
+    if is_memory(request.store):
+        store = MemoryStore(grid, None, request.store if isinstance(request.store, HostMemory) else None)
+    else:
+        assert isinstance(request.store, str | os.PathLike)
+        store = FileStore.create(request.store, grid, replace=request.replace_store)
+    owned.callback(store.discard)
+    return store
+
+
 def own_whole_store(request: Request, grid: TileGrid, device: str, owned: ExitStack) -> AbstractStore:
     """An empty store in memory, or on ``device``, for an L of one tile, which ``owned`` discards unless it is emptied first."""
     store: AbstractStore

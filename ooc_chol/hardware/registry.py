@@ -40,6 +40,8 @@ def resolve_devices(devices: str | Sequence[str] | int | None, *, must_exist: bo
     Text is read as on a command line, with commas between names; words are ``"host"`` or ``"cpu"``, the host as one device, and
     ``"cuda"`` or ``"gpu"``, every visible GPU.
     """
+    if isinstance(devices, np.integer):
+        devices = int(devices)
     if isinstance(devices, bool) or not isinstance(devices, str | int | Sequence | None):
         raise TypeError(f"devices is a {type(devices).__name__}; give a name such as 'host:0', a list of names, a count, or None")
     if devices is None:
@@ -111,6 +113,12 @@ def open_device(name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
 @register_source
 def _by_dlpack(a: Any) -> AbstractSource | None:
     """The source of what hands its memory over by DLPack, on the host or on a GPU; None for anything else."""
+    handed = handed_over(a)
+    return None if handed is None else handed[0].array_source(handed[1])
+
+
+def handed_over(a: Any) -> tuple[AbstractDeviceKind, Any] | None:
+    """The array, of NumPy or CuPy, of what hands its memory over by DLPack, and the kind of its device; else None."""
     device = getattr(a, "__dlpack_device__", None)
     if device is None or isinstance(a, np.ndarray):
         return None
@@ -122,6 +130,6 @@ def _by_dlpack(a: Any) -> AbstractSource | None:
             raise TypeError(f"the {what} lies in a device's memory, but {problem}; or pass a copy in the host's memory")
         array = kind.from_dlpack(a)
     except (BufferError, RuntimeError) as error:
-        advice = "detach it, gather it on one device, or pass np.asarray(A)"
+        advice = "detach it, convert it to float64, gather it on one device, or pass np.asarray(A)"
         raise TypeError(f"the {what} cannot be handed over by DLPack ({error}); {advice}") from error
-    return kind.array_source(array)
+    return kind, array

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from ooc_chol.kernels.interfaces import AbstractKernelSet
+from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
 from ooc_chol.kernels.interfaces.whole import AbstractResidentKernels, AbstractWholeKernels
 from ooc_chol.tasks.cholesky import Task
 from ooc_chol.tasks.tiling import TileGrid
@@ -80,6 +81,10 @@ class AbstractKernelKind(ABC):
     @abstractmethod
     def create_resident(self, name: str) -> AbstractResidentKernels | None:
         """Make what computes with an L that stays on that device; None where L in its memory is read in place anyway."""
+
+    @abstractmethod
+    def create_batch(self, name: str) -> AbstractBatchKernels:
+        """Make what factors many small matrices at once on that device."""
 
     @abstractmethod
     def processor(self, name: str) -> str:

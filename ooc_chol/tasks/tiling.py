@@ -24,14 +24,14 @@ class TileGrid:
     Parameters
     ----------
     n : int
-        Order of the matrix, at least 1.
+        Order of the matrix; that of order 0 has no tiles.
     nb : int
         Order of a tile, at least 1. May exceed ``n``: then there is one tile.
 
     Raises
     ------
     ValueError
-        ``n`` or ``nb`` is smaller than 1.
+        ``n`` is negative, or ``nb`` smaller than 1.
 
     Examples
     --------
@@ -44,8 +44,8 @@ class TileGrid:
     nb: int
 
     def __post_init__(self) -> None:
-        if self.n < 1:
-            raise ValueError(f"n is {self.n}, but a matrix has at least 1 row")
+        if self.n < 0:
+            raise ValueError(f"n is {self.n}, but no matrix has fewer than 0 rows")
         if self.nb < 1:
             raise ValueError(f"tile_size is {self.nb}, but a tile has at least 1 row")
 

@@ -219,7 +219,7 @@ def test_solves_find_the_pieces_locked():
 @pytest.mark.parametrize("threshold", [1e-3, 1e-8])
 def test_mixed_precision_in_pieces(fp64, threshold):
     a = FAMILIES["exponential"](N)
-    with oc.cholesky(a, threshold, tile_size=NB, devices="cuda:0", fp64=fp64) as factor:
+    with oc.cholesky(a, precision_threshold=threshold, tile_size=NB, devices="cuda:0", fp64=fp64) as factor:
         l_dense = np.asarray(factor)
     assert np.linalg.norm(a - l_dense @ l_dense.T) <= threshold * np.linalg.norm(a)
 

@@ -29,7 +29,7 @@ def exponential(n, correlation_range=0.1, nugget=1e-3):
 @pytest.mark.parametrize(("n", "nb"), [(1000, 64), (2000, 128)])
 def test_the_error_is_within_the_certified_bound(n, nb, threshold, fp64):
     a = exponential(n, 0.02)
-    factor = oc.cholesky(a, threshold, tile_size=nb, devices="cuda:0", fp64=fp64)
+    factor = oc.cholesky(a, precision_threshold=threshold, tile_size=nb, devices="cuda:0", fp64=fp64)
     bound = factor.report.certified_bound.total
     assert error(factor, a) <= bound <= 3 * threshold
     assert factor.report.executed_bytes == factor.report.planned_bytes
@@ -43,7 +43,7 @@ def test_the_error_is_within_the_certified_bound(n, nb, threshold, fp64):
 def test_products_in_fp16_and_fp8_are_within_the_certified_bound(threshold, budget, products):
     a = exponential(2000, 0.02)
     options = {"tile_size": 64, "devices": "cuda:0", "fp64": "residue", "memory_budget": budget}
-    factor = oc.cholesky(a, threshold, half_products=products, **options)
+    factor = oc.cholesky(a, precision_threshold=threshold, half_products=products, **options)
     bound = factor.report.certified_bound.total
     shares = factor.report.plan.product_shares
     assert shares["fp8" if products == "fp8" else "fp16"] > 0.1
@@ -60,10 +60,10 @@ def test_vectors_beside_the_run_see_what_a_reading_of_the_factor_sees(fp64, devi
 
     a = exponential(2000, 0.02)
     options = {"tile_size": 128, "devices": devices.split(","), "fp64": fp64}
-    beside = oc.cholesky(a, 1e-4, **options).report
+    beside = oc.cholesky(a, precision_threshold=1e-4, **options).report
     monkeypatch.setattr(problem, "PROBES_PART", 1 << 40)
     KEPT_PLANS.clear()
-    reading = oc.cholesky(a, 1e-4, **options).report
+    reading = oc.cholesky(a, precision_threshold=1e-4, **options).report
     assert beside.plan.probe_arrays and not reading.plan.probe_arrays
     assert "certificate" in reading.passes.totals and "certificate" not in beside.passes.totals
     KEPT_PLANS.clear()
@@ -72,7 +72,7 @@ def test_vectors_beside_the_run_see_what_a_reading_of_the_factor_sees(fp64, devi
 
 def test_every_tile_has_the_value_of_its_format():
     a = exponential(1000, 0.02)
-    factor = oc.cholesky(a, 1e-4, tile_size=64, devices="cuda:0")
+    factor = oc.cholesky(a, precision_threshold=1e-4, tile_size=64, devices="cuda:0")
     dense, precision = np.asarray(factor), factor.report.plan.precision
     for index in precision.grid.tiles():
         rows, cols = precision.grid.span(index.i), precision.grid.span(index.j)
@@ -84,11 +84,11 @@ def test_the_bits_depend_on_the_arithmetic_key_alone(tmp_path):
     from ooc_chol.kernels.cuda import workspace_bytes
 
     a = exponential(1300, 0.02)
-    first = oc.cholesky(a, 1e-5, tile_size=64, devices="cuda:0")
+    first = oc.cholesky(a, precision_threshold=1e-5, tile_size=64, devices="cuda:0")
     least = workspace_bytes(64, 4)
     for extra in (8 << 20, 12 << 20, 30 << 20):
         options = {"tile_size": 64, "devices": "cuda:0", "memory_budget": least + extra, "store": tmp_path / f"{extra}.ooc"}
-        with oc.cholesky(a, 1e-5, **options) as other:
+        with oc.cholesky(a, precision_threshold=1e-5, **options) as other:
             assert np.array_equal(np.asarray(first), np.asarray(other)), extra
 
 
@@ -99,7 +99,7 @@ def test_a_failed_pivot_is_computed_again(nugget):
     with warnings.catch_warnings():
         # Which rows are widened follows the panels, and so whether a pivot that is still narrow is told to be in doubt.
         warnings.simplefilter("ignore", oc.PrecisionWarning)
-        factor = oc.cholesky(a, 1e-2, tile_size=64, devices="cuda:0")
+        factor = oc.cholesky(a, precision_threshold=1e-2, tile_size=64, devices="cuda:0")
     assert factor.report.escalations
     bound = factor.report.certified_bound
     assert error(factor, a) <= (1e-14 if bound is None else bound.total)
@@ -109,7 +109,7 @@ def test_an_indefinite_matrix_is_refused():
     a = exponential(600, 0.02)
     a[400, 400] = -1.0
     with pytest.raises(oc.NotPositiveDefiniteError) as caught:
-        oc.cholesky(a, 1e-3, tile_size=64, devices="cuda:0")
+        oc.cholesky(a, precision_threshold=1e-3, tile_size=64, devices="cuda:0")
     assert caught.value.minor == 401
 
 
@@ -117,7 +117,7 @@ def test_an_indefinite_matrix_is_refused():
 def test_refinement_reaches_fp64(family):
     a = FAMILIES[family](700)
     b = np.random.default_rng(0).standard_normal(700)
-    x = oc.cholesky(a, 1e-4, tile_size=64, devices="cuda:0").solve(b, refine=True)
+    x = oc.cholesky(a, precision_threshold=1e-4, tile_size=64, devices="cuda:0").solve(b, refine=True)
     full = np.tril(a) + np.tril(a, -1).T
     scale = np.linalg.norm(full, np.inf) * np.abs(x).max() + np.abs(b).max()
     assert np.abs(full @ x - b).max() <= 1e-14 * scale

@@ -34,7 +34,7 @@ class Case(NamedTuple):
     def factor(self, a=None, **options) -> oc.CholeskyFactor:
         a = upper_poisoned(self.matrix()) if a is None else a
         options = {"tile_size": self.nb, "memory_budget": self.budget, "devices": "host:0", **options}
-        return oc.cholesky(a, self.threshold, **options)
+        return oc.cholesky(a, precision_threshold=self.threshold, **options)
 
 
 #: What the least remedy is that helps; found by search.

@@ -82,7 +82,7 @@ def check_certified(factor: oc.CholeskyFactor, a: Matrix) -> float:
 def mixed(a, threshold: float, nb: int, tiles: int = 1000, **options) -> oc.CholeskyFactor:
     """A factor in mixed precision, its bytes checked unless it escalated."""
     options = {"memory_budget": budget_of(tiles, 10**9, nb), "devices": "host:0", **options}
-    factor = oc.cholesky(a, threshold, tile_size=nb, **options)
+    factor = oc.cholesky(a, precision_threshold=threshold, tile_size=nb, **options)
     report = factor.report
     if report.plan.moduli is None and not report.escalations:
         check_bytes(report.plan, report.execution)

@@ -68,7 +68,13 @@ def contents(a: Any) -> bytes:
     if isinstance(a, np.ndarray):
         while isinstance(a.base, np.ndarray):
             a = a.base
+        if a.dtype == object:
+            a = a.astype(np.float64)  # not the addresses of the objects
         return np.asarray(a).tobytes("A")
+    if isinstance(a, list):
+        return np.asarray(a).tobytes()
+    if hasattr(a, "to_numpy") and not hasattr(a, "dtype"):
+        return bytes(np.ascontiguousarray(a.to_numpy()).tobytes())
     if hasattr(a, "__dlpack_device__"):
         return _of_device(a)
     return np.asarray(a[:, :]).tobytes()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg
+from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 import ooc_chol as oc
@@ -75,6 +76,20 @@ def unaligned(_: Path, n: int) -> Matrix:
     buffer = np.zeros(8 * n * n + 3, np.uint8)
     a = buffer[3:].view(np.float64).reshape(n, n)
     a[...] = matrix(n)
+    return a
+
+
+def triangle(name: str) -> dict[str, bool]:
+    """What ``cholesky`` must be told of the form of this name: that its upper triangle counts, or that its lower one does."""
+    if "wrong below" in name:
+        return {"lower": False}
+    return {"lower": True} if "wrong above" in name else {}
+
+
+def wrong_below(a: Matrix) -> Matrix:
+    """A copy of ``a`` with NaN below the diagonal."""
+    a = a.copy(order="K")
+    a[np.tril_indices(len(a), -1)] = np.nan
     return a
 
 
@@ -147,6 +162,18 @@ def saved(folder: Path, a: Matrix) -> Path:
     return folder / "a.npy"
 
 
+def long_double(n: int, order: Any = "C") -> NDArray[np.longdouble]:
+    """The matrix in the widest format of the processor, with zeros where that has unused bytes."""
+    a = np.zeros((n, n), np.longdouble, order=order)
+    a[...] = matrix(n)
+    return a
+
+
+def swapped(a: Matrix) -> Matrix:
+    """``a`` in the other byte order."""
+    return a.astype(a.dtype.newbyteorder())
+
+
 def part_of_map(folder: Path, n: int, mode: Any = "r", order: str = "C") -> Matrix:
     """The matrix inside a larger one in a file that is mapped."""
     larger = np.array(np.pad(matrix(n), ((3, 2), (5, 1)), constant_values=7.0), order=order)
@@ -202,11 +229,26 @@ def torch_tensor(_: Path, n: int, place: str = "cpu", dtype: Any = np.float64) -
     return torch.tensor(matrix(n).astype(dtype), device=place)
 
 
-def function(_: Path, n: int) -> FunctionSource:
-    """Tiles that are copied from the matrix, on the host or to a GPU."""
+def pandas_table(_: Path, a: Matrix) -> Any:
+    """With names for rows and columns."""
+    import pandas
+
+    names = [f"site {i}" for i in range(len(a))]
+    return pandas.DataFrame(a, index=names, columns=names)
+
+
+def polars_table(_: Path, n: int) -> Any:
+    import polars
+
+    return polars.DataFrame(np.array(matrix(n)))
+
+
+def function(_: Path, n: int, change: Callable[[Matrix], Matrix] = np.asarray) -> FunctionSource:
+    """Tiles that are copied from the matrix, or what ``change`` makes of it, on the host or to a GPU."""
+    a = change(matrix(n))
 
     def tile_fn(rows: range, cols: range, out: Any, stream: Any) -> None:
-        block = matrix(n)[rows.start : rows.stop, cols.start : cols.stop]
+        block = a[rows.start : rows.stop, cols.start : cols.stop]
         if isinstance(out, np.ndarray):
             out[...] = block
         else:
@@ -240,8 +282,20 @@ HOST_SOURCES: dict[str, MakeSource] = {
     "numpy float32": lambda _, n: single(n),
     "numpy float32 F": lambda _, n: single(n, "F"),
     "numpy float32, strided": lambda _, n: spread(single(n)),
+    "numpy C, wrong below": lambda _, n: wrong_below(matrix(n)),
+    "numpy strided, wrong below": lambda _, n: spread(wrong_below(matrix(n))),
+    "numpy other byte order": lambda _, n: swapped(matrix(n)),
+    "numpy other byte order F": lambda _, n: np.asfortranarray(swapped(matrix(n))),
+    "numpy long double": lambda _, n: long_double(n),
+    "numpy objects": lambda _, n: matrix(n).astype(object),
+    "numpy objects F, wrong below": lambda _, n: np.asfortranarray(wrong_below(matrix(n)).astype(object)),
+    "list": lambda _, n: matrix(n).tolist(),
+    "list of arrays": lambda _, n: list(matrix(n).copy()),
+    "pandas": lambda folder, n: pandas_table(folder, matrix(n)),
+    "pandas, wrong above": lambda folder, n: pandas_table(folder, wrong_above(matrix(n))),
+    "polars": polars_table,
     "numpy matrix": lambda _, n: matrix(n).copy().view(np.matrix),
-    "numpy masked": lambda _, n: np.ma.masked_invalid(wrong_above(matrix(n))),
+    "numpy masked, wrong above": lambda _, n: np.ma.masked_invalid(wrong_above(matrix(n))),
     "dlpack": lambda _, n: Tensor(matrix(n).copy()),
     "dlpack, read-only": lambda _, n: Tensor(matrix(n)),
     "dlpack float32 F": lambda _, n: Tensor(single(n, "F")),
@@ -249,13 +303,18 @@ HOST_SOURCES: dict[str, MakeSource] = {
     "npy F": lambda folder, n: str(saved(folder, np.asfortranarray(matrix(n)))),
     "npy float32": lambda folder, n: saved(folder, single(n)),
     "npy float32 F, wrong above": lambda folder, n: saved(folder, wrong_above(single(n, "F"))),
+    "npy F, wrong below": lambda folder, n: saved(folder, np.asfortranarray(wrong_below(matrix(n)))),
+    "npy other byte order": lambda folder, n: saved(folder, swapped(matrix(n))),
+    "npy long double F": lambda folder, n: saved(folder, long_double(n, "F")),
+    "memmap, wrong below": lambda folder, n: np.load(saved(folder, wrong_below(matrix(n))), mmap_mode="r"),
     "memmap": lambda folder, n: np.load(saved(folder, matrix(n)), mmap_mode="r"),
     "memmap F": lambda folder, n: np.load(saved(folder, np.asfortranarray(matrix(n))), mmap_mode="r"),
     "memmap, copy-on-write": lambda folder, n: np.load(saved(folder, matrix(n)), mmap_mode="c"),
     "memmap, part": part_of_map,
     "memmap, part F": lambda folder, n: part_of_map(folder, n, order="F"),
     "h5py": lambda folder, n: h5py_data(folder, matrix(n)),
-    "h5py chunked, compressed": lambda folder, n: h5py_data(
+    "h5py, wrong below": lambda folder, n: h5py_data(folder, wrong_below(matrix(n)), chunks=True),
+    "h5py chunked, compressed, wrong above": lambda folder, n: h5py_data(
         folder, wrong_above(matrix(n)), chunks=(min(n, 37), min(n, 53)), compression="gzip", shuffle=True
     ),
     "h5py float32": lambda folder, n: h5py_data(folder, single(n), chunks=True),
@@ -263,6 +322,7 @@ HOST_SOURCES: dict[str, MakeSource] = {
     "zarr 2": lambda folder, n: zarr_array(folder, matrix(n), chunks=(41, 64), zarr_format=2),
     "xarray": xarray_of,
     "lazy": lambda _, n: Lazy(matrix(n)),
+    "lazy, wrong below": lambda _, n: Lazy(wrong_below(matrix(n))),
     "dask": dask_array,
     "jax": jax_array,
     "jax float32": lambda folder, n: jax_array(folder, n, SINGLE),
@@ -270,10 +330,11 @@ HOST_SOURCES: dict[str, MakeSource] = {
     "torch float32": lambda folder, n: torch_tensor(folder, n, dtype=SINGLE),
     "torch transposed": lambda folder, n: torch_tensor(folder, n).T,
     "function": function,
+    "function, wrong below": lambda folder, n: function(folder, n, wrong_below),
 }
 
 #: Packages that are no dependency of the tests: those of forms that need them, by the first word of their names.
-_OPTIONAL = ("dask", "jax", "torch")
+_OPTIONAL = ("dask", "jax", "polars", "torch")
 
 
 def needed_packages(names: Iterable[str], optional: Sequence[str] = _OPTIONAL) -> dict[Any, Sequence[Any]]:

@@ -245,7 +245,7 @@ def test_small_divergences_keep_their_digits():
 @pytest.mark.parametrize("threshold", [1e-4, 1e-6])
 def test_sampled_divergence_meets_the_exact_one(threshold):
     a = dense(512, 0.05)
-    with oc.cholesky(a, threshold, tile_size=64, devices="host:0") as factor:
+    with oc.cholesky(a, precision_threshold=threshold, tile_size=64, devices="host:0") as factor:
         exact, sample = exact_kl(a, np.asarray(factor)), sampled_kl(lambda v: a @ v, factor)
         assert abs(sample.value - exact) <= 5 * sample.standard_error
         assert sample.standard_error <= 0.3 * exact

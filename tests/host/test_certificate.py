@@ -29,7 +29,7 @@ DRAWS = 67
 
 def check_contract(a: np.ndarray, threshold: float, **options) -> oc.CholeskyFactor:
     """The error, in long double, is at most the bound, and the bound at most the threshold."""
-    factor = oc.cholesky(a, threshold, devices="host:0", memory_budget="64 MiB", **options)
+    factor = oc.cholesky(a, precision_threshold=threshold, devices="host:0", memory_budget="64 MiB", **options)
     bound = factor.report.certified_bound
     error = measured(np.asarray(factor), a, float(bound))
     assert error <= float(bound) <= threshold, (error, str(bound), threshold, list(map(str, factor.report.escalations)))
@@ -67,7 +67,7 @@ def test_equal_rows_through_residues():
 
 def test_equal_rows_in_floats():
     a = 1.0805303125409695 * np.ones((1536, 1536)) + 0.0002907116592475837 * np.eye(1536)
-    factor = oc.cholesky(a, 1e-6, tile_size=128, fp64="native", devices="host:0")
+    factor = oc.cholesky(a, precision_threshold=1e-6, tile_size=128, fp64="native", devices="host:0")
     dense, bound = np.asarray(factor), float(factor.report.certified_bound)
     assert np.linalg.norm(a - dense @ dense.T) <= bound * np.linalg.norm(a)
     assert bound <= 1e-6 and factor.report.escalations
@@ -76,7 +76,7 @@ def test_equal_rows_in_floats():
 def test_without_strict_the_first_factor_comes_with_its_bound_and_a_warning():
     a = brownian(512)
     with pytest.warns(oc.PrecisionWarning, match=r"more than precision_threshold = 1e-08"):
-        factor = oc.cholesky(a, 1e-8, tile_size=64, fp64="residue", devices="host:0", strict=False)
+        factor = oc.cholesky(a, precision_threshold=1e-8, tile_size=64, fp64="residue", devices="host:0", strict=False)
     bound = factor.report.certified_bound
     assert measured(np.asarray(factor), a, float(bound)) <= float(bound)
     assert float(bound) > 1e-8 and not factor.report.escalations
@@ -85,7 +85,7 @@ def test_without_strict_the_first_factor_comes_with_its_bound_and_a_warning():
 @pytest.mark.parametrize("fp64", ["native", "residue"])
 def test_what_not_even_fp64_is_certified_for_is_an_error_before_anything_runs(fp64, tmp_path):
     with pytest.raises(oc.PrecisionError, match="even in FP64") as caught:
-        oc.cholesky(brownian(100), 1e-16, tile_size=16, fp64=fp64, devices="host:0", store=tmp_path / "L")
+        oc.cholesky(brownian(100), precision_threshold=1e-16, tile_size=16, fp64=fp64, devices="host:0", store=tmp_path / "L")
     assert caught.value.threshold == 1e-16 < caught.value.bound < 1e-11
     assert not list(tmp_path.iterdir())
     again = pickle.loads(pickle.dumps(caught.value))
@@ -93,7 +93,9 @@ def test_what_not_even_fp64_is_certified_for_is_an_error_before_anything_runs(fp
 
 
 def test_the_bound_is_a_number_and_the_same_at_each_call():
-    first, second = (oc.cholesky(brownian(200), 1e-4, tile_size=32, devices="host:0").report for _ in range(2))
+    first, second = (
+        oc.cholesky(brownian(200), precision_threshold=1e-4, tile_size=32, devices="host:0").report for _ in range(2)
+    )
     assert float(first.certified_bound) == first.certified_bound.total == float(second.certified_bound)
     assert first.to_dict()["certified_bound"] == float(first.certified_bound)
     assert first.seconds >= first.certify_seconds > 0.0
@@ -104,9 +106,14 @@ def test_the_bound_is_a_number_and_the_same_at_each_call():
 @pytest.mark.parametrize("budget", ["150 KiB", "380 KiB", "64 MiB"])
 def test_the_bound_of_a_factor_is_that_of_its_bits(devices, in_file, budget, tmp_path):
     a = brownian(300)
-    reference = oc.cholesky(a, 1e-5, tile_size=32, devices="host:0", memory_budget="64 MiB")
+    reference = oc.cholesky(a, precision_threshold=1e-5, tile_size=32, devices="host:0", memory_budget="64 MiB")
     with oc.cholesky(
-        a, 1e-5, tile_size=32, devices=devices, memory_budget=budget, store=tmp_path / "L" if in_file else None
+        a,
+        precision_threshold=1e-5,
+        tile_size=32,
+        devices=devices,
+        memory_budget=budget,
+        store=tmp_path / "L" if in_file else None,
     ) as factor:
         assert np.array_equal(np.asarray(factor), np.asarray(reference))
         assert float(factor.report.certified_bound) == pytest.approx(float(reference.report.certified_bound), rel=1e-9)
@@ -118,8 +125,10 @@ def test_the_bound_of_a_factor_is_that_of_its_bits(devices, in_file, budget, tmp
 def test_vectors_beside_the_run_see_what_a_reading_of_the_factor_sees(n, n_devices, fp64, tmp_path):
     a, least = brownian(n), 16 * 8 * 2 * PROBES * 2 * n
     devices = [f"host:{number}" for number in range(n_devices)]
-    beside = oc.cholesky(a, 1e-5, tile_size=32, fp64=fp64, devices=devices, memory_budget=2 * least, store=tmp_path / "beside")
-    reading = oc.cholesky(a, 1e-5, tile_size=32, fp64=fp64, devices=devices, memory_budget=least // 2)
+    beside = oc.cholesky(
+        a, precision_threshold=1e-5, tile_size=32, fp64=fp64, devices=devices, memory_budget=2 * least, store=tmp_path / "beside"
+    )
+    reading = oc.cholesky(a, precision_threshold=1e-5, tile_size=32, fp64=fp64, devices=devices, memory_budget=least // 2)
     assert beside.report.plan.probe_arrays and not reading.report.plan.probe_arrays
     assert "certificate" in reading.report.passes.totals and "certificate" not in beside.report.passes.totals
     assert float(beside.report.certified_bound) == pytest.approx(float(reading.report.certified_bound), rel=1e-6)
@@ -147,7 +156,7 @@ def test_a_tile_that_is_lost_on_its_way_shows_where_the_factor_is_read(monkeypat
         write(store, index, 0 * data if index == (2, 1) else data)
 
     copy = np.array(brownian(128))
-    honest = oc.cholesky(copy, 1e-3, tile_size=32, devices="host:0", memory_budget="2 MiB")
+    honest = oc.cholesky(copy, precision_threshold=1e-3, tile_size=32, devices="host:0", memory_budget="2 MiB")
     assert not honest.report.escalations
     monkeypatch.setattr(MemoryStore, "write_stored", lose)
     monkeypatch.setattr(
@@ -156,7 +165,7 @@ def test_a_tile_that_is_lost_on_its_way_shows_where_the_factor_is_read(monkeypat
         lambda store, index, data, own=MemoryStore.write: own(store, index, 0 * data if index == (2, 1) else data),
     )
     with pytest.raises(oc.PrecisionError):
-        oc.cholesky(copy, 1e-3, tile_size=32, devices="host:0", memory_budget="2 MiB")
+        oc.cholesky(copy, precision_threshold=1e-3, tile_size=32, devices="host:0", memory_budget="2 MiB")
 
 
 # diagnosis
@@ -177,7 +186,7 @@ def test_a_giant_off_the_diagonal_is_finite_and_not_positive_definite(threshold,
     a = brownian(128) + np.eye(128)
     a[95, 0] = a[0, 95] = value
     with pytest.raises(oc.NotPositiveDefiniteError):
-        oc.cholesky(a, threshold, tile_size=16, fp64=fp64, devices="host:0")
+        oc.cholesky(a, precision_threshold=threshold, tile_size=16, fp64=fp64, devices="host:0")
 
 
 @pytest.mark.parametrize("fp64", ["native", "residue"])
@@ -189,7 +198,7 @@ def test_a_singular_matrix_is_not_factored_without_a_word(row, fp64):
     a[row, row] = a[0, 0]
     for threshold in (1e-2, 1e-4, 1e-6):
         with pytest.raises((oc.PrecisionWarning, oc.NotPositiveDefiniteError), match=rf"row {row} |order"), warnings_as_errors():
-            oc.cholesky(a, threshold, tile_size=16, fp64=fp64, devices="host:0")
+            oc.cholesky(a, precision_threshold=threshold, tile_size=16, fp64=fp64, devices="host:0")
 
 
 @pytest.mark.parametrize("fp64", ["native", "residue"])
@@ -198,9 +207,9 @@ def test_a_regular_matrix_is_factored_without_a_warning(family, fp64):
     rng = np.random.default_rng(0)
     for _ in range(5):
         with warnings_as_errors():
-            oc.cholesky(STRUCTURED[family](90, rng), 1e-6, tile_size=16, fp64=fp64, devices="host:0")
+            oc.cholesky(STRUCTURED[family](90, rng), precision_threshold=1e-6, tile_size=16, fp64=fp64, devices="host:0")
 
 
 def test_a_report_keeps_no_vectors():
-    norms = oc.cholesky(brownian(200), 1e-4, tile_size=32, devices="host:0").report.plan.precision.norms
+    norms = oc.cholesky(brownian(200), precision_threshold=1e-4, tile_size=32, devices="host:0").report.plan.precision.norms
     assert norms.probes is None and norms.form is None

@@ -90,7 +90,7 @@ def test_a_file_that_changes_during_the_run_is_an_error(tmp_path, path, given, t
     maps = len(os.listdir("/proc/self/fd")) - before
     function, text = CHANGES[change]
     with pytest.raises(oc.TierError, match=rf"a\.npy.*{text}.*while it was read"):
-        oc.cholesky(a, threshold, tile_size=NB, store=tmp_path / "L.factor", progress=once(function, path))
+        oc.cholesky(a, precision_threshold=threshold, tile_size=NB, store=tmp_path / "L.factor", progress=once(function, path))
     assert os.listdir(tmp_path) == ["a.npy"], "what was factored is no factor of anything"
     assert len(os.listdir("/proc/self/fd")) - before == maps
 
@@ -106,7 +106,7 @@ def test_a_file_that_changes_while_norms_are_measured_is_an_error(path, given, c
 
 @GIVEN
 def test_a_file_that_changes_while_a_solution_is_refined_is_an_error(path, given, monkeypatch):
-    with oc.cholesky(A, 1e-3, tile_size=NB) as factor:
+    with oc.cholesky(A, precision_threshold=1e-3, tile_size=NB) as factor:
         x = factor.solve(np.ones(N), refine=True, a=given(path))
         assert np.allclose(A @ x, 1.0)
         refine, change = factor_module.refined_solve, once(write_in_place, path)
@@ -135,8 +135,8 @@ def replace(path: Path) -> None:
 @GIVEN
 @THRESHOLD
 def test_a_file_that_is_replaced_stays_readable_and_right(tmp_path, path, given, threshold):
-    a, expected = given(path), oc.cholesky(A, threshold, tile_size=NB)
-    with oc.cholesky(a, threshold, tile_size=NB, progress=once(replace, path)) as factor:
+    a, expected = given(path), oc.cholesky(A, precision_threshold=threshold, tile_size=NB)
+    with oc.cholesky(a, precision_threshold=threshold, tile_size=NB, progress=once(replace, path)) as factor:
         assert np.array_equal(np.asarray(factor), np.asarray(expected))
     assert np.array_equal(np.load(path), 2 * A)
 
@@ -160,7 +160,7 @@ def test_a_file_that_is_only_read_by_others_is_no_error(path, threshold):
     def read(*_):
         np.load(path)
 
-    oc.cholesky(path, threshold, tile_size=NB, progress=read).close()
+    oc.cholesky(path, precision_threshold=threshold, tile_size=NB, progress=read).close()
 
 
 @THRESHOLD
@@ -168,5 +168,5 @@ def test_a_map_whose_pages_are_written_back_meanwhile_has_not_changed(tmp_path, 
     """The caller filled the map just before; the system writes its pages to the disk when it likes."""
     a = np.lib.format.open_memmap(tmp_path / "a.npy", mode="w+", dtype=np.float64, shape=(N, N))
     a[...] = A
-    with oc.cholesky(a, threshold, tile_size=NB, progress=lambda *_: a.flush()) as factor:
-        assert np.array_equal(np.asarray(factor), np.asarray(oc.cholesky(A, threshold, tile_size=NB)))
+    with oc.cholesky(a, precision_threshold=threshold, tile_size=NB, progress=lambda *_: a.flush()) as factor:
+        assert np.array_equal(np.asarray(factor), np.asarray(oc.cholesky(A, precision_threshold=threshold, tile_size=NB)))

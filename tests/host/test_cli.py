@@ -275,7 +275,7 @@ MISTAKES = {
     "no .npy file": (["factor", "a.csv", "--store", "L.ooc"], r"does not end in \.npy"),
     "damaged file": (["factor", "damaged.npy", "--store", "L.ooc"], r"not a complete \.npy file"),
     "not square": (["factor", "wide.npy", "--store", "L.ooc"], "square matrix"),
-    "integers": (["factor", "integers.npy", "--store", "L.ooc"], "int64"),
+    "complex numbers": (["factor", "complex.npy", "--store", "L.ooc"], "complex128"),
     "not finite": (["factor", "nan.npy", "--store", "L.ooc", "--quiet"], r"A\[211, 70\].*mend the entry"),
     "not positive definite": (["factor", "negative.npy", "--store", "L.ooc", "--quiet"], "minor of order 212 .*nugget"),
     "store in no folder": (["factor", "a.npy", "--store", "no/L.ooc", "--quiet"], "no folder no to write L.ooc into"),
@@ -299,7 +299,7 @@ MISTAKES = {
 @pytest.mark.parametrize("kind", MISTAKES)
 def test_a_mistake_is_one_line_and_exit_status_2(capsys, folder, kind):
     np.save("wide.npy", np.zeros((3, 4)))
-    np.save("integers.npy", np.eye(3, dtype=int))
+    np.save("complex.npy", np.eye(3, dtype=complex))
     np.save("nan.npy", spoiled(np.nan))
     np.save("negative.npy", spoiled(-1.0, 211, 211))
     (folder / "damaged.npy").write_bytes(b"\x93NUMPY")

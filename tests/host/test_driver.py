@@ -91,7 +91,7 @@ def test_a_plan_of_another_matrix_or_beside_options_is_refused():
     with pytest.raises(ValueError, match="tile_size, policy"):
         oc.cholesky(A, plan=plan, tile_size=NB, policy="v3")
     with pytest.raises(ValueError, match="norms of one matrix"):
-        oc.cholesky(A, 1e-5, plan=plan)
+        oc.cholesky(A, precision_threshold=1e-5, plan=plan)
 
 
 def test_sizes_may_be_numpy_integers():
@@ -136,7 +136,7 @@ def test_devices_may_be_names_or_a_count(devices, names):
 @pytest.mark.parametrize("threshold", [None, 1e-4])
 def test_seconds_and_what_went_before_are_no_more_than_the_wall_clock(threshold):
     began = time.perf_counter()
-    report = oc.cholesky(A, threshold, tile_size=NB).report
+    report = oc.cholesky(A, precision_threshold=threshold, tile_size=NB).report
     wall = time.perf_counter() - began
     assert 0 < report.setup_seconds < report.seconds + report.setup_seconds <= wall
     parts = report.execution.seconds, report.norms_seconds, report.certify_seconds
@@ -149,7 +149,7 @@ def test_the_report_tells_what_the_caller_waited_for(threshold, tile_size):
     shares = []
     for _ in range(5):
         began = time.perf_counter()
-        factor = oc.cholesky(A, threshold, tile_size=tile_size)
+        factor = oc.cholesky(A, precision_threshold=threshold, tile_size=tile_size)
         wall = time.perf_counter() - began
         report = factor.report
         assert 0 < report.seconds < report.wall_seconds <= wall
@@ -486,9 +486,9 @@ def test_the_garbage_collector_rests_during_a_run_and_only_then(fails, threshold
     assert gc.isenabled()
     if fails:
         with pytest.raises(RuntimeError, match="no entries today"):
-            oc.cholesky(oc.from_function(100, tile), threshold, tile_size=32, devices="host:0")
+            oc.cholesky(oc.from_function(100, tile), precision_threshold=threshold, tile_size=32, devices="host:0")
     else:
-        oc.cholesky(oc.from_function(100, tile), threshold, tile_size=32, devices="host:0").close()
+        oc.cholesky(oc.from_function(100, tile), precision_threshold=threshold, tile_size=32, devices="host:0").close()
     assert enabled and not any(enabled)
     assert gc.isenabled()
     gc.disable()

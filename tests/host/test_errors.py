@@ -190,17 +190,10 @@ class Shaped:
 REFUSED = {
     "not square": (np.zeros((3, 4)), ValueError, r"shape \(3, 4\), but A is a square matrix"),
     "one-dimensional": (np.zeros(9), ValueError, r"shape \(9,\)"),
-    "three-dimensional": (np.zeros((3, 3, 3)), ValueError, r"shape \(3, 3, 3\)"),
-    "empty": (np.zeros((0, 0)), ValueError, "at least 1 row"),
     "slices not square": (Shaped((3, 4), float), ValueError, r"shape \(3, 4\)"),
-    "integers": (np.eye(3, dtype=int), TypeError, r"int64.*A\.astype\(float\)"),
-    "half precision": (np.eye(3, dtype=np.float16), TypeError, r"float16.*A\.astype\(float\)"),
-    "long double": (np.eye(3, dtype=np.longdouble), TypeError, r"A\.astype\(float\)"),
+    "text": (np.full((3, 3), "1"), TypeError, r"str32.*A\.astype\(float\)"),
+    "rows of two lengths": ([[1.0], [2.0, 3.0]], ValueError, "A is a list that is no matrix"),
     "complex": (np.eye(3, dtype=complex), TypeError, r"complex128.*A\.real\.copy\(\)"),
-    "big-endian": (np.eye(3, dtype=">f8"), TypeError, "big-endian byte order"),
-    "booleans": (np.eye(3, dtype=bool), TypeError, "bool"),
-    "slices of integers": (Shaped((3, 3), int), TypeError, "int64"),
-    "a list": ([[1.0]], TypeError, r"np\.asarray\(A\)"),
     "a number": (4.0, TypeError, "shape, dtype and slicing"),
     "None": (None, TypeError, "shape, dtype and slicing"),
     "a path that is not there": (Path("nowhere.npy"), FileNotFoundError, "nowhere.npy"),
@@ -230,7 +223,7 @@ OPTIONS = {
     "unknown objective": ({"objective": "watts"}, ValueError, "there are 'seconds' and 'bytes'"),
     "budget without sense": ({"memory_budget": "a lot"}, ValueError, "write for example 500000000"),
     "budget of zero": ({"memory_budget": 0}, ValueError, "more than zero bytes"),
-    "budget of another type": ({"memory_budget": 1e9}, TypeError, "give bytes as an int"),
+    "budget of another type": ({"memory_budget": 1.5}, TypeError, "give bytes as an int"),
     "store in no folder": ({"store": "nowhere/at/all/L.ooc"}, oc.MissingFolderError, "there is no folder nowhere/at/all"),
 }
 
@@ -267,7 +260,7 @@ def test_what_is_not_there_says_so(kind, tmp_path, monkeypatch):
 def test_engines_that_are_there():
     expected = np.asarray(oc.cholesky(np.eye(5)))
     assert np.array_equal(np.asarray(oc.cholesky(np.eye(5), fp64="native")), expected)
-    assert np.array_equal(np.asarray(oc.cholesky(np.eye(5), None, fp64="auto")), expected)
+    assert np.array_equal(np.asarray(oc.cholesky(np.eye(5), precision_threshold=None, fp64="auto")), expected)
 
 
 # memory

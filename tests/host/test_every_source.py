@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -25,8 +27,10 @@ from tests.host.source_table import (
     reversed_twice,
     saved,
     spread,
+    triangle,
     unaligned,
     wrong_above,
+    wrong_below,
     zarr_array,
 )
 from tests.products import pairwise
@@ -54,7 +58,9 @@ def zarr_threads(tmp_path_factory: pytest.TempPathFactory) -> None:
 def test_the_factor_is_lapacks(tmp_path, source, devices, how, in_file):
     place = tmp_path / "L" if in_file else None
     a = HOST_SOURCES[source](tmp_path, N)
-    with oc.cholesky(a, devices=devices, tile_size=NB, memory_budget="2 MiB", store=place, **ARITHMETIC[how]) as factor:
+    with oc.cholesky(
+        a, devices=devices, tile_size=NB, memory_budget="2 MiB", store=place, **triangle(source), **ARITHMETIC[how]
+    ) as factor:
         check(factor, ARITHMETIC[how].get("precision_threshold"), source)
     check_unchanged(a, HOST_SOURCES[source], tmp_path / "again", N)
 
@@ -63,7 +69,10 @@ def test_the_factor_is_lapacks(tmp_path, source, devices, how, in_file):
 def test_without_any_option(tmp_path, source, n):
     """As most people call it; small matrices may take another way then."""
     a = HOST_SOURCES[source](tmp_path, n)
-    with oc.cholesky(a) as factor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", oc.AsymmetryWarning)  # of none that is symmetric, nor where the triangle was named
+        factor = oc.cholesky(a, **triangle(source))
+    with factor:
         check(factor, None, source)
     check_unchanged(a, HOST_SOURCES[source], tmp_path / "again", n)
 
@@ -74,7 +83,7 @@ ORDERS = [1, 2, NB, NB + 1, 3 * NB + 1]
 @pytest.mark.parametrize(("source", "n", "how"), marked(pairwise(NAMES, ORDERS, list(ARITHMETIC)), NEEDS))
 def test_orders_that_are_no_multiple_of_the_tile_size(tmp_path, source, n, how):
     a = HOST_SOURCES[source](tmp_path, n)
-    with oc.cholesky(a, devices="host:0", tile_size=NB, **ARITHMETIC[how]) as factor:
+    with oc.cholesky(a, devices="host:0", tile_size=NB, **triangle(source), **ARITHMETIC[how]) as factor:
         check(factor, ARITHMETIC[how].get("precision_threshold"), source)
 
 
@@ -91,9 +100,9 @@ def test_tiles_of_one_entry(n, devices, how):
 def test_refinement_and_residual_read_every_source(tmp_path, source):
     a, b = HOST_SOURCES[source](tmp_path, N), np.random.default_rng(0).standard_normal((N, 3))
     expected = scipy.linalg.cho_solve((lapack(N, is_single(source)), True), b)
-    with oc.cholesky(a, 1e-4, devices="host:0", tile_size=NB) as factor:
+    with oc.cholesky(a, precision_threshold=1e-4, devices="host:0", tile_size=NB, **triangle(source)) as factor:
         assert np.abs(factor.solve(b, refine=True) - expected).max() <= 1e-9 * np.abs(expected).max()
-    with oc.cholesky(matrix(N, is_single(source)), devices="host:0", tile_size=NB) as factor:
+    with oc.cholesky(matrix(N, is_single(source)), devices="host:0", tile_size=NB, **triangle(source)) as factor:
         assert np.abs(factor.solve(b, refine=True, a=a) - expected).max() <= 1e-9 * np.abs(expected).max()
         assert factor.residual(a).max_scaled_over_sqrt_n <= FACTOR_ENTRY_C
     check_unchanged(a, HOST_SOURCES[source], tmp_path / "again", N)
@@ -114,6 +123,16 @@ WRITABLE = {
     "memmap, part": lambda folder: part_of_map(folder, N, "r+"),
     "memmap, copy-on-write": lambda folder: np.load(saved(folder, matrix(N)), mmap_mode="c"),
 }
+
+
+@pytest.mark.parametrize("kind", WRITABLE)
+def test_over_its_upper_triangle(tmp_path, kind):
+    a = WRITABLE[kind](tmp_path)
+    a[...] = wrong_below(matrix(N))
+    with oc.cholesky(a, devices="host:0", tile_size=NB, overwrite=True, lower=False) as factor:
+        check(factor, None)
+        assert np.array_equal(np.triu(a), np.asarray(factor).T)
+    assert np.isnan(a[np.tril_indices(N, -1)]).all()
 
 
 @pytest.mark.parametrize(("kind", "devices", "how"), pairwise(list(WRITABLE), DEVICES, ["native", "residue"]))
@@ -178,17 +197,42 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["int64", "float16", "complex64", "complex128"])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 @pytest.mark.parametrize("form", FORMS)
 def test_other_dtypes_are_refused_by_name_in_every_form(tmp_path, form, dtype):
-    with pytest.raises(TypeError, match=f"holds {dtype}, but A is float64 or float32"):
+    with pytest.raises(TypeError, match=f"holds {dtype}, but A holds real numbers"):
         oc.cholesky(FORMS[form](tmp_path, np.eye(10).astype(dtype)), devices="host:0")
+
+
+@pytest.mark.parametrize("lower", [None, True, False])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "uint64", "float16"])
+@pytest.mark.parametrize("form", FORMS)
+def test_real_numbers_of_every_dtype_are_read_as_float64_in_every_form(tmp_path, form, dtype, lower):
+    a = np.eye(100, dtype=dtype) if dtype == "bool" else (np.eye(100) * 120 + 1).astype(dtype)
+    for options in ({}, {"tile_size": 16}, {"tile_size": 32, "precision_threshold": 1e-5}):
+        folder = tmp_path / str(len(options))
+        folder.mkdir()
+        with oc.cholesky(FORMS[form](folder, a), devices="host:0", lower=lower, **options) as factor:
+            ours, exact = np.asarray(factor), a.astype(np.float64)
+        assert ours.dtype == np.float64
+        threshold = options.get("precision_threshold", 1e-14)
+        assert np.linalg.norm(ours @ ours.T - exact) <= threshold * np.linalg.norm(exact)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_nan_in_the_lower_triangle_is_named_in_every_form(tmp_path, form):
     a = matrix(N).astype(SINGLE)
     a[200, 100] = np.nan
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.NonFiniteError, match=r"A\[200, 100\] .* is NaN or infinite; only the lower") as caught:
         oc.cholesky(FORMS[form](tmp_path, a), devices="host:0", tile_size=NB)
     assert (caught.value.row, caught.value.col) == (200, 100)
+
+
+@pytest.mark.parametrize("how", ARITHMETIC)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_nan_in_the_upper_triangle_is_named_as_it_stands_where_that_is_read(tmp_path, form, how):
+    a = matrix(N).copy()
+    a[100, 200] = np.nan
+    with pytest.raises(oc.NonFiniteError, match=r"A\[100, 200\] .* is NaN or infinite; only the upper") as caught:
+        oc.cholesky(FORMS[form](tmp_path, a), devices="host:0", tile_size=NB, lower=False, **ARITHMETIC[how])
+    assert (caught.value.row, caught.value.col) == (100, 200)

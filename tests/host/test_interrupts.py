@@ -131,7 +131,7 @@ def test_one_interrupt_suffices_though_a_tile_function_blocks(at, options, tmp_p
 
 
 def test_one_interrupt_suffices_in_products_and_in_refinement_though_a_tile_function_blocks():
-    factor = oc.cholesky(A, 1e-3, tile_size=NB, devices="host:0")
+    factor = oc.cholesky(A, precision_threshold=1e-3, tile_size=NB, devices="host:0")
     calls = {
         "symm": lambda source: oc.symm(source, np.ones(source.n), devices="host:0"),
         "refine": lambda source: factor.solve(np.ones(N), refine=True, a=source),
@@ -255,7 +255,7 @@ def test_nothing_of_ours_runs_on_threads_that_a_process_waits_for():
         names.extend((each.name, each.daemon) for each in threading.enumerate())
 
     source = oc.from_function(N, function)
-    with oc.cholesky(source, 1e-3, tile_size=NB, devices=2) as factor:
+    with oc.cholesky(source, precision_threshold=1e-3, tile_size=NB, devices=2) as factor:
         factor.solve(np.ones(N), refine=True, a=source)
         factor.inverse_traces([source], np.ones((N, 1)))
         factor.half_solve_sums(source, range(N), np.ones((N, 1)))

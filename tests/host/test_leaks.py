@@ -83,11 +83,11 @@ def test_after_a_fault_of_the_disk_the_same_call_works(tmp_path, fault, threshol
     with pytest.MonkeyPatch.context() as patch:
         inject(patch, fault)
         with pytest.raises(oc.TierError, match=r"L\.factor"):
-            oc.cholesky(A, threshold, tile_size=NB, store=tmp_path / "L.factor")
+            oc.cholesky(A, precision_threshold=threshold, tile_size=NB, store=tmp_path / "L.factor")
     assert descriptors() == before, "a descriptor is left"
     assert not (tmp_path / "L.factor.partial").exists()
-    with oc.cholesky(A, threshold, tile_size=NB, store=tmp_path / "L.factor") as factor:
-        expected = np.asarray(oc.cholesky(A, threshold, tile_size=NB))
+    with oc.cholesky(A, precision_threshold=threshold, tile_size=NB, store=tmp_path / "L.factor") as factor:
+        expected = np.asarray(oc.cholesky(A, precision_threshold=threshold, tile_size=NB))
         assert np.array_equal(np.asarray(factor), expected)
     assert descriptors() == before
     assert os.listdir(tmp_path) == ["L.factor"]
@@ -105,9 +105,9 @@ def test_what_fails_between_the_run_and_the_factor_leaves_no_descriptor(tmp_path
     with monkeypatch.context() as patch:
         patch.setattr(step, interrupt)
         with pytest.raises(KeyboardInterrupt):
-            oc.cholesky(A, threshold, tile_size=NB, store=tmp_path / "L.factor", trace=True)
+            oc.cholesky(A, precision_threshold=threshold, tile_size=NB, store=tmp_path / "L.factor", trace=True)
     assert descriptors() == before
-    oc.cholesky(A, threshold, tile_size=NB, store=tmp_path / "L.factor").close()
+    oc.cholesky(A, precision_threshold=threshold, tile_size=NB, store=tmp_path / "L.factor").close()
 
 
 @THRESHOLD
@@ -119,10 +119,10 @@ def test_memory_that_many_take_is_free_again_after_a_failure(monkeypatch, thresh
         with monkeypatch.context() as patch:
             patch.setattr("ooc_chol.dense.driver.FactorReport", interrupt)
             with pytest.raises(KeyboardInterrupt) as caught:
-                oc.cholesky(A, threshold, tile_size=NB, store=memory)
+                oc.cholesky(A, precision_threshold=threshold, tile_size=NB, store=memory)
         # The error still holds the frames of the run, as it does for a user who looks at it.
         assert caught.tb is not None
-        oc.cholesky(A, threshold, tile_size=NB, store=memory).close()
+        oc.cholesky(A, precision_threshold=threshold, tile_size=NB, store=memory).close()
 
 
 def test_saving_fails_at_the_flush_and_succeeds_again(tmp_path, monkeypatch):
@@ -144,7 +144,7 @@ def made_in_a_file(path):
 
 
 def made_in_mixed_precision(path):
-    return oc.cholesky(A, 1e-4, tile_size=NB, store=path)
+    return oc.cholesky(A, precision_threshold=1e-4, tile_size=NB, store=path)
 
 
 def loaded(path):
@@ -202,7 +202,9 @@ def test_a_factor_is_freed_without_the_garbage_collector(tmp_path, place, thresh
     gc.collect()
     gc.disable()
     try:
-        factor = oc.cholesky(A.copy(), threshold, tile_size=NB, store=store, overwrite=place == "over A", trace=True)
+        factor = oc.cholesky(
+            A.copy(), precision_threshold=threshold, tile_size=NB, store=store, overwrite=place == "over A", trace=True
+        )
         factor.solve(np.ones(N))
         factor.inverse_diagonal()
         held = weakref.ref(factor._store)
@@ -219,7 +221,7 @@ def test_a_factor_of_several_attempts_is_freed_without_the_garbage_collector(tmp
     gc.collect()
     gc.disable()
     try:
-        factor = oc.cholesky(a, 1e-2, tile_size=NB)
+        factor = oc.cholesky(a, precision_threshold=1e-2, tile_size=NB)
         assert factor.report.escalations, "the matrix is to fail in narrow formats"
         held = weakref.ref(factor._store)
         del factor
@@ -241,7 +243,7 @@ a = np.load("a.npy")
 for threshold in (None, 1e-4):
     for store in (None, "L.factor"):
         for matrix in (a, "a.npy", np.load("a.npy", mmap_mode="r")):
-            with oc.cholesky(matrix, threshold, tile_size=32, store=store, trace=True) as factor:
+            with oc.cholesky(matrix, precision_threshold=threshold, tile_size=32, store=store, trace=True) as factor:
                 factor.solve(np.ones(len(a)), refine=True, a=a)
                 factor.residual("a.npy")
                 factor.save("M.factor")
@@ -249,7 +251,7 @@ for threshold in (None, 1e-4):
             loaded.logdet()
             loaded.close()
         try:
-            oc.cholesky(-a, threshold, store=store)
+            oc.cholesky(-a, precision_threshold=threshold, store=store)
         except oc.NotPositiveDefiniteError:
             pass
 with oc.HostMemory() as memory:

@@ -28,7 +28,7 @@ def call(number, field, mebibytes, threshold):
     now = 4096 * int(open("/proc/self/statm").read().split()[field])
     resource.setrlimit(number, (now + (mebibytes << 20), resource.RLIM_INFINITY))
     try:
-        L = oc.cholesky(a, threshold, tile_size=128, memory_budget="4 MiB", devices="host:0")
+        L = oc.cholesky(a, precision_threshold=threshold, tile_size=128, memory_budget="4 MiB", devices="host:0")
         x = L.solve(np.ones(900))
         print(mebibytes, "factor", L.logdet().hex(), bool(np.abs(a @ x - 1.0).max() < 1e-2), flush=True)
     except oc.OocCholError as error:

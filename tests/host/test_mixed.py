@@ -251,14 +251,14 @@ def test_fp64_has_no_bound_to_certify():
 
 @pytest.mark.parametrize("threshold", [0, 1, 0.0, 1.0, -1e-3, 2.0, np.nan, np.inf])
 def test_a_threshold_that_makes_no_sense_is_refused(threshold):
-    for call in (lambda: oc.cholesky(A, threshold), lambda: oc.plan(A, precision_threshold=threshold)):
+    for call in (lambda: oc.cholesky(A, precision_threshold=threshold), lambda: oc.plan(A, precision_threshold=threshold)):
         with pytest.raises(ValueError, match="more than 0 and less than 1"):
             call()
 
 
 @pytest.mark.parametrize("threshold", ["x", True, 1j, [1e-3]])
 def test_a_threshold_that_is_no_number_is_refused(threshold):
-    for call in (lambda: oc.cholesky(A, threshold), lambda: oc.plan(A, precision_threshold=threshold)):
+    for call in (lambda: oc.cholesky(A, precision_threshold=threshold), lambda: oc.plan(A, precision_threshold=threshold)):
         with pytest.raises(TypeError, match="precision_threshold"):
             call()
 
@@ -266,7 +266,7 @@ def test_a_threshold_that_is_no_number_is_refused(threshold):
 @pytest.mark.parametrize("policy", ["sync", "async"])
 def test_policies_that_store_half_updated_tiles_are_refused(policy):
     for call in (
-        lambda: oc.cholesky(A, 1e-3, policy=policy, devices="host:0"),
+        lambda: oc.cholesky(A, precision_threshold=1e-3, policy=policy, devices="host:0"),
         lambda: oc.plan(A, precision_threshold=1e-3, policy=policy, devices="host:0"),
     ):
         with pytest.raises(ValueError, match=f"policy {policy!r} stores half-updated tiles"):
@@ -281,13 +281,13 @@ def test_an_order_is_not_enough_to_plan_formats():
 def test_a_factor_over_its_matrix_cannot_be_mixed():
     a = np.array(A)
     with pytest.raises(ValueError, match="overwrite=True"):
-        oc.cholesky(a, 1e-3, overwrite=True)
+        oc.cholesky(a, precision_threshold=1e-3, overwrite=True)
     assert np.array_equal(a, A, equal_nan=True)
 
 
 def test_a_rule_that_is_not_there_is_refused():
     with pytest.raises(ValueError, match="precision_rule is 'golden'"):
-        oc.cholesky(A, 1e-3, precision_rule="golden")
+        oc.cholesky(A, precision_threshold=1e-3, precision_rule="golden")
 
 
 @pytest.mark.parametrize("place", [(0, 0), (70, 3), (120, 120), (199, 198)])

@@ -185,6 +185,6 @@ def test_an_indefinite_matrix_is_refused_with_the_minor_of_fp64(kind, fp64, tmp_
         oc.cholesky(a, **options)
     for threshold, store in ((1e-2, None), (1e-6, tmp_path / "L.ooc")):
         with pytest.raises(oc.NotPositiveDefiniteError) as caught:
-            oc.cholesky(a, threshold, store=store, **options)
+            oc.cholesky(a, precision_threshold=threshold, store=store, **options)
         assert caught.value.minor == plain.value.minor == lapack_minor(a)
         assert list(tmp_path.iterdir()) == []

@@ -60,6 +60,6 @@ def test_the_bound_holds_where_float32_is_subnormal():
     n, nb = 1024, 32
     off = np.tril(np.random.default_rng(0).uniform(1, 4, (n, n)), -1) * 2.0**-149
     a = 2.0**-98 * np.eye(n) + off + off.T
-    factor = oc.cholesky(a, 1e-3, tile_size=nb, memory_budget="64 MB", devices="host:0")
+    factor = oc.cholesky(a, precision_threshold=1e-3, tile_size=nb, memory_budget="64 MB", devices="host:0")
     total = factor.report.certified_bound.total
     assert measured(np.asarray(factor), a, total) <= total

@@ -25,7 +25,7 @@ def exponential(n, correlation_range=0.02, scale=None):
 def factored(a, threshold, products, **options):
     """Its factor through residues, out of core: products of a panel's own rows are exact, and there are several panels."""
     options = {"tile_size": 64, "devices": "host:0", "memory_budget": "3 MB", "fp64": "residue", **options}
-    return oc.cholesky(a, threshold, half_products=products, **options)
+    return oc.cholesky(a, precision_threshold=threshold, half_products=products, **options)
 
 
 @pytest.mark.parametrize("products", [True, "fp8"])
@@ -85,7 +85,7 @@ def test_the_same_plan_gives_the_same_bits():
 @pytest.mark.parametrize("word", ["fp4", 0, 1.0])
 def test_another_word_is_refused(word):
     with pytest.raises(ValueError, match=f"half_products is {word!r}; give True, False, 'fp8', or None"):
-        oc.cholesky(np.eye(4), 1e-3, half_products=word)
+        oc.cholesky(np.eye(4), precision_threshold=1e-3, half_products=word)
 
 
 def test_the_least_budget_that_is_named_is_enough():

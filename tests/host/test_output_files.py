@@ -173,7 +173,7 @@ def test_a_store_is_never_the_file_of_a(folder, kind, way, threshold):
     with kind(path) as a:
         store = WAYS[way](path)
         with unharmed(path), pytest.raises(oc.OutputError, match=r"same file as a.* give another name") as caught:
-            oc.cholesky(a, threshold, tile_size=NB, store=store, replace_store=True)
+            oc.cholesky(a, precision_threshold=threshold, tile_size=NB, store=store, replace_store=True)
     assert (caught.value.option, caught.value.path, caught.value.other) == ("store", store, "a")
     again = pickle.loads(pickle.dumps(caught.value))
     assert (str(again), again.option, again.path, again.other) == (str(caught.value), "store", store, "a")
@@ -264,7 +264,7 @@ def test_a_mixed_run_refuses_a_stranger_before_it_reads_the_matrix(folder):
 
     Path("L").write_bytes(STRANGER)
     with unharmed(folder / "L"), pytest.raises(oc.TierError, match="no factor"):
-        oc.cholesky(oc.from_function(N, tile), 1e-4, tile_size=NB, store="L")
+        oc.cholesky(oc.from_function(N, tile), precision_threshold=1e-4, tile_size=NB, store="L")
 
 
 def test_saving_replaces_factors_only(folder):

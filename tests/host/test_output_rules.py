@@ -422,7 +422,7 @@ def test_a_write_that_fails_leaves_what_was_there(folder, capsys, monkeypatch, n
 @pytest.mark.parametrize("store", [None, "L.ooc"])
 def test_a_saved_array_is_the_factor(folder, monkeypatch, threshold, store):
     monkeypatch.setattr("ooc_chol.dense.factor.saving._BAND_BYTES", 8 * N * 7)
-    with oc.cholesky(A, threshold, tile_size=NB, store=store) as factor:
+    with oc.cholesky(A, precision_threshold=threshold, tile_size=NB, store=store) as factor:
         factor.save("out.npy")
         read = np.load("out.npy", mmap_mode="r", allow_pickle=False)
         assert read.flags.c_contiguous and read.dtype == factor.dtype

@@ -71,7 +71,9 @@ def reads(monkeypatch):
 @pytest.mark.parametrize("threshold", [None, 1e-4])
 @pytest.mark.parametrize("title", USES)
 def test_bytes_of_a_pass_are_those_that_the_file_was_asked_for(title, threshold, tmp_path, reads):
-    with oc.cholesky(A, threshold, tile_size=NB, devices="host:0", store=tmp_path / "L", trace=True) as factor:
+    with oc.cholesky(
+        A, precision_threshold=threshold, tile_size=NB, devices="host:0", store=tmp_path / "L", trace=True
+    ) as factor:
         factor.diagonal()  # kept: the first solve looks at it
         before, earlier = factor.trace.passes, factor.report.passes.totals
         reads.clear()
@@ -143,7 +145,9 @@ def test_bytes_of_a_pass_on_a_device(fits, tmp_path):
 
 
 def test_norms_and_certificate_are_passes(tmp_path):
-    with oc.cholesky(A, 1e-4, tile_size=NB, devices="host:0", memory_budget="2 MiB", store=tmp_path / "L", trace=True) as factor:
+    with oc.cholesky(
+        A, precision_threshold=1e-4, tile_size=NB, devices="host:0", memory_budget="2 MiB", store=tmp_path / "L", trace=True
+    ) as factor:
         trace, totals, report = factor.trace, factor.report.passes.totals, factor.report
         precision = report.plan.precision
     assert not report.plan.probe_arrays  # there is no room for the vectors beside the run
@@ -165,7 +169,7 @@ def test_a_tile_function_makes_tiles_in_the_pass_over_a():
     def tile(rows, cols, out, stream):
         out[...] = A[rows.start : rows.stop, cols.start : cols.stop]
 
-    with oc.cholesky(oc.from_function(N, tile), 1e-4, tile_size=NB, devices="host:0", trace=True) as factor:
+    with oc.cholesky(oc.from_function(N, tile), precision_threshold=1e-4, tile_size=NB, devices="host:0", trace=True) as factor:
         kinds = Counter(record.kind for record in factor.trace.passes if record.block.startswith("A"))
         assert kinds == {"generate": GRID.n_tiles, "compute": GRID.n_tiles}
         assert factor.report.passes.totals["norms of A"].nbytes == 0
@@ -189,7 +193,7 @@ def test_a_saved_trace_shows_passes_in_a_group_of_their_own(tmp_path):
 
 
 def test_a_prediction_begins_where_the_run_does(tmp_path):
-    with oc.cholesky(A, 1e-4, tile_size=NB, devices="host:0", trace=True) as factor:
+    with oc.cholesky(A, precision_threshold=1e-4, tile_size=NB, devices="host:0", trace=True) as factor:
         trace = factor.trace
     predicted = tuple(
         record._replace(start_ns=record.start_ns - origin, end_ns=record.end_ns - origin)
@@ -211,7 +215,7 @@ def test_a_prediction_begins_where_the_run_does(tmp_path):
 
 
 def test_without_a_trace_there_are_sums_and_no_records(tmp_path):
-    with oc.cholesky(A, 1e-4, tile_size=NB, devices="host:0", store=tmp_path / "L") as factor:
+    with oc.cholesky(A, precision_threshold=1e-4, tile_size=NB, devices="host:0", store=tmp_path / "L") as factor:
         factor.solve(B)
         assert factor.trace is None
         assert factor.report.passes.records == ()

@@ -46,13 +46,13 @@ def factors(tmp_path_factory):
     made = {
         "native": oc.cholesky(exponential(N), tile_size=16, memory_budget="32 KiB", trace=True),
         "whole": oc.cholesky(exponential(N)),
-        "mixed": oc.cholesky(exponential(N), 1e-4, tile_size=16, trace=True),
-        "escalated": oc.cholesky(smooth(400), 1e-6, tile_size=32),
+        "mixed": oc.cholesky(exponential(N), precision_threshold=1e-4, tile_size=16, trace=True),
+        "escalated": oc.cholesky(smooth(400), precision_threshold=1e-6, tile_size=32),
         "residue": oc.cholesky(exponential(N), tile_size=32, fp64="residue"),
         "several": oc.cholesky(exponential(N), tile_size=8, devices=[f"host:{at}" for at in range(16)]),
         "file": oc.cholesky(exponential(N), store=path),
         "loaded": oc.load(path),
-        "closed": oc.cholesky(exponential(N), 1e-4, tile_size=16),
+        "closed": oc.cholesky(exponential(N), precision_threshold=1e-4, tile_size=16),
     }
     made["closed"].close()
     yield made
@@ -90,6 +90,10 @@ def public_objects(factors):
         "Output": [oc.Output("--output", "x" * 999, oc.TRACE_FILES, HOSTILE * 9)],
         "Drawing": [oc.Drawing(10, 10, HOSTILE)],
         "CertifiedBound": [factors["mixed"].report.certified_bound, oc.CertifiedBound(float("nan"), float("inf"), 32)],
+        "AsymmetryWarning": [oc.AsymmetryWarning(HOSTILE * 9)],
+        "BatchFactor": [oc.cholesky(np.stack([exponential(N)] * 3))],
+        "BatchReport": [oc.cholesky(np.stack([exponential(N)] * 3)).report],
+        "BudgetWarning": [oc.BudgetWarning(HOSTILE * 9)],
         "BudgetError": [oc.BudgetError(HOSTILE * 9, 1, 2, "give more")],
         "ClosedError": [oc.ClosedError(HOSTILE * 9)],
         "MissingFolderError": [oc.MissingFolderError(HOSTILE * 9, "store", "x" * 999, "y" * 999)],

@@ -14,7 +14,7 @@ import ooc_chol as oc
 a = np.eye(300) + 1.0
 with oc.cholesky(a, devices="host:0", tile_size=64) as factor:
     x = factor.solve(np.ones(300))
-oc.cholesky(a, 1e-5, devices="host:0", tile_size=64).close()  # norms of a sample
+oc.cholesky(a, precision_threshold=1e-5, devices="host:0", tile_size=64).close()  # norms of a sample
 assert "scipy.linalg" not in sys.modules, "a factorization imports the package"
 assert not [name for name in sys.modules if name.startswith("scipy.linalg")]
 """

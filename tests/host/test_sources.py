@@ -378,20 +378,9 @@ def test_a_map_of_a_file_that_is_no_longer_there_is_read_through_the_map(replace
 
 
 @pytest.mark.parametrize("as_file", [False, True])
-@pytest.mark.parametrize(
-    ("dtype", "named"),
-    [
-        (np.int64, "int64"),
-        (np.bool_, "bool"),
-        (np.complex128, "complex128"),
-        (np.float16, "float16"),
-        (np.longdouble, np.dtype(np.longdouble).name),
-        (np.dtype(float).newbyteorder(), "float64 in"),
-        (object, "object"),
-    ],
-)
+@pytest.mark.parametrize(("dtype", "named"), [(np.complex128, "complex128"), ("U3", "str96"), ("M8[s]", "datetime64")])
 def test_other_dtypes_are_refused_by_name_with_the_fix(dtype, named, as_file, tmp_path):
-    a = np.eye(3).astype(dtype)
+    a = np.zeros((3, 3), dtype)
     with pytest.raises(TypeError, match=rf"holds {named}.*A\.(astype|real)"):
         as_source(saved(tmp_path / "a.npy", a) if as_file else a)
     with pytest.raises(TypeError, match=rf"holds {named}"):
@@ -400,7 +389,7 @@ def test_other_dtypes_are_refused_by_name_with_the_fix(dtype, named, as_file, tm
         ArraySource(a)
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 3), (0, 0), (2, 2, 2), ()])
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (0, 1), (2, 2, 2), ()])
 def test_other_shapes_are_refused_by_shape(shape, tmp_path):
     a = np.zeros(shape)
     for given_a in (a, saved(tmp_path / "a.npy", a), SliceableData(a)):
@@ -409,7 +398,7 @@ def test_other_shapes_are_refused_by_shape(shape, tmp_path):
         assert str(shape) in str(caught.value)
 
 
-@pytest.mark.parametrize("a", [[[1.0]], 3, None, b"a.npy"])
+@pytest.mark.parametrize("a", [3, None, b"a.npy", {}, {1.0}])
 def test_what_cannot_be_sliced_is_refused_by_type(a):
     with pytest.raises(TypeError, match=type(a).__name__):
         as_source(a)
@@ -565,10 +554,12 @@ def test_tensors_are_read_where_they_lie_in_every_use(order, dtype):
     a = np.array(g @ g.T + 60 * np.eye(60), order=order, dtype=dtype)
     exact = a.astype(float)
     b = np.ones(60)
-    factor = oc.cholesky(Tensor(a), 1e-3, tile_size=16, devices="host:0")
+    factor = oc.cholesky(Tensor(a), precision_threshold=1e-3, tile_size=16, devices="host:0")
     assert np.allclose(exact @ factor.solve(b, refine=True), b, rtol=0, atol=1e-12)
     assert np.allclose(
-        exact @ oc.cholesky(a, 1e-3, tile_size=16, devices="host:0").solve(b, refine=True, a=Tensor(a)), b, atol=1e-12
+        exact @ oc.cholesky(a, precision_threshold=1e-3, tile_size=16, devices="host:0").solve(b, refine=True, a=Tensor(a)),
+        b,
+        atol=1e-12,
     )
     plain = oc.cholesky(Tensor(a), tile_size=16, devices="host:0")
     assert plain.residual(Tensor(a)).max_scaled_over_sqrt_n <= FACTOR_ENTRY_C

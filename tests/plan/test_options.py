@@ -68,8 +68,8 @@ def test_no_words_are_the_defaults():
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--tile-size", "many"], "argument --tile-size: invalid int value: 'many'"),
-        (["--moduli", "1.5"], "argument --moduli: invalid int value"),
+        (["--tile-size", "many"], "argument --tile-size: 'many' is not a whole number"),
+        (["--moduli", "1.5"], "argument --moduli: '1.5' is not a whole number"),
         (["--precision-threshold", "little"], "argument --precision-threshold: invalid float value"),
         (["--half-products", "fp4"], "argument --half-products: 'fp4' is none of yes, no, fp8"),
     ],

@@ -145,8 +145,9 @@ errors = [error_of(lambda: oc.plan(n, **options)) for options, n in json.loads(s
 for threshold in (None, 1e-4):
     for options in ({}, {"tile_size": 1}, {"tile_size": 16, "fp64": "residue"}):
         options = {"devices": "host:0", "memory_budget": "64 MiB", **options}
-        errors.append(error_of(lambda: oc.cholesky(oc.from_function(10**6, tile), threshold, **options)))
-    errors.append(error_of(lambda: oc.cholesky(oc.from_function(10**7, tile), threshold, memory_budget="64 MiB")))
+        errors.append(error_of(lambda: oc.cholesky(oc.from_function(10**6, tile), precision_threshold=threshold, **options)))
+    larger = oc.from_function(10**7, tile)
+    errors.append(error_of(lambda: oc.cholesky(larger, precision_threshold=threshold, memory_budget="64 MiB")))
 status = [cli.main(["plan", "--n", "10000000"]), cli.main(["plan", "--n", "1000", "--tile-size", "1", "--devices", "host:0"])]
 print(json.dumps([errors, status]))
 """

@@ -54,8 +54,8 @@ from ooc_chol.drawing import notebook_html
 from ooc_chol.errors import ClosedError, DowndateError, RefinementError
 from ooc_chol.formats import FORMATS, FP64
 from ooc_chol.memory.host_memory import HostMemory
-from ooc_chol.memory.sources import AbstractSource, as_source
-from ooc_chol.memory.sources.base import unchanged
+from ooc_chol.memory.sources import AbstractSource, triangle_source
+from ooc_chol.memory.sources.base import entries_named, unchanged
 from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tracing.trace import Trace
@@ -93,6 +93,8 @@ class CholeskyFactor(AbstractFactor):
         A device for solves with many right-hand sides or large factors, and for sums over the inverse; else the host does all.
     files : sequence of path, or callable that makes one
         Files that hold ``a``, or that L lies over, so that the factor is never saved into one of them.
+    lower : bool
+        Whether the lower triangle of ``a`` was factored, else its upper: later methods read the same one.
 
     Raises
     ------
@@ -120,6 +122,7 @@ class CholeskyFactor(AbstractFactor):
         a: Any = None,
         solver: DeviceSolver | None = None,
         files: Sequence[str | os.PathLike[str]] | Callable[[], Sequence[str]] = (),
+        lower: bool = True,
     ) -> None:
         self.grid = grid
         self._report: FactorReport | Callable[[], FactorReport] | None = report
@@ -130,6 +133,7 @@ class CholeskyFactor(AbstractFactor):
         self.formats: dict[str, int] = _tiles_by_format(store)
         self._store: AbstractStore | None = store
         self._a = a
+        self._lower = lower
         self._solver = solver
         self._files = files if callable(files) else tuple(files)
         self._diagonal: NDArray[np.float64] | None = None
@@ -314,14 +318,14 @@ class CholeskyFactor(AbstractFactor):
     @contextmanager
     def _matrix(self, a: Any) -> Iterator[AbstractSource]:
         """A as a source of this order that does not change meanwhile; closed unless it is the caller's own."""
-        source = as_source(a)
+        source = triangle_source(a, self._lower)
         try:
             if source.n != self.n:
                 raise ValueError(f"the matrix has shape {(source.n, source.n)} but the factor {self.shape}")
-            with unchanged(source):
+            with unchanged(source), entries_named(source):
                 yield source
         finally:
-            if source is not a:
+            if not isinstance(a, AbstractSource):
                 source.close()
 
     def half_solve(self, b: ArrayLike, *, transposed: bool = False, overwrite_b: bool = False) -> NDArray[np.float64]:

@@ -32,6 +32,8 @@ def panel_width(grid: TileGrid, width: int | None, fitting: int | None = None) -
         if width < 1:
             raise ValueError(f"width is {width}, but a panel of the inverse has at least 1 column")
         return min(width, grid.n, fitting or grid.n)
+    if not grid.n:
+        return 1  # of no columns
     most = fitting or max(1, PANEL_BYTES // (8 * grid.n))
     whole = min(most, max(grid.nb, grid.n // _LARGEST_SHARE)) // grid.nb * grid.nb
     return min(whole or most, grid.n)

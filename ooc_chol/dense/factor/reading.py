@@ -36,6 +36,8 @@ def stream_tiles(
     Close the generator (``contextlib.closing``): that ends its thread even when the loop over it fails. ``track`` is told of each
     tile, and that it was multiplied with so many columns meanwhile.
     """
+    if not order:
+        return
     if store.formats is not None or store.view(order[0]) is None:
         yield from read_ahead(store, order, track, columns)
         return

@@ -122,6 +122,8 @@ def sample_residual(
     """
     if blocks < 1 or order < 1:
         raise ValueError(f"blocks is {blocks} and order {order}, but both are at least 1")
+    if not factor.grid.n:
+        raise ValueError("a matrix of order 0 has no blocks to sample")
     chosen = list(_choose_blocks(factor.grid, blocks, min(order, factor.grid.n), seed))
     flops = [12 * len(rows) * len(cols) * cols.stop for rows, cols in chosen]
     total, since = _Total(), time.perf_counter()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeAlias
 
-from ooc_chol.config import parse_bytes, whole_pages
+from ooc_chol.config import format_bytes, parse_bytes, whole_pages
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.probing import probe_arrays
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import FP32
-from ooc_chol.hardware.registry import default_budget, device_kind
+from ooc_chol.hardware.registry import default_budget, device_kind, resolve_devices
 from ooc_chol.interfaces import NARROW_BUFFERS, ArraySpec
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.memory.sources.base import AbstractSource
@@ -99,6 +100,32 @@ def budget_of(options: FactorOptions, names: tuple[str, ...], problem: Problem |
         advice = "keep L in host memory (store=oc.HostMemory())"
         raise BudgetError(f"memory_budget of {names[0]} for an L that stays there", kept, budget, advice)
     return budget - kept
+
+
+def excess_of_budget(options: FactorOptions) -> str | None:
+    """What to say of a budget that is more than the memory of the machine's devices; None where they have as much."""
+    if options.memory_budget is None:
+        return None
+    budget = parse_bytes(options.memory_budget, "memory_budget")
+    if budget <= SURELY_FREE:
+        return None
+    names = resolve_devices(options.devices)
+    kind = device_kind(names[0])
+    count = len(names) if kind.shares_processor else 1
+    total = min(_total(name) for name in names)
+    if budget * count <= total:
+        return None
+    each = f" for each of {count} devices" if count > 1 else ""
+    return (
+        f"memory_budget is {format_bytes(budget)}{each}, but {names[0]} has {format_bytes(total)} in all: a plan that needs more "
+        "than is free fails or swaps; leave memory_budget out to take what is free"
+    )
+
+
+@cache
+def _total(name: str) -> int:
+    """Bytes of memory that a device has, which never changes."""
+    return device_kind(name).memory(name)[1]
 
 
 def _free(names: tuple[str, ...]) -> int:

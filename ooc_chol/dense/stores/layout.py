@@ -102,6 +102,8 @@ class TileLayout:
         """First byte behind the last tile and its zeros: the size of the file."""
         if self.formats is not None:
             return int(self._starts[-1])
+        if not self.grid.n:
+            return self.data_offset or TILE_ALIGNMENT  # memory that holds nothing is still memory
         last = self.grid.nt - 1
         return self.offset(last, last) + whole_pages(self.nbytes(last, last))
 

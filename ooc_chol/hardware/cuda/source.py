@@ -53,8 +53,10 @@ class DeviceSource(AbstractSource):
 
     name = "device-array"
     bytes_per_entry = 0
+    sampled_by = "block"
 
-    def __init__(self, a: Any) -> None:
+    def __init__(self, a: Any, *, is_transposed: bool = False) -> None:
+        self.is_transposed = is_transposed
         self._a = a
         self.n = check_shape(self._a.shape, "the array")
         check_dtype(self._a.dtype, "the array")
@@ -66,6 +68,10 @@ class DeviceSource(AbstractSource):
     def home(self) -> str:
         """The GPU in whose memory A lies."""
         return f"cuda:{self._a.device.id}"
+
+    def transposed(self) -> DeviceSource:
+        """The same memory by exchanged strides."""
+        return DeviceSource(self._a.T, is_transposed=not self.is_transposed)
 
     def prepare(self) -> None:
         """Let the current device reach the matrix: directly where the hardware can, and a stream that gathers for it."""

@@ -10,6 +10,7 @@ from typing import final
 from ooc_chol.config import PAGE_BYTES
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.interfaces import AbstractKernelSet
+from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
 from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
 from ooc_chol.kernels.interfaces.whole import AbstractResidentKernels, AbstractWholeKernels
 from ooc_chol.kernels.kinds import AbstractKernelKind, KernelFacts
@@ -74,6 +75,11 @@ class CudaKernelKind(AbstractKernelKind):
         from ooc_chol.kernels.cuda.whole import CudaWhole
 
         return CudaWhole(name)
+
+    def create_batch(self, name: str) -> AbstractBatchKernels:
+        from ooc_chol.kernels.cuda.batch import CudaBatch
+
+        return CudaBatch(name)
 
     def processor(self, name: str) -> str:
         from ooc_chol.hardware import cuda

@@ -14,6 +14,7 @@ from ooc_chol.kernels.host.blas import blas_identity, blas_threads, host_threads
 from ooc_chol.kernels.host.residues import HostResidueKernels
 from ooc_chol.kernels.host.tiles import LEAST_STRIP, MOST_STRIP, HostKernels
 from ooc_chol.kernels.host.whole import HostWhole
+from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
 from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
 from ooc_chol.kernels.kinds import AbstractKernelKind, KernelFacts
 from ooc_chol.tasks.cholesky import Task, flops
@@ -73,6 +74,11 @@ class HostKernelKind(AbstractKernelKind):
     def create_resident(self, name: str) -> None:
         """None: L in host memory is read in place."""
         return
+
+    def create_batch(self, name: str) -> AbstractBatchKernels:
+        from ooc_chol.kernels.host.batch import HostBatch  # few calls need it
+
+        return HostBatch()
 
     def processor(self, name: str) -> str:
         return f"{' '.join(blas_identity().values())}, {host_threads(1)} threads"

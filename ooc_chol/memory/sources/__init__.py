@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ooc_chol.memory.sources.array import ArraySource, SliceSource
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
@@ -26,6 +27,7 @@ __all__ = [
     "memmap_layout",
     "npy_layout",
     "register_source",
+    "triangle_source",
 ]
 
 #: Makers of sources of other kinds, such as arrays on a GPU, which this layer does not know.
@@ -51,10 +53,33 @@ def as_source(a: Any) -> AbstractSource:
         return _array_source(a)
     if all(hasattr(a, attribute) for attribute in ("shape", "dtype", "__getitem__")):
         return SliceSource(a)
+    if (array := converted(a)) is not None:
+        return _array_source(array)
     raise TypeError(
         f"A is a {type(a).__module__}.{type(a).__qualname__}, without shape, dtype and slicing A[r0:r1, c0:c1]; pass an array "
         "(np.asarray(A)), the path of a .npy file, or from_function(n, tile_fn)"
     )
+
+
+def converted(a: Any) -> NDArray[Any] | None:
+    """What is no array but makes one: a table by ``to_numpy``, nested lists and what has ``__array__`` as NumPy does.
+
+    A copy in most cases; None for anything else.
+    """
+    if callable(to_numpy := getattr(a, "to_numpy", None)):
+        return np.asarray(to_numpy())
+    if isinstance(a, list | tuple | memoryview) or hasattr(a, "__array__"):
+        try:
+            return np.asarray(a)
+        except ValueError as error:
+            raise ValueError(f"A is a {type(a).__name__} that is no matrix ({error}); give rows of one length") from error
+    return None
+
+
+def triangle_source(a: Any, lower: bool | None) -> AbstractSource:
+    """Make the source that reads ``a``, or its transpose where ``lower`` is False: the lower triangle is read of either."""
+    source = as_source(a)
+    return source.transposed() if lower is False else source
 
 
 def _path_source(path: Path) -> NpySource:

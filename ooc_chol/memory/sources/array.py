@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from threading import Lock
 from typing import Any, final
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from ooc_chol.errors import TierError
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.behind import files_behind
+from ooc_chol.memory.sources.numbers import put_numbers, real_number
 from ooc_chol.threads import users_code
 
 #: Rows and columns of the blocks by which columns are turned into rows, and the entries between the columns of one: those that
@@ -29,8 +31,10 @@ class ArraySource(AbstractSource):
     """A matrix in memory: an array of any strides, negative and zero included."""
 
     name = "array"
+    sampled_by = "entries"
 
-    def __init__(self, a: NDArray[Any]) -> None:
+    def __init__(self, a: NDArray[Any], *, is_transposed: bool = False) -> None:
+        self.is_transposed = is_transposed
         self.n = check_shape(a.shape, "the array")
         check_dtype(a.dtype, "the array")
         self._a = np.asarray(a)
@@ -53,8 +57,8 @@ class ArraySource(AbstractSource):
     def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
         """Copy the rectangle, along whichever axis has the shorter stride."""
         block = self._a[rows.start : rows.stop, cols.start : cols.stop]
-        if self.shared_axis == 0:
-            out[...] = block
+        if self.shared_axis == 0 or block.dtype == object:
+            put_numbers(block, out)
             return
         columns = np.empty((min(_BLOCK_COLUMNS, len(cols)), min(_BLOCK_ROWS, len(rows)) + _PADDING), block.dtype)
         for c0 in range(0, len(cols), _BLOCK_COLUMNS):
@@ -62,7 +66,23 @@ class ArraySource(AbstractSource):
                 piece = block[r0 : r0 + _BLOCK_ROWS, c0 : c0 + _BLOCK_COLUMNS]
                 turned = columns[: piece.shape[1], : piece.shape[0]].T
                 turned[...] = piece
-                out[r0 : r0 + _BLOCK_ROWS, c0 : c0 + _BLOCK_COLUMNS] = turned
+                put_numbers(turned, out[r0 : r0 + _BLOCK_ROWS, c0 : c0 + _BLOCK_COLUMNS])
+
+    def transposed(self) -> ArraySource:
+        """The same memory by exchanged strides."""
+        return ArraySource(self._a.T, is_transposed=not self.is_transposed)
+
+    def entries(self, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> NDArray[np.float64]:
+        """A few entries, by NumPy's own indexing."""
+        found = self._a[rows, cols]
+        if found.dtype != np.float64:
+            put_numbers(found, wide := np.empty(found.shape))
+            return wide
+        return found
+
+    def describe(self, row: int, col: int) -> str | None:
+        """The object that stands there, where it is no real number."""
+        return _described(self._a[row, col]) if self._a.dtype == object else None
 
 
 @final
@@ -74,21 +94,35 @@ class SliceSource(AbstractSource):
     """
 
     name = "slices"
+    sampled_by = "block"
 
     def __init__(self, a: Any) -> None:
         self._what = f"the {type(a).__module__}.{type(a).__qualname__}"
         self.n = check_shape(tuple(a.shape), self._what)
         self._a = a
         self._lock = Lock()
-        self.bytes_per_entry = self._slice(range(1), range(1)).dtype.itemsize
+        self.bytes_per_entry = self._slice(range(min(1, self.n)), range(min(1, self.n)))[0].dtype.itemsize
 
     @property
     def files(self) -> tuple[str, ...]:
         """The path of the file that the object is open on, if it tells."""
         return files_behind(self._a)
 
-    def _slice(self, rows: range, cols: range) -> NDArray[Any]:
-        """Return one slice as an array, masked entries as NaN."""
+    def transposed(self) -> SliceSource:
+        """The same object, whose slices are turned once they are there."""
+        other = copy(self)
+        other.is_transposed = not self.is_transposed
+        return other
+
+    def _slice(self, rows: range, cols: range) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+        """One slice as an array, and which of its entries are masked, if any."""
+        block, masked = self._taken(cols, rows) if self.is_transposed else self._taken(rows, cols)
+        if not self.is_transposed:
+            return block, masked
+        return block.T, None if masked is None else masked.T
+
+    def _taken(self, rows: range, cols: range) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+        """The same of the object itself."""
         try:
             with users_code(), self._lock:
                 piece = self._a[rows.start : rows.stop, cols.start : cols.stop]
@@ -101,8 +135,23 @@ class SliceSource(AbstractSource):
                 "pass what gives arrays of the slice's shape (of a sparse matrix A.toarray(), of a table A.to_numpy())"
             )
         check_dtype(block.dtype, self._what)
-        return piece.filled(np.nan) if isinstance(piece, np.ma.MaskedArray) else block
+        return block, np.ma.getmaskarray(piece) if np.ma.is_masked(piece) else None
 
     def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
-        """Take one slice and copy it."""
-        out[...] = self._slice(rows, cols)
+        """Take one slice and copy it, masked entries as NaN."""
+        block, masked = self._slice(rows, cols)
+        put_numbers(block, out)
+        if masked is not None:
+            out[masked] = np.nan
+
+    def describe(self, row: int, col: int) -> str | None:
+        """Whether the entry is masked, or the object that stands there, where it is no real number."""
+        block, masked = self._slice(range(row, row + 1), range(col, col + 1))
+        if masked is not None:
+            return "masked"
+        return _described(block[0, 0]) if block.dtype == object else None
+
+
+def _described(entry: object) -> str | None:
+    """An object for a reader; None where it is a number."""
+    return f"the {type(entry).__name__} {entry!r:.40}, no real number" if real_number(entry) is None else None

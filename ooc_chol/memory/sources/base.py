@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.errors import OocCholError, ScheduleError
+from ooc_chol.errors import NonFiniteError, OocCholError, ScheduleError
 from ooc_chol.interfaces import Tile
 from ooc_chol.prints import one_line
 from ooc_chol.team import ThreadTeam
@@ -20,7 +20,8 @@ from ooc_chol.team import ThreadTeam
 STRIP_BYTES = 1 << 20
 #: Rows or columns by the multiple of which a rectangle is shared among threads, and bytes of the smallest that is.
 _SHARE_LINES, _LEAST_SHARED_BYTES = 128, 1 << 20
-_BYTE_ORDERS = {">": "big-endian", "<": "little-endian"}
+#: Kinds of dtype that are real numbers: floats, integers of either sign, and bool; and arrays of Python's own numbers.
+_REAL_KINDS = "fiubO"
 
 
 class AbstractSource(ABC):
@@ -29,6 +30,9 @@ class AbstractSource(ABC):
     name: str  #: Kind of the source in reports, such as ``"array"`` or ``"file"``
     n: int  #: Order of the matrix
     bytes_per_entry: int  #: Bytes of an entry on its way to a device; 0 where the device makes it
+    is_transposed: bool = False  #: Whether this is the transpose of the matrix that was given
+    #: How a sample of both triangles is read: single entries, a block on the diagonal, or not at all
+    sampled_by: Literal["entries", "block"] | None = None
     #: Axis by which several threads share a rectangle; None where one reads it no slower
     shared_axis: Literal[0, 1] | None = None
 
@@ -78,6 +82,18 @@ class AbstractSource(ABC):
         """Fill ``out`` where it is, for sources that move no bytes over a link (``bytes_per_entry == 0``)."""
         raise ScheduleError(f"a source of kind {self.name!r} is read, not generated on the device")
 
+    def transposed(self) -> AbstractSource:
+        """The transpose, whose lower triangle is this one's upper. It takes the place of this source: only one is closed."""
+        raise TypeError(f"a source of kind {self.name!r} is read from its lower triangle only")
+
+    def entries(self, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Single entries of either triangle, for sources that are ``sampled_by`` them."""
+        raise ScheduleError(f"a source of kind {self.name!r} is read by rectangles, not by entries")
+
+    def describe(self, row: int, col: int) -> str | None:
+        """What stands at an entry that was read as NaN without being a number, such as ``"masked"``; None for numbers."""
+        return None
+
     def check_unchanged(self) -> None:  # noqa: B027 - most sources cannot tell
         """Refuse what was read so far if the matrix has changed since the source was opened, as far as that can be told."""
 
@@ -105,20 +121,30 @@ def unchanged(source: AbstractSource) -> Iterator[None]:
     source.check_unchanged()
 
 
+@contextmanager
+def entries_named(source: AbstractSource) -> Iterator[None]:
+    """Name the entry of the matrix that was given, and what stands there, in a :class:`NonFiniteError` from within the block."""
+    try:
+        yield
+    except NonFiniteError as error:
+        held = source.describe(error.row, error.col)
+        if held is None and not source.is_transposed:
+            raise
+        place, triangle = ((error.col, error.row), "upper") if source.is_transposed else ((error.row, error.col), "lower")
+        raise NonFiniteError(*place, error.tile, held, triangle).with_traceback(error.__traceback__) from None
+
+
 def check_dtype(dtype: np.dtype[Any], what: str) -> None:
-    """Refuse every dtype but float64 and float32 in native byte order."""
-    if dtype in (np.float64, np.float32):
+    """Refuse every dtype but those of real numbers, which are all read as float64."""
+    if dtype.kind in _REAL_KINDS:
         return
     fix = "if its imaginary part is zero, pass A.real.copy()" if dtype.kind == "c" else "convert it with A.astype(float)"
-    order = None if dtype.isnative else _BYTE_ORDERS.get(dtype.byteorder)  # Zarr calls this machine's order by its name, too
-    shown = dtype.name if order is None else f"{dtype.name} in {order} byte order"
-    raise TypeError(f"{what} holds {shown}, but A is float64 or float32 in this machine's byte order: {fix}")
+    raise TypeError(f"{what} holds {dtype.name}, but A holds real numbers: {fix}")
 
 
 def check_shape(shape: tuple[int, ...], what: str) -> int:
-    """Refuse every shape but ``(n, n)`` with ``n >= 1``."""
+    """Refuse every shape but ``(n, n)``."""
     if len(shape) != 2 or shape[0] != shape[1]:
-        raise ValueError(f"{what} has shape {shape}, but A is a square matrix of shape (n, n)")
-    if shape[0] < 1:
-        raise ValueError(f"{what} has shape {shape}, but A has at least 1 row")
+        batch = "; a batch (b, n, n) is given as one array in memory" if len(shape) == 3 else ""
+        raise ValueError(f"{what} has shape {shape}, but A is a square matrix of shape (n, n){batch}")
     return int(shape[0])

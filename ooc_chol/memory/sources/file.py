@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from io import FileIO
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
 from ooc_chol.memory.sources.base import STRIP_BYTES, AbstractSource, check_dtype, check_shape
+from ooc_chol.memory.sources.numbers import put_numbers
 
 # Version (3, 0) is (2, 0) with field names beyond Latin-1, which no matrix has: its dtype is refused later, by name.
 _HEADER_READERS = {
@@ -60,7 +62,7 @@ class MatrixLayout:
 
     path: Path  #: The file
     n: int  #: Order of the matrix
-    dtype: np.dtype[Any]  #: float64 or float32 in native byte order
+    dtype: np.dtype[Any]  #: Of real numbers, in any byte order
     offset: int  #: Bytes before entry (0, 0)
     row_stride: int  #: Bytes from an entry to the one below; this or the next is the width of an entry
     col_stride: int  #: Bytes from an entry to the one on its right
@@ -79,6 +81,8 @@ class MatrixLayout:
     @property
     def end(self) -> int:
         """Least number of bytes of a file that holds the matrix."""
+        if self.n == 0:
+            return self.offset
         corners = (self.position(row, col) for row in (0, self.n - 1) for col in (0, self.n - 1))
         return max(corners) + self.dtype.itemsize
 
@@ -92,6 +96,7 @@ class NpySource(AbstractSource):
     """
 
     name = "file"
+    sampled_by = "entries"
 
     def __init__(self, layout: MatrixLayout) -> None:
         self.n = layout.n
@@ -131,7 +136,7 @@ class NpySource(AbstractSource):
         for first in range(0, len(lines), depth):
             chosen = lines[first : first + depth]
             self._read_lines(chosen, entries, strip[: len(chosen)])
-            out[first : first + depth] = strip[: len(chosen), :width]
+            put_numbers(strip[: len(chosen), :width], out[first : first + depth])
 
     def _read_lines(self, lines: range, entries: range, out: NDArray[Any]) -> None:
         """Fill ``out``, contiguous and of the file's dtype, with one piece of each of the file's ``lines``, each in its row."""
@@ -139,7 +144,7 @@ class NpySource(AbstractSource):
         stride = layout.row_stride if layout.is_row_major else layout.col_stride
         start = layout.offset + lines.start * stride + entries.start * layout.dtype.itemsize
         piece, pitch = len(entries) * layout.dtype.itemsize, out.strides[0]
-        buffer = out.data.cast("B")
+        buffer = _bytes_of(out)
         if stride == piece == pitch:
             self._pread(buffer, start)
             return
@@ -158,6 +163,23 @@ class NpySource(AbstractSource):
                 raise TierError(f"{self._layout.path} ends before byte {position + size}: it became shorter while it was read")
             done += got
 
+    def transposed(self) -> NpySource:
+        """The same open file by exchanged strides."""
+        other, layout = copy(self), self._layout
+        other._layout = replace(layout, row_stride=layout.col_stride, col_stride=layout.row_stride)
+        other.shared_axis = 0 if other._layout.is_row_major else 1
+        other.is_transposed = not self.is_transposed
+        return other
+
+    def entries(self, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> NDArray[np.float64]:
+        """A few entries, each by a read of its own."""
+        found = np.empty(len(rows), self._layout.dtype)
+        buffer, width = _bytes_of(found), found.itemsize
+        for at, place in enumerate(zip(rows.tolist(), cols.tolist(), strict=True)):
+            self._pread(buffer[at * width : (at + 1) * width], self._layout.position(*place))
+        put_numbers(found, wide := np.empty(len(rows)))
+        return wide
+
     def check_unchanged(self) -> None:
         """Compare size and time of writing with those that the file had when its layout was found."""
         if change := self._state.changes_to(FileState.of(self._file.fileno())):
@@ -171,6 +193,11 @@ class NpySource(AbstractSource):
         self._file.close()
 
 
+def _bytes_of(a: NDArray[Any]) -> memoryview:
+    """The memory of a contiguous array, of whatever dtype."""
+    return a.view(np.uint8).data.cast("B")
+
+
 def npy_layout(path: str | os.PathLike[str]) -> MatrixLayout:
     """Find where the entries lie in a ``.npy`` file."""
     path = Path(path)
@@ -182,6 +209,8 @@ def npy_layout(path: str | os.PathLike[str]) -> MatrixLayout:
         offset, state = file.tell(), FileState.of(file.fileno())
     n = check_shape(shape, str(path))
     check_dtype(dtype, str(path))
+    if dtype.hasobject:
+        raise TypeError(f"{path} holds Python objects, which are not read from files: write it anew as A.astype(float)")
     near, far = dtype.itemsize, n * dtype.itemsize
     return MatrixLayout(path, n, dtype, offset, *((near, far) if is_fortran else (far, near)), state=state)
 

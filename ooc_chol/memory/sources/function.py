@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, final
+from collections.abc import Callable
+from typing import Any, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ class FunctionSource(AbstractSource):
         self.n = n
         self._tile_fn = tile_fn
         self._cuda = cuda
+        self._other: FunctionSource | None = None
 
     def __repr__(self) -> str:
         cuda = {} if self._cuda is None else {"cuda": _name_of(self._cuda)}
@@ -61,17 +63,15 @@ class FunctionSource(AbstractSource):
         TypeError
             The function returned a tile of its own instead of filling ``out``.
         """
-        if isinstance(out, np.ndarray):
-            # A function that fills nothing must not pass with an earlier tile's entries: these are found by the check for NaN.
-            out[:1, :1] = out[-1:, :1] = np.nan
-        tile_fn = self.tile_function(on_host=isinstance(out, np.ndarray))
-        with users_code():
-            returned: object = tile_fn(rows, cols, out, stream)
-        if returned is not None and returned is not out:
-            raise TypeError(
-                f"tile function {_name_of(tile_fn)} returned a {type(returned).__name__} for {rows} x {cols}, which is not "
-                "looked at: let it fill its third argument in place, as in out[...] = tile"
-            )
+        _fill(self.tile_function(on_host=isinstance(out, np.ndarray)), rows, cols, out, stream)
+
+    def transposed(self) -> FunctionSource:
+        """The transpose, one and the same at each call: tile functions are known again by what they are."""
+        if self._other is None:
+            cuda = None if self._cuda is None else _Turned(self._cuda)
+            self._other = FunctionSource(self.n, _Turned(self._tile_fn), cuda)
+            self._other.is_transposed = not self.is_transposed
+        return self._other
 
     def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
         """Generate on the host, outside of any stream."""
@@ -82,6 +82,39 @@ def _name_of(tile_fn: TileFunction) -> str:
     """The name of a function, or of an object's class."""
     name: str = getattr(tile_fn, "__qualname__", type(tile_fn).__qualname__)
     return name
+
+
+def _fill(tile_fn: TileFunction, rows: range, cols: range, out: Tile, stream: Any) -> None:
+    """Let a tile function fill ``out``; refuse a tile of its own."""
+    if isinstance(out, np.ndarray):
+        # A function that fills nothing must not pass with an earlier tile's entries: these are found by the check for NaN.
+        out[:1, :1] = out[-1:, :1] = np.nan
+    with users_code():
+        returned = cast("Callable[..., object]", tile_fn)(rows, cols, out, stream)
+    if returned is not None and returned is not out:
+        raise TypeError(
+            f"tile function {_name_of(tile_fn)} returned a {type(returned).__name__} for {rows} x {cols}, which is not looked "
+            "at: let it fill its third argument in place, as in out[...] = tile"
+        )
+
+
+@final
+class _Turned:
+    """A tile function of the transpose: it fills an array beside the tile, on the device of that, which is copied turned."""
+
+    def __init__(self, tile_fn: TileFunction) -> None:
+        self._tile_fn = tile_fn
+
+    def prepare(self) -> None:
+        """Prepare the function where it wants that."""
+        prepare = getattr(self._tile_fn, "prepare", None)
+        if prepare is not None:
+            prepare()
+
+    def __call__(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
+        turned = np.empty_like(out, shape=(len(cols), len(rows)), order="C")  # of CuPy for a tile of CuPy's
+        _fill(self._tile_fn, cols, rows, turned, stream)
+        out[...] = turned.T
 
 
 def check_function(matrix: object, name: str) -> None:

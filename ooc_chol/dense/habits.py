@@ -1,0 +1,43 @@
+"""What to say to arguments that other libraries' ``cholesky`` takes, and to names that are spelt otherwise."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+#: Arguments of SciPy's, NumPy's, CuPy's and torch's functions, and what to do without them.
+_ELSEWHERE = {
+    "overwrite_a": "A is never changed; to keep L over A, give overwrite=True",
+    "check_finite": "what is read of A is always checked for NaN and infinities, which costs nothing: leave it out",
+    "upper": "L is lower triangular; to read the upper triangle of A give lower=False, and np.asarray(L).T is upper triangular",
+    "out": "L is a factor with methods, not an array; to keep it over A give overwrite=True, in a file store=",
+    "threshold": "it is called precision_threshold",
+    "budget": "it is called memory_budget",
+    "device": "it is called devices",
+    "nb": "it is called tile_size",
+    "block_size": "it is called tile_size",
+}
+
+
+def refuse_arguments(others: Sequence[object], unknown: Mapping[str, object], function: Callable[..., Any]) -> NoReturn:
+    """Raise ``TypeError`` for arguments that ``function`` does not take: ``others`` without a name, or ``unknown`` ones."""
+    called = function.__name__
+    if others:
+        taken = f"{called} takes A and precision_threshold alone without a name"
+        raise TypeError(f"{taken}, but got {others[0]!r:.40} after it: {_meant(others[0])}")
+    name = next(iter(unknown))
+    if name in _ELSEWHERE:
+        raise TypeError(f"{called} has no argument {name}: {_ELSEWHERE[name]}")
+    from difflib import get_close_matches  # nearly no process needs it
+
+    near = get_close_matches(name, [each for each in inspect.signature(function).parameters if each not in ("others", "unknown")])
+    advice = f"did you mean {near[0]}?" if near else "help(ooc_chol.cholesky) lists those there are"
+    raise TypeError(f"{called} has no argument {name}; {advice}")
+
+
+def _meant(value: object) -> str:
+    """The argument that a value without a name was meant for, as far as its type tells."""
+    if isinstance(value, bool):
+        return f"SciPy's second argument is lower; write lower={value}"
+    return "name the others, such as lower=True or tile_size=512"

@@ -67,7 +67,7 @@ class DowndateError(NotPositiveDefiniteError):
             "A, or what was added to it before",
         )
 
-    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[type, tuple[int, tuple[int, int]]]:  # type: ignore[override]
         return type(self), (self.minor, self.tile)
 
 

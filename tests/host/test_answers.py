@@ -9,6 +9,7 @@ import shlex
 import numpy as np
 import pytest
 
+import ooc_chol as oc
 from ooc_chol.cli import main
 from ooc_chol.cli.answers import plain
 from ooc_chol.cli.command import make_parser
@@ -24,6 +25,7 @@ RUNS = {
     "plan": ("plan --n 500", "flops"),
     "factor": ("factor a.npy --store L.ooc --check", "logdet"),
     "devices": ("devices", "devices"),
+    "trace summary": ("trace summary run.pftrace", "streams"),
     "completion": ("completion fish", "script"),
     "bench rates": ("bench rates --quick --tile-size 32 --device host:0", "rates"),
     "bench fp64": (
@@ -44,13 +46,13 @@ RUNS = {
     "geostat plot": ("geostat plot profile model.json --points 3 --from 1 --to 20 --output m.png", "loglik"),
     "geostat demo": ("geostat demo --n 150", "held_out"),
 }
-#: Commands that need a GPU to run at all.
-ON_A_GPU = {"bench links"}
+#: Commands that need a GPU to run at all, or somebody who looks at a page.
+ELSEWHERE = {"bench links", "trace view"}
 
 
 def leaves():
     """Every command that does something."""
-    return [place.path for place in places(make_parser()) if place.path not in ("", "bench", "geostat")]
+    return [place.path for place in places(make_parser()) if place.path not in ("", "bench", "geostat", "trace")]
 
 
 @pytest.fixture
@@ -58,13 +60,15 @@ def folder(tmp_path, monkeypatch, capsys):
     """A folder with a matrix and a fitted model."""
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", np.eye(60) + 0.5)
+    with oc.cholesky("a.npy", tile_size=16, devices="host:0", trace=True) as factor:
+        factor.trace.save("run.pftrace")
     words = ["fit", "--example", "jacksboro:40", "--smoothness", "0.5", "--max-evaluations", "6", "--output", "model.json"]
     assert main(["geostat", *words]) == 0
     capsys.readouterr()
 
 
 def test_every_command_is_tried():
-    assert set(leaves()) == {*RUNS, *ON_A_GPU}
+    assert set(leaves()) == {*RUNS, *ELSEWHERE}
 
 
 @pytest.mark.parametrize("command", RUNS)

@@ -69,7 +69,13 @@ def test_a_signal_during_a_run_leaves_nothing_behind(folder, monkeypatch, capsys
 def test_a_signal_that_is_ignored_or_handled_stays_so(monkeypatch, capsys, handler):
     """As nohup leaves SIGHUP, and as a program that calls main may wish."""
     seen = []
-    monkeypatch.setattr(oc, "plan", lambda *_, **__: seen.append([signal.getsignal(number) for number in ENDING]))
+    plan = oc.plan
+
+    def note(*arguments, **named):
+        seen.append([signal.getsignal(number) for number in ENDING])
+        return plan(*arguments, **named)
+
+    monkeypatch.setattr(oc, "plan", note)
     before = [signal.signal(number, handler) for number in ENDING]
     try:
         assert main(["plan", "--n", "9"]) == 0

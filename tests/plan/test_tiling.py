@@ -36,8 +36,8 @@ def test_tiles_and_their_mirrors_make_the_whole_matrix(grid):
     assert all(grid.entries(i, j) == grid.shape(i, j)[0] * grid.shape(i, j)[1] for i, j in grid.tiles())
 
 
-@pytest.mark.parametrize(("n", "nb", "name"), [(0, 4, "n"), (-3, 4, "n"), (4, 0, "tile_size"), (4, -1, "tile_size")])
-def test_an_order_below_one_is_refused(n, nb, name):
+@pytest.mark.parametrize(("n", "nb", "name"), [(-1, 4, "n"), (-3, 4, "n"), (4, 0, "tile_size"), (4, -1, "tile_size")])
+def test_an_order_that_is_none_is_refused(n, nb, name):
     with pytest.raises(ValueError, match=rf"^{name} is {n if name == 'n' else nb}, but"):
         TileGrid(n, nb)
 

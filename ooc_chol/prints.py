@@ -55,11 +55,6 @@ def one_line(owner: object, facts: Mapping[str, object]) -> str:
 def brief_repr(self: object) -> str:
     """Every field of a dataclass or named tuple by :func:`one_line`; a class takes it as ``__repr__ = brief_repr``.
 
-    Parameters
-    ----------
-    self : object
-        A dataclass or a named tuple.
-
     Returns
     -------
     str

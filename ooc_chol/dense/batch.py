@@ -49,13 +49,25 @@ def is_batch(a: Any) -> bool:
 
 @dataclass(frozen=True)
 class BatchReport:
-    """What the factorization of a batch took."""
+    """What the factorization of a batch took.
 
-    count: int  #: Number of matrices
-    n: int  #: Order of each
-    device: str  #: Where they were factored
-    seconds: float  #: In the routines that factor
-    wall_seconds: float  #: Of the whole call
+    Parameters
+    ----------
+    count, n : int
+        Number of matrices, and the order of each.
+    device : str
+        Where they were factored.
+    seconds : float
+        Seconds in the routines that factor.
+    wall_seconds : float
+        Seconds of the whole call.
+    """
+
+    count: int
+    n: int
+    device: str
+    seconds: float
+    wall_seconds: float
 
     @property
     def flops(self) -> float:

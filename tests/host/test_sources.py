@@ -210,10 +210,10 @@ def test_an_error_of_one_thread_of_a_team_is_raised(tmp_path, team):
         (np.eye(4)[::-1], False),
         (np.eye(4)[:, ::-1], False),
         (np.broadcast_to(1.0, (4, 4)), False),
-        (np.eye(4, dtype=np.float32), False),
+        (np.eye(4, dtype=np.float32), True),
     ],
 )
-def test_only_memory_of_rows_of_adjacent_float64_is_page_locked(a, is_copied_in_place):
+def test_only_memory_of_rows_of_adjacent_entries_is_page_locked(a, is_copied_in_place):
     assert (as_source(a).host_memory() is not None) == is_copied_in_place
 
 

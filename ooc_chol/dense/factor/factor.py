@@ -38,7 +38,7 @@ from ooc_chol.dense.factor.trace_sums import (
 from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.stores.file import AbstractStore, FileStore
 from ooc_chol.drawing import notebook_html
-from ooc_chol.errors import ClosedError, RefinementError
+from ooc_chol.errors import ClosedError, RefinementError, UnsupportedTypeError
 from ooc_chol.formats import FORMATS, FP64
 from ooc_chol.memory.sources import AbstractSource, as_source
 from ooc_chol.memory.sources.base import unchanged
@@ -49,7 +49,7 @@ from ooc_chol.tracing.trace import Trace
 
 @final
 class CholeskyFactor:
-    """The lower triangular ``L`` with ``A = L @ L.T``, wherever it is stored.
+    """The lower triangular ``L`` with ``A = L @ L.T``, for a complex A ``L @ L.conj().T``, wherever it is stored.
 
     Parameters
     ----------
@@ -106,10 +106,11 @@ class CholeskyFactor:
         #: Number of tiles of each format that L has, by name, the widest first.
         self.formats: dict[str, int] = _tiles_by_format(store)
         self._store: AbstractStore | None = store
+        self._fmt = store.fmt
         self._a = a
         self._solver = solver
         self._files = files if callable(files) else tuple(files)
-        self._diagonal: NDArray[np.float64] | None = None
+        self._diagonal: NDArray[Any] | None = None
         self._dense: Any = None
         self._handed_over: Any = None
 
@@ -154,11 +155,11 @@ class CholeskyFactor:
         return self.grid.nb
 
     @property
-    def dtype(self) -> np.dtype[np.float64]:
-        """Type of all results, whatever the formats in which tiles are stored."""
-        return np.dtype(np.float64)
+    def dtype(self) -> np.dtype[Any]:
+        """Type of L and of solutions: float64 unless ``cholesky`` was asked for another, whatever formats tiles have."""
+        return self._fmt.dtype
 
-    def solve(self, b: ArrayLike, *, refine: bool = False, a: Any = None) -> NDArray[np.float64]:
+    def solve(self, b: ArrayLike, *, refine: bool = False, a: Any = None) -> NDArray[Any]:
         """Solve ``A x = b``.
 
         Parameters
@@ -181,13 +182,15 @@ class CholeskyFactor:
         Raises
         ------
         TypeError
-            ``b`` is complex or no array of numbers, or ``a`` can be made on CUDA only.
+            ``b`` is complex where L is real, or no array of numbers, or ``a`` can be made on CUDA only.
         ValueError
             ``b`` does not have ``n`` rows, or holds a NaN or an infinity; or refinement has no matrix, or one of another order.
         NonFiniteError
             Refinement meets a NaN or an infinity in A.
         RefinementError
             Refinement does not reach that accuracy; its ``x`` is the best it found.
+        UnsupportedTypeError
+            Refinement of a factor of another type than float64: as sums over the inverse, and ``residual``.
         TierError
             L, or A for refinement, cannot be read or changes meanwhile, or the factor is closed.
 
@@ -197,28 +200,34 @@ class CholeskyFactor:
         again for each iteration, half of them with A, which is read once for all right-hand sides.
         """
         if refine:
+            self._refuse_but_float64("refine=True")
             return in_kind_of(b, lambda host: self._refined(host, self._a if a is None else a))
         return self._solved("solve", b, (False, True))
 
-    def _solved(self, title: str, b: ArrayLike, transposed: Sequence[bool]) -> NDArray[np.float64]:
-        """Solutions of ``L y = b``, or ``L.T y = b``, one after the other, as an array of the kind of ``b``."""
+    def _solved(self, title: str, b: ArrayLike, transposed: Sequence[bool]) -> NDArray[Any]:
+        """Solutions of ``L y = b``, or with the adjoint of L, one after the other, as an array of the kind of ``b``."""
         store = self._opened()
         if (resident := resident_tile(store)) is not None:
             return resident.solved(b, transposed, self._passes, title)
 
-        def on_host(host: Any) -> NDArray[np.float64]:
-            x, shape = right_hand_side(host, self.n, copy=True)
+        def on_host(host: Any) -> NDArray[Any]:
+            x, shape = right_hand_side(host, self.n, copy=True, fmt=self._fmt)
             self._solve(title, store, x, transposed)
             return x.reshape(shape)
 
         return in_kind_of(b, on_host)
 
-    def _solve(self, title: str, store: AbstractStore, x: NDArray[np.float64], transposed: Sequence[bool]) -> None:
+    def _solve(self, title: str, store: AbstractStore, x: NDArray[Any], transposed: Sequence[bool]) -> None:
         """Solve ``L y = x``, or ``L.T y = x``, one after the other, in place of ``x``."""
         if x.size:
             on_device = self._solver is not None and self._solver.takes(store, x.shape[1])
             with self._passes.running(title, x.shape[1]) as run:
                 solve(self._place(on_device=on_device), store, x, transposed=transposed, run=run)
+
+    def _refuse_but_float64(self, what: str) -> None:
+        """Raise ``UnsupportedTypeError`` for a factor of another type."""
+        if self._fmt != FP64:
+            raise UnsupportedTypeError(what, self._fmt.dtype.name, "it is for float64 factors alone; factor A in float64 for it")
 
     def _place(self, *, on_device: bool = True) -> AbstractSolver:
         """The device, where there is one for this and it may be there; else the host."""
@@ -243,14 +252,18 @@ class CholeskyFactor:
         try:
             if source.n != self.n:
                 raise ValueError(f"the matrix has shape {(source.n, source.n)} but the factor {self.shape}")
+            if source.dtype.kind == "c":
+                raise UnsupportedTypeError(
+                    "a complex matrix", source.dtype.name, "the factor is real: give the one that was factored"
+                )
             with unchanged(source):
                 yield source
         finally:
             if source is not a:
                 source.close()
 
-    def half_solve(self, b: ArrayLike, *, transposed: bool = False) -> NDArray[np.float64]:
-        """Solve ``L y = b``, so that ``y.T @ y`` is ``b.T @ inv(A) @ b``; or ``L.T y = b``.
+    def half_solve(self, b: ArrayLike, *, transposed: bool = False) -> NDArray[Any]:
+        """Solve ``L y = b``, so that ``y.T @ y`` is ``b.T @ inv(A) @ b``; or ``L.T y = b``, of a complex L ``L.conj().T y = b``.
 
         Parameters
         ----------
@@ -313,6 +326,7 @@ class CholeskyFactor:
         >>> sum(float(panel[0, 0]) for _, panel in factor.inverse_panels(width=1))
         0.5625
         """
+        self._refuse_but_float64("inverse_panels")
         return inverse_panels(HostSolver(), self._opened(), panel_width(self.grid, width), self._passes)
 
     def inverse_diagonal(self, width: int | None = None) -> NDArray[np.float64]:
@@ -338,6 +352,7 @@ class CholeskyFactor:
         Cost ``n**3 / 3`` flops: squares of the columns of ``inv(L)``, so that nothing cancels.
         """
         store = self._opened()
+        self._refuse_but_float64("inverse_diagonal")
         with self._passes.running("inverse diagonal", self.n) as run:
             return inverse_diagonal(self._place(), store, width, run)
 
@@ -380,6 +395,7 @@ class CholeskyFactor:
         array([0.3125])
         """
         store = self._opened()
+        self._refuse_but_float64("inverse_traces")
         columns = np.empty((self.n, 0)) if vectors is None else right_hand_side(vectors, self.n, copy=False)[0]
         check_matrices(matrices, self.n)
         place = self._place(on_device=all(matrix.is_made_on_cuda for matrix in matrices))
@@ -431,6 +447,7 @@ class CholeskyFactor:
         array([0.3125])
         """
         store = self._opened()
+        self._refuse_but_float64("half_solve_sums")
         beside = np.empty((self.n, 0)) if vectors is None else right_hand_side(vectors, self.n, copy=False)[0]
         check_border(matrix, columns, self.n, width)
         if not len(columns):
@@ -439,7 +456,7 @@ class CholeskyFactor:
         with self._passes.running("half-solve sums", len(columns)) as run:
             return half_solve_sums(place, store, matrix, columns, vectors=beside, width=width, run=run)
 
-    def matmul(self, z: ArrayLike) -> NDArray[np.float64]:
+    def matmul(self, z: ArrayLike) -> NDArray[Any]:
         """Multiply ``L @ z``: turns independent unit normals into a sample with covariance A.
 
         Parameters
@@ -465,10 +482,10 @@ class CholeskyFactor:
         if (resident := resident_tile(store)) is not None:
             return resident.multiplied(z, self._passes)
 
-        def on_host(host: Any) -> NDArray[np.float64]:
-            factor, shape = right_hand_side(host, self.n, copy=False)
+        def on_host(host: Any) -> NDArray[Any]:
+            factor, shape = right_hand_side(host, self.n, copy=False, fmt=self._fmt)
             if not factor.size:
-                return np.empty(shape)
+                return np.empty(shape, self.dtype)
             with self._passes.running("product with L", factor.shape[1]) as run:
                 if self._solver is not None and store.devices:
                     return multiply_on_device(self._solver, store, factor, run).reshape(shape)
@@ -476,13 +493,13 @@ class CholeskyFactor:
 
         return in_kind_of(z, on_host)
 
-    def diagonal(self) -> NDArray[np.float64]:
+    def diagonal(self) -> NDArray[Any]:
         """The diagonal of L.
 
         Returns
         -------
         (n,) array
-            The entries ``L_ii``, all positive, as a new array.
+            The entries ``L_ii``, all real and positive, as a new array.
 
         Raises
         ------
@@ -495,7 +512,7 @@ class CholeskyFactor:
         """
         store = self._opened()
         if self._diagonal is None:
-            diagonal = np.empty(self.n)
+            diagonal = np.empty(self.n, self._fmt.real_dtype)
             for k in range(self.grid.nt):
                 store.read_diagonal(k, diagonal[self.grid.start(k) :][: self.grid.size(k)])
             self._diagonal = diagonal  # once it is whole: other threads may ask, and a read may fail
@@ -514,7 +531,7 @@ class CholeskyFactor:
         TierError
             L cannot be read, or the factor is closed.
         """
-        return 2.0 * math.fsum(np.log(self.diagonal()))
+        return 2.0 * math.fsum(np.log(self.diagonal().astype(np.float64, copy=False)))
 
     def residual(self, a: Any, *, blocks: int = 200, seed: int = 0) -> ResidualSample:
         """Compute ``A - L @ L.T`` on sampled 64 x 64 sub-blocks, far more accurately than FP64.
@@ -550,12 +567,13 @@ class CholeskyFactor:
         Per block at most ``50_000 n`` flops, ``1024 n`` bytes read and as many of memory.
         """
         self._opened()
+        self._refuse_but_float64("residual")
         if callable(a) and not isinstance(a, AbstractSource):
             return sample_residual(a, self, blocks=blocks, seed=seed)
         with self._matrix(a) as source:
             return sample_residual(source_blocks(source), self, blocks=blocks, seed=seed)
 
-    def rows(self, rows: range, stop: int) -> NDArray[np.float64]:
+    def rows(self, rows: range, stop: int) -> NDArray[Any]:
         """Read the entries ``L[rows, :stop]``.
 
         Parameters
@@ -584,7 +602,7 @@ class CholeskyFactor:
         store = self._opened()
         if rows.step != 1 or rows.start < 0 or max(rows.stop, stop) > self.n:
             raise ValueError(f"L[{rows.start}:{rows.stop}:{rows.step}, :{stop}] is not inside a factor of shape {self.shape}")
-        out = np.zeros((len(rows), stop))
+        out = np.zeros((len(rows), stop), self.dtype)
         for i in range(rows.start // self.grid.nb, -(-rows.stop // self.grid.nb)):
             span = self.grid.span(i)
             part = range(max(rows.start, span.start), min(rows.stop, span.stop))
@@ -592,16 +610,16 @@ class CholeskyFactor:
             self._read_row_part(store, i, range(part.start - span.start, part.stop - span.start), target)
         return out
 
-    def _read_row_part(self, store: AbstractStore, i: int, rows: range, target: NDArray[np.float64]) -> None:
+    def _read_row_part(self, store: AbstractStore, i: int, rows: range, target: NDArray[Any]) -> None:
         """Fill ``target`` with rows ``rows`` of tile row ``i`` from column 0 on, as far as both reach."""
         for j in range(min(i + 1, -(-target.shape[1] // self.grid.nb))):
-            piece = np.empty((len(rows), self.grid.size(j)))
+            piece = np.empty((len(rows), self.grid.size(j)), self.dtype)
             store.read_rows((i, j), rows, piece)
             columns = target[:, self.grid.start(j) :][:, : piece.shape[1]]
             columns[...] = piece[:, : columns.shape[1]]
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """L as a dense ``(n, n)`` array, zero above the diagonal; needs ``8 n**2`` bytes."""
+        """L as a dense ``(n, n)`` array, zero above the diagonal; needs ``8 n**2`` bytes in float64."""
         store = self._opened()
         if copy is False:
             raise ValueError("a factor is stored in tiles, so that a dense array of it is always a copy; ask without copy=False")
@@ -707,8 +725,10 @@ class CholeskyFactor:
 
     def __repr__(self) -> str:
         where = "closed" if self._store is None else f"store={self._store.name!r}"
-        mixed = "" if list(self.formats) == [FP64.name] else f", formats={self.formats}"
-        return f"CholeskyFactor(n={self.n}, tile_size={self.tile_size}, {where}{mixed})"
+        kind = "" if list(self.formats) == [FP64.name] else f", formats={self.formats}"
+        if self._fmt != FP64:
+            kind = f", dtype={self.dtype.name!r}"
+        return f"CholeskyFactor(n={self.n}, tile_size={self.tile_size}, {where}{kind})"
 
     def _repr_html_(self) -> str:
         """What notebooks show: the tiles of L in the colours of their formats, and where it is."""
@@ -733,7 +753,7 @@ def _as_in_a_file(arithmetic_key: Mapping[str, Any]) -> dict[str, Any]:
 def _tiles_by_format(store: AbstractStore) -> dict[str, int]:
     """Number of tiles of each format in use."""
     if store.formats is None:
-        return {FP64.name: store.grid.n_tiles}
+        return {store.fmt.name: store.grid.n_tiles}
     counts = Counter(fmt.name for fmt in store.formats)
     return {name: counts[name] for name in FORMATS if counts[name]}
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.passes import Pass, Passes
 from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.arrays import device_of, like
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import Tile
@@ -18,13 +19,13 @@ from ooc_chol.kernels.registry import kind_of
 from ooc_chol.tasks.tiling import Index
 
 
-def in_kind_of(b: Any, answer: Callable[[Any], NDArray[np.float64]]) -> NDArray[np.float64]:
+def in_kind_of(b: Any, answer: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
     """``answer`` of ``b`` in host memory, given back where ``b`` lies, as an array of its library; typed as one of NumPy."""
     home = device_of(b)
     if home is None:
         return answer(b)
     kind = device_kind(home)
-    there: NDArray[np.float64] = like(kind.to_device(home, answer(kind.to_host(kind.from_dlpack(b)))), b)
+    there: NDArray[Any] = like(kind.to_device(home, answer(kind.to_host(kind.from_dlpack(b)))), b)
     return there
 
 
@@ -35,7 +36,7 @@ class ResidentTile(NamedTuple):
     kernels: AbstractResidentKernels
     tile: Tile
 
-    def solved(self, b: Any, transposed: Sequence[bool], passes: Passes, title: str) -> NDArray[np.float64]:
+    def solved(self, b: Any, transposed: Sequence[bool], passes: Passes, title: str) -> NDArray[Any]:
         """``b`` solved for with L, or with its transpose, one after the other."""
 
         def compute(x: Tile) -> Tile:
@@ -45,13 +46,11 @@ class ResidentTile(NamedTuple):
 
         return self._answer(b, compute, passes, title=title, readings=len(transposed))
 
-    def multiplied(self, z: Any, passes: Passes) -> NDArray[np.float64]:
+    def multiplied(self, z: Any, passes: Passes) -> NDArray[Any]:
         """``L @ z``."""
         return self._answer(z, lambda x: self.kernels.multiply(self.tile, x), passes, "product with L", readings=1)
 
-    def _answer(
-        self, b: Any, compute: Callable[[Tile], Tile], passes: Passes, title: str, *, readings: int
-    ) -> NDArray[np.float64]:
+    def _answer(self, b: Any, compute: Callable[[Tile], Tile], passes: Passes, title: str, *, readings: int) -> NDArray[Any]:
         """Compute on a copy of ``b`` beside the tile; the result as an array of its kind, in its place."""
         with self.kernels.current():
             x = self.kernels.right_hand_side(b, len(self.tile))
@@ -63,10 +62,10 @@ class ResidentTile(NamedTuple):
     def _count(self, run: Pass, readings: int) -> None:
         run.track(self.device).nbytes += readings * self.tile.nbytes
 
-    def _where(self, b: Any, result: Tile) -> NDArray[np.float64]:
+    def _where(self, b: Any, result: Tile) -> NDArray[Any]:
         """The result in the memory that ``b`` lies in; the host waits for what it gets."""
         home, kind = device_of(b), device_kind(self.device)
-        there: NDArray[np.float64]
+        there: NDArray[Any]
         if home == self.device:
             there = like(result, b)
             return there
@@ -79,12 +78,12 @@ def resident_tile(store: AbstractStore) -> ResidentTile | None:
     """The one tile of ``store`` on a device; None for stores of several tiles, and for those of the host."""
     for name in store.devices if store.grid.nt == 1 else ():
         if (tile := store.tile_on(name, (0, 0))) is not None:
-            return ResidentTile(name, _kernels_of(name), tile)
+            return ResidentTile(name, _kernels_of(name, store.fmt), tile)
     return None
 
 
-def _kernels_of(name: str) -> AbstractResidentKernels:
-    kernels = kind_of(name).create_resident(name)
+def _kernels_of(name: str, fmt: PrecisionFormat) -> AbstractResidentKernels:
+    kernels = kind_of(name).create_resident(name, fmt)
     assert kernels is not None  # stores are on devices that have them
     return kernels
 
@@ -94,7 +93,7 @@ def dense_on_device(store: AbstractStore) -> Any:
     if (resident := resident_tile(store)) is not None:
         return resident.tile
     name, grid = store.devices[0], store.grid
-    kernels = _kernels_of(name)
+    kernels = _kernels_of(name, store.fmt)
     with kernels.current():
         dense = kernels.empty(grid.n)
         dense[...] = 0.0
@@ -109,5 +108,5 @@ def dense_on_device(store: AbstractStore) -> Any:
 
 def _by_way_of_the_host(store: AbstractStore, index: Index, name: str) -> Tile:
     """A copy of a tile of another GPU, or of a narrow format, on this one."""
-    store.read(index, tile := np.empty(store.grid.shape(*index)))
+    store.read(index, tile := np.empty(store.grid.shape(*index), store.fmt.dtype))
     return device_kind(name).to_device(name, tile)

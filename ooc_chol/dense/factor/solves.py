@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,14 +13,16 @@ from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
 from ooc_chol.dense.factor.sweeps import AbstractSolver, Needs
 from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.kernels.interfaces.whole import check_right_hand_side, nonfinite_error
 
 
-def right_hand_side(b: ArrayLike, n: int, *, copy: bool) -> tuple[NDArray[np.float64], tuple[int, ...]]:
-    """Check right-hand sides of a matrix of order ``n``."""
+def right_hand_side(b: ArrayLike, n: int, *, copy: bool, fmt: PrecisionFormat = FP64) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """Check right-hand sides of a matrix of order ``n``, and convert them to its format."""
     raw = np.asarray(b)
-    check_right_hand_side(raw.dtype, raw.shape, n)
-    x = np.array(raw, dtype=np.float64, order="C", copy=True if copy else None)
+    check_right_hand_side(raw.dtype, raw.shape, n, fmt)
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+        x = np.array(raw, dtype=fmt.dtype, order="C", copy=True if copy else None)
     finite = np.isfinite(x)
     if not finite.all():
         place = np.unravel_index(int(np.argmin(finite)), x.shape)
@@ -27,8 +30,8 @@ def right_hand_side(b: ArrayLike, n: int, *, copy: bool) -> tuple[NDArray[np.flo
     return x if x.ndim == 2 else x.reshape(n, 1), raw.shape
 
 
-def solve(solver: AbstractSolver, store: AbstractStore, x: NDArray[np.float64], *, transposed: Sequence[bool], run: Pass) -> None:
-    """Solve ``L y = x``, or ``L.T y = x``, one after the other, in place of ``x``.
+def solve(solver: AbstractSolver, store: AbstractStore, x: NDArray[Any], *, transposed: Sequence[bool], run: Pass) -> None:
+    """Solve ``L y = x``, or with the adjoint of L, one after the other, in place of ``x``.
 
     As many columns at a time as there is room for; each such group reads L once for each system. Backward stable row by row:
     Higham (2002), Thm 8.5.
@@ -46,14 +49,14 @@ def solve(solver: AbstractSolver, store: AbstractStore, x: NDArray[np.float64], 
         sweeps.finish()
 
 
-def multiply(store: AbstractStore, z: NDArray[np.float64], run: Pass) -> NDArray[np.float64]:
+def multiply(store: AbstractStore, z: NDArray[Any], run: Pass) -> NDArray[Any]:
     """Multiply ``L @ z``.
 
     Cost ``n**2 m`` flops and one reading of L in the order in which it is stored.
     """
     grid, track = store.grid, run.track(HOST_NAME)
     y = np.zeros_like(z)
-    product = np.empty((min(grid.nb, grid.n), z.shape[1]))
+    product = np.empty((min(grid.nb, grid.n), z.shape[1]), z.dtype)
     with closing(stream_tiles(store, list(grid.tiles()), track, z.shape[1])) as tiles:
         for (i, j), l_ij in tiles:  # y[i] += L[i, j] @ z[j]
             y_i = y[grid.start(i) :][: grid.size(i)]
@@ -62,7 +65,7 @@ def multiply(store: AbstractStore, z: NDArray[np.float64], run: Pass) -> NDArray
     return y
 
 
-def multiply_on_device(solver: AbstractSolver, store: AbstractStore, z: NDArray[np.float64], run: Pass) -> NDArray[np.float64]:
+def multiply_on_device(solver: AbstractSolver, store: AbstractStore, z: NDArray[Any], run: Pass) -> NDArray[Any]:
     """As :func:`multiply`, where L lies; some columns at a time, each of which reads L once there."""
     y = np.empty_like(z)
     order = list(store.grid.tiles())

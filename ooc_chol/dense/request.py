@@ -62,7 +62,7 @@ class Request:
     @cached_property
     def problem(self) -> Problem:
         """What the planner must know of A, and of where L goes."""
-        problem = replace(Problem.of(self.source), may_be_whole=is_memory(self.store) and not self.overwrite)
+        problem = replace(Problem.of(self.source, self.options), may_be_whole=is_memory(self.store) and not self.overwrite)
         return replace(problem, keeps_on_device=self._keeps_on_device(problem))
 
     def _keeps_on_device(self, problem: Problem) -> bool:
@@ -108,7 +108,7 @@ def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, prob
     """Raise ``ValueError`` unless ``plan`` is of such a matrix, here, and no option asks for another one."""
     if plan.precision is not None or options.precision_threshold is not None:
         raise ValueError("a plan in mixed precision is made for the norms of one matrix: leave plan out, and give the options")
-    others = replace(options, host_budget=None, strict=True)
+    others = replace(options, host_budget=None, strict=True, dtype=None)
     given = [field.name for field in fields(others) if getattr(others, field.name) != field.default]
     if given:
         raise ValueError(f"plan is given, and beside it {', '.join(given)}, which it decides: leave them out, or plan with them")

@@ -383,7 +383,7 @@ def test_a_map_of_a_file_that_is_no_longer_there_is_read_through_the_map(replace
     [
         (np.int64, "int64"),
         (np.bool_, "bool"),
-        (np.complex128, "complex128"),
+        (np.clongdouble, np.dtype(np.clongdouble).name),
         (np.float16, "float16"),
         (np.longdouble, np.dtype(np.longdouble).name),
         (np.dtype(float).newbyteorder(), "float64 in"),
@@ -392,7 +392,7 @@ def test_a_map_of_a_file_that_is_no_longer_there_is_read_through_the_map(replace
 )
 def test_other_dtypes_are_refused_by_name_with_the_fix(dtype, named, as_file, tmp_path):
     a = np.eye(3).astype(dtype)
-    with pytest.raises(TypeError, match=rf"holds {named}.*A\.(astype|real)"):
+    with pytest.raises(TypeError, match=rf"holds {named}.*A\.astype"):
         as_source(saved(tmp_path / "a.npy", a) if as_file else a)
     with pytest.raises(TypeError, match=rf"holds {named}"):
         as_source(SliceableData(a))

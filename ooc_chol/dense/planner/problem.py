@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from ooc_chol.config import parse_bytes, whole_pages
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.probing import probe_arrays
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.errors import BudgetError
-from ooc_chol.formats import FP32, FP64, PrecisionFormat
+from ooc_chol.errors import BudgetError, UnsupportedTypeError
+from ooc_chol.formats import COMPLEX128, FP32, FP64, TYPES, PrecisionFormat
 from ooc_chol.hardware.registry import default_budget, device_kind
 from ooc_chol.interfaces import NARROW_BUFFERS, ArraySpec
 from ooc_chol.kernels.kinds import AbstractKernelKind
@@ -53,9 +55,29 @@ class Problem:
         return tile_bytes_of(grid, self.fmt) if self.precision is None else self.precision.stored_bytes
 
     @classmethod
-    def of(cls, source: AbstractSource) -> Problem:
+    def of(cls, source: AbstractSource, options: FactorOptions) -> Problem:
         """The problem that ``source`` poses."""
-        return cls(source.n, source.bytes_per_entry, source.name, home=source.home)
+        fmt = format_asked(options, source.dtype)
+        return cls(source.n, source.bytes_per_entry, source.name, home=source.home, fmt=fmt)
+
+
+def format_asked(options: FactorOptions, of_a: np.dtype[Any]) -> PrecisionFormat:
+    """The format in which a matrix of entries of a type is factored; ``UnsupportedTypeError`` where an option is not for it."""
+    double = COMPLEX128 if of_a.kind == "c" else FP64
+    fmt = double if options.dtype is None else TYPES[options.dtype]
+    if double.is_complex and not fmt.is_complex:
+        advice = "the factor of a Hermitian matrix is complex; where all imaginary parts are zero, pass A.real"
+        raise UnsupportedTypeError(f"dtype={fmt.dtype.name!r}", of_a.name, advice)
+    if fmt == FP64:
+        return fmt
+    asked = {
+        "precision_threshold": options.precision_threshold is not None,
+        "fp64='residue'": options.fp64 == "residue",
+        "moduli": options.moduli is not None,
+    }
+    if (what := next((name for name, is_asked in asked.items() if is_asked), None)) is not None:
+        raise UnsupportedTypeError(what, fmt.dtype.name, "leave it out; mixed precision and residues are of float64 alone")
+    return fmt
 
 
 def narrow_bytes(problem: Problem, kind: AbstractKernelKind) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import OocCholError, ScheduleError
-from ooc_chol.formats import FP64
+from ooc_chol.formats import FP64, TYPES
 from ooc_chol.interfaces import Tile
 from ooc_chol.prints import one_line
 from ooc_chol.team import ThreadTeam
@@ -108,13 +108,15 @@ def unchanged(source: AbstractSource) -> Iterator[None]:
 
 
 def check_dtype(dtype: np.dtype[Any], what: str) -> None:
-    """Refuse every dtype but float64 and float32 in native byte order."""
-    if dtype in (np.float64, np.float32):
+    """Refuse every dtype but those of :data:`ooc_chol.formats.TYPES` in native byte order."""
+    if dtype.isnative and dtype.name in TYPES:
         return
-    fix = "if its imaginary part is zero, pass A.real.copy()" if dtype.kind == "c" else "convert it with A.astype(float)"
+    fix = f"convert it with A.astype({'complex' if dtype.kind == 'c' else 'float'})"
     order = None if dtype.isnative else _BYTE_ORDERS.get(dtype.byteorder)  # Zarr calls this machine's order by its name, too
     shown = dtype.name if order is None else f"{dtype.name} in {order} byte order"
-    raise TypeError(f"{what} holds {shown}, but A is float64 or float32 in this machine's byte order: {fix}")
+    raise TypeError(
+        f"{what} holds {shown}, but A is float64 or float32, or complex128 or complex64, in this machine's byte order: {fix}"
+    )
 
 
 def check_shape(shape: tuple[int, ...], what: str) -> int:

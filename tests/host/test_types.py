@@ -12,13 +12,17 @@ import pytest
 import scipy.linalg
 
 import ooc_chol as oc
+from ooc_chol.dense.factor.host_sweeps import HostSolver
+from ooc_chol.dense.factor.solves import solve
+from ooc_chol.dense.passes import Pass
 from ooc_chol.formats import TYPES
 from ooc_chol.kernels.host import blas
 from ooc_chol.memory.sources import ArraySource
 from ooc_chol.tasks.operations import Link
+from tests.builders import device_solver
 from tests.host.test_sources import SliceableData
 from tests.host.typed import DTYPES, FAMILIES, check_solutions, check_typed, matrix, residual, with_phases
-from tests.tolerances import trsm_bound, unit_roundoff
+from tests.tolerances import FACTOR_ENTRY_C, trsm_bound, unit_roundoff
 
 COMPLEX = ("complex64", "complex128")
 
@@ -192,6 +196,40 @@ def test_solves_products_and_determinants(dtype, options, where, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("tiles", [5, 40])
+def test_solves_on_a_device_are_those_of_the_host(dtype, tiles):
+    n, nb = 300, 40
+    with oc.cholesky(matrix("exponential", n, dtype), dtype=dtype, tile_size=nb) as factor:
+        store = factor._store
+        b = factor.matmul(np.random.default_rng(1).standard_normal((n, 50)))
+        for transposed in ((False,), (True,), (False, True)):
+            x, expected = b.copy(), b.copy()
+            solve(device_solver("host:0", budget(tiles, nb, dtype) + 8 * 4096 + n * 24 * b.itemsize), store, x,
+                  transposed=transposed, run=Pass(""))  # fmt: skip
+            solve(HostSolver(), store, expected, transposed=transposed, run=Pass(""))
+            assert np.abs(x - expected).max() <= 1e3 * n * unit_roundoff(dtype) * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [150, 700])
+def test_the_residual_is_in_units_of_the_type(dtype, n):
+    a = matrix("exponential", n, dtype)
+    with oc.cholesky(a, dtype=dtype, tile_size=64) as factor:
+        found = factor.residual(a, blocks=66)
+        assert 0.01 < found.max_scaled_over_sqrt_n <= FACTOR_ENTRY_C
+        if n == 150:  # every block is looked at
+            diagonal = np.sqrt(a.diagonal().real.astype(float))
+            scaled = np.abs(np.tril(residual(a, np.asarray(factor)))) / unit_roundoff(dtype)
+            assert (
+                abs(found.max_scaled - float((scaled / np.outer(diagonal, diagonal)).max())) <= 1e-2 * found.max_scaled
+            )  # long double has a floor
+        spoilt = np.array(a)
+        spoilt[n - 1, n - 40] *= 1 + 40 * FACTOR_ENTRY_C * np.sqrt(n) * np.finfo(dtype).eps * (1j if dtype in COMPLEX else 1)
+        spoilt[n - 1, n - 40] += (0.5j if dtype in COMPLEX else 0.5) * 40 * np.sqrt(n) * np.finfo(dtype).eps
+        assert factor.residual(spoilt, blocks=66).max_scaled_over_sqrt_n > FACTOR_ENTRY_C
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_file_says_its_type_and_comes_back_bit_by_bit(dtype, tmp_path):
     path, a = tmp_path / "L.ooc", matrix("random", 100, dtype)
     with oc.cholesky(a, dtype=dtype, store=path, tile_size=30) as factor:
@@ -298,7 +336,6 @@ def test_what_only_float64_factors_answer_is_refused(dtype):
             lambda: factor.inverse_diagonal(),
             lambda: factor.inverse_traces([ones]),
             lambda: factor.half_solve_sums(ones, range(2)),
-            lambda: factor.residual(a),
         ):
             with pytest.raises(oc.UnsupportedTypeError, match=f"is not there for {dtype}"):
                 call()

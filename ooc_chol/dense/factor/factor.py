@@ -190,7 +190,7 @@ class CholeskyFactor:
         RefinementError
             Refinement does not reach that accuracy; its ``x`` is the best it found.
         UnsupportedTypeError
-            Refinement of a factor of another type than float64: as sums over the inverse, and ``residual``.
+            Refinement of a factor of another type than float64: as sums over the inverse.
         TierError
             L, or A for refinement, cannot be read or changes meanwhile, or the factor is closed.
 
@@ -252,7 +252,7 @@ class CholeskyFactor:
         try:
             if source.n != self.n:
                 raise ValueError(f"the matrix has shape {(source.n, source.n)} but the factor {self.shape}")
-            if source.dtype.kind == "c":
+            if source.dtype.kind == "c" and not self._fmt.is_complex:
                 raise UnsupportedTypeError(
                     "a complex matrix", source.dtype.name, "the factor is real: give the one that was factored"
                 )
@@ -534,7 +534,7 @@ class CholeskyFactor:
         return 2.0 * math.fsum(np.log(self.diagonal().astype(np.float64, copy=False)))
 
     def residual(self, a: Any, *, blocks: int = 200, seed: int = 0) -> ResidualSample:
-        """Compute ``A - L @ L.T`` on sampled 64 x 64 sub-blocks, far more accurately than FP64.
+        """Compute ``A - L @ L.T`` on sampled 64 x 64 sub-blocks, far more accurately than L was.
 
         Parameters
         ----------
@@ -567,7 +567,6 @@ class CholeskyFactor:
         Per block at most ``50_000 n`` flops, ``1024 n`` bytes read and as many of memory.
         """
         self._opened()
-        self._refuse_but_float64("residual")
         if callable(a) and not isinstance(a, AbstractSource):
             return sample_residual(a, self, blocks=blocks, seed=seed)
         with self._matrix(a) as source:

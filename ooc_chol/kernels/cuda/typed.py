@@ -215,7 +215,7 @@ class TypedCudaKernels(AbstractKernelSet, AbstractStorageKernels):
             return CudaFlags(nt)
 
     def create_solves(self) -> TypedCudaSolves:
-        return TypedCudaSolves(self._bound())
+        return TypedCudaSolves(self._blas, self._bound())
 
     def create_norms(self, n_tiles: int) -> AbstractTileNorms:
         self._refuse()
@@ -257,8 +257,11 @@ class TypedCudaKernels(AbstractKernelSet, AbstractStorageKernels):
 class TypedCudaSolves(AbstractSolveKernels):
     """Solves on CuPy arrays of one type other than float64, by cuBLAS."""
 
-    def __init__(self, blas: _TypedBlas) -> None:
-        self._typed = blas
+    def __init__(self, blas: BlasHandle, typed: _TypedBlas) -> None:
+        self._blas, self._typed = blas, typed
+
+    def lend(self, stream: AbstractStream, workspace: Tile) -> None:
+        self._blas.lend(stream, int(workspace.data.ptr))
 
     def substitute(self, stream: AbstractStream, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
         self._typed.substitute(stream, l_kk, x_k, transposed=transposed)

@@ -21,7 +21,7 @@ class AbstractSolveKernels(ABC):
 
     @abstractmethod
     def substitute(self, stream: AbstractStream, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
-        """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``, by substitution."""
+        """``x[k] = inv(L[k, k]) @ x[k]``, or with the adjoint of ``inv(L[k, k])``, by substitution."""
 
     @abstractmethod
     def subtract(self, stream: AbstractStream, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:

@@ -20,8 +20,7 @@ from ooc_chol.kernels.host import blas
 from ooc_chol.memory.sources import ArraySource
 from ooc_chol.tasks.operations import Link
 from tests.builders import device_solver
-from tests.host.test_sources import SliceableData
-from tests.host.typed import DTYPES, FAMILIES, check_solutions, check_typed, matrix, residual, with_phases
+from tests.host.typed import DTYPES, FAMILIES, Sliceable, check_solutions, check_typed, matrix, residual, with_phases
 from tests.tolerances import FACTOR_ENTRY_C, trsm_bound, unit_roundoff
 
 COMPLEX = ("complex64", "complex128")
@@ -126,7 +125,7 @@ SOURCES = {
     "strided": lambda a, folder: np.repeat(np.repeat(a, 2, 0), 2, 1)[::2, ::2],
     "reversed": lambda a, folder: np.ascontiguousarray(a[::-1, ::-1])[::-1, ::-1],
     "garbage above": lambda a, folder: np.tril(a) + np.triu(np.full_like(a, np.nan), 1),
-    "slices": lambda a, folder: SliceableData(a),
+    "slices": lambda a, folder: Sliceable(a),
     "npy": lambda a, folder: npy(folder / "a.npy", a),
     "npy F": lambda a, folder: npy(folder / "a.npy", np.asfortranarray(a)),
     "memmap": lambda a, folder: np.load(npy(folder / "a.npy", a), mmap_mode="r"),

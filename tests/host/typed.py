@@ -56,6 +56,16 @@ def matrix(family: str, n: int, dtype: str) -> Numbers:
     return a
 
 
+class Sliceable:
+    """What h5py and Zarr data sets have in common: shape, dtype and slices, which are new arrays."""
+
+    def __init__(self, a: Numbers) -> None:
+        self._a, self.shape, self.dtype = a, a.shape, a.dtype
+
+    def __getitem__(self, key: tuple[slice, slice]) -> Numbers:
+        return self._a[key].copy()
+
+
 def residual(a: Numbers, l_dense: Numbers) -> Numbers:
     """``A - L L.H`` in long double, of the Hermitian matrix that A's lower triangle and its real diagonal mean."""
     wide = np.clongdouble if l_dense.dtype.kind == "c" else np.longdouble

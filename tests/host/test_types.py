@@ -229,6 +229,21 @@ def test_the_residual_is_in_units_of_the_type(dtype, n):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_what_is_shown_and_written_has_the_type(dtype, tmp_path):
+    a = matrix("random", 90, dtype)
+    with oc.cholesky(a, dtype=dtype, tile_size=32, trace=True) as factor:
+        assert f"6 tiles in {TYPES[dtype].name}" in factor._repr_html_()
+        assert TYPES[dtype].name in str(factor.report.plan) and factor.report.to_dict()["dtype"] == dtype
+        for shown in (factor.report, factor.report.plan):
+            assert shown._repr_html_() and str(shown) and repr(shown)
+        assert TYPES[dtype].name in {record.fmt for record in factor.trace.records}
+        assert factor.report.tflops == factor.report.plan.fmt.flops_factor * 90**3 / 3 / factor.report.seconds / 1e12
+        factor.save(tmp_path / "L.npy")
+        dense = np.load(tmp_path / "L.npy")
+        assert dense.dtype == np.dtype(dtype) and np.array_equal(dense, np.asarray(factor))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_file_says_its_type_and_comes_back_bit_by_bit(dtype, tmp_path):
     path, a = tmp_path / "L.ooc", matrix("random", 100, dtype)
     with oc.cholesky(a, dtype=dtype, store=path, tile_size=30) as factor:

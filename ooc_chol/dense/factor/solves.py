@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ def right_hand_side(b: ArrayLike, n: int, *, copy: bool, fmt: PrecisionFormat = 
     """Check right-hand sides of a matrix of order ``n``, and convert them to its format."""
     raw = np.asarray(b)
     check_right_hand_side(raw.dtype, raw.shape, n, fmt)
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+    # What float32 cannot hold becomes infinite, and is refused as such.
+    with np.errstate(over="ignore") if raw.itemsize > fmt.itemsize else nullcontext():
         x = np.array(raw, dtype=fmt.dtype, order="C", copy=True if copy else None)
     finite = np.isfinite(x)
     if not finite.all():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, final
 
 import numpy as np
@@ -38,9 +38,10 @@ class HostWhole(AbstractWholeKernels):
         if source.shared_axis != 0 or source.view(range(1), range(1)) is None:
             _read_pieces(source, tile)
             return
-        for start in range(0, n, _ROWS):
-            stop = min(start + _ROWS, n)
-            with np.errstate(over="ignore"):  # what a narrower type cannot hold becomes infinite, and is met as such
+        # What a narrower type cannot hold becomes infinite, and is met as such.
+        with nullcontext() if tile.dtype == source.dtype else np.errstate(over="ignore"):
+            for start in range(0, n, _ROWS):
+                stop = min(start + _ROWS, n)
                 tile[start:stop, :stop] = source.view(range(start, stop), range(stop))
 
     def factor(self, tile: Tile) -> int:

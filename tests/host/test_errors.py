@@ -196,7 +196,7 @@ REFUSED = {
     "integers": (np.eye(3, dtype=int), TypeError, r"int64.*A\.astype\(float\)"),
     "half precision": (np.eye(3, dtype=np.float16), TypeError, r"float16.*A\.astype\(float\)"),
     "long double": (np.eye(3, dtype=np.longdouble), TypeError, r"A\.astype\(float\)"),
-    "complex": (np.eye(3, dtype=complex), TypeError, r"complex128.*A\.real\.copy\(\)"),
+    "complex long double": (np.eye(3, dtype=np.clongdouble), TypeError, r"A\.astype\(complex\)"),
     "big-endian": (np.eye(3, dtype=">f8"), TypeError, "big-endian byte order"),
     "booleans": (np.eye(3, dtype=bool), TypeError, "bool"),
     "slices of integers": (Shaped((3, 3), int), TypeError, "int64"),

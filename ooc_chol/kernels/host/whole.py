@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, final
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.host.blas import blas_threads, host_threads
 from ooc_chol.kernels.host.tiles import MOST_STRIP, factor_tile
-from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels, first_nonfinite, lower_pieces
+from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels, first_imaginary, first_nonfinite, lower_pieces
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.team import ThreadTeam
 
@@ -29,7 +29,7 @@ class HostWhole(AbstractWholeKernels):
     def current(self) -> AbstractContextManager[Any]:
         return blas_threads(1)
 
-    def beside(self, out: NDArray[np.float64]) -> Tile:
+    def beside(self, out: NDArray[Any]) -> Tile:
         return out
 
     def read(self, source: AbstractSource, tile: Tile) -> None:
@@ -38,9 +38,11 @@ class HostWhole(AbstractWholeKernels):
         if source.shared_axis != 0 or source.view(range(1), range(1)) is None:
             _read_pieces(source, tile)
             return
-        for start in range(0, n, _ROWS):
-            stop = min(start + _ROWS, n)
-            tile[start:stop, :stop] = source.view(range(start, stop), range(stop))
+        # What a narrower type cannot hold becomes infinite, and is met as such.
+        with nullcontext() if tile.dtype == source.dtype else np.errstate(over="ignore"):
+            for start in range(0, n, _ROWS):
+                stop = min(start + _ROWS, n)
+                tile[start:stop, :stop] = source.view(range(start, stop), range(stop))
 
     def factor(self, tile: Tile) -> int:
         with closing(ThreadTeam(self._threads if len(tile) > MOST_STRIP else 1)) as team:
@@ -49,14 +51,19 @@ class HostWhole(AbstractWholeKernels):
     def first_nonfinite(self, tile: Tile) -> tuple[int, int] | None:
         return first_nonfinite(np, tile)
 
-    def take_out(self, tile: Tile, out: NDArray[np.float64]) -> None:
+    def first_imaginary(self, tile: Tile, share: float) -> int | None:
+        return first_imaginary(np, tile, share)
+
+    def take_out(self, tile: Tile, out: NDArray[Any]) -> None:
         """Do nothing: L was made where it goes."""
 
 
-def _read_pieces(source: AbstractSource, tile: NDArray[np.float64]) -> None:
-    """Read or make squares through a buffer: sources fill what is contiguous."""
-    buffer = np.empty(min(len(tile), _PIECE) ** 2)
+def _read_pieces(source: AbstractSource, tile: NDArray[Any]) -> None:
+    """Read or make squares through a buffer: sources fill what is contiguous, of their own type or a wider one."""
+    dtype = tile.dtype if np.can_cast(source.dtype, tile.dtype) else source.dtype
+    buffer = np.empty(min(len(tile), _PIECE) ** 2, dtype)
     for rows, columns in lower_pieces(len(tile), _PIECE):
         piece = buffer[: len(rows) * len(columns)].reshape(len(rows), len(columns))
         source.read_block(rows, columns, piece)
-        tile[rows.start : rows.stop, columns.start : columns.stop] = piece
+        with np.errstate(over="ignore"):  # as above
+            tile[rows.start : rows.stop, columns.start : columns.stop] = piece

@@ -34,12 +34,12 @@ class ArraySource(AbstractSource):
         self.n = check_shape(a.shape, "the array")
         check_dtype(a.dtype, "the array")
         self._a = np.asarray(a)
-        self.bytes_per_entry = a.dtype.itemsize
+        self.dtype, self.bytes_per_entry = a.dtype, a.dtype.itemsize
         self.shared_axis = 0 if abs(a.strides[0]) >= abs(a.strides[1]) else 1
 
-    def view(self, rows: range, cols: range) -> NDArray[np.float64] | None:
-        """The rectangle in place, when its entries are float64."""
-        return self._a[rows.start : rows.stop, cols.start : cols.stop] if self._a.dtype == np.float64 else None
+    def view(self, rows: range, cols: range) -> NDArray[Any]:
+        """The rectangle in place."""
+        return self._a[rows.start : rows.stop, cols.start : cols.stop]
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -47,10 +47,10 @@ class ArraySource(AbstractSource):
         return files_behind(self._a)
 
     def host_memory(self) -> NDArray[Any] | None:
-        """The array, when it is made of rows of adjacent float64: others are not copied in place, whatever is page-locked."""
-        return self._a if self._a.dtype == np.float64 and has_whole_rows(self._a) else None
+        """The array, when it is made of rows of adjacent entries: others are not copied in place, whatever is page-locked."""
+        return self._a if has_whole_rows(self._a) else None
 
-    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+    def _read(self, rows: range, cols: range, out: NDArray[Any]) -> None:
         """Copy the rectangle, along whichever axis has the shorter stride."""
         block = self._a[rows.start : rows.stop, cols.start : cols.stop]
         if self.shared_axis == 0:
@@ -80,7 +80,8 @@ class SliceSource(AbstractSource):
         self.n = check_shape(tuple(a.shape), self._what)
         self._a = a
         self._lock = Lock()
-        self.bytes_per_entry = self._slice(range(1), range(1)).dtype.itemsize
+        self.dtype = self._slice(range(1), range(1)).dtype
+        self.bytes_per_entry = self.dtype.itemsize
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -103,6 +104,6 @@ class SliceSource(AbstractSource):
         check_dtype(block.dtype, self._what)
         return piece.filled(np.nan) if isinstance(piece, np.ma.MaskedArray) else block
 
-    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+    def _read(self, rows: range, cols: range, out: NDArray[Any]) -> None:
         """Take one slice and copy it."""
         out[...] = self._slice(rows, cols)

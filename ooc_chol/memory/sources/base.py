@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import OocCholError, ScheduleError
+from ooc_chol.formats import FP64, TYPES
 from ooc_chol.interfaces import Tile
 from ooc_chol.prints import one_line
 from ooc_chol.team import ThreadTeam
@@ -20,27 +21,29 @@ from ooc_chol.team import ThreadTeam
 STRIP_BYTES = 1 << 20
 #: Rows or columns by the multiple of which a rectangle is shared among threads, and bytes of the smallest that is.
 _SHARE_LINES, _LEAST_SHARED_BYTES = 128, 1 << 20
+_DTYPES = tuple(fmt.dtype for fmt in TYPES.values())
 _BYTE_ORDERS = {">": "big-endian", "<": "little-endian"}
 
 
 class AbstractSource(ABC):
-    """An ``(n, n)`` real symmetric matrix of which rectangles of the lower triangle can be read, from several threads at once."""
+    """An ``(n, n)`` symmetric or Hermitian matrix of whose lower triangle rectangles are read, from several threads at once."""
 
     name: str  #: Kind of the source in reports, such as ``"array"`` or ``"file"``
     n: int  #: Order of the matrix
+    dtype: np.dtype[Any] = FP64.dtype  #: Type of its entries; of a tile function that of the arrays that it fills
     bytes_per_entry: int  #: Bytes of an entry on its way to a device; 0 where the device makes it
     #: Axis by which several threads share a rectangle; None where one reads it no slower
     shared_axis: Literal[0, 1] | None = None
 
-    def read_block(self, rows: range, cols: range, out: NDArray[np.float64], *, team: ThreadTeam | None = None) -> None:
-        """Fill ``out`` with ``A[rows, cols]``, widened to float64; a large one by all of ``team`` where that is faster."""
+    def read_block(self, rows: range, cols: range, out: NDArray[Any], *, team: ThreadTeam | None = None) -> None:
+        """Fill ``out`` with ``A[rows, cols]``, widened to its type; a large one by all of ``team`` where that is faster."""
         for axis in (rows, cols):
             if axis.step != 1 or axis.start < 0 or axis.stop > self.n:
                 raise ValueError(f"{axis} is not a range of step 1 inside a matrix of order {self.n}")
-        if out.shape != (len(rows), len(cols)) or out.dtype != np.float64 or not out.flags.carray:
+        if out.shape != (len(rows), len(cols)) or not np.can_cast(self.dtype, out.dtype) or not out.flags.carray:
             raise ValueError(
                 f"out is {out.dtype} of shape {out.shape} and strides {out.strides}, but {rows} x {cols} is read into "
-                "a writable, contiguous, row-major float64 array of its shape"
+                f"a writable, contiguous, row-major array of its shape, of {self.dtype} or wider"
             )
         if team is None or team.size == 1 or self.shared_axis is None or out.nbytes < _LEAST_SHARED_BYTES:
             self._read(rows, cols, out)
@@ -50,11 +53,11 @@ class AbstractSource(ABC):
             team.run([partial(self._read, rows, cols[part], out[:, part]) for part in _shares(len(cols), team.size)])
 
     @abstractmethod
-    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+    def _read(self, rows: range, cols: range, out: NDArray[Any]) -> None:
         """Fill ``out``: of checked shape and in row-major order, or columns of an array that is, where these are shared."""
 
-    def view(self, rows: range, cols: range) -> NDArray[np.float64] | None:
-        """``A[rows, cols]`` in place, as float64 of any strides; None when it must be read."""
+    def view(self, rows: range, cols: range) -> NDArray[Any] | None:
+        """``A[rows, cols]`` in place, in its own type and of any strides; None when it must be read."""
         return None
 
     def host_memory(self) -> NDArray[Any] | None:
@@ -106,13 +109,15 @@ def unchanged(source: AbstractSource) -> Iterator[None]:
 
 
 def check_dtype(dtype: np.dtype[Any], what: str) -> None:
-    """Refuse every dtype but float64 and float32 in native byte order."""
-    if dtype in (np.float64, np.float32):
+    """Refuse every dtype but those of :data:`ooc_chol.formats.TYPES` in native byte order."""
+    if dtype in _DTYPES:  # asked by small factorizations, of which a dtype's name would be a hundredth
         return
-    fix = "if its imaginary part is zero, pass A.real.copy()" if dtype.kind == "c" else "convert it with A.astype(float)"
+    fix = f"convert it with A.astype({'complex' if dtype.kind == 'c' else 'float'})"
     order = None if dtype.isnative else _BYTE_ORDERS.get(dtype.byteorder)  # Zarr calls this machine's order by its name, too
     shown = dtype.name if order is None else f"{dtype.name} in {order} byte order"
-    raise TypeError(f"{what} holds {shown}, but A is float64 or float32 in this machine's byte order: {fix}")
+    raise TypeError(
+        f"{what} holds {shown}, but A is float64 or float32, or complex128 or complex64, in this machine's byte order: {fix}"
+    )
 
 
 def check_shape(shape: tuple[int, ...], what: str) -> int:

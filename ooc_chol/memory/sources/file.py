@@ -60,7 +60,7 @@ class MatrixLayout:
 
     path: Path  #: The file
     n: int  #: Order of the matrix
-    dtype: np.dtype[Any]  #: float64 or float32 in native byte order
+    dtype: np.dtype[Any]  #: One of those of a matrix, in native byte order
     offset: int  #: Bytes before entry (0, 0)
     row_stride: int  #: Bytes from an entry to the one below; this or the next is the width of an entry
     col_stride: int  #: Bytes from an entry to the one on its right
@@ -95,7 +95,7 @@ class NpySource(AbstractSource):
 
     def __init__(self, layout: MatrixLayout) -> None:
         self.n = layout.n
-        self.bytes_per_entry = layout.dtype.itemsize
+        self.dtype, self.bytes_per_entry = layout.dtype, layout.dtype.itemsize
         self.shared_axis = 0 if layout.is_row_major else 1
         self._layout = layout
         self._file = open(layout.path, "rb", buffering=0)  # noqa: SIM115 - closed by close()
@@ -112,16 +112,16 @@ class NpySource(AbstractSource):
         """The one file in which the matrix lies."""
         return (str(self._layout.path),)
 
-    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+    def _read(self, rows: range, cols: range, out: NDArray[Any]) -> None:
         """Read row pieces straight into ``out`` when they are what it holds, else by strips of converted pieces."""
         if not self._layout.is_row_major:
             self._read_strips(cols, rows, out.T)
-        elif self._layout.dtype != np.float64:
+        elif self.dtype != out.dtype:
             self._read_strips(rows, cols, out)
         else:
             self._read_lines(rows, cols, out)
 
-    def _read_strips(self, lines: range, entries: range, out: NDArray[np.float64]) -> None:
+    def _read_strips(self, lines: range, entries: range, out: NDArray[Any]) -> None:
         """Fill ``out``, of any order, with pieces of the file's ``lines`` (rows if row-major, else columns)."""
         dtype, width = self._layout.dtype, len(entries)
         # Columns that begin a power of two apart would fall on the same few lines of the cache when they are turned into rows.

@@ -6,8 +6,10 @@ import operator
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from ooc_chol.errors import UnsupportedTypeError
+from ooc_chol.formats import FP64, PrecisionFormat, type_named
 from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.prints import one_line
@@ -24,13 +26,15 @@ class FunctionSource(AbstractSource):
         Order of the matrix.
     bytes_per_entry : int
         0: nothing crosses the link to the device that generates the tile.
+    dtype : dtype
+        Type of the arrays that the function fills.
     """
 
     name = "function"
     bytes_per_entry = 0
 
-    def __init__(self, n: int, tile_fn: TileFunction, cuda: TileFunction | None = None) -> None:
-        self.n = n
+    def __init__(self, n: int, tile_fn: TileFunction, cuda: TileFunction | None = None, fmt: PrecisionFormat = FP64) -> None:
+        self.n, self.dtype = n, fmt.dtype
         self._tile_fn = tile_fn
         self._cuda = cuda
 
@@ -59,8 +63,13 @@ class FunctionSource(AbstractSource):
         Raises
         ------
         TypeError
-            The function returned a tile of its own instead of filling ``out``.
+            The function returned a tile of its own instead of filling ``out``, or fills arrays of another type.
         """
+        if out.dtype != self.dtype:
+            raise TypeError(
+                f"the tile function fills tiles of {self.dtype}, but {out.dtype} is computed on this device: make the source "
+                f"with from_function(..., dtype={out.dtype.name!r}) and a function for that"
+            )
         if isinstance(out, np.ndarray):
             # A function that fills nothing must not pass with an earlier tile's entries: these are found by the check for NaN.
             out[:1, :1] = out[-1:, :1] = np.nan
@@ -73,9 +82,12 @@ class FunctionSource(AbstractSource):
                 "looked at: let it fill its third argument in place, as in out[...] = tile"
             )
 
-    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+    def _read(self, rows: range, cols: range, out: NDArray[Any]) -> None:
         """Generate on the host, outside of any stream."""
-        self.function(rows, cols, out, None)
+        made = out if out.dtype == self.dtype else np.empty(out.shape, self.dtype)
+        self.function(rows, cols, made, None)
+        if made is not out:
+            out[...] = made
 
 
 def _name_of(tile_fn: TileFunction) -> str:
@@ -85,28 +97,36 @@ def _name_of(tile_fn: TileFunction) -> str:
 
 
 def check_function(matrix: object, name: str) -> None:
-    """Raise ``TypeError`` unless ``matrix``, called ``name`` by the caller, is what :func:`from_function` makes."""
+    """Raise ``TypeError`` unless ``matrix``, called ``name`` by the caller, is what :func:`from_function` makes in float64."""
     if not isinstance(matrix, FunctionSource):
         raise TypeError(f"{name} is a {type(matrix).__name__}; give what from_function makes of a tile function")
+    if matrix.dtype != FP64.dtype:
+        advice = "sums and products with tile functions are of float64 alone"
+        raise UnsupportedTypeError(f"{name} of another type than float64", matrix.dtype.name, advice)
 
 
-def from_function(n: int, tile_fn: TileFunction, *, cuda: TileFunction | None = None) -> FunctionSource:
-    """Make a source of the ``(n, n)`` symmetric matrix whose tiles ``tile_fn`` computes, so that A is never stored.
+def from_function(
+    n: int, tile_fn: TileFunction, *, cuda: TileFunction | None = None, dtype: DTypeLike = "float64"
+) -> FunctionSource:
+    """Make a source of the ``(n, n)`` symmetric or Hermitian matrix whose tiles ``tile_fn`` computes, so that A is never stored.
 
     Parameters
     ----------
     n : int
         Order of the matrix, which is at least 1.
     tile_fn : callable
-        ``tile_fn(rows, cols, out, stream)`` fills ``out``, a row-major float64 array of shape ``(len(rows), len(cols))`` on the
-        device that owns it, with ``A[rows, cols]``, and returns None. ``rows`` and ``cols`` are ranges of step 1; only tiles of
-        the lower triangle are asked for, and the strict upper part of a diagonal tile is ignored. ``stream`` is the device's
-        stream (None outside of a run). It is called from a thread of the device, and may be called twice for one tile: it must
-        give the same entries each time. An interrupt (Ctrl-C) waits about a second for a call to return; one that does not keeps
-        its thread, which ends when it returns, and does not keep the process from ending.
+        ``tile_fn(rows, cols, out, stream)`` fills ``out``, a row-major array of type ``dtype`` and shape ``(len(rows),
+        len(cols))`` on the device that owns it, with ``A[rows, cols]``, and returns None. ``rows`` and ``cols`` are ranges of
+        step 1; only tiles of the lower triangle are asked for, and the strict upper part of a diagonal tile is ignored.
+        ``stream`` is the device's stream (None outside of a run). It is called from a thread of the device, and may be called
+        twice for one tile: it must give the same entries each time. An interrupt (Ctrl-C) waits about a second for a call to
+        return; one that does not keeps its thread, which ends when it returns, and does not keep the process from ending.
     cuda : callable, optional
         A function of the same kind for CUDA devices, where ``out`` is a CuPy array and ``stream`` CuPy's current stream, such as
         :func:`cuda_source` makes. Without it ``tile_fn`` is called there too.
+    dtype : str or dtype
+        Type of ``out``: float64, float32, complex128 or complex64. Where another one is computed, the host converts; a GPU
+        computes in this one alone.
 
     Returns
     -------
@@ -118,7 +138,7 @@ def from_function(n: int, tile_fn: TileFunction, *, cuda: TileFunction | None = 
     ValueError
         ``n`` is smaller than 1.
     TypeError
-        ``n`` is not an integer, or ``tile_fn`` cannot be called.
+        ``n`` is not an integer, ``tile_fn`` cannot be called, or there is no such ``dtype``.
 
     Notes
     -----
@@ -145,4 +165,4 @@ def from_function(n: int, tile_fn: TileFunction, *, cuda: TileFunction | None = 
         raise TypeError(f"tile_fn is a {type(tile_fn).__name__}, but it must be callable as tile_fn(rows, cols, out, stream)")
     if cuda is not None and not callable(cuda):
         raise TypeError(f"cuda is a {type(cuda).__name__}, but it must be callable as tile_fn(rows, cols, out, stream)")
-    return FunctionSource(order, tile_fn, cuda)
+    return FunctionSource(order, tile_fn, cuda, type_named(dtype, "dtype"))

@@ -51,7 +51,7 @@ import ooc_chol as oc
 
 L = oc.cholesky([[1.0]], policy="v4")
 L.report.secnds
-L.solve_triangular([1.0], "C")
+L.solve_triangular([1.0], "H")
 oc.plan(10, fp64="double")
 """
 

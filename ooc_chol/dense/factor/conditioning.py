@@ -63,7 +63,7 @@ def one_norm_estimate(apply: Apply, n: int) -> float:
         if iteration and not sums[best] > largest:
             break
         largest = float(sums[best])
-        before, signs = signs, _signs_of(y)
+        before, signs = signs, signs_of(y)
         if not math.isfinite(largest) or (before is not None and _are_parallel(signs, before)):
             break
         gradient = np.abs(apply(signs)).max(axis=1)
@@ -86,13 +86,15 @@ def _first_vectors(n: int) -> Vectors:
     return x
 
 
-def _signs_of(y: NDArray[Any]) -> NDArray[Any]:
+def signs_of(y: NDArray[Any]) -> NDArray[Any]:
     """The signs of numbers, of complex ones numbers of magnitude 1 in their directions; 1 for zeros."""
     if y.dtype.kind != "c":
-        return np.where(y < 0.0, -1.0, 1.0)
+        signs: NDArray[Any] = np.where(y < 0.0, y.dtype.type(-1.0), y.dtype.type(1.0))
+        return signs
     size = np.abs(y)
     with np.errstate(invalid="ignore"):  # an infinite norm ends the estimate
-        return np.where(size > 0.0, y / np.where(size > 0.0, size, 1.0), 1.0)
+        signs = np.where(size > 0.0, y / np.where(size > 0.0, size, 1.0), 1.0)
+    return signs
 
 
 def _are_parallel(signs: NDArray[Any], before: NDArray[Any]) -> bool:

@@ -279,18 +279,26 @@ class CholeskyFactor(AbstractFactor):
             resident = resident_tile(store)
             return row_norms(store, run) if resident is None else resident.row_norms(run)
 
-    def _solved(self, title: str, b: ArrayLike, transposed: Sequence[bool], *, overwrite_b: bool = False) -> NDArray[Any]:
-        """Solutions of ``L y = b``, or with the adjoint of L, one after the other, as an array of the kind of ``b``."""
+    def _solved(
+        self, title: str, b: ArrayLike, transposed: Sequence[bool], *, conjugated: bool = False, overwrite_b: bool = False
+    ) -> NDArray[Any]:
+        """Solutions of ``L y = b``, or with the adjoint of L, one after the other, as an array of the kind of ``b``.
+
+        ``conjugated`` solves with the conjugates of these, so that with the adjoint it is the transpose.
+        """
+        flips = conjugated and self._fmt.is_complex
         store = self._opened()
         refuse_triangular(b)
         if (resident := resident_tile(store)) is not None:
-            return resident.solved(b, transposed, self._passes, title, overwrite=overwrite_b)
+            return resident.solved(b, transposed, self._passes, title, flips=flips, overwrite=overwrite_b)
 
         def on_host(host: Any) -> NDArray[Any]:
             may_overwrite = overwrite_b and (not isinstance(host, np.ndarray) or host.flags.writeable)
             x, shape = right_hand_side(host, self.n, copy=not may_overwrite, fmt=self._fmt)
+            if flips:
+                np.conjugate(x, out=x)
             self._solve(title, store, x, transposed)
-            return x.reshape(shape)
+            return (np.conjugate(x, out=x) if flips else x).reshape(shape)
 
         return in_kind_of(b, on_host)
 
@@ -560,37 +568,41 @@ class CholeskyFactor(AbstractFactor):
         Cost ``n**2 m`` flops and one reading of L.
         """
         refuse_triangular(z)
-        return self._multiplied(z, transposed=transposed)
+        return self._multiplied(z, transposed=transposed, conjugated=transposed)
 
-    def _multiplied(self, z: Any, *, transposed: bool) -> NDArray[np.float64]:
-        """The product of L or its transpose with a vector or with columns, in the kind of these."""
+    def _multiplied(self, z: Any, *, transposed: bool = False, conjugated: bool = False) -> NDArray[Any]:
+        """The product of L, its transpose, conjugate or adjoint with a vector or with columns, in the kind of these."""
         store = self._opened()
+        flips = conjugated != transposed and self._fmt.is_complex  # kernels have L and its adjoint
         if (resident := resident_tile(store)) is not None:
-            return resident.multiplied(z, self._passes, transposed=transposed)
+            return resident.multiplied(z, self._passes, transposed=transposed, flips=flips)
 
         def on_host(host: Any) -> NDArray[Any]:
             factor, shape = right_hand_side(host, self.n, copy=False, fmt=self._fmt)
             if not factor.size:
                 return np.empty(shape, self.dtype)
+            factor = factor.conj() if flips else factor
             with self._passes.running("product with L", factor.shape[1]) as run:
                 if self._solver is not None and store.devices:
-                    return multiply_on_device(self._solver, store, factor, run, transposed=transposed).reshape(shape)
-                return multiply(store, factor, run, transposed=transposed).reshape(shape)
+                    y = multiply_on_device(self._solver, store, factor, run, transposed=transposed)
+                else:
+                    y = multiply(store, factor, run, transposed=transposed)
+            return (np.conjugate(y, out=y) if flips else y).reshape(shape)
 
         return in_kind_of(z, on_host)
 
     def update(
         self, v: ArrayLike, *, store: str | os.PathLike[str] | HostMemory | None = None, overwrite: bool = False
     ) -> CholeskyFactor:
-        """The factor of ``A + V @ V.T``, far cheaper than factoring that.
+        """The factor of ``A + V @ V.T``, of a complex A ``A + V @ V.conj().T``, far cheaper than factoring that.
 
         Parameters
         ----------
         v : (n,) or (n, k) array_like
             What is added; not changed.
         store : path, HostMemory, "device" or None
-            Where the new L goes, in FP64, as for :func:`ooc_chol.cholesky`. None keeps it in host memory, or on the GPUs on which
-            this L lies.
+            Where the new L goes, in this one's type, as for :func:`ooc_chol.cholesky`. None keeps it in host memory, or on the
+            GPUs on which this L lies.
         overwrite : bool
             Let the new L take the place of this one, which is closed then. Not for an L in a file or in mixed precision.
 
@@ -602,7 +614,7 @@ class CholeskyFactor(AbstractFactor):
         Raises
         ------
         TypeError, ValueError
-            V is no array of finite real numbers with ``n`` rows, or L cannot be overwritten.
+            V is no array of finite numbers with ``n`` rows, complex ones for a complex L only, or L cannot be overwritten.
         BudgetError
             There is no memory for a second L.
         TierError
@@ -612,7 +624,7 @@ class CholeskyFactor(AbstractFactor):
         -----
         Cost ``4 n**2 k`` flops on the host, ``36 n**2`` at least, one reading and one writing of L, and memory for a copy of V
         and three tiles. Orthogonal transformations: the new factor is as accurate as one of ``A + V @ V.T``, whatever the
-        condition.
+        condition. Of a complex L four times the flops.
 
         Examples
         --------
@@ -629,7 +641,7 @@ class CholeskyFactor(AbstractFactor):
     def downdate(
         self, v: ArrayLike, *, store: str | os.PathLike[str] | HostMemory | None = None, overwrite: bool = False
     ) -> CholeskyFactor:
-        """The factor of ``A - V @ V.T``: takes away what :meth:`update` adds, such as an observation of a regression.
+        """The factor of ``A - V @ V.T``, of a complex A ``A - V @ V.conj().T``: takes away what :meth:`update` adds.
 
         Parameters
         ----------
@@ -675,7 +687,7 @@ class CholeskyFactor(AbstractFactor):
     ) -> CholeskyFactor:
         """The factor of ``A + V @ V.T``, or of ``A - V @ V.T``."""
         store = self._opened()
-        columns, _ = right_hand_side(host_array(v), self.n, copy=True)
+        columns, _ = right_hand_side(host_array(v), self.n, copy=True, fmt=self._fmt)
         changes = [*self.arithmetic_key.get("updates", []), {"rank": columns.shape[1], "sign": -1 if downdate else 1}]
         key = {**self.arithmetic_key, "updates": changes}
         if overwrite:

@@ -47,21 +47,29 @@ class ResidentTile(NamedTuple):
     kernels: AbstractResidentKernels
     tile: Tile
 
-    def solved(self, b: Any, transposed: Sequence[bool], passes: Passes, title: str, *, overwrite: bool = False) -> NDArray[Any]:
-        """``b`` solved for with L, or with its adjoint, one after the other; in its place where it may and lies here."""
+    def solved(
+        self, b: Any, transposed: Sequence[bool], passes: Passes, title: str, *, flips: bool = False, overwrite: bool = False
+    ) -> NDArray[Any]:
+        """``b`` solved for with L, or with its adjoint, one after the other; in its place where it may and lies here.
+
+        ``flips`` solves with the conjugates of these.
+        """
 
         def compute(x: Tile) -> Tile:
+            if flips:
+                np.conjugate(x, out=x)
             for system in transposed:
                 self.kernels.solve(self.tile, x, transposed=system)
-            return x
+            return np.conjugate(x, out=x) if flips else x
 
         return self._answer(b, compute, passes, title=title, readings=len(transposed), copy=not overwrite)
 
-    def multiplied(self, z: Any, passes: Passes, *, transposed: bool = False) -> NDArray[Any]:
-        """``L @ z``, or ``L.H @ z``."""
+    def multiplied(self, z: Any, passes: Passes, *, transposed: bool = False, flips: bool = False) -> NDArray[Any]:
+        """``L @ z``, or ``L.H @ z``; ``flips`` multiplies by the conjugates of these."""
 
         def compute(x: Tile) -> Tile:
-            return self.kernels.multiply(self.tile, x, transposed=transposed)
+            y = self.kernels.multiply(self.tile, x.conj() if flips else x, transposed=transposed)
+            return np.conjugate(y, out=y) if flips else y
 
         return self._answer(z, compute, passes, "product with L", readings=1)
 

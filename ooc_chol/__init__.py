@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ooc_chol.errors import DowndateError as DowndateError
     from ooc_chol.errors import MissingFolderError as MissingFolderError
     from ooc_chol.errors import NonFiniteError as NonFiniteError
+    from ooc_chol.errors import NotHermitianError as NotHermitianError
     from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
     from ooc_chol.errors import OocCholError as OocCholError
     from ooc_chol.errors import OutputError as OutputError
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from ooc_chol.errors import RefinementError as RefinementError
     from ooc_chol.errors import ScheduleError as ScheduleError
     from ooc_chol.errors import TierError as TierError
+    from ooc_chol.errors import UnsupportedTypeError as UnsupportedTypeError
     from ooc_chol.installation import install_hint as install_hint
     from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
     from ooc_chol.listing import devices as devices
@@ -89,6 +91,7 @@ _NAMES = {
         "DowndateError",
         "MissingFolderError",
         "NonFiniteError",
+        "NotHermitianError",
         "NotPositiveDefiniteError",
         "OocCholError",
         "OutputError",
@@ -99,6 +102,7 @@ _NAMES = {
         "RefinementError",
         "ScheduleError",
         "TierError",
+        "UnsupportedTypeError",
     ),
     "installation": ("install_hint",),
     "kernels.cuda.source": ("cuda_source",),

@@ -11,7 +11,14 @@ from ooc_chol.prints import one_line, shortened
 #: Colours of what is planned or allowed, of what was measured, of what is predicted, and of what needs attention.
 GREY, BLUE, PALE, ORANGE = "#c3c9d1", "#2f77b8", "#a9cbe8", "#ee8a2e"
 #: Colours of the formats of tiles, the same in every picture.
-FORMAT_COLOURS = {"fp64": "#0b2f5b", "fp32": BLUE, "fp16": "#8ab8e0", "fp8": ORANGE}
+FORMAT_COLOURS = {
+    "fp64": "#0b2f5b",
+    "fp32": BLUE,
+    "fp16": "#8ab8e0",
+    "fp8": ORANGE,
+    "complex128": "#3f1f5b",
+    "complex64": "#8c6bb1",
+}
 
 _INK, _PAPER = "#222", "#fff"
 #: Pixels of a line of words, of its letters, and from one letter to the next at least.

@@ -113,6 +113,52 @@ class NonFiniteError(OocCholError, ValueError):
         return type(self), (self.row, self.col, self.tile, self.held, self.triangle, self.matrix)
 
 
+class NotHermitianError(OocCholError, ValueError):
+    """A diagonal entry of a complex matrix has an imaginary part, so that the matrix is not Hermitian.
+
+    Parameters
+    ----------
+    row : int
+        Row of the entry in A, counted from zero.
+    tile : (int, int)
+        The diagonal tile ``(k, k)`` that holds the entry.
+    """
+
+    def __init__(self, row: int, tile: tuple[int, int]) -> None:
+        self.row = row
+        self.tile = tile
+        super().__init__(
+            f"A[{row}, {row}] (in tile {tile}) has an imaginary part that is more than rounding, but the diagonal of a Hermitian "
+            "matrix is real: check how A was made, or factor (A + A.conj().T) / 2"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[int, tuple[int, int]]]:
+        return type(self), (self.row, self.tile)
+
+
+class UnsupportedTypeError(OocCholError, TypeError):
+    """Something was asked for that is not there for the type of the matrix or of its factor.
+
+    Parameters
+    ----------
+    what : str
+        What was asked for, such as ``"precision_threshold"``.
+    dtype : str
+        The type, by NumPy's name.
+    advice : str
+        What the user can do, as the end of the message.
+    """
+
+    def __init__(self, what: str, dtype: str, advice: str) -> None:
+        self.what = what
+        self.dtype = dtype
+        self.advice = advice
+        super().__init__(f"{what} is not there for {dtype}: {advice}")
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return type(self), (self.what, self.dtype, self.advice)
+
+
 class BudgetError(OocCholError, MemoryError):
     """A memory budget is too small for what was asked.
 

@@ -7,16 +7,17 @@ format's range: no entry becomes infinite, and none is lost because its tile is 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import frexp, inf, sqrt
 from typing import Any, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-#: Entries of a tile: float64, or float32 where its products are computed in float32.
-Floats: TypeAlias = NDArray[np.floating[Any]]
+#: Entries of a tile, real or complex, in the type in which it is computed.
+Floats: TypeAlias = NDArray[Any]
 
 #: Entries of a piece that is converted at once: its temporary arrays stay in a core's cache.
 _PIECE = 1 << 15
@@ -37,6 +38,7 @@ class PrecisionFormat:
     significand_bits: int  #: Bits of the significand, the leading one included
     top: int | None = None  #: Scaled entries are below ``2**top``; None for a format without a scale
     least: int = 0  #: Exponent of the least number that is not subnormal, ``2**least``; of a format with a scale
+    is_complex: bool = False  #: Whether an entry is a complex number, two parts of such a significand
 
     @property
     def unit_roundoff(self) -> float:
@@ -52,10 +54,20 @@ class PrecisionFormat:
     def dtype(self) -> np.dtype[Any]:
         """The NumPy type of stored entries."""
         if self.name != "fp8":
-            return np.dtype(f"float{8 * self.itemsize}")
+            return np.dtype(f"{'complex' if self.is_complex else 'float'}{8 * self.itemsize}")
         import ml_dtypes  # only where FP8 is used
 
         return np.dtype(cast(type, ml_dtypes.float8_e4m3fn))
+
+    @property
+    def real_dtype(self) -> np.dtype[Any]:
+        """The NumPy type of a real number, such as a part of an entry: that of the diagonal of L."""
+        return np.dtype(f"float{8 * self.itemsize // (2 if self.is_complex else 1)}")
+
+    @property
+    def flops_factor(self) -> int:
+        """Flops of real numbers that stand for one: a complex product and sum are four real ones each."""
+        return 4 if self.is_complex else 1
 
     def stored_bytes(self, entries: int) -> int:
         """Bytes of a stored tile of so many entries: the entries, and the exponent of a scaled one at a multiple of 8."""
@@ -80,7 +92,23 @@ FP16 = PrecisionFormat("fp16", 2, 11, top=15, least=-14)
 #: E4M3, largest number 448; scaled entries stay below 256.
 FP8 = PrecisionFormat("fp8", 1, 4, top=8, least=-6)
 
-#: Every format that a tile may have, by name, the widest first.
+COMPLEX128 = PrecisionFormat("complex128", 16, 53, is_complex=True)
+COMPLEX64 = PrecisionFormat("complex64", 8, 24, is_complex=True)
+
+#: The types in which a whole matrix can be factored, by NumPy's names.
+TYPES: dict[str, PrecisionFormat] = {fmt.dtype.name: fmt for fmt in (FP64, FP32, COMPLEX128, COMPLEX64)}
+
+
+def type_named(dtype: DTypeLike, name: str) -> PrecisionFormat:
+    """The format that a user asks for by ``dtype``, which he calls ``name``; ``TypeError`` where there is none."""
+    with suppress(TypeError):
+        asked = np.dtype(dtype)
+        if dtype is not None and asked.isnative and asked.name in TYPES:
+            return TYPES[asked.name]
+    raise TypeError(f"{name} is {dtype!r}; there are {', '.join(map(repr, TYPES))}, in this machine's byte order")
+
+
+#: Every format that a tile of a real matrix may have in mixed precision, by name, the widest first.
 FORMATS: dict[str, PrecisionFormat] = {fmt.name: fmt for fmt in (FP64, FP32, FP16, FP8)}
 
 
@@ -216,9 +244,12 @@ def _times_power_of_two(entries: Floats, exponent: int, out: Floats | None = Non
     """``2**exponent entries``, rounded once where the result is subnormal; the entries themselves for an exponent of 0."""
     if exponent == 0:
         return entries
+    scaled: Floats
     if abs(exponent) < np.finfo(entries.dtype).maxexp - 1:
-        return np.multiply(entries, entries.dtype.type(2.0**exponent), out=out)  # six times as fast as ldexp
-    return np.ldexp(entries, exponent, out=out)
+        scaled = np.multiply(entries, entries.dtype.type(2.0**exponent), out=out)  # six times as fast as ldexp
+    else:
+        scaled = np.ldexp(entries, exponent, out=out)
+    return scaled
 
 
 def _narrowed(entries: Floats, fmt: PrecisionFormat) -> NDArray[Any]:

@@ -24,7 +24,7 @@ from ooc_chol.dense.programs.layouts import TileSlots
 from ooc_chol.dense.programs.tile_program import TileProgram
 from ooc_chol.dense.stores.file import AbstractStore, FileStore, MemoryStore, OverwriteStore
 from ooc_chol.dense.stores.source_tier import SourceTier
-from ooc_chol.formats import PrecisionFormat
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware import registry
 from ooc_chol.hardware.host import HostDevice
 from ooc_chol.interfaces import AbstractTier
@@ -61,15 +61,20 @@ def host_flags(nt: int) -> HostFlags:
 
 
 def host_device(
-    name: str = "host:0", threads: int = 1, moduli: int | None = None, *, kind: type[HostDevice] = HostDevice
+    name: str = "host:0",
+    threads: int = 1,
+    moduli: int | None = None,
+    fmt: PrecisionFormat = FP64,
+    *,
+    kind: type[HostDevice] = HostDevice,
 ) -> HostDevice:
     """A device of the host with its kernels; ``kind`` is a subclass that watches or delays."""
     return kind(name, host_kernels(threads, moduli))
 
 
-def open_device(name: str, threads: int = 1, moduli: int | None = None) -> TileDevice:
+def open_device(name: str, threads: int = 1, moduli: int | None = None, fmt: PrecisionFormat = FP64) -> TileDevice:
     """Any device by name, as the driver opens it."""
-    return open_tile_device(name, threads, moduli)
+    return open_tile_device(name, threads, moduli, fmt)
 
 
 def page_locked(name: str, *, fresh: Any = None, filled: Sequence[Any] = ()) -> AbstractContextManager[None]:

@@ -18,4 +18,5 @@ WORDS: dict[str, tuple[list[str], Any]] = {
     "precision_rule": (["--precision-rule", "paper"], "paper"),
     "half_products": (["--half-products", "fp8"], "fp8"),
     "strict": (["--no-strict"], False),
+    "dtype": (["--dtype", "float32"], "float32"),
 }

@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.dense.driver import cholesky
 from ooc_chol.dense.factor.solves import right_hand_side
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner.problem import format_asked
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.memory.sources import as_source
 
@@ -22,8 +23,8 @@ def solve(
     refine: bool = False,
     overwrite_b: bool = False,
     **options: Any,
-) -> NDArray[np.float64]:
-    """Solve ``A x = b`` with a symmetric positive definite A, and forget its factor.
+) -> NDArray[Any]:
+    """Solve ``A x = b`` with a symmetric or Hermitian positive definite A, and forget its factor.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ def solve(
     overwrite_b : bool
         Whether the solutions may take the memory of ``b``.
     **options
-        Those of :func:`cholesky`: ``tile_size``, ``devices``, ``memory_budget``, ``store``, ...
+        Those of :func:`cholesky`: ``dtype``, ``tile_size``, ``devices``, ``memory_budget``, ``store``, ...
 
     Returns
     -------
@@ -68,13 +69,14 @@ def solve(
     """
     if device_of(b) is None:
         with closing(as_source(a)) as source:
-            right_hand_side(b, source.n, copy=False)
+            fmt = format_asked(FactorOptions(dtype=options.get("dtype")), source.dtype)
+            right_hand_side(b, source.n, copy=False, fmt=fmt)
     with cholesky(a, precision_threshold=precision_threshold, **options) as factor:
         return factor.solve(b, refine=refine, overwrite_b=overwrite_b)
 
 
 def logdet(a: Any, precision_threshold: float | None = None, **options: Any) -> float:
-    """Logarithm of the determinant of a symmetric positive definite A; its factor is forgotten.
+    """Logarithm of the determinant of a symmetric or Hermitian positive definite A; its factor is forgotten.
 
     Parameters
     ----------
@@ -83,7 +85,7 @@ def logdet(a: Any, precision_threshold: float | None = None, **options: Any) -> 
     precision_threshold : float or None
         Mixed precision, as for :func:`cholesky`.
     **options
-        Those of :func:`cholesky`: ``tile_size``, ``devices``, ``memory_budget``, ``store``, ...
+        Those of :func:`cholesky`: ``dtype``, ``tile_size``, ``devices``, ``memory_budget``, ``store``, ...
 
     Returns
     -------

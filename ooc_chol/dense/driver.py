@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Never, cast
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ooc_chol import blas_buffers
 from ooc_chol.dense.batch import factor_batch, is_batch
@@ -25,14 +26,14 @@ from ooc_chol.dense.mixed import doubts, factor_mixed, plan_mixed
 from ooc_chol.dense.options import FactorOptions, Fp64, HalfProducts, Objective, Policy, PrecisionRule
 from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.problem import excess_of_budget
+from ooc_chol.dense.planner.problem import excess_of_budget, format_asked
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.report import FactorReport
 from ooc_chol.dense.request import ON_DEVICE, Place, Progress, Request, is_memory, rates_of_request
 from ooc_chol.dense.store_opening import check_host_budget, check_store, own_empty_store, own_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import AsymmetryWarning, BudgetWarning, PrecisionWarning
-from ooc_chol.formats import FP64
+from ooc_chol.formats import FP64, PrecisionFormat, type_named
 from ooc_chol.hardware.registry import device_kind, page_locked
 from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.host_memory import HostMemory
@@ -55,6 +56,7 @@ def cholesky(
     precision_threshold: float | None = None,
     *others: Never,
     lower: bool | None = None,
+    dtype: DTypeLike | None = None,
     tile_size: int | None = None,
     devices: str | Sequence[str] | int | None = None,
     memory_budget: int | str | None = None,
@@ -77,15 +79,21 @@ def cholesky(
 ) -> CholeskyFactor:
     """Factor a symmetric positive definite matrix, ``A = L @ L.T``, in as little device memory as it is given.
 
+    A complex A is Hermitian, and ``A = L @ L.conj().T``.
+
     Parameters
     ----------
     a : (n, n) or (b, n, n) array, path, or source
         The matrix; only its lower triangle is read, or with ``lower=False`` its upper. A NumPy array of any stride order, a
         memmap, the path of a ``.npy`` file, anything with ``shape``, ``dtype`` and slicing, a CuPy or DLPack array, or
-        :func:`from_function`. float64 is taken as it is; other real numbers (float32 and float16, integers, bool, long doubles,
-        another byte order, objects such as ``Fraction``) become float64 tile by tile. What NumPy makes an array of is copied as a
-        whole: nested lists, and tables of pandas or Polars. A batch ``(b, n, n)`` of small matrices, in memory, is factored by
-        LAPACK on all cores, or by cuSOLVER's batched routine on the GPU that it lies on or that ``devices`` names.
+        :func:`from_function`. float64 is taken as it is, and complex128 or complex64 as a Hermitian matrix; other real numbers
+        (float32 and float16, integers, bool, long doubles, another byte order, objects such as ``Fraction``) become float64, or
+        ``dtype``, tile by tile. What NumPy makes an array of is copied as a whole: nested lists, and tables of pandas or Polars.
+        A batch ``(b, n, n)`` of small real matrices, in memory, is factored by LAPACK on all cores, or by cuSOLVER's batched
+        routine on the GPU that it lies on or that ``devices`` names.
+    dtype : str, dtype or None
+        Type of L and of all that is computed: float64, float32, complex128 or complex64. By default float64, and complex128 for a
+        complex A. Mixed precision and products through residues are there for float64 alone.
     precision_threshold : float or None
         Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. Each tile below the diagonal is stored in the
         narrowest of FP64, FP32, FP16 and FP8 that this allows, and computed accordingly; the error of the factor is then measured
@@ -139,8 +147,8 @@ def cholesky(
     replace_store : bool
         Let L replace whatever file ``store`` names.
     overwrite : bool
-        Keep L in the lower triangle of ``a``, a writable float64 array, or with ``lower=False`` its transpose in the upper one;
-        that triangle of A is lost then, also when the factorization fails.
+        Keep L in the lower triangle of ``a``, a writable array of type ``dtype``, or with ``lower=False`` its transpose in the
+        upper one; that triangle of A is lost then, also when the factorization fails.
     plan : Plan or None
         A plan in FP64 for such a matrix of this order and kind of source, from :func:`plan` or ``L.report.plan``, in place of
         the options of planning: of many factorizations of one shape only the first is then planned.
@@ -173,6 +181,10 @@ def cholesky(
     PlanSizeError
         The tiles are so many that the plan would have millions of steps; ``tile_size`` and ``memory_budget`` say what can be
         planned. A :class:`BudgetError`, told before A is read.
+    NotHermitianError
+        The diagonal of a complex A has imaginary parts beyond rounding; ``row`` says where.
+    UnsupportedTypeError
+        An option is not there for the type of A or of L. A :class:`TypeError`.
     TierError
         A file cannot be read or written, or that of A changes during the call. As :class:`OutputError`: ``store`` is the file of
         ``a`` by whatever name, as far as that is known, or exists and is no factor. As :class:`MissingFolderError`: there is no
@@ -215,6 +227,7 @@ def cholesky(
         precision_rule=precision_rule,
         half_products=half_products,
         strict=strict,
+        dtype=None if dtype is None else type_named(dtype, "dtype").dtype.name,
     )
     _check_overwrite(overwrite, store, precision_threshold)
     if (excess := excess_of_budget(options)) is not None:
@@ -299,7 +312,7 @@ def _factor_whole(request: Request, device: str, began: float) -> CholeskyFactor
             trace=_trace_of(run.report) if request.trace else None,
             passes=request.passes,
             a=request.a,
-            solver=_solver_of((device,), lambda: run.budget_bytes),
+            solver=_solver_of((device,), lambda: run.budget_bytes, store.fmt),
             files=lambda: request.source.files,
             lower=not request.source.is_transposed,
         )
@@ -344,13 +357,13 @@ def _factor_of(request: Request, store: AbstractStore, report: FactorReport) -> 
         report,
         trace=trace,
         a=kept,
-        solver=_solver_of(plan.devices, lambda: plan.budgets[0].budget_bytes),
+        solver=_solver_of(plan.devices, lambda: plan.budgets[0].budget_bytes, plan.fmt),
         files=request.source.files,
         lower=not request.source.is_transposed,
     )
 
 
-def _solver_of(devices: Sequence[str], budget_bytes: Callable[[], int]) -> DeviceSolver | None:
+def _solver_of(devices: Sequence[str], budget_bytes: Callable[[], int], fmt: PrecisionFormat) -> DeviceSolver | None:
     """Solves with the factor on the first of these GPUs, within its plan's budget; None where the host factors.
 
     There a factor's own solves read its tiles in place.
@@ -358,12 +371,15 @@ def _solver_of(devices: Sequence[str], budget_bytes: Callable[[], int]) -> Devic
     name = devices[0]
     if device_kind(name).is_in_host_memory:
         return None
-    return DeviceSolver(lambda: open_tile_device(name), lambda arrays: page_locked([name], filled=arrays), budget_bytes())
+    return DeviceSolver(
+        lambda: open_tile_device(name, fmt=fmt), lambda arrays: page_locked([name], filled=arrays), budget_bytes()
+    )
 
 
 def plan(
     n_or_a: Any,
     *,
+    dtype: DTypeLike | None = None,
     tile_size: int | None = None,
     devices: str | Sequence[str] | int | None = None,
     memory_budget: int | str | None = None,
@@ -384,7 +400,11 @@ def plan(
     Parameters
     ----------
     n_or_a : int, or as for :func:`cholesky`
-        The order of a float64 matrix, or the matrix itself, which a precision_threshold needs: its norms decide on the formats.
+        The order of a matrix of type ``dtype``, or the matrix itself, which a precision_threshold needs: its norms decide on the
+        formats.
+    dtype : str, dtype or None
+        Type of L and of all that is computed: float64, float32, complex128 or complex64. By default float64, and complex128 for a
+        complex A. Mixed precision and products through residues are there for float64 alone.
     tile_size : int or None
         Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan. Up
         to order 8192 in host memory, 4096 for a GPU and 16384 for an A and L on one, the matrix is one tile.
@@ -464,6 +484,7 @@ def plan(
         half_products=half_products,
         strict=strict,
         host_budget=host_budget,
+        dtype=None if dtype is None else type_named(dtype, "dtype").dtype.name,
     )
     _check_lower(lower)
     the_plan = _plan(n_or_a, options, store, lower)
@@ -477,12 +498,11 @@ def _plan(n_or_a: Any, options: FactorOptions, store: Place, lower: bool | None)
         if options.precision_threshold is not None:
             raise ValueError(f"formats follow from the norms of A's tiles: give the matrix instead of its order {n_or_a}")
         _check_order(int(n_or_a))
-        rates_at = partial(rates_of_request, options, store, None)
-        return make_plan(
-            Problem(int(n_or_a), FP64.itemsize, "array", may_be_whole=is_memory(store), keeps_on_device=store == ON_DEVICE),
-            options,
-            rates_at,
-        )
+        problem = Problem(int(n_or_a), FP64.itemsize, "array", may_be_whole=is_memory(store), keeps_on_device=store == ON_DEVICE)
+        fmt = format_asked(options, FP64.dtype)
+        if fmt != FP64:
+            return make_plan(replace(problem, bytes_per_entry=fmt.itemsize, fmt=fmt), options, lambda grid: None)
+        return make_plan(problem, options, partial(rates_of_request, options, store, None))
     with closing(triangle_source(n_or_a, lower)) as source, entries_named(source):
         _check_order(source.n)
         request = Request(n_or_a, source, options, store=store)

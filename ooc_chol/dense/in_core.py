@@ -22,9 +22,10 @@ from ooc_chol.dense.report import FactorReport
 from ooc_chol.dense.request import Request
 from ooc_chol.dense.store_opening import own_whole_store
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError
+from ooc_chol.errors import NonFiniteError, NotHermitianError, NotPositiveDefiniteError
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.interfaces import Tile
+from ooc_chol.kernels.interfaces import largest_imaginary
 from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.memory.sources.base import AbstractSource, unchanged
@@ -82,13 +83,15 @@ def whole_device_of(request: Request) -> str | None:
 def factor_whole(request: Request, device: str, began: float, owned: ExitStack) -> tuple[AbstractStore, WholeRun]:
     """Factor on ``device`` into a store that ``owned`` discards unless it is emptied first."""
     source, grid = request.source, TileGrid(request.source.n, request.source.n)
-    whole = kind_of(device).create_whole(device)
+    whole = kind_of(device).create_whole(device, request.problem.fmt)
     with progress_reporter(request.progress) as report, unchanged(source), whole.current():
         store = own_whole_store(request, grid, device, owned)
         started = time.perf_counter_ns()
         view = store.view((0, 0))  # None on a device
         tile = store.tile_on(device, (0, 0)) if view is None else whole.beside(view)
         whole.read(source, tile)
+        if store.fmt.is_complex:
+            _check_diagonal(whole, tile, largest_imaginary(source.dtype, store.fmt, source.n))
         been_read = time.perf_counter_ns()
         _factor(whole, source, tile)
         factored = time.perf_counter_ns()
@@ -99,6 +102,16 @@ def factor_whole(request: Request, device: str, began: float, owned: ExitStack) 
             flops = run.plan.flops
             report(flops, flops, (run.times[-1] - run.times[0]) / 1e9)
     return store, run
+
+
+def _check_diagonal(whole: AbstractWholeKernels, tile: Tile, share: float) -> None:
+    """Raise for the first diagonal entry of A that is not real; one that is not finite is told first."""
+    row = whole.first_imaginary(tile, share)
+    if row is None:
+        return
+    if (place := whole.first_nonfinite(tile)) is not None:
+        raise NonFiniteError(*place, (0, 0))
+    raise NotHermitianError(row, (0, 0))
 
 
 def _factor(whole: AbstractWholeKernels, source: AbstractSource, tile: Tile) -> None:

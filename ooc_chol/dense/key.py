@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.formats import FP64
 from ooc_chol.kernels.registry import kernel_facts
 from ooc_chol.precision.tile_formats import PrecisionMap
 
@@ -38,12 +37,12 @@ class ArithmeticKey:
 
 def arithmetic_key(plan: Plan) -> ArithmeticKey:
     """The key of ``plan`` on this machine."""
-    facts = kernel_facts(plan.devices)
+    facts = kernel_facts(plan.devices, plan.fmt)
     layout = plan.layout
     return ArithmeticKey(
         n=plan.grid.n,
         nb=plan.grid.nb,
-        formats=FP64.name if plan.precision is None else _formats_text(plan.precision),
+        formats=plan.fmt.name if plan.precision is None else _formats_text(plan.precision),
         engine=layout.key_text(plan.product_shares, [panel.width for panel in plan.panels]),
         k_segment_tiles=K_SEGMENT_TILES if layout.moduli is None else 0,
         trsm=facts.trsm,

@@ -12,6 +12,7 @@ from numbers import Real
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from ooc_chol.config import parse_bytes, parse_count, parse_devices, whole_number
+from ooc_chol.formats import type_named
 from ooc_chol.precision.moduli import ResidueBasis
 from ooc_chol.prints import one_line
 
@@ -187,6 +188,13 @@ class FactorOptions:
         "last in FP64. If not, the first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that "
         "is more.",
     )
+    dtype: str | None = _row(
+        None,
+        "str, dtype or None",
+        "Type of L and of all that is computed: float64, float32, complex128 or complex64. By default float64, and complex128 "
+        "for a complex A. Mixed precision and products through residues are there for float64 alone.",
+        metavar="TYPE",
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.devices, Sequence) and not isinstance(self.devices, str):
@@ -198,6 +206,8 @@ class FactorOptions:
             if (size := getattr(self, name)) is not None:
                 nbytes = parse_bytes(size, name)
                 object.__setattr__(self, name, size if isinstance(size, str) else nbytes)
+        if self.dtype is not None:
+            object.__setattr__(self, "dtype", type_named(self.dtype, "dtype").dtype.name)
         self._check_choice("policy")
         self._check_choice("objective")
         self._check_choice("fp64")

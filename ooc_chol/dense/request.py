@@ -15,6 +15,7 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import SURELY_FREE, budget_of, kept_bytes
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates.lookup import known_rates, rates_for
+from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
@@ -51,7 +52,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.plan is not None:
-            _check_plan(self.plan, self.source, self.options)
+            _check_plan(self.plan, self.source, self.options, self.problem)
 
     @cached_property
     def passes(self) -> Passes:
@@ -61,7 +62,7 @@ class Request:
     @cached_property
     def problem(self) -> Problem:
         """What the planner must know of A, and of where L goes."""
-        problem = replace(Problem.of(self.source), may_be_whole=is_memory(self.store) and not self.overwrite)
+        problem = replace(Problem.of(self.source, self.options), may_be_whole=is_memory(self.store) and not self.overwrite)
         return replace(problem, keeps_on_device=self._keeps_on_device(problem))
 
     def _keeps_on_device(self, problem: Problem) -> bool:
@@ -73,13 +74,15 @@ class Request:
         names = self.plan.devices if self.plan is not None else resolve_devices(self.options.devices, must_exist=False)
         if device_kind(names[0]).is_in_host_memory:
             return False
-        kept, free = kept_bytes(problem.n, len(names)), budget_of(self.options, names)
+        kept, free = kept_bytes(problem.n, len(names), problem.fmt), budget_of(self.options, names)
         if self.options.memory_budget is None and kept <= SURELY_FREE:
             return True
         return kept <= _KEPT_SHARE * (free - _WORKSPACE)
 
     def rates_at(self, grid: TileGrid) -> Rates | None:
-        """Rates for tiles of ``grid``, on the devices and for the store that are asked for."""
+        """Rates for tiles of ``grid``, on the devices and for the store that are asked for: measured in FP64 alone."""
+        if self.problem.fmt != FP64:
+            return None
         rates = rates_of_request(self.options, self.store, self.source, grid)
         return replace(rates, fetch=_DEVICE_RATE, write=_DEVICE_RATE) if rates and self.problem.keeps_on_device else rates
 
@@ -101,11 +104,11 @@ def rates_of_request(options: FactorOptions, store: Place, source: AbstractSourc
     return known_rates(grid, "array", kind, names) if source is None else rates_for(source, grid, kind, names)
 
 
-def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions) -> None:
+def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, problem: Problem) -> None:
     """Raise ``ValueError`` unless ``plan`` is of such a matrix, here, and no option asks for another one."""
     if plan.precision is not None or options.precision_threshold is not None:
         raise ValueError("a plan in mixed precision is made for the norms of one matrix: leave plan out, and give the options")
-    others = replace(options, host_budget=None, strict=True)
+    others = replace(options, host_budget=None, strict=True, dtype=None)
     given = [field.name for field in fields(others) if getattr(others, field.name) != field.default]
     if given:
         raise ValueError(f"plan is given, and beside it {', '.join(given)}, which it decides: leave them out, or plan with them")
@@ -113,5 +116,10 @@ def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions) -> N
         raise ValueError(
             f"the plan is of order {plan.grid.n} from a source of kind {plan.source!r}, but the matrix has order {source.n} and "
             f"comes from one of kind {source.name!r}: plan it with oc.plan(A)"
+        )
+    if plan.fmt != problem.fmt:
+        raise ValueError(
+            f"the plan is for {plan.fmt.dtype}, but {problem.fmt.dtype} is to be computed: give "
+            f"dtype={plan.fmt.dtype.name!r}, or plan with the type"
         )
     resolve_devices(plan.devices)

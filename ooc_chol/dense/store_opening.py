@@ -61,34 +61,36 @@ def own_empty_store(request: Request, owned: ExitStack) -> AbstractStore:
 def own_whole_store(request: Request, grid: TileGrid, device: str, owned: ExitStack) -> AbstractStore:
     """An empty store in memory, or on ``device``, for an L of one tile, which ``owned`` discards unless it is emptied first."""
     store: AbstractStore
+    fmt = request.problem.fmt
     if request.problem.keeps_on_device:
-        store = DeviceStore(grid, (device,), (0,))
+        store = DeviceStore(grid, (device,), (0,), fmt=fmt)
     else:
         place = request.store if isinstance(request.store, HostMemory) else None
-        _make_room(TileLayout(grid).end, place, request.options, asks_from=SURELY_FREE)
-        store = MemoryStore(grid, None, place)
+        _make_room(TileLayout(grid, fmt=fmt).end, place, request.options, asks_from=SURELY_FREE)
+        store = MemoryStore(grid, None, place, fmt=fmt)
     owned.callback(store.discard)
     return store
 
 
 def _create_store(request: Request, plan: Plan) -> AbstractStore:
     """Where L goes: over A, into a file, or into memory, page-locked from now on as long as L is there when a GPU factors."""
-    a, place = request.a, request.store
+    a, place, fmt = request.a, request.store, plan.fmt
     if request.overwrite:
         if not isinstance(a, np.ndarray):
             raise TypeError(
-                f"overwrite=True keeps L in A's own memory, but A is a {type(a).__name__}; give a writable float64 array"
+                f"overwrite=True keeps L in A's own memory, but A is a {type(a).__name__}; give a writable {fmt.dtype} array"
             )
-        return OverwriteStore(a, plan.grid)
+        return OverwriteStore(a, plan.grid, fmt)
     formats = None if plan.precision is None else plan.precision.formats
     if request.problem.keeps_on_device:
-        return DeviceStore(plan.grid, plan.devices, plan.owners, formats)
+        return DeviceStore(plan.grid, plan.devices, plan.owners, formats, fmt)
     if not is_memory(place):
         assert isinstance(place, str | os.PathLike)
-        return FileStore.create(place, plan.grid, arithmetic_key(plan).to_dict(), formats, replace=request.replace_store)
+        key = arithmetic_key(plan).to_dict()
+        return FileStore.create(place, plan.grid, key, formats, fmt=fmt, replace=request.replace_store)
     assert place is None or isinstance(place, HostMemory)
-    _make_room(TileLayout(plan.grid, formats=formats).end, place, request.options, arenas=_host_arena_bytes(plan))
-    store = MemoryStore(plan.grid, formats, place)
+    _make_room(TileLayout(plan.grid, formats=formats, fmt=fmt).end, place, request.options, arenas=_host_arena_bytes(plan))
+    store = MemoryStore(plan.grid, formats, place, fmt=fmt)
     lock_store(plan, store)
     return store
 
@@ -98,7 +100,7 @@ def check_host_budget(plan: Plan, place: Place, options: FactorOptions) -> None:
     if not is_memory(place) or place == ON_DEVICE:
         return
     formats = None if plan.precision is None else plan.precision.formats
-    _check_bytes(TileLayout(plan.grid, formats=formats).end, options, arenas=_host_arena_bytes(plan))
+    _check_bytes(TileLayout(plan.grid, formats=formats, fmt=plan.fmt).end, options, arenas=_host_arena_bytes(plan))
 
 
 def _make_room(needed: int, place: HostMemory | None, options: FactorOptions, *, arenas: int = 0, asks_from: int = 0) -> None:

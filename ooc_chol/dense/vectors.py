@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.formats import FP64, TYPES, PrecisionFormat
 from ooc_chol.interfaces import AbstractStream, AbstractTier, ArraySpec, BlockIndex, Tile
 from ooc_chol.kernels.interfaces import TileDevice
 
@@ -19,7 +20,7 @@ class Columns(AbstractTier):
     Parameters
     ----------
     x : (n, m) array
-        float64, rows of adjacent entries.
+        Rows of adjacent entries, of a type in which matrices are factored.
     columns : slice
         The columns of ``x`` that the blocks show.
     height : int
@@ -28,7 +29,7 @@ class Columns(AbstractTier):
 
     name = "columns"
 
-    def __init__(self, x: NDArray[np.float64], columns: slice, height: int) -> None:
+    def __init__(self, x: NDArray[Any], columns: slice, height: int) -> None:
         self._x, self._columns, self.height = x, columns, height
 
     def __len__(self) -> int:
@@ -38,7 +39,11 @@ class Columns(AbstractTier):
         """The rows of a block."""
         return slice(block * self.height, min((block + 1) * self.height, len(self._x)))
 
-    def view(self, index: BlockIndex) -> NDArray[np.float64]:
+    def format_of(self, index: BlockIndex) -> PrecisionFormat:
+        """The format of the array."""
+        return TYPES[self._x.dtype.name]
+
+    def view(self, index: BlockIndex) -> NDArray[Any]:
         """The block in place."""
         return self._x[self.rows(index[0]), self._columns]
 
@@ -55,9 +60,9 @@ class Columns(AbstractTier):
         self.view(index)[...] = data
 
 
-def vector_arrays(shape: tuple[int, ...], count: int) -> tuple[ArraySpec, ...]:
-    """What :meth:`~ooc_chol.interfaces.TileDevice.allocate` takes for ``count`` float64 arrays of one shape."""
-    return (ArraySpec(np.dtype(np.float64), shape),) * count
+def vector_arrays(shape: tuple[int, ...], count: int, fmt: PrecisionFormat = FP64) -> tuple[ArraySpec, ...]:
+    """What :meth:`~ooc_chol.interfaces.TileDevice.allocate` takes for ``count`` arrays of one shape and format."""
+    return (ArraySpec(fmt.dtype, shape),) * count
 
 
 def zeros(rows: range, cols: range, out: Tile, stream: Any) -> None:
@@ -68,7 +73,7 @@ def zeros(rows: range, cols: range, out: Tile, stream: Any) -> None:
 def copy_columns_in(
     device: TileDevice,
     stream: AbstractStream,
-    x: NDArray[np.float64],
+    x: NDArray[Any],
     target: Tile,
     *,
     slot_bytes: int,
@@ -84,7 +89,7 @@ def copy_columns_out(
     device: TileDevice,
     stream: AbstractStream,
     part: Tile,
-    x: NDArray[np.float64],
+    x: NDArray[Any],
     *,
     slot_bytes: int,
     columns: slice = slice(None),
@@ -95,8 +100,8 @@ def copy_columns_out(
         device.copy_out(stream, part[blocks.rows(block)], blocks, (block, 0))
 
 
-def _blocks(x: NDArray[np.float64], columns: slice, tile: Tile, slot_bytes: int) -> Columns:
-    return Columns(x, columns, max(1, slot_bytes // (8 * tile.shape[1])))
+def _blocks(x: NDArray[Any], columns: slice, tile: Tile, slot_bytes: int) -> Columns:
+    return Columns(x, columns, max(1, slot_bytes // (x.itemsize * tile.shape[1])))
 
 
 def summed_vectors(device: TileDevice, arrays: Sequence[Tile], slot_bytes: int) -> NDArray[np.float64]:

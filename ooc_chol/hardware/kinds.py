@@ -90,7 +90,7 @@ class AbstractDeviceKind(ABC):
         """An array of the kind's own library in host memory."""
 
     @abstractmethod
-    def to_device(self, name: str, x: NDArray[np.float64]) -> Any:
+    def to_device(self, name: str, x: NDArray[Any]) -> Any:
         """A copy of ``x`` in a device's memory, or ``x`` itself where that is the host's."""
 
     @abstractmethod
@@ -159,7 +159,7 @@ class HostKind(AbstractDeviceKind):
     def to_host(self, array: Any) -> NDArray[Any]:
         return np.asarray(array)
 
-    def to_device(self, name: str, x: NDArray[np.float64]) -> Any:
+    def to_device(self, name: str, x: NDArray[Any]) -> Any:
         return x
 
     def array_source(self, array: Any) -> AbstractSource:
@@ -264,7 +264,7 @@ class CudaKind(AbstractDeviceKind):
 
         return cuda.to_host(array)
 
-    def to_device(self, name: str, x: NDArray[np.float64]) -> Any:
+    def to_device(self, name: str, x: NDArray[Any]) -> Any:
         from ooc_chol.hardware import cuda
 
         return cuda.to_device(name, x)

@@ -41,8 +41,8 @@ class AbstractDeviceMemory(ABC):
         """Address of its first byte, as the device's copies take it."""
 
     @abstractmethod
-    def array(self, offset: int, shape: tuple[int, ...]) -> Tile:
-        """Row-major float64 from byte ``offset`` on, in place."""
+    def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tile:
+        """Row-major numbers of a type from byte ``offset`` on, in place."""
 
     @abstractmethod
     def read(self, offset: int, out: NDArray[Any], pitch: int | None = None) -> None:
@@ -71,7 +71,7 @@ class AbstractArena(ABC):
 
     @abstractmethod
     def tile(self, slot: int, shape: tuple[int, int], dtype: str = "float64") -> Tile:
-        """The first ``shape[0] * shape[1]`` entries of ``slot`` as a row-major tile of ``dtype``: float64, float32 or uint8."""
+        """The first ``shape[0] * shape[1]`` entries of ``slot`` as a row-major tile of ``dtype``: a type of numbers, or uint8."""
 
     @abstractmethod
     def part(self, number: int, corner: tuple[int, int], shape: tuple[int, int]) -> Tile:

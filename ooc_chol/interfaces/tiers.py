@@ -95,8 +95,11 @@ class AbstractTier(ABC):
     #: Whether another stream may read a block as soon as its writing is recorded (else only once it is durable).
     ordered_by_events: bool = True
 
-    def view(self, index: BlockIndex) -> NDArray[np.float64] | None:
-        """Block ``index`` in place, an array of any strides for copies to read or write; None when there is none."""
+    def view(self, index: BlockIndex) -> NDArray[Any] | None:
+        """Block ``index`` in place, an array of any strides for copies to read or write; None when there is none.
+
+        It is of the type in which the block is computed.
+        """
         return None
 
     def host_memory(self) -> NDArray[Any] | None:

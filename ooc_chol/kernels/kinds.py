@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.kernels.interfaces import AbstractKernelSet
 from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
 from ooc_chol.kernels.interfaces.whole import AbstractResidentKernels, AbstractWholeKernels
@@ -51,35 +52,35 @@ class AbstractKernelKind(ABC):
         """Tiles of order ``nb`` that a budget should hold, so that those on the device are used often enough."""
 
     @abstractmethod
-    def workspace_bytes(self, nb: int) -> int:
-        """Bytes of workspace, inside the budget, that the kernels take at tile order ``nb``."""
+    def workspace_bytes(self, nb: int, fmt: PrecisionFormat = FP64) -> int:
+        """Bytes of workspace, inside the budget, that the kernels of a format take at tile order ``nb``."""
 
     @abstractmethod
     def residue_workspace_bytes(self, n: int, nb: int) -> int:
         """Bytes of workspace with products through residues: more streams multiply, and each of ``n`` rows has state."""
 
     @abstractmethod
-    def executed_flops(self, task: Task, grid: TileGrid) -> int:
-        """Flops that the kernels execute for ``task``, where :func:`ooc_chol.tasks.cholesky.flops` counts the leading terms."""
+    def executed_flops(self, task: Task, grid: TileGrid, fmt: PrecisionFormat = FP64) -> int:
+        """Flops of real numbers that the kernels execute for ``task``: :func:`ooc_chol.tasks.cholesky.flops` and more."""
 
     @abstractmethod
-    def create(self, threads: int, moduli: int | None) -> AbstractKernelSet:
-        """Make kernels for one device, with ``threads`` on the host; with ``moduli``, products through residues too."""
+    def create(self, threads: int, moduli: int | None, fmt: PrecisionFormat = FP64) -> AbstractKernelSet:
+        """Make kernels for tiles of one format, with ``threads`` on the host; with ``moduli``, products through residues too."""
 
     @abstractmethod
     def whole_order(self, source: str, *, keeps_on_device: bool) -> int:
         """Largest order of a matrix that is best factored as one tile: by its kind of source, and by where L stays."""
 
     @abstractmethod
-    def whole_layout(self, n: int) -> tuple[int, str | None]:
+    def whole_layout(self, n: int, fmt: PrecisionFormat = FP64) -> tuple[int, str | None]:
         """Bytes on the device of such a matrix with workspace, and the routine where that is not the kernel of tiles."""
 
     @abstractmethod
-    def create_whole(self, name: str) -> AbstractWholeKernels:
-        """Make what factors a matrix that is one tile, on the device of that name."""
+    def create_whole(self, name: str, fmt: PrecisionFormat = FP64) -> AbstractWholeKernels:
+        """Make what factors a matrix of one format that is one tile, on the device of that name."""
 
     @abstractmethod
-    def create_resident(self, name: str) -> AbstractResidentKernels | None:
+    def create_resident(self, name: str, fmt: PrecisionFormat = FP64) -> AbstractResidentKernels | None:
         """Make what computes with an L that stays on that device; None where L in its memory is read in place anyway."""
 
     @abstractmethod
@@ -91,7 +92,7 @@ class AbstractKernelKind(ABC):
         """Name what computes on a device that is here, for a reader: a GPU's model, or the BLAS library and its threads."""
 
     @abstractmethod
-    def facts(self, names: Sequence[str]) -> KernelFacts:
+    def facts(self, names: Sequence[str], fmt: PrecisionFormat = FP64) -> KernelFacts:
         """Say what the bits of a factor made by these devices depend on."""
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ooc_chol.formats import FP64
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.tasks.tiling import TileGrid
 
 
@@ -17,9 +17,14 @@ def compulsory_bytes(grid: TileGrid, itemsize: int) -> int:
     return itemsize * sum(grid.entries(i, j) for i, j in grid.tiles())
 
 
+def tile_bytes_of(grid: TileGrid, fmt: PrecisionFormat = FP64) -> Callable[[tuple[int, int]], int]:
+    """Bytes of a tile ``(i, j)`` in one format."""
+    return lambda index: fmt.itemsize * grid.entries(*index)
+
+
 def fp64_bytes(grid: TileGrid) -> Callable[[tuple[int, int]], int]:
     """Bytes of a tile ``(i, j)`` in FP64."""
-    return lambda index: FP64.itemsize * grid.entries(*index)
+    return tile_bytes_of(grid)
 
 
 def beaumont_bytes(n: int, capacity_bytes: float, itemsize: int) -> float:

@@ -224,13 +224,14 @@ def test_a_tile_larger_than_its_buffer_is_refused():
         store.close()
 
 
-def test_slots_are_tiles_of_float64():
+def test_slots_are_tiles_of_types_of_matrices():
     from ooc_chol.hardware.cuda.arena import CudaArena
 
     arena = CudaArena(2, 800, 4096, narrow_bytes=10)
     assert arena.tile(1, (10, 10), "float64").shape == (10, 10)
+    assert arena.tile(1, (5, 10), "complex128").nbytes == 800
     with pytest.raises(ValueError, match="float64"):
-        arena.tile(1, (10, 10), "float32")
+        arena.tile(1, (10, 10), "float16")
     first, *others = arena.narrow
     assert first - arena.workspace >= 4096
     assert others == [first + 4096 * number for number in range(1, NARROW_BUFFERS)]

@@ -197,10 +197,10 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-@pytest.mark.parametrize("form", FORMS)
-def test_other_dtypes_are_refused_by_name_in_every_form(tmp_path, form, dtype):
-    with pytest.raises(TypeError, match=f"holds {dtype}, but A holds real numbers"):
+@pytest.mark.parametrize("form", ["numpy", "numpy F", "lazy", "npy", "memmap"])
+def test_other_dtypes_are_refused_by_name_in_every_form_that_has_them(tmp_path, form):
+    dtype = np.dtype(np.clongdouble)
+    with pytest.raises(TypeError, match=f"holds {dtype.name}, but A holds real numbers"):
         oc.cholesky(FORMS[form](tmp_path, np.eye(10).astype(dtype)), devices="host:0")
 
 

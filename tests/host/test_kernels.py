@@ -490,7 +490,7 @@ def test_a_leading_dimension_beyond_32_bits_is_refused():
         blas.gemm(far, np.ones((2, 1)), np.ones((1, 1)))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.dtype(">f8")])
+@pytest.mark.parametrize("dtype", [np.float16, np.int64, np.dtype(">f8"), np.longdouble])
 def test_other_dtypes_are_refused(dtype):
     with pytest.raises(TypeError, match="takes float64"):
         blas.potrf(np.eye(3, dtype=dtype))

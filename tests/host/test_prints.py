@@ -98,6 +98,7 @@ def public_objects(factors):
         "ClosedError": [oc.ClosedError(HOSTILE * 9)],
         "MissingFolderError": [oc.MissingFolderError(HOSTILE * 9, "store", "x" * 999, "y" * 999)],
         "DowndateError": [oc.DowndateError(10**9, (10**6, 10**6))],
+        "NotHermitianError": [oc.NotHermitianError(10**9, (10**6, 10**6))],
         "NonFiniteError": [oc.NonFiniteError(10**9, 10**9, (10**6, 10**6))],
         "NotPositiveDefiniteError": [oc.NotPositiveDefiniteError(10**9, (10**6, 10**6))],
         "OocCholError": [oc.OocCholError(HOSTILE * 9), oc.OocCholError()],
@@ -108,6 +109,7 @@ def public_objects(factors):
         "RatesWarning": [oc.RatesWarning(HOSTILE * 9)],
         "RefinementError": [oc.RefinementError(3, 1e-3, 1e-16, 100, HOSTILE * 9, np.zeros((1000, 4)))],
         "ScheduleError": [oc.ScheduleError(HOSTILE * 9)],
+        "UnsupportedTypeError": [oc.UnsupportedTypeError("refine=True", "complex64", HOSTILE * 9)],
         "TierError": [oc.TierError(HOSTILE * 9)],
     }
 

@@ -210,10 +210,10 @@ def test_an_error_of_one_thread_of_a_team_is_raised(tmp_path, team):
         (np.eye(4)[::-1], False),
         (np.eye(4)[:, ::-1], False),
         (np.broadcast_to(1.0, (4, 4)), False),
-        (np.eye(4, dtype=np.float32), False),
+        (np.eye(4, dtype=np.float32), True),
     ],
 )
-def test_only_memory_of_rows_of_adjacent_float64_is_page_locked(a, is_copied_in_place):
+def test_only_memory_of_rows_of_adjacent_entries_is_page_locked(a, is_copied_in_place):
     assert (as_source(a).host_memory() is not None) == is_copied_in_place
 
 
@@ -378,10 +378,12 @@ def test_a_map_of_a_file_that_is_no_longer_there_is_read_through_the_map(replace
 
 
 @pytest.mark.parametrize("as_file", [False, True])
-@pytest.mark.parametrize(("dtype", "named"), [(np.complex128, "complex128"), ("U3", "str96"), ("M8[s]", "datetime64")])
+@pytest.mark.parametrize(
+    ("dtype", "named"), [(np.clongdouble, np.dtype(np.clongdouble).name), ("U3", "str96"), ("M8[s]", "datetime64")]
+)
 def test_other_dtypes_are_refused_by_name_with_the_fix(dtype, named, as_file, tmp_path):
     a = np.zeros((3, 3), dtype)
-    with pytest.raises(TypeError, match=rf"holds {named}.*A\.(astype|real)"):
+    with pytest.raises(TypeError, match=rf"holds {named}.*A\.astype"):
         as_source(saved(tmp_path / "a.npy", a) if as_file else a)
     with pytest.raises(TypeError, match=rf"holds {named}"):
         as_source(SliceableData(a))

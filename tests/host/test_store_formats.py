@@ -469,7 +469,8 @@ def test_a_file_of_fp64_is_of_version_1_however_it_was_asked_for(tmp_path: Path)
         ({"widened": [3]}, "not that of a factor"),
         ({"widened": "31"}, "not that of a factor"),
         ({"version": 1}, r"formats.*9\.9"),
-        ({"version": 3}, r"version = 3.*1 or 2 only.*9\.9"),
+        ({"version": 3}, r"formats.*9\.9"),
+        ({"version": 4}, r"version = 4.*1 or 2 or 3 only.*9\.9"),
         ({"n": 100}, "must be 28 digits"),
     ],
 )

@@ -25,7 +25,7 @@ from ooc_chol.dense.execution.residue_operations import ResidueOperations
 from ooc_chol.dense.execution.worker import Start
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.steps import final_keys
-from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError
+from ooc_chol.errors import NonFiniteError, NotHermitianError, NotPositiveDefiniteError
 from ooc_chol.interfaces import Tiers
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.prints import brief_repr
@@ -241,6 +241,10 @@ def _verdict(workers: Sequence[DeviceWorker], errors: Sequence[BaseException], g
         i, j = index[bad[0]]
         row, col = divmod(bad[1], grid.size(j))
         return NonFiniteError(grid.start(i) + row, grid.start(j) + col, (i, j))
+    imaginary = min((flag for one in all_operations if (flag := one.flags.imaginary()) is not None), default=None)
+    if imaginary is not None:
+        k, row = imaginary
+        return NotHermitianError(grid.start(k) + row, (k, k))
     pivots = (one.flags.failed_pivot() for one in all_operations)
     minors = [grid.start(pivot[0]) + pivot[1] for pivot in pivots if pivot is not None]
     # A row whose squares exceed its diagonal entry has a negative pivot, whatever was computed with it since.

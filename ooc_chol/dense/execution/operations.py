@@ -15,7 +15,7 @@ from ooc_chol.dense.programs.steps import Step
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import OocCholError
 from ooc_chol.interfaces import AbstractStream, Tiers, Tile
-from ooc_chol.kernels.interfaces import FinalTile, TileDevice
+from ooc_chol.kernels.interfaces import FinalTile, TileDevice, largest_imaginary
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.operations import Gemm, Load, Place, Pool, Potrf, Pull, StepKind, Store, Syrk, Trsm
 from ooc_chol.tasks.tiling import Index
@@ -68,7 +68,7 @@ class AbstractOperations(ABC):
         tiers: Tiers,
         others: Mapping[int, Self],
     ) -> None:
-        self._device, self._grid, self._precision = device, plan.grid, plan.precision
+        self._device, self._grid, self._precision, self._fmt = device, plan.grid, plan.precision, plan.fmt
         self._number, self._owners = number, plan.owners
         source, self._store, self._others = tiers["A"], tiers["L"], others
         assert isinstance(source, SourceTier)
@@ -79,6 +79,7 @@ class AbstractOperations(ABC):
         self.probed = self._open_probes(plan)
         device.prepare(source.source.prepare)
         self.flags = device.kernels.create_flags(plan.grid.nt)
+        self._imaginary = largest_imaginary(source.source.dtype, plan.fmt, plan.grid.n)
 
     @abstractmethod
     def _allocate(self, plan: Plan) -> Any:
@@ -111,7 +112,8 @@ class AbstractOperations(ABC):
         A flagged row does not end it at once: a smaller minor may fail, which that row has no part in, and is to be named. The
         row counts when its pivot, this device's, has been taken with all before it.
         """
-        if self.flags.nonfinite() is not None or self.flags.failed_pivot() is not None:
+        flags = self.flags
+        if flags.nonfinite() is not None or flags.failed_pivot() is not None or flags.imaginary() is not None:
             return True
         row = self.flagged_row()
         return row is not None and row // self._grid.nb < columns and self._owners[row // self._grid.nb] == self._number
@@ -127,6 +129,8 @@ class AbstractOperations(ABC):
         else:
             self._device.copy_in(stream, self._source, index, tile)
         self._device.kernels.check_finite(stream, tile, i == j, self.flags, self._grid.packed(i, j))
+        if i == j and self._fmt.is_complex:
+            self._device.kernels.check_real_diagonal(stream, tile, self._imaginary, self.flags, i)
         return self._grid.entries(i, j) * self._source_itemsize
 
     @abstractmethod
@@ -183,7 +187,7 @@ class TileOperations(AbstractOperations):
     def tile(self, place: Place, index: Index) -> Tile:
         """The slot as tile ``index``, in the format in which it is updated."""
         if self._precision is None:
-            return self._arena.tile(place.slot, self._grid.shape(*index))
+            return self._arena.tile(place.slot, self._grid.shape(*index), self._fmt.dtype.name)
         return self._arena.tile(place.slot, self._grid.shape(*index), self._precision.product_of(index).dtype.name)
 
     def flagged_row(self) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.steps import Program, Step
-from ooc_chol.formats import FP8, FP16, FP64
+from ooc_chol.formats import FP8, FP16
 from ooc_chol.interfaces import BlockKey
-from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.operations import STREAM_NAMES, Gemm, Link, Potrf, Product, StepKind, Syrk, Trsm, step_key
 from ooc_chol.tracing.records import StreamRole, TraceRecord
 
@@ -56,12 +55,13 @@ def find_writers(devices: tuple[str, ...], programs: tuple[Program, ...]) -> Wri
     return writers
 
 
-def format_name(step: Step, precision: PrecisionMap | None) -> str:
+def format_name(step: Step, plan: Plan) -> str:
     """Format of what a step moves or multiplies: that of the tile in its store, or of a product's factors."""
+    precision = plan.precision
     if isinstance(work := step.operation, Product):
         return "int8" if not work.is_narrow else FP16.name if work.fp8_exponent is None else FP8.name
     if precision is None or step.link not in (Link.FETCH, Link.WRITE):
-        return FP64.name
+        return plan.fmt.name
     return precision.format_of(step.tile).name
 
 
@@ -102,7 +102,7 @@ def executed_records(plan: Plan, times: Sequence[Sequence[tuple[int, int]]]) -> 
     writers = find_writers(plan.devices, plan.programs)
     for device, program, spans in zip(plan.devices, plan.programs, times, strict=True):
         for position, (step, span) in enumerate(zip(program.steps, spans, strict=True)):
-            fmt = format_name(step, plan.precision)
+            fmt = format_name(step, plan)
             yield step_record(position, step, device, span, writers=writers, fmt=fmt)
 
 
@@ -115,6 +115,6 @@ def predicted_records(plan: Plan) -> tuple[TraceRecord, ...]:
     for device, program, starts, ends in zip(plan.devices, plan.programs, plan.timeline.starts, plan.timeline.ends, strict=True):
         for position, step in enumerate(program.steps):
             times = round(starts[position] * 1e9), round(ends[position] * 1e9)
-            fmt = format_name(step, plan.precision)
+            fmt = format_name(step, plan)
             records.append(step_record(position, step, device, times, writers=writers, fmt=fmt))
     return tuple(records)

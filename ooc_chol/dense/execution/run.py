@@ -35,12 +35,12 @@ def run(
 ) -> Execution:
     """Open the devices of ``plan`` and execute it, while the memory of A and L is still being page-locked."""
     threads = host_threads(len(plan.devices))
-    tier = SourceTier(source, plan.grid)
+    tier = SourceTier(source, plan.grid, plan.fmt)
     tiers = {"A": tier, "L": store}
     watched = nullcontext() if isinstance(store, OverwriteStore) else unchanged(source)
     with kind_of(plan.devices[0]).calling(), watched, source_locked(plan, tier):
         before = waited_seconds(tiers)
-        devices = [open_tile_device(name, threads, plan.moduli) for name in plan.devices]
+        devices = [open_tile_device(name, threads, plan.moduli, plan.fmt) for name in plan.devices]
         execution = execute(plan, devices, tiers, report=report, salvage=salvage, probes=probes if plan.probe_arrays else None)
         return replace(execution, locking_seconds=waited_seconds(tiers) - before, refused_bytes=refused_bytes(tiers))
 

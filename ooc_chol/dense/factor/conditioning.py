@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
 from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.formats import FP64
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.kernels.host.blas import blas_threads
 
 Vectors: TypeAlias = NDArray[np.float64]
-Apply: TypeAlias = Callable[[Vectors], Vectors]
+#: A product or a solve: of a complex matrix its columns are complex
+Apply: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 #: Vectors of the block estimate, and its iterations at most, each of two products: as SciPy and MATLAB have them.
 _COLUMNS, _MOST_ITERATIONS = 2, 5
@@ -39,7 +40,7 @@ def few_columns(n: int) -> AbstractContextManager[None]:
 
 
 def one_norm_estimate(apply: Apply, n: int) -> float:
-    """Estimate ``||B||_1``, the largest column sum of a symmetric ``B`` of which products alone are known; never too large.
+    """Estimate ``||B||_1``, the largest column sum of a Hermitian ``B`` of which products alone are known; never too large.
 
     Higham and Tisseur (2000), algorithm 2.4, with two columns: first the mean of all columns and a random combination, then the
     columns at which the gradient is largest, until none is new.
@@ -54,7 +55,7 @@ def one_norm_estimate(apply: Apply, n: int) -> float:
         return float(np.abs(apply(np.eye(n))).sum(axis=0).max(initial=0.0))
     x = _first_vectors(n)
     units, used, largest = np.zeros(0, dtype=np.intp), set[int](), 0.0
-    signs: Vectors | None = None
+    signs: NDArray[Any] | None = None
     for iteration in range(_MOST_ITERATIONS):
         y = apply(x)
         sums = np.abs(y).sum(axis=0)
@@ -62,7 +63,7 @@ def one_norm_estimate(apply: Apply, n: int) -> float:
         if iteration and not sums[best] > largest:
             break
         largest = float(sums[best])
-        before, signs = signs, np.where(y < 0.0, -1.0, 1.0)
+        before, signs = signs, signs_of(y)
         if not math.isfinite(largest) or (before is not None and _are_parallel(signs, before)):
             break
         gradient = np.abs(apply(signs)).max(axis=1)
@@ -85,9 +86,20 @@ def _first_vectors(n: int) -> Vectors:
     return x
 
 
-def _are_parallel(signs: Vectors, before: Vectors) -> bool:
-    """Whether every column of signs, or its opposite, was there before."""
-    return bool((np.abs(signs.T @ before).max(axis=1) == len(signs)).all())
+def signs_of(y: NDArray[Any]) -> NDArray[Any]:
+    """The signs of numbers, of complex ones numbers of magnitude 1 in their directions; 1 for zeros."""
+    if y.dtype.kind != "c":
+        signs: NDArray[Any] = np.where(y < 0.0, y.dtype.type(-1.0), y.dtype.type(1.0))
+        return signs
+    size = np.abs(y)
+    with np.errstate(invalid="ignore"):  # an infinite norm ends the estimate
+        signs = np.where(size > 0.0, y / np.where(size > 0.0, size, 1.0), 1.0)
+    return signs
+
+
+def _are_parallel(signs: NDArray[Any], before: NDArray[Any]) -> bool:
+    """Whether every column of signs, or its opposite, was there before; complex ones never count as such."""
+    return signs.dtype.kind != "c" and bool((np.abs(signs.T @ before).max(axis=1) == len(signs)).all())
 
 
 def row_norms(store: AbstractStore, run: Pass) -> Vectors:
@@ -96,7 +108,8 @@ def row_norms(store: AbstractStore, run: Pass) -> Vectors:
     squares = np.zeros(grid.n)
     with closing(stream_tiles(store, list(grid.tiles()), track, 1)) as tiles:
         for (i, _), l_ij in tiles:
-            squares[grid.start(i) :][: grid.size(i)] += np.einsum("ij,ij->i", l_ij, l_ij)
+            for part in (l_ij.real, l_ij.imag) if store.fmt.is_complex else (l_ij,):
+                squares[grid.start(i) :][: grid.size(i)] += np.einsum("ij,ij->i", part, part)
     track.settle()
     return np.sqrt(squares)
 
@@ -104,15 +117,15 @@ def row_norms(store: AbstractStore, run: Pass) -> Vectors:
 def diagonal_of(a: object) -> Vectors | None:
     """The diagonal of a matrix that is an array in the memory of the host or of a GPU; None for others, which are not read."""
     if isinstance(a, np.ndarray):
-        return None if isinstance(a, np.memmap) else np.array(a.diagonal(), dtype=np.float64)
+        return None if isinstance(a, np.memmap) else np.array(a.diagonal().real, dtype=np.float64)
     home = device_of(a)
     if home is None:
         return None
     kind = device_kind(home)
-    return np.asarray(kind.to_host(kind.from_dlpack(a).diagonal().copy()), dtype=np.float64)
+    return np.asarray(kind.to_host(kind.from_dlpack(a).diagonal().real.copy()), dtype=np.float64)
 
 
-def may_be_ill_conditioned(squares: Vectors, diagonal: Vectors) -> bool:
+def may_be_ill_conditioned(squares: Vectors, diagonal: Vectors, fmt: PrecisionFormat) -> bool:
     """Whether ``A_ii / L_ii**2`` is so large for some row that :func:`expected_error` may be worth its solve.
 
     With ``H = inv(D) A inv(D)``, the largest of these numbers is at most ``||inv(H)||_2``: each is the last diagonal entry of the
@@ -120,31 +133,33 @@ def may_be_ill_conditioned(squares: Vectors, diagonal: Vectors) -> bool:
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         ratio = np.max(squares / diagonal / diagonal)
-    return not FP64.unit_roundoff * len(diagonal) * ratio < LEAST_ERROR
+    return not fmt.unit_roundoff * len(diagonal) * ratio < LEAST_ERROR
 
 
-def expected_error(norms: Vectors, solve: Apply) -> float:
+def expected_error(norms: Vectors, solve: Apply, fmt: PrecisionFormat) -> float:
     """Relative error that rounding A leads one to expect of a solution, ``u ||inv(H)||_F`` with ``H = inv(D) A inv(D)``.
 
-    ``norms`` are ``D_ii = sqrt(A_ii)``. A factor that is right is that of ``A + E`` with ``|E_ij|`` about ``u D_ii D_jj``, and
-    ``inv(H) E' y`` has the norm ``u ||inv(H)||_F ||y||`` for independent errors ``E'`` of size ``u``. Units of rows do not count.
-    For vectors x of random signs ``||inv(H) x||**2`` is ``||inv(H)||_F**2`` on average. Cost: one solve with three columns.
+    ``norms`` are ``D_ii = sqrt(A_ii)``, and u is of the type of L. A factor that is right is that of ``A + E`` with ``|E_ij|``
+    about ``u D_ii D_jj``, and ``inv(H) E' y`` has the norm ``u ||inv(H)||_F ||y||`` for independent errors ``E'`` of size ``u``.
+    Units of rows do not count. For vectors x of random signs ``||inv(H) x||**2`` is ``||inv(H)||_F**2`` on average. Cost: one
+    solve with three columns.
     """
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (len(norms), _RANDOM_VECTORS))
     with np.errstate(over="ignore", invalid="ignore"):
         y = norms[:, None] * solve(norms[:, None] * signs)
-        return FP64.unit_roundoff * float(np.linalg.norm(y)) / math.sqrt(_RANDOM_VECTORS)
+        return fmt.unit_roundoff * float(np.linalg.norm(y)) / math.sqrt(_RANDOM_VECTORS)
 
 
-def warn_of_condition(error: float) -> None:
+def warn_of_condition(error: float, fmt: PrecisionFormat) -> None:
     """Say what SciPy says of ill-conditioned matrices, by its own warning, of the line that called this package."""
     from scipy.linalg import LinAlgWarning  # 130 ms that nearly no solve need take
 
     digits = max(0, math.floor(-math.log10(error))) if math.isfinite(error) else 0
-    norm = error / FP64.unit_roundoff
+    norm = error / fmt.unit_roundoff
+    of_type = "" if fmt == FP64 else f" in {fmt.dtype.name}"
     text = (
         f"A is ill-conditioned: once its diagonal is scaled to ones, its inverse has a norm of about {norm:.1e}, so that "
-        f"{digits or 'no'} digit{'s' * (digits != 1)} of a solution can be expected to be right; add a nugget to the "
+        f"{digits or 'no'} digit{'s' * (digits != 1)} of a solution{of_type} can be expected to be right; add a nugget to the "
         "diagonal, or ask L.cond()"
     )
     warnings.warn(text, LinAlgWarning, stacklevel=_frames_of_the_package() + 1)

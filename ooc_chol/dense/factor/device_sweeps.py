@@ -17,7 +17,6 @@ from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.vectors import copy_columns_in, copy_columns_out, vector_arrays
 from ooc_chol.errors import BudgetError
-from ooc_chol.formats import FP64
 from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, AbstractEvent, Tile, TileFunction
 from ooc_chol.kernels.interfaces import AbstractSolveKernels, TileDevice
 from ooc_chol.memory.sources.function import FunctionSource
@@ -39,7 +38,7 @@ def largest_narrow_bytes(store: AbstractStore) -> int:
     sizes = (
         fmt.stored_bytes(store.grid.entries(*index))
         for index, fmt in zip(store.grid.tiles(), store.formats, strict=True)
-        if fmt != FP64
+        if fmt != store.fmt
     )
     return max(sizes, default=0)
 
@@ -57,7 +56,7 @@ def columns_that_fit(device: TileDevice, store: AbstractStore, budget_bytes: int
 def _needed_bytes(device: TileDevice, store: AbstractStore) -> int:
     """Bytes that a device needs for sweeps beside right-hand sides and other arrays."""
     narrow = NARROW_BUFFERS * whole_pages(largest_narrow_bytes(store))
-    return IN_TRANSIT * slot_bytes_of(store.grid) + device.kernels.workspace_bytes(store.grid.nb) + narrow
+    return IN_TRANSIT * slot_bytes_of(store.grid, store.fmt) + device.kernels.workspace_bytes(store.grid.nb) + narrow
 
 
 class _Room(NamedTuple):
@@ -94,8 +93,9 @@ class DeviceSweeps(AbstractSweeps):
     def columns_that_fit(self) -> int | None:
         """As many as the budget holds."""
         n, made = self.grid.n, 0 if self._sums is None else self.grid.size(0)
-        others = sum(array.nbytes for array in self._arrays) + 8 * sum(map(np.prod, self._scratch_shapes(0)))
-        return columns_that_fit(self._device, self._store, self._budget_bytes, column_bytes=8 * (n + made), others=int(others))
+        size = self._store.fmt.itemsize
+        others = sum(array.nbytes for array in self._arrays) + size * sum(map(np.prod, self._scratch_shapes(0)))
+        return columns_that_fit(self._device, self._store, self._budget_bytes, column_bytes=size * (n + made), others=int(others))
 
     def _scratch_shapes(self, columns: int) -> list[tuple[int, ...]]:
         """Arrays for sums over a panel of so many columns: a block of a matrix, a vector, and results of all blocks."""
@@ -111,12 +111,12 @@ class DeviceSweeps(AbstractSweeps):
         grid, narrow = self.grid, largest_narrow_bytes(self._store)
         scratch = self._scratch_shapes(columns)
         shapes = [(grid.n * columns,), *scratch, *(array.shape for array in self._arrays if array.size)]
-        specs = [spec for shape in shapes for spec in vector_arrays(shape, 1)]
+        specs = [spec for shape in shapes for spec in vector_arrays(shape, 1, self._store.fmt)]
         fixed = _needed_bytes(self._device, self._store) + sum(spec.nbytes for spec in specs)
         if fixed > self._budget_bytes:
             advice = "solve with fewer columns at a time, or give a larger memory_budget"
             raise BudgetError(f"right-hand sides on {self._device.name}", fixed, self._budget_bytes, advice)
-        nbytes = slot_bytes_of(grid)
+        nbytes = slot_bytes_of(grid, self._store.fmt)
         n_held = min(grid.n_tiles, (self._budget_bytes - fixed) // nbytes)
         arena = self._device.allocate(IN_TRANSIT + n_held, nbytes, grid.nb, specs, narrow_bytes=narrow)
         self._track.resident_bytes = arena.n_slots * nbytes + sum(spec.nbytes for spec in specs)
@@ -156,18 +156,18 @@ class DeviceSweeps(AbstractSweeps):
             yield index, tile
             step = None
             if begun is not None:
-                flops = (1 if index.i == index.j else 2) * self.grid.entries(*index) * columns
+                flops = (1 if index.i == index.j else 2) * self.grid.entries(*index) * columns * self._store.fmt.flops_factor
                 step = self._track.ran("compute", index, COMPUTES, (begun, self._track.now(self._stream)), flops=flops)
             if slot is not None:
                 self._used[slot] = self._stream.record(), step
 
     def _fetch(self, index: TileIndex) -> tuple[int | None, Tile]:
         """A tile, and the slot in transit that it is in; None where it is kept."""
-        shape = self.grid.shape(*index)
+        shape, dtype = self.grid.shape(*index), self._store.fmt.dtype.name
         kept = self.grid.n_tiles - 1 - self.grid.packed(*index)
         room = self._allocated
         if kept < room.n_held:
-            tile = room.arena.tile(IN_TRANSIT + kept, shape)
+            tile = room.arena.tile(IN_TRANSIT + kept, shape, dtype)
             if index not in self._held:
                 self._held.add(index)
                 self._copy(index, tile)
@@ -178,7 +178,7 @@ class DeviceSweeps(AbstractSweeps):
         if (used := self._used[slot]) is not None:
             self._copies.wait(used[0])
             after = used[1]
-        tile = room.arena.tile(slot, shape)
+        tile = room.arena.tile(slot, shape, dtype)
         self._copy(index, tile, after)
         return slot, tile
 
@@ -200,16 +200,20 @@ class DeviceSweeps(AbstractSweeps):
 
     # columns
 
-    def bring(self, x: NDArray[np.float64], columns: slice) -> Tile:
+    def bring(self, x: NDArray[Any], columns: slice) -> Tile:
         """Copy columns of a host array to the device."""
         part = self.array(len(x), columns.stop - columns.start)
-        copy_columns_in(self._device, self._stream, x, part, slot_bytes=slot_bytes_of(self.grid), columns=columns)
+        copy_columns_in(
+            self._device, self._stream, x, part, slot_bytes=slot_bytes_of(self.grid, self._store.fmt), columns=columns
+        )
         return part
 
-    def take_back(self, part: Tile, x: NDArray[np.float64], columns: slice = slice(None)) -> None:
+    def take_back(self, part: Tile, x: NDArray[Any], columns: slice = slice(None)) -> None:
         """Copy columns from the device back to the host array."""
         if x.size:
-            copy_columns_out(self._device, self._stream, part, x, slot_bytes=slot_bytes_of(self.grid), columns=columns)
+            copy_columns_out(
+                self._device, self._stream, part, x, slot_bytes=slot_bytes_of(self.grid, self._store.fmt), columns=columns
+            )
 
     def prepare(self, matrices: Sequence[FunctionSource]) -> None:
         """Let tile functions compile and upload on this device, before anything is timed."""
@@ -276,7 +280,7 @@ class DeviceSolver(AbstractSolver):
 
     def takes(self, store: AbstractStore, columns: int) -> bool:
         """Whether so many right-hand sides are for the device rather than the host."""
-        is_long_way = 4 * store.grid.n**2 >= LEAST_BYTES and store.host_memory() is not None
+        is_long_way = store.fmt.itemsize * store.grid.n**2 // 2 >= LEAST_BYTES and store.host_memory() is not None
         return columns >= LEAST_COLUMNS or (columns > 0 and (is_long_way or bool(store.devices)))
 
     @contextmanager

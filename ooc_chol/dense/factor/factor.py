@@ -51,7 +51,7 @@ from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.stores.file import AbstractStore, FileStore
 from ooc_chol.drawing import notebook_html
-from ooc_chol.errors import ClosedError, DowndateError, RefinementError
+from ooc_chol.errors import ClosedError, DowndateError, RefinementError, UnsupportedTypeError
 from ooc_chol.formats import FORMATS, FP64
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import AbstractSource, triangle_source
@@ -71,7 +71,7 @@ MaybeNone: TypeAlias = Any
 
 @final
 class CholeskyFactor(AbstractFactor):
-    """The lower triangular ``L`` with ``A = L @ L.T``, wherever it is stored.
+    """The lower triangular ``L`` with ``A = L @ L.T``, for a complex A ``A = L @ L.H``, wherever it is stored.
 
     Parameters
     ----------
@@ -132,11 +132,12 @@ class CholeskyFactor(AbstractFactor):
         #: Number of tiles of each format that L has, by name, the widest first.
         self.formats: dict[str, int] = _tiles_by_format(store)
         self._store: AbstractStore | None = store
+        self._fmt = store.fmt
         self._a = a
         self._lower = lower
         self._solver = solver
         self._files = files if callable(files) else tuple(files)
-        self._diagonal: NDArray[np.float64] | None = None
+        self._diagonal: NDArray[Any] | None = None
         self._dense: Any = None
         self._handed_over: Any = None
         #: One item for each factor that has this store open, copies of this one: the last to close closes it.
@@ -190,11 +191,11 @@ class CholeskyFactor(AbstractFactor):
         return self.grid.nb
 
     @property
-    def dtype(self) -> np.dtype[np.float64]:
-        """Type of all results, whatever the formats in which tiles are stored."""
-        return np.dtype(np.float64)
+    def dtype(self) -> np.dtype[Any]:
+        """Type of L and of solutions: float64 unless ``cholesky`` was asked for another, whatever formats tiles have."""
+        return self._fmt.dtype
 
-    def solve(self, b: ArrayLike, *, refine: bool = False, a: Any = None, overwrite_b: bool = False) -> NDArray[np.float64]:
+    def solve(self, b: ArrayLike, *, refine: bool = False, a: Any = None, overwrite_b: bool = False) -> NDArray[Any]:
         """Solve ``A x = b``.
 
         Parameters
@@ -208,8 +209,8 @@ class CholeskyFactor(AbstractFactor):
             The matrix, for a factor that was loaded or that lies over it; else the one that was factored. Used only with
             ``refine=True``.
         overwrite_b : bool
-            Let the solutions take the memory of ``b`` where it is a writable float64 array whose rows are adjacent, in the memory
-            of the host or of the GPU on which L is one tile. Not for ``refine``.
+            Let the solutions take the memory of ``b`` where it is a writable array of L's type whose rows are adjacent, in the
+            memory of the host or of the GPU on which L is one tile. Not for ``refine``.
 
         Returns
         -------
@@ -220,13 +221,15 @@ class CholeskyFactor(AbstractFactor):
         Raises
         ------
         TypeError
-            ``b`` is complex or no array of numbers, or ``a`` can be made on CUDA only.
+            ``b`` is complex where L is real, or no array of numbers, or ``a`` can be made on CUDA only.
         ValueError
             ``b`` does not have ``n`` rows, or holds a NaN or an infinity; or refinement has no matrix, or one of another order.
         NonFiniteError
             Refinement meets a NaN or an infinity in A.
         RefinementError
             Refinement does not reach that accuracy; its ``x`` is the best it found.
+        UnsupportedTypeError
+            Refinement of a factor of another type than float64: as sums over the inverse.
         TierError
             L, or A for refinement, cannot be read or changes meanwhile, or the factor is closed.
 
@@ -234,17 +237,20 @@ class CholeskyFactor(AbstractFactor):
         -----
         scipy.linalg.LinAlgWarning
             A is so ill-conditioned that fewer than three digits of a solution can be expected to be right. Looked for once, in
-            the first solve without refinement with a factor in FP64 that this process made. :meth:`cond` tells for any factor.
+            the first solve without refinement with a factor that this process made, not in mixed precision. :meth:`cond` tells
+            for any factor.
 
         Notes
         -----
         Cost ``2 n**2 m`` flops and two readings of L. Backward stable: Higham (2002), Thm 10.4. Refinement takes as many flops
         again for each iteration, half of them with A, which is read once for all right-hand sides. To look for the warning takes
-        the diagonals of A and L, and only if some ``A_ii / L_ii**2`` is near ``1e13 / n`` three readings of L. Where A is no
+        the diagonals of A and L, and only if some ``A_ii / L_ii**2`` is near ``1e-3 / (n u)``, for
+        float64 ``1e13 / n``, three readings of L. Where A is no
         array in memory its diagonal takes one reading of L on the host; after a factorization on GPUs in tiles the look is left
         out then.
         """
         if refine:
+            self._refuse_but_float64("refine=True")
             return in_kind_of(b, lambda host: self._refined(host, self._a if a is None else a))
         x = self._solution(b, overwrite_b=overwrite_b)
         if self._is_condition_open:
@@ -252,7 +258,7 @@ class CholeskyFactor(AbstractFactor):
             self._look_at_condition()
         return x
 
-    def _solution(self, b: ArrayLike, *, overwrite_b: bool = False) -> NDArray[np.float64]:
+    def _solution(self, b: ArrayLike, *, overwrite_b: bool = False) -> NDArray[Any]:
         """The solution of ``A x = b``, without a word on how far it is right."""
         return self._solved("solve", b, (False, True), overwrite_b=overwrite_b)
 
@@ -263,12 +269,12 @@ class CholeskyFactor(AbstractFactor):
             if self._solver is not None and self.grid.nt > 1:
                 return  # a reading of L on the host may take longer than its factorization on GPUs
             squares = self._row_norms() ** 2
-        if not may_be_ill_conditioned(squares, self.diagonal()):
+        if not may_be_ill_conditioned(squares, self.diagonal(), self._fmt):
             return
         with few_columns(self.n):
-            error = expected_error(self._row_norms(), lambda x: self._solved("condition", x, (False, True)))
+            error = expected_error(self._row_norms(), lambda x: self._solved("condition", x, (False, True)), self._fmt)
         if error >= LEAST_ERROR:
-            warn_of_condition(error)
+            warn_of_condition(error, self._fmt)
 
     def _row_norms(self) -> NDArray[np.float64]:
         """Norms of the rows of L, the square roots of the diagonal of A."""
@@ -277,27 +283,40 @@ class CholeskyFactor(AbstractFactor):
             resident = resident_tile(store)
             return row_norms(store, run) if resident is None else resident.row_norms(run)
 
-    def _solved(self, title: str, b: ArrayLike, transposed: Sequence[bool], *, overwrite_b: bool = False) -> NDArray[np.float64]:
-        """Solutions of ``L y = b``, or ``L.T y = b``, one after the other, as an array of the kind of ``b``."""
+    def _solved(
+        self, title: str, b: ArrayLike, transposed: Sequence[bool], *, conjugated: bool = False, overwrite_b: bool = False
+    ) -> NDArray[Any]:
+        """Solutions of ``L y = b``, or with the adjoint of L, one after the other, as an array of the kind of ``b``.
+
+        ``conjugated`` solves with the conjugates of these, so that with the adjoint it is the transpose.
+        """
+        flips = conjugated and self._fmt.is_complex
         store = self._opened()
         refuse_triangular(b)
         if (resident := resident_tile(store)) is not None:
-            return resident.solved(b, transposed, self._passes, title, overwrite=overwrite_b)
+            return resident.solved(b, transposed, self._passes, title, flips=flips, overwrite=overwrite_b)
 
-        def on_host(host: Any) -> NDArray[np.float64]:
+        def on_host(host: Any) -> NDArray[Any]:
             may_overwrite = overwrite_b and (not isinstance(host, np.ndarray) or host.flags.writeable)
-            x, shape = right_hand_side(host, self.n, copy=not may_overwrite)
+            x, shape = right_hand_side(host, self.n, copy=not may_overwrite, fmt=self._fmt)
+            if flips:
+                np.conjugate(x, out=x)
             self._solve(title, store, x, transposed)
-            return x.reshape(shape)
+            return (np.conjugate(x, out=x) if flips else x).reshape(shape)
 
         return in_kind_of(b, on_host)
 
-    def _solve(self, title: str, store: AbstractStore, x: NDArray[np.float64], transposed: Sequence[bool]) -> None:
+    def _solve(self, title: str, store: AbstractStore, x: NDArray[Any], transposed: Sequence[bool]) -> None:
         """Solve ``L y = x``, or ``L.T y = x``, one after the other, in place of ``x``."""
         if x.size:
             on_device = self._solver is not None and self._solver.takes(store, x.shape[1])
             with self._passes.running(title, x.shape[1]) as run:
                 solve(self._place(on_device=on_device), store, x, transposed=transposed, run=run)
+
+    def _refuse_but_float64(self, what: str) -> None:
+        """Raise ``UnsupportedTypeError`` for a factor of another type."""
+        if self._fmt != FP64:
+            raise UnsupportedTypeError(what, self._fmt.dtype.name, "it is for float64 factors alone; factor A in float64 for it")
 
     def _place(self, *, on_device: bool = True) -> AbstractSolver:
         """The device, where there is one for this and it may be there; else the host."""
@@ -322,14 +341,18 @@ class CholeskyFactor(AbstractFactor):
         try:
             if source.n != self.n:
                 raise ValueError(f"the matrix has shape {(source.n, source.n)} but the factor {self.shape}")
+            if source.dtype.kind == "c" and not self._fmt.is_complex:
+                raise UnsupportedTypeError(
+                    "a complex matrix", source.dtype.name, "the factor is real: give the one that was factored"
+                )
             with unchanged(source), entries_named(source):
                 yield source
         finally:
             if not isinstance(a, AbstractSource):
                 source.close()
 
-    def half_solve(self, b: ArrayLike, *, transposed: bool = False, overwrite_b: bool = False) -> NDArray[np.float64]:
-        """Solve ``L y = b``, so that ``y.T @ y`` is ``b.T @ inv(A) @ b``; or ``L.T y = b``.
+    def half_solve(self, b: ArrayLike, *, transposed: bool = False, overwrite_b: bool = False) -> NDArray[Any]:
+        """Solve ``L y = b``, so that ``y.T @ y`` is ``b.T @ inv(A) @ b``; or ``L.T y = b``, of a complex L ``L.H y = b``.
 
         Parameters
         ----------
@@ -394,6 +417,7 @@ class CholeskyFactor(AbstractFactor):
         >>> sum(float(panel[0, 0]) for _, panel in factor.inverse_panels(width=1))
         0.5625
         """
+        self._refuse_but_float64("inverse_panels")
         return inverse_panels(HostSolver(), self._opened(), panel_width(self.grid, width), self._passes)
 
     def inverse_diagonal(self, width: int | None = None) -> NDArray[np.float64]:
@@ -419,6 +443,7 @@ class CholeskyFactor(AbstractFactor):
         Cost ``n**3 / 3`` flops: squares of the columns of ``inv(L)``, so that nothing cancels.
         """
         store = self._opened()
+        self._refuse_but_float64("inverse_diagonal")
         with self._passes.running("inverse diagonal", self.n) as run:
             return inverse_diagonal(self._place(), store, width, run)
 
@@ -461,6 +486,7 @@ class CholeskyFactor(AbstractFactor):
         array([0.3125])
         """
         store = self._opened()
+        self._refuse_but_float64("inverse_traces")
         columns = np.empty((self.n, 0)) if vectors is None else right_hand_side(vectors, self.n, copy=False)[0]
         check_matrices(matrices, self.n)
         place = self._place(on_device=all(matrix.is_made_on_cuda for matrix in matrices))
@@ -512,6 +538,7 @@ class CholeskyFactor(AbstractFactor):
         array([0.3125])
         """
         store = self._opened()
+        self._refuse_but_float64("half_solve_sums")
         beside = np.empty((self.n, 0)) if vectors is None else right_hand_side(vectors, self.n, copy=False)[0]
         check_border(matrix, columns, self.n, width)
         if not len(columns):
@@ -520,7 +547,7 @@ class CholeskyFactor(AbstractFactor):
         with self._passes.running("half-solve sums", len(columns)) as run:
             return half_solve_sums(place, store, matrix, columns, vectors=beside, width=width, run=run)
 
-    def matmul(self, z: ArrayLike, *, transposed: bool = False) -> NDArray[np.float64]:
+    def matmul(self, z: ArrayLike, *, transposed: bool = False) -> NDArray[Any]:
         """Multiply ``L @ z``, also written so: turns independent unit normals into a sample with covariance A.
 
         Parameters
@@ -528,7 +555,7 @@ class CholeskyFactor(AbstractFactor):
         z : (n,) or (n, m) array_like
             Right factor; not changed.
         transposed : bool
-            Multiply ``L.T @ z``, also written so.
+            Multiply ``L.T @ z``, of a complex L ``L.H @ z``, also written so.
 
         Returns
         -------
@@ -545,37 +572,41 @@ class CholeskyFactor(AbstractFactor):
         Cost ``n**2 m`` flops and one reading of L.
         """
         refuse_triangular(z)
-        return self._multiplied(z, transposed=transposed)
+        return self._multiplied(z, transposed=transposed, conjugated=transposed)
 
-    def _multiplied(self, z: Any, *, transposed: bool) -> NDArray[np.float64]:
-        """The product of L or its transpose with a vector or with columns, in the kind of these."""
+    def _multiplied(self, z: Any, *, transposed: bool = False, conjugated: bool = False) -> NDArray[Any]:
+        """The product of L, its transpose, conjugate or adjoint with a vector or with columns, in the kind of these."""
         store = self._opened()
+        flips = conjugated != transposed and self._fmt.is_complex  # kernels have L and its adjoint
         if (resident := resident_tile(store)) is not None:
-            return resident.multiplied(z, self._passes, transposed=transposed)
+            return resident.multiplied(z, self._passes, transposed=transposed, flips=flips)
 
-        def on_host(host: Any) -> NDArray[np.float64]:
-            factor, shape = right_hand_side(host, self.n, copy=False)
+        def on_host(host: Any) -> NDArray[Any]:
+            factor, shape = right_hand_side(host, self.n, copy=False, fmt=self._fmt)
             if not factor.size:
-                return np.empty(shape)
+                return np.empty(shape, self.dtype)
+            factor = factor.conj() if flips else factor
             with self._passes.running("product with L", factor.shape[1]) as run:
                 if self._solver is not None and store.devices:
-                    return multiply_on_device(self._solver, store, factor, run, transposed=transposed).reshape(shape)
-                return multiply(store, factor, run, transposed=transposed).reshape(shape)
+                    y = multiply_on_device(self._solver, store, factor, run, transposed=transposed)
+                else:
+                    y = multiply(store, factor, run, transposed=transposed)
+            return (np.conjugate(y, out=y) if flips else y).reshape(shape)
 
         return in_kind_of(z, on_host)
 
     def update(
         self, v: ArrayLike, *, store: str | os.PathLike[str] | HostMemory | None = None, overwrite: bool = False
     ) -> CholeskyFactor:
-        """The factor of ``A + V @ V.T``, far cheaper than factoring that.
+        """The factor of ``A + V @ V.T``, of a complex A ``A + V @ V.conj().T``, far cheaper than factoring that.
 
         Parameters
         ----------
         v : (n,) or (n, k) array_like
             What is added; not changed.
         store : path, HostMemory, "device" or None
-            Where the new L goes, in FP64, as for :func:`ooc_chol.cholesky`. None keeps it in host memory, or on the GPUs on which
-            this L lies.
+            Where the new L goes, in this one's type, as for :func:`ooc_chol.cholesky`. None keeps it in host memory, or on the
+            GPUs on which this L lies.
         overwrite : bool
             Let the new L take the place of this one, which is closed then. Not for an L in a file or in mixed precision.
 
@@ -587,7 +618,7 @@ class CholeskyFactor(AbstractFactor):
         Raises
         ------
         TypeError, ValueError
-            V is no array of finite real numbers with ``n`` rows, or L cannot be overwritten.
+            V is no array of finite numbers with ``n`` rows, complex ones for a complex L only, or L cannot be overwritten.
         BudgetError
             There is no memory for a second L.
         TierError
@@ -597,7 +628,7 @@ class CholeskyFactor(AbstractFactor):
         -----
         Cost ``4 n**2 k`` flops on the host, ``36 n**2`` at least, one reading and one writing of L, and memory for a copy of V
         and three tiles. Orthogonal transformations: the new factor is as accurate as one of ``A + V @ V.T``, whatever the
-        condition.
+        condition. Of a complex L four times the flops.
 
         Examples
         --------
@@ -614,7 +645,7 @@ class CholeskyFactor(AbstractFactor):
     def downdate(
         self, v: ArrayLike, *, store: str | os.PathLike[str] | HostMemory | None = None, overwrite: bool = False
     ) -> CholeskyFactor:
-        """The factor of ``A - V @ V.T``: takes away what :meth:`update` adds, such as an observation of a regression.
+        """The factor of ``A - V @ V.T``, of a complex A ``A - V @ V.conj().T``: takes away what :meth:`update` adds.
 
         Parameters
         ----------
@@ -660,7 +691,7 @@ class CholeskyFactor(AbstractFactor):
     ) -> CholeskyFactor:
         """The factor of ``A + V @ V.T``, or of ``A - V @ V.T``."""
         store = self._opened()
-        columns, _ = right_hand_side(host_array(v), self.n, copy=True)
+        columns, _ = right_hand_side(host_array(v), self.n, copy=True, fmt=self._fmt)
         changes = [*self.arithmetic_key.get("updates", []), {"rank": columns.shape[1], "sign": -1 if downdate else 1}]
         key = {**self.arithmetic_key, "updates": changes}
         if overwrite:
@@ -700,13 +731,13 @@ class CholeskyFactor(AbstractFactor):
         if len(self._holders) > 1:
             raise ValueError("this L has copies (copy.copy) that would change too: close them, or leave overwrite=True out")
 
-    def diagonal(self) -> NDArray[np.float64]:
+    def diagonal(self) -> NDArray[Any]:
         """The diagonal of L.
 
         Returns
         -------
         (n,) array
-            The entries ``L_ii``, all positive, as a new array.
+            The entries ``L_ii``, all real and positive, as a new array.
 
         Raises
         ------
@@ -719,7 +750,7 @@ class CholeskyFactor(AbstractFactor):
         """
         store = self._opened()
         if self._diagonal is None:
-            diagonal = np.empty(self.n)
+            diagonal = np.empty(self.n, self._fmt.real_dtype)
             for k in range(self.grid.nt):
                 store.read_diagonal(k, diagonal[self.grid.start(k) :][: self.grid.size(k)])
             self._diagonal = diagonal  # once it is whole: other threads may ask, and a read may fail
@@ -738,10 +769,10 @@ class CholeskyFactor(AbstractFactor):
         TierError
             L cannot be read, or the factor is closed.
         """
-        return 2.0 * math.fsum(np.log(self.diagonal()))
+        return 2.0 * math.fsum(np.log(self.diagonal().astype(np.float64, copy=False)))
 
     def residual(self, a: Any, *, blocks: int | None = None, seed: int = 0, progress: Progress = None) -> ResidualSample:
-        """Compute ``A - L @ L.T`` on sampled 64 x 64 sub-blocks, far more accurately than FP64.
+        """Compute ``A - L @ L.T`` on sampled 64 x 64 sub-blocks, far more accurately than L was.
 
         Parameters
         ----------
@@ -785,7 +816,7 @@ class CholeskyFactor(AbstractFactor):
             with self._matrix(a) as source:
                 return sample_residual(source_blocks(source), self, blocks=chosen, seed=seed, report=report)
 
-    def rows(self, rows: range, stop: int) -> NDArray[np.float64]:
+    def rows(self, rows: range, stop: int) -> NDArray[Any]:
         """Read the entries ``L[rows, :stop]``.
 
         Parameters
@@ -814,7 +845,7 @@ class CholeskyFactor(AbstractFactor):
         store = self._opened()
         if rows.step != 1 or rows.start < 0 or max(rows.stop, stop) > self.n:
             raise ValueError(f"L[{rows.start}:{rows.stop}:{rows.step}, :{stop}] is not inside a factor of shape {self.shape}")
-        out = np.zeros((len(rows), stop))
+        out = np.zeros((len(rows), stop), self.dtype)
         for i in range(rows.start // self.grid.nb, -(-rows.stop // self.grid.nb) if rows else 0):
             span = self.grid.span(i)
             part = range(max(rows.start, span.start), min(rows.stop, span.stop))
@@ -822,16 +853,16 @@ class CholeskyFactor(AbstractFactor):
             self._read_row_part(store, i, range(part.start - span.start, part.stop - span.start), target)
         return out
 
-    def _read_row_part(self, store: AbstractStore, i: int, rows: range, target: NDArray[np.float64]) -> None:
+    def _read_row_part(self, store: AbstractStore, i: int, rows: range, target: NDArray[Any]) -> None:
         """Fill ``target`` with rows ``rows`` of tile row ``i`` from column 0 on, as far as both reach."""
         for j in range(min(i + 1, -(-target.shape[1] // self.grid.nb))):
-            piece = np.empty((len(rows), self.grid.size(j)))
+            piece = np.empty((len(rows), self.grid.size(j)), self.dtype)
             store.read_rows((i, j), rows, piece)
             columns = target[:, self.grid.start(j) :][:, : piece.shape[1]]
             columns[...] = piece[:, : columns.shape[1]]
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """L as a dense ``(n, n)`` array, zero above the diagonal; needs ``8 n**2`` bytes."""
+        """L as a dense ``(n, n)`` array, zero above the diagonal; needs ``8 n**2`` bytes in float64."""
         store = self._opened()
         if copy is False:
             raise ValueError("a factor is stored in tiles, so that a dense array of it is always a copy; ask without copy=False")
@@ -952,8 +983,10 @@ class CholeskyFactor(AbstractFactor):
 
     def __repr__(self) -> str:
         where = "closed" if self._store is None else f"store={self._store.name!r}"
-        mixed = "" if list(self.formats) == [FP64.name] else f", formats={self.formats}"
-        return f"CholeskyFactor(n={self.n}, tile_size={self.tile_size}, {where}{mixed})"
+        kind = "" if list(self.formats) == [FP64.name] else f", formats={self.formats}"
+        if self._fmt != FP64:
+            kind = f", dtype={self.dtype.name!r}"
+        return f"CholeskyFactor(n={self.n}, tile_size={self.tile_size}, {where}{kind})"
 
     def _repr_html_(self) -> str:
         """What notebooks show: the tiles of L in the colours of their formats, and where it is."""
@@ -978,7 +1011,7 @@ def _as_in_a_file(arithmetic_key: Mapping[str, Any]) -> dict[str, Any]:
 def _tiles_by_format(store: AbstractStore) -> dict[str, int]:
     """Number of tiles of each format in use."""
     if store.formats is None:
-        return {FP64.name: store.grid.n_tiles}
+        return {store.fmt.name: store.grid.n_tiles}
     counts = Counter(fmt.name for fmt in store.formats)
     return {name: counts[name] for name in FORMATS if counts[name]}
 

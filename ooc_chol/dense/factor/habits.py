@@ -43,49 +43,57 @@ class AbstractFactor(AbstractTriangular):
     """Methods of a factor that need its solves, products and rows only."""
 
     @abstractmethod
-    def solve(self, b: ArrayLike) -> NDArray[np.float64]:
+    def solve(self, b: ArrayLike) -> NDArray[Any]:
         """Solve ``A x = b``."""
 
     @abstractmethod
-    def half_solve(self, b: ArrayLike, *, transposed: bool = False, overwrite_b: bool = False) -> NDArray[np.float64]:
-        """Solve ``L y = b``, or ``L.T y = b``."""
+    def half_solve(self, b: ArrayLike, *, transposed: bool = False, overwrite_b: bool = False) -> NDArray[Any]:
+        """Solve ``L y = b``, or with the adjoint of L."""
 
     @abstractmethod
     def logdet(self) -> float:
         """Logarithm of the determinant of A."""
 
     @abstractmethod
-    def rows(self, rows: range, stop: int) -> NDArray[np.float64]:
+    def rows(self, rows: range, stop: int) -> NDArray[Any]:
         """Read the entries ``L[rows, :stop]``."""
 
     @abstractmethod
-    def _row_norms(self) -> NDArray[np.float64]:
+    def _row_norms(self) -> NDArray[Any]:
         """Norms of the rows of L, the square roots of the diagonal of A."""
 
     @abstractmethod
-    def _solved(self, title: str, b: ArrayLike, transposed: Sequence[bool], *, overwrite_b: bool = False) -> NDArray[np.float64]:
-        """Solutions of ``L y = b``, or ``L.T y = b``, one after the other."""
+    def _solved(
+        self, title: str, b: ArrayLike, transposed: Sequence[bool], *, conjugated: bool = False, overwrite_b: bool = False
+    ) -> NDArray[Any]:
+        """Solutions of ``L y = b``, or with the adjoint of L, one after the other; or with the conjugates of these."""
 
     @property
     def T(self) -> TransposedFactor:
         """The transpose of L, a view: ``L.T @ x`` reads L once, and nothing is copied."""
         return TransposedFactor(self)
 
+    @property
+    def H(self) -> TransposedFactor:
+        """The adjoint of L, a view with ``A = L @ L.H``: ``L.T`` with conjugated entries where L is complex."""
+        return TransposedFactor(self, conjugated=True)
+
     def __getitem__(self, key: Any) -> Any:
         """Entries of L by integers and slices, as a new array, zero above the diagonal; only these rows are read."""
         return block_of(key, self.shape[0], self.rows)
 
     def solve_triangular(
-        self, b: ArrayLike, trans: Literal[0, 1, "N", "T"] = 0, *, overwrite_b: bool = False
-    ) -> NDArray[np.float64]:
-        """Solve ``L y = b``, or with ``trans="T"`` ``L.T y = b``: :meth:`half_solve` under SciPy's name.
+        self, b: ArrayLike, trans: Literal[0, 1, 2, "N", "T", "C"] = 0, *, overwrite_b: bool = False
+    ) -> NDArray[Any]:
+        """Solve ``L y = b``, with ``trans="T"`` ``L.T y = b``, or with ``trans="C"`` ``L.H y = b``, as SciPy's function does.
 
         Parameters
         ----------
         b : (n,) or (n, m) array_like
             Right-hand sides.
-        trans : {0, 1, "N", "T"}
-            Which system, as ``scipy.linalg.solve_triangular`` has it: 0 or "N" that of L, 1 or "T" that of its transpose.
+        trans : {0, 1, 2, "N", "T", "C"}
+            Which system, as ``scipy.linalg.solve_triangular`` has it: 0 or "N" that of L, 1 or "T" that of its transpose, 2 or
+            "C" that of its adjoint, which is :meth:`half_solve` with ``transposed=True``.
         overwrite_b : bool
             Whether the solutions may take the memory of ``b``, as for :meth:`solve`.
 
@@ -107,9 +115,12 @@ class AbstractFactor(AbstractTriangular):
         >>> factor.solve_triangular(np.array([2.0, 5.0]))
         array([1., 2.])
         """
-        if trans not in (0, 1, "N", "T"):
-            raise ValueError(f"trans is {trans!r}, but it is 0 or 'N' for L y = b, and 1 or 'T' for L.T y = b")
-        return self.half_solve(b, transposed=trans in (1, "T"), overwrite_b=overwrite_b)
+        if trans not in (0, 1, 2, "N", "T", "C"):
+            raise ValueError(
+                f"trans is {trans!r}, but it is 0 or 'N' for L y = b, 1 or 'T' for L.T y = b, 2 or 'C' for L.H y = b"
+            )
+        upper = trans not in (0, "N")
+        return self._solved("half solve", b, (upper,), conjugated=trans in (1, "T"), overwrite_b=overwrite_b)
 
     def slogdet(self) -> SignAndLogdet:
         """Sign and logarithm of the determinant of A, as ``numpy.linalg.slogdet(A)``.
@@ -132,8 +143,11 @@ class AbstractFactor(AbstractTriangular):
         rng: NormalGenerator | int | None = None,
         *,
         mean: ArrayLike | None = None,
-    ) -> NDArray[np.float64]:
+    ) -> NDArray[Any]:
         """Draw from the normal distribution with covariance A, ``mean + L @ z`` with independent unit normals ``z``.
+
+        Of a complex A from the circular complex one: for ``s`` without its mean, ``s s.H`` is A on average and ``s s.T`` is 0.
+        Real and imaginary parts of ``z`` are independent with variance 1/2.
 
         Parameters
         ----------
@@ -142,7 +156,7 @@ class AbstractFactor(AbstractTriangular):
         rng : Generator, int or None
             A generator of random numbers, or the seed of one. One of CuPy gives samples in its GPU's memory.
         mean : (n,) array_like or float, optional
-            The expectation; zero when not given.
+            The expectation, complex for a complex A only; zero when not given.
 
         Returns
         -------
@@ -152,7 +166,7 @@ class AbstractFactor(AbstractTriangular):
         Raises
         ------
         TypeError, ValueError
-            ``size`` is no number of samples, or the mean has another shape.
+            ``size`` is no number of samples, or the mean has another shape or is complex for a real A.
         TierError
             L cannot be read, or the factor is closed.
 
@@ -175,11 +189,13 @@ class AbstractFactor(AbstractTriangular):
         shape = () if size is None else _shape_of(size)
         if mean is not None and np.shape(mean) not in ((), (n,)):
             raise ValueError(f"the mean has shape {np.shape(mean)}, but A is ({n}, {n}): it must be ({n},), or a number")
+        if self.dtype.kind != "c" and mean is not None and _is_complex(mean):
+            raise TypeError("the mean is complex, but A is real: give its real part")
         generator: Any = rng if hasattr(rng, "standard_normal") else np.random.default_rng(rng)
-        samples: Any = (self @ generator.standard_normal((math.prod(shape), n)).T).T
+        samples: Any = (self @ _unit_normals(generator, math.prod(shape), n, self.dtype).T).T
         if mean is not None:
-            samples += _beside(samples, mean)
-        drawn: NDArray[np.float64] = samples.reshape(*shape, n)
+            samples += _beside(samples, mean, self.dtype)
+        drawn: NDArray[Any] = samples.reshape(*shape, n)
         return drawn
 
     def cond(self, *, equilibrated: bool = False) -> float:
@@ -205,7 +221,8 @@ class AbstractFactor(AbstractTriangular):
         -----
         Block estimates of both norms with two vectors, as ``scipy.sparse.linalg.onenormest``: Higham and Tisseur, SIAM J. Matrix
         Anal. Appl. 21 (2000), algorithm 2.4, from products with L and solves: 16 to 24 readings of L as a rule, 40 at most. It is
-        ``L @ L.T`` that is judged, in mixed precision not quite A.
+        the product of the factors that is judged, in mixed precision not quite A. Infinite where the inverse leaves the range
+        of L's type.
 
         Examples
         --------
@@ -218,22 +235,37 @@ class AbstractFactor(AbstractTriangular):
         n = self.shape[0]
         norms = self._row_norms()[:, None] if equilibrated else np.ones((n, 1))
 
-        def product(x: NDArray[np.float64]) -> NDArray[np.float64]:
-            return (self @ (self.T @ (x / norms))) / norms
+        def product(x: NDArray[Any]) -> Any:
+            return (self @ (self.H @ (x / norms))) / norms
 
-        def solution(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        def solution(x: NDArray[Any]) -> Any:
             return norms * self._solved("condition", norms * x, (False, True))
 
         with few_columns(n):
             return one_norm_estimate(product, n) * one_norm_estimate(solution, n)
 
 
-def _beside(samples: Any, mean: ArrayLike) -> Any:
+def _unit_normals(generator: Any, count: int, n: int, dtype: np.dtype[Any]) -> Any:
+    """Independent unit normals, a sample a row: complex ones have parts of variance 1/2."""
+    if dtype.kind != "c":
+        return generator.standard_normal((count, n))
+    parts = generator.standard_normal((count, n, 2))
+    parts *= math.sqrt(0.5)
+    return parts.view(np.complex128)[..., 0]
+
+
+def _is_complex(mean: Any) -> bool:
+    """Whether a mean, of any library, is of complex numbers."""
+    dtype = getattr(mean, "dtype", None)
+    return "complex" in str(np.asarray(mean).dtype if dtype is None else dtype)
+
+
+def _beside(samples: Any, mean: ArrayLike, dtype: np.dtype[Any]) -> Any:
     """The mean in the memory that the samples lie in."""
     home = device_of(samples)
     if home is None or device_of(mean) is not None:
-        return mean if device_of(mean) is not None else np.asarray(mean, dtype=np.float64)
-    return device_kind(home).to_device(home, np.asarray(mean, dtype=np.float64))
+        return mean if device_of(mean) is not None else np.asarray(mean, dtype=dtype)
+    return device_kind(home).to_device(home, np.asarray(mean, dtype=dtype))
 
 
 def _shape_of(size: int | Sequence[int]) -> tuple[int, ...]:

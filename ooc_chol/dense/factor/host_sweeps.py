@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,21 @@ from ooc_chol.scipy_modules import linalg_module
 from ooc_chol.tasks.tiling import TileIndex
 from ooc_chol.team import map_in_threads
 
-_dgemm = linalg_module("_fblas").dgemm
+_blas = linalg_module("_fblas")
+#: The product of each type.
+_GEMM = {
+    np.dtype(dtype): getattr(_blas, f"{letter}gemm")
+    for letter, dtype in (("d", "float64"), ("s", "float32"), ("z", "complex128"), ("c", "complex64"))
+}
+#: How an operand enters a product: as it is, or its adjoint, of a real or a complex one.
+_AS_IT_IS, _TRANSPOSED, _ADJOINT = range(3)
 #: Rows and columns of the pieces of a matrix that are made at once: they stay in the cache.
 _PIECE = 512
 
 
 @final
 class HostSweeps(AbstractSweeps):
-    """Beside the right-hand sides two tiles take memory, where the store does not have all tiles in memory as float64."""
+    """Beside the right-hand sides two tiles take memory, where the store does not have all tiles in memory in its type."""
 
     block_rows = _PIECE
 
@@ -36,20 +43,22 @@ class HostSweeps(AbstractSweeps):
         self.grid = store.grid
         self._store, self._arrays, self._track = store, tuple(arrays), track
         self._columns = 0
-        self._entries: NDArray[np.float64] | None = None
+        self._entries: NDArray[Any] | None = None
 
     def tiles(self, order: Sequence[TileIndex], columns: int) -> Generator[tuple[TileIndex, Tile], None, None]:
         """Tiles in place, or read ahead."""
         return stream_tiles(self._store, order, self._track, columns)
 
     def substitute(self, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
-        """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``."""
+        """``x[k] = inv(L[k, k]) @ x[k]``, or with the adjoint of the inverse."""
         substitute(l_kk, x_k, transposed=transposed)
 
     def subtract(self, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
-        """``target -= L[i, j] @ x`` by SciPy's BLAS, as the triangular solves: threads of NumPy's would spin beside."""
+        """``target -= L[i, j] @ x``, or with its adjoint, by SciPy's BLAS: threads of NumPy's would spin beside."""
         # row-major arrays are column-major ones transposed: y.T -= x.T @ l_ij.T
-        target[...] = _dgemm(-1.0, x.T, l_ij.T, beta=1.0, c=target.T, trans_b=transposed, overwrite_c=True).T
+        adjoint = _ADJOINT if x.dtype.kind == "c" else _TRANSPOSED
+        how = adjoint if transposed else _AS_IT_IS
+        target[...] = _GEMM[x.dtype](-1.0, x.T, l_ij.T, beta=1.0, c=target.T, trans_b=how, overwrite_c=True).T
 
     def columns_that_fit(self) -> int | None:
         """As many as the caller likes."""
@@ -63,14 +72,14 @@ class HostSweeps(AbstractSweeps):
     def array(self, rows: int, columns: int) -> Tile:
         """The one buffer, made when it is first asked for."""
         if self._entries is None:
-            self._entries = np.empty(self.grid.n * self._columns)
+            self._entries = np.empty(self.grid.n * self._columns, self._store.fmt.dtype)
         return self._entries[: rows * columns].reshape(rows, columns)
 
-    def bring(self, x: NDArray[np.float64], columns: slice) -> Tile:
+    def bring(self, x: NDArray[Any], columns: slice) -> Tile:
         """Columns in place: all of them, since all fit."""
         return x[:, columns]
 
-    def take_back(self, part: Tile, x: NDArray[np.float64], columns: slice = slice(None)) -> None:
+    def take_back(self, part: Tile, x: NDArray[Any], columns: slice = slice(None)) -> None:
         """Columns were brought in place, so that nothing is to be copied back."""
 
     def prepare(self, matrices: Sequence[FunctionSource]) -> None:

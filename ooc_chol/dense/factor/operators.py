@@ -28,12 +28,16 @@ class AbstractTriangular(ABC):
 
     @property
     @abstractmethod
-    def dtype(self) -> np.dtype[np.float64]:
+    def dtype(self) -> np.dtype[Any]:
         """Type of the entries, and of all results."""
 
     @abstractmethod
-    def _multiplied(self, z: Any, *, transposed: bool) -> NDArray[np.float64]:
-        """The product with a vector or with columns, or that of the transpose."""
+    def _multiplied(self, z: Any, *, transposed: bool = False, conjugated: bool = False) -> NDArray[Any]:
+        """The product with a vector or with columns, or that of the transpose, the conjugate, or both."""
+
+    @abstractmethod
+    def diagonal(self) -> NDArray[Any]:
+        """The diagonal, real and positive."""
 
     @abstractmethod
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
@@ -43,6 +47,15 @@ class AbstractTriangular(ABC):
     @abstractmethod
     def T(self) -> AbstractTriangular:
         """The transpose, a view: nothing is copied or read."""
+
+    @property
+    @abstractmethod
+    def H(self) -> AbstractTriangular:
+        """The adjoint, a view: the transpose, of a complex factor with conjugated entries."""
+
+    def conj(self) -> AbstractTriangular:
+        """The factor with conjugated entries, a view; a real factor is its own."""
+        return self.H.T
 
     @property
     def mT(self) -> AbstractTriangular:
@@ -65,30 +78,30 @@ class AbstractTriangular(ABC):
     def __bool__(self) -> bool:
         return True  # whether there is a factor, whatever its order
 
-    def __matmul__(self, other: Any) -> NDArray[np.float64]:
+    def __matmul__(self, other: Any) -> NDArray[Any]:
         refuse_triangular(other)
-        return self._multiplied(other, transposed=False)
+        return self._multiplied(other)
 
-    def __rmatmul__(self, other: Any) -> NDArray[np.float64]:
+    def __rmatmul__(self, other: Any) -> NDArray[Any]:
         left = other if device_of(other) is not None else np.asarray(other)
         product = self._multiplied(left if left.ndim < 2 else left.T, transposed=True)  # b @ L = (L.T @ b.T).T
         return product if left.ndim < 2 else product.T
 
-    def matvec(self, x: ArrayLike) -> NDArray[np.float64]:
+    def matvec(self, x: ArrayLike) -> NDArray[Any]:
         """Multiply a vector, as ``self @ x``: SciPy's name, for ``scipy.sparse.linalg.aslinearoperator``."""
         return self @ x
 
-    def rmatvec(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Multiply a vector by the transpose, as ``self.T @ x``."""
-        return self._multiplied(x, transposed=True)
+    def rmatvec(self, x: ArrayLike) -> NDArray[Any]:
+        """Multiply a vector by the adjoint, as ``self.H @ x``."""
+        return self.H @ x
 
-    def matmat(self, x: ArrayLike) -> NDArray[np.float64]:
+    def matmat(self, x: ArrayLike) -> NDArray[Any]:
         """Multiply columns, as ``self @ x``: one reading for all of them."""
         return self @ x
 
-    def rmatmat(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Multiply columns by the transpose, as ``self.T @ x``."""
-        return self._multiplied(x, transposed=True)
+    def rmatmat(self, x: ArrayLike) -> NDArray[Any]:
+        """Multiply columns by the adjoint, as ``self.H @ x``."""
+        return self.H @ x
 
     def __array_function__(
         self, function: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -107,7 +120,8 @@ def refuse_triangular(b: Any) -> None:
     """Raise ``TypeError`` for a factor as a right-hand side, which would become dense."""
     if isinstance(b, AbstractTriangular):
         raise TypeError(
-            "a factor times a factor would be a dense array: L @ (L.T @ x) multiplies by A, and np.asarray(L) is L as an array"
+            "a factor times a factor would be a dense array: L @ (L.T @ x), of a complex L L @ (L.H @ x), multiplies by A, "
+            "and np.asarray(L) is L as an array"
         )
 
 
@@ -117,9 +131,8 @@ def _dot(a: Any, b: Any) -> Any:
 
 
 def _diagonal(a: Any) -> Any:
-    """``np.diag`` and ``np.diagonal`` of a factor or its transpose."""
-    factor: Any = a.T if isinstance(a, TransposedFactor) else a
-    return factor.diagonal()
+    """``np.diag`` and ``np.diagonal``, in the type of the entries."""
+    return a.diagonal().astype(a.dtype, copy=False)
 
 
 def _size(a: Any, axis: int | None = None) -> int:
@@ -137,18 +150,23 @@ _ANSWERS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.diagonal: _diagonal,
     np.transpose: lambda a: a.T,
     np.matrix_transpose: lambda a: a.T,
+    np.iscomplexobj: lambda a: a.dtype.kind == "c",
+    np.isrealobj: lambda a: a.dtype.kind != "c",
 }
 
 
 @final
 class TransposedFactor(AbstractTriangular):
-    """``L.T``, the upper triangular factor with ``A = L @ L.T``: a view of L, which must stay open while it is used.
+    """``L.T`` or ``L.H``, an upper triangular factor: a view of L, which must stay open while it is used.
 
-    ``L.T @ x`` and ``x @ L.T`` read L once, ``np.asarray(L.T)`` is dense. ``L.solve_triangular(b, trans="T")`` solves with it.
+    ``A = L @ L.T``, for a complex A ``A = L @ L.H``, whose entries are conjugated. ``L.T @ x`` and ``x @ L.T`` read L once,
+    ``np.asarray(L.T)`` is dense. ``L.solve_triangular(b, trans="T")`` solves with ``L.T``, ``trans="C"`` with ``L.H``.
     """
 
-    def __init__(self, factor: AbstractTriangular) -> None:
+    def __init__(self, factor: AbstractTriangular, *, conjugated: bool = False) -> None:
         self._factor = factor
+        self._is_adjoint = conjugated
+        self._conjugated = conjugated and factor.dtype.kind == "c"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -156,24 +174,34 @@ class TransposedFactor(AbstractTriangular):
         return self._factor.shape
 
     @property
-    def dtype(self) -> np.dtype[np.float64]:
+    def dtype(self) -> np.dtype[Any]:
         """Type of the entries, and of all results."""
         return self._factor.dtype
 
     @property
     def T(self) -> AbstractTriangular:
-        """L itself."""
-        return self._factor
+        """The transpose: of ``L.T``, and of ``L.H`` where L is real, L itself."""
+        return TransposedFactor(self) if self._conjugated else self._factor
 
-    def _multiplied(self, z: Any, *, transposed: bool) -> NDArray[np.float64]:
-        return self._factor._multiplied(z, transposed=not transposed)
+    @property
+    def H(self) -> AbstractTriangular:
+        """The adjoint: of ``L.H``, and of ``L.T`` where L is real, L itself."""
+        return self._factor if self._conjugated or self.dtype.kind != "c" else TransposedFactor(self, conjugated=True)
+
+    def diagonal(self) -> NDArray[Any]:
+        """The diagonal, real and positive: that of L."""
+        return self._factor.diagonal()
+
+    def _multiplied(self, z: Any, *, transposed: bool = False, conjugated: bool = False) -> NDArray[Any]:
+        return self._factor._multiplied(z, transposed=not transposed, conjugated=conjugated != self._conjugated)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """``L.T`` as a dense ``(n, n)`` array, zero below the diagonal; needs ``8 n**2`` bytes."""
-        return self._factor.__array__(dtype, copy).T
+        """All of it as a dense ``(n, n)`` array, zeros included; needs ``8 n**2`` bytes in float64."""
+        dense = self._factor.__array__(dtype, copy).T
+        return np.conjugate(dense, out=dense) if self._conjugated else dense
 
     def __repr__(self) -> str:
-        return f"{self._factor!r}.T"
+        return f"{self._factor!r}.{'H' if self._is_adjoint else 'T'}"
 
 
 def span_of(key: Any, n: int) -> tuple[range, bool]:
@@ -189,7 +217,7 @@ def span_of(key: Any, n: int) -> tuple[range, bool]:
     return range(at % n, at % n + 1), False
 
 
-def block_of(key: Any, n: int, read: Callable[[range, int], NDArray[np.float64]]) -> Any:
+def block_of(key: Any, n: int, read: Callable[[range, int], NDArray[Any]]) -> Any:
     """``L[key]`` by a function that reads ``L[rows, :stop]``: a new array, or a number."""
     keys = key if isinstance(key, tuple) else (key,)
     if len(keys) > 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ooc_chol.drawing import FORMAT_COLOURS, GREY, LINE_HEIGHT, Drawing, draw_legend, draw_triangle
-from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.formats import PrecisionFormat
 from ooc_chol.tasks.tiling import TileGrid
 
 _WIDTH, _SIDE, _MARGIN = 560, 160, 12
@@ -14,13 +14,16 @@ _WIDTH, _SIDE, _MARGIN = 560, 160, 12
 def factor_picture(
     grid: TileGrid, formats: Sequence[PrecisionFormat] | None, counts: Mapping[str, int], where: str | None
 ) -> Drawing:
-    """Tiles in the colours of their ``formats``, all FP64 where these are None; ``where`` is None once the factor is closed."""
+    """Tiles in the colours of their ``formats``, of the one in ``counts`` where these are None.
+
+    ``where`` is None once the factor is closed.
+    """
     drawing = Drawing(_WIDTH, _SIDE + 2 * _MARGIN, f"Cholesky factor of order {grid.n}")
 
     def colour_of(i: int, j: int) -> str:
         if where is None:
             return GREY
-        return FORMAT_COLOURS[FP64.name if formats is None else formats[grid.packed(i, j)].name]
+        return FORMAT_COLOURS[next(iter(counts)) if formats is None else formats[grid.packed(i, j)].name]
 
     draw_triangle(drawing, (_MARGIN, _MARGIN), _SIDE, grid.nt, colour_of)
     facts = [

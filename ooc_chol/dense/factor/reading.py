@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Generator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ HOST_NAME = "host:0"
 class _Read(NamedTuple):
     """A tile, and between which moments it was read; None where it lies in memory, or no times are kept."""
 
-    tile: NDArray[np.float64]
+    tile: NDArray[Any]
     is_copied: bool
     begun: Moment | None = None
     ended: Moment | None = None
@@ -30,7 +30,7 @@ class _Read(NamedTuple):
 
 def stream_tiles(
     store: AbstractStore, order: Sequence[TileIndex], track: Track | None = None, columns: int = 0
-) -> Generator[tuple[TileIndex, NDArray[np.float64]], None, None]:
+) -> Generator[tuple[TileIndex, NDArray[Any]], None, None]:
     """Yield tiles of L in the given order; a tile is valid until the next one is asked for.
 
     Close the generator (``contextlib.closing``): that ends its thread even when the loop over it fails. ``track`` is told of each
@@ -54,11 +54,11 @@ def stream_tiles(
 
 def read_ahead(
     tier: AbstractStore | SourceTier, order: Sequence[TileIndex], track: Track | None = None, columns: int = 0
-) -> Generator[tuple[TileIndex, NDArray[np.float64]], None, None]:
-    """Yield tiles of A or L, each that is not in memory as float64 read in a second thread while the one before it is in use."""
+) -> Generator[tuple[TileIndex, NDArray[Any]], None, None]:
+    """Yield tiles of A or L, each that is not in memory in its type read in a second thread while the one before it is in use."""
     grid = tier.grid
     largest = max(grid.entries(*index) for index in order)
-    buffers = [np.empty(largest), np.empty(largest)]
+    buffers = [np.empty(largest, tier.fmt.dtype), np.empty(largest, tier.fmt.dtype)]
     track = track or Pass("tiles").track(HOST_NAME)
     track.resident_bytes = sum(buffer.nbytes for buffer in buffers)
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.passes import Pass, Passes
 from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.arrays import device_of, like
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import Tile
@@ -21,12 +22,12 @@ from ooc_chol.tasks.tiling import Index
 _ROWS = 1024
 
 
-def in_kind_of(b: Any, answer: Callable[[Any], NDArray[np.float64]]) -> NDArray[np.float64]:
+def in_kind_of(b: Any, answer: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
     """``answer`` of ``b`` in host memory, given back where ``b`` lies, as an array of its library; typed as one of NumPy."""
     home = device_of(b)
     if home is None:
         return answer(b)
-    there: NDArray[np.float64] = like(device_kind(home).to_device(home, answer(host_array(b))), b)
+    there: NDArray[Any] = like(device_kind(home).to_device(home, answer(host_array(b))), b)
     return there
 
 
@@ -47,22 +48,28 @@ class ResidentTile(NamedTuple):
     tile: Tile
 
     def solved(
-        self, b: Any, transposed: Sequence[bool], passes: Passes, title: str, *, overwrite: bool = False
-    ) -> NDArray[np.float64]:
-        """``b`` solved for with L, or with its transpose, one after the other; in its place where it may and lies here."""
+        self, b: Any, transposed: Sequence[bool], passes: Passes, title: str, *, flips: bool = False, overwrite: bool = False
+    ) -> NDArray[Any]:
+        """``b`` solved for with L, or with its adjoint, one after the other; in its place where it may and lies here.
+
+        ``flips`` solves with the conjugates of these.
+        """
 
         def compute(x: Tile) -> Tile:
+            if flips:
+                np.conjugate(x, out=x)
             for system in transposed:
                 self.kernels.solve(self.tile, x, transposed=system)
-            return x
+            return np.conjugate(x, out=x) if flips else x
 
         return self._answer(b, compute, passes, title=title, readings=len(transposed), copy=not overwrite)
 
-    def multiplied(self, z: Any, passes: Passes, *, transposed: bool = False) -> NDArray[np.float64]:
-        """``L @ z``, or ``L.T @ z``."""
+    def multiplied(self, z: Any, passes: Passes, *, transposed: bool = False, flips: bool = False) -> NDArray[Any]:
+        """``L @ z``, or ``L.H @ z``; ``flips`` multiplies by the conjugates of these."""
 
         def compute(x: Tile) -> Tile:
-            return self.kernels.multiply(self.tile, x, transposed=transposed)
+            y = self.kernels.multiply(self.tile, x.conj() if flips else x, transposed=transposed)
+            return np.conjugate(y, out=y) if flips else y
 
         return self._answer(z, compute, passes, "product with L", readings=1)
 
@@ -72,13 +79,13 @@ class ResidentTile(NamedTuple):
         with self.kernels.current():
             for start in range(0, len(norms), _ROWS):
                 rows = self.tile[start : start + _ROWS]
-                norms[start : start + _ROWS] = np.sqrt(kind.to_host((rows * rows).sum(axis=1)))
+                norms[start : start + _ROWS] = np.sqrt(kind.to_host((rows * rows.conj()).real.sum(axis=1, dtype=np.float64)))
         self._count(run, 1)
         return norms
 
     def _answer(
         self, b: Any, compute: Callable[[Tile], Tile], passes: Passes, title: str, *, readings: int, copy: bool = True
-    ) -> NDArray[np.float64]:
+    ) -> NDArray[Any]:
         """Compute on a copy of ``b`` beside the tile; the result as an array of its kind, in its place."""
         with self.kernels.current():
             x = self.kernels.right_hand_side(b, len(self.tile), copy=copy)
@@ -90,10 +97,10 @@ class ResidentTile(NamedTuple):
     def _count(self, run: Pass, readings: int) -> None:
         run.track(self.device).nbytes += readings * self.tile.nbytes
 
-    def _where(self, b: Any, result: Tile) -> NDArray[np.float64]:
+    def _where(self, b: Any, result: Tile) -> NDArray[Any]:
         """The result in the memory that ``b`` lies in; the host waits for what it gets."""
         home, kind = device_of(b), device_kind(self.device)
-        there: NDArray[np.float64]
+        there: NDArray[Any]
         if home == self.device:
             there = like(result, b)
             return there
@@ -106,12 +113,12 @@ def resident_tile(store: AbstractStore) -> ResidentTile | None:
     """The one tile of ``store`` on a device; None for stores of several tiles, and for those of the host."""
     for name in store.devices if store.grid.nt == 1 else ():
         if (tile := store.tile_on(name, (0, 0))) is not None:
-            return ResidentTile(name, _kernels_of(name), tile)
+            return ResidentTile(name, _kernels_of(name, store.fmt), tile)
     return None
 
 
-def _kernels_of(name: str) -> AbstractResidentKernels:
-    kernels = kind_of(name).create_resident(name)
+def _kernels_of(name: str, fmt: PrecisionFormat) -> AbstractResidentKernels:
+    kernels = kind_of(name).create_resident(name, fmt)
     assert kernels is not None  # stores are on devices that have them
     return kernels
 
@@ -121,7 +128,7 @@ def dense_on_device(store: AbstractStore) -> Any:
     if (resident := resident_tile(store)) is not None:
         return resident.tile
     name, grid = store.devices[0], store.grid
-    kernels = _kernels_of(name)
+    kernels = _kernels_of(name, store.fmt)
     with kernels.current():
         dense = kernels.empty(grid.n)
         dense[...] = 0.0
@@ -136,5 +143,5 @@ def dense_on_device(store: AbstractStore) -> Any:
 
 def _by_way_of_the_host(store: AbstractStore, index: Index, name: str) -> Tile:
     """A copy of a tile of another GPU, or of a narrow format, on this one."""
-    store.read(index, tile := np.empty(store.grid.shape(*index)))
+    store.read(index, tile := np.empty(store.grid.shape(*index), store.fmt.dtype))
     return device_kind(name).to_device(name, tile)

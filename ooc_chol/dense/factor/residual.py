@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ooc_chol import blas_buffers
 from ooc_chol.dense.progress_bar import ProgressReporter
 from ooc_chol.errors import NonFiniteError
-from ooc_chol.formats import FP64
+from ooc_chol.formats import FP64, TYPES
 from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.memory.sources import AbstractSource
 from ooc_chol.prints import brief_repr
@@ -47,18 +47,18 @@ class RowReader(Protocol):
     def grid(self) -> TileGrid:
         """How L is cut into tiles."""
 
-    def rows(self, rows: range, stop: int) -> NDArray[np.float64]:
-        """Entries ``L[rows, :stop]``, zero above the diagonal, as a new row-major array."""
+    def rows(self, rows: range, stop: int) -> NDArray[Any]:
+        """Entries ``L[rows, :stop]``, zero above the diagonal, as a new row-major array of L's type."""
 
 
 @dataclass(frozen=True)
 class ResidualSample:
-    """Residuals ``R = A - L @ L.T`` of sampled sub-blocks, in units of the roundoff of FP64.
+    """Residuals ``R = A - L @ L.T`` of sampled sub-blocks, in units of the roundoff of L's type.
 
     Parameters
     ----------
     max_scaled : float
-        Largest ``|R_ij| / (u sqrt(A_ii A_jj))`` with ``u = 2**-53``.
+        Largest ``|R_ij| / (u sqrt(A_ii A_jj))`` with ``u = 2**-53``, or ``2**-24`` for an L in single precision.
     worst : tuple of int
         Row and column of that entry.
     floor : float
@@ -85,7 +85,7 @@ class ResidualSample:
 
     @property
     def max_scaled_over_sqrt_n(self) -> float:
-        """``max_scaled / sqrt(n)``: at most 4 for a factor that is right in FP64."""
+        """``max_scaled / sqrt(n)``: at most 4 for a factor that is right in its type."""
         return self.max_scaled / math.sqrt(self.n)
 
     def __str__(self) -> str:
@@ -115,24 +115,25 @@ def sample_residual(
     seed: int = 0,
     report: ProgressReporter = None,
 ) -> ResidualSample:
-    """Compute ``R = A - L @ L.T`` on sampled sub-blocks of the lower triangle.
+    """Compute ``R = A - L @ L.T``, of a complex L ``A - L @ L.H``, on sampled sub-blocks of the lower triangle.
 
-    Per block at most ``12 n order**2`` flops and ``16 n order`` bytes read from L; each thread takes as much memory. A is read by
-    the calling thread alone.
+    Per block at most ``12 n order**2`` flops, of a complex L four times as many, and ``16 n order`` bytes read from L; each
+    thread takes as much memory. A is read by the calling thread alone.
     """
     if blocks < 1 or order < 1:
         raise ValueError(f"blocks is {blocks} and order {order}, but both are at least 1")
     if not factor.grid.n:
         raise ValueError("a matrix of order 0 has no blocks to sample")
     chosen = list(_choose_blocks(factor.grid, blocks, min(order, factor.grid.n), seed))
-    flops = [12 * len(rows) * len(cols) * cols.stop for rows, cols in chosen]
-    total, since = _Total(), time.perf_counter()
+    fmt = TYPES[factor.rows(range(1), 1).dtype.name]
+    flops = [12 * fmt.flops_factor * len(rows) * len(cols) * cols.stop for rows, cols in chosen]
+    total, since = _Total(fmt.unit_roundoff), time.perf_counter()
     # Products of 64 rows are too small for several threads of BLAS, which would wait for each other: these share the blocks.
     with blas_threads(1), closing(ThreadTeam(min(len(chosen), cores()))) as team:
         step = _BLOCKS_AT_ONCE * team.size
         for start in range(0, len(chosen), step):
             parts = [_read_block(read_a, factor.grid, rows, cols) for rows, cols in chosen[start : start + step]]
-            for part, found in zip(parts, team.map(partial(_block_residual, factor), parts), strict=True):
+            for part, found in zip(parts, team.map(partial(_block_residual, factor, fmt.unit_roundoff), parts), strict=True):
                 total.add(found, part.rows, part.cols)
             if report is not None:
                 report(sum(flops[: start + step]), sum(flops), time.perf_counter() - since)
@@ -140,10 +141,11 @@ def sample_residual(
 
 
 def source_blocks(source: AbstractSource) -> ReadBlock:
-    """Give the function that reads a new sub-block of ``source``."""
+    """Give the function that reads a new sub-block of ``source``, in double precision."""
+    dtype = np.result_type(source.dtype, np.float64)
 
-    def read(rows: slice, cols: slice) -> NDArray[np.float64]:
-        block = np.empty((rows.stop - rows.start, cols.stop - cols.start))
+    def read(rows: slice, cols: slice) -> NDArray[Any]:
+        block = np.empty((rows.stop - rows.start, cols.stop - cols.start), dtype)
         source.read_block(range(rows.start, rows.stop), range(cols.start, cols.stop), block)
         return block
 
@@ -187,7 +189,7 @@ class _BlockOfA(NamedTuple):
     rows: range
     cols: range
     lower: NDArray[np.bool_]  #: Which entries are on or below the diagonal
-    entries: NDArray[np.float64]
+    entries: NDArray[Any]
     row_roots: NDArray[np.float64]
     col_roots: NDArray[np.float64]
 
@@ -199,38 +201,61 @@ def _read_block(read_a: ReadBlock, grid: TileGrid, rows: range, cols: range) -> 
     return _BlockOfA(rows, cols, lower, a, *(_diagonal_roots(read_a, grid, span) for span in (rows, cols)))
 
 
-def _block_residual(factor: RowReader, block: _BlockOfA) -> _Block:
-    """``A - L @ L.T`` of one block."""
+def _block_residual(factor: RowReader, unit_roundoff: float, block: _BlockOfA) -> _Block:
+    """``A - L @ L.T`` of one block, real and imaginary parts each by sums of their own."""
     blas_buffers.ensure(numpys=True)
     rows, cols, lower, a, row_roots, col_roots = block
     # Rows scaled by 1e150 would overflow: use A[i, j] / (2**p_i 2**p_j) and L[i, :] / 2**p_i, both exact, p_i = log2 sqrt(A_ii).
     row_powers, col_powers = np.frexp(row_roots)[1], np.frexp(col_roots)[1]
     power = row_powers[:, None] + col_powers[None, :]
-    unit = FP64.unit_roundoff * np.ldexp(row_roots, -row_powers)[:, None] * np.ldexp(col_roots, -col_powers)[None, :]
+    unit = unit_roundoff * np.ldexp(row_roots, -row_powers)[:, None] * np.ldexp(col_roots, -col_powers)[None, :]
     with np.errstate(over="ignore", invalid="ignore"):  # entries of a wrong L may be anything: they end as inf or NaN
         l_rows = _scaled_rows(factor, rows, cols.stop, row_powers)
         l_cols = l_rows if rows == cols else _scaled_rows(factor, cols, cols.stop, col_powers)
-        total = _CascadedSum(np.ldexp(a, -power))
-        error = _subtract_product(total, l_rows, l_cols) + total.error()
-        residual = np.where(lower, total.value(), 0.0)
+        totals = [_CascadedSum(np.ldexp(part, -power)) for part in _parts(a, len(l_rows) == 2)]
+        error = sum(_subtract_products(total, terms) for total, terms in zip(totals, _terms(l_rows, l_cols), strict=True))
+        residuals = [np.where(lower, total.value(), 0.0) for total in totals]
         return _Block(
             a_norm=_norm(a),
-            residual_norm=_norm(np.ldexp(residual, power)),
-            scaled=np.abs(residual) / unit,
+            residual_norm=math.hypot(*(_norm(np.ldexp(residual, power)) for residual in residuals)),
+            scaled=np.hypot.reduce(residuals, axis=0) / unit,
             floor=float(np.max(error / unit, where=lower, initial=0.0)),
             entries=int(lower.sum()),
         )
 
 
-def _scaled_rows(factor: RowReader, rows: range, stop: int, powers: NDArray[np.intc]) -> NDArray[np.float64]:
-    """``L[rows, :stop]``, row i divided by ``2**powers[i]``."""
+def _scaled_rows(factor: RowReader, rows: range, stop: int, powers: NDArray[np.intc]) -> list[NDArray[np.float64]]:
+    """``L[rows, :stop]``, row i divided by ``2**powers[i]``: its real part, of a complex L also its imaginary one."""
     l_rows = factor.rows(rows, stop)
-    return np.ldexp(l_rows, -powers[:, None], out=l_rows)
+    return [np.ldexp(part, -powers[:, None]) for part in _parts(l_rows, l_rows.dtype.kind == "c")]
 
 
-def _read_lower(read_a: ReadBlock, grid: TileGrid, *, rows: range, cols: range, lower: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """The block of A, zero above the diagonal and checked to be finite."""
-    block = np.asarray(read_a(slice(rows.start, rows.stop), slice(cols.start, cols.stop)), dtype=np.float64)
+def _parts(entries: NDArray[Any], is_complex: bool) -> list[NDArray[np.float64]]:
+    """The real part of entries, and the imaginary one where the factor is complex, in FP64."""
+    parts = [entries.real, entries.imag] if is_complex else [entries]
+    return [np.asarray(part, dtype=np.float64) for part in parts]
+
+
+def _terms(
+    l_rows: list[NDArray[np.float64]], l_cols: list[NDArray[np.float64]]
+) -> list[list[tuple[NDArray[np.float64], NDArray[np.float64]]]]:
+    """Factors ``x`` and ``y`` of the products ``x @ y.T`` whose sums are the parts of ``l_rows @ l_cols.conj().T``."""
+    if len(l_rows) == 1:
+        return [[(l_rows[0], l_cols[0])]]
+    (real, imag), (col_real, col_imag) = l_rows, l_cols
+    return [[(real, col_real), (imag, col_imag)], [(imag, col_real), (-real, col_imag)]]
+
+
+def _subtract_products(total: _CascadedSum, terms: list[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> NDArray[np.float64]:
+    """Subtract the products of all ``terms``; returns a bound on the error of the sums."""
+    error = sum(_subtract_product(total, x, y) for x, y in terms) + total.error()
+    return np.asarray(error, dtype=np.float64)
+
+
+def _read_lower(read_a: ReadBlock, grid: TileGrid, *, rows: range, cols: range, lower: NDArray[np.bool_]) -> NDArray[Any]:
+    """The block of A in double precision, zero above the diagonal and checked to be finite; the diagonal is real."""
+    block = np.asarray(read_a(slice(rows.start, rows.stop), slice(cols.start, cols.stop)))
+    block = block.astype(np.result_type(block.dtype, np.float64), copy=False)
     if block.shape != lower.shape:
         raise ValueError(
             f"A[{rows.start}:{rows.stop}, {cols.start}:{cols.stop}] came with shape {block.shape} instead of {lower.shape}"
@@ -240,16 +265,19 @@ def _read_lower(read_a: ReadBlock, grid: TileGrid, *, rows: range, cols: range, 
         r, c = (int(place) for place in np.argwhere(~np.isfinite(block))[0])
         row, col = rows[r], cols[c]
         raise NonFiniteError(row, col, (row // grid.nb, col // grid.nb))
+    if block.dtype.kind == "c":
+        block.imag[np.asarray(rows)[:, None] == np.asarray(cols)[None, :]] = 0.0
     return block
 
 
 def _diagonal_roots(read_a: ReadBlock, grid: TileGrid, span: range) -> NDArray[np.float64]:
     """``sqrt(A_ii)`` of the rows in ``span``."""
-    diagonal = _read_lower(read_a, grid, rows=span, cols=span, lower=np.tri(len(span), dtype=bool)).diagonal()
+    diagonal = _read_lower(read_a, grid, rows=span, cols=span, lower=np.tri(len(span), dtype=bool)).diagonal().real
     if diagonal.min() <= 0.0:
         row = span[int(diagonal.argmin())]
         raise ValueError(f"A[{row}, {row}] is {diagonal.min()}, not positive: this is not the matrix of the factor")
-    return np.sqrt(diagonal)
+    roots: NDArray[np.float64] = np.sqrt(diagonal)
+    return roots
 
 
 class _CascadedSum:
@@ -331,7 +359,8 @@ def _round_to(x: NDArray[np.float64], power: NDArray[np.intc]) -> NDArray[np.flo
 class _Total:
     """Largest scaled residual and both norms over the blocks so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit_roundoff: float) -> None:
+        self.unit_roundoff = unit_roundoff
         self.worst = (-1.0, (0, 0))
         self.floor = self.a_norm = self.r_norm = 0.0
         self.blocks = self.entries = 0
@@ -349,7 +378,7 @@ class _Total:
 
     def sample(self, n: int) -> ResidualSample:
         """What all blocks so far show together."""
-        classical = self.r_norm / self.a_norm / (n * FP64.unit_roundoff)
+        classical = self.r_norm / self.a_norm / (n * self.unit_roundoff)
         return ResidualSample(
             max_scaled=self.worst[0],
             worst=self.worst[1],
@@ -361,7 +390,7 @@ class _Total:
         )
 
 
-def _norm(x: NDArray[np.float64]) -> float:
+def _norm(x: NDArray[Any]) -> float:
     """Frobenius norm, also of entries whose squares overflow."""
     largest = float(np.abs(x).max())
     return 0.0 if largest == 0.0 else largest * float(np.linalg.norm(x / largest))

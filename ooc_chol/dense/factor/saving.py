@@ -43,7 +43,7 @@ def check_target(store: AbstractStore, path: AnyPath, files: Sequence[AnyPath], 
 
 def save_tiles(store: AbstractStore, path: AnyPath, arithmetic_key: Mapping[str, Any], *, replace: bool) -> None:
     """Write all tiles as they are stored, through two tiles of memory."""
-    target = FileStore.create(path, store.grid, arithmetic_key, store.formats, replace=replace)
+    target = FileStore.create(path, store.grid, arithmetic_key, store.formats, fmt=store.fmt, replace=replace)
     try:
         with closing(stream_tiles(store, list(store.grid.tiles()))) as tiles:
             for index, l_ij in tiles:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,15 +14,18 @@ from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
 from ooc_chol.dense.factor.sweeps import AbstractSolver, Needs
 from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.kernels.interfaces.whole import check_right_hand_side, nonfinite_error
 
 
-def right_hand_side(b: ArrayLike, n: int, *, copy: bool) -> tuple[NDArray[np.float64], tuple[int, ...]]:
-    """Check right-hand sides of a matrix of order ``n``."""
+def right_hand_side(b: ArrayLike, n: int, *, copy: bool, fmt: PrecisionFormat = FP64) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """Check right-hand sides of a matrix of order ``n``, and convert them to its format."""
     refuse_triangular(b)
     raw = np.asarray(b)
-    check_right_hand_side(raw.dtype, raw.shape, n)
-    x = np.array(raw, dtype=np.float64, order="C", copy=True if copy else None)
+    check_right_hand_side(raw.dtype, raw.shape, n, fmt)
+    # What float32 cannot hold becomes infinite, and is refused as such.
+    with np.errstate(over="ignore") if raw.itemsize > fmt.itemsize else nullcontext():
+        x = np.array(raw, dtype=fmt.dtype, order="C", copy=True if copy else None)
     finite = np.isfinite(x)
     if not finite.all():
         place = np.unravel_index(int(np.argmin(finite)), x.shape)
@@ -29,8 +33,8 @@ def right_hand_side(b: ArrayLike, n: int, *, copy: bool) -> tuple[NDArray[np.flo
     return x if x.ndim == 2 else x.reshape(n, 1), raw.shape
 
 
-def solve(solver: AbstractSolver, store: AbstractStore, x: NDArray[np.float64], *, transposed: Sequence[bool], run: Pass) -> None:
-    """Solve ``L y = x``, or ``L.T y = x``, one after the other, in place of ``x``.
+def solve(solver: AbstractSolver, store: AbstractStore, x: NDArray[Any], *, transposed: Sequence[bool], run: Pass) -> None:
+    """Solve ``L y = x``, or with the adjoint of L, one after the other, in place of ``x``.
 
     As many columns at a time as there is room for; each such group reads L once for each system. Backward stable row by row:
     Higham (2002), Thm 8.5.
@@ -48,14 +52,16 @@ def solve(solver: AbstractSolver, store: AbstractStore, x: NDArray[np.float64], 
         sweeps.finish()
 
 
-def multiply(store: AbstractStore, z: NDArray[np.float64], run: Pass, *, transposed: bool = False) -> NDArray[np.float64]:
-    """Multiply ``L @ z``, or ``L.T @ z``.
+def multiply(store: AbstractStore, z: NDArray[Any], run: Pass, *, transposed: bool = False) -> NDArray[Any]:
+    """Multiply ``L @ z``, or ``L.H @ z``, the adjoint.
 
     Cost ``n**2 m`` flops and one reading of L in the order in which it is stored.
     """
     grid, track = store.grid, run.track(HOST_NAME)
     y = np.zeros_like(z)
-    product = np.empty((min(grid.nb, grid.n), z.shape[1]))
+    conjugates = transposed and store.fmt.is_complex  # L.H @ z is conj(L.T @ conj(z)), and no tile is copied
+    z = z.conj() if conjugates else z
+    product = np.empty((min(grid.nb, grid.n), z.shape[1]), z.dtype)
     with closing(stream_tiles(store, list(grid.tiles()), track, z.shape[1])) as tiles:
         for (i, j), l_ij in tiles:  # y[i] += L[i, j] @ z[j], or y[j] += L[i, j].T @ z[i]
             target, other = (j, i) if transposed else (i, j)
@@ -63,12 +69,12 @@ def multiply(store: AbstractStore, z: NDArray[np.float64], run: Pass, *, transpo
             z_j = z[grid.start(other) :][: grid.size(other)]
             y_i += np.matmul(l_ij.T if transposed else l_ij, z_j, out=product[: len(y_i)])
     track.settle()
-    return y
+    return np.conjugate(y, out=y) if conjugates else y
 
 
 def multiply_on_device(
-    solver: AbstractSolver, store: AbstractStore, z: NDArray[np.float64], run: Pass, *, transposed: bool = False
-) -> NDArray[np.float64]:
+    solver: AbstractSolver, store: AbstractStore, z: NDArray[Any], run: Pass, *, transposed: bool = False
+) -> NDArray[Any]:
     """As :func:`multiply`, where L lies; some columns at a time, each of which reads L once there."""
     y = np.empty_like(z)
     order = list(store.grid.tiles())
@@ -80,7 +86,7 @@ def multiply_on_device(
             (negative,) = sweeps.allocate(part.shape[1])
             there = sweeps.bring(part, slice(0, part.shape[1]))
             with closing(sweeps.tiles(order, part.shape[1])) as tiles:
-                for (i, j), l_ij in tiles:  # -y[i] -= L[i, j] @ z[j], or -y[j] -= L[i, j].T @ z[i]
+                for (i, j), l_ij in tiles:  # -y[i] -= L[i, j] @ z[j], or -y[j] -= L[i, j].H @ z[i]
                     target, other = (j, i) if transposed else (i, j)
                     sweeps.subtract(sweeps.rows(negative, target), l_ij, sweeps.rows(there, other), transposed=transposed)
             sweeps.take_back(negative, sums)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,8 @@ class PanelSums(NamedTuple):
 class Needs(NamedTuple):
     """What a call needs beside columns: arrays that it keeps where it runs, others that it copies to and from, and sums."""
 
-    arrays: tuple[NDArray[np.float64], ...] = ()
-    locked: tuple[NDArray[np.float64], ...] = ()
+    arrays: tuple[NDArray[Any], ...] = ()
+    locked: tuple[NDArray[Any], ...] = ()
     sums: PanelSums | None = None
 
 
@@ -48,7 +48,7 @@ class AbstractSweeps(ABC):
     block_rows: int
 
     def solve(self, x: Tile, *, first: int = 0, transposed: bool = False) -> None:
-        """Solve ``L y = x``, or ``L.T y = x``, in place, with the triangle from tile row ``first`` on, with which ``x`` begins.
+        """Solve ``L y = x``, or with L's adjoint, in place, with the triangle from tile row ``first`` on, where ``x`` begins.
 
         Cost ``(n - n0)**2 m`` flops and one reading of that triangle.
         """
@@ -93,11 +93,11 @@ class AbstractSweeps(ABC):
         """The room for columns, as a ``(rows, columns)`` array of anything."""
 
     @abstractmethod
-    def bring(self, x: NDArray[np.float64], columns: slice) -> Tile:
+    def bring(self, x: NDArray[Any], columns: slice) -> Tile:
         """Some columns of a host array, in the room for columns or in place."""
 
     @abstractmethod
-    def take_back(self, part: Tile, x: NDArray[np.float64], columns: slice = slice(None)) -> None:
+    def take_back(self, part: Tile, x: NDArray[Any], columns: slice = slice(None)) -> None:
         """Copy what was brought of a host array back to it."""
 
     @abstractmethod

@@ -1,5 +1,7 @@
 """The factor of ``A + V @ V.T`` or ``A - V @ V.T`` from that of A, by one sweep over the tile columns of L.
 
+Of complex matrices every transpose is an adjoint.
+
 With columns ``c`` of L, from the left to the right, an orthogonal U takes V out of them: ``[L_c, V] U = [L'_c, V']`` for all
 rows, where the rows of ``c`` itself leave nothing of V. A downdate is the same backwards: ``[L_c, V'] U = [L'_c, V]``. Every row
 is multiplied by orthogonal matrices only, or for ``V'`` solved for with a block of one, so that both are backward stable, row by
@@ -19,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol import blas_buffers
+from ooc_chol.dense.factor.conditioning import signs_of
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
 from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
@@ -26,6 +29,7 @@ from ooc_chol.dense.stores.device import DeviceStore
 from ooc_chol.dense.stores.file import FileStore, MemoryStore
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import BudgetError, DowndateError
+from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.memory.host_memory import HostMemory
@@ -33,8 +37,10 @@ from ooc_chol.scipy_modules import linalg_module
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 from ooc_chol.team import ThreadTeam, cores
 
-Matrix = NDArray[np.float64]
-_dtrtrs = linalg_module("_flapack").dtrtrs
+Matrix = NDArray[Any]
+_flapack = linalg_module("_flapack")
+#: The triangular solve, by the type of entries.
+_TRTRS = {np.dtype(name): getattr(_flapack, f"{letter}trtrs") for letter, name in zip("dszc", ("d", "f", "D", "F"), strict=True)}
 
 #: Columns of L that one orthogonal matrix meets, at least and, for a V with many columns, at most.
 _LEAST_COLUMNS, _MOST_COLUMNS = 32, 256
@@ -67,7 +73,7 @@ class _Downdate(NamedTuple):
     def apply(self, l_i: Matrix, v_i: Matrix) -> None:
         """Rows of ``L'_c`` and ``V'`` in place of those of ``L_c`` and V."""
         old = l_i[:, self.columns]
-        v_i[...] = _substituted(self.g, (v_i - old @ self.w).T).T  # V' g.T = V - L_c w
+        v_i[...] = _substituted(self.g, (v_i - old @ self.w).conj().T).conj().T  # V' g.T = V - L_c w
         l_i[:, self.columns] = old @ self.n1 + v_i @ self.n2
 
 
@@ -79,7 +85,7 @@ def sweep(store: AbstractStore, target: AbstractStore, v: Matrix, *, downdate: b
     """
     grid, track = store.grid, run.track(HOST_NAME)
     order = [TileIndex(i, j) for j in range(grid.nt) for i in range(j, grid.nt)]
-    buffer, steps = np.empty(grid.size(0) ** 2), list[_Update | _Downdate]()
+    buffer, steps = np.empty(grid.size(0) ** 2, store.fmt.dtype), list[_Update | _Downdate]()
     with (
         blas_threads(1),  # products are small: its threads would wait for each other
         closing(ThreadTeam(cores())) as team,
@@ -137,11 +143,11 @@ def _eliminate(
 
 def _updated(l_c: Matrix, v_c: Matrix, columns: slice) -> tuple[Matrix, _Update]:
     """``L'_c`` of the diagonal block, and the step for the rows below: ``[L_c, V_c].T = U R`` by Householder."""
-    u, r = np.linalg.qr(np.concatenate([l_c, v_c], axis=1).T, mode="complete")
+    u, r = np.linalg.qr(np.concatenate([l_c, v_c], axis=1).conj().T, mode="complete")
     width = len(l_c)
-    signs = np.where(r.diagonal() < 0.0, -1.0, 1.0)  # the diagonal of a Cholesky factor is positive
+    signs = signs_of(r.diagonal())
     u[:, :width] *= signs
-    return np.tril((r[:width] * signs[:, None]).T), _Update(columns, u)
+    return _lower(r[:width], signs), _Update(columns, u)
 
 
 def _downdated(l_c: Matrix, v_c: Matrix, columns: slice, place: tuple[int, tuple[int, int]]) -> tuple[Matrix, _Downdate]:
@@ -155,17 +161,25 @@ def _downdated(l_c: Matrix, v_c: Matrix, columns: slice, place: tuple[int, tuple
     g = _root_of_rest(w)
     if g is None:
         raise DowndateError(place[0] + first_lost_row(w), place[1])
-    basis, _ = np.linalg.qr(np.concatenate([w, g.T]), mode="complete")
+    basis, _ = np.linalg.qr(np.concatenate([w, g.conj().T]), mode="complete")
     others = basis[:, w.shape[1] :]
-    turn, r = np.linalg.qr((l_c @ others[:width]).T)
-    signs = np.where(r.diagonal() < 0.0, -1.0, 1.0)
+    turn, r = np.linalg.qr((l_c @ others[:width]).conj().T)
+    signs = signs_of(r.diagonal())
     others = others @ (turn * signs)
-    return np.tril((r * signs[:, None]).T), _Downdate(columns, others[:width], others[width:], w, g)
+    return _lower(r, signs), _Downdate(columns, others[:width], others[width:], w, g)
+
+
+def _lower(r: Matrix, signs: Matrix) -> Matrix:
+    """The lower triangular adjoint of R, its rows divided by the signs of its diagonal, which becomes real and positive."""
+    lower = np.tril((r * signs.conj()[:, None]).conj().T)
+    if lower.dtype.kind == "c":
+        np.fill_diagonal(lower, lower.diagonal().real)  # all else is rounding
+    return lower
 
 
 def _substituted(lower: Matrix, b: Matrix) -> Matrix:
     """``inv(lower) @ b`` by LAPACK."""
-    x, info = _dtrtrs(lower.T, b, lower=0, trans=1)  # row-major and lower is column-major and upper, transposed
+    x, info = _TRTRS[lower.dtype](lower.T, b, lower=0, trans=1)  # row-major and lower is column-major and upper, transposed
     if info > 0:
         raise np.linalg.LinAlgError(f"L[{info - 1}, {info - 1}] of a diagonal block is 0")
     solution: Matrix = x
@@ -175,10 +189,10 @@ def _substituted(lower: Matrix, b: Matrix) -> Matrix:
 def _root_of_rest(w: Matrix) -> Matrix | None:
     """Cholesky factor of ``I - w.T @ w``; None where that is not positive definite."""
     try:
-        root = np.linalg.cholesky(np.eye(w.shape[1]) - w.T @ w)
+        root = np.linalg.cholesky(np.eye(w.shape[1], dtype=w.dtype) - w.conj().T @ w)
     except np.linalg.LinAlgError:
         return None
-    return np.asarray(root, dtype=np.float64)
+    return np.asarray(root, dtype=w.dtype)
 
 
 def first_lost_row(w: Matrix) -> int:
@@ -193,22 +207,22 @@ def first_lost_row(w: Matrix) -> int:
 
 
 def store_for(store: AbstractStore, place: str | os.PathLike[str] | HostMemory | None, key: Mapping[str, Any]) -> AbstractStore:
-    """An empty store in FP64 for an updated L: a file, host memory, or the GPUs on which L lies."""
+    """An empty store in one type for an updated L: a file, host memory, or the GPUs on which L lies."""
     grid = store.grid
     if store.devices and (place is None or place == "device"):
         places = [store.on_device((i, 0)) for i in range(grid.nt)]
         owners = [0 if place is None else store.devices.index(place.device) for place in places]
-        return DeviceStore(grid, store.devices, owners)
+        return DeviceStore(grid, store.devices, owners, fmt=store.fmt)
     if place == "device":
         raise ValueError("store='device' keeps an updated L on the GPUs where L lies, but it is in no GPU's memory: leave it out")
     if place is None or isinstance(place, HostMemory):
-        _check_room(grid)
-        return MemoryStore(grid, None, place)
-    return FileStore.create(place, grid, key)
+        _check_room(grid, store.fmt)
+        return MemoryStore(grid, None, place, fmt=store.fmt)
+    return FileStore.create(place, grid, key, fmt=store.fmt)
 
 
-def _check_room(grid: TileGrid) -> None:
+def _check_room(grid: TileGrid, fmt: PrecisionFormat) -> None:
     """Refuse a second L that the host has no memory for."""
-    nbytes, free = TileLayout(grid).end, free_host_bytes()
+    nbytes, free = TileLayout(grid, fmt=fmt).end, free_host_bytes()
     if nbytes > free:
         raise BudgetError("host memory for an updated L", nbytes, free, "give overwrite=True, or a file as store=")

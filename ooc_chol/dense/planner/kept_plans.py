@@ -112,7 +112,7 @@ def _key_of(problem: Problem, options: FactorOptions, names: tuple[str, ...]) ->
     if precision is not None:
         numbers = (_FORMAT_NUMBERS[fmt.name] for fmt in (*precision.formats, *precision.products))
         formats = bytes(numbers), precision.grid, precision.threshold, precision.rule, precision.moduli
-    return problem.n, problem.bytes_per_entry, problem.source, problem.keeps_on_device, asked, formats
+    return problem.n, problem.bytes_per_entry, problem.source, problem.keeps_on_device, problem.fmt, asked, formats
 
 
 def _are_alike(one: Rates | None, other: Rates | None) -> bool:

@@ -1,4 +1,4 @@
-"""Plans in the devices' own FP64: budgets, panel shapes, programs."""
+"""Plans in the devices' own arithmetic: budgets, panel shapes, programs."""
 
 from __future__ import annotations
 
@@ -41,14 +41,13 @@ from ooc_chol.dense.programs.simulate import simulate
 from ooc_chol.dense.programs.steps import Program
 from ooc_chol.dense.programs.tile_program import TileProgram
 from ooc_chol.errors import BudgetError, ScheduleError
-from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractEvictionPolicy, ArraySpec
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.schedulers import SCHEDULERS
 from ooc_chol.schedulers.finishing import FinishingTasks
 from ooc_chol.schedulers.ownership import balanced_rows
 from ooc_chol.schedulers.schedule import Schedule
-from ooc_chol.tasks.bounds import fp64_bytes
+from ooc_chol.tasks.bounds import tile_bytes_of
 from ooc_chol.tasks.cholesky import Task, TaskKind
 from ooc_chol.tasks.operations import StepKind, StreamKind
 from ooc_chol.tasks.panels import Panel, candidate_panels, own_rows_need, uniform_panels
@@ -67,25 +66,25 @@ NEGLIGIBLE_SHARE = 5e-3
 
 
 def make_native_plan(problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
-    """Plan in the devices' own FP64."""
+    """Plan in the devices' own arithmetic."""
     return native_plan(native_request(problem, options, names, rates_at))
 
 
 def native_request(problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> NativeRequest:
     """What is settled before panel shapes are chosen, the budget found to be enough."""
     policy = policy_named(options.policy)
-    kind = kind_of(names[0])
+    kind, fmt = kind_of(names[0]), problem.fmt
     budget_bytes = budget_of(options, names, problem)
-    grid = native_grid(problem.n, options, names, budget_bytes)
+    grid = native_grid(problem.n, options, names, budget_bytes, fmt=fmt)
     names = names[: grid.nt]  # a device without a tile row would have nothing to do
-    workspace = kind.workspace_bytes(grid.size(0)) + narrow_bytes(problem, kind)
-    needed = needed_bytes_of(grid, workspace)
+    workspace = kind.workspace_bytes(grid.size(0), fmt) + narrow_bytes(problem, kind)
+    needed = needed_bytes_of(grid, workspace, fmt)
     probes = probes_beside(problem, kind, budget_bytes=budget_bytes, needed_bytes=needed)
     if needed > budget_bytes:
-        helps = has_smaller_tile(grid, tiles_in_budget(options, names, budget_bytes))
+        helps = has_smaller_tile(grid, tiles_in_budget(options, names, budget_bytes, fmt))
         smaller = f", or a tile_size smaller than {grid.nb}" if helps else ""
         raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, f"give that much or more{smaller}")
-    budget = _device_budget(grid, budget_bytes, policy, workspace + array_bytes(probes))
+    budget = _device_budget(grid, budget_bytes, policy, workspace + array_bytes(probes), slot_bytes_of(grid, fmt))
     rates = rates_at(grid)
     rates = None if rates is None else rates.of_formats(problem.precision)
     return NativeRequest(grid, policy, options.objective, names, budget, rates, problem, probes)
@@ -112,9 +111,8 @@ def least_native_seconds(request: NativeRequest) -> float:
     return max(0.0, nb**3 * sum(flops / rate for flops, rate in work) / len(request.devices))
 
 
-def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, workspace: int) -> DeviceBudget:
+def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, workspace: int, slot_bytes: int) -> DeviceBudget:
     """Slots within the budget, no more than the whole triangle and its prefetch can use."""
-    slot_bytes = slot_bytes_of(grid)
     n_slots = (budget_bytes - workspace) // slot_bytes
     prefetch = prefetch_slots(n_slots) if policy.overlaps else 0
     return _with_prefetch(
@@ -223,7 +221,7 @@ def _by_estimate(request: NativeRequest, shapes: Sequence[Sequence[Panel]]) -> I
     loads = {tuple(panels): panel_loads(nt, panels, request.capacity, n_devices) for panels in shapes}
     ranked: list[tuple[Panel, ...]] = sorted(loads, key=loads.__getitem__)
     if request.rates is not None and n_devices > 1 and request.policy.widens_panels:
-        a_load = request.grid.nb**2 * FP64.itemsize / request.rates.fetch / n_devices
+        a_load = request.grid.nb**2 * request.problem.fmt.itemsize / request.rates.fetch / n_devices
         hidden = HIDDEN_SHARE * least_native_seconds(request) / a_load
         ranked.sort(
             key=lambda panels: not (panels[0].width == NARROW_PANELS == panels[1].width and loads[tuple(panels)] <= hidden)
@@ -347,6 +345,7 @@ def _programs(request: NativeRequest, panels: Sequence[Panel], schedule: Schedul
             device=device,
             overlaps=request.policy.overlaps,
             finishing=FinishingTasks(panels) if request.finishes_beside else None,
+            flops_factor=request.problem.fmt.flops_factor,
         )
         ResidencyPlanner(tasks, request.capacity, request.policy, request.eviction).run(builder)
         programs.append(builder.build())
@@ -364,7 +363,7 @@ def _held_bytes(request: NativeRequest) -> Callable[[tuple[int, int]], int]:
     """Bytes of a tile in a slot, which go from device to device: those of the format in which it is computed."""
     grid, precision = request.grid, request.problem.precision
     if precision is None:
-        return fp64_bytes(grid)
+        return tile_bytes_of(grid, request.problem.fmt)
     return lambda index: precision.product_of(index).itemsize * grid.entries(*index)
 
 
@@ -376,7 +375,8 @@ def _counted(request: NativeRequest, schedule: Schedule[Task]) -> tuple[dict[str
     grid, kernels = request.grid, kind_of(request.devices[0])
     shapes = {(task.kind, task.i == grid.nt - 1): task for task in chain.from_iterable(schedule.tasks)}
     counts = Counter((task.kind, task.i == grid.nt - 1) for task in chain.from_iterable(schedule.tasks))
-    executed = sum(count * kernels.executed_flops(shapes[shape], grid) for shape, count in counts.items())
+    fmt = request.problem.fmt
+    executed = sum(count * kernels.executed_flops(shapes[shape], grid, fmt) for shape, count in counts.items())
     return {kind.name: counts[kind, False] + counts[kind, True] for kind in TaskKind}, executed
 
 
@@ -399,4 +399,5 @@ def _plan_of(request: NativeRequest, owners: Sequence[int], panels: Sequence[Pan
         precision=request.problem.precision,
         given=request.problem.given,
         probe_arrays=request.probe_arrays,
+        fmt=request.problem.fmt,
     )

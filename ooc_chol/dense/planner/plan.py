@@ -16,7 +16,7 @@ from ooc_chol.dense.programs.policy import Policy
 from ooc_chol.dense.programs.simulate import Timeline, simulate
 from ooc_chol.dense.programs.steps import Program
 from ooc_chol.drawing import notebook_html
-from ooc_chol.formats import FP64
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.interfaces import ArraySpec
 from ooc_chol.precision.products import NarrowProducts, NarrowRun
 from ooc_chol.precision.tile_formats import PrecisionMap
@@ -96,6 +96,8 @@ class Plan:
     probe_arrays : tuple of ArraySpec
         In mixed precision: arrays on each device for random vectors and their products with tiles that leave it, from which the
         certificate follows. None where there is no room for them, and the certificate reads L.
+    fmt : PrecisionFormat
+        Format of what is stored and computed: FP64, or that of the ``dtype`` that was asked for.
     """
 
     grid: TileGrid
@@ -114,6 +116,7 @@ class Plan:
     given: frozenset[tuple[int, int]] = frozenset()
     half_products: NarrowProducts | None = None
     probe_arrays: tuple[ArraySpec, ...] = ()
+    fmt: PrecisionFormat = FP64
 
     def with_norms(self, precision: PrecisionMap, half_products: NarrowProducts | None) -> Plan:
         """The plan for a matrix of other norms that give the same formats; what was found of the steps is not found anew.
@@ -203,7 +206,7 @@ class Plan:
     @property
     def compulsory_bytes(self) -> int:
         """Bytes of the lower triangle once."""
-        return compulsory_bytes(self.grid, FP64.itemsize)
+        return compulsory_bytes(self.grid, self.fmt.itemsize)
 
     @property
     def stored_bytes(self) -> int:
@@ -220,7 +223,7 @@ class Plan:
         if self.precision is not None:
             return 0.0 if self.is_generated else float(self.compulsory_bytes)
         capacity = sum(self.layout.capacity_bytes(budget.prefetch_slots) for budget in self.budgets)
-        blocked = beaumont_bytes(self.grid.n, capacity, FP64.itemsize)
+        blocked = beaumont_bytes(self.grid.n, capacity, self.fmt.itemsize)
         if self.is_generated:
             return max(0.0, blocked - self.compulsory_bytes)
         return max(float(self.compulsory_bytes), blocked)
@@ -262,7 +265,8 @@ class Plan:
             "seconds": self.seconds,
             "rates": None if self.rates is None else self.rates.origin.value,
             "precision_threshold": None if self.precision is None else self.precision.threshold,
-            "formats": {"fp64": self.grid.n_tiles} if self.precision is None else self.precision.counts,
+            "dtype": self.fmt.dtype.name,
+            "formats": {self.fmt.name: self.grid.n_tiles} if self.precision is None else self.precision.counts,
         }
 
     def __repr__(self) -> str:
@@ -308,7 +312,7 @@ class Plan:
 
     def _formats_name(self) -> str:
         """The word for the formats in the title of the page."""
-        return "fp64" if self.precision is None else f"mixed, threshold {self.precision.threshold:g}"
+        return self.fmt.name if self.precision is None else f"mixed, threshold {self.precision.threshold:g}"
 
     def _formats_text(self) -> str:
         """Tiles of each format, and the error to expect."""
@@ -378,6 +382,8 @@ class Plan:
 
     def _seconds_text(self) -> str:
         """Predicted seconds, or why there are none."""
+        if self.seconds is None and self.fmt != FP64:
+            return f"unknown: rates are measured in FP64 alone, not in {self.fmt.name}"
         if self.seconds is None:
             return f"unknown: {self._why_no_seconds()}"
         origin = "" if self.rates is None else self.rates.origin_text()

@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from ooc_chol.config import format_bytes, parse_bytes, whole_pages
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.probing import probe_arrays
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.errors import BudgetError
-from ooc_chol.formats import FP32
+from ooc_chol.errors import BudgetError, UnsupportedTypeError
+from ooc_chol.formats import COMPLEX128, FP32, FP64, TYPES, PrecisionFormat
 from ooc_chol.hardware.registry import default_budget, device_kind, resolve_devices
 from ooc_chol.interfaces import NARROW_BUFFERS, ArraySpec
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.precision.norms import PROBES
 from ooc_chol.precision.tile_formats import PrecisionMap
-from ooc_chol.tasks.bounds import fp64_bytes
+from ooc_chol.tasks.bounds import tile_bytes_of
 from ooc_chol.tasks.tiling import TileGrid
 
 #: The part of a budget that random vectors and products with them may take beside a run.
@@ -47,15 +49,36 @@ class Problem:
     home: str | None = None  #: The device in whose memory A lies; None for the host, and for what is read or made
     may_be_whole: bool = False  #: Whether L may be one tile: it goes to memory of its own
     keeps_on_device: bool = False  #: Whether L stays where it is made
+    fmt: PrecisionFormat = FP64  #: Format of what is stored and computed, but for tiles that ``precision`` says otherwise of
 
     def stored_bytes(self, grid: TileGrid) -> Callable[[tuple[int, int]], int]:
         """Bytes of each tile of L on a link and in its store."""
-        return fp64_bytes(grid) if self.precision is None else self.precision.stored_bytes
+        return tile_bytes_of(grid, self.fmt) if self.precision is None else self.precision.stored_bytes
 
     @classmethod
-    def of(cls, source: AbstractSource) -> Problem:
+    def of(cls, source: AbstractSource, options: FactorOptions) -> Problem:
         """The problem that ``source`` poses."""
-        return cls(source.n, source.bytes_per_entry, source.name, home=source.home)
+        fmt = format_asked(options, source.dtype)
+        return cls(source.n, source.bytes_per_entry, source.name, home=source.home, fmt=fmt)
+
+
+def format_asked(options: FactorOptions, of_a: np.dtype[Any]) -> PrecisionFormat:
+    """The format in which a matrix of entries of a type is factored; ``UnsupportedTypeError`` where an option is not for it."""
+    double = COMPLEX128 if of_a.kind == "c" else FP64
+    fmt = double if options.dtype is None else TYPES[options.dtype]
+    if double.is_complex and not fmt.is_complex:
+        advice = "the factor of a Hermitian matrix is complex; where all imaginary parts are zero, pass A.real"
+        raise UnsupportedTypeError(f"dtype={fmt.dtype.name!r}", of_a.name, advice)
+    if fmt == FP64:
+        return fmt
+    asked = {
+        "precision_threshold": options.precision_threshold is not None,
+        "fp64='residue'": options.fp64 == "residue",
+        "moduli": options.moduli is not None,
+    }
+    if (what := next((name for name, is_asked in asked.items() if is_asked), None)) is not None:
+        raise UnsupportedTypeError(what, fmt.dtype.name, "leave it out; mixed precision and residues are of float64 alone")
+    return fmt
 
 
 def narrow_bytes(problem: Problem, kind: AbstractKernelKind) -> int:
@@ -95,7 +118,7 @@ def budget_of(options: FactorOptions, names: tuple[str, ...], problem: Problem |
         return budget
     if device_kind(names[0]).is_in_host_memory:
         raise ValueError(f"store='device' keeps L on GPUs, but {names[0]} is in host memory: leave store out, L is there then")
-    kept = kept_bytes(problem.n, len(names))
+    kept = kept_bytes(problem.n, len(names), problem.fmt)
     if kept >= budget:
         advice = "keep L in host memory (store=oc.HostMemory())"
         raise BudgetError(f"memory_budget of {names[0]} for an L that stays there", kept, budget, advice)
@@ -137,9 +160,10 @@ def _free(names: tuple[str, ...]) -> int:
     return free // (step := 1 << max(0, free.bit_length() - 7)) * step
 
 
-def kept_bytes(n: int, n_devices: int) -> int:
+def kept_bytes(n: int, n_devices: int, fmt: PrecisionFormat = FP64) -> int:
     """Most bytes of L that one device keeps, whatever the tiles: rows are dealt so that work is equal, not bytes."""
-    return whole_pages(int(4 * n * (n + min(n, _LARGEST_TILE)) / n_devices * (1.1 if n_devices > 1 else 1.0)))
+    square = fmt.itemsize * n * (n + min(n, _LARGEST_TILE))
+    return whole_pages(int(square / 2 / n_devices * (1.1 if n_devices > 1 else 1.0)))
 
 
 #: Bytes that are there, or nothing is: asking the system takes longer than a small factorization.

@@ -13,10 +13,9 @@ from ooc_chol.dense.programs.layouts import TileSlots, WholeMatrix, slot_bytes_o
 from ooc_chol.dense.programs.policy import policy_named
 from ooc_chol.dense.programs.steps import Program
 from ooc_chol.dense.programs.tile_program import TileProgram
-from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import default_budget, device_kind, resolve_devices
 from ooc_chol.kernels.registry import kind_of
-from ooc_chol.tasks.bounds import fp64_bytes
+from ooc_chol.tasks.bounds import tile_bytes_of
 from ooc_chol.tasks.cholesky import Task, TaskKind
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
@@ -36,8 +35,8 @@ def whole_device(problem: Problem, options: FactorOptions) -> str | None:
         return None  # the planner says why
     if name is None or problem.n > kind_of(name).whole_order(problem.source, keeps_on_device=problem.keeps_on_device):
         return None
-    needed, _ = kind_of(name).whole_layout(problem.n)
-    stored = whole_pages(FP64.itemsize * problem.n**2)
+    needed, _ = kind_of(name).whole_layout(problem.n, problem.fmt)
+    stored = whole_pages(problem.fmt.itemsize * problem.n**2)
     if (
         not problem.keeps_on_device
         and options.host_budget is not None
@@ -78,8 +77,8 @@ def make_whole_plan(problem: Problem, options: FactorOptions, name: str, rates_a
     Where a library's routine factors, no seconds are predicted: rates are those of our kernels. On the host L is made in place.
     """
     grid = TileGrid(problem.n, problem.n)
-    needed, routine = kind_of(name).whole_layout(problem.n)
-    slot = slot_bytes_of(grid)
+    needed, routine = kind_of(name).whole_layout(problem.n, problem.fmt)
+    slot = slot_bytes_of(grid, problem.fmt)
     needed = max(needed, slot)
     program = _program(problem, grid, slot)
     if routine is not None:
@@ -100,6 +99,7 @@ def make_whole_plan(problem: Problem, options: FactorOptions, name: str, rates_a
         task_counts={kind.name: int(kind is TaskKind.POTRF) for kind in TaskKind},
         source=problem.source,
         flops_executed=flops,
+        fmt=problem.fmt,
     )
 
 
@@ -110,8 +110,9 @@ def _program(problem: Problem, grid: TileGrid, slot_bytes: int) -> Program:
         TileSlots(1, slot_bytes),
         source_itemsize=problem.bytes_per_entry or None,
         stored_bytes=problem.stored_bytes(grid),
-        held_bytes=fp64_bytes(grid),
+        held_bytes=tile_bytes_of(grid, problem.fmt),
         overlaps=False,
+        flops_factor=problem.fmt.flops_factor,
     )
     index = TileIndex(0, 0)
     builder.fetch(index, 0)

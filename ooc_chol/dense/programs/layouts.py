@@ -9,15 +9,15 @@ from functools import cached_property
 from typing import ClassVar, final
 
 from ooc_chol.config import format_bytes, whole_pages
-from ooc_chol.formats import FP64
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.precision.moduli import ResidueBasis
 from ooc_chol.tasks.operations import Pool
 from ooc_chol.tasks.tiling import TileGrid
 
 
-def slot_bytes_of(grid: TileGrid) -> int:
-    """Bytes of a slot of tiles: the largest one in FP64, in whole pages."""
-    return whole_pages(FP64.itemsize * grid.size(0) ** 2)
+def slot_bytes_of(grid: TileGrid, fmt: PrecisionFormat = FP64) -> int:
+    """Bytes of a slot of tiles: the largest one in its widest format, in whole pages."""
+    return whole_pages(fmt.itemsize * grid.size(0) ** 2)
 
 
 class AbstractMemoryLayout(ABC):

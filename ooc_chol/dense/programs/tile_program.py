@@ -28,7 +28,7 @@ class TileProgram(AbstractResidencySink):
 
     ``source_itemsize`` is None when a tile function makes A on the device. ``stored_bytes`` are those of a tile of L in its store
     and on a link, ``held_bytes`` those in a slot. Without ``overlaps`` all is on one stream; ``finishing`` tells which tasks run
-    on the finish stream, None leaves all on the compute stream.
+    on the finish stream, None leaves all on the compute stream. Each flop of a task stands for ``flops_factor`` of real numbers.
     """
 
     def __init__(
@@ -42,9 +42,10 @@ class TileProgram(AbstractResidencySink):
         device: int = 0,
         overlaps: bool = True,
         finishing: FinishingTasks | None = None,
+        flops_factor: int = 1,
     ) -> None:
         self._grid = grid
-        self._finishing = finishing
+        self._finishing, self._flops_factor = finishing, flops_factor
         self._source_itemsize = source_itemsize
         self._stored_bytes, self._held_bytes = stored_bytes, held_bytes
         self._copy_in, self._copy_out = (
@@ -81,7 +82,7 @@ class TileProgram(AbstractResidencySink):
         reads = tuple([place_of[tile] for tile in task.reads])
         finishes = self._finishing is not None and self._finishing.takes(task, counted)
         stream, key, work = self._finish if finishes else _ON_COMPUTE, tile_key(output, k + 1), _operation(task, place, reads)
-        self._builder.add(_COMPUTE, stream, key, work, flops=counted, reads=reads, writes=(place,))
+        self._builder.add(_COMPUTE, stream, key, work, flops=counted * self._flops_factor, reads=reads, writes=(place,))
 
     def write(self, index: Index, version: int) -> None:
         """Add a write to the store."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +34,15 @@ class MemoryStore(AbstractStore):
     ordered_by_events = True
 
     def __init__(
-        self, grid: TileGrid, formats: Sequence[PrecisionFormat] | None = None, memory: HostMemory | None = None
+        self,
+        grid: TileGrid,
+        formats: Sequence[PrecisionFormat] | None = None,
+        memory: HostMemory | None = None,
+        *,
+        fmt: PrecisionFormat = FP64,
     ) -> None:
-        self.grid = grid
-        self.layout = TileLayout(grid, formats=None if formats is None else tuple(formats))
+        self.grid, self.fmt = grid, fmt
+        self.layout = TileLayout(grid, formats=None if formats is None else tuple(formats), fmt=fmt)
         self.memory, self._is_own = memory or HostMemory(), memory is None
         self._bytes: NDArray[np.uint8] | None = self.memory.take(self, self.layout.end)
         #: Widened tiles, outside the first allocation.
@@ -50,15 +55,15 @@ class MemoryStore(AbstractStore):
 
     @property
     def formats(self) -> tuple[PrecisionFormat, ...] | None:
-        """Format of every tile in packed order, as it is now; None when all are FP64."""
+        """Format of every tile in packed order, as it is now; None when all are of :attr:`fmt`."""
         return self.layout.present_formats
 
-    def view(self, index: BlockIndex) -> NDArray[np.float64] | None:
-        """FP64 tile ``index`` in place, row-major; writing into it changes L. None for a tile of another format."""
+    def view(self, index: BlockIndex) -> NDArray[Any] | None:
+        """Tile ``index`` of :attr:`fmt` in place, row-major; writing into it changes L. None for a tile of another format."""
         if self._bytes is not None and self.layout.formats is None:  # in one step: small solves ask often
-            return np.ndarray(self.grid.shape(*index), np.float64, self._bytes, self.layout.offset(*index))
+            return np.ndarray(self.grid.shape(*index), self.fmt.dtype, self._bytes, self.layout.offset(*index))
         raw = self.stored(index)
-        return raw.view(np.float64).reshape(self.grid.shape(*index)) if self.format_of(index) == FP64 else None
+        return raw.view(self.fmt.dtype).reshape(self.grid.shape(*index)) if self.format_of(index) == self.fmt else None
 
     def stored(self, index: BlockIndex) -> NDArray[np.uint8]:
         """The bytes of tile ``index`` in its format, in place; writing into them changes L."""
@@ -90,7 +95,7 @@ class MemoryStore(AbstractStore):
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         """Copy rows ``rows`` of tile ``index`` into ``out``."""
         fmt, columns = self.format_of(index), self.grid.size(index[1])
-        check_tile(out, (len(rows), columns), fmt)
+        check_tile(out, (len(rows), columns), fmt, self.fmt)
         tile = self.view(index)
         if tile is not None:
             np.copyto(out, tile[rows.start : rows.stop])
@@ -100,7 +105,7 @@ class MemoryStore(AbstractStore):
     def write(self, index: BlockIndex, data: Floats) -> None:
         """Copy ``data`` into tile ``index``, rounded to its format."""
         fmt = self.format_of(index)
-        check_tile(data, self.grid.shape(*index), fmt)
+        check_tile(data, self.grid.shape(*index), fmt, self.fmt)
         tile = self.view(index)
         if tile is not None:
             np.copyto(tile, data)
@@ -149,15 +154,15 @@ class MemoryStore(AbstractStore):
 
 @final
 class OverwriteStore(AbstractStore):
-    """L in FP64 over the lower triangle of the user's array; the strict upper triangle is neither read nor written."""
+    """L over the lower triangle of the user's array, in its type; the strict upper triangle is neither read nor written."""
 
     name = "array"
     ordered_by_events = True
 
-    def __init__(self, a: NDArray[np.float64], grid: TileGrid) -> None:
-        if not isinstance(a, np.ndarray) or a.dtype != np.float64:
+    def __init__(self, a: NDArray[Any], grid: TileGrid, fmt: PrecisionFormat = FP64) -> None:
+        if not isinstance(a, np.ndarray) or a.dtype != fmt.dtype:
             kind = a.dtype if isinstance(a, np.ndarray) else type(a).__name__
-            raise TypeError(f"L can be written over a NumPy float64 array only, not {kind}; leave overwrite=True out")
+            raise TypeError(f"L can be written over a NumPy {fmt.dtype} array only, not {kind}; leave overwrite=True out")
         if a.shape != (grid.n, grid.n):
             raise ValueError(f"L of order {grid.n} cannot be written over an array of shape {a.shape}")
         if not a.flags.writeable:
@@ -166,8 +171,8 @@ class OverwriteStore(AbstractStore):
             )
         if grid.n > 1 and 0 in a.strides:
             raise ValueError(f"L cannot be written over an array whose entries share memory (strides {a.strides}); pass a copy")
-        self.grid = grid
-        self._a: NDArray[np.float64] | None = a
+        self.grid, self.fmt = grid, fmt
+        self._a: NDArray[Any] | None = a
 
     @property
     def nbytes(self) -> int:
@@ -176,7 +181,7 @@ class OverwriteStore(AbstractStore):
 
     @property
     def formats(self) -> None:
-        """Always None, as all tiles lie in an FP64 array."""
+        """Always None, as all tiles lie in an array of one type."""
         return None
 
     def view(self, index: BlockIndex) -> None:
@@ -184,7 +189,7 @@ class OverwriteStore(AbstractStore):
         return None
 
     def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
-        """Nothing to do: all tiles are FP64."""
+        """Nothing to do: all tiles are of the array's type."""
 
     def read(self, index: BlockIndex, out: Floats) -> None:
         """Copy tile ``index`` into ``out``; the strict upper part of a diagonal tile becomes zero."""
@@ -192,7 +197,7 @@ class OverwriteStore(AbstractStore):
 
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         """Copy rows ``rows`` of tile ``index`` into ``out``; strict upper entries become zero."""
-        check_tile(out, (len(rows), self.grid.size(index[1])))
+        check_tile(out, (len(rows), self.grid.size(index[1])), self.fmt, self.fmt)
         tile = self._tile(index)[rows.start : rows.stop]
         if index[0] != index[1]:
             np.copyto(out, tile)
@@ -202,7 +207,7 @@ class OverwriteStore(AbstractStore):
 
     def write(self, index: BlockIndex, data: Floats) -> None:
         """Copy ``data`` over tile ``index``, of a diagonal tile the lower part only."""
-        check_tile(data, self.grid.shape(*index))
+        check_tile(data, self.grid.shape(*index), self.fmt, self.fmt)
         if index[0] != index[1]:
             np.copyto(self._tile(index), data)
         else:
@@ -221,7 +226,7 @@ class OverwriteStore(AbstractStore):
         """Let go of the array; a second call does nothing."""
         self._a = None
 
-    def _tile(self, index: BlockIndex) -> NDArray[np.float64]:
+    def _tile(self, index: BlockIndex) -> NDArray[Any]:
         if self._a is None:
             raise closed_error(self.name)
         rows, columns = self.grid.span(index[0]), self.grid.span(index[1])

@@ -18,24 +18,27 @@ from ooc_chol.tasks.tiling import TileGrid
 class AbstractStore(AbstractTier):
     """A tier for L: written tile by tile during a run, then read by the factor.
 
-    Tiles are given and taken as float64, those of a narrower format also as float32, and rounded to their format when written.
+    Tiles are given and taken in the type of :attr:`fmt`; in mixed precision as float64, those of a narrower format also as
+    float32, and rounded to their format when written.
     """
 
     #: How L is cut into tiles.
     grid: TileGrid
+    #: Format of what is given and taken, and of all tiles where :attr:`formats` is None.
+    fmt: PrecisionFormat = FP64
 
     @property
     @abstractmethod
     def formats(self) -> tuple[PrecisionFormat, ...] | None:
-        """Format of every tile in packed order, as it is now; None when all are FP64."""
+        """Format of every tile in packed order, as it is now; None when all are of :attr:`fmt`."""
 
     def format_of(self, index: BlockIndex) -> PrecisionFormat:
         """Format in which tile ``index`` is stored."""
         formats = self.formats
-        return FP64 if formats is None else formats[self.grid.packed(*index)]
+        return self.fmt if formats is None else formats[self.grid.packed(*index)]
 
     @abstractmethod
-    def view(self, index: BlockIndex) -> NDArray[np.float64] | None:
+    def view(self, index: BlockIndex) -> NDArray[Any] | None:
         """Tile ``index`` in place as a row-major contiguous array, or None when it must be read."""
 
     @property
@@ -44,7 +47,7 @@ class AbstractStore(AbstractTier):
         return ()
 
     def tile_on(self, device: str, index: BlockIndex) -> Tile | None:
-        """FP64 tile ``index`` in place, where it lies in that device's memory; None elsewhere, and for other formats."""
+        """Tile ``index`` of :attr:`fmt` in place, where it lies in that device's memory; None elsewhere and of other formats."""
         return None
 
     @abstractmethod
@@ -59,11 +62,11 @@ class AbstractStore(AbstractTier):
         """Fill ``out`` with rows ``rows`` of tile ``index``, counted within the tile, step 1."""
 
     def read_diagonal(self, k: int, out: NDArray[np.float64]) -> None:
-        """Fill ``out`` with the diagonal of tile ``(k, k)``, which is FP64."""
+        """Fill ``out`` with the diagonal of tile ``(k, k)``, which is of :attr:`fmt`, and real."""
         tile = self.view((k, k))
         if tile is None:
-            self.read((k, k), tile := np.empty(self.grid.shape(k, k)))
-        out[...] = tile.diagonal()
+            self.read((k, k), tile := np.empty(self.grid.shape(k, k), self.fmt.dtype))
+        out[...] = tile.diagonal().real
 
     def describe(self, arithmetic_key: Mapping[str, Any]) -> None:
         """Replace the arithmetic key that was given when the store was made, before :meth:`complete`; memory keeps none."""
@@ -77,13 +80,13 @@ class AbstractStore(AbstractTier):
         """Close a store whose run has failed, and remove what it leaves behind. A completed store is only closed."""
 
 
-def check_tile(tile: Floats, shape: tuple[int, int], fmt: PrecisionFormat = FP64) -> None:
-    """Raise ValueError unless ``tile`` is a row-major contiguous float64, or for a narrow ``fmt`` float32, array of ``shape``."""
-    is_narrow = fmt.itemsize < FP64.itemsize
-    fits = tile.dtype == np.float64 or (is_narrow and tile.dtype == np.float32)
+def check_tile(tile: Floats, shape: tuple[int, int], fmt: PrecisionFormat = FP64, wide: PrecisionFormat = FP64) -> None:
+    """Raise ValueError unless ``tile`` is a row-major contiguous array of ``shape``: of ``wide``, or for narrow ones float32."""
+    is_narrow = fmt.itemsize < wide.itemsize
+    fits = tile.dtype == wide.dtype or (is_narrow and tile.dtype == np.float32)
     if tile.shape != shape or not fits or not tile.flags.c_contiguous:
         order = "row-major contiguous" if tile.flags.c_contiguous else "not row-major contiguous"
-        kinds = "float64 or float32" if is_narrow else "float64"
+        kinds = f"{wide.dtype} or float32" if is_narrow else f"{wide.dtype}"
         raise ValueError(
             f"the tile buffer is {tile.dtype} {tile.shape}, {order}; needed is a row-major contiguous {kinds} {shape}"
         )

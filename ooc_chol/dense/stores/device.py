@@ -30,7 +30,9 @@ class DeviceStore(AbstractStore):
     owners : sequence of int
         For each tile row the number of its GPU.
     formats : sequence of PrecisionFormat, optional
-        Format of every tile in packed order; all FP64 when not given.
+        Format of every tile in packed order; all of ``fmt`` when not given.
+    fmt : PrecisionFormat
+        Format of what is given and taken.
 
     Raises
     ------
@@ -42,9 +44,14 @@ class DeviceStore(AbstractStore):
     ordered_by_events = True
 
     def __init__(
-        self, grid: TileGrid, devices: Sequence[str], owners: Sequence[int], formats: Sequence[PrecisionFormat] | None = None
+        self,
+        grid: TileGrid,
+        devices: Sequence[str],
+        owners: Sequence[int],
+        formats: Sequence[PrecisionFormat] | None = None,
+        fmt: PrecisionFormat = FP64,
     ) -> None:
-        self.grid = grid
+        self.grid, self.fmt = grid, fmt
         self._formats = mixed_formats(grid, formats)
         self._places: dict[tuple[int, int], tuple[int, int]] = {}  # the memory of a tile, and its first byte there
         ends = [0] * len(devices)
@@ -72,7 +79,7 @@ class DeviceStore(AbstractStore):
 
     @property
     def formats(self) -> tuple[PrecisionFormat, ...] | None:
-        """Format of every tile in packed order, as it is now; None when all are FP64."""
+        """Format of every tile in packed order, as it is now; None when all are of :attr:`fmt`."""
         return self._formats
 
     def _place(self, index: BlockIndex) -> tuple[AbstractDeviceMemory, int]:
@@ -88,10 +95,10 @@ class DeviceStore(AbstractStore):
         return DeviceBlock(memory.device, memory.address + offset)
 
     def tile_on(self, device: str, index: BlockIndex) -> Tile | None:
-        """FP64 tile ``index`` in place, if it lies on that device."""
+        """Tile ``index`` of :attr:`fmt` in place, if it lies on that device."""
         memory, offset = self._place(index)
-        is_there = memory.device == device and self.format_of(index) == FP64
-        return memory.array(offset, self.grid.shape(*index)) if is_there else None
+        is_there = memory.device == device and self.format_of(index) == self.fmt
+        return memory.array(offset, self.grid.shape(*index), self.fmt.dtype) if is_there else None
 
     def view(self, index: BlockIndex) -> None:
         """None: the host does not see a GPU's memory."""
@@ -104,11 +111,11 @@ class DeviceStore(AbstractStore):
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         """Copy rows ``rows`` of tile ``index`` into ``out``, widened."""
         fmt, columns = self.format_of(index), self.grid.size(index[1])
-        check_tile(out, (len(rows), columns), fmt)
+        check_tile(out, (len(rows), columns), fmt, self.fmt)
         memory, offset = self._place(index)
-        if fmt == FP64 and out.dtype == np.float64:
+        if fmt == self.fmt and out.dtype == fmt.dtype:
             if out.size:
-                memory.read(offset + 8 * rows.start * columns, out)
+                memory.read(offset + fmt.itemsize * rows.start * columns, out)
             return
         stored = np.empty(fmt.stored_bytes(self.grid.entries(*index)), np.uint8)
         memory.read(offset, stored)
@@ -117,14 +124,16 @@ class DeviceStore(AbstractStore):
     def read_diagonal(self, k: int, out: NDArray[np.float64]) -> None:
         """Copy the diagonal of tile ``(k, k)`` alone."""
         memory, offset = self._place((k, k))
-        memory.read(offset, out.reshape(-1, 1), pitch=8 * (self.grid.size(k) + 1))
+        diagonal = np.empty((self.grid.size(k), 1), self.fmt.dtype)
+        memory.read(offset, diagonal, pitch=self.fmt.itemsize * (self.grid.size(k) + 1))
+        out[...] = diagonal[:, 0].real
 
     def write(self, index: BlockIndex, data: Floats) -> None:
         """Copy ``data`` to tile ``index``, rounded to its format."""
         fmt = self.format_of(index)
-        check_tile(data, self.grid.shape(*index), fmt)
+        check_tile(data, self.grid.shape(*index), fmt, self.fmt)
         memory, offset = self._place(index)
-        if fmt == FP64 and data.dtype == np.float64:
+        if fmt == self.fmt and data.dtype == fmt.dtype:
             memory.write(offset, data)
             return
         stored = np.empty(fmt.stored_bytes(data.size), np.uint8)

@@ -21,7 +21,7 @@ from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile, 
 from ooc_chol.dense.stores.header import FACTOR_FILES, MAGIC, FileHeader, read_header
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import OutputError, TierError
-from ooc_chol.formats import Floats, PrecisionFormat, decode, encode
+from ooc_chol.formats import FP64, Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.files import preallocate, read_fully, tile_bytes, write_error, write_fully
 from ooc_chol.outputs import Output, check_outputs, create_new, permissions, refuse_strangers
@@ -52,7 +52,7 @@ class FileStore(AbstractStore):
     def __init__(self, path: str, descriptor: int, header: FileHeader) -> None:
         self.path = path
         self.header = header
-        self.grid = header.grid
+        self.grid, self.fmt = header.grid, header.fmt
         self._descriptor: int | None = descriptor
         status = os.fstat(descriptor)
         self._identity = status.st_dev, status.st_ino
@@ -67,11 +67,12 @@ class FileStore(AbstractStore):
         arithmetic_key: Mapping[str, Any] | None = None,
         formats: Sequence[PrecisionFormat] | None = None,
         *,
+        fmt: PrecisionFormat = FP64,
         replace: bool = False,
     ) -> FileStore:
         """Create ``path + ".partial"`` at its full size, for writing; :meth:`complete` gives it its name."""
         final_path = os.path.realpath(path)
-        header = FileHeader(grid, arithmetic_key or {}, formats=None if formats is None else tuple(formats))
+        header = FileHeader(grid, arithmetic_key or {}, formats=None if formats is None else tuple(formats), fmt=fmt)
         first_bytes = header.encode()
         check_outputs([Output("", path, FACTOR_FILES)], replace=replace)
         store = cls(final_path, _create_locked(final_path + ".partial", permissions(final_path)), header)
@@ -123,7 +124,7 @@ class FileStore(AbstractStore):
 
     @property
     def formats(self) -> tuple[PrecisionFormat, ...] | None:
-        """Format of every tile in packed order, as it is now; None when all are FP64."""
+        """Format of every tile in packed order, as it is now; None when all are of :attr:`fmt`."""
         return self.layout.present_formats
 
     def view(self, index: BlockIndex) -> None:
@@ -142,7 +143,7 @@ class FileStore(AbstractStore):
         Entries that are stored in another type than ``out``'s pass through as many bytes of memory as they have in the file.
         """
         fmt, columns = self.format_of(index), self.grid.size(index[1])
-        check_tile(out, (len(rows), columns), fmt)
+        check_tile(out, (len(rows), columns), fmt, self.fmt)
         first = self.layout.offset(*index) + rows.start * columns * fmt.itemsize
         if out.dtype == fmt.dtype:
             self._read_at(first, tile_bytes(out))
@@ -158,7 +159,7 @@ class FileStore(AbstractStore):
     def write(self, index: BlockIndex, data: Floats) -> None:
         """Write ``data`` as tile ``index``, rounded to its format."""
         fmt = self.format_of(index)
-        check_tile(data, self.grid.shape(*index), fmt)
+        check_tile(data, self.grid.shape(*index), fmt, self.fmt)
         if data.dtype == fmt.dtype:
             self._write_tile(index, tile_bytes(data))
             return

@@ -8,6 +8,9 @@ Version 1: all tiles are FP64. Version 2, for tiles of several formats: ``format
 a text with one digit for each tile, its place in ``formats``, and ``widened`` lists tiles ``[i, j]`` that were made FP64 later:
 they lie behind all others in this order, and their first places are not used. A tile of fp16 or fp8 (E4M3) ends with an int64
 ``e`` at the next multiple of 8 bytes: its entries are ``2**-e`` times the stored ones.
+
+Version 3: all tiles are of one type other than FP64, the one name in ``formats``: ``fp32``, ``complex64`` or ``complex128`` (real
+part first). Otherwise as version 1.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from typing import Any
 from ooc_chol.config import whole_pages
 from ooc_chol.dense.stores.layout import TILE_ALIGNMENT, TileLayout, mixed_formats
 from ooc_chol.errors import TierError
-from ooc_chol.formats import FORMATS, FP64, PrecisionFormat
+from ooc_chol.formats import FORMATS, FP64, TYPES, PrecisionFormat
 from ooc_chol.memory.files import read_fully
 from ooc_chol.outputs import FileKind
 from ooc_chol.tasks.tiling import TileGrid
@@ -38,8 +41,10 @@ FACTOR_FILES = FileKind(
 )
 #: Version of a file whose tiles are all FP64.
 FP64_VERSION = 1
-#: Version of a file of several formats; a reader refuses any other than these two.
+#: Version of a file of several formats.
 MIXED_VERSION = 2
+#: Version of a file whose tiles are all of one other type; a reader refuses any other than these three.
+TYPED_VERSION = 3
 #: What the file holds; other kinds (checkpoints) will have other names.
 KIND = "cholesky-factor"
 #: Order of the tiles in the file.
@@ -48,6 +53,8 @@ LAYOUT = "lower-tiles-by-rows"
 HEADER_RESERVE = 65536
 
 _PREFIX = struct.Struct("<8sQI")
+#: Types of version 3 by their names.
+_TYPES = {fmt.name: fmt for fmt in TYPES.values() if fmt != FP64}
 
 
 def _package_version() -> str:
@@ -69,9 +76,10 @@ class FileHeader:
     complete: bool = False  #: Whether all tiles are in the file
     data_offset: int = 0  #: First byte of the first tile; 0 chooses the least that leaves the header room to grow
     created_by: str = field(default_factory=_package_version)  #: Version of the package that wrote the file
-    #: Format of every tile in packed order when the file was made; None when all are FP64
+    #: Format of every tile in packed order when the file was made; None when all are of ``fmt``
     formats: tuple[PrecisionFormat, ...] | None = None
     widened: tuple[tuple[int, int], ...] = ()  #: Tiles that became FP64 later, as in :class:`TileLayout`
+    fmt: PrecisionFormat = FP64  #: Format of all tiles where ``formats`` is None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "formats", mixed_formats(self.grid, self.formats))
@@ -86,12 +94,12 @@ class FileHeader:
     @cached_property
     def layout(self) -> TileLayout:
         """Where in the file each tile lies."""
-        return TileLayout(self.grid, self.data_offset, self.formats, self.widened)
+        return TileLayout(self.grid, self.data_offset, self.formats, self.widened, self.fmt)
 
     def _text(self) -> bytes:
         mixed = {} if self.formats is None else _fields_of_formats(self.formats, self.widened)
         fields = {
-            "version": FP64_VERSION,
+            "version": FP64_VERSION if self.fmt == FP64 else TYPED_VERSION,
             "kind": KIND,
             "n": self.grid.n,
             "nb": self.grid.nb,
@@ -100,7 +108,7 @@ class FileHeader:
             "byte_order": sys.byteorder,
             "data_offset": self.data_offset,
             "tile_alignment": TILE_ALIGNMENT,
-            "formats": [FP64.name],
+            "formats": [self.fmt.name],
             "format_of_tile": None,
             "arithmetic_key": dict(self.arithmetic_key),
             "created_by": self.created_by,
@@ -176,7 +184,7 @@ def _read_fields(descriptor: int, path: str, size: int) -> dict[str, Any]:
 def _refuse_unknown(fields: dict[str, Any], path: str) -> None:
     """Raise TierError unless every field that decides how tiles are read has a value that this version of ooc_chol knows."""
     known: dict[str, tuple[Any, ...]] = {
-        "version": (FP64_VERSION, MIXED_VERSION),
+        "version": (FP64_VERSION, MIXED_VERSION, TYPED_VERSION),
         "kind": (KIND,),
         "layout": (LAYOUT,),
         "byte_order": (sys.byteorder,),
@@ -184,11 +192,13 @@ def _refuse_unknown(fields: dict[str, Any], path: str) -> None:
     }
     if fields.get("version") == FP64_VERSION:
         known |= {"formats": ([FP64.name],), "format_of_tile": (None,)}
+    if fields.get("version") == TYPED_VERSION:
+        known |= {"formats": tuple([name] for name in _TYPES), "format_of_tile": (None,)}
     for name, readable in known.items():
         if name not in fields or fields[name] not in readable:
             raise _unknown_error(fields, name, " or ".join(map(repr, readable)), path)
     names = fields.get("formats")
-    if not isinstance(names, list) or any(name not in list(FORMATS) for name in names):
+    if fields["version"] == MIXED_VERSION and (not isinstance(names, list) or any(name not in list(FORMATS) for name in names)):
         raise _unknown_error(fields, "formats", f"lists of {', '.join(map(repr, FORMATS))}", path)
 
 
@@ -225,6 +235,7 @@ def _header_of(fields: dict[str, Any], path: str) -> FileHeader:
             created_by=str(fields["created_by"]),
             formats=_formats_of(fields, grid) if mixed else None,
             widened=tuple((int(i), int(j)) for i, j in fields["widened"]) if mixed else (),
+            fmt=_TYPES[fields["formats"][0]] if fields["version"] == TYPED_VERSION else FP64,
         )
         header.layout  # noqa: B018 - refuses widened tiles that cannot be
     except (KeyError, TypeError, ValueError) as error:

@@ -32,7 +32,7 @@ def mixed_formats(grid: TileGrid, formats: Sequence[PrecisionFormat] | None) -> 
 class TileLayout:
     """Where each tile of the lower triangle starts, in bytes.
 
-    Offsets of FP64 tiles are a closed form; those of other layouts take 8 bytes a tile, computed at first use.
+    Offsets of tiles of one format are a closed form; those of other layouts take 8 bytes a tile, computed at first use.
 
     Examples
     --------
@@ -54,6 +54,7 @@ class TileLayout:
     formats: tuple[PrecisionFormat, ...] | None = None
     #: Tiles of narrow formats that are FP64 now, in the order in which they were appended behind all others
     widened: tuple[tuple[int, int], ...] = ()
+    fmt: PrecisionFormat = FP64  #: Format of all tiles where ``formats`` is None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "formats", mixed_formats(self.grid, self.formats))
@@ -64,7 +65,7 @@ class TileLayout:
             raise ValueError("a tile is widened twice")
 
     def _first_format(self, i: int, j: int) -> PrecisionFormat:
-        return FP64 if self.formats is None else self.formats[self.grid.packed(i, j)]
+        return self.fmt if self.formats is None else self.formats[self.grid.packed(i, j)]
 
     @cached_property
     def present_formats(self) -> tuple[PrecisionFormat, ...] | None:
@@ -78,7 +79,7 @@ class TileLayout:
 
     def format_of(self, i: int, j: int) -> PrecisionFormat:
         """Format of tile ``(i, j)``, FP64 once it is widened."""
-        return FP64 if self.present_formats is None else self.present_formats[self.grid.packed(i, j)]
+        return self.fmt if self.present_formats is None else self.present_formats[self.grid.packed(i, j)]
 
     def nbytes(self, i: int, j: int) -> int:
         """Bytes of tile ``(i, j)``, without the zeros that follow it."""
@@ -89,13 +90,13 @@ class TileLayout:
 
         Notes
         -----
-        Closed form of FP64: the ``i (i + 1) / 2`` tiles of the rows above are all of order nb, and so are the first ``i`` tile
-        columns.
+        Closed form of one format: the ``i (i + 1) / 2`` tiles of the rows above are all of order nb, and so are the first ``i``
+        tile columns.
         """
         if self.formats is not None:
             return int(self._starts[self.grid.packed(i, j)])
-        rows_above = self.grid.packed(i, 0) * whole_pages(self.grid.nb**2 * FP64.itemsize)
-        return self.data_offset + rows_above + j * whole_pages(self.grid.size(i) * self.grid.nb * FP64.itemsize)
+        rows_above = self.grid.packed(i, 0) * whole_pages(self.grid.nb**2 * self.fmt.itemsize)
+        return self.data_offset + rows_above + j * whole_pages(self.grid.size(i) * self.grid.nb * self.fmt.itemsize)
 
     @property
     def end(self) -> int:
@@ -135,4 +136,4 @@ class TileLayout:
         for i, j in added:
             if not 0 <= j <= i < self.grid.nt:
                 raise ValueError(f"there is no tile {(i, j)} in the lower triangle of {self.grid.nt} tile rows")
-        return replace(self, widened=self.widened + tuple(index for index in added if self.format_of(*index) != FP64))
+        return replace(self, widened=self.widened + tuple(index for index in added if self.format_of(*index) != self.fmt))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.interfaces import AbstractLocking, AbstractTier, BlockIndex, Tile
 from ooc_chol.memory.sources.base import STRIP_BYTES, AbstractSource
 from ooc_chol.tasks.tiling import TileGrid
@@ -19,43 +21,48 @@ from ooc_chol.team import ThreadTeam
 class SourceTier(AbstractTier):
     """A source of A cut into tiles: a tier that is only read."""
 
-    def __init__(self, source: AbstractSource, grid: TileGrid) -> None:
+    def __init__(self, source: AbstractSource, grid: TileGrid, fmt: PrecisionFormat = FP64) -> None:
         if source.n != grid.n:
             raise ValueError(f"the grid has order {grid.n}, but the source has order {source.n}")
         self.name = source.name
         self.source = source
-        self.grid = grid
+        self.grid, self.fmt = grid, fmt
         #: The page-locking of A's memory for a run, set while there is one.
         self.locks: AbstractLocking | None = None
 
+    def format_of(self, index: BlockIndex) -> PrecisionFormat:
+        """The format in which tiles are computed."""
+        return self.fmt
+
     def read(self, index: BlockIndex, out: NDArray[Any]) -> None:
-        """Fill ``out`` with tile ``index`` of A, rounded where ``out`` is float32.
+        """Fill ``out`` with tile ``index`` of A, rounded where ``out`` is of a narrower type.
 
         A diagonal tile is read whole: its strict upper part may hold anything, and no later step reads it.
         """
         i, j = index
-        _in_float64(self.source.read_block, self.grid.span(i), self.grid.span(j), out)
+        self.source.read_block(self.grid.span(i), self.grid.span(j), out)
 
     def read_by(self, team: ThreadTeam, index: BlockIndex, out: NDArray[Any]) -> None:
-        """Fill ``out``, which is float64, by all threads of ``team`` where A is read faster so."""
+        """Fill ``out`` by all threads of ``team`` where A is read faster so."""
         i, j = index
         self.source.read_block(self.grid.span(i), self.grid.span(j), out, team=team)
 
     def generate(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
-        """Fill ``out`` by the source's tile function, rounded where ``out`` is a float32 array of the host."""
+        """Fill ``out`` by the source's tile function, on the host by way of its own type where ``out`` has another one."""
         if isinstance(out, np.ndarray):
-            _in_float64(lambda part, columns, piece: self.source.function(part, columns, piece, stream), rows, cols, out)
+            fill = partial(_of_stream, self.source.function, stream)
+            _in_wide(fill, rows, cols, out, self.source.dtype)
         else:
             self.source.function(rows, cols, out, stream)
 
-    def view(self, index: BlockIndex) -> NDArray[np.float64] | None:
-        """Tile ``index`` of A in place, if it is float64 in host memory."""
+    def view(self, index: BlockIndex) -> NDArray[Any] | None:
+        """Tile ``index`` of A in place, if it is in host memory in the type in which it is computed."""
         i, j = index
-        return self.source.view(self.grid.span(i), self.grid.span(j))
+        return self.source.view(self.grid.span(i), self.grid.span(j)) if self.source.dtype == self.fmt.dtype else None
 
     def host_memory(self) -> NDArray[Any] | None:
         """The memory that holds A, if tiles are seen in place."""
-        return self.source.host_memory()
+        return self.source.host_memory() if self.source.dtype == self.fmt.dtype else None
 
     def locking(self) -> AbstractLocking | None:
         """The page-locking of A's memory in a run."""
@@ -72,15 +79,21 @@ class SourceTier(AbstractTier):
         self.source.close()
 
 
-def _in_float64(fill: Callable[[range, range, NDArray[np.float64]], None], rows: range, cols: range, out: NDArray[Any]) -> None:
-    """``fill(rows, cols, out)``; for a float32 ``out`` through strips of float64."""
-    if out.dtype == np.float64:
+def _of_stream(function: Callable[[range, range, Tile, Any], None], stream: Any, rows: range, cols: range, out: Tile) -> None:
+    function(rows, cols, out, stream)
+
+
+def _in_wide(
+    fill: Callable[[range, range, NDArray[Any]], None], rows: range, cols: range, out: NDArray[Any], made: np.dtype[Any]
+) -> None:
+    """``fill(rows, cols, out)``; for an ``out`` of another type than ``made`` through strips of that type."""
+    if made == out.dtype:
         fill(rows, cols, out)
         return
-    height = max(1, STRIP_BYTES // (8 * len(cols)))
-    strip = np.empty((min(height, len(rows)), len(cols)))
+    height = max(1, STRIP_BYTES // (made.itemsize * len(cols)))
+    strip = np.empty((min(height, len(rows)), len(cols)), made)
     for start in range(0, len(rows), height):
         part = rows[start : start + height]
         fill(part, cols, strip[: len(part)])
-        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is flagged as such
+        with np.errstate(over="ignore"):  # what a narrow type cannot hold becomes infinite, and is flagged as such
             out[start : start + len(part)] = strip[: len(part)]

@@ -8,6 +8,7 @@ from typing import Any
 import cupy as cp
 
 from ooc_chol.config import whole_pages
+from ooc_chol.formats import TYPES
 from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, ArraySpec
 
 
@@ -52,8 +53,8 @@ class CudaArena(AbstractArena):
 
     def tile(self, slot: int, shape: tuple[int, int], dtype: str = "float64") -> Any:
         """The first entries of ``slot``, or its first bytes, as a row-major CuPy array."""
-        if dtype not in ("float64", "uint8"):
-            raise ValueError(f"tiles in slots of CUDA devices are float64, not {dtype}: their kernels compute in FP64 only")
+        if dtype not in TYPES and dtype != "uint8":
+            raise ValueError(f"tiles in slots of CUDA devices are of {', '.join(TYPES)} or bytes, not of {dtype}")
         key = (slot, shape, dtype)
         if key not in self._tiles:
             pointer = cp.cuda.MemoryPointer(self._memory, slot * self.slot_bytes)

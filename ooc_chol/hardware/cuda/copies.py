@@ -14,11 +14,12 @@ _runtime = cp.cuda.runtime
 PEER_ALREADY_ENABLED = 704
 
 
-def has_adjacent_entries(view: NDArray[np.float64]) -> bool:
-    """Whether ``view`` is made of float64 rows, one above the other, of adjacent entries."""
-    if view.dtype != np.float64 or view.strides[1] != 8:
+def has_adjacent_entries(view: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether ``view`` is made of rows of ``dtype``, one above the other, of adjacent entries."""
+    size = dtype.itemsize
+    if view.dtype != dtype or view.strides[1] != size:
         return False
-    return bool(view.shape[0] == 1 or view.strides[0] >= 8 * view.shape[1])
+    return bool(view.shape[0] == 1 or view.strides[0] >= size * view.shape[1])
 
 
 def copy_rows(target: int, source: int, pitches: tuple[int, int], shape: tuple[int, int], kind: int, stream: Any) -> None:

@@ -15,7 +15,7 @@ from nvmath.bindings import cublas
 
 from ooc_chol.config import format_bytes
 from ooc_chol.errors import BudgetError, OocCholError
-from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.cuda.arena import CudaArena
 from ooc_chol.hardware.cuda.copies import allow_peer, copy_rows, has_adjacent_entries, planes
 from ooc_chol.hardware.cuda.facts import device_number
@@ -154,17 +154,17 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         Stored bytes of a narrow format go to the stream's buffer on the device, from which a kernel widens them.
         """
         fmt, cupy_stream = tier.format_of(index), cuda_stream(stream).stream
-        if fmt != FP64:
+        if fmt.dtype != tile.dtype:
             self._copy_narrow_in(stream, tier, index, tile, fmt)
             return
         if (address := self._on_device(tier, index)) is not None:
             _runtime.memcpyAsync(tile.data.ptr, address, tile.nbytes, _runtime.memcpyDefault, cupy_stream.ptr)
             return
-        view = self._view_in_place(tier, index)
+        view = self._view_in_place(tier, index, fmt.dtype)
         if view is None:
-            staged = view = self._stage_tile(stream, tile.shape)
+            staged = view = self._stage_tile(stream, tile.shape, fmt.dtype)
             self._on_host(cupy_stream, lambda: tier.read_by(self._readers, index, staged))
-        rows, width = tile.shape[0], 8 * tile.shape[1]
+        rows, width = tile.shape[0], fmt.itemsize * tile.shape[1]
         pitches = width, view.strides[0]
         copy_rows(tile.data.ptr, view.ctypes.data, pitches, (rows, width), _runtime.memcpyHostToDevice, cupy_stream)
 
@@ -199,15 +199,15 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         For a narrow format a kernel writes what is stored of the tile to the stream's buffer on the device first.
         """
         fmt, cupy_stream = tier.format_of(index), cuda_stream(stream).stream
-        if fmt != FP64:
+        if fmt.dtype != tile.dtype:
             self._copy_narrow_out(stream, tile, tier, index, fmt)
             return
         if (address := self._on_device(tier, index)) is not None:
             _runtime.memcpyAsync(address, tile.data.ptr, tile.nbytes, _runtime.memcpyDefault, cupy_stream.ptr)
             return
-        view = self._view_in_place(tier, index)
-        target = self._stage_tile(stream, tile.shape) if view is None else view
-        rows, width = tile.shape[0], 8 * tile.shape[1]
+        view = self._view_in_place(tier, index, fmt.dtype)
+        target = self._stage_tile(stream, tile.shape, fmt.dtype) if view is None else view
+        rows, width = tile.shape[0], fmt.itemsize * tile.shape[1]
         pitches = target.strides[0], width
         copy_rows(target.ctypes.data, tile.data.ptr, pitches, (rows, width), _runtime.memcpyDeviceToHost, cupy_stream)
         if view is None:
@@ -302,10 +302,10 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             allow_peer(device_number(block.device), self._device.id)
         return block.address
 
-    def _view_in_place(self, tier: AbstractTier, index: BlockIndex) -> NDArray[np.float64] | None:
-        """Block ``index`` if an asynchronous copy can read or write it in place: rows of adjacent float64, page-locked."""
+    def _view_in_place(self, tier: AbstractTier, index: BlockIndex, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+        """Block ``index`` if an asynchronous copy can read or write it in place: rows of adjacent entries, page-locked."""
         view = tier.view(index)
-        if view is None or not has_adjacent_entries(view):
+        if view is None or not has_adjacent_entries(view, dtype):
             return None
         return view if self._locked.holds(tier, view) else None
 
@@ -314,9 +314,9 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         stored = tier.stored(index)
         return stored if stored is not None and self._locked.holds(tier, stored) else None
 
-    def _stage_tile(self, stream: AbstractStream, shape: tuple[int, int]) -> NDArray[np.float64]:
+    def _stage_tile(self, stream: AbstractStream, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
         """The stream's page-locked buffer, shaped as a tile."""
-        return self._stage(stream, 8 * shape[0] * shape[1]).view(np.float64).reshape(shape)
+        return self._stage(stream, dtype.itemsize * shape[0] * shape[1]).view(dtype).reshape(shape)
 
     def _stage(self, stream: AbstractStream, nbytes: int) -> NDArray[np.uint8]:
         """The first bytes of the stream's page-locked buffer; uses of it are in stream order."""

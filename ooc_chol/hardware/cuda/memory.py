@@ -39,8 +39,8 @@ class CudaMemory(AbstractDeviceMemory):
     def address(self) -> int:
         return int(self._memory.ptr)
 
-    def array(self, offset: int, shape: tuple[int, ...]) -> Any:
-        return cp.ndarray(shape, np.float64, self._memory + offset)
+    def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        return cp.ndarray(shape, dtype, self._memory + offset)
 
     def read(self, offset: int, out: NDArray[Any], pitch: int | None = None) -> None:
         """Copy behind all that the device has been given."""

@@ -36,7 +36,7 @@ def to_host(array: Any) -> NDArray[Any]:
     return host
 
 
-def to_device(name: str, x: NDArray[np.float64]) -> Any:
+def to_device(name: str, x: NDArray[Any]) -> Any:
     """A copy of ``x`` in a GPU's memory."""
     with cp.cuda.Device(device_number(name)):
         return cp.asarray(x)
@@ -60,6 +60,7 @@ class DeviceSource(AbstractSource):
         self._a = a
         self.n = check_shape(self._a.shape, "the array")
         check_dtype(self._a.dtype, "the array")
+        self.dtype = np.dtype(self._a.dtype)
         self._gatherers: dict[int, _Gatherer] = {}
         with self._a.device:
             _runtime.deviceSynchronize()
@@ -83,29 +84,29 @@ class DeviceSource(AbstractSource):
             self._gatherers[here] = _Gatherer(cp.cuda.Stream(non_blocking=True), cp.cuda.Event(disable_timing=True))
 
     def function(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
-        """Copy the rectangle, widened to float64: to the host at once, to a GPU in the order of ``stream``."""
+        """Copy the rectangle, in the type of ``out``: to the host at once, to a GPU in the order of ``stream``."""
         block = self._a[rows.start : rows.stop, cols.start : cols.stop]
         if isinstance(out, np.ndarray):
             with self._a.device, cp.cuda.Stream(non_blocking=True) as own:
                 out[...] = cp.asnumpy(block, stream=own)
         elif out.device == self._a.device:
             cp.copyto(out, block)
-        elif has_adjacent_entries(block):
+        elif has_adjacent_entries(block, out.dtype):
             self._copy_rows(block, out, stream)
         else:
             self._gather(block, out, stream)
 
     def _copy_rows(self, block: Any, out: Tile, stream: Any) -> None:
         """Enqueue one copy between GPUs, which the driver takes by way of the host where they do not reach each other."""
-        width = 8 * out.shape[1]
+        width = out.itemsize * out.shape[1]
         pitches = width, block.strides[0] if len(block) > 1 else width
         copy_rows(out.data.ptr, block.data.ptr, pitches, (len(block), width), _runtime.memcpyDefault, stream)
 
     def _gather(self, block: Any, out: Tile, stream: Any) -> None:
-        """Make rows of adjacent float64 on the matrix's own GPU, then copy those."""
+        """Make rows of adjacent entries of the type of ``out`` on the matrix's own GPU, then copy those."""
         gatherer = self._gatherers[out.device.id]
         with self._a.device, gatherer.stream:
-            rows = cp.empty(block.shape, np.float64)
+            rows = cp.empty(block.shape, out.dtype)
             cp.copyto(rows, block)
             gatherer.gathered.record(gatherer.stream)
         stream.wait_event(gatherer.gathered)
@@ -116,6 +117,6 @@ class DeviceSource(AbstractSource):
         copied.record(stream)
         gatherer.stream.wait_event(copied)
 
-    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+    def _read(self, rows: range, cols: range, out: NDArray[Any]) -> None:
         """Copy the rectangle to the host."""
         self.function(rows, cols, out, None)

@@ -28,9 +28,9 @@ CUBLAS_WORKSPACE_BYTES = 32 << 20
 MOST_WHOLE_HERE, MOST_WHOLE = 16384, 4096
 
 
-def whole_bytes(n: int) -> int:
+def whole_bytes(n: int, itemsize: int = 8) -> int:
     """Bytes of a matrix that is one tile, with cuSOLVER's workspace, which is a few hundred columns."""
-    return whole_pages(8 * n * (n + 512) + CUBLAS_WORKSPACE_BYTES)
+    return whole_pages(itemsize * n * (n + 512) + CUBLAS_WORKSPACE_BYTES)
 
 
 def k_segments(k0: int, length: int) -> list[tuple[int, int]]:
@@ -99,3 +99,8 @@ def stream_bytes() -> int:
 def workspace_bytes(nb: int, streams: int = NATIVE_STREAMS) -> int:
     """Bytes of all workspace of one device at tile order ``nb`` when so many streams multiply, inside its budget."""
     return streams * stream_bytes() + INVERSES * inverse_bytes(nb)
+
+
+def typed_workspace_bytes() -> int:
+    """Bytes of all workspace of one device for tiles of another type than float64: cuBLAS's, at any tile order."""
+    return NATIVE_STREAMS * CUBLAS_WORKSPACE_BYTES

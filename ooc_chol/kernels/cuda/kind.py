@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import final
 
 from ooc_chol.config import PAGE_BYTES
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.interfaces import AbstractKernelSet
 from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
@@ -37,44 +38,49 @@ class CudaKernelKind(AbstractKernelKind):
     def wanted_slots(self, nb: int) -> int:
         return 20
 
-    def workspace_bytes(self, nb: int) -> int:
-        return sizes.workspace_bytes(nb)
+    def workspace_bytes(self, nb: int, fmt: PrecisionFormat = FP64) -> int:
+        return sizes.workspace_bytes(nb) if fmt == FP64 else sizes.typed_workspace_bytes()
 
     def residue_workspace_bytes(self, n: int, nb: int) -> int:
         """Bytes of workspace for four streams, of inverted blocks, and of the rows' state, which ends at a page."""
         return sizes.workspace_bytes(nb, sizes.RESIDUE_STREAMS) + ROW_STATE_BYTES * n + PAGE_BYTES
 
-    def executed_flops(self, task: Task, grid: TileGrid) -> int:
-        """Flops that run, more than are counted: SYRK computes whole strips, and TRSM multiplies by inverted blocks."""
+    def executed_flops(self, task: Task, grid: TileGrid, fmt: PrecisionFormat = FP64) -> int:
+        """Flops that run, in FP64 more than are counted: SYRK computes whole strips, and TRSM multiplies by inverted blocks."""
+        if fmt != FP64:
+            return fmt.flops_factor * flops(task, grid)
         if task.kind is TaskKind.SYRK:
             return sizes.syrk_flops(grid.size(task.i), grid.size(task.k))
         if task.kind is TaskKind.TRSM:
             return sizes.trsm_flops(grid.size(task.i), grid.size(task.j))
         return flops(task, grid)
 
-    def create(self, threads: int, moduli: int | None) -> AbstractKernelSet:
+    def create(self, threads: int, moduli: int | None, fmt: PrecisionFormat = FP64) -> AbstractKernelSet:
         """Make kernels that are bound to their GPU when the device allocates its arena."""
         from ooc_chol.kernels.cuda.residues import CudaResidueKernels
         from ooc_chol.kernels.cuda.tiles import CudaKernels
+        from ooc_chol.kernels.cuda.typed import TypedCudaKernels
 
+        if fmt != FP64:
+            return TypedCudaKernels(fmt)
         return CudaKernels(None if moduli is None else CudaResidueKernels(moduli))
 
     def whole_order(self, source: str, *, keeps_on_device: bool) -> int:
         """Copies of larger matrices over the link run beside the computation, tile by tile."""
         return sizes.MOST_WHOLE_HERE if source == "device-array" and keeps_on_device else sizes.MOST_WHOLE
 
-    def whole_layout(self, n: int) -> tuple[int, str | None]:
-        return sizes.whole_bytes(n), "cuSOLVER's POTRF"
+    def whole_layout(self, n: int, fmt: PrecisionFormat = FP64) -> tuple[int, str | None]:
+        return sizes.whole_bytes(n, fmt.itemsize), "cuSOLVER's POTRF"
 
-    def create_whole(self, name: str) -> AbstractWholeKernels:
+    def create_whole(self, name: str, fmt: PrecisionFormat = FP64) -> AbstractWholeKernels:
         from ooc_chol.kernels.cuda.whole import CudaWhole
 
-        return CudaWhole(name)
+        return CudaWhole(name, fmt)
 
-    def create_resident(self, name: str) -> AbstractResidentKernels:
+    def create_resident(self, name: str, fmt: PrecisionFormat = FP64) -> AbstractResidentKernels:
         from ooc_chol.kernels.cuda.whole import CudaWhole
 
-        return CudaWhole(name)
+        return CudaWhole(name, fmt)
 
     def create_batch(self, name: str) -> AbstractBatchKernels:
         from ooc_chol.kernels.cuda.batch import CudaBatch
@@ -86,10 +92,14 @@ class CudaKernelKind(AbstractKernelKind):
 
         return cuda.model(name)
 
-    def facts(self, names: Sequence[str]) -> KernelFacts:
+    def facts(self, names: Sequence[str], fmt: PrecisionFormat = FP64) -> KernelFacts:
         from ooc_chol.hardware import cuda
 
         models = " + ".join(dict.fromkeys(cuda.model(name) for name in names))
+        if fmt != FP64:
+            square = "HERK" if fmt.is_complex else "SYRK"
+            kernels = f"GEMM and {square} of cuBLAS, {sizes.segments_text()}"
+            return KernelFacts(models, cuda.library_versions(), "TRSM of cuBLAS, POTRF by halves down to 32", kernels)
         trsm = f"POTRF and TRSM of our own by blocks of {sizes.TRSM_BLOCK}, inverted and refined once"
         kernels = f"SYRK in {sizes.SYRK_PARTS} strips, {sizes.segments_text()}"
         return KernelFacts(models, cuda.library_versions(), trsm, kernels)

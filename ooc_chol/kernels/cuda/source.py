@@ -66,7 +66,8 @@ def cuda_source(code: str, name: str, *arguments: float | np.generic | NDArray[A
     code : str
         CUDA C with ``extern "C" __global__ void name(double* out, int rows, int cols, long long row0, long long col0, ...)``. A
         thread computes the entry ``out[r * cols + c] = A[row0 + r][col0 + c]`` with ``c = blockIdx.x * blockDim.x +
-        threadIdx.x`` and ``r`` likewise in y, if both are inside.
+        threadIdx.x`` and ``r`` likewise in y, if both are inside. For ``from_function(..., dtype=)`` of another type ``out``
+        points to that: ``float*``, or ``double2*`` and ``float2*`` of complex numbers.
     name : str
         Name of that kernel in ``code``.
     *arguments : number or array

@@ -46,17 +46,18 @@ class CudaFlags(AbstractFlags):
 
     def __init__(self, nt: int) -> None:
         n_tiles = nt * (nt + 1) // 2
-        size = 8 * n_tiles + 4 * nt
+        size = 8 * n_tiles + 8 * nt
         self._memory = cp.cuda.alloc_pinned_memory(size)
         mirror: NDArray[np.uint8] = np.frombuffer(self._memory, dtype=np.uint8, count=size)
         self._entry_mirror: NDArray[np.uint64] = mirror[: 8 * n_tiles].view(np.uint64)
-        self._pivot_mirror: NDArray[np.int32] = mirror[8 * n_tiles :].view(np.int32)
+        self._pivot_mirror: NDArray[np.int32] = mirror[8 * n_tiles : 8 * n_tiles + 4 * nt].view(np.int32)
+        self._not_real_mirror: NDArray[np.int32] = mirror[8 * n_tiles + 4 * nt :].view(np.int32)
         self._entry_mirror[:] = _NO_POSITION
-        self._pivot_mirror[:] = _NO_PIVOT
+        self._pivot_mirror[:] = self._not_real_mirror[:] = _NO_PIVOT
         self._device = cp.cuda.MemoryPointer(cp.cuda.Memory(size), 0)
         self._device.copy_from_host(mirror.ctypes.data, size)
         self._mirror, self._size = mirror, size
-        self._pivot_offset = 8 * n_tiles
+        self._pivot_offset, self._not_real_offset = 8 * n_tiles, 8 * n_tiles + 4 * nt
 
     def entry(self, packed: int) -> int:
         """Device address of the flag of tile ``packed``."""
@@ -65,6 +66,10 @@ class CudaFlags(AbstractFlags):
     def first_bad(self, k: int) -> int:
         """Device address of the place, from 1 on, of the first failed pivot of column ``k``."""
         return int(self._device.ptr) + self._pivot_offset + 4 * k
+
+    def not_real(self, k: int) -> int:
+        """Device address of the first row of tile ``(k, k)``, from 0 on, whose diagonal entry of A is not real."""
+        return int(self._device.ptr) + self._not_real_offset + 4 * k
 
     def copy_back(self, stream: AbstractStream) -> None:
         """Enqueue one copy of all flags to the host."""
@@ -82,6 +87,10 @@ class CudaFlags(AbstractFlags):
     def failed_pivot(self) -> tuple[int, int] | None:
         failed = np.flatnonzero(self._pivot_mirror != _NO_PIVOT)
         return (int(failed[0]), int(self._pivot_mirror[failed[0]])) if failed.size else None
+
+    def imaginary(self) -> tuple[int, int] | None:
+        found = np.flatnonzero(self._not_real_mirror != _NO_PIVOT)
+        return (int(found[0]), int(self._not_real_mirror[found[0]])) if found.size else None
 
 
 class _Block(NamedTuple):
@@ -148,7 +157,7 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
         self._formats = None
 
     def potrf(self, stream: AbstractStream, a_kk: Tile, flags: AbstractFlags, k: int) -> None:
-        workspace, first_bad = self._of_potrf(self._blas.number(stream)), _cuda_flags(flags).first_bad(k)
+        workspace, first_bad = self._of_potrf(self._blas.number(stream)), cuda_flags(flags).first_bad(k)
         self._bound_triangular().potrf(stream, a_kk, workspace, first_bad)
 
     def prepare_trsm(self, stream: AbstractStream, l_kk: Tile, k: int) -> None:
@@ -175,7 +184,7 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
 
     def check_finite(self, stream: AbstractStream, a_ij: Tile, lower: bool, flags: AbstractFlags, packed: int) -> None:
         rows, cols = a_ij.shape
-        arguments = (a_ij.data.ptr, np.int32(rows), np.int32(cols), np.int32(lower), _cuda_flags(flags).entry(packed))
+        arguments = (a_ij.data.ptr, np.int32(rows), np.int32(cols), np.int32(lower), cuda_flags(flags).entry(packed))
         blocks = min(_MOST_BLOCKS, -(-a_ij.size // _THREADS))  # each takes entries a grid apart
         self._check_finite((blocks,), (_THREADS,), arguments, stream=cupy_stream(stream))
 
@@ -250,7 +259,7 @@ def _subtract_product(handle: int, shape: tuple[int, int, int], left: _Block, ri
     )  # fmt: skip
 
 
-def _cuda_flags(flags: AbstractFlags) -> CudaFlags:
+def cuda_flags(flags: AbstractFlags) -> CudaFlags:
     """Refuse flags of another kind of device."""
     if not isinstance(flags, CudaFlags):
         raise TypeError(f"CUDA kernels set CudaFlags, not {type(flags).__name__}; create the flags with CUDA kernels")

@@ -13,6 +13,7 @@ from cupy_backends.cuda.libs import cublas, cusolver
 from numpy.typing import NDArray
 
 from ooc_chol.errors import BudgetError, ScheduleError
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware import cuda
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.interfaces import Tile
@@ -20,6 +21,7 @@ from ooc_chol.kernels.interfaces.whole import (
     AbstractResidentKernels,
     AbstractWholeKernels,
     check_right_hand_side,
+    first_imaginary,
     first_nonfinite,
     lower_pieces,
     nonfinite_error,
@@ -34,7 +36,6 @@ _THREADS, _MOST_ROWS = 256, 65535
 _MOST_STAGED = 32 << 20
 #: Row-major lower is, for cuSOLVER and cuBLAS, column-major upper.
 _UPPER = cublas.CUBLAS_FILL_MODE_UPPER
-_ONE = np.array(1.0)
 
 
 @cache
@@ -48,14 +49,16 @@ def _module(device: int) -> Any:
 class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
     """One GPU; memory for what passes comes from CuPy's pool."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, fmt: PrecisionFormat = FP64) -> None:
+        self._name, self._fmt = name, fmt
+        self._letter = {"float64": "d", "float32": "s", "complex128": "z", "complex64": "c"}[fmt.dtype.name]
+        self._one = np.ones(1, fmt.dtype)
         self._device = cp.cuda.Device(cuda.device_number(name))
 
     def current(self) -> AbstractContextManager[Any]:
         return cast(AbstractContextManager[Any], self._device)
 
-    def beside(self, out: NDArray[np.float64]) -> Tile:
+    def beside(self, out: NDArray[Any]) -> Tile:
         return self._allocate(out.shape)
 
     def empty(self, n: int) -> Tile:
@@ -63,12 +66,10 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
 
     def _allocate(self, shape: tuple[int, ...]) -> Any:
         try:
-            return cp.empty(shape, np.float64)
+            return cp.empty(shape, self._fmt.dtype)
         except (cp.cuda.memory.OutOfMemoryError, _runtime.CUDARuntimeError) as error:
-            free, _ = _runtime.memGetInfo()
-            raise BudgetError(
-                f"memory of {self._name}", 8 * int(np.prod(shape)), int(free), "free some, or cut A: tile_size="
-            ) from error
+            (free, _), needed = _runtime.memGetInfo(), self._fmt.itemsize * int(np.prod(shape))
+            raise BudgetError(f"memory of {self._name}", needed, int(free), "free some, or cut A: tile_size=") from error
 
     def read(self, source: AbstractSource, tile: Tile) -> None:
         """Copy what lies somewhere, make what is made, in pieces and only up to the diagonal's."""
@@ -78,9 +79,9 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
         if source.home is not None:
             source.function(everything, everything, tile, stream)
         elif source.bytes_per_entry:
-            rows = _as_rows(source)
+            rows = _as_rows(source, self._fmt.dtype)
             if rows.nbytes <= _MOST_STAGED:
-                staged = _staging(rows.shape)
+                staged = _staging(rows.shape, rows.dtype)
                 np.copyto(staged, rows)
                 rows = staged
             tile.set(rows)
@@ -102,25 +103,30 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
     def factor(self, tile: Tile) -> int:
         n = len(tile)
         handle = cp.cuda.device.get_cusolver_handle()
-        lwork = cusolver.dpotrf_bufferSize(handle, _UPPER, n, tile.data.ptr, n)
+        if self._fmt.is_complex:
+            tile.reshape(-1)[:: n + 1].imag = 0.0  # rounding, which the routine is not said to leave alone
+        lwork = getattr(cusolver, f"{self._letter}potrf_bufferSize")(handle, _UPPER, n, tile.data.ptr, n)
         work, found = self._allocate((lwork,)), cp.empty(2, np.uint32)
         _runtime.memsetAsync(found.data.ptr, 0xFF, found.nbytes, cp.cuda.get_current_stream().ptr)
-        cusolver.dpotrf(handle, _UPPER, n, tile.data.ptr, n, work.data.ptr, lwork, found.data.ptr)
-        kernel = _module(self._device.id).get_function("finish_lower")
+        getattr(cusolver, f"{self._letter}potrf")(handle, _UPPER, n, tile.data.ptr, n, work.data.ptr, lwork, found.data.ptr)
+        kernel = _module(self._device.id).get_function(f"finish_lower_{self._fmt.dtype.name}")
         kernel((-(-n // _THREADS), min(n, _MOST_ROWS)), (_THREADS,), (tile, np.int32(n), found[1:]))
         info, pivot = found.get()
         failed = int(info.view(np.int32))
         if failed < 0:
-            raise ScheduleError(f"cusolverDnDpotrf refused its argument {-failed} for order {n}; report this as a bug")
+            raise ScheduleError(f"cuSOLVER's POTRF refused its argument {-failed} for order {n}; report this as a bug")
         return min((minor for minor in (failed, int(pivot)) if 0 < minor <= n), default=0)
 
     def first_nonfinite(self, tile: Tile) -> tuple[int, int] | None:
         return first_nonfinite(cp, tile)
 
-    def take_out(self, tile: Tile, out: NDArray[np.float64]) -> None:
+    def first_imaginary(self, tile: Tile, share: float) -> int | None:
+        return first_imaginary(cp, tile, share)
+
+    def take_out(self, tile: Tile, out: NDArray[Any]) -> None:
         """Copy to page-locked memory first where that is at hand: the driver does so too, in smaller steps."""
         if out.nbytes <= _MOST_STAGED:
-            staged = _staging(out.shape)
+            staged = _staging(out.shape, out.dtype)
             tile.get(out=staged)
             np.copyto(out, staged)
         else:
@@ -128,16 +134,16 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
 
     def right_hand_side(self, b: Any, n: int, *, copy: bool = True) -> Tile:
         array = cuda.from_dlpack(b) if device_of(b) is not None else np.asarray(b)
-        check_right_hand_side(array.dtype, array.shape, n)
+        check_right_hand_side(array.dtype, array.shape, n, self._fmt)
         if isinstance(array, cp.ndarray):
             with array.device:
                 _runtime.deviceSynchronize()  # whatever stream made it, of whatever library
-        is_here = isinstance(array, cp.ndarray) and array.device == self._device
-        x = cp.ascontiguousarray(array, np.float64) if is_here and not copy else cp.array(array, np.float64, order="C")
+        dtype, is_here = self._fmt.dtype, isinstance(array, cp.ndarray) and array.device == self._device
+        x = cp.ascontiguousarray(array, dtype) if is_here and not copy else cp.array(array, dtype, order="C")
         finite = cp.isfinite(x)
         if not finite.all():
             place = np.unravel_index(int(cp.argmin(finite)), x.shape)
-            raise nonfinite_error(tuple(map(int, place)), float(x[place]))
+            raise nonfinite_error(tuple(map(int, place)), x[place].item())
         return x.reshape(n, -1) if x.size else x.reshape(n, 0)
 
     def solve(self, tile: Tile, x: Tile, *, transposed: bool) -> None:
@@ -145,29 +151,33 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
         n, m = x.shape
         if not m:
             return
-        operation = cublas.CUBLAS_OP_T if transposed else cublas.CUBLAS_OP_N
+        adjoint = cublas.CUBLAS_OP_C if self._fmt.is_complex else cublas.CUBLAS_OP_T
+        operation = adjoint if transposed else cublas.CUBLAS_OP_N
         sides = cublas.CUBLAS_SIDE_RIGHT, _UPPER, operation, cublas.CUBLAS_DIAG_NON_UNIT
         handle = cp.cuda.device.get_cublas_handle()
-        cublas.dtrsm(handle, *sides, m, n, _ONE.ctypes.data, tile.data.ptr, n, x.data.ptr, m)
+        trsm = getattr(cublas, f"{self._letter}trsm")
+        trsm(handle, *sides, m, n, self._one.ctypes.data, tile.data.ptr, n, x.data.ptr, m)
 
     def multiply(self, tile: Tile, z: Tile, *, transposed: bool = False) -> Tile:
+        if transposed and self._fmt.is_complex:
+            return (tile.T @ z.conj()).conj()  # L is not copied
         return (tile.T if transposed else tile) @ z
 
 
-def _staging(shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _staging(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Page-locked memory of CuPy's pool, which keeps it for the next call."""
     count = int(np.prod(shape))
-    memory = cp.cuda.alloc_pinned_memory(8 * count)
-    staged: NDArray[np.float64] = np.frombuffer(memory, np.float64, count).reshape(shape)
+    memory = cp.cuda.alloc_pinned_memory(dtype.itemsize * count)
+    staged: NDArray[Any] = np.frombuffer(memory, dtype, count).reshape(shape)
     return staged
 
 
-def _as_rows(source: AbstractSource) -> NDArray[np.float64]:
-    """All of A as rows of adjacent float64 in host memory: in place where it is that already."""
+def _as_rows(source: AbstractSource, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """All of A as rows of adjacent entries of ``dtype`` in host memory: in place where it is that already."""
     n = source.n
     view = source.view(range(n), range(n))
-    if view is not None and view.flags.c_contiguous:
+    if view is not None and view.dtype == dtype and view.flags.c_contiguous:
         return view
-    rows = np.empty((n, n))
+    rows = np.empty((n, n), dtype)
     source.read_block(range(n), range(n), rows)
     return rows

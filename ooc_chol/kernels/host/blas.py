@@ -19,60 +19,90 @@ from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from ooc_chol import blas_buffers
 from ooc_chol.blas_buffers import blas_controllers
 from ooc_chol.formats import Floats
 from ooc_chol.scipy_modules import linalg_module
 
-# Arguments of each routine as Cython publishes them: c = char *, i = int *, d = double *, s = float *.
-_SIGNATURES = {
-    "dgemm": "cciiiddididdi",
-    "sgemm": "cciiissisissi",
-    "dsyrk": "cciiddiddi",
-    "dtrsm": "cccciiddidi",
-    "strsm": "cccciissisi",
-    "dpotrf": "cidii",
-    "dlaset": "ciidddi",
+#: Arguments of each routine: h = char *, i = int *, x = numbers of the routine's type, r = real ones of its precision.
+_ARGUMENTS = {
+    "gemm": "hhiiixxixixxi",
+    "syrk": "hhiirxirxi",
+    "herk": "hhiirxirxi",
+    "trsm": "hhhhiixxixi",
+    "potrf": "hixii",
+    "laset": "hiixxxi",
 }
-_LETTERS = {"char *": "c", "int *": "i", "d *": "d", "s *": "s"}
+#: How SciPy publishes the types of arguments, but for prefixes of its own.
+_LETTERS = {"char": "h", "int": "i", "double_complex": "z", "float_complex": "c"}
+#: The real type of each type, by the first letters of routines.
+_REAL = {"d": "d", "s": "s", "z": "d", "c": "s"}
 _capsule_name = PYFUNCTYPE(c_char_p, py_object)(("PyCapsule_GetName", pythonapi))
 _capsule_pointer = PYFUNCTYPE(c_void_p, py_object, c_char_p)(("PyCapsule_GetPointer", pythonapi))
 
 
 def _signature(published: str) -> str:
-    """Spell, one letter an argument, a name such as ``void (char *, int *, __pyx_t_5scipy_6linalg_11cython_blas_d *)``."""
+    """Spell, one letter an argument, a name such as ``void (char *, __pyx_t_5scipy_..._d *, __pyx_t_double_complex *)``."""
     arguments = published[published.index("(") + 1 : published.rindex(")")].split(", ")
-    return "".join(_LETTERS.get(re.sub(r"^__pyx_t_\w+_([ds]) \*$", r"\1 *", argument), "?") for argument in arguments)
+    plain = [re.sub(r"^__pyx_t_(?:\w+_(?=[dscz] ))?(\w+) \*$", r"\1", argument).removesuffix(" *") for argument in arguments]
+    return "".join(name if name in _REAL else _LETTERS.get(name, "?") for name in plain)
+
+
+def _expected(name: str) -> str:
+    """The arguments of the routine of that name, one letter each."""
+    return _ARGUMENTS[name[1:]].replace("x", name[0]).replace("r", _REAL[name[0]])
 
 
 def _routine(module: ModuleType, name: str) -> Callable[..., None]:
     """Wrap the routine ``name`` of ``module`` as a foreign function that releases the interpreter lock."""
     capsule = module.__pyx_capi__[name]
     published = _capsule_name(capsule)
-    if _signature(published.decode()) != _SIGNATURES[name]:
+    if _signature(published.decode()) != _expected(name):
         raise ImportError(
             f"SciPy {scipy.__version__} publishes {name} as {published.decode()!r}, which is not the call with 32-bit integers "
             "that ooc_chol makes; install a SciPy built with a 32-bit-integer (LP64) BLAS, as its wheels are"
         )
-    arguments = [c_void_p] * len(_SIGNATURES[name])
+    arguments = [c_void_p] * len(_expected(name))
     return CFUNCTYPE(None, *arguments)(_capsule_pointer(capsule, published))
 
 
 _blas, _lapack = linalg_module("cython_blas"), linalg_module("cython_lapack")
-_FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
-_gemm = {_FLOAT64: _routine(_blas, "dgemm"), _FLOAT32: _routine(_blas, "sgemm")}
-_dsyrk = _routine(_blas, "dsyrk")
-_trsm = {_FLOAT64: _routine(_blas, "dtrsm"), _FLOAT32: _routine(_blas, "strsm")}
-_dpotrf = _routine(_lapack, "dpotrf")
-_dlaset = _routine(_lapack, "dlaset")
+
+
+class _Routines:
+    """The routines of one type, and the numbers that they take by reference; a call never writes to these."""
+
+    def __init__(self, letter: str, dtype: str) -> None:
+        self.dtype = np.dtype(dtype)
+        self.is_complex = self.dtype.kind == "c"
+        self.gemm = _routine(_blas, f"{letter}gemm")
+        self.square = _routine(_blas, f"{letter}{'herk' if self.is_complex else 'syrk'}")
+        self.trsm = _routine(_blas, f"{letter}trsm")
+        self.potrf = _routine(_lapack, f"{letter}potrf")
+        self.laset = _routine(_lapack, f"{letter}laset")
+        self.one, self.minus_one, self.zero = (self._scalar(value) for value in (1.0, -1.0, 0.0))
+        #: What makes the transpose of a stored array the adjoint of the matrix that it is for Fortran.
+        self.adjoint = byref(c_char(b"C" if self.is_complex else b"T"))
+
+    def _scalar(self, value: float) -> Any:
+        """A number by reference: of a complex one, which a real argument may stand for, the real part comes first."""
+        part = c_double if self.dtype in (np.float64, np.complex128) else c_float
+        return byref((part * 2)(value, 0.0))
+
+
+_ROUTINES = {
+    routines.dtype: routines
+    for routines in (
+        _Routines("d", "float64"),
+        _Routines("s", "float32"),
+        _Routines("z", "complex128"),
+        _Routines("c", "complex64"),
+    )
+}
 
 # Constant arguments, passed by reference; a call never writes to them.
-_U, _L, _T, _N = (byref(c_char(letter)) for letter in (b"U", b"L", b"T", b"N"))
-_ONE, _MINUS_ONE, _ZERO = (byref(c_double(value)) for value in (1.0, -1.0, 0.0))
-_ONE_OF = {_FLOAT64: _ONE, _FLOAT32: byref(c_float(1.0))}
-_MINUS_ONE_OF = {_FLOAT64: _MINUS_ONE, _FLOAT32: byref(c_float(-1.0))}
+_U, _L, _N = (byref(c_char(letter)) for letter in (b"U", b"L", b"N"))
 _LARGEST_INTEGER = 2**31 - 1
 
 
@@ -84,7 +114,7 @@ def _integer(value: int) -> Any:
     return byref(c_int(value))
 
 
-def _operand(a: Floats, name: str, dtype: np.dtype[Any] = _FLOAT64) -> tuple[int, Any]:
+def _operand(a: Floats, name: str, dtype: np.dtype[Any]) -> tuple[int, Any]:
     """Return address and leading dimension of the row-major tile ``a``, which must be of ``dtype``."""
     rows, cols = a.shape
     row_stride, col_stride = a.strides
@@ -102,15 +132,17 @@ def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, int]) -
         raise ValueError(f"{name} has shape {shape}, but the other operands of the call need {expected}")
 
 
-def _type_of(a: Floats, name: str) -> np.dtype[Any]:
-    """The type in which a call computes: float64 or float32."""
-    if a.dtype not in _gemm:
-        raise TypeError(f"{name} is {a.dtype}, but a tile kernel takes float64 or float32")
-    return a.dtype
+def _routines_of(a: Floats, name: str) -> _Routines:
+    """The routines of the type in which a call computes."""
+    routines = _ROUTINES.get(a.dtype)
+    if routines is None:
+        *others, last = (dtype.name for dtype in _ROUTINES)
+        raise TypeError(f"{name} is {a.dtype}, but a tile kernel takes {', '.join(others)} or {last}")
+    return routines
 
 
 def gemm(a_ij: Floats, l_ik: Floats, l_jk: Floats) -> None:
-    """Update ``a_ij -= l_ik @ l_jk.T`` in place.
+    """Update ``a_ij -= l_ik @ l_jk.conj().T`` in place.
 
     Cost ``2 m n k`` flops.
     """
@@ -118,66 +150,69 @@ def gemm(a_ij: Floats, l_ik: Floats, l_jk: Floats) -> None:
     k = l_ik.shape[1]
     _check_shape("l_ik", l_ik.shape, (m, k))
     _check_shape("l_jk", l_jk.shape, (n, k))
-    dtype = _type_of(a_ij, "a_ij")
-    c, ldc = _operand(a_ij, "a_ij", dtype)
-    a, lda = _operand(l_ik, "l_ik", dtype)
-    b, ldb = _operand(l_jk, "l_jk", dtype)
-    # Column-major: C.T -= l_jk @ l_ik.T, with l_jk stored as its transpose.
-    one, minus_one = _ONE_OF[dtype], _MINUS_ONE_OF[dtype]
+    of = _routines_of(a_ij, "a_ij")
+    c, ldc = _operand(a_ij, "a_ij", of.dtype)
+    a, lda = _operand(l_ik, "l_ik", of.dtype)
+    b, ldb = _operand(l_jk, "l_jk", of.dtype)
+    # Column-major: C.T -= conj(l_jk) @ l_ik.T, with l_jk stored as its transpose.
     blas_buffers.ensure()
-    _gemm[dtype](_T, _N, _integer(n), _integer(m), _integer(k), minus_one, b, ldb, a, lda, one, c, ldc)
+    of.gemm(of.adjoint, _N, _integer(n), _integer(m), _integer(k), of.minus_one, b, ldb, a, lda, of.one, c, ldc)
 
 
-def syrk(a_ii: NDArray[np.float64], l_ik: NDArray[np.float64]) -> None:
-    """Update the lower triangle of ``a_ii -= l_ik @ l_ik.T`` in place.
+def syrk(a_ii: Floats, l_ik: Floats) -> None:
+    """Update the lower triangle of ``a_ii -= l_ik @ l_ik.conj().T`` in place: SYRK, or HERK.
 
     Cost ``n**2 k`` flops.
     """
     n, k = l_ik.shape
     _check_shape("a_ii", a_ii.shape, (n, n))
-    c, ldc = _operand(a_ii, "a_ii")
-    a, lda = _operand(l_ik, "l_ik")
+    of = _routines_of(a_ii, "a_ii")
+    c, ldc = _operand(a_ii, "a_ii", of.dtype)
+    a, lda = _operand(l_ik, "l_ik", of.dtype)
     blas_buffers.ensure()
-    _dsyrk(_U, _T, _integer(n), _integer(k), _MINUS_ONE, a, lda, _ONE, c, ldc)
+    of.square(_U, of.adjoint, _integer(n), _integer(k), of.minus_one, a, lda, of.one, c, ldc)
 
 
 def trsm(l_kk: Floats, a_ik: Floats) -> None:
-    """Solve ``X @ l_kk.T = a_ik`` for ``X``, which replaces ``a_ik``.
+    """Solve ``X @ l_kk.conj().T = a_ik`` for ``X``, which replaces ``a_ik``.
 
     Cost ``m n**2`` flops. Row-wise backward stable: Higham (2002), Thm 8.5.
     """
     m, n = a_ik.shape
     _check_shape("l_kk", l_kk.shape, (n, n))
-    dtype = _type_of(a_ik, "a_ik")
-    a, lda = _operand(l_kk, "l_kk", dtype)
-    b, ldb = _operand(a_ik, "a_ik", dtype)
-    # Column-major: U.T @ X.T = a_ik.T, where U is l_kk's memory read as upper triangular.
+    of = _routines_of(a_ik, "a_ik")
+    a, lda = _operand(l_kk, "l_kk", of.dtype)
+    b, ldb = _operand(a_ik, "a_ik", of.dtype)
+    # Column-major: U.H @ X.T = a_ik.T, where U is l_kk's memory read as upper triangular.
     blas_buffers.ensure()
-    _trsm[dtype](_L, _U, _T, _N, _integer(n), _integer(m), _ONE_OF[dtype], a, lda, b, ldb)
+    of.trsm(_L, _U, of.adjoint, _N, _integer(n), _integer(m), of.one, a, lda, b, ldb)
 
 
-def potrf(a_kk: NDArray[np.float64]) -> int:
-    """Factor ``a_kk = L @ L.T``; ``L`` replaces the lower triangle, the strict upper triangle is left alone.
+def potrf(a_kk: Floats) -> int:
+    """Factor ``a_kk = L @ L.conj().T``; ``L`` replaces the lower triangle, the strict upper triangle is left alone.
 
-    Cost ``n**3 / 3`` flops.
+    Cost ``n**3 / 3`` flops. Imaginary parts of the diagonal are not looked at.
     """
     n = a_kk.shape[0]
     _check_shape("a_kk", a_kk.shape, (n, n))
-    a, lda = _operand(a_kk, "a_kk")
+    of = _routines_of(a_kk, "a_kk")
+    a, lda = _operand(a_kk, "a_kk", of.dtype)
     info = c_int(0)
+    # Column-major, the upper triangle holds conj(A) = U.H @ U, hence A = U.T @ conj(U), and U.T is L as it is stored.
     blas_buffers.ensure()
-    _dpotrf(_U, _integer(n), a, lda, byref(info))
+    of.potrf(_U, _integer(n), a, lda, byref(info))
     return info.value
 
 
-def zero_strict_upper(a_kk: NDArray[np.float64]) -> None:
+def zero_strict_upper(a_kk: Floats) -> None:
     """Set every entry of the ``(n, n)`` row-major tile ``a_kk`` above its diagonal to zero."""
     n = a_kk.shape[0]
     _check_shape("a_kk", a_kk.shape, (n, n))
-    a, lda = _operand(a_kk, "a_kk")
+    of = _routines_of(a_kk, "a_kk")
+    a, lda = _operand(a_kk, "a_kk", of.dtype)
     if n > 1:
         # Column-major, that part is the lower triangle, diagonal included, of the square that starts one entry further.
-        _dlaset(_L, _integer(n - 1), _integer(n - 1), _ZERO, _ZERO, a + 8, lda)
+        of.laset(_L, _integer(n - 1), _integer(n - 1), of.zero, of.zero, a + a_kk.itemsize, lda)
 
 
 @cache

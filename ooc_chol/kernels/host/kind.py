@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import final
 
 from ooc_chol.config import whole_pages
-from ooc_chol.formats import FP64
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.kernels.host.blas import blas_identity, blas_threads, host_threads
 from ooc_chol.kernels.host.residues import HostResidueKernels
 from ooc_chol.kernels.host.tiles import LEAST_STRIP, MOST_STRIP, HostKernels
@@ -48,30 +48,30 @@ class HostKernelKind(AbstractKernelKind):
         """
         return 3 if nb <= 128 else 8 if nb <= 512 else 20
 
-    def workspace_bytes(self, nb: int) -> int:
+    def workspace_bytes(self, nb: int, fmt: PrecisionFormat = FP64) -> int:
         return 0
 
     def residue_workspace_bytes(self, n: int, nb: int) -> int:
         return ROW_STATE_BYTES * n
 
-    def executed_flops(self, task: Task, grid: TileGrid) -> int:
-        return flops(task, grid)
+    def executed_flops(self, task: Task, grid: TileGrid, fmt: PrecisionFormat = FP64) -> int:
+        return fmt.flops_factor * flops(task, grid)
 
-    def create(self, threads: int, moduli: int | None) -> HostKernels:
-        """Make kernels whose tile and residue products have a team of ``threads`` each."""
+    def create(self, threads: int, moduli: int | None, fmt: PrecisionFormat = FP64) -> HostKernels:
+        """Make kernels whose tile and residue products have a team of ``threads`` each; they go by the type of the tiles."""
         return HostKernels(threads, None if moduli is None else HostResidueKernels(moduli, threads))
 
     def whole_order(self, source: str, *, keeps_on_device: bool) -> int:
         """What is seen in place is only copied; what is read or made is so beside the computation, where that takes long."""
         return MOST_WHOLE_ARRAY if source == "array" else MOST_WHOLE
 
-    def whole_layout(self, n: int) -> tuple[int, str | None]:
-        return whole_pages(FP64.itemsize * n * n), None
+    def whole_layout(self, n: int, fmt: PrecisionFormat = FP64) -> tuple[int, str | None]:
+        return whole_pages(fmt.itemsize * n * n), None
 
-    def create_whole(self, name: str) -> HostWhole:
+    def create_whole(self, name: str, fmt: PrecisionFormat = FP64) -> HostWhole:
         return HostWhole()
 
-    def create_resident(self, name: str) -> None:
+    def create_resident(self, name: str, fmt: PrecisionFormat = FP64) -> None:
         """None: L in host memory is read in place."""
         return
 
@@ -83,7 +83,7 @@ class HostKernelKind(AbstractKernelKind):
     def processor(self, name: str) -> str:
         return f"{' '.join(blas_identity().values())}, {host_threads(1)} threads"
 
-    def facts(self, names: Sequence[str]) -> KernelFacts:
+    def facts(self, names: Sequence[str], fmt: PrecisionFormat = FP64) -> KernelFacts:
         """Name the library, which decides the bits; the number of devices and of threads does not."""
         rows = f"strips of {LEAST_STRIP} to {MOST_STRIP} rows"
         return KernelFacts("host", " ".join(blas_identity().values()), "substitution", rows)

@@ -13,13 +13,23 @@ from ooc_chol.kernels.host.streams import enqueue
 from ooc_chol.kernels.interfaces import AbstractSolveKernels
 from ooc_chol.scipy_modules import linalg_module
 
-_dtrtrs = linalg_module("_flapack").dtrtrs
+_flapack, _fblas = linalg_module("_flapack"), linalg_module("_fblas")
+#: The triangular solve of real types.
+_TRTRS = {np.dtype(np.float64): _flapack.dtrtrs, np.dtype(np.float32): _flapack.strtrs}
+#: TRSM of complex types.
+_TRSM = {np.dtype(np.complex128): _fblas.ztrsm, np.dtype(np.complex64): _fblas.ctrsm}
+_RIGHT, _AS_IT_IS, _ADJOINT = 1, 0, 2
 
 
 def substitute(l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
-    """``x_k = inv(l_kk) @ x_k``, or with ``inv(l_kk).T``, by LAPACK itself: ``solve_triangular`` takes 6 µs more."""
+    """``x_k = inv(l_kk) @ x_k``, or with its adjoint, by LAPACK itself: ``solve_triangular`` takes 6 µs more."""
+    if x_k.dtype in _TRSM:
+        # U = l_kk.T is upper and column-major: inv(L) @ x is (x.T @ inv(U)).T, and inv(L.H) @ x is (x.T @ inv(U.H)).T
+        how = _ADJOINT if transposed else _AS_IT_IS
+        x_k[...] = _TRSM[x_k.dtype](1.0, l_kk.T, x_k.T, side=_RIGHT, trans_a=how, overwrite_b=1).T
+        return
     # row-major and lower is column-major and upper, transposed
-    x_k[...], info = _dtrtrs(l_kk.T, x_k, lower=0, trans=int(not transposed), overwrite_b=1)
+    x_k[...], info = _TRTRS[x_k.dtype](l_kk.T, x_k, lower=0, trans=int(not transposed), overwrite_b=1)
     if info > 0:
         raise np.linalg.LinAlgError(f"L[{info - 1}, {info - 1}] of a diagonal tile is 0")
 
@@ -39,7 +49,7 @@ class HostSolveKernels(AbstractSolveKernels):
 
     def subtract(self, stream: AbstractStream, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
         def run() -> None:
-            target[...] -= (l_ij.T if transposed else l_ij) @ x
+            target[...] -= (l_ij.conj().T if transposed else l_ij) @ x
 
         _enqueue(stream, run)
 
@@ -48,7 +58,7 @@ class HostSolveKernels(AbstractSolveKernels):
     ) -> None:
         def run() -> None:
             with np.errstate(over="ignore", invalid="ignore"):  # what is no number makes sums that are none
-                product = (d.T if transposed else d) @ x
+                product = (d.conj().T if transposed else d) @ x
                 if halved:
                     product *= 0.5
                 target[...] += product

@@ -23,6 +23,7 @@ from ooc_chol.kernels.interfaces import (
     AbstractTileNorms,
     FinalTile,
 )
+from ooc_chol.kernels.interfaces.whole import first_imaginary
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.team import ThreadTeam
 
@@ -57,6 +58,7 @@ class HostFlags(AbstractFlags):
     def __init__(self, nt: int) -> None:
         self.pivot: NDArray[np.int64] = np.zeros(nt, dtype=np.int64)
         self.entry: NDArray[np.int64] = np.zeros(nt * (nt + 1) // 2, dtype=np.int64)
+        self.not_real: NDArray[np.int64] = np.zeros(nt, dtype=np.int64)
 
     def copy_back(self, stream: AbstractStream) -> None:
         """Do nothing: the kernels write these flags in host memory already."""
@@ -67,6 +69,10 @@ class HostFlags(AbstractFlags):
 
     def failed_pivot(self) -> tuple[int, int] | None:
         return _first_set(self.pivot)
+
+    def imaginary(self) -> tuple[int, int] | None:
+        first = _first_set(self.not_real)
+        return None if first is None else (first[0], first[1] - 1)
 
 
 def _first_set(values: NDArray[np.int64]) -> tuple[int, int] | None:
@@ -92,7 +98,7 @@ class HostNorms(AbstractTileNorms):
 
 @final
 class HostKernels(AbstractKernelSet):
-    """Tile kernels on the host: NumPy arrays of float64, or of float32 where the plan says so, row-major, changed in place.
+    """Tile kernels on the host: NumPy arrays of the type that the plan says, row-major, changed in place.
 
     A task is computed in the type of the tile that it changes. Operands of another type are converted piece by piece on the way.
 
@@ -162,6 +168,9 @@ class HostKernels(AbstractKernelSet):
         """
         enqueue(stream, partial(_check_finite, a_ij, lower, _host_flags(flags), packed))
 
+    def check_real_diagonal(self, stream: AbstractStream, a_kk: Tile, share: float, flags: AbstractFlags, k: int) -> None:
+        enqueue(stream, partial(_check_real_diagonal, a_kk, share, _host_flags(flags), k))
+
 
 def _host_flags(flags: AbstractFlags) -> HostFlags:
     """Refuse flags that are not those of the host device."""
@@ -229,7 +238,7 @@ def _solve_in_type_of_right(l_kk: Floats, a_ik: Floats) -> None:
         blas.trsm(l_kk[block, block].astype(a_ik.dtype), a_ik[:, block])
 
 
-def _factor(team: ThreadTeam, a_kk: NDArray[np.float64]) -> int:
+def _factor(team: ThreadTeam, a_kk: Floats) -> int:
     """Factor a diagonal tile by halves down to one strip; returns LAPACK's ``info``."""
     n = len(a_kk)
     if n <= MOST_STRIP:
@@ -244,26 +253,24 @@ def _factor(team: ThreadTeam, a_kk: NDArray[np.float64]) -> int:
     return half + info if info > 0 else info
 
 
-def factor_tile(team: ThreadTeam, a_kk: NDArray[np.float64], k: int = 0) -> int:
+def factor_tile(team: ThreadTeam, a_kk: Floats, k: int = 0) -> int:
     """Factor the tile and zero its strict upper part; the order of its first leading minor that fails, else 0."""
     info = _factor(team, a_kk)
     if info < 0:
-        raise ScheduleError(
-            f"dpotrf refused its argument {-info} for tile ({k}, {k}) of shape {a_kk.shape}; report this as a bug"
-        )
+        raise ScheduleError(f"potrf refused its argument {-info} for tile ({k}, {k}) of shape {a_kk.shape}; report this as a bug")
     blas.zero_strict_upper(a_kk)
     # OpenBLAS takes a NaN for a positive pivot. A pivot is its square root on the diagonal by now.
-    pivots = a_kk.diagonal()[: info - 1 if info else None]
+    pivots = a_kk.diagonal().real[: info - 1 if info else None]
     bad = np.flatnonzero(~((pivots > 0) & (pivots < np.inf)))
     return int(bad[0]) + 1 if bad.size else info
 
 
-def _potrf(team: ThreadTeam, a_kk: NDArray[np.float64], flags: HostFlags, k: int) -> None:
+def _potrf(team: ThreadTeam, a_kk: Floats, flags: HostFlags, k: int) -> None:
     """Factor the tile and flag its first pivot that is not positive."""
     flags.pivot[k] = factor_tile(team, a_kk, k)
 
 
-def _syrk(team: ThreadTeam, a_ii: NDArray[np.float64], l_ik: Floats) -> None:
+def _syrk(team: ThreadTeam, a_ii: Floats, l_ik: Floats) -> None:
     """``A[i, i] -= L[i, k] @ L[i, k].T``, lower triangle only: of each strip its diagonal block, and what is left of it."""
     parts = strips(len(a_ii))
     below = [partial(_subtract_product, a_ii[rows, : rows.start], l_ik[rows], l_ik[: rows.start]) for rows in parts[1:]]
@@ -272,11 +279,18 @@ def _syrk(team: ThreadTeam, a_ii: NDArray[np.float64], l_ik: Floats) -> None:
     team.run([*reversed(below), *blocks])
 
 
-def _subtract_square(c: NDArray[np.float64], left: Floats) -> None:
+def _subtract_square(c: Floats, left: Floats) -> None:
     """``C -= left @ left.T``, lower triangle only; of a float32 operand a piece is converted at a time."""
     pieces = [slice(None)] if left.dtype == c.dtype else _converted_pieces(left.shape[1])
     for columns in pieces:
-        blas.syrk(c, left[:, columns].astype(np.float64, copy=False))
+        blas.syrk(c, left[:, columns].astype(c.dtype, copy=False))
+
+
+def _check_real_diagonal(a_kk: Floats, share: float, flags: HostFlags, k: int) -> None:
+    """Flag the first entry of the diagonal of A that is not real."""
+    row = first_imaginary(np, a_kk, share)
+    if row is not None:
+        flags.not_real[k] = row + 1
 
 
 def _check_finite(a_ij: Floats, lower: bool, flags: HostFlags, packed: int) -> None:

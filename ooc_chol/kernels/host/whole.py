@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.host.blas import blas_threads, host_threads
 from ooc_chol.kernels.host.tiles import MOST_STRIP, factor_tile
-from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels, first_nonfinite, lower_pieces
+from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels, first_imaginary, first_nonfinite, lower_pieces
 from ooc_chol.memory.sources.base import AbstractSource
+from ooc_chol.memory.sources.numbers import put_numbers
 from ooc_chol.team import ThreadTeam
 
 #: Rows of a band that is copied from what is seen in place, and order of a piece of what is read or made.
@@ -29,7 +30,7 @@ class HostWhole(AbstractWholeKernels):
     def current(self) -> AbstractContextManager[Any]:
         return blas_threads(1)
 
-    def beside(self, out: NDArray[np.float64]) -> Tile:
+    def beside(self, out: NDArray[Any]) -> Tile:
         return out
 
     def read(self, source: AbstractSource, tile: Tile) -> None:
@@ -40,7 +41,9 @@ class HostWhole(AbstractWholeKernels):
             return
         for start in range(0, n, _ROWS):
             stop = min(start + _ROWS, n)
-            tile[start:stop, :stop] = source.view(range(start, stop), range(stop))
+            rows = source.view(range(start, stop), range(stop))
+            assert rows is not None  # as above
+            put_numbers(rows, tile[start:stop, :stop])
 
     def factor(self, tile: Tile) -> int:
         with closing(ThreadTeam(self._threads if len(tile) > MOST_STRIP else 1)) as team:
@@ -49,13 +52,16 @@ class HostWhole(AbstractWholeKernels):
     def first_nonfinite(self, tile: Tile) -> tuple[int, int] | None:
         return first_nonfinite(np, tile)
 
-    def take_out(self, tile: Tile, out: NDArray[np.float64]) -> None:
+    def first_imaginary(self, tile: Tile, share: float) -> int | None:
+        return first_imaginary(np, tile, share)
+
+    def take_out(self, tile: Tile, out: NDArray[Any]) -> None:
         """Do nothing: L was made where it goes."""
 
 
-def _read_pieces(source: AbstractSource, tile: NDArray[np.float64]) -> None:
+def _read_pieces(source: AbstractSource, tile: NDArray[Any]) -> None:
     """Read or make squares through a buffer: sources fill what is contiguous."""
-    buffer = np.empty(min(len(tile), _PIECE) ** 2)
+    buffer = np.empty(min(len(tile), _PIECE) ** 2, tile.dtype)
     for rows, columns in lower_pieces(len(tile), _PIECE):
         piece = buffer[: len(rows) * len(columns)].reshape(len(rows), len(columns))
         source.read_block(rows, columns, piece)

@@ -12,6 +12,7 @@ from ooc_chol.kernels.interfaces.tiles import (
     AbstractSurvey,
     AbstractTileNorms,
     FinalTile,
+    largest_imaginary,
 )
 
 #: A device with tile kernels.
@@ -29,4 +30,5 @@ __all__ = [
     "FinalTile",
     "NarrowParts",
     "TileDevice",
+    "largest_imaginary",
 ]

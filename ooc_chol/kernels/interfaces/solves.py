@@ -8,10 +8,11 @@ from ooc_chol.interfaces.streams import AbstractStream, Tile
 
 
 class AbstractSolveKernels(ABC):
-    """Kernels on row-major FP64 arrays of one device. Every call enqueues on ``stream`` and returns at once.
+    """Kernels on row-major arrays of one type on one device. Every call enqueues on ``stream`` and returns at once.
 
     Right-hand sides ``x`` have a row for each row of L, so that the rows of a tile row are a contiguous ``(mb, m)`` array.
-    Numbers go to ``out``, an array of the device; sums are taken in an order that depends on shapes alone.
+    Numbers go to ``out``, an array of the device; sums are taken in an order that depends on shapes alone. Of complex arrays
+    ``transposed`` means the adjoint; sums are there for float64 alone.
     """
 
     @abstractmethod
@@ -20,7 +21,7 @@ class AbstractSolveKernels(ABC):
 
     @abstractmethod
     def substitute(self, stream: AbstractStream, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
-        """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``, by substitution."""
+        """``x[k] = inv(L[k, k]) @ x[k]``, or with the adjoint of ``inv(L[k, k])``, by substitution."""
 
     @abstractmethod
     def subtract(self, stream: AbstractStream, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import ScheduleError
-from ooc_chol.formats import PrecisionFormat
+from ooc_chol.formats import TYPES, PrecisionFormat
 from ooc_chol.interfaces.kernels import AbstractDeviceKernels
 from ooc_chol.interfaces.streams import AbstractStream, Tile
 from ooc_chol.kernels.interfaces.residues import AbstractResidueKernels
 from ooc_chol.kernels.interfaces.solves import AbstractSolveKernels
 from ooc_chol.tasks.tiling import TileGrid
+
+
+def largest_imaginary(of_a: np.dtype[Any], fmt: PrecisionFormat, n: int) -> float:
+    """Share of a diagonal entry that its imaginary part may have: what is left of rounding where A was computed.
+
+    A is of type ``of_a``, and what it was computed from has ``n`` terms or a thousand.
+    """
+    unit_roundoff = max(fmt.unit_roundoff, TYPES.get(of_a.name, fmt).unit_roundoff)
+    return max(n, _LEAST_TERMS) * unit_roundoff
+
+
+#: Terms of a sum behind an entry of A that are no reason to refuse it.
+_LEAST_TERMS = 1024
 
 
 class FinalTile(NamedTuple):
@@ -38,6 +51,10 @@ class AbstractFlags(ABC):
     @abstractmethod
     def failed_pivot(self) -> tuple[int, int] | None:
         """Smallest tile column with a failed pivot, and LAPACK's ``info`` within the tile; None if all pivots are positive."""
+
+    def imaginary(self) -> tuple[int, int] | None:
+        """Smallest tile column with a diagonal entry of A that is not real, and its row in the tile; None if all are."""
+        return None
 
 
 class AbstractTileNorms(ABC):
@@ -137,3 +154,7 @@ class AbstractKernelSet(AbstractDeviceKernels):
     @abstractmethod
     def check_finite(self, stream: AbstractStream, a_ij: Tile, lower: bool, flags: AbstractFlags, packed: int) -> None:
         """Flag tile ``packed`` when it (with ``lower``: its lower triangle) holds a NaN or an infinity."""
+
+    def check_real_diagonal(self, stream: AbstractStream, a_kk: Tile, share: float, flags: AbstractFlags, k: int) -> None:
+        """Flag column ``k`` where a diagonal entry of a complex tile has an imaginary part of more than that share of it."""
+        raise ScheduleError("the device was opened with kernels for real tiles; choose them with the format of the plan")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.formats import FP64
+from ooc_chol.formats import COMPLEX128, FP64, PrecisionFormat
 from ooc_chol.interfaces import Tile
 from ooc_chol.memory.sources.base import AbstractSource
 
@@ -23,7 +23,7 @@ class AbstractWholeKernels(ABC):
         """Let the device be current, and what the routine needs of the process hold, inside a ``with`` block around all calls."""
 
     @abstractmethod
-    def beside(self, out: NDArray[np.float64]) -> Tile:
+    def beside(self, out: NDArray[Any]) -> Tile:
         """Where to factor a matrix whose L goes to ``out`` in host memory: there, or as much on the device, uninitialised.
 
         ``BudgetError`` where the device has no room.
@@ -35,7 +35,7 @@ class AbstractWholeKernels(ABC):
 
     @abstractmethod
     def factor(self, tile: Tile) -> int:
-        """``A = L @ L.T`` in place, with zeros above the diagonal; the order of the first leading minor that fails, else 0.
+        """``A = L @ L.conj().T`` in place, zeros above the diagonal; the order of the first leading minor that fails, else 0.
 
         A NaN or an infinity in the lower triangle makes a minor fail.
         """
@@ -45,7 +45,11 @@ class AbstractWholeKernels(ABC):
         """Row and column of the first entry of the lower triangle that is NaN or infinite, row by row; None where none is."""
 
     @abstractmethod
-    def take_out(self, tile: Tile, out: NDArray[np.float64]) -> None:
+    def first_imaginary(self, tile: Tile, share: float) -> int | None:
+        """Row of the first diagonal entry with an imaginary part of more than that share of it; None where none has."""
+
+    @abstractmethod
+    def take_out(self, tile: Tile, out: NDArray[Any]) -> None:
         """Copy what :meth:`beside` gave to ``out``, unless it is there."""
 
 
@@ -58,7 +62,7 @@ class AbstractResidentKernels(ABC):
 
     @abstractmethod
     def empty(self, n: int) -> Tile:
-        """An uninitialised ``(n, n)`` array of float64 on the device; ``BudgetError`` where it has no room."""
+        """An uninitialised ``(n, n)`` array on the device; ``BudgetError`` where it has no room."""
 
     @abstractmethod
     def right_hand_side(self, b: Any, n: int, *, copy: bool = True) -> Tile:
@@ -66,23 +70,25 @@ class AbstractResidentKernels(ABC):
 
         Without ``copy`` ``b`` itself, where it lies there as such an array.
 
-        ``TypeError`` and ``ValueError`` where it is no array of finite real numbers with ``n`` rows.
+        ``TypeError`` and ``ValueError`` where it is no array of finite numbers of L's kind with ``n`` rows.
         """
 
     @abstractmethod
     def solve(self, tile: Tile, x: Tile, *, transposed: bool) -> None:
-        """``x = inv(L) @ x``, or with ``inv(L).T``, in place."""
+        """``x = inv(L) @ x``, or with ``inv(L).conj().T``, in place."""
 
     @abstractmethod
     def multiply(self, tile: Tile, z: Tile, *, transposed: bool = False) -> Tile:
-        """``L @ z``, or ``L.T @ z``, as a new array."""
+        """``L @ z``, or ``L.conj().T @ z``, as a new array."""
 
 
-def check_right_hand_side(dtype: np.dtype[Any], shape: tuple[int, ...], n: int) -> None:
-    """Refuse what is no array of real numbers with ``n`` rows."""
-    if dtype.kind not in "fiub" or dtype.itemsize > FP64.itemsize:
+def check_right_hand_side(dtype: np.dtype[Any], shape: tuple[int, ...], n: int, fmt: PrecisionFormat = FP64) -> None:
+    """Refuse what is no array of numbers with ``n`` rows, complex ones only for a complex factor."""
+    is_real = dtype.kind in "fiub" and dtype.itemsize <= FP64.itemsize
+    if not (is_real or (fmt.is_complex and dtype.kind == "c" and dtype.itemsize <= COMPLEX128.itemsize)):
         raise TypeError(
-            f"the right-hand side has dtype {dtype}, but real numbers up to float64 are needed: convert it to float64"
+            f"the right-hand side has dtype {dtype}, but {'' if fmt.is_complex else 'real '}numbers up to "
+            f"{'complex128' if fmt.is_complex else 'float64'} are needed: convert it to {fmt.dtype}"
         )
     if len(shape) not in (1, 2) or shape[0] != n:
         raise ValueError(f"the right-hand side has shape {shape}, but A is ({n}, {n}): it must be ({n},) or ({n}, m)")
@@ -100,6 +106,13 @@ def lower_pieces(n: int, order: int) -> Iterator[tuple[range, range]]:
         rows = range(top, min(top + order, n))
         for left in range(0, rows.stop, order):
             yield rows, range(left, min(left + order, n))
+
+
+def first_imaginary(library: Any, tile: Tile, share: float) -> int | None:
+    """Row of the first diagonal entry of a complex array of ``library`` with a larger imaginary part than that share of it."""
+    diagonal = tile.diagonal()
+    bad = library.abs(diagonal.imag) > share * library.abs(diagonal.real)
+    return int(library.argmax(bad)) if bad.any() else None
 
 
 #: Rows that are looked at together.

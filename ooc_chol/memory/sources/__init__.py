@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.errors import UnsupportedTypeError
 from ooc_chol.memory.sources.array import ArraySource, SliceSource
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.file import MatrixLayout, NpySource, memmap_layout, npy_layout
@@ -79,6 +80,9 @@ def converted(a: Any) -> NDArray[Any] | None:
 def triangle_source(a: Any, lower: bool | None) -> AbstractSource:
     """Make the source that reads ``a``, or its transpose where ``lower`` is False: the lower triangle is read of either."""
     source = as_source(a)
+    if lower is False and source.dtype.kind == "c":
+        advice = "its transpose is its conjugate, too: pass A.conj().T, whose lower triangle is read"
+        raise UnsupportedTypeError("lower=False", source.dtype.name, advice)
     return source.transposed() if lower is False else source
 
 

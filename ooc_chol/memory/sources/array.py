@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ooc_chol.errors import TierError
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.behind import files_behind
-from ooc_chol.memory.sources.numbers import put_numbers, real_number
+from ooc_chol.memory.sources.numbers import put_numbers, real_number, widened
 from ooc_chol.threads import users_code
 
 #: Rows and columns of the blocks by which columns are turned into rows, and the entries between the columns of one: those that
@@ -38,12 +38,12 @@ class ArraySource(AbstractSource):
         self.n = check_shape(a.shape, "the array")
         check_dtype(a.dtype, "the array")
         self._a = np.asarray(a)
-        self.bytes_per_entry = a.dtype.itemsize
+        self.dtype, self.bytes_per_entry = a.dtype, a.dtype.itemsize
         self.shared_axis = 0 if abs(a.strides[0]) >= abs(a.strides[1]) else 1
 
-    def view(self, rows: range, cols: range) -> NDArray[np.float64] | None:
-        """The rectangle in place, when its entries are float64."""
-        return self._a[rows.start : rows.stop, cols.start : cols.stop] if self._a.dtype == np.float64 else None
+    def view(self, rows: range, cols: range) -> NDArray[Any]:
+        """The rectangle in place."""
+        return self._a[rows.start : rows.stop, cols.start : cols.stop]
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -51,10 +51,10 @@ class ArraySource(AbstractSource):
         return files_behind(self._a)
 
     def host_memory(self) -> NDArray[Any] | None:
-        """The array, when it is made of rows of adjacent float64: others are not copied in place, whatever is page-locked."""
-        return self._a if self._a.dtype == np.float64 and has_whole_rows(self._a) else None
+        """The array, when it is made of rows of adjacent entries: others are not copied in place, whatever is page-locked."""
+        return self._a if has_whole_rows(self._a) else None
 
-    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+    def _read(self, rows: range, cols: range, out: NDArray[Any]) -> None:
         """Copy the rectangle, along whichever axis has the shorter stride."""
         block = self._a[rows.start : rows.stop, cols.start : cols.stop]
         if self.shared_axis == 0 or block.dtype == object:
@@ -72,13 +72,10 @@ class ArraySource(AbstractSource):
         """The same memory by exchanged strides."""
         return ArraySource(self._a.T, is_transposed=not self.is_transposed)
 
-    def entries(self, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> NDArray[np.float64]:
+    def entries(self, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> NDArray[Any]:
         """A few entries, by NumPy's own indexing."""
         found = self._a[rows, cols]
-        if found.dtype != np.float64:
-            put_numbers(found, wide := np.empty(found.shape))
-            return wide
-        return found
+        return found if found.dtype == np.float64 else widened(found)
 
     def describe(self, row: int, col: int) -> str | None:
         """The object that stands there, where it is no real number."""
@@ -101,7 +98,8 @@ class SliceSource(AbstractSource):
         self.n = check_shape(tuple(a.shape), self._what)
         self._a = a
         self._lock = Lock()
-        self.bytes_per_entry = self._slice(range(min(1, self.n)), range(min(1, self.n)))[0].dtype.itemsize
+        self.dtype = self._slice(range(min(1, self.n)), range(min(1, self.n)))[0].dtype
+        self.bytes_per_entry = self.dtype.itemsize
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -137,7 +135,7 @@ class SliceSource(AbstractSource):
         check_dtype(block.dtype, self._what)
         return block, np.ma.getmaskarray(piece) if np.ma.is_masked(piece) else None
 
-    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+    def _read(self, rows: range, cols: range, out: NDArray[Any]) -> None:
         """Take one slice and copy it, masked entries as NaN."""
         block, masked = self._slice(rows, cols)
         put_numbers(block, out)

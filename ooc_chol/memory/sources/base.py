@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import NonFiniteError, OocCholError, ScheduleError
+from ooc_chol.formats import FP64
 from ooc_chol.interfaces import Tile
 from ooc_chol.prints import one_line
 from ooc_chol.team import ThreadTeam
@@ -22,13 +23,16 @@ STRIP_BYTES = 1 << 20
 _SHARE_LINES, _LEAST_SHARED_BYTES = 128, 1 << 20
 #: Kinds of dtype that are real numbers: floats, integers of either sign, and bool; and arrays of Python's own numbers.
 _REAL_KINDS = "fiubO"
+#: Bytes of an entry of the widest complex type that there is arithmetic for.
+_WIDEST_COMPLEX = 16
 
 
 class AbstractSource(ABC):
-    """An ``(n, n)`` real symmetric matrix of which rectangles of the lower triangle can be read, from several threads at once."""
+    """An ``(n, n)`` symmetric or Hermitian matrix of whose lower triangle rectangles are read, from several threads at once."""
 
     name: str  #: Kind of the source in reports, such as ``"array"`` or ``"file"``
     n: int  #: Order of the matrix
+    dtype: np.dtype[Any] = FP64.dtype  #: Type of its entries; of a tile function that of the arrays that it fills
     bytes_per_entry: int  #: Bytes of an entry on its way to a device; 0 where the device makes it
     is_transposed: bool = False  #: Whether this is the transpose of the matrix that was given
     #: How a sample of both triangles is read: single entries, a block on the diagonal, or not at all
@@ -36,15 +40,19 @@ class AbstractSource(ABC):
     #: Axis by which several threads share a rectangle; None where one reads it no slower
     shared_axis: Literal[0, 1] | None = None
 
-    def read_block(self, rows: range, cols: range, out: NDArray[np.float64], *, team: ThreadTeam | None = None) -> None:
-        """Fill ``out`` with ``A[rows, cols]``, widened to float64; a large one by all of ``team`` where that is faster."""
+    def read_block(self, rows: range, cols: range, out: NDArray[Any], *, team: ThreadTeam | None = None) -> None:
+        """Fill ``out`` with ``A[rows, cols]`` in its type; a large one by all of ``team`` where that is faster.
+
+        What a narrower type cannot hold becomes infinite, and is met as such.
+        """
         for axis in (rows, cols):
             if axis.step != 1 or axis.start < 0 or axis.stop > self.n:
                 raise ValueError(f"{axis} is not a range of step 1 inside a matrix of order {self.n}")
-        if out.shape != (len(rows), len(cols)) or out.dtype != np.float64 or not out.flags.carray:
+        holds = out.dtype.kind == "c" or (out.dtype.kind == "f" and self.dtype.kind != "c")
+        if out.shape != (len(rows), len(cols)) or not holds or not out.flags.carray:
             raise ValueError(
-                f"out is {out.dtype} of shape {out.shape} and strides {out.strides}, but {rows} x {cols} is read into "
-                "a writable, contiguous, row-major float64 array of its shape"
+                f"out is {out.dtype} of shape {out.shape} and strides {out.strides}, but {rows} x {cols} of {self.dtype} is read "
+                "into a writable, contiguous, row-major array of its shape, of floats, or of complex numbers where A has some"
             )
         if team is None or team.size == 1 or self.shared_axis is None or out.nbytes < _LEAST_SHARED_BYTES:
             self._read(rows, cols, out)
@@ -54,11 +62,11 @@ class AbstractSource(ABC):
             team.run([partial(self._read, rows, cols[part], out[:, part]) for part in _shares(len(cols), team.size)])
 
     @abstractmethod
-    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+    def _read(self, rows: range, cols: range, out: NDArray[Any]) -> None:
         """Fill ``out``: of checked shape and in row-major order, or columns of an array that is, where these are shared."""
 
-    def view(self, rows: range, cols: range) -> NDArray[np.float64] | None:
-        """``A[rows, cols]`` in place, as float64 of any strides; None when it must be read."""
+    def view(self, rows: range, cols: range) -> NDArray[Any] | None:
+        """``A[rows, cols]`` in place, in its own type and of any strides; None when it must be read."""
         return None
 
     def host_memory(self) -> NDArray[Any] | None:
@@ -86,7 +94,7 @@ class AbstractSource(ABC):
         """The transpose, whose lower triangle is this one's upper. It takes the place of this source: only one is closed."""
         raise TypeError(f"a source of kind {self.name!r} is read from its lower triangle only")
 
-    def entries(self, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> NDArray[np.float64]:
+    def entries(self, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> NDArray[Any]:
         """Single entries of either triangle, for sources that are ``sampled_by`` them."""
         raise ScheduleError(f"a source of kind {self.name!r} is read by rectangles, not by entries")
 
@@ -135,11 +143,11 @@ def entries_named(source: AbstractSource) -> Iterator[None]:
 
 
 def check_dtype(dtype: np.dtype[Any], what: str) -> None:
-    """Refuse every dtype but those of real numbers, which are all read as float64."""
-    if dtype.kind in _REAL_KINDS:
+    """Refuse every dtype but those of real numbers, which are read as those of the factor, and complex ones up to complex128."""
+    if dtype.kind in _REAL_KINDS or (dtype.kind == "c" and dtype.itemsize <= _WIDEST_COMPLEX):
         return
-    fix = "if its imaginary part is zero, pass A.real.copy()" if dtype.kind == "c" else "convert it with A.astype(float)"
-    raise TypeError(f"{what} holds {dtype.name}, but A holds real numbers: {fix}")
+    fix = f"convert it with A.astype({'complex' if dtype.kind == 'c' else 'float'})"
+    raise TypeError(f"{what} holds {dtype.name}, but A holds real numbers, or complex ones up to complex128: {fix}")
 
 
 def check_shape(shape: tuple[int, ...], what: str) -> int:

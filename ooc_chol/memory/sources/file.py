@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
 from ooc_chol.memory.sources.base import STRIP_BYTES, AbstractSource, check_dtype, check_shape
-from ooc_chol.memory.sources.numbers import put_numbers
+from ooc_chol.memory.sources.numbers import put_numbers, widened
 
 # Version (3, 0) is (2, 0) with field names beyond Latin-1, which no matrix has: its dtype is refused later, by name.
 _HEADER_READERS = {
@@ -100,7 +100,7 @@ class NpySource(AbstractSource):
 
     def __init__(self, layout: MatrixLayout) -> None:
         self.n = layout.n
-        self.bytes_per_entry = layout.dtype.itemsize
+        self.dtype, self.bytes_per_entry = layout.dtype, layout.dtype.itemsize
         self.shared_axis = 0 if layout.is_row_major else 1
         self._layout = layout
         self._file = open(layout.path, "rb", buffering=0)  # noqa: SIM115 - closed by close()
@@ -117,16 +117,16 @@ class NpySource(AbstractSource):
         """The one file in which the matrix lies."""
         return (str(self._layout.path),)
 
-    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+    def _read(self, rows: range, cols: range, out: NDArray[Any]) -> None:
         """Read row pieces straight into ``out`` when they are what it holds, else by strips of converted pieces."""
         if not self._layout.is_row_major:
             self._read_strips(cols, rows, out.T)
-        elif self._layout.dtype != np.float64:
+        elif self.dtype != out.dtype:
             self._read_strips(rows, cols, out)
         else:
             self._read_lines(rows, cols, out)
 
-    def _read_strips(self, lines: range, entries: range, out: NDArray[np.float64]) -> None:
+    def _read_strips(self, lines: range, entries: range, out: NDArray[Any]) -> None:
         """Fill ``out``, of any order, with pieces of the file's ``lines`` (rows if row-major, else columns)."""
         dtype, width = self._layout.dtype, len(entries)
         # Columns that begin a power of two apart would fall on the same few lines of the cache when they are turned into rows.
@@ -171,14 +171,13 @@ class NpySource(AbstractSource):
         other.is_transposed = not self.is_transposed
         return other
 
-    def entries(self, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> NDArray[np.float64]:
+    def entries(self, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> NDArray[Any]:
         """A few entries, each by a read of its own."""
         found = np.empty(len(rows), self._layout.dtype)
         buffer, width = _bytes_of(found), found.itemsize
         for at, place in enumerate(zip(rows.tolist(), cols.tolist(), strict=True)):
             self._pread(buffer[at * width : (at + 1) * width], self._layout.position(*place))
-        put_numbers(found, wide := np.empty(len(rows)))
-        return wide
+        return widened(found)
 
     def check_unchanged(self) -> None:
         """Compare size and time of writing with those that the file had when its layout was found."""

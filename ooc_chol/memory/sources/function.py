@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any, cast, final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from ooc_chol.errors import UnsupportedTypeError
+from ooc_chol.formats import FP64, PrecisionFormat, type_named
 from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.memory.sources.base import AbstractSource
+from ooc_chol.memory.sources.numbers import put_numbers
 from ooc_chol.prints import one_line
 from ooc_chol.threads import users_code
 
@@ -25,13 +28,15 @@ class FunctionSource(AbstractSource):
         Order of the matrix.
     bytes_per_entry : int
         0: nothing crosses the link to the device that generates the tile.
+    dtype : dtype
+        Type of the arrays that the function fills.
     """
 
     name = "function"
     bytes_per_entry = 0
 
-    def __init__(self, n: int, tile_fn: TileFunction, cuda: TileFunction | None = None) -> None:
-        self.n = n
+    def __init__(self, n: int, tile_fn: TileFunction, cuda: TileFunction | None = None, fmt: PrecisionFormat = FP64) -> None:
+        self.n, self.dtype, self._fmt = n, fmt.dtype, fmt
         self._tile_fn = tile_fn
         self._cuda = cuda
         self._other: FunctionSource | None = None
@@ -61,21 +66,29 @@ class FunctionSource(AbstractSource):
         Raises
         ------
         TypeError
-            The function returned a tile of its own instead of filling ``out``.
+            The function returned a tile of its own instead of filling ``out``, or fills arrays of another type.
         """
+        if out.dtype != self.dtype:
+            raise TypeError(
+                f"the tile function fills tiles of {self.dtype}, but {out.dtype} is computed on this device: make the source "
+                f"with from_function(..., dtype={out.dtype.name!r}) and a function for that"
+            )
         _fill(self.tile_function(on_host=isinstance(out, np.ndarray)), rows, cols, out, stream)
 
     def transposed(self) -> FunctionSource:
         """The transpose, one and the same at each call: tile functions are known again by what they are."""
         if self._other is None:
             cuda = None if self._cuda is None else _Turned(self._cuda)
-            self._other = FunctionSource(self.n, _Turned(self._tile_fn), cuda)
+            self._other = FunctionSource(self.n, _Turned(self._tile_fn), cuda, self._fmt)
             self._other.is_transposed = not self.is_transposed
         return self._other
 
-    def _read(self, rows: range, cols: range, out: NDArray[np.float64]) -> None:
+    def _read(self, rows: range, cols: range, out: NDArray[Any]) -> None:
         """Generate on the host, outside of any stream."""
-        self.function(rows, cols, out, None)
+        made = out if out.dtype == self.dtype else np.empty(out.shape, self.dtype)
+        self.function(rows, cols, made, None)
+        if made is not out:
+            put_numbers(made, out)
 
 
 def _name_of(tile_fn: TileFunction) -> str:
@@ -118,28 +131,36 @@ class _Turned:
 
 
 def check_function(matrix: object, name: str) -> None:
-    """Raise ``TypeError`` unless ``matrix``, called ``name`` by the caller, is what :func:`from_function` makes."""
+    """Raise ``TypeError`` unless ``matrix``, called ``name`` by the caller, is what :func:`from_function` makes in float64."""
     if not isinstance(matrix, FunctionSource):
         raise TypeError(f"{name} is a {type(matrix).__name__}; give what from_function makes of a tile function")
+    if matrix.dtype != FP64.dtype:
+        advice = "sums and products with tile functions are of float64 alone"
+        raise UnsupportedTypeError(f"{name} of another type than float64", matrix.dtype.name, advice)
 
 
-def from_function(n: int, tile_fn: TileFunction, *, cuda: TileFunction | None = None) -> FunctionSource:
-    """Make a source of the ``(n, n)`` symmetric matrix whose tiles ``tile_fn`` computes, so that A is never stored.
+def from_function(
+    n: int, tile_fn: TileFunction, *, cuda: TileFunction | None = None, dtype: DTypeLike = "float64"
+) -> FunctionSource:
+    """Make a source of the ``(n, n)`` symmetric or Hermitian matrix whose tiles ``tile_fn`` computes, so that A is never stored.
 
     Parameters
     ----------
     n : int
         Order of the matrix, which is at least 1.
     tile_fn : callable
-        ``tile_fn(rows, cols, out, stream)`` fills ``out``, a row-major float64 array of shape ``(len(rows), len(cols))`` on the
-        device that owns it, with ``A[rows, cols]``, and returns None. ``rows`` and ``cols`` are ranges of step 1; only tiles of
-        the lower triangle are asked for, and the strict upper part of a diagonal tile is ignored. ``stream`` is the device's
-        stream (None outside of a run). It is called from a thread of the device, and may be called twice for one tile: it must
-        give the same entries each time. An interrupt (Ctrl-C) waits about a second for a call to return; one that does not keeps
-        its thread, which ends when it returns, and does not keep the process from ending.
+        ``tile_fn(rows, cols, out, stream)`` fills ``out``, a row-major array of type ``dtype`` and shape ``(len(rows),
+        len(cols))`` on the device that owns it, with ``A[rows, cols]``, and returns None. ``rows`` and ``cols`` are ranges of
+        step 1; only tiles of the lower triangle are asked for, and the strict upper part of a diagonal tile is ignored.
+        ``stream`` is the device's stream (None outside of a run). It is called from a thread of the device, and may be called
+        twice for one tile: it must give the same entries each time. An interrupt (Ctrl-C) waits about a second for a call to
+        return; one that does not keeps its thread, which ends when it returns, and does not keep the process from ending.
     cuda : callable, optional
         A function of the same kind for CUDA devices, where ``out`` is a CuPy array and ``stream`` CuPy's current stream, such as
         :func:`cuda_source` makes. Without it ``tile_fn`` is called there too.
+    dtype : str or dtype
+        Type of ``out``: float64, float32, complex128 or complex64. Where another one is computed, the host converts; a GPU
+        computes in this one alone.
 
     Returns
     -------
@@ -151,7 +172,7 @@ def from_function(n: int, tile_fn: TileFunction, *, cuda: TileFunction | None = 
     ValueError
         ``n`` is smaller than 1.
     TypeError
-        ``n`` is not an integer, or ``tile_fn`` cannot be called.
+        ``n`` is not an integer, ``tile_fn`` cannot be called, or there is no such ``dtype``.
 
     Notes
     -----
@@ -178,4 +199,4 @@ def from_function(n: int, tile_fn: TileFunction, *, cuda: TileFunction | None = 
         raise TypeError(f"tile_fn is a {type(tile_fn).__name__}, but it must be callable as tile_fn(rows, cols, out, stream)")
     if cuda is not None and not callable(cuda):
         raise TypeError(f"cuda is a {type(cuda).__name__}, but it must be callable as tile_fn(rows, cols, out, stream)")
-    return FunctionSource(order, tile_fn, cuda)
+    return FunctionSource(order, tile_fn, cuda, type_named(dtype, "dtype"))

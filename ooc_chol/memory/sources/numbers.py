@@ -1,4 +1,4 @@
-"""Entries of any real type as float64: exact for all but long doubles and integers beyond 2**53, which are rounded."""
+"""Entries of any type as those that are computed with: in float64 exact but for long doubles and integers beyond 2**53."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 _NO_REAL_NUMBERS = (str, bytes, complex, np.complexfloating)
 
 
-def put_numbers(block: NDArray[Any], out: NDArray[np.float64]) -> None:
+def widened(entries: NDArray[Any]) -> NDArray[Any]:
+    """Entries as float64, or as complex128 where they are complex."""
+    wide = np.empty(entries.shape, np.complex128 if entries.dtype.kind == "c" else np.float64)
+    put_numbers(entries, wide)
+    return wide
+
+
+def put_numbers(block: NDArray[Any], out: NDArray[Any]) -> None:
     """``out[...] = block``; what is no real number in an array of objects becomes NaN, so that it is met where it counts."""
     if block.dtype == object:
         _put_objects(block, out)
@@ -22,7 +29,7 @@ def put_numbers(block: NDArray[Any], out: NDArray[np.float64]) -> None:
         out[...] = block
 
 
-def _put_objects(block: NDArray[Any], out: NDArray[np.float64]) -> None:
+def _put_objects(block: NDArray[Any], out: NDArray[Any]) -> None:
     """Ask each object for its value: all at once where they are numbers, as far as can be told from their types."""
     if not any(issubclass(kind, _NO_REAL_NUMBERS) for kind in set(map(type, block.flat))):
         try:

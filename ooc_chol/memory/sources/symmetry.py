@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,12 @@ class Asymmetry(NamedTuple):
 
     row: int  #: Row of the one below the diagonal
     col: int
-    below: float
-    above: float
+    below: complex
+    above: complex  #: Of a Hermitian matrix the conjugate of what stands there
 
     def __str__(self) -> str:
         row, col = self.row, self.col
-        return f"A[{row}, {col}] is {self.below:.6g}, but A[{col}, {row}] is {self.above:.6g}"
+        return f"A[{row}, {col}] is {self.below:.6g}, but A[{col}, {row}] is {self.above.conjugate():.6g}"
 
 
 def find_asymmetry(source: AbstractSource) -> Asymmetry | None:
@@ -46,15 +46,18 @@ def find_asymmetry(source: AbstractSource) -> Asymmetry | None:
         order = min(source.n, _BLOCK)
         start = (source.n - order) // 2
         rows, cols = _all_pairs(order)
-        source.read_block(span := range(start, start + order), span, block := np.empty((order, order)))
+        block = np.empty((order, order), np.complex128 if source.dtype.kind == "c" else np.float64)
+        source.read_block(span := range(start, start + order), span, block)
         below, above, rows, cols = block[rows, cols], block[cols, rows], rows + start, cols + start
+    if source.dtype.kind == "c":
+        above = above.conj()
     if np.array_equal(below, above):  # nearly always
         return None
     at = _worst(below, above, _NARROW if source.bytes_per_entry < 4 else _WIDE)
-    return None if at is None else Asymmetry(int(rows[at]), int(cols[at]), float(below[at]), float(above[at]))
+    return None if at is None else Asymmetry(int(rows[at]), int(cols[at]), below[at].item(), above[at].item())
 
 
-def _worst(below: NDArray[np.float64], above: NDArray[np.float64], tolerance: float) -> int | None:
+def _worst(below: NDArray[Any], above: NDArray[Any], tolerance: float) -> int | None:
     """Where a pair differs most; what is not finite below the diagonal is met by the factorization."""
     sizes = np.maximum(np.abs(below), np.abs(above))
     largest = sizes[np.isfinite(sizes)].max(initial=0.0)

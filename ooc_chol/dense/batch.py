@@ -16,7 +16,14 @@ from ooc_chol import blas_buffers
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.options import FactorOptions, option_table
 from ooc_chol.dense.planner.problem import SURELY_FREE
-from ooc_chol.errors import AsymmetryWarning, BudgetError, ClosedError, NonFiniteError, NotPositiveDefiniteError
+from ooc_chol.errors import (
+    AsymmetryWarning,
+    BudgetError,
+    ClosedError,
+    NonFiniteError,
+    NotPositiveDefiniteError,
+    UnsupportedTypeError,
+)
 from ooc_chol.hardware.arrays import device_of, like
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.hardware.registry import device_kind, handed_over, resolve_devices
@@ -385,6 +392,8 @@ def _check_batch(a: Any) -> tuple[int, int, int]:
     if shape[1] != shape[2]:
         raise ValueError(f"the batch has shape {shape}, but the matrices of a batch (b, n, n) are square")
     check_dtype(a.dtype, "the batch")
+    if a.dtype.kind == "c":
+        raise UnsupportedTypeError("a batch", a.dtype.name, "factor its matrices one by one")
     needed, free = 8 * shape[0] * shape[1] * shape[2], SURELY_FREE
     if device_of(a) is None and needed > SURELY_FREE and needed > (free := free_host_bytes()):
         advice = f"factor the batch in parts ({format_bytes(needed // max(1, shape[0]))} for each matrix)"

@@ -159,7 +159,7 @@ def test_options_of_one_matrix_are_refused_by_name(options, named):
     ("a", "error", "text"),
     [
         (np.zeros((2, 3, 4)), ValueError, r"shape \(2, 3, 4\).*square"),
-        (np.zeros((2, 3, 3), complex), TypeError, "complex128"),
+        (np.zeros((2, 3, 3), complex), oc.UnsupportedTypeError, "complex128: factor its matrices one by one"),
         (np.full((2, 3, 3), "1"), TypeError, "str32"),
         (np.zeros((2, 2, 3, 3)), ValueError, r"shape \(2, 2, 3, 3\)"),
     ],

@@ -136,7 +136,7 @@ def with_object(value):
 
 #: What is refused, and how.
 REFUSED = {
-    "complex": (A + 1j, TypeError, r"complex128.*A\.real\.copy\(\)"),
+    "complex beyond complex128": (A.astype(np.clongdouble), TypeError, r"up to complex128.*A\.astype\(complex\)"),
     "text": (np.full((3, 3), "1"), TypeError, "str32"),
     "dates": (np.zeros((3, 3), "M8[s]"), TypeError, "datetime64"),
     "records": (np.zeros((3, 3), [("x", float)]), TypeError, "void64"),

@@ -48,6 +48,7 @@ def factors(tmp_path_factory):
         "whole": oc.cholesky(exponential(N)),
         "mixed": oc.cholesky(exponential(N), precision_threshold=1e-4, tile_size=16, trace=True),
         "escalated": oc.cholesky(smooth(400), precision_threshold=1e-6, tile_size=32),
+        "complex": oc.cholesky(exponential(N), dtype="complex64", tile_size=32, trace=True),
         "residue": oc.cholesky(exponential(N), tile_size=32, fp64="residue"),
         "several": oc.cholesky(exponential(N), tile_size=8, devices=[f"host:{at}" for at in range(16)]),
         "file": oc.cholesky(exponential(N), store=path),
@@ -76,7 +77,7 @@ def public_objects(factors):
         "HalfSolveSums": [native.half_solve_sums(half, columns=range(N, N + 4), vectors=np.zeros((N, 1)))],
         "InverseTraces": [native.inverse_traces([square], np.zeros((N, 1)))],
         "SignAndLogdet": [native.slogdet()],
-        "TransposedFactor": [factor.T for factor in factors.values()],
+        "TransposedFactor": [*(view for factor in factors.values() for view in (factor.T, factor.H)), factors["complex"].conj()],
         "FactorOptions": [oc.FactorOptions(), oc.FactorOptions(devices=["cuda:0"] * 40, memory_budget="8 GB", moduli=13)],
         "Plan": [
             *(factor.report.plan for factor in factors.values() if factor.report is not None),

@@ -436,7 +436,7 @@ def test_a_grid_of_another_order_is_refused():
         np.empty((2, 3)),
         np.empty((3, 2), order="F"),
         np.empty((3, 4))[:, ::2],
-        np.empty((3, 2), np.float32),
+        np.empty((3, 2), int),
         np.broadcast_to(0.0, (3, 2)),
     ],
 )

@@ -142,7 +142,7 @@ def sample_residual(
 
 def source_blocks(source: AbstractSource) -> ReadBlock:
     """Give the function that reads a new sub-block of ``source``, in double precision."""
-    dtype = np.result_type(source.dtype, np.float64)
+    dtype = np.dtype(np.complex128 if source.dtype.kind == "c" else np.float64)
 
     def read(rows: slice, cols: slice) -> NDArray[Any]:
         block = np.empty((rows.stop - rows.start, cols.stop - cols.start), dtype)

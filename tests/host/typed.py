@@ -76,7 +76,7 @@ def residual(a: Numbers, l_dense: Numbers) -> Numbers:
 
 
 def check_typed(l_dense: Numbers, a: Numbers, dtype: DTypeLike) -> None:
-    """Check type, triangle, a real diagonal, every entry of the residual, and its norm beside LAPACK's."""
+    """Check type, triangle, a real diagonal, every entry of the residual, and its scaled norm beside LAPACK's."""
     n, dtype = len(a), np.dtype(dtype)
     assert l_dense.dtype == dtype and not np.triu(l_dense, 1).any()
     assert not l_dense.diagonal().imag.any() and (l_dense.diagonal().real > 0).all()
@@ -85,9 +85,11 @@ def check_typed(l_dense: Numbers, a: Numbers, dtype: DTypeLike) -> None:
     if n >= FACTOR_NORM_LEAST_N:
         lapack = scipy.linalg.cholesky(a.astype(dtype), lower=True)
         assert lapack.dtype == dtype
-        norm = float(np.linalg.norm(a.astype(np.complex128)))
-        least = factor_norm_bound(n, norm_of(residual(a.astype(dtype), lapack)), norm, dtype)
-        assert norm_of(wrong) <= least
+        # Of rows scaled to a unit diagonal: else a few entries are all that a norm sees, in which LAPACK may be right by chance.
+        scale = 1.0 / np.sqrt(diagonal)
+        unit = scale[:, None] * a.astype(np.complex128) * scale[None, :]
+        both = [scale[:, None] * each * scale[None, :] for each in (wrong, residual(a.astype(dtype), lapack))]
+        assert norm_of(both[0]) <= factor_norm_bound(n, norm_of(both[1]), float(np.linalg.norm(unit)), dtype)
 
 
 def norm_of(wide: Numbers) -> float:

@@ -82,9 +82,9 @@ def page_locked(name: str, *, fresh: Any = None, filled: Sequence[Any] = ()) -> 
     return registry.page_locked([name], fresh=fresh, filled=filled)
 
 
-def device_solver(name: str, budget_bytes: int) -> DeviceSolver:
-    """A solver on the named device."""
-    return DeviceSolver(lambda: open_device(name), lambda arrays: page_locked(name, filled=arrays), budget_bytes)
+def device_solver(name: str, budget_bytes: int, fmt: PrecisionFormat = FP64) -> DeviceSolver:
+    """A solver on the named device, for factors in ``fmt``."""
+    return DeviceSolver(lambda: open_device(name, fmt=fmt), lambda arrays: page_locked(name, filled=arrays), budget_bytes)
 
 
 # sources and stores

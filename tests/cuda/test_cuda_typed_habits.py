@@ -9,6 +9,7 @@ import scipy.linalg
 import ooc_chol as oc
 from ooc_chol.dense.factor.solves import multiply_on_device
 from ooc_chol.dense.passes import Pass
+from ooc_chol.formats import TYPES
 from tests.builders import device_solver
 from tests.host.typed import DTYPES, matrix
 from tests.host.typed_operations import COMPLEX, PRODUCTS, SOLVES, added, check_updated, numbers, smooth
@@ -171,7 +172,9 @@ def test_one_call_answers_in_kind(dtype):
 def test_products_where_l_passes_are_with_the_adjoint(dtype, transposed):
     with oc.cholesky(np.array(matrix("exponential", N, dtype)), dtype=dtype, tile_size=64, devices="host:0") as factor:
         z = numbers(dtype, N, 7)
-        product = multiply_on_device(device_solver("cuda:0", 200 << 20), factor._store, z, Pass(""), transposed=transposed)
+        product = multiply_on_device(
+            device_solver("cuda:0", 200 << 20, TYPES[dtype]), factor._store, z, Pass(""), transposed=transposed
+        )
         dense = np.asarray(factor).conj().T if transposed else np.asarray(factor)
     wrong = np.abs(product - dense.astype(np.complex128) @ z)
     assert (wrong <= 2 * N * unit_roundoff(dtype) * (np.abs(dense) @ np.abs(z))).all()

@@ -138,6 +138,13 @@ def test_vectors_beside_the_run_see_what_a_reading_of_the_factor_sees(n, n_devic
     beside.close()
 
 
+@pytest.mark.parametrize(("n", "nb"), [(1, 16), (2, 16), (11, 16)])
+def test_vectors_are_not_held_beside_tiles_smaller_than_a_row_of_them(n, nb):
+    """They travel through buffers of a tile's size."""
+    factor = check_contract(brownian(n), 1e-2, tile_size=nb, fp64="residue")
+    assert not factor.report.plan.probe_arrays and "certificate" in factor.report.passes.totals
+
+
 def test_what_a_run_keeps_of_one_before_is_read_for_its_bound():
     """Tiles that are given are made final by no stream of the second run."""
     factor = check_contract(brownian(300) + 1e-9 * np.eye(300), 1e-2, tile_size=32, fp64="native")

@@ -88,19 +88,63 @@ class AbstractTriangular(ABC):
         return product if left.ndim < 2 else product.T
 
     def matvec(self, x: ArrayLike) -> NDArray[Any]:
-        """Multiply a vector, as ``self @ x``: SciPy's name, for ``scipy.sparse.linalg.aslinearoperator``."""
+        """Multiply a vector, as ``self @ x``: SciPy's name, for ``scipy.sparse.linalg.aslinearoperator``.
+
+        Parameters
+        ----------
+        x : (n,) array
+            The vector.
+
+        Returns
+        -------
+        array
+            ``self @ x``, of the type of both.
+        """
         return self @ x
 
     def rmatvec(self, x: ArrayLike) -> NDArray[Any]:
-        """Multiply a vector by the adjoint, as ``self.H @ x``."""
+        """Multiply a vector by the adjoint, as ``self.H @ x``.
+
+        Parameters
+        ----------
+        x : (n,) array
+            The vector.
+
+        Returns
+        -------
+        array
+            ``self.H @ x``.
+        """
         return self.H @ x
 
     def matmat(self, x: ArrayLike) -> NDArray[Any]:
-        """Multiply columns, as ``self @ x``: one reading for all of them."""
+        """Multiply columns, as ``self @ x``: one reading for all of them.
+
+        Parameters
+        ----------
+        x : (n, m) array
+            The columns.
+
+        Returns
+        -------
+        array
+            ``self @ x``.
+        """
         return self @ x
 
     def rmatmat(self, x: ArrayLike) -> NDArray[Any]:
-        """Multiply columns by the adjoint, as ``self.H @ x``."""
+        """Multiply columns by the adjoint, as ``self.H @ x``.
+
+        Parameters
+        ----------
+        x : (n, m) array
+            The columns.
+
+        Returns
+        -------
+        array
+            ``self.H @ x``.
+        """
         return self.H @ x
 
     def __array_function__(
@@ -161,6 +205,13 @@ class TransposedFactor(AbstractTriangular):
 
     ``A = L @ L.T``, for a complex A ``A = L @ L.H``, whose entries are conjugated. ``L.T @ x`` and ``x @ L.T`` read L once,
     ``np.asarray(L.T)`` is dense. ``L.solve_triangular(b, trans="T")`` solves with ``L.T``, ``trans="C"`` with ``L.H``.
+
+    Parameters
+    ----------
+    factor : CholeskyFactor
+        What it is a view of.
+    conjugated : bool
+        Whether it is the adjoint.
     """
 
     def __init__(self, factor: AbstractTriangular, *, conjugated: bool = False) -> None:

@@ -79,7 +79,8 @@ def native_request(problem: Problem, options: FactorOptions, names: tuple[str, .
     names = names[: grid.nt]  # a device without a tile row would have nothing to do
     workspace = kind.workspace_bytes(grid.size(0), fmt) + narrow_bytes(problem, kind)
     needed = needed_bytes_of(grid, workspace, fmt)
-    probes = probes_beside(problem, kind, budget_bytes=budget_bytes, needed_bytes=needed)
+    slot_bytes = slot_bytes_of(grid)
+    probes = probes_beside(problem, kind, budget_bytes=budget_bytes, needed_bytes=needed, slot_bytes=slot_bytes)
     if needed > budget_bytes:
         helps = has_smaller_tile(grid, tiles_in_budget(options, names, budget_bytes, fmt))
         smaller = f", or a tile_size smaller than {grid.nb}" if helps else ""

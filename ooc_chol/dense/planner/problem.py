@@ -95,12 +95,15 @@ def most_narrow_bytes(grid: TileGrid, options: FactorOptions, kind: AbstractKern
     return NARROW_BUFFERS * whole_pages(FP32.stored_bytes(grid.size(0) ** 2))
 
 
-def probes_beside(problem: Problem, kind: AbstractKernelKind, *, budget_bytes: int, needed_bytes: int) -> tuple[ArraySpec, ...]:
+def probes_beside(
+    problem: Problem, kind: AbstractKernelKind, *, budget_bytes: int, needed_bytes: int, slot_bytes: int
+) -> tuple[ArraySpec, ...]:
     """Arrays for the certificate on each device; none where they would take too much, or where it must read L.
 
-    ``needed_bytes`` are the least that a plan takes without them. What is kept from an earlier run no device sees again.
+    ``needed_bytes`` are the least that a plan takes without them. What is kept from an earlier run no device sees again. Vectors
+    travel through buffers of ``slot_bytes``, a row of all of them at least.
     """
-    if problem.precision is None or problem.given:
+    if problem.precision is None or problem.given or slot_bytes < FP64.itemsize * 2 * PROBES:
         return ()
     arrays = probe_arrays(problem.n, 2 * PROBES, workspace_bytes=kind.product_workspace_bytes)
     return arrays if needed_bytes + PROBES_PART * array_bytes(arrays) <= budget_bytes else ()

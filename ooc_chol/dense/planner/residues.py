@@ -96,8 +96,14 @@ class _Request:
 
     def probe_arrays(self, grid: TileGrid) -> tuple[ArraySpec, ...]:
         """Arrays of the certificate on each device."""
-        needed = self.least_layout(grid).arena_bytes + self.kernel_bytes(grid)
-        return probes_beside(self.problem, self.kind, budget_bytes=self.budget_bytes, needed_bytes=needed)
+        least = self.least_layout(grid)
+        return probes_beside(
+            self.problem,
+            self.kind,
+            budget_bytes=self.budget_bytes,
+            needed_bytes=least.arena_bytes + self.kernel_bytes(grid),
+            slot_bytes=least.tile_bytes,
+        )
 
     def least_layout(self, grid: TileGrid) -> ResidueLayout:
         """The least division of memory that will do."""

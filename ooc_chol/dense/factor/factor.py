@@ -1,21 +1,15 @@
-"""The Cholesky factor that the user gets: solves, determinant, products, and the file it is saved to."""
+"""The Cholesky factor that the user gets: solves, products, sums over the inverse and updates of a stored factor."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol import blas_buffers
 from ooc_chol.dense.factor.conditioning import (
     LEAST_ERROR,
     diagonal_of,
@@ -25,18 +19,15 @@ from ooc_chol.dense.factor.conditioning import (
     row_norms,
     warn_of_condition,
 )
-from ooc_chol.dense.factor.device_sweeps import DeviceSolver
-from ooc_chol.dense.factor.habits import AbstractFactor
 from ooc_chol.dense.factor.host_sweeps import HostSolver
 from ooc_chol.dense.factor.inverse import inverse_diagonal, inverse_panels, panel_width
 from ooc_chol.dense.factor.operators import refuse_triangular
-from ooc_chol.dense.factor.picture import factor_picture
-from ooc_chol.dense.factor.reading import stream_tiles
 from ooc_chol.dense.factor.refinement import refined_solve
-from ooc_chol.dense.factor.resident import dense_on_device, host_array, in_kind_of, resident_tile
+from ooc_chol.dense.factor.resident import host_array, in_kind_of, resident_tile
 from ooc_chol.dense.factor.residual import ResidualSample, blocks_worth_a_factorization, sample_residual, source_blocks
-from ooc_chol.dense.factor.saving import check_target, is_array_name, save_array, save_tiles
+from ooc_chol.dense.factor.saving import check_target
 from ooc_chol.dense.factor.solves import multiply, multiply_on_device, right_hand_side, solve
+from ooc_chol.dense.factor.stored import AbstractStoredFactor
 from ooc_chol.dense.factor.sweeps import AbstractSolver
 from ooc_chol.dense.factor.trace_sums import (
     HalfSolveSums,
@@ -47,30 +38,21 @@ from ooc_chol.dense.factor.trace_sums import (
     inverse_traces,
 )
 from ooc_chol.dense.factor.updating import first_lost_row, store_for, sweep
-from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.stores.file import AbstractStore, FileStore
-from ooc_chol.drawing import notebook_html
-from ooc_chol.errors import ClosedError, DowndateError, RefinementError, UnsupportedTypeError
-from ooc_chol.formats import FORMATS, FP64
+from ooc_chol.errors import DowndateError, RefinementError, UnsupportedTypeError
+from ooc_chol.formats import FP64
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import AbstractSource, triangle_source
 from ooc_chol.memory.sources.base import entries_named, unchanged
 from ooc_chol.memory.sources.function import FunctionSource
-from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.tracing.trace import Trace
 
 if TYPE_CHECKING:
-    from ooc_chol.dense.planner.plan import Plan
-    from ooc_chol.dense.report import FactorReport
     from ooc_chol.dense.request import Progress
-
-#: None where there is nothing to tell, which a type checker need not be shown at every use: typeshed's word and way.
-MaybeNone: TypeAlias = Any
 
 
 @final
-class CholeskyFactor(AbstractFactor):
+class CholeskyFactor(AbstractStoredFactor):
     """The lower triangular ``L`` with ``A = L @ L.T``, for a complex A ``A = L @ L.H``, wherever it is stored.
 
     Parameters
@@ -109,91 +91,6 @@ class CholeskyFactor(AbstractFactor):
     the right-hand sides and two to three tiles. Several threads may call them at once; none may be running while it is closed.
     A factor keeps the matrix that was given to ``cholesky``, for ``solve(b, refine=True)``, as long as it lives.
     """
-
-    def __init__(
-        self,
-        grid: TileGrid,
-        store: AbstractStore,
-        arithmetic_key: Mapping[str, Any] | Callable[[], Mapping[str, Any]],
-        report: FactorReport | Callable[[], FactorReport] | None = None,
-        *,
-        trace: Trace | None = None,
-        passes: Passes | None = None,
-        a: Any = None,
-        solver: DeviceSolver | None = None,
-        files: Sequence[str | os.PathLike[str]] | Callable[[], Sequence[str]] = (),
-        lower: bool = True,
-    ) -> None:
-        self.grid = grid
-        self._report: FactorReport | Callable[[], FactorReport] | None = report
-        self._trace = trace
-        self._passes: Passes = passes or (Passes() if report is None or callable(report) else report.passes)
-        self._key = arithmetic_key if callable(arithmetic_key) else _as_in_a_file(arithmetic_key)
-        #: Number of tiles of each format that L has, by name, the widest first.
-        self.formats: dict[str, int] = _tiles_by_format(store)
-        self._store: AbstractStore | None = store
-        self._fmt = store.fmt
-        self._a = a
-        self._lower = lower
-        self._solver = solver
-        self._files = files if callable(files) else tuple(files)
-        self._diagonal: NDArray[Any] | None = None
-        self._dense: Any = None
-        self._handed_over: Any = None
-        #: One item for each factor that has this store open, copies of this one: the last to close closes it.
-        self._holders: list[None] = [None]
-        #: Whether the first solve is still to look whether A is ill-conditioned.
-        self._is_condition_open = report is not None and store.formats is None
-
-    @property
-    def arithmetic_key(self) -> dict[str, Any]:
-        """Everything that the bits of L depend on, as it comes back from a file: lists for tuples, strings for keys."""
-        if callable(self._key):
-            self._key = _as_in_a_file(self._key())
-        return self._key
-
-    @property
-    def report(self) -> FactorReport | MaybeNone:
-        """The :class:`~ooc_chol.FactorReport` of the run that made L; None for a loaded factor."""
-        if callable(self._report):
-            self._report = self._report()
-        return self._report
-
-    @property
-    def plan(self) -> Plan | MaybeNone:
-        """The :class:`~ooc_chol.Plan` that the run followed, ``report.plan``; None for a loaded factor."""
-        return None if self.report is None else self.report.plan
-
-    @property
-    def trace(self) -> Trace | MaybeNone:
-        """The :class:`~ooc_chol.Trace`: every operation of the factorization, and of passes over A and L until now.
-
-        ``records`` are the factorization's. ``passes`` are the pass over A for its norms, the certificate, solves, sums over the
-        inverse and products with L. None where no trace was asked for.
-        """
-        if self._trace is None or not (records := self._passes.records):
-            return self._trace
-        return replace(self._trace, passes=records)
-
-    @property
-    def n(self) -> int:
-        """Order of the matrix."""
-        return self.grid.n
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Shape of L, ``(n, n)``."""
-        return self.grid.n, self.grid.n
-
-    @property
-    def tile_size(self) -> int:
-        """Order of a tile."""
-        return self.grid.nb
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of L and of solutions: float64 unless ``cholesky`` was asked for another, whatever formats tiles have."""
-        return self._fmt.dtype
 
     def solve(self, b: ArrayLike, *, refine: bool = False, a: Any = None, overwrite_b: bool = False) -> NDArray[Any]:
         """Solve ``A x = b``.
@@ -716,10 +613,6 @@ class CholeskyFactor(AbstractFactor):
             self._store, self._dense = None, None  # the new factor has it, and closes it
         return CholeskyFactor(self.grid, target, key, solver=self._solver)
 
-    def _known_files(self) -> Sequence[str | os.PathLike[str]]:
-        """Files into which the factor is never saved."""
-        return self._files() if callable(self._files) else self._files
-
     def _check_overwriting(self, store: AbstractStore, place: object) -> None:
         """Refuse to update in place what must stay as it is."""
         if place is not None:
@@ -730,46 +623,6 @@ class CholeskyFactor(AbstractFactor):
             raise ValueError("an L in mixed precision cannot be updated in place, in FP64: leave overwrite=True out")
         if len(self._holders) > 1:
             raise ValueError("this L has copies (copy.copy) that would change too: close them, or leave overwrite=True out")
-
-    def diagonal(self) -> NDArray[Any]:
-        """The diagonal of L.
-
-        Returns
-        -------
-        (n,) array
-            The entries ``L_ii``, all real and positive, as a new array.
-
-        Raises
-        ------
-        TierError
-            L cannot be read, or the factor is closed.
-
-        Notes
-        -----
-        The first call reads the diagonal tiles, ``8 n nb`` bytes; later ones read nothing.
-        """
-        store = self._opened()
-        if self._diagonal is None:
-            diagonal = np.empty(self.n, self._fmt.real_dtype)
-            for k in range(self.grid.nt):
-                store.read_diagonal(k, diagonal[self.grid.start(k) :][: self.grid.size(k)])
-            self._diagonal = diagonal  # once it is whole: other threads may ask, and a read may fail
-        return self._diagonal.copy()
-
-    def logdet(self) -> float:
-        """Logarithm of the determinant of A, ``2 sum(log(L_ii))``.
-
-        Returns
-        -------
-        float
-            The natural logarithm.
-
-        Raises
-        ------
-        TierError
-            L cannot be read, or the factor is closed.
-        """
-        return 2.0 * math.fsum(np.log(self.diagonal().astype(np.float64, copy=False)))
 
     def residual(self, a: Any, *, blocks: int | None = None, seed: int = 0, progress: Progress = None) -> ResidualSample:
         """Compute ``A - L @ L.T`` on sampled 64 x 64 sub-blocks, far more accurately than L was.
@@ -816,155 +669,6 @@ class CholeskyFactor(AbstractFactor):
             with self._matrix(a) as source:
                 return sample_residual(source_blocks(source), self, blocks=chosen, seed=seed, report=report)
 
-    def rows(self, rows: range, stop: int) -> NDArray[Any]:
-        """Read the entries ``L[rows, :stop]``.
-
-        Parameters
-        ----------
-        rows : range
-            Rows of L, step 1.
-        stop : int
-            How many columns to read, from the first on.
-
-        Returns
-        -------
-        (len(rows), stop) array
-            A new array; zero above the diagonal.
-
-        Raises
-        ------
-        ValueError
-            The rows or columns leave the matrix.
-        TierError
-            L cannot be read, or the factor is closed.
-
-        Notes
-        -----
-        Reads these rows of each tile only, so that a sample of a factor in a file does not read all of it.
-        """
-        store = self._opened()
-        if rows.step != 1 or rows.start < 0 or max(rows.stop, stop) > self.n:
-            raise ValueError(f"L[{rows.start}:{rows.stop}:{rows.step}, :{stop}] is not inside a factor of shape {self.shape}")
-        out = np.zeros((len(rows), stop), self.dtype)
-        for i in range(rows.start // self.grid.nb, -(-rows.stop // self.grid.nb) if rows else 0):
-            span = self.grid.span(i)
-            part = range(max(rows.start, span.start), min(rows.stop, span.stop))
-            target = out[part.start - rows.start : part.stop - rows.start]
-            self._read_row_part(store, i, range(part.start - span.start, part.stop - span.start), target)
-        return out
-
-    def _read_row_part(self, store: AbstractStore, i: int, rows: range, target: NDArray[Any]) -> None:
-        """Fill ``target`` with rows ``rows`` of tile row ``i`` from column 0 on, as far as both reach."""
-        for j in range(min(i + 1, -(-target.shape[1] // self.grid.nb))):
-            piece = np.empty((len(rows), self.grid.size(j)), self.dtype)
-            store.read_rows((i, j), rows, piece)
-            columns = target[:, self.grid.start(j) :][:, : piece.shape[1]]
-            columns[...] = piece[:, : columns.shape[1]]
-
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """L as a dense ``(n, n)`` array, zero above the diagonal; needs ``8 n**2`` bytes in float64."""
-        store = self._opened()
-        if copy is False:
-            raise ValueError("a factor is stored in tiles, so that a dense array of it is always a copy; ask without copy=False")
-        dense = np.zeros(self.shape, dtype=self.dtype if dtype is None else dtype)
-        with closing(stream_tiles(store, list(self.grid.tiles()))) as tiles:
-            for (i, j), l_ij in tiles:
-                dense[self.grid.start(i) :, self.grid.start(j) :][: l_ij.shape[0], : l_ij.shape[1]] = l_ij
-        return dense
-
-    def _on_device(self) -> Any:
-        """L as a dense array of the GPU that it lies on, the first of several: its one tile itself, else a copy that is kept."""
-        if self._dense is None:
-            self._dense = dense_on_device(self._opened())
-        return self._dense
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """L as a dense ``(n, n)`` array on the GPU where it lies, for ``cupy.asarray(L)``: its memory lasts as long as that."""
-        if self._store is None or not self._store.devices:
-            raise AttributeError("L is not in a GPU's memory: np.asarray(L) copies it, and store='device' keeps it there")
-        self._handed_over = self._on_device()  # who takes it keeps this factor, closed or not
-        interface: dict[str, Any] = self._handed_over.__cuda_array_interface__
-        return interface
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        """Where :meth:`__dlpack__` hands L over: on the GPU where it lies, else in host memory."""
-        if self._opened().devices:
-            device: tuple[int, int] = self._on_device().__dlpack_device__()
-            return device
-        return (1, 0)
-
-    def __dlpack__(self, **options: Any) -> Any:
-        """L as a dense ``(n, n)`` array, zero above the diagonal, for ``from_dlpack`` of any library."""
-        array = self._on_device() if self._opened().devices else np.asarray(self)
-        return array.__dlpack__(**options)
-
-    def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:
-        """Write the factor to a file that :func:`load` reads, or L as a dense array to a ``.npy`` file that ``numpy.load`` reads.
-
-        Parameters
-        ----------
-        path : path
-            File to create, of any name that promises no other format; by custom it ends in ``.ooc``. One that ends in ``.npy`` is
-            an array of shape ``(n, n)``, zero above the diagonal. A factor of that name is replaced, an array only if asked, and
-            only once the new file is complete and on the disk.
-        replace : bool
-            Replace any other file, too, and one that another factor has open, which goes on reading what it opened.
-
-        Raises
-        ------
-        TierError
-            The file cannot be written, L cannot be read, or the factor is closed. As ``OutputError``: it is the file of the
-            matrix that was factored, or that of another open factor, or it exists and is no factor. As ``MissingFolderError``:
-            there is no folder for it.
-        ValueError
-            The name promises a format that L is not written in, such as ``.npz`` or ``.csv``.
-
-        Notes
-        -----
-        Tile by tile through two tiles of memory, from any store, and every tile keeps its format. An array takes 8 n² bytes on
-        the disk, and some 32 MiB of its rows are in memory at once.
-        """
-        store = self._opened()
-        check_target(store, path, self._known_files(), replace=replace)
-        if is_array_name(path):
-            save_array(lambda rows: self.rows(rows, self.n), self.n, self.dtype, path, replace=replace)
-        else:
-            save_tiles(store, path, self.arithmetic_key, replace=replace)
-
-    @property
-    def closed(self) -> bool:
-        """Whether :meth:`close` was called: then L cannot be used, and what tries raises ``ClosedError``."""
-        return self._store is None
-
-    def close(self) -> None:
-        """Release the store of L, unless a copy of this factor is open; a second call does nothing.
-
-        ``report`` and ``trace`` stay, and :attr:`closed` is true.
-        """
-        store, self._store, self._dense = self._store, None, None
-        if store is not None:
-            self._holders.pop()
-            if not self._holders:
-                store.close()
-
-    def __copy__(self) -> CholeskyFactor:
-        """A factor over the same tiles, which never change: each of the two is closed by itself."""
-        self._opened()
-        twin = object.__new__(CholeskyFactor)
-        twin.__dict__.update(self.__dict__)
-        self._holders.append(None)
-        return twin
-
-    def __deepcopy__(self, memo: object) -> CholeskyFactor:
-        return self.__copy__()
-
-    def __enter__(self) -> CholeskyFactor:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the path of the file: a new factor over it, without ``report`` and ``trace``, closed on its own.
 
@@ -980,40 +684,6 @@ class CholeskyFactor(AbstractFactor):
                 "save it with L.save(path), and open it with ooc_chol.load(path) where it is needed"
             )
         return load, (store.path,)
-
-    def __repr__(self) -> str:
-        where = "closed" if self._store is None else f"store={self._store.name!r}"
-        kind = "" if list(self.formats) == [FP64.name] else f", formats={self.formats}"
-        if self._fmt != FP64:
-            kind = f", dtype={self.dtype.name!r}"
-        return f"CholeskyFactor(n={self.n}, tile_size={self.tile_size}, {where}{kind})"
-
-    def _repr_html_(self) -> str:
-        """What notebooks show: the tiles of L in the colours of their formats, and where it is."""
-        store = self._store
-        where = None if store is None else f"file {store.path}" if isinstance(store, FileStore) else store.name
-        formats = None if store is None else store.formats
-        return notebook_html(repr(self), factor_picture(self.grid, formats, self.formats, where))
-
-    def _opened(self) -> AbstractStore:
-        if self._store is None:
-            raise ClosedError("this factor is closed; use it before its with block ends, or save it and load the file")
-        blas_buffers.ensure(numpys=True)  # nearly all that is asked of a factor calls BLAS on the thread that asks
-        return self._store
-
-
-def _as_in_a_file(arithmetic_key: Mapping[str, Any]) -> dict[str, Any]:
-    """The key as a factor that is loaded has it."""
-    key: dict[str, Any] = json.loads(json.dumps(dict(arithmetic_key), allow_nan=False))
-    return key
-
-
-def _tiles_by_format(store: AbstractStore) -> dict[str, int]:
-    """Number of tiles of each format in use."""
-    if store.formats is None:
-        return {store.fmt.name: store.grid.n_tiles}
-    counts = Counter(fmt.name for fmt in store.formats)
-    return {name: counts[name] for name in FORMATS if counts[name]}
 
 
 def load(path: str | os.PathLike[str]) -> CholeskyFactor:

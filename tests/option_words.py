@@ -20,3 +20,5 @@ WORDS: dict[str, tuple[list[str], Any]] = {
     "strict": (["--no-strict"], False),
     "dtype": (["--dtype", "float32"], "float32"),
 }
+#: Options of commands that factor in float64 alone.
+FLOAT64_WORDS = [name for name in WORDS if name != "dtype"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from numbers import Real
@@ -252,6 +252,7 @@ class FactorOptions:
         *,
         aliases: Mapping[str, Sequence[str]] | None = None,
         more: Mapping[str, str] | None = None,
+        without: Collection[str] = (),
     ) -> None:
         """Add a word for every option to a command line: ``--tile-size``, ``--devices``, ..., ``--no-strict``.
 
@@ -263,6 +264,8 @@ class FactorOptions:
             More words for some options, by the names of these.
         more : mapping of str to str, optional
             What the help of a command says of some options beside, by the names of these.
+        without : collection of str
+            Names of options that the command does not have; they keep their defaults.
 
         Examples
         --------
@@ -274,6 +277,8 @@ class FactorOptions:
         (512, 'residue')
         """
         for name, (row, default) in option_table(cls).items():
+            if name in without:
+                continue
             words = [f"--{name.replace('_', '-')}", *(aliases or {}).get(name, ())]
             told = "; ".join([row.help(default), *([more[name]] if more and name in more else [])])
             if isinstance(default, bool):
@@ -302,7 +307,8 @@ class FactorOptions:
         ValueError, TypeError
             An option makes no sense; the text names it.
         """
-        return cls(**{name: getattr(arguments, name) for name in option_table(cls)}, **others)
+        table = option_table(cls).items()
+        return cls(**{name: getattr(arguments, name, default) for name, (_, default) in table}, **others)
 
     def __repr__(self) -> str:
         """Those that are not the defaults."""

@@ -275,7 +275,7 @@ MISTAKES = {
     "no .npy file": (["factor", "a.csv", "--store", "L.ooc"], r"does not end in \.npy"),
     "damaged file": (["factor", "damaged.npy", "--store", "L.ooc"], r"not a complete \.npy file"),
     "not square": (["factor", "wide.npy", "--store", "L.ooc"], "square matrix"),
-    "complex numbers": (["factor", "complex.npy", "--store", "L.ooc"], "complex128"),
+    "complex numbers": (["factor", "complex.npy", "--store", "L.ooc", "--precision-threshold", "1e-6"], "complex128"),
     "not finite": (["factor", "nan.npy", "--store", "L.ooc", "--quiet"], r"A\[211, 70\].*mend the entry"),
     "not positive definite": (["factor", "negative.npy", "--store", "L.ooc", "--quiet"], "minor of order 212 .*nugget"),
     "store in no folder": (["factor", "a.npy", "--store", "no/L.ooc", "--quiet"], "no folder no to write L.ooc into"),

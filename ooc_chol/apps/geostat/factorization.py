@@ -50,6 +50,8 @@ class FactorSettings(oc.FactorOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.dtype not in (None, "float64"):
+            raise ValueError(f"dtype is {self.dtype}, but covariances are made and factored in float64: leave it out")
         if self.store is None:
             return
         if not isinstance(self.store, (str, os.PathLike)):

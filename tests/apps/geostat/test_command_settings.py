@@ -14,7 +14,7 @@ import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat.estimation.fit_search import Search
 from ooc_chol.cli import main
-from tests.option_words import WORDS
+from tests.option_words import FLOAT64_WORDS, WORDS
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -73,7 +73,7 @@ def asked(command, name):
     return options
 
 
-@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize("name", FLOAT64_WORDS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_reaches_the_factorization(folder, monkeypatch, command, name):
     monkeypatch.chdir(folder)
@@ -86,7 +86,7 @@ def test_every_option_reaches_the_factorization(folder, monkeypatch, command, na
     assert taken(command, WORDS[name][0]) == asked(command, name)
 
 
-@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize("name", FLOAT64_WORDS)
 @pytest.mark.parametrize("command", ["fit", "predict", "demo"])
 def test_every_option_reaches_the_plan(folder, monkeypatch, command, name):
     monkeypatch.chdir(folder)
@@ -148,3 +148,9 @@ def test_doubts_of_mixed_precision_are_told_but_of_a_search(folder, monkeypatch,
         assert len(doubted) >= 6 and "a doubt" not in capsys.readouterr().err
         assert main(["geostat", *COMMANDS["predict"].split(), "--force", *words]) == 0
     assert capsys.readouterr().err.count("ooc-chol: warning: a doubt\n") == 1
+
+
+def test_covariances_are_of_float64():
+    with pytest.raises(ValueError, match="dtype is float32, but covariances are made and factored in float64"):
+        geostat.FactorSettings(dtype="float32")
+    assert geostat.FactorSettings(dtype="float64").dtype == "float64"

@@ -22,7 +22,7 @@ import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import MaternGP, fit
 from tests.apps.geostat.geostat_tolerances import OTHER_PACKAGE, TWO_ROUTES
-from tests.option_words import WORDS
+from tests.option_words import FLOAT64_WORDS, WORDS
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -132,7 +132,7 @@ def test_memory_budget_changes_no_bit(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("option", WORDS)
+@pytest.mark.parametrize("option", FLOAT64_WORDS)
 def test_settings_reach_every_factorization(option, monkeypatch):
     """Every option of a factorization, and what is given beside goes before it."""
     seen = []

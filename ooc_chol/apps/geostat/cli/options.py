@@ -17,7 +17,7 @@ def add_settings(parser: argparse.ArgumentParser, *, judged: str | None = None) 
     ``--dts`` is ExaGeoStat's word for the order of a tile; ``judged`` tells what becomes of a threshold.
     """
     more = {} if judged is None else {"precision_threshold": judged}
-    oc.FactorOptions.add_arguments(parser, aliases={"tile_size": ["--dts"]}, more=more)
+    oc.FactorOptions.add_arguments(parser, aliases={"tile_size": ["--dts"]}, more=more, without=["dtype"])
     parser.add_argument(
         "--store",
         type=Path,

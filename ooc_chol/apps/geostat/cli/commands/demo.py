@@ -69,7 +69,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, default=Path("demo-output"), metavar="DIR", help="folder for the files (default: demo-output)"
     )
     parser.add_argument("--n", type=int, default=4000, help="heights drawn from the terrain (default: 4000)")
-    oc.FactorOptions.add_arguments(parser, more={"memory_budget": "here 0.45 of the bytes of the factor, shared"})
+    oc.FactorOptions.add_arguments(
+        parser, more={"memory_budget": "here 0.45 of the bytes of the factor, shared"}, without=["dtype"]
+    )
     add_force(parser)
 
 

@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_at(parser.add_argument_group("plot map"))
     add_profile_options(parser.add_argument_group("plot profile"))
     add_force(parser)
-    oc.FactorOptions.add_arguments(parser.add_argument_group("factorizations"))
+    oc.FactorOptions.add_arguments(parser.add_argument_group("factorizations"), without=["dtype"])
 
 
 def _add_variogram_options(group: argparse._ArgumentGroup) -> None:

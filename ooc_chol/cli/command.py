@@ -86,7 +86,7 @@ def _devices(parser: argparse.ArgumentParser) -> None:
 def _completion(parser: argparse.ArgumentParser) -> None:
     from ooc_chol.cli.completion import add_arguments
 
-    add_arguments(parser)
+    add_arguments(parser, make_parser)
 
 
 def _bench(parser: argparse.ArgumentParser) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from ooc_chol.cli.parsers import examples
 
@@ -37,8 +38,8 @@ class Place:
     options: tuple[Option, ...]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the argument of ``completion`` to its parser."""
+def add_arguments(parser: argparse.ArgumentParser, make_parser: Callable[[], argparse.ArgumentParser]) -> None:
+    """Add the argument of ``completion`` to its parser; ``make_parser`` makes that of all commands."""
     parser.description = "Print a script for a shell, which completes commands, options and their values from then on."
     parser.epilog = examples(
         "ooc-chol completion bash > ~/.local/share/bash-completion/completions/ooc-chol",
@@ -46,12 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "ooc-chol completion fish > ~/.config/fish/completions/ooc-chol.fish",
     )
     parser.add_argument("shell", choices=tuple(_SCRIPTS), help="which shell")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=partial(_run, make_parser))
 
 
-def _run(arguments: argparse.Namespace) -> None:
-    from ooc_chol.cli.command import make_parser  # which names this module
-
+def _run(make_parser: Callable[[], argparse.ArgumentParser], arguments: argparse.Namespace) -> None:
     script = _SCRIPTS[arguments.shell](list(places(make_parser())))
     arguments.answer = {"shell": arguments.shell, "script": script}
     print(script)

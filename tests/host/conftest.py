@@ -11,9 +11,9 @@ import pytest
 HANG_SECONDS = 60
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test reads or writes the rates that the user measured."""
+    """No test reads or writes the rates that the user measured, nor those that another file's tests measured."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OOC_CHOL_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -89,18 +89,25 @@ def _choices(metavar: object) -> tuple[str, ...]:
     return tuple(word for word in metavar.split("|") if re.fullmatch(r"[a-z-]+", word)) if "|" in metavar else ()
 
 
+def _chosen(found: Iterable[Place]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Command, word and choices of every option whose value is one of a few."""
+    for place in found:
+        for option in place.options:
+            if option.choices:
+                yield from ((place.path, word, option.choices) for word in option.words)
+
+
+def _patterns(found: Sequence[Place]) -> tuple[str, str]:
+    """Patterns of ``case`` for all options that take a value, and for all commands."""
+    takers = {word for place in found for option in place.options if option.takes_value for word in option.words}
+    return " | ".join(sorted(takers)), " | ".join(f"'{place.path}'" for place in found if place.path)
+
+
 def _bash(found: list[Place]) -> str:
     """The script for bash: files are completed where it knows nothing better."""
     cases = "\n".join(f"        '{place.path}') words={_quoted(_all_words(place))} ;;" for place in found)
-    values = "\n".join(
-        f"        '{place.path}:{word}') words={_quoted(option.choices)} ;;"
-        for place in found
-        for option in place.options
-        for word in option.words
-        if option.choices
-    )
-    takers = " | ".join(sorted({w for place in found for option in place.options if option.takes_value for w in option.words}))
-    paths = " | ".join(f"'{place.path}'" for place in found if place.path)
+    values = "\n".join(f"        '{path}:{word}') words={_quoted(choices)} ;;" for path, word, choices in _chosen(found))
+    takers, paths = _patterns(found)
     return f"""# bash completion of ooc-chol; made by `ooc-chol completion bash`
 _ooc_chol() {{
     local word='' words='' path='' at=1 current="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
@@ -131,14 +138,9 @@ def _zsh(found: list[Place]) -> str:
         for place in found
     )
     values = "\n".join(
-        f"        '{place.path}:{word}') compadd -- {' '.join(option.choices)}; return ;;"
-        for place in found
-        for option in place.options
-        for word in option.words
-        if option.choices
+        f"        '{path}:{word}') compadd -- {' '.join(choices)}; return ;;" for path, word, choices in _chosen(found)
     )
-    takers = " | ".join(sorted({w for place in found for option in place.options if option.takes_value for w in option.words}))
-    paths = " | ".join(f"'{place.path}'" for place in found if place.path)
+    takers, paths = _patterns(found)
     return f"""#compdef ooc-chol
 # zsh completion of ooc-chol; made by `ooc-chol completion zsh`
 _ooc_chol() {{

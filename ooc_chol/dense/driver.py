@@ -175,7 +175,7 @@ def cholesky(
         say where.
     PrecisionError
         With a threshold: the factor in FP64 is not certified to be within it, either. The certificate itself errs by 1e-12 to
-        2e-9, more at large orders, and smaller thresholds are refused before anything runs.
+        9e-9, more at large orders and with large tiles, and smaller thresholds are refused before anything runs.
     BudgetError
         ``memory_budget`` or ``host_budget`` is too small; ``needed_bytes`` says what would do.
     PlanSizeError

@@ -16,7 +16,7 @@ Hence ``||U.T R V||_F / a`` bounds ``||R||_F`` but for that probability, whateve
 depend on each other.
 
 ``U.T A V`` is made while the norms of A's tiles are. ``U.T L L.T V`` needs ``L.T [U, V]`` alone: each tile of L adds its part as
-it becomes final, on the device that made it, or by one reading of L. What rounding does to these products has a part of its own
+it leaves the device that made it, or by one reading of L. What rounding does to these products has a part of its own
 in the bound: an error of a sum is at most u times its partial sums, each of which is normal, too, with the norm of a part of a
 row as its deviation; :data:`FAILURE` covers all of them together.
 """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -13,6 +11,7 @@ from ooc_chol.errors import TierError
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.interfaces import AbstractLocking, AbstractTier, BlockIndex, Tile
 from ooc_chol.memory.sources.base import STRIP_BYTES, AbstractSource
+from ooc_chol.memory.sources.numbers import put_numbers
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.team import ThreadTeam
 
@@ -49,11 +48,16 @@ class SourceTier(AbstractTier):
 
     def generate(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
         """Fill ``out`` by the source's tile function, on the host by way of its own type where ``out`` has another one."""
-        if isinstance(out, np.ndarray):
-            fill = partial(_of_stream, self.source.function, stream)
-            _in_wide(fill, rows, cols, out, self.source.dtype)
-        else:
+        made = self.source.dtype
+        if not isinstance(out, np.ndarray) or out.dtype == made:
             self.source.function(rows, cols, out, stream)
+            return
+        height = max(1, STRIP_BYTES // (made.itemsize * len(cols)))
+        strip = np.empty((min(height, len(rows)), len(cols)), made)
+        for start in range(0, len(rows), height):
+            part = rows[start : start + height]
+            self.source.function(part, cols, strip[: len(part)], stream)
+            put_numbers(strip[: len(part)], out[start : start + len(part)])
 
     def view(self, index: BlockIndex) -> NDArray[Any] | None:
         """Tile ``index`` of A in place, if it is in host memory in the type in which it is computed."""
@@ -77,23 +81,3 @@ class SourceTier(AbstractTier):
     def close(self) -> None:
         """Close the source; a second call does nothing."""
         self.source.close()
-
-
-def _of_stream(function: Callable[[range, range, Tile, Any], None], stream: Any, rows: range, cols: range, out: Tile) -> None:
-    function(rows, cols, out, stream)
-
-
-def _in_wide(
-    fill: Callable[[range, range, NDArray[Any]], None], rows: range, cols: range, out: NDArray[Any], made: np.dtype[Any]
-) -> None:
-    """``fill(rows, cols, out)``; for an ``out`` of another type than ``made`` through strips of that type."""
-    if made == out.dtype:
-        fill(rows, cols, out)
-        return
-    height = max(1, STRIP_BYTES // (made.itemsize * len(cols)))
-    strip = np.empty((min(height, len(rows)), len(cols)), made)
-    for start in range(0, len(rows), height):
-        part = rows[start : start + height]
-        fill(part, cols, strip[: len(part)])
-        with np.errstate(over="ignore"):  # what a narrow type cannot hold becomes infinite, and is flagged as such
-            out[start : start + len(part)] = strip[: len(part)]

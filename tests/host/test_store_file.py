@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.stores import file as store_module
 from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.stores.header import FileHeader
 from ooc_chol.dense.stores.layout import TileLayout
@@ -241,7 +240,7 @@ def test_a_file_completed_between_open_and_lock_is_not_emptied(path: Path, monke
             partial.rename(path)
         real_lock(descriptor, operation)
 
-    monkeypatch.setattr(store_module.fcntl, "flock", lock_after_completion)
+    monkeypatch.setattr(fcntl, "flock", lock_after_completion)
     store = FileStore.create(path, GRID, KEY)
     assert path.read_bytes() == finished
     store.discard()
@@ -252,7 +251,7 @@ def test_a_file_system_without_locks_only_loses_the_guard(tmp_path: Path, monkey
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
-    monkeypatch.setattr(store_module.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     store = FileStore.create(tmp_path / "L.ooc", GRID, KEY)
     write_factor(L, store)
     store.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import stat
 import warnings
@@ -18,19 +16,17 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.stores.array import MemoryStore, OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile, closed_error
-from ooc_chol.dense.stores.header import FACTOR_FILES, MAGIC, FileHeader, read_header
+from ooc_chol.dense.stores.header import FACTOR_FILES, FileHeader, read_header
 from ooc_chol.dense.stores.layout import TileLayout
+from ooc_chol.dense.stores.unfinished import create_locked, sync_directory
 from ooc_chol.errors import OutputError, TierError
 from ooc_chol.formats import FP64, Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.files import preallocate, read_fully, tile_bytes, write_error, write_fully
-from ooc_chol.outputs import Output, check_outputs, create_new, permissions, refuse_strangers
+from ooc_chol.outputs import Output, check_outputs, permissions, refuse_strangers
 from ooc_chol.tasks.tiling import TileGrid
 
 __all__ = ["AbstractStore", "FileStore", "MemoryStore", "OverwriteStore"]
-
-#: What a file system answers that does not have locks, or no flushing of folders.
-_CANNOT = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
 #: All stores in files, so that no factor is saved over the file of another one by mistake. Without a lock, which a fork in
 #: another thread would leave locked in the child: an item is set, and ``valuerefs`` makes its list, in one step each.
@@ -75,7 +71,7 @@ class FileStore(AbstractStore):
         header = FileHeader(grid, arithmetic_key or {}, formats=None if formats is None else tuple(formats), fmt=fmt)
         first_bytes = header.encode()
         check_outputs([Output("", path, FACTOR_FILES)], replace=replace)
-        store = cls(final_path, _create_locked(final_path + ".partial", permissions(final_path)), header)
+        store = cls(final_path, create_locked(final_path + ".partial", permissions(final_path)), header)
         store._may_replace = replace
         try:
             # The header comes first, so that what a killed run leaves is known for an unfinished factor.
@@ -219,7 +215,7 @@ class FileStore(AbstractStore):
             raise write_error(self.path, "the finished factor", error) from error
         # From here on another run may have a file of the partial name, which is not this one's to remove.
         self.path, self.header = name, header
-        _sync_directory(self.path)
+        sync_directory(self.path)
         if stranger is not None:
             text = f"{stranger.path} has come to be there meanwhile, and is not replaced; the finished factor is in {name}"
             raise OutputError(f"{text}: load it from there, or rename it", stranger.option, stranger.path) from stranger
@@ -283,86 +279,3 @@ def is_open(path: str | os.PathLike[str], but: AbstractStore) -> bool:
     stores = [reference() for reference in _stores.valuerefs()]
     others = [store for store in stores if store is not None and store is not but and store._descriptor is not None]
     return (status.st_dev, status.st_ino) in [store._identity for store in others]
-
-
-def _create_locked(path: str, mode: int | None) -> int:
-    """Create ``path`` with these permissions and lock it against other runs; what a killed run left there is removed first."""
-    while True:
-        try:
-            descriptor = create_new(path, mode)
-        except FileExistsError:
-            _remove_unfinished(path)
-            continue
-        except OSError as error:
-            raise TierError(
-                f"{path}: cannot create the file: {error.strerror}; check that its folder exists and is writable"
-            ) from error
-        try:
-            if _lock(descriptor, path):
-                if mode is not None:
-                    os.fchmod(descriptor, mode)
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _remove_unfinished(path: str) -> None:
-    """Remove what a killed run left at ``path``; refuse what no run can have left there, and what a run is writing."""
-    try:
-        # Neither through a link, nor waiting for the other end of a FIFO.
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise _in_the_way(path, "a symbolic link" if os.path.islink(path) else str(error.strerror)) from error
-    try:
-        if not _lock(descriptor, path):
-            return
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or os.pread(descriptor, len(MAGIC), 0) not in (b"", MAGIC):
-            raise _in_the_way(path, "no file of ooc_chol")
-        os.unlink(path)
-    finally:
-        os.close(descriptor)
-
-
-def _in_the_way(path: str, what: str) -> TierError:
-    """The error for something strange that has the name of the unfinished file."""
-    return TierError(
-        f"{path}: the factor has this name until it is complete, but something else is there ({what}); remove it, or choose "
-        "another name for the factor"
-    )
-
-
-def _lock(descriptor: int, path: str) -> bool:
-    """Lock the open file; False when ``path`` no longer names it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise TierError(f"{path}: another run is writing this file; wait for it, or choose another name") from error
-    except OSError as error:
-        if error.errno not in _CANNOT:  # a file system without locks only loses this guard
-            raise TierError(f"{path}: cannot lock the file: {error.strerror}; check the disk") from error
-    # Between our open and our lock: 1. the other run completes, 2. it renames this very file, 3. it closes it. Emptying it then
-    # would destroy its finished factor, so the name must still lead to the file that we locked.
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _sync_directory(path: str) -> None:
-    """Make the name of a file in its folder durable."""
-    try:
-        descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        if error.errno not in _CANNOT:  # a file system that cannot flush folders orders renames itself
-            raise TierError(
-                f"{path}: the factor is complete and load opens it, but its folder could not be flushed: {error.strerror}; a "
-                "power failure now may take the name away: check the disk"
-            ) from error

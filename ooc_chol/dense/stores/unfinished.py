@@ -38,6 +38,25 @@ def create_locked(path: str, mode: int | None) -> int:
         os.close(descriptor)
 
 
+def open_locked(path: str) -> int:
+    """Open what a run that was ended left at ``path``, for reading and writing, and lock it against other runs."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _in_the_way(path, "a symbolic link" if os.path.islink(path) else str(error.strerror)) from error
+    try:
+        if not lock(descriptor, path):
+            raise FileNotFoundError(errno.ENOENT, "another run has just completed or removed it", path)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _in_the_way(path, "no ordinary file")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def _remove_unfinished(path: str) -> None:
     """Remove what a killed run left at ``path``; refuse what no run can have left there, and what a run is writing."""
     try:

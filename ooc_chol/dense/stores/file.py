@@ -197,7 +197,7 @@ class FileStore(AbstractStore):
             return
         # These rows and the exponent of their tile are a stored tile themselves; all rows are the tile, which is read at once.
         stored = np.empty(fmt.stored_bytes(out.size), dtype=np.uint8)
-        if len(stored) == self.layout.nbytes(*index):
+        if out.size == self.grid.entries(*index):
             self._read_part(index, 0, stored.data)
         else:
             self._read_part(index, rows.start * columns * fmt.itemsize, stored[: out.size * fmt.itemsize].data)

@@ -152,7 +152,7 @@ def _refuse_unknown(fields: dict[str, Any], path: str) -> None:
     if version == VERSION:
         known |= {"checksum": (ALGORITHM,), "piece_bytes": (PIECE_BYTES,)}
         if fields.get("format_of_tile") is None:
-            known |= {"formats": tuple([fmt.name] for fmt in TYPES.values()), "format_of_tile": (None,)}
+            known |= {"format_of_tile": (None,), "formats": tuple([fmt.name] for fmt in TYPES.values())}
     for name, readable in known.items():
         if name not in fields or not _is_one_of(fields[name], readable):
             raise _unknown_error(fields, name, " or ".join(map(repr, readable)), path)

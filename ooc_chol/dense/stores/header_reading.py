@@ -51,6 +51,11 @@ def read_header(descriptor: int, path: str) -> FileHeader:
     return header
 
 
+def read_any_header(descriptor: int, path: str) -> FileHeader:
+    """The header of an open factor file, finished or not, and of whatever size."""
+    return _header_at(descriptor, path, os.fstat(descriptor).st_size)
+
+
 def read_unfinished_header(descriptor: int, path: str) -> FileHeader:
     """The header of a file that a run has not completed, by its copy where a power cut has spoilt it."""
     size = os.fstat(descriptor).st_size

@@ -1,4 +1,4 @@
-"""What counts as the machine's memory: control groups of both versions, nested and in containers, and the process's own limits."""
+"""What counts as the machine's memory: control groups of both versions, nested and in containers, and limits of the process."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ def test_a_real_control_group_bounds_the_default_budget():
         (own / "memory.limit_in_bytes").write_text(str(GIB))
         code = (
             f"import os; open({str(own / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
-            "import ooc_chol as oc; print(oc.plan(9000, devices='host').budgets[0].budget_bytes, oc.devices().devices[-1].total_bytes)"
+            "import ooc_chol as oc\n"
+            "print(oc.plan(9000, devices='host').budgets[0].budget_bytes, oc.devices().devices[-1].total_bytes)"
         )
         run = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
         budget, total = map(int, run.stdout.split())

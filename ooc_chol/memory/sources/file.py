@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -159,7 +160,9 @@ class NpySource(AbstractSource):
 
     def _ask_for(self, starts: range, piece: int) -> None:
         """Let the system read pieces of the file all at once: one after the other they take four to eight times as long."""
-        if hasattr(os, "posix_fadvise"):
+        if not hasattr(os, "posix_fadvise"):
+            return
+        with suppress(OSError, ValueError):  # a closed file, say: reading says so
             for start in starts:
                 os.posix_fadvise(self._file.fileno(), start, piece, os.POSIX_FADV_WILLNEED)
 

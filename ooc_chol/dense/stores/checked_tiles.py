@@ -128,17 +128,27 @@ class CheckedTiles:
         tables.index[spot.place] = combined(hashes, spot.seed)
         write_fully(file.descriptor, tables.entry_bytes(spot.place), tables.entry_offset(spot.place), file.path)
 
-    def read(self, file: OpenFile, layout: TileLayout, index: BlockIndex, out: memoryview) -> None:
-        """Fill ``out`` with the stored bytes of a tile; ``DamagedFileError`` unless they are those that were written."""
+    def read(
+        self, file: OpenFile, layout: TileLayout, index: BlockIndex, out: memoryview, team: ThreadTeam | None = None
+    ) -> None:
+        """Fill ``out`` with the stored bytes of a tile; ``DamagedFileError`` unless they are those that were written.
+
+        The threads of a ``team`` read and hash pieces. Else this one does, and past the cache it reads the tile at once, of which
+        a disk fetches several parts at a time.
+        """
         spot = self._spot(layout, index)
-        hashes = []
-        if not file.access.is_cached:
-            file.access.read(out, spot.offset, file.path)
-        for first, stop in pieces(spot.nbytes):
-            if file.access.is_cached:
+        by_pieces = file.access.is_cached or team is not None
+
+        def hashed(span: tuple[int, int]) -> int:
+            first, stop = span
+            if by_pieces:
                 file.access.read(out[first:stop], spot.offset + first, file.path)
-            hashes.append(hash_bytes(out[first:stop], spot.seed))
-        self._check(file, spot, hashes)
+            return hash_bytes(out[first:stop], spot.seed)
+
+        spans = list(pieces(spot.nbytes))
+        if not by_pieces:
+            file.access.read(out, spot.offset, file.path)
+        self._check(file, spot, [hashed(span) for span in spans] if team is None else team.map(hashed, spans))
 
     def read_part(self, file: OpenFile, layout: TileLayout, index: BlockIndex, first: int, out: memoryview) -> None:
         """Fill ``out`` with stored bytes of a tile from ``first`` on, of which it reads and checks the pieces that hold them."""

@@ -185,6 +185,15 @@ class FileStore(AbstractStore):
         """Fill ``out`` with tile ``index``."""
         self.read_rows(index, range(self.grid.size(index[0])), out)
 
+    def read_by(self, team: ThreadTeam, index: BlockIndex, out: Floats) -> None:
+        """Fill ``out`` with tile ``index``, one of its own type by all threads of ``team``, each reading and checking pieces."""
+        fmt = self.format_of(index)
+        if self._checked is None or out.dtype != fmt.dtype:
+            self.read(index, out)
+            return
+        check_tile(out, self.grid.shape(*index), fmt, self.fmt)
+        self._checked.read(self._open_file(), self.layout, index, tile_bytes(out), team)
+
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         """Fill ``out`` with rows ``rows`` of tile ``index``, which are contiguous in the file.
 

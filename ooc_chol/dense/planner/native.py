@@ -10,6 +10,7 @@ from itertools import chain
 from math import inf
 
 from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner.file_tier import with_file_tier
 from ooc_chol.dense.planner.limit import has_smaller_tile
 from ooc_chol.dense.planner.native_tiles import (
     LEAST_SLOTS,
@@ -88,7 +89,7 @@ def native_request(problem: Problem, options: FactorOptions, names: tuple[str, .
     budget = _device_budget(grid, budget_bytes, policy, workspace + array_bytes(probes), slot_bytes_of(grid, fmt))
     rates = rates_at(grid)
     rates = None if rates is None else rates.of_formats(problem.precision)
-    return NativeRequest(grid, policy, options.objective, names, budget, rates, problem, probes)
+    return NativeRequest(grid, policy, options.objective, names, budget, rates, problem, probes, options)
 
 
 def native_plan(request: NativeRequest) -> Plan:
@@ -142,6 +143,7 @@ class NativeRequest:
     rates: Rates | None
     problem: Problem
     probe_arrays: tuple[ArraySpec, ...]  #: Of the certificate, on each device
+    options: FactorOptions  #: What was asked for
 
     @property
     def capacity(self) -> int:
@@ -384,7 +386,7 @@ def _counted(request: NativeRequest, schedule: Schedule[Task]) -> tuple[dict[str
 def _plan_of(request: NativeRequest, owners: Sequence[int], panels: Sequence[Panel], schedule: Schedule[Task]) -> Plan:
     """The plan for one choice of panel shapes."""
     task_counts, flops_executed = _counted(request, schedule)
-    return Plan(
+    plan = Plan(
         grid=request.grid,
         policy=request.policy,
         objective=request.objective,
@@ -402,3 +404,4 @@ def _plan_of(request: NativeRequest, owners: Sequence[int], panels: Sequence[Pan
         probe_arrays=request.probe_arrays,
         fmt=request.problem.fmt,
     )
+    return with_file_tier(plan, request.problem, request.options)

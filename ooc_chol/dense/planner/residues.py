@@ -9,6 +9,7 @@ from itertools import islice
 
 from ooc_chol.dense.options import FactorOptions, default_moduli
 from ooc_chol.dense.planner import limit
+from ooc_chol.dense.planner.file_tier import with_file_tier
 from ooc_chol.dense.planner.limit import Tiles, check_steps
 from ooc_chol.dense.planner.plan import DeviceBudget, Plan
 from ooc_chol.dense.planner.problem import (
@@ -237,7 +238,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         prefetch_slots=transit,
         workspace_bytes=request.workspace_bytes(grid),
     )
-    return Plan(
+    plan = Plan(
         grid=grid,
         policy=policy_named(request.options.policy),
         objective=request.options.objective,
@@ -260,6 +261,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         given=given,
         probe_arrays=request.probe_arrays(grid),
     )
+    return with_file_tier(plan, problem, request.options)
 
 
 def _whole_panels(given: frozenset[tuple[int, int]], panels: Sequence[Panel]) -> frozenset[tuple[int, int]]:

@@ -30,7 +30,7 @@ RTX_4090 = GpuFacts("NVIDIA GeForce RTX 4090", (8, 9), 128, 2.52e9, 1.008e12)
 PREDICTION_ERROR = 0.12
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 #: Fields of rates that are no numbers, and those that only the host has.
-NO_RATES = {"residue", "precision", "origin", "model"}
+NO_RATES = {"residue", "precision", "origin", "model", "disk"}
 HOST_ALONE = {"trsm_float32", "gemm_float32"}
 
 

@@ -10,7 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from ooc_chol.config import format_bytes, whole_pages
+from ooc_chol.dense.planner.tier_page import tier_lines
 from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.programs.file_costs import FileCosts
 from ooc_chol.dense.programs.files import FILE, FileTraffic
 from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
 from ooc_chol.dense.programs.policy import Policy
@@ -18,6 +20,7 @@ from ooc_chol.dense.programs.simulate import Timeline, simulate
 from ooc_chol.dense.programs.steps import Program
 from ooc_chol.drawing import notebook_html
 from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import ArraySpec
 from ooc_chol.precision.products import NarrowProducts, NarrowRun
 from ooc_chol.precision.tile_formats import PrecisionMap
@@ -157,7 +160,7 @@ class Plan:
     def timeline(self) -> Timeline:
         """When each step starts and ends in the simulator, which checks the plan; without rates all times are 0."""
         with collector_off():
-            return simulate(self.programs, self.grid, self.rates, self.given)
+            return simulate(self.programs, self.grid, self.rates, self.given, files=self.file_costs)
 
     @property
     def seconds(self) -> float | None:
@@ -188,6 +191,13 @@ class Plan:
     def file_traffic(self) -> FileTraffic:
         """Which steps read or write a file."""
         return FileTraffic(reads_source=self.source == FILE, has_store=self.in_file, kept=self.host_tiles)
+
+    @property
+    def file_costs(self) -> FileCosts | None:
+        """What files cost; None without rates, and where steps have nothing to do with any."""
+        if self.rates is None or self.file_traffic.is_none:
+            return None
+        return FileCosts(self.rates, self.file_traffic, is_staged=not device_kind(self.devices[0]).is_in_host_memory)
 
     @cached_property
     def _file_bytes(self) -> tuple[int, ...]:
@@ -319,6 +329,10 @@ class Plan:
             "flops": self.flops,
             "flops_executed": self.flops_executed,
             "bytes": {link.name.lower(): self.link_bytes(link) for link in Link},
+            "file_bytes": {link.name.lower(): self.file_bytes(link) for link in FileLink},
+            "host_bytes": self.host_bytes,
+            "host_tiles": len(self.host_tiles),
+            "staging_bytes": self.staging_bytes,
             "bounds": {"compulsory": self.compulsory_bytes, "loaded": self.movement_bound_bytes},
             "peak_bytes": self.peak_bytes,
             "seconds": self.seconds,
@@ -364,6 +378,7 @@ class Plan:
             *formats,
             ("tasks", f"{tasks}; {self.flops:.4g} flops counted, {self.flops_executed:.4g} executed"),
             ("moves", self._moves_text()),
+            *tier_lines(self),
             ("bounds", self.bounds_text()),
             ("memory", f"peak {format_bytes(self.peak_bytes)} on a device; the factor takes {stored} in its store"),
             ("seconds", self._seconds_text()),

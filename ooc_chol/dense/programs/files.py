@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ooc_chol.dense.programs.steps import Program, Step
+from ooc_chol.memory.sources.file import NpySource
 from ooc_chol.tasks.operations import FileLink, Link
 from ooc_chol.tasks.tiling import Index
 
 #: What sources of A in files are called.
-FILE = "file"
+FILE = NpySource.name
 
 
 @dataclass(frozen=True)

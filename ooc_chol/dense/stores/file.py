@@ -23,7 +23,8 @@ from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import OutputError, TierError
 from ooc_chol.formats import FP64, Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import BlockIndex
-from ooc_chol.memory.files import preallocate, read_fully, tile_bytes, write_error, write_fully
+from ooc_chol.memory.access import AbstractAccess, CachedAccess, opened_access
+from ooc_chol.memory.files import preallocate, tile_bytes, write_error, write_fully
 from ooc_chol.outputs import Output, check_outputs, create_new, permissions, refuse_strangers
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -55,6 +56,7 @@ class FileStore(AbstractStore):
         self.header = header
         self.grid, self.fmt = header.grid, header.fmt
         self._descriptor: int | None = descriptor
+        self._access: AbstractAccess = CachedAccess(descriptor)
         status = os.fstat(descriptor)
         self._identity = status.st_dev, status.st_ino
         self._may_replace = False
@@ -70,8 +72,12 @@ class FileStore(AbstractStore):
         *,
         fmt: PrecisionFormat = FP64,
         replace: bool = False,
+        bounded: bool = False,
     ) -> FileStore:
-        """Create ``path + ".partial"`` at its full size, for writing; :meth:`complete` gives it its name."""
+        """Create ``path + ".partial"`` at its full size, for writing; :meth:`complete` gives it its name.
+
+        Until then, of a ``bounded`` one no pages stay in the system's cache.
+        """
         final_path = os.path.realpath(path)
         header = FileHeader(grid, arithmetic_key or {}, formats=None if formats is None else tuple(formats), fmt=fmt)
         first_bytes = header.encode()
@@ -82,6 +88,7 @@ class FileStore(AbstractStore):
             # The header comes first, so that what a killed run leaves is known for an unfinished factor.
             write_fully(store._open_descriptor(), first_bytes, 0, store.partial_path)
             preallocate(store._open_descriptor(), header.layout.end, store.partial_path)
+            store._access = opened_access(store._open_descriptor(), bounded=bounded)
         except BaseException:
             store.discard()
             raise
@@ -193,12 +200,14 @@ class FileStore(AbstractStore):
         self.header = header
 
     def _read_at(self, offset: int, buffer: memoryview) -> None:
-        read_fully(self._open_descriptor(), buffer, offset, self._current_path())
+        self._open_descriptor()
+        self._access.read(buffer, offset, self._current_path())
 
     def _write_tile(self, index: BlockIndex, buffer: memoryview) -> None:
         if self.header.complete:
             raise TierError(f"{self.path}: tile {tuple(index)} cannot be written, the factor in this file is complete")
-        write_fully(self._open_descriptor(), buffer, self.layout.offset(*index), self.partial_path)
+        self._open_descriptor()
+        self._access.write(buffer, self.layout.offset(*index), self.partial_path)
 
     def describe(self, arithmetic_key: Mapping[str, Any]) -> None:
         """Let the header say this key once the file is complete."""
@@ -224,10 +233,21 @@ class FileStore(AbstractStore):
             raise write_error(self.path, "the finished factor", error) from error
         # From here on another run may have a file of the partial name, which is not this one's to remove.
         self.path, self.header = name, header
+        self._cache_again(descriptor)
         _sync_directory(self.path)
         if stranger is not None:
             text = f"{stranger.path} has come to be there meanwhile, and is not replaced; the finished factor is in {name}"
             raise OutputError(f"{text}: load it from there, or rename it", stranger.option, stranger.path) from stranger
+
+    def _cache_again(self, descriptor: int) -> None:
+        """Read by way of the cache from now on: whoever solves reads all tiles again and again."""
+        access, self._access = self._access, CachedAccess(descriptor)
+        access.close()
+
+    @property
+    def access(self) -> str:
+        """How tiles are read and written now: ``"cached"``, ``"direct"`` or ``"cache dropped behind"``."""
+        return self._access.name
 
     def _stranger(self) -> OutputError | None:
         """Why the file cannot have its name any more: another one has come to have it since it was created."""
@@ -255,6 +275,7 @@ class FileStore(AbstractStore):
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             try:
+                self._access.close()
                 os.close(descriptor)
             except OSError as error:
                 raise TierError(

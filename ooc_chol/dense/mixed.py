@@ -87,7 +87,9 @@ def factor_mixed(request: Request, owned: ExitStack) -> MixedResult:
         if escalation.remedy in (Remedy.ROW, Remedy.PANEL):
             assert result.plan.precision is not None
             result.store.widen(tiles)
-            result.plan = _plan_of(request, options, result.plan.precision.widened(tiles), given)
+            # What is widened lies behind the end of the file alone from now on.
+            kept = result.plan.host_tiles - set(tiles) if result.plan.in_file else None
+            result.plan = _plan_of(request, options, result.plan.precision.widened(tiles), given, kept)
             continue
         result.store.discard()
         if escalation.remedy is Remedy.FP64:
@@ -125,14 +127,19 @@ def _norms(request: Request, names: Sequence[str], grid: TileGrid, *, samples: b
 
 
 def _plan_of(
-    request: Request, options: FactorOptions, precision: PrecisionMap, given: frozenset[tuple[int, int]] = frozenset()
+    request: Request,
+    options: FactorOptions,
+    precision: PrecisionMap,
+    given: frozenset[tuple[int, int]] = frozenset(),
+    host_tiles: frozenset[tuple[int, int]] | None = None,
 ) -> Plan:
-    """The plan for a map of formats, on the engine that ``options`` name already."""
+    """The plan for a map of formats, on the engine that ``options`` name already; ``host_tiles`` are kept from an earlier run."""
     if options.fp64 == "residue" or not kind_of(resolve_devices(options.devices, must_exist=False)[0]).computes_float32:
         precision = precision.without_float32()
     moduli = options.moduli or precision.moduli
     options = replace(options, tile_size=precision.grid.nb, moduli=moduli if options.fp64 == "residue" else None)
-    return make_plan(replace(request.problem, precision=precision, given=given), options, request.rates_at)
+    problem = replace(request.problem, precision=precision, given=given, host_tiles=host_tiles)
+    return make_plan(problem, options, request.rates_at)
 
 
 def doubts(result: MixedResult, asked: float, diagonal: NDArray[np.float64]) -> Iterator[str]:

@@ -94,6 +94,12 @@ class AbstractTier(ABC):
     name: str
     #: Whether another stream may read a block as soon as its writing is recorded (else only once it is durable).
     ordered_by_events: bool = True
+    #: Whether what is written ends in a file.
+    writes_file: bool = False
+
+    def reads_file(self, index: BlockIndex) -> bool:
+        """Whether reading block ``index`` now reads a file."""
+        return False
 
     #: Whether a device that writes a block in place says so by :meth:`written`.
     wants_word_of_writes: bool = False

@@ -64,6 +64,8 @@ def rates_of(figures: Figures, nb: int, source: str, store: str) -> Rates:
             source=_number(links, "array" if source in _ON_DEVICE else source),
             fetch=_number(links, f"{store}-read"),
             write=_number(links, f"{store}-write"),
+            memory_fetch=_number(links, "memory-read"),
+            memory_write=_number(links, "memory-write"),
             residue=_residue_rates(figures["residue"]) if "residue" in figures else None,
             origin=RatesOrigin.QUICK if figures.get("quick") is True else RatesOrigin.MEASURED,
             **kernels,

@@ -49,6 +49,7 @@ class FileStore(AbstractStore):
 
     name = "file"
     ordered_by_events = True
+    writes_file = True
 
     def __init__(self, path: str, descriptor: int, header: FileHeader) -> None:
         self.path = path
@@ -176,6 +177,10 @@ class FileStore(AbstractStore):
     def formats(self) -> tuple[PrecisionFormat, ...] | None:
         """Format of every tile in packed order, as it is now; None when all are of :attr:`fmt`."""
         return self.layout.present_formats
+
+    def reads_file(self, index: BlockIndex) -> bool:
+        """Always: no tile is elsewhere."""
+        return True
 
     def view(self, index: BlockIndex) -> None:
         """None: tiles of a file must be read."""

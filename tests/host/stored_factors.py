@@ -10,7 +10,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from ooc_chol.dense.factor import CholeskyFactor
-from ooc_chol.dense.stores.file import AbstractStore, FileStore
+from ooc_chol.dense.stores.file import AbstractStore, FileStore, MemoryStore
 from ooc_chol.dense.stores.tiered import TieredStore
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.tasks.tiling import TileGrid

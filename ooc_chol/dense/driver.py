@@ -294,6 +294,7 @@ def _factor(request: Request, began: float) -> CholeskyFactor:
         with progress_reporter(request.progress) as reporter:
             execution = run(the_plan, request.source, store, report=reporter)
         store.complete()
+        store = store.result()
         setup = time.perf_counter() - began - execution.seconds
         factor = _factor_of(request, store, FactorReport(the_plan, execution, setup, passes=request.passes))
         owned.pop_all()
@@ -327,6 +328,7 @@ def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
         plan, execution, store = result.plan, result.execution, result.store
         store.describe(arithmetic_key(plan).to_dict())  # formats may be wider than those it was made for
         store.complete()
+        store = store.result()
         wall = time.perf_counter() - began
         report = FactorReport(
             plan,

@@ -31,6 +31,8 @@ class AbstractAccess(ABC):
     """Reads and writes of one open file that are whole or an error; from any number of threads."""
 
     name: str  #: How, in reports
+    #: Whether pieces are best as small as a core's cache, in which they are hashed; else a disk gets as much at once as there is
+    is_cached: bool = True
 
     @abstractmethod
     def read(self, buffer: memoryview, offset: int, path: str) -> None:
@@ -96,6 +98,7 @@ class DirectAccess(AbstractAccess):
     """
 
     name = "direct"
+    is_cached = False
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from ooc_chol.config import format_bytes, parse_bytes
+from ooc_chol.dense.disk_tier import over_file
 from ooc_chol.dense.execution.page_locking import lock_store
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.options import FactorOptions
@@ -87,7 +88,8 @@ def _create_store(request: Request, plan: Plan) -> AbstractStore:
     if not is_memory(place):
         assert isinstance(place, str | os.PathLike)
         key = arithmetic_key(plan).to_dict()
-        return FileStore.create(place, plan.grid, key, formats, fmt=fmt, replace=request.replace_store)
+        file = FileStore.create(place, plan.grid, key, formats, fmt=fmt, replace=request.replace_store)
+        return over_file(file, plan, request.source, request.options)
     assert place is None or isinstance(place, HostMemory)
     _make_room(TileLayout(plan.grid, formats=formats, fmt=fmt).end, place, request.options, arenas=_host_arena_bytes(plan))
     store = MemoryStore(plan.grid, formats, place, fmt=fmt)

@@ -50,6 +50,7 @@ class TieredStore(AbstractStore):
     name = "memory over file"
     ordered_by_events = True
     wants_word_of_writes = True
+    writes_file = True
 
     def __init__(
         self, file: FileStore, kept: Iterable[tuple[int, int]], memory: HostMemory | None = None, *, keeps_on: bool = False
@@ -83,6 +84,10 @@ class TieredStore(AbstractStore):
     def formats(self) -> tuple[PrecisionFormat, ...] | None:
         """Format of every tile in packed order, as it is now; None when all are of :attr:`fmt`."""
         return self.file.formats
+
+    def reads_file(self, index: BlockIndex) -> bool:
+        """Whether memory does not keep tile ``index``."""
+        return _key(index) not in self._starts
 
     def view(self, index: BlockIndex) -> NDArray[Any] | None:
         """Kept tile ``index`` of :attr:`fmt` in place; whoever writes into it says so by :meth:`written`. None for others."""

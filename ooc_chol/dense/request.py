@@ -11,18 +11,18 @@ from typing import Any, TypeAlias
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner import Problem
-from ooc_chol.dense.planner.file_tier import without_file_tier
+from ooc_chol.dense.planner.file_tier import stays_out_of_cache, without_file_tier
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import SURELY_FREE, budget_of, format_asked, kept_bytes
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates.folders import disk_rates_of
 from ooc_chol.dense.rates.lookup import known_rates, rates_for
 from ooc_chol.formats import FP64
-from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.memory.sources.file import NpySource
+from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Where L goes: a file, memory that many factors take in turn, ``"device"`` for the GPUs that make it, or None for host memory,
@@ -117,19 +117,12 @@ def rates_of_request(options: FactorOptions, store: Place, source: AbstractSourc
         return None
     kind = "memory" if is_memory(store) else "file"  # L over A moves as in memory
     rates = known_rates(grid, "array", kind, names) if source is None else rates_for(source, grid, kind, names)
-    if rates is None or is_memory(store) or not _meets_disk(options, grid.n):
+    if rates is None or is_memory(store):
         return rates
     assert isinstance(store, str | os.PathLike)
     files = source.files if source is not None and source.name == NpySource.name else ()
-    return replace(rates, disk=disk_rates_of(store, files))
-
-
-def _meets_disk(options: FactorOptions, n: int) -> bool:
-    """Whether an L of order ``n`` in a file comes from the disk: its host memory is bounded, or less than L is free.
-
-    Else the system's cache has room for all of it.
-    """
-    return options.host_budget is not None or FP64.itemsize * n**2 // 2 > free_host_bytes()
+    nbytes = compulsory_bytes(grid, FP64.itemsize) + sum(os.path.getsize(path) for path in files if os.path.isfile(path))
+    return replace(rates, disk=disk_rates_of(store, files)) if stays_out_of_cache(options, nbytes) else rates
 
 
 def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, problem: Problem) -> None:

@@ -6,16 +6,12 @@ import os
 
 from ooc_chol.dense.execution.page_locking import lock_store
 from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner.file_tier import stays_out_of_cache
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.stores.tiered import TieredStore
-from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.memory.sources.base import AbstractSource
-
-#: Part of what is free in host memory that the files of A and L may take of the system's cache when no budget is given. What does
-#: not fit gains nothing there: panels go through their files in circles, and each page would leave before it is read again.
-_CACHED_PART = 2
 
 
 def over_file(file: FileStore, plan: Plan, source: AbstractSource, options: FactorOptions) -> AbstractStore:
@@ -24,7 +20,7 @@ def over_file(file: FileStore, plan: Plan, source: AbstractSource, options: Fact
     With a ``host_budget``, or where the files of A and L are large beside what is free, neither stays in the system's cache.
     """
     try:
-        if options.host_budget is not None or _bytes_of(file, source) > free_host_bytes() // _CACHED_PART:
+        if stays_out_of_cache(options, _bytes_of(file, source)):
             file.keep_out_of_cache()
             source.is_bounded = True
         if not plan.host_tiles:

@@ -11,15 +11,18 @@ from typing import Any, TypeAlias
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner import Problem
-from ooc_chol.dense.planner.file_tier import without_file_tier
+from ooc_chol.dense.planner.file_tier import stays_out_of_cache, without_file_tier
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import SURELY_FREE, budget_of, format_asked, kept_bytes
 from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.rates.folders import disk_rates_of
 from ooc_chol.dense.rates.lookup import known_rates, rates_for
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
+from ooc_chol.memory.sources.file import NpySource
+from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Where L goes: a file, memory that many factors take in turn, ``"device"`` for the GPUs that make it, or None for host memory,
@@ -113,7 +116,13 @@ def rates_of_request(options: FactorOptions, store: Place, source: AbstractSourc
     if len(names) > 1 and device_kind(names[0]).shares_processor:
         return None
     kind = "memory" if is_memory(store) else "file"  # L over A moves as in memory
-    return known_rates(grid, "array", kind, names) if source is None else rates_for(source, grid, kind, names)
+    rates = known_rates(grid, "array", kind, names) if source is None else rates_for(source, grid, kind, names)
+    if rates is None or is_memory(store):
+        return rates
+    assert isinstance(store, str | os.PathLike)
+    files = source.files if source is not None and source.name == NpySource.name else ()
+    nbytes = compulsory_bytes(grid, FP64.itemsize) + sum(os.path.getsize(path) for path in files if os.path.isfile(path))
+    return replace(rates, disk=disk_rates_of(store, files)) if stays_out_of_cache(options, nbytes) else rates
 
 
 def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, problem: Problem) -> None:

@@ -22,6 +22,9 @@ from ooc_chol.tasks.tiling import Index
 
 #: Part of what is free in host memory that an L in a file may take there when a GPU factors and no ``host_budget`` is given.
 _FREE_PART = 2
+#: Part of what is free in host memory that the files of A and L may take of the system's cache when no budget is given. What does
+#: not fit gains nothing there: panels go through their files in circles, and each page would leave before it is read again.
+_CACHED_PART = 2
 
 
 def host_budget_of(options: FactorOptions, names: Sequence[str]) -> int:
@@ -35,6 +38,11 @@ def host_budget_of(options: FactorOptions, names: Sequence[str]) -> int:
     if device_kind(names[0]).is_in_host_memory:
         return 0
     return rounded_down(memory_info("host:0")[0] // _FREE_PART)
+
+
+def stays_out_of_cache(options: FactorOptions, nbytes: int) -> bool:
+    """Whether files of so many bytes are read and written past the system's cache: host memory is bounded, or not that large."""
+    return options.host_budget is not None or nbytes > memory_info("host:0")[0] // _CACHED_PART
 
 
 def with_file_tier(plan: Plan, problem: Problem, options: FactorOptions) -> Plan:

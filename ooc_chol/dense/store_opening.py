@@ -31,7 +31,11 @@ from ooc_chol.tasks.tiling import TileGrid
 
 
 def check_store(request: Request) -> None:
-    """Refuse a file for L that is A's own, or exists and is no factor; before anything is measured or planned."""
+    """Refuse a file for L that is A's own, or exists and is no factor; before anything is measured or planned.
+
+    Under a ``host_budget`` A stays out of the system's cache from its first reading on.
+    """
+    request.source.is_bounded = request.options.host_budget is not None
     if not is_memory(request.store):
         assert isinstance(request.store, str | os.PathLike)
         inputs = [("a", file) for file in request.source.files]

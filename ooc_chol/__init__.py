@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ooc_chol.errors import AsymmetryWarning as AsymmetryWarning
     from ooc_chol.errors import BudgetError as BudgetError
     from ooc_chol.errors import BudgetWarning as BudgetWarning
+    from ooc_chol.errors import CheckpointError as CheckpointError
     from ooc_chol.errors import ClosedError as ClosedError
     from ooc_chol.errors import DamagedFileError as DamagedFileError
     from ooc_chol.errors import DowndateError as DowndateError
@@ -88,6 +89,7 @@ _NAMES = {
         "AsymmetryWarning",
         "BudgetError",
         "BudgetWarning",
+        "CheckpointError",
         "ClosedError",
         "DamagedFileError",
         "DowndateError",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -365,6 +367,35 @@ class OutputError(TierError, FileExistsError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str, str | None]]:
         return type(self), (self.text, self.option, self.path, self.other)
+
+
+class CheckpointError(TierError):
+    """What a checkpoint holds does not belong to this call: another matrix, other options, or arithmetic with other bits.
+
+    Parameters
+    ----------
+    path : str
+        The file that the checkpoint is.
+    differences : mapping of str to (str, str)
+        By name what differs: how it is in the checkpoint, and in this call.
+    ask : str
+        Words for the message on how the user asks to start afresh.
+    """
+
+    def __init__(self, path: str, differences: Mapping[str, tuple[str, str]], ask: str = "replace_store=True") -> None:
+        self.path = path
+        self.differences = dict(differences)
+        self.ask = ask
+        told = ", ".join(
+            f"{name} ({shortened(there)} there, {shortened(here)} here)" for name, (there, here) in differences.items()
+        )
+        super().__init__(
+            f"{path}: the checkpoint there is of another factorization, whose factor has other bits; these differ: {told}; "
+            f"go on with the matrix, options and machine of that one, or start afresh with {ask}"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[str, dict[str, tuple[str, str]], str]]:
+        return type(self), (self.path, self.differences, self.ask)
 
 
 class MissingFolderError(TierError, FileNotFoundError):

@@ -77,7 +77,7 @@ class ThreadTeam:
 
     def run(self, jobs: Sequence[Job]) -> None:
         """Run all jobs, in any order and at once; return when all have run."""
-        if self.size == 1 or len(jobs) == 1:
+        if self.size == 1 or len(jobs) <= 1:
             for job in jobs:
                 job()
             return

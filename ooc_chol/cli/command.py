@@ -22,7 +22,7 @@ EXPECTED = (oc.OocCholError, ValueError, TypeError, OSError, NotImplementedError
 def main(arguments: Sequence[str] | None = None, *, imported: Callable[[], None] | None = None) -> int:
     """Run the command line.
 
-    SIGTERM and SIGHUP end a command as Ctrl-C does, so that files that are not complete are removed.
+    SIGTERM and SIGHUP end a command as Ctrl-C does, so that files that are not complete are removed, or kept as checkpoints.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None, *, imported: Callable[[], None]
     Returns
     -------
     int
-        The exit status: 0, 1 where some of several cases failed, 2 for what a user can mend, 128 and the number of a signal.
+        The exit status: 0, 1 where some of several cases failed or a file is damaged, 2 for what a user can mend, 128 and the number of a signal.
     """
     try:
         options = make_parser().parse_args(arguments)
@@ -44,12 +44,17 @@ def main(arguments: Sequence[str] | None = None, *, imported: Callable[[], None]
             status: int | None = options.run(options)
     except KeyboardInterrupt as interrupt:
         number = interrupt.number if isinstance(interrupt, SignalInterrupt) else signal.SIGINT
-        print(f"ooc-chol: {ENDINGS[number]}", file=sys.stderr)
+        print(f"ooc-chol: {_with_notes(ENDINGS[number], interrupt)}", file=sys.stderr)
         return 128 + number
     except EXPECTED as error:
-        print(f"ooc-chol: {error}", file=sys.stderr)
+        print(f"ooc-chol: {_with_notes(str(error), error)}", file=sys.stderr)
         return 2
     return status or 0
+
+
+def _with_notes(text: str, error: BaseException) -> str:
+    """What is said of an error, and behind it what was noted on its way: where a checkpoint is, say."""
+    return "; ".join([text, *getattr(error, "__notes__", ())])
 
 
 class _Command(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 from dataclasses import asdict
 from pathlib import Path
@@ -22,10 +23,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "ooc-chol factor covariance.npy --store covariance.factor --memory-budget '2 GiB' --trace run.pftrace",
         "ooc-chol factor covariance.npy --store covariance.factor --fp64 residue --moduli 13 --devices cuda:0",
         "ooc-chol factor covariance.npy --store covariance.factor --json --quiet > figures.json",
+        "ooc-chol factor covariance.npy --store covariance.factor --checkpoint    # and again, after whatever ended it",
     )
     matrix = "a .npy file with a symmetric positive definite matrix; only its lower triangle is read"
     parser.add_argument("matrix", type=Path, help=matrix)
     parser.add_argument("--store", type=Path, required=True, help="file for L")
+    kept = "keep the unfinished file when the command is interrupted, killed or fails, and go on from one that is there"
+    parser.add_argument("--checkpoint", action="store_true", help=kept)
+    parser.add_argument(
+        "--resume", action="store_true", help="as --checkpoint, and refuse to begin where there is nothing to go on from"
+    )
     triangle = "triangle that is read (default: the lower one, and a warning where a sample shows that A is not symmetric)"
     parser.add_argument("--triangle", choices=("lower", "upper"), help=triangle)
     parser.add_argument("--trace", type=Path, help="write a Perfetto trace (.pftrace or .pftrace.gz) and print its summary")
@@ -40,15 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     _check_files(arguments)
-    factor = oc.cholesky(
-        arguments.matrix,
-        lower=None if arguments.triangle is None else arguments.triangle == "lower",
-        **oc.FactorOptions.from_arguments(arguments).keywords(),
-        store=arguments.store,
-        replace_store=arguments.force,
-        progress=not arguments.quiet,
-        trace=arguments.trace is not None,
-    )
+    try:
+        factor = _factored(arguments)
+    except oc.CheckpointError as error:
+        raise oc.CheckpointError(error.path, error.differences, FORCE) from None
     with factor:
         if not factor.n:
             raise ValueError(f"{arguments.matrix} is of order 0: its factor is written, but there is nothing to report")
@@ -71,8 +73,28 @@ def _run(arguments: argparse.Namespace) -> None:
     print(f"factor in {arguments.store}; open it with ooc_chol.load")
 
 
+def _factored(arguments: argparse.Namespace) -> oc.CholeskyFactor:
+    """The factor that the options ask for."""
+    return oc.cholesky(
+        arguments.matrix,
+        lower=None if arguments.triangle is None else arguments.triangle == "lower",
+        **oc.FactorOptions.from_arguments(arguments).keywords(),
+        store=arguments.store,
+        checkpoint=arguments.checkpoint or arguments.resume,
+        replace_store=arguments.force,
+        progress=not arguments.quiet,
+        trace=arguments.trace is not None,
+    )
+
+
 def _check_files(arguments: argparse.Namespace) -> None:
-    """Refuse files that cannot be written, or may not be replaced, before anything is computed."""
+    """Refuse files that cannot be written, or may not be replaced, or are not there, before anything is computed."""
+    if arguments.resume and arguments.force:
+        raise ValueError("--resume goes on from a checkpoint, and --force begins afresh: give one of them")
+    if arguments.resume and not any(
+        os.path.exists(path) for path in (f"{os.path.realpath(arguments.store)}.partial", arguments.store)
+    ):
+        raise ValueError(f"--resume: there is no checkpoint {arguments.store}.partial to go on from; give --checkpoint to begin")
     outputs = [
         oc.Output("--store", arguments.store, FACTOR_FILES),
         oc.Output("--trace", arguments.trace, oc.TRACE_FILES),

@@ -26,9 +26,7 @@ def over_file(file: FileStore, plan: Plan, source: AbstractSource, options: Fact
     With a ``host_budget``, or where the files of A and L are large beside what is free, neither stays in the system's cache.
     """
     try:
-        if stays_out_of_cache(options, _bytes_of(file, source)):
-            file.keep_out_of_cache()
-            source.is_bounded = True
+        keep_out_of_cache(file, source, options)
         if not plan.host_tiles:
             return file
         _make_room(plan)
@@ -42,6 +40,13 @@ def over_file(file: FileStore, plan: Plan, source: AbstractSource, options: Fact
         store.discard()
         raise
     return store
+
+
+def keep_out_of_cache(file: FileStore, source: AbstractSource, options: FactorOptions) -> None:
+    """Let neither A nor L stay in the system's cache where memory is bounded, or the cache too small."""
+    if stays_out_of_cache(options, _bytes_of(file, source)):
+        file.keep_out_of_cache()
+        source.is_bounded = True
 
 
 def _make_room(plan: Plan) -> None:

@@ -29,8 +29,9 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import excess_of_budget
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.report import FactorReport
-from ooc_chol.dense.request import Place, Progress, Request, problem_of_order, rates_of_request
-from ooc_chol.dense.store_opening import check_host_budget, check_store, own_empty_store, own_store
+from ooc_chol.dense.request import Place, Progress, Request, place_of_checkpoint, problem_of_order, rates_of_request
+from ooc_chol.dense.resuming import own_plan_and_store
+from ooc_chol.dense.store_opening import check_host_budget, check_store, own_empty_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import AsymmetryWarning, BudgetWarning, PrecisionWarning
 from ooc_chol.formats import FP64, PrecisionFormat, type_named
@@ -69,7 +70,7 @@ def cholesky(
     half_products: HalfProducts = None,
     strict: bool = True,
     store: str | os.PathLike[str] | HostMemory | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | bool | None = None,
     replace_store: bool = False,
     overwrite: bool = False,
     plan: Plan | None = None,
@@ -142,10 +143,14 @@ def cholesky(
         GPU's memory on the GPU where L is at most half of the budget. A :class:`HostMemory` is memory that one factorization
         after the other uses. For a GPU host memory is page-locked while the run goes on, and kept for 2 seconds when the factor
         is closed: a next call that needs as much or half as much takes it over, else a thread frees it.
-    checkpoint : None
-        This version writes no checkpoints: anything but None raises ``NotImplementedError``.
+    checkpoint : path, bool or None
+        File for L as ``store``, whose unfinished form is kept when the run fails, is interrupted or killed: the same call goes on
+        from it, to the same bits, also with another budget, policy or number of devices. True keeps that of ``store``. What the
+        call leaves open (tile size, engine, moduli) is as it was; another matrix, other options or other arithmetic are refused.
+        A finished file of the same call is given at once. Ctrl-C lets run what is enqueued, a second one ends at once. After a
+        verdict on A itself, such as a minor that is not positive definite, nothing is kept.
     replace_store : bool
-        Let L replace whatever file ``store`` names.
+        Let L replace whatever file ``store`` names, and a checkpoint begin afresh.
     overwrite : bool
         Keep L in the lower triangle of ``a``, a writable array of type ``dtype``, or with ``lower=False`` its transpose in the
         upper one; that triangle of A is lost then, also when the factorization fails.
@@ -192,8 +197,9 @@ def cholesky(
     ValueError, TypeError
         The matrix is not square, of another dtype, or an option is wrong; or the name of ``store`` promises another format, such
         as ``.npy``; or ``plan`` is for another matrix, or comes beside options of planning.
-    NotImplementedError
-        ``checkpoint``, which this version does not have.
+    CheckpointError
+        The checkpoint belongs to another matrix, to other options or to arithmetic with other bits; ``differences`` says which. A
+        :class:`TierError`.
 
     Notes
     -----
@@ -212,7 +218,6 @@ def cholesky(
         others = (precision_threshold, *others)
     if others or unknown:
         refuse_arguments(others, unknown, cholesky)
-    _refuse_what_is_not_there(checkpoint)
     _check_lower(lower)
     options = FactorOptions(
         tile_size=tile_size,
@@ -229,11 +234,19 @@ def cholesky(
         strict=strict,
         dtype=None if dtype is None else type_named(dtype, "dtype").dtype.name,
     )
+    place, is_kept = place_of_checkpoint(store, checkpoint, overwrite=overwrite, policy=policy)
     _check_overwrite(overwrite, store, precision_threshold)
     if (excess := excess_of_budget(options)) is not None:
         warnings.warn(excess, BudgetWarning, stacklevel=2)
     if is_batch(a):
-        of_one = {"store": store, "overwrite": overwrite, "plan": plan, "progress": progress, "trace": trace}
+        of_one = {
+            "store": store,
+            "checkpoint": checkpoint,
+            "overwrite": overwrite,
+            "plan": plan,
+            "progress": progress,
+            "trace": trace,
+        }
         given = {name: value is not None and value is not False for name, value in of_one.items()}
         with memory_errors_typed("factorization"):
             # typed as the factor of one matrix: types do not tell how many dimensions an array has
@@ -245,7 +258,8 @@ def cholesky(
             a.T if overwrite and lower is False and isinstance(a, np.ndarray) else a,
             source,
             options=options,
-            store=store,
+            store=place,
+            checkpoint=is_kept,
             replace_store=replace_store,
             overwrite=overwrite,
             plan=plan,
@@ -288,15 +302,15 @@ def _factor(request: Request, began: float) -> CholeskyFactor:
     """Plan and run in FP64."""
     if (device := whole_device_of(request)) is not None:
         return _factor_whole(request, device, began)
-    the_plan = request.plan or make_plan(request.problem, request.options, request.rates_at)
     with ExitStack() as owned:
-        store = own_store(request, the_plan, owned)
+        the_plan, store, resumed = own_plan_and_store(request, owned)
         with progress_reporter(request.progress) as reporter:
             execution = run(the_plan, request.source, store, report=reporter)
         store.complete()
         store = store.result()
         setup = time.perf_counter() - began - execution.seconds
-        factor = _factor_of(request, store, FactorReport(the_plan, execution, setup, passes=request.passes))
+        report = FactorReport(the_plan, execution, setup, passes=request.passes, resumed_tiles=resumed)
+        factor = _factor_of(request, store, report)
         owned.pop_all()
         return factor
 
@@ -326,7 +340,8 @@ def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
     with ExitStack() as owned:
         result = factor_mixed(request, owned)
         plan, execution, store = result.plan, result.execution, result.store
-        store.describe(arithmetic_key(plan).to_dict())  # formats may be wider than those it was made for
+        key = result.key or arithmetic_key(plan).to_dict()
+        store.describe(key)  # formats may be wider than those it was made for
         store.complete()
         store = store.result()
         wall = time.perf_counter() - began
@@ -338,9 +353,10 @@ def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
             certified_bound=result.bound,
             certify_seconds=result.certify_seconds,
             passes=request.passes,
+            resumed_tiles=result.resumed_tiles,
         )
         report = replace(report, setup_seconds=wall - report.seconds)
-        factor = _factor_of(request, store, report)
+        factor = _factor_of(request, store, report, key)
         assert request.options.precision_threshold is not None
         for doubt in doubts(result, request.options.precision_threshold, factor.diagonal()):
             warnings.warn(doubt, PrecisionWarning, stacklevel=3)
@@ -348,9 +364,11 @@ def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
         return factor
 
 
-def _factor_of(request: Request, store: AbstractStore, report: FactorReport) -> CholeskyFactor:
+def _factor_of(
+    request: Request, store: AbstractStore, report: FactorReport, key: dict[str, str | int] | None = None
+) -> CholeskyFactor:
     """The factor that the caller gets, with its report and the device that it may solve on."""
-    plan, key = report.plan, arithmetic_key(report.plan).to_dict()
+    plan, key = report.plan, key or arithmetic_key(report.plan).to_dict()
     trace, kept = _trace_of(report) if request.trace else None, None if request.overwrite else request.a
     return CholeskyFactor(
         plan.grid,
@@ -516,12 +534,6 @@ def _check_order(n: int) -> None:
     """Refuse an order that leaves nothing to plan."""
     if n < 1:
         raise ValueError(f"n is {n}, but a plan is for a matrix that has at least 1 row")
-
-
-def _refuse_what_is_not_there(checkpoint: object) -> None:
-    """Raise for the parts of the interface that this version does not have."""
-    if checkpoint is not None:
-        raise NotImplementedError("checkpoint is not there yet; leave it out, and give store= to keep L in a file")
 
 
 def _trace_of(report: FactorReport) -> Trace:

@@ -11,16 +11,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.dense.checkpoint import CheckpointRecord, Progress
 from ooc_chol.dense.execution.executor import Execution, Salvage
 from ooc_chol.dense.execution.run import opened_for_a_pass, run
 from ooc_chol.dense.factor.products import gram_of_transpose
 from ooc_chol.dense.matrix_norms import measure_matrix
 from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import make_plan, mixed_engine
+from ooc_chol.dense.planner import make_plan, mixed_engine, rest_of_residue_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.probing import form_of_factor
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.request import Request
+from ooc_chol.dense.resuming import Resumption, resumed, save_record
 from ooc_chol.dense.store_opening import own_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.source_tier import SourceTier
@@ -54,6 +56,9 @@ class MixedResult:
     bound: CertifiedBound | None = None  #: Of the factor in the store, once it is complete
     certify_seconds: float = 0.0  #: Seconds that its bounds took beside the runs
     escalations: list[Escalation] = field(default_factory=list)
+    resumed_tiles: int = 0  #: Tiles of a checkpoint that the call went on from
+    key: dict[str, str | int] | None = None  #: The arithmetic key, where that is not to be taken from the plan of what was left
+    is_finished: bool = False  #: Whether all was there already
 
 
 def plan_mixed(request: Request) -> Plan:
@@ -71,35 +76,78 @@ def factor_mixed(request: Request, owned: ExitStack) -> MixedResult:
     At most :data:`~ooc_chol.precision.escalation.MOST_WORK` factorizations, and as many readings of L beside where the plan has
     no room for random vectors, or where a run keeps tiles of one before.
     """
+    found = resumed(request, owned)
     names, threshold = resolve_devices(request.options.devices), request.options.precision_threshold
     assert threshold is not None
-    grid, options = mixed_engine(request.problem, request.options)
+    asked = request.options if found is None else found.options
+    grid, options = mixed_engine(request.problem, asked)
     norms = _norms_and_form(request, names, grid, _samples(options))
     if request.options.strict and (least := least_bound(norms, PROBES)) > threshold:
         raise PrecisionError(least, threshold)
     of_tiles = replace(norms, probes=None, form=None)  # plans, and with them reports, keep no vectors
-    plan = _plan_of(request, options, choose_formats(of_tiles, threshold, rule=options.precision_rule))
-    state = EscalationState(grid)
-    result = MixedResult(plan, Execution(0.0, (), (), ()), own_store(request, plan, owned))
+    if found is None:
+        state = EscalationState(grid)
+        plan = _plan_of(request, options, choose_formats(of_tiles, threshold, rule=options.precision_rule))
+        result = MixedResult(plan, Execution(0.0, (), (), ()), own_store(request, plan, owned))
+    else:
+        state, result = found.record.progress.state(grid), _gone_on_with(found, request, options, of_tiles)
+
+    def record(plan: Plan) -> CheckpointRecord | None:
+        """What a checkpoint says from now on."""
+        progress = Progress.of(result.escalations, state)
+        return CheckpointRecord.of(plan, asked, request.fingerprint, progress) if request.checkpoint else None
+
     while (step := _attempt(request, result, state, norms)) is not None:
         escalation, tiles, given = step
         result.escalations.append(escalation)
+        result.key = None
         if escalation.remedy in (Remedy.ROW, Remedy.PANEL):
             assert result.plan.precision is not None
+            # Whatever ends the run between two of these: the next one meets the pivot again, or goes on behind it.
+            result.store.forget([index for index in grid.tiles() if index not in given])
             result.store.widen(tiles)
             # What is widened lies behind the end of the file alone from now on.
             kept = result.plan.host_tiles - set(tiles) if result.plan.in_file else None
             result.plan = _plan_of(request, options, result.plan.precision.widened(tiles), given, kept)
+            save_record(result.store, result.plan, record(result.plan))
             continue
         result.store.discard()
         if escalation.remedy is Remedy.FP64:
-            result.plan = _fp64_plan(request, replace(options, moduli=request.options.moduli))
+            result.plan = _fp64_plan(request, replace(options, moduli=asked.moduli))
         else:
             assert escalation.threshold is not None
             precision = choose_formats(of_tiles, escalation.threshold, rule=options.precision_rule)
             result.plan = _plan_of(request, options, precision)
-        result.store = own_store(request, result.plan, owned)
+        result.store = own_store(request, result.plan, owned, record(result.plan))
     return result
+
+
+def _gone_on_with(found: Resumption, request: Request, options: FactorOptions, norms: MatrixNorms) -> MixedResult:
+    """The state of the call whose checkpoint was found: its plan for what is left, and what was computed again before."""
+    escalations = found.record.progress.escalations
+    last = next((step for step in reversed(escalations) if step.remedy in (Remedy.RESTART, Remedy.FP64)), None)
+    at_once = frozenset[tuple[int, int]]() if found.record.narrow else found.good
+    if last is not None and last.remedy is Remedy.FP64:
+        plan = _fp64_plan(request, replace(options, moduli=found.options.moduli), found.good)
+    else:
+        threshold = request.options.precision_threshold if last is None else last.threshold
+        assert threshold is not None
+        precision = choose_formats(norms, threshold, rule=options.precision_rule).widened(found.store.layout.widened)
+        plan = _plan_of(request, options, precision, at_once)
+    found.check_key(plan)
+    if plan.precision is not None and found.record.narrow:
+        problem = replace(request.problem, precision=plan.precision, given=found.good)
+        plan = rest_of_residue_plan(plan, problem, options, request.rates_at)
+    measured = None if plan.precision is None else found.norms(plan.precision)
+    return MixedResult(
+        replace(plan, host_tiles=frozenset()),  # what is gone on from stays in its file alone
+        Execution(0.0, (), (), (), norms=measured),
+        found.store,
+        escalations=list(escalations),
+        resumed_tiles=len(found.good),
+        key=found.key,
+        is_finished=found.is_complete,
+    )
 
 
 def _samples(options: FactorOptions) -> bool:
@@ -157,12 +205,13 @@ def doubts(result: MixedResult, asked: float, diagonal: NDArray[np.float64]) -> 
         )
 
 
-def _fp64_plan(request: Request, options: FactorOptions) -> Plan:
+def _fp64_plan(request: Request, options: FactorOptions, given: frozenset[tuple[int, int]] = frozenset()) -> Plan:
     """The plan in FP64 on the same tiles: through residues if they ran so far and fit, which need more moduli now."""
+    problem = replace(request.problem, given=given)
     try:
-        return make_plan(request.problem, options, request.rates_at)
+        return make_plan(problem, options, request.rates_at)
     except BudgetError:
-        return make_plan(request.problem, replace(options, fp64="native", moduli=None), request.rates_at)
+        return make_plan(problem, replace(options, fp64="native", moduli=None), request.rates_at)
 
 
 class _Step(NamedTuple):
@@ -196,7 +245,7 @@ def _attempt(request: Request, result: MixedResult, state: EscalationState, norm
     result.bound = _certify(request, result, norms)
     asked = request.options.precision_threshold
     assert asked is not None
-    if not request.options.strict or result.bound.holds(asked):
+    if result.is_finished or not request.options.strict or result.bound.holds(asked):
         return None
     return _after_certificate(result.plan, state, float(result.bound), asked)
 

@@ -46,6 +46,8 @@ class FactorReport:
     passes : Passes
         What passes over A and L beside the run did until now, by kind (``passes.totals``): in mixed precision the norms of A and,
         where it reads L, the certificate, then solves, sums over the inverse and products with L.
+    resumed_tiles : int
+        Tiles that were in a checkpoint, and were not computed again: rates count the others' flops.
     """
 
     plan: Plan
@@ -55,6 +57,7 @@ class FactorReport:
     certified_bound: CertifiedBound | None = None
     certify_seconds: float = 0.0
     passes: Passes = field(default_factory=Passes, compare=False)
+    resumed_tiles: int = 0
 
     @property
     def seconds(self) -> float:
@@ -87,10 +90,12 @@ class FactorReport:
     @property
     def tflops(self) -> float:
         """``n³/3`` over :attr:`seconds`, in TFLOP/s; of a complex matrix ``4 n³/3``."""
-        return self._flops / self.seconds / 1e12
+        return self._flops / self.seconds / 1e12 if self.seconds else 0.0
 
     @property
     def _flops(self) -> float:
+        if self.resumed_tiles:
+            return float(self.plan.flops)
         return self.plan.fmt.flops_factor * self.plan.grid.n**3 / 3
 
     @property
@@ -138,7 +143,7 @@ class FactorReport:
     @cached_property
     def exposed_copy_share(self) -> float:
         """Share of the run in which compute streams were idle while a fetch that they waited for was in flight."""
-        return exposed_copy_seconds(self.execution.records) / (self.seconds * len(self.plan.devices))
+        return exposed_copy_seconds(self.execution.records) / (self.seconds * len(self.plan.devices)) if self.seconds else 0.0
 
     def to_dict(self) -> dict[str, object]:
         """The figures as plain data.
@@ -184,6 +189,7 @@ class FactorReport:
             "certified_measured": None if self.certified_bound is None else self.certified_bound.measured,
             "estimated_error": None if self.estimated_error is None else self.estimated_error.total,
             "escalations": [str(step) for step in self.escalations],
+            "resumed_tiles": self.resumed_tiles,
             "passes": {title: totals._asdict() for title, totals in self.passes.totals.items()},
         }
 
@@ -246,6 +252,7 @@ class FactorReport:
             ("bounds", plan.bounds_text()),
             ("memory", f"peak {peak} of tiles on a device, budget {budget}"),
             *([("exposed", self._exposed_text())] if exposed else []),
+            *self._resumed_lines(),
             *self._locking_lines(),
             *self._precision_lines(),
             *self._pass_lines(),
@@ -266,6 +273,15 @@ class FactorReport:
     def _exposed_text(self) -> str:
         """For how much of the time copies were waited for."""
         return f"{100 * self.exposed_copy_share:.1f} % of the time a compute stream waited for a copy"
+
+    def _resumed_lines(self) -> list[tuple[str, str]]:
+        """How much was in a checkpoint; nothing where there was none."""
+        if not self.resumed_tiles:
+            return []
+        left = self.plan.grid.n_tiles - len(self.plan.given)
+        return [
+            ("resumed", f"{self.resumed_tiles} of {self.plan.grid.n_tiles} tiles were in the checkpoint; {left} were computed")
+        ]
 
     def _locking_lines(self) -> list[tuple[str, str]]:
         """How long the run waited for page-locked memory, and what could not be locked; nothing where all was there."""

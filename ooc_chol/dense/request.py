@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from ooc_chol.dense.fingerprint import Fingerprint, fingerprint_of
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner import Problem
@@ -48,6 +49,7 @@ class Request:
     source: AbstractSource  #: A as it is read
     options: FactorOptions
     store: Place = None
+    checkpoint: bool = False  #: Whether the unfinished file at ``store`` is kept, and gone on from
     replace_store: bool = False
     overwrite: bool = False
     plan: Plan | None = None  #: A plan to take, in place of one by ``options``
@@ -58,6 +60,12 @@ class Request:
         if self.plan is not None:
             _check_plan(self.plan, self.source, self.options, self.problem)
             object.__setattr__(self, "plan", without_file_tier(self.plan, in_file=self.problem.in_file))
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """What A is known again by."""
+        names = self.plan.devices if self.plan is not None else resolve_devices(self.options.devices)
+        return fingerprint_of(self.source, self.problem.fmt, names)
 
     @cached_property
     def passes(self) -> Passes:
@@ -105,6 +113,37 @@ def problem_of_order(n: int, options: FactorOptions, store: Place) -> Problem:
     return Problem(
         n, fmt.itemsize, "array", may_be_whole=in_memory, keeps_on_device=keeps_on_device, fmt=fmt, in_file=not in_memory
     )
+
+
+def place_of_checkpoint(
+    store: Place, checkpoint: str | os.PathLike[str] | bool | None, *, overwrite: bool, policy: str
+) -> tuple[Place, bool]:
+    """Where L goes, and whether its unfinished file is kept: ``checkpoint`` names the file, or says that ``store`` does."""
+    if checkpoint is None or checkpoint is False:
+        return store, False
+    if overwrite:
+        raise ValueError("overwrite=True keeps L over A, of which nothing is left to go on from; leave it or checkpoint out")
+    if policy in ("sync", "async"):
+        raise ValueError(
+            f"policy {policy!r} stores half-updated tiles, from which no run can go on; take another, or no checkpoint"
+        )
+    if checkpoint is True:
+        if is_memory(store):
+            raise ValueError("checkpoint=True goes on from the file that store names: give store=path, or checkpoint=path")
+        return store, True
+    if not isinstance(checkpoint, str | os.PathLike):
+        raise TypeError(
+            f"checkpoint is a {type(checkpoint).__name__}; give the path of a file, or True for the one that store names"
+        )
+    if store is None:
+        return checkpoint, True
+    if is_memory(store):
+        raise ValueError("a checkpoint is the unfinished file of L: leave store out, and L is in the file that checkpoint names")
+    assert isinstance(store, str | os.PathLike)
+    if os.path.realpath(store) != os.path.realpath(checkpoint):
+        text = f"store ({os.fspath(store)!r}) and checkpoint ({os.fspath(checkpoint)!r}) are two files for one L"
+        raise ValueError(f"{text}: a checkpoint is the unfinished file of L; give one of them, or checkpoint=True")
+    return store, True
 
 
 def rates_of_request(options: FactorOptions, store: Place, source: AbstractSource | None, grid: TileGrid) -> Rates | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import numpy as np
 
 from ooc_chol.config import format_bytes, parse_bytes
+from ooc_chol.dense.checkpoint import CheckpointRecord
 from ooc_chol.dense.disk_tier import over_file
 from ooc_chol.dense.execution.page_locking import lock_store
+from ooc_chol.dense.keeping import keep_unfinished
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
@@ -21,7 +23,8 @@ from ooc_chol.dense.stores.device import DeviceStore
 from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.stores.header import FACTOR_FILES
 from ooc_chol.dense.stores.layout import TileLayout
-from ooc_chol.errors import BudgetError
+from ooc_chol.dense.stores.tiered import TieredStore
+from ooc_chol.errors import BudgetError, OutputError
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.memory.host_memory import HostMemory
@@ -41,12 +44,32 @@ def check_store(request: Request) -> None:
         inputs = [("a", file) for file in request.source.files]
         outputs = [Output("store", request.store, FACTOR_FILES)]
         check_outputs(outputs, inputs, replace=request.replace_store, ask="replace_store=True")
+        if not request.checkpoint and not request.replace_store:
+            _refuse_checkpoint(request.store)
 
 
-def own_store(request: Request, plan: Plan, owned: ExitStack) -> AbstractStore:
-    """An empty store for the L of ``plan``, which ``owned`` discards unless it is emptied first."""
-    store = _create_store(request, plan)
-    owned.callback(store.discard)  # of no effect on one that was discarded before
+def _refuse_checkpoint(path: str | os.PathLike[str]) -> None:
+    """Raise ``OutputError`` where the unfinished file that a new one would replace is a checkpoint."""
+    try:
+        with closing(FileStore.open_unfinished(path)) as store:
+            is_kept, there = store.checkpoint is not None, store.partial_path
+    except OSError:  # nothing there, or nothing that can be opened: to create the file says why
+        return
+    if is_kept:
+        text = f"store: {there} is a checkpoint, which would be lost; go on from it with checkpoint=True, or remove it"
+        raise OutputError(f"{text}, or replace it by replace_store=True", "store", there)
+
+
+def own_store(request: Request, plan: Plan, owned: ExitStack, record: CheckpointRecord | None = None) -> AbstractStore:
+    """An empty store for the L of ``plan``, which ``owned`` discards unless it is emptied first; a checkpoint it keeps.
+
+    ``record`` is what a checkpoint says where runs came before this one.
+    """
+    store = _create_store(request, plan, record)
+    if request.checkpoint and isinstance(store, FileStore | TieredStore):
+        keep_unfinished(store, owned)
+    else:
+        owned.callback(store.discard)  # of no effect on one that was discarded before
     return store
 
 
@@ -77,7 +100,7 @@ def own_whole_store(request: Request, grid: TileGrid, device: str, owned: ExitSt
     return store
 
 
-def _create_store(request: Request, plan: Plan) -> AbstractStore:
+def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None) -> AbstractStore:
     """Where L goes: over A, into a file, or into memory, page-locked from now on as long as L is there when a GPU factors."""
     a, place, fmt = request.a, request.store, plan.fmt
     if request.overwrite:
@@ -91,8 +114,11 @@ def _create_store(request: Request, plan: Plan) -> AbstractStore:
         return DeviceStore(plan.grid, plan.devices, plan.owners, formats, fmt)
     if not is_memory(place):
         assert isinstance(place, str | os.PathLike)
-        key = arithmetic_key(plan).to_dict()
-        file = FileStore.create(place, plan.grid, key, formats, fmt=fmt, replace=request.replace_store)
+        key, checkpoint = arithmetic_key(plan).to_dict(), None
+        if request.checkpoint:
+            checkpoint = (record or CheckpointRecord.of(plan, request.options, request.fingerprint)).to_dict()
+        replace = request.replace_store
+        file = FileStore.create(place, plan.grid, key, formats, fmt=fmt, replace=replace, checkpoint=checkpoint)
         return over_file(file, plan, request.source, request.options)
     assert place is None or isinstance(place, HostMemory)
     _make_room(TileLayout(plan.grid, formats=formats, fmt=fmt).end, place, request.options, arenas=_host_arena_bytes(plan))

@@ -154,6 +154,9 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
         The callback is short, takes no locks that an enqueuing thread holds while blocked, and enqueues nothing.
         """
 
+    #: When that error came, in seconds of ``time.perf_counter``: what any device wrote since may be made of what it spoilt.
+    failed_at: float | None = None
+
     def failure(self) -> BaseException | None:
         """The error that an operation raised on the host while later ones went on; None for devices whose streams stop."""
         return None

@@ -92,6 +92,8 @@ class AbstractTier(ABC):
 
     #: Name in reports, such as ``"array"``, ``"memory"`` or ``"file"``.
     name: str
+    #: Whether what was written is kept when a run fails or is interrupted, so that the next one goes on from it.
+    keeps_unfinished: bool = False
     #: Whether another stream may read a block as soon as its writing is recorded (else only once it is durable).
     ordered_by_events: bool = True
     #: Whether what is written ends in a file.
@@ -153,6 +155,12 @@ class AbstractTier(ABC):
     @abstractmethod
     def write(self, index: BlockIndex, data: NDArray[Any]) -> None:
         """Store ``data``, a row-major array of the block's shape, float64 or float32, as block ``index``, in its format."""
+
+    def confirm(self, index: BlockIndex) -> None:  # noqa: B027 - most tiers are not gone on from
+        """Note that a run has found block ``index`` to be right, whose writing may be still to come; for tiers that keep it."""
+
+    def distrust(self, since: float) -> None:  # noqa: B027 - most tiers are not gone on from
+        """Let blocks written since then, in seconds of ``time.perf_counter``, be unwritten, in a tier that keeps them."""
 
     def close(self) -> None:  # noqa: B027 - memory needs no closing
         """Release what the tier holds; a second call does nothing."""

@@ -77,3 +77,9 @@ def flops(task: Task, grid: TileGrid) -> int:
     if kind is _TRSM:
         return m * grid.size(j) ** 2
     return m**3 // 3
+
+
+def tile_flops(i: int, j: int, grid: TileGrid) -> int:
+    """Flops counted for all tasks of tile ``(i, j)``: its updates from the columns before, and the task that makes it final."""
+    updates = (1 if i == j else 2) * grid.size(i) * grid.size(j) * grid.start(j)
+    return updates + flops(finish(i, j), grid)

@@ -240,7 +240,7 @@ def test_an_option_without_sense_says_what_there_is(kind):
 
 
 CHOLESKY_ONLY = {
-    "checkpoint": ({"checkpoint": "c.ooc"}, NotImplementedError, "not there yet.*store="),
+    "checkpoint without a file": ({"checkpoint": True}, ValueError, "give store=path, or checkpoint=path"),
     "unknown engine": ({"fp64": "fast"}, ValueError, "there are 'auto', 'native' and 'residue'"),
     "two places for L": ({"store": "L.ooc", "overwrite": True}, ValueError, "give one of them"),
     "progress of another type": ({"progress": "yes"}, TypeError, "give True, False or a callable"),

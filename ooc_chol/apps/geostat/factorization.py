@@ -170,8 +170,7 @@ def factored(
     settings.check_store()
     source = covariance_source(model, coordinates, noise)
     with settings.factor(source, progress, trace) as factor:
-        try:
-            yield factor
-        finally:
-            if settings.store is not None:
-                Path(os.path.realpath(settings.store)).unlink(missing_ok=True)
+        if settings.store is not None:
+            # The open factor reads it all the same, and a process that is killed leaves nothing that the next one would refuse.
+            Path(os.path.realpath(settings.store)).unlink(missing_ok=True)
+        yield factor

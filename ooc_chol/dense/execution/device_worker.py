@@ -194,7 +194,10 @@ class DeviceWorker:
 
     def _after(self, position: int) -> None:
         """A watched step is complete: read the flags at pivots, tell the coordinating thread how far we are."""
-        self._end_if(self.operations.must_end_after(self._program.steps[position]))
+        step = self._program.steps[position]
+        self._end_if(self.operations.must_end_after(step))
+        if step.is_pivot:  # no flag was set by it or by its row
+            self._tiers["L"].confirm(step.tile)
         first, self._flops_reported_up_to = self._flops_reported_up_to + 1, max(position, self._flops_reported_up_to)
         done = sum(step.flops for step in self._program.steps[first : position + 1])
         self._news.put(News(self.number, False, None, done))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -26,11 +27,12 @@ from ooc_chol.dense.execution.worker import Start
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.steps import final_keys
 from ooc_chol.errors import NonFiniteError, NotHermitianError, NotPositiveDefiniteError
-from ooc_chol.interfaces import Tiers
+from ooc_chol.interfaces import AbstractTier, Tiers
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.prints import brief_repr
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.runtime.shutdown import abort_all, devices_closed
+from ooc_chol.tasks.cholesky import tile_flops
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.threads import OwnThread, start, take
 from ooc_chol.tracing.records import LazyRecords, TraceRecord
@@ -108,7 +110,7 @@ def execute(
     ``probes`` are the random vectors that a plan in mixed precision has room for.
     """
     workers: list[DeviceWorker] = []
-    with collector_off():
+    with collector_off(), _only_sound(tiers["L"], devices):
         ended = _run(plan, devices, tiers, workers=workers, report=report, probes=probes)
         if not ended.errors:
             return _summary(plan, workers, ended)
@@ -118,6 +120,16 @@ def execute(
         salvage.finished.update(plan.given, *(worker.finished_tiles() for worker in workers))
         salvage.norms = _norms_of(workers)
     raise _verdict(workers, errors, plan.grid)
+
+
+@contextmanager
+def _only_sound(tier: AbstractTier, devices: Sequence[TileDevice]) -> Iterator[None]:
+    """Let nothing be kept of what devices wrote once one of them had failed, and the others did not know."""
+    try:
+        yield
+    finally:
+        if failures := [device.failed_at for device in devices if device.failed_at is not None]:
+            tier.distrust(min(failures))
 
 
 class _Ended(NamedTuple):
@@ -160,7 +172,12 @@ def _run(
         starting = time.perf_counter() - since
         began = time.perf_counter_ns()
         start(thread)
-        errors = _coordinate(workers, channels.news, total=plan.flops, report=report, began=began)
+        try:
+            errors = _coordinate(workers, channels.news, plan, report=report, began=began)
+        except KeyboardInterrupt:
+            if tiers["L"].keeps_unfinished:  # a second interrupt ends this at once
+                _let_run_out(workers, thread)
+            raise
         if errors or not sums:
             return _Ended(errors, began)
         since = time.perf_counter()
@@ -213,13 +230,15 @@ def _operations(plan: Plan, devices: Sequence[TileDevice], tiers: Tiers) -> list
 def _coordinate(
     workers: Sequence[DeviceWorker],
     news: queue.SimpleQueue[News],
+    plan: Plan,
     *,
-    total: int,
     report: Callable[[int, int, float], None] | None,
     began: int,
 ) -> list[BaseException]:
     """Listen until every worker has finished; the first error stops them, a flag behind what is enqueued. Returns the errors."""
-    running, done, errors = len(workers), 0, []
+    running, errors = len(workers), []
+    done = plan.fmt.flops_factor * sum(tile_flops(i, j, plan.grid) for i, j in plan.given)
+    total = plan.flops + done
     while running:
         item = take(news)
         running -= item.finished
@@ -230,7 +249,18 @@ def _coordinate(
                 (DeviceWorker.halt if isinstance(errors[0], BadFlagError) else DeviceWorker.stop)(worker)
         elif report is not None and item.flops:
             report(done, total, (time.perf_counter_ns() - began) / 1e9)
+    if report is not None and not errors and done < total:  # steps behind the last one that was watched
+        report(total, total, (time.perf_counter_ns() - began) / 1e9)
     return errors
+
+
+def _let_run_out(workers: Sequence[DeviceWorker], thread: OwnThread) -> None:
+    """Enqueue nothing more, and wait until what is enqueued has run: what it writes is kept."""
+    for worker in workers:
+        worker.halt()
+    thread.wait()
+    for worker in workers:
+        worker.device.synchronize()
 
 
 def _verdict(workers: Sequence[DeviceWorker], errors: Sequence[BaseException], grid: TileGrid) -> BaseException:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.execution.executor import Execution, Salvage, execute
 from ooc_chol.dense.execution.page_locking import refused_bytes, source_locked, waited_seconds
+from ooc_chol.dense.keeping import flushed
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.progress_bar import ProgressReporter
 from ooc_chol.dense.stores.array import OverwriteStore
@@ -38,7 +39,7 @@ def run(
     tier = SourceTier(source, plan.grid, plan.fmt)
     tiers = {"A": tier, "L": store}
     watched = nullcontext() if isinstance(store, OverwriteStore) else unchanged(source)
-    with kind_of(plan.devices[0]).calling(), watched, source_locked(plan, tier):
+    with kind_of(plan.devices[0]).calling(), watched, source_locked(plan, tier), flushed(store):
         before = waited_seconds(tiers)
         devices = [open_tile_device(name, threads, plan.moduli, plan.fmt) for name in plan.devices]
         execution = execute(plan, devices, tiers, report=report, salvage=salvage, probes=probes if plan.probe_arrays else None)

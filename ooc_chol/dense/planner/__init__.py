@@ -11,7 +11,7 @@ from ooc_chol.dense.planner.native_tiles import choose_tile_size, native_grid, p
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of, seconds_of
 from ooc_chol.dense.planner.residue_tiles import residue_grid
-from ooc_chol.dense.planner.residues import make_residue_plan
+from ooc_chol.dense.planner.residues import make_residue_plan, rest_of_residue_plan
 from ooc_chol.dense.planner.slow_plans import say_slow
 from ooc_chol.dense.planner.whole import make_whole_plan, whole_device
 from ooc_chol.errors import BudgetError, PlanSizeError
@@ -31,6 +31,7 @@ __all__ = [
     "make_whole_plan",
     "mixed_engine",
     "prefetch_slots",
+    "rest_of_residue_plan",
     "whole_device",
 ]
 

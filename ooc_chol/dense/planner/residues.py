@@ -149,6 +149,15 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     raise _refusal(request, grids[-1])
 
 
+def rest_of_residue_plan(plan: Plan, problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
+    """What is left of ``plan`` beside the tiles that ``problem`` gives: in the same panels, on which FP32 sums depend."""
+    assert isinstance(plan.layout, ResidueLayout)
+    budget, moduli = plan.budgets[0].budget_bytes, plan.layout.moduli
+    request = _Request(problem, options, plan.devices, budget, moduli, narrow_products_of(problem, options))
+    candidates = _Candidates(plan.grid, plan.devices, _of_moduli(rates_at(plan.grid), moduli), [plan.layout])
+    return _plan_of_layout(request, candidates, plan.layout)
+
+
 def narrow_products_of(problem: Problem, options: FactorOptions) -> NarrowProducts | None:
     """What may run in FP16; None in FP64, or where nothing is known of the factor's norms."""
     if problem.precision is None or problem.precision.norms.expected is None:

@@ -71,6 +71,12 @@ class AbstractStore(AbstractTier):
     def describe(self, arithmetic_key: Mapping[str, Any]) -> None:
         """Replace the arithmetic key that was given when the store was made, before :meth:`complete`; memory keeps none."""
 
+    def forget(self, tiles: Iterable[tuple[int, int]]) -> None:
+        """Let these tiles be unwritten again, durably, in a store that is kept: they are to be computed anew."""
+
+    def flush(self) -> None:
+        """Make durable what was written until now."""
+
     @abstractmethod
     def complete(self) -> None:
         """Make what was written durable, once every tile is; from then on the store is only read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple, final
@@ -68,6 +69,47 @@ class _Spot(NamedTuple):
 
 
 @final
+class Withheld:
+    """Which diagonal tiles are written, but not known to be right, by their places in the index.
+
+    A pivot that fails is seen some time after its tile was written, as is an entry of its row that is no number. A run that goes
+    on from a file must meet it again: so it finds no checksum there before somebody has looked. The tile may be written first, or
+    be confirmed first; each happens on a thread of its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._written: set[int] = set()
+        self._confirmed: set[int] = set()
+
+    def may_show(self, place: int) -> bool:
+        """Note that a tile is written; whether its checksum may be shown."""
+        with self._lock:
+            if place not in self._confirmed:
+                self._written.add(place)
+            return place in self._confirmed
+
+    def confirm(self, place: int) -> bool:
+        """Note that a tile is right; whether it is written already."""
+        with self._lock:
+            self._confirmed.add(place)
+            is_written = place in self._written
+            self._written.discard(place)
+            return is_written
+
+    def doubt(self, place: int) -> None:
+        """Forget all of a tile that is to be written again."""
+        with self._lock:
+            self._confirmed.discard(place)
+            self._written.discard(place)
+
+    def places(self) -> list[int]:
+        """Tiles that are written and not confirmed."""
+        with self._lock:
+            return list(self._written)
+
+
+@final
 class CheckedTiles:
     """The tiles of one factor file of a version that has checksums, and the index of these in memory.
 
@@ -78,6 +120,31 @@ class CheckedTiles:
     def __init__(self, header: FileHeader) -> None:
         self.tables: ChecksumTables = header.tables()
         self.tables.clear()
+        self._withheld: Withheld | None = None
+
+    def withhold_pivots(self) -> None:
+        """Keep checksums of diagonal tiles from the file until these are confirmed: see :class:`Withheld`."""
+        self._withheld = Withheld()
+
+    def confirm(self, file: OpenFile, layout: TileLayout, index: BlockIndex) -> None:
+        """Let the file have the checksum of a diagonal tile, as soon as the tile is written."""
+        place = self.tables.place(layout, index)
+        if self._withheld is not None and self._withheld.confirm(place):
+            self._write_entry(file, place)
+
+    def forget(self, file: OpenFile, layout: TileLayout, indices: Iterable[BlockIndex]) -> None:
+        """Let tiles be unwritten again, in memory and in the file."""
+        for index in indices:
+            place = self.tables.place(layout, index)
+            self.tables.index[place] = NOT_WRITTEN
+            if self._withheld is not None:
+                self._withheld.doubt(place)
+        self.flush_index(file)
+
+    def n_shown(self, layout: TileLayout) -> int:
+        """How many tiles are written and not withheld."""
+        index = self._shown_index()
+        return sum(int(index[self.tables.place(layout, tile)]) != NOT_WRITTEN for tile in layout.grid.tiles())
 
     def load_index(self, file: OpenFile, header: FileHeader) -> None:
         """Read the index from the file; that of a complete one must be what its header has signed."""
@@ -97,9 +164,21 @@ class CheckedTiles:
                 raise DamagedFileError(text, file.path, first=first, stop=stop)
 
     def flush_index(self, file: OpenFile) -> None:
-        """Write the whole index to the file."""
-        if self.tables.index.size:
-            write_fully(file.descriptor, self.tables.index.view(np.uint8).data, self.tables.offset, file.path)
+        """Write the whole index to the file, but for checksums that are withheld."""
+        if (index := self._shown_index()).size:
+            write_fully(file.descriptor, index.view(np.uint8).data, self.tables.offset, file.path)
+
+    def _shown_index(self) -> NDArray[Any]:
+        """The index as the file is to have it."""
+        index = self.tables.index
+        if self._withheld is not None and (places := self._withheld.places()):
+            index = index.copy()
+            index[places] = NOT_WRITTEN
+        return index
+
+    def release(self) -> None:
+        """Withhold nothing any more: the run has ended well."""
+        self._withheld = None
 
     def unwritten(self, layout: TileLayout) -> TileIndex | None:
         """The first tile that was not written; None when all were."""
@@ -131,7 +210,12 @@ class CheckedTiles:
         if tables.n_pieces:
             write_fully(file.descriptor, np.array(hashes, "<u8").tobytes(), tables.piece_offset(spot.place), file.path)
         tables.index[spot.place] = combined(hashes, spot.seed)
-        write_fully(file.descriptor, tables.entry_bytes(spot.place), tables.entry_offset(spot.place), file.path)
+        if self._withheld is None or index[0] != index[1] or self._withheld.may_show(spot.place):
+            self._write_entry(file, spot.place)
+
+    def _write_entry(self, file: OpenFile, place: int) -> None:
+        """Write an entry of the index."""
+        write_fully(file.descriptor, self.tables.entry_bytes(place), self.tables.entry_offset(place), file.path)
 
     def read(
         self, file: OpenFile, layout: TileLayout, index: BlockIndex, out: memoryview, team: ThreadTeam | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,6 +66,7 @@ class FileStore(AbstractStore):
         status = os.fstat(descriptor)
         self._identity = status.st_dev, status.st_ino
         self._may_replace = False
+        self._written_at: dict[tuple[int, int], float] = {}
         _stores[id(self)] = self
 
     @classmethod
@@ -282,6 +284,8 @@ class FileStore(AbstractStore):
         if self.header.complete:
             raise TierError(f"{self.path}: tile {tuple(index)} cannot be written, the factor in this file is complete")
         self._writing().write(self._open_file(), self.layout, index, buffer)
+        if self.keeps_unfinished:
+            self._written_at[index[0], index[1]] = time.perf_counter()
 
     @property
     def has_checksums(self) -> bool:
@@ -322,6 +326,45 @@ class FileStore(AbstractStore):
     def flush_index(self) -> None:
         """Write the index of checksums to the file; each tile's own entry is there since the tile was written."""
         self._writing().flush_index(self._open_file())
+
+    def keep_unfinished(self) -> None:
+        """Let a later run go on from what is written; a complete file stays as it is."""
+        if not self.header.complete:
+            self.keeps_unfinished = True
+            self._writing().withhold_pivots()
+
+    def confirm(self, index: BlockIndex) -> None:
+        """Note that a diagonal tile is right, and may be gone on from."""
+        if self.keeps_unfinished:
+            self._writing().confirm(self._open_file(), self.layout, index)
+
+    def distrust(self, since: float) -> None:
+        """Let tiles that were written since then be unwritten: a device had failed, and others may have used what it gave."""
+        if late := [tile for tile, at in self._written_at.items() if at >= since]:
+            self.forget(late)
+
+    def forget(self, tiles: Iterable[tuple[int, int]]) -> None:
+        """Let these tiles be unwritten again, durably, where the file is kept."""
+        if self.keeps_unfinished:
+            self._writing().forget(self._open_file(), self.layout, tiles)
+            self.flush()
+
+    def flush(self) -> None:
+        """Make durable what was written until now; a tile whose bytes or checksum are lost by a power cut counts as unwritten."""
+        try:
+            os.fdatasync(self._open_descriptor())
+        except OSError as error:
+            raise write_error(self._current_path(), "what was written until now", error) from error
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the file is closed."""
+        return self._descriptor is None
+
+    @property
+    def n_written(self) -> int:
+        """How many tiles there are to go on from."""
+        return self._with_checksums().n_shown(self.layout)
 
     def _with_checksums(self) -> CheckedTiles:
         if self._checked is None:
@@ -378,6 +421,7 @@ class FileStore(AbstractStore):
         if self.header.complete:
             return
         descriptor = self._open_descriptor()
+        self._writing().release()
         header = self._completed_header()
         try:
             self.flush_index()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, final
 
 import numpy as np
@@ -13,6 +13,7 @@ from ooc_chol.config import whole_pages
 from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile, closed_error
 from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.stores.write_behind import WriteBehind
+from ooc_chol.errors import OocCholError
 from ooc_chol.formats import Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar, BlockIndex
 from ooc_chol.memory.host_memory import HostMemory
@@ -209,6 +210,38 @@ class TieredStore(AbstractStore):
             if before[self.grid.packed(*index)] != self.format_of(index):
                 self._starts.pop(index, None)
                 self._sent.discard(index)
+
+    def keep_unfinished(self) -> None:
+        """Let a later run go on from what is in the file when this one ends early."""
+        self.file.keep_unfinished()
+        self.keeps_unfinished = self.file.keeps_unfinished
+
+    def confirm(self, index: BlockIndex) -> None:
+        """Note that a diagonal tile is right, and may be gone on from."""
+        self.file.confirm(index)
+
+    def distrust(self, since: float) -> None:
+        """Let tiles that came to the file since then be unwritten there."""
+        self._writer.drain()
+        self.file.distrust(since)
+
+    def forget(self, tiles: Iterable[tuple[int, int]]) -> None:
+        """Let these tiles be unwritten again in the file, once what waits is there."""
+        self._writer.drain()
+        self.file.forget(tiles)
+
+    def flush(self) -> None:
+        """Make durable what is in the file by now."""
+        self.file.flush()
+
+    def leave(self) -> None:
+        """Bring what waits to the file, end the threads and free the memory; the file stays open for who keeps it."""
+        with suppress(OocCholError):  # what led here goes on; a tile that is not in the file is computed again
+            self._writer.drain()
+        try:
+            self._writer.close()
+        finally:
+            self._give_up()
 
     def describe(self, arithmetic_key: Mapping[str, Any]) -> None:
         """Let the header of the file say this key once it is complete."""

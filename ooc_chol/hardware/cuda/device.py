@@ -340,6 +340,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             try:
                 operation()
             except BaseException as error:  # raised by the next synchronize of any event of this device
+                self.failed_at = time.perf_counter()
                 self.error = error
 
         stream.launch_host_func(run, None)

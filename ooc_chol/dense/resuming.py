@@ -1,0 +1,197 @@
+"""Going on from a checkpoint: an unfinished file whose tiles are those of this call, or the finished one of the same call."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.dense.checkpoint import CheckpointRecord, key_differences
+from ooc_chol.dense.disk_tier import keep_out_of_cache
+from ooc_chol.dense.keeping import keep_unfinished
+from ooc_chol.dense.key import arithmetic_key
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner import make_plan
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.planner.problem import budget_of
+from ooc_chol.dense.request import Request
+from ooc_chol.dense.store_opening import own_store
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.stores.file import FileStore
+from ooc_chol.dense.stores.tiered import TieredStore
+from ooc_chol.errors import CheckpointError, DamagedFileError
+from ooc_chol.formats import FP64
+from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol.kernels.host.blas import host_threads
+from ooc_chol.kernels.interfaces import NORM_COLUMNS
+from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.team import ThreadTeam
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """A checkpoint that belongs to a call."""
+
+    store: FileStore
+    record: CheckpointRecord
+    options: FactorOptions  #: Those of the call, with what they leave open as it is in the checkpoint
+    good: frozenset[tuple[int, int]]  #: Tiles whose bytes are what was written
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the factor was finished before."""
+        return self.store.header.complete
+
+    @property
+    def key(self) -> dict[str, str | int]:
+        """The arithmetic key of the factor."""
+        return dict(self.store.header.arithmetic_key)
+
+    def check_key(self, plan: Plan) -> None:
+        """Raise ``CheckpointError`` where ``plan`` would give the factor other bits."""
+        if differing := key_differences(self.key, arithmetic_key(plan).to_dict()):
+            raise CheckpointError(self._path, differing)
+
+    def norms(self, precision: PrecisionMap) -> NDArray[np.float64]:
+        """What a run measures of final tiles, of those that are there.
+
+        What rounding took away from a tile is not known any more: it is taken to be the format's unit roundoff of its norm.
+        """
+        grid, rows = self.store.grid, np.zeros((self.store.grid.n_tiles, len(NORM_COLUMNS)))
+        for index in self.good:
+            tile, row = np.empty(grid.shape(*index)), rows[grid.packed(*index)]
+            self.store.read(index, tile)
+            norm, fmt = float(np.linalg.norm(tile)), precision.format_of(index)
+            magnitudes = np.abs(tile)
+            row[0], row[1], row[4] = norm, 0.0 if fmt == FP64 else fmt.unit_roundoff * norm, magnitudes.max()
+            if index[0] == index[1]:
+                row[2], row[3] = magnitudes.sum(axis=1).max(), magnitudes.sum(axis=0).max()
+        return rows
+
+    @property
+    def _path(self) -> str:
+        return self.store.path if self.is_complete else self.store.partial_path
+
+
+def resumed(request: Request, owned: ExitStack) -> Resumption | None:
+    """What there is to go on from, which ``owned`` keeps unless it is emptied first; None where all is to be computed.
+
+    Raises
+    ------
+    CheckpointError
+        What is there belongs to another matrix, to other options, or is a factor that no checkpoint was asked for.
+    TierError
+        Another run is writing it, or it cannot be read.
+    """
+    if not request.checkpoint or request.replace_store:
+        return None
+    assert isinstance(request.store, str | os.PathLike)
+    store = _opened(request.store)
+    if store is None:
+        return None
+    with ExitStack() as until_known:
+        until_known.callback(store.close)
+        record = _record_of(store)
+        if record is None:
+            return None
+        options = _options(request, store, record)
+        good = _good_tiles(store)
+        until_known.pop_all()
+    keep_unfinished(store, owned)
+    keep_out_of_cache(store, request.source, request.options)
+    return Resumption(store, record, options, good)
+
+
+def own_plan_and_store(request: Request, owned: ExitStack) -> tuple[Plan, AbstractStore, int]:
+    """The plan in FP64 and its store, which ``owned`` discards or keeps, and how many tiles of a checkpoint it goes on from."""
+    found = resumed(request, owned)
+    if found is None:
+        plan = request.plan or make_plan(request.problem, request.options, request.rates_at)
+        return plan, own_store(request, plan, owned), 0
+    # What is gone on from stays in its file alone: given tiles are not kept, and most of what is kept would be given.
+    plan = make_plan(replace(request.problem, given=found.good, host_tiles=frozenset()), found.options, request.rates_at)
+    found.check_key(plan)
+    return plan, found.store, len(found.good)
+
+
+def save_record(store: AbstractStore, plan: Plan, record: CheckpointRecord | None) -> None:
+    """Let a checkpoint say, durably, what the tiles that are to come are computed by, and what was tried before."""
+    store = store.file if isinstance(store, TieredStore) else store
+    if record is not None and isinstance(store, FileStore):
+        store.describe(arithmetic_key(plan).to_dict())
+        store.save_checkpoint(record.to_dict())
+
+
+def _opened(path: str | os.PathLike[str]) -> FileStore | None:
+    """The unfinished file, or else the finished one; None where there is neither."""
+    with suppress(FileNotFoundError):
+        return FileStore.open_unfinished(path)
+    return FileStore.open(path) if os.path.exists(path) else None
+
+
+def _record_of(store: FileStore) -> CheckpointRecord | None:
+    """The record in a header; None for what a killed run without a checkpoint has left."""
+    content: Any = store.checkpoint
+    if content is None and not store.header.complete:
+        return None
+    path = store.path if store.header.complete else store.partial_path
+    if content is None:
+        raise CheckpointError(path, {"kind of file": ("a finished factor without a checkpoint", "a checkpoint")})
+    try:
+        return CheckpointRecord.from_dict(content)
+    except (KeyError, TypeError, ValueError) as error:
+        written = f"written by version {store.header.created_by} of the package"
+        text = (
+            f"{path}: what it says of its checkpoint makes no sense ({error!r}), {written}; start afresh with replace_store=True"
+        )
+        raise DamagedFileError(text, path) from error
+
+
+def _options(request: Request, store: FileStore, record: CheckpointRecord) -> FactorOptions:
+    """The options of the call with what the checkpoint pins; ``CheckpointError`` for what cannot go together."""
+    path, grid = store.path if store.header.complete else store.partial_path, store.grid
+    asked = request.options if request.plan is None else _options_of(request.plan, request.options)
+    differing = record.conflicts(asked, grid.nb)
+    if grid.n != request.source.n:
+        differing = {"n": (str(grid.n), str(request.source.n)), **differing}
+    elif store.fmt != request.problem.fmt:
+        differing = {"dtype": (store.fmt.dtype.name, request.problem.fmt.dtype.name), **differing}
+    else:
+        differing = {**record.fingerprint.differences(request.fingerprint), **differing}
+    if differing:
+        raise CheckpointError(path, differing)
+    pinned = record.pinned(asked, grid.nb)
+    if asked.memory_budget is not None or asked.precision_threshold is None:
+        return pinned
+    # What is computed again where a pivot fails in narrow formats depends on panels, and these on the budget.
+    free = budget_of(asked, resolve_devices(asked.devices))
+    return replace(pinned, memory_budget=min(record.budget_bytes, free))
+
+
+def _options_of(plan: Plan, options: FactorOptions) -> FactorOptions:
+    """The options that a plan stands for, so that what is left of its work can be planned."""
+    return replace(
+        options,
+        tile_size=plan.grid.nb,
+        devices=plan.devices,
+        memory_budget=plan.budgets[0].budget_bytes,
+        policy=plan.policy.name,
+        objective=plan.objective,
+        fp64="native" if plan.moduli is None else "residue",
+        moduli=plan.moduli,
+    )
+
+
+def _good_tiles(store: FileStore) -> frozenset[tuple[int, int]]:
+    """The tiles whose bytes agree with their checksums, read by all threads; a finished factor has no others."""
+    with closing(ThreadTeam(host_threads(1))) as team:
+        states = store.verify_tiles(team=team)
+    if store.header.complete and states.bad:
+        i, j = min(states.bad)
+        text = f"{store.path}: the finished factor is damaged in tile {(i, j)} ({len(states.bad)} in all)"
+        raise DamagedFileError(f"{text}; compute it anew with replace_store=True", store.path, tile=(int(i), int(j)))
+    return frozenset((int(i), int(j)) for i, j in states.good)

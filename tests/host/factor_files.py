@@ -45,7 +45,7 @@ def with_header(path: Path, **changes: Any) -> None:
     fields = {**header_of(path), **changes}
     fields = {name: value for name, value in fields.items() if value is not None or (name in may_be_null and name not in changes)}
     with path.open("r+b") as file:
-        file.write(sealed(fields).ljust(fields.get("header_room", 4096), b"\0"))
+        file.write(sealed(fields).ljust(4096, b"\0"))
 
 
 def index_of(path: Path) -> np.ndarray[Any, np.dtype[np.uint64]]:

@@ -307,13 +307,9 @@ def test_a_missing_field_is_refused_by_name(path: Path, field: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("n", -1),
-        ("nb", -1),
-        ("n", "many"),
-        ("arithmetic_key", 3),
-        ("format_of_tile", [0]),
-        ("data_offset", 4097),
-        ("data_offset", -4096),
+        *(("n", -1), ("nb", -1), ("n", "many"), ("n", 50.0), ("n", True), ("arithmetic_key", 3), ("format_of_tile", [0])),
+        *(("data_offset", 4097), ("data_offset", -4096), ("data_offset", 2**20), ("header_room", 0), ("header_room", 2**40)),
+        *(("checksums_offset", 8192), ("index_hash", "g" * 16), ("index_hash", 3), ("checkpoint", [])),
     ],
 )
 def test_a_field_that_makes_no_sense_is_refused(path: Path, field: str, value: object) -> None:

@@ -67,7 +67,8 @@ class ChecksumTables:
         self.n_places = places_of(layout)
         self.n_pieces = pieces_of(layout)
         self.pieces_offset = offset + whole_pages(_WORD * self.n_places)
-        self.end = self.pieces_offset + whole_pages(_WORD * self.n_places * self.n_pieces)
+        self.pieces_end = self.pieces_offset + _WORD * self.n_places * self.n_pieces
+        self.end = whole_pages(self.pieces_end)
         self.index: NDArray[np.uint64] = np.zeros(0, _ENTRY)
 
     def clear(self) -> None:

@@ -51,6 +51,11 @@ def read_header(descriptor: int, path: str) -> FileHeader:
     return header
 
 
+def read_any_header(descriptor: int, path: str) -> FileHeader:
+    """The header of an open factor file, finished or not, and of whatever size."""
+    return _header_at(descriptor, path, os.fstat(descriptor).st_size)
+
+
 def read_unfinished_header(descriptor: int, path: str) -> FileHeader:
     """The header of a file that a run has not completed, by its copy where a power cut has spoilt it."""
     size = os.fstat(descriptor).st_size
@@ -156,6 +161,8 @@ def _refuse_unknown(fields: dict[str, Any], path: str) -> None:
     for name, readable in known.items():
         if name not in fields or not _is_one_of(fields[name], readable):
             raise _unknown_error(fields, name, " or ".join(map(repr, readable)), path)
+    if version != VERSION and "checksums_offset" in fields:
+        raise DamagedFileError(f"{path}: its header says version {version}, which has no checksums, but has some; {_AGAIN}", path)
     names = fields.get("formats")
     if _is_mixed(fields) and (not isinstance(names, list) or any(name not in list(FORMATS) for name in names)):
         raise _unknown_error(fields, "formats", f"lists of {', '.join(map(repr, FORMATS))}", path)

@@ -22,7 +22,7 @@ from ooc_chol.dense.stores.header import FileHeader
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import DamagedFileError, TierError
 from ooc_chol.interfaces import BlockIndex
-from ooc_chol.memory.access import AbstractAccess
+from ooc_chol.memory.access import AbstractAccess, CachedAccess
 from ooc_chol.memory.files import read_fully, write_fully
 from ooc_chol.tasks.tiling import TileIndex
 from ooc_chol.team import ThreadTeam
@@ -36,6 +36,11 @@ class OpenFile(NamedTuple):
     descriptor: int
     path: str
     access: AbstractAccess  #: How the bytes of tiles come and go
+
+    @classmethod
+    def cached(cls, descriptor: int, path: str) -> OpenFile:
+        """A file that is read and written by way of the system's cache."""
+        return cls(descriptor, path, CachedAccess(descriptor))
 
 
 class TileStates(NamedTuple):

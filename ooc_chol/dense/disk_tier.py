@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ooc_chol.dense.execution.page_locking import lock_store
+from ooc_chol.dense.kept_room import make_room_for_kept
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.file_tier import stays_out_of_cache
 from ooc_chol.dense.planner.plan import Plan
@@ -25,6 +26,7 @@ def over_file(file: FileStore, plan: Plan, source: AbstractSource, options: Fact
             source.is_bounded = True
         if not plan.host_tiles:
             return file
+        make_room_for_kept(plan)
         store = TieredStore(file, plan.host_tiles)
     except BaseException:
         file.discard()

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 
+from ooc_chol.config import format_bytes
 from ooc_chol.dense.execution.page_locking import lock_store
-from ooc_chol.dense.kept_room import make_room_for_kept
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.file_tier import stays_out_of_cache
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.stores.tiered import TieredStore
+from ooc_chol.errors import BudgetError
+from ooc_chol.hardware.host import free_host_bytes
+from ooc_chol.hardware.memory_limits import host_limit
+from ooc_chol.hardware.registry import device_kind
+from ooc_chol.memory.release import RELEASER
 from ooc_chol.memory.sources.base import AbstractSource
 
 
@@ -26,7 +31,7 @@ def over_file(file: FileStore, plan: Plan, source: AbstractSource, options: Fact
             source.is_bounded = True
         if not plan.host_tiles:
             return file
-        make_room_for_kept(plan)
+        _make_room(plan)
         store = TieredStore(file, plan.host_tiles)
     except BaseException:
         file.discard()
@@ -37,6 +42,18 @@ def over_file(file: FileStore, plan: Plan, source: AbstractSource, options: Fact
         store.discard()
         raise
     return store
+
+
+def _make_room(plan: Plan) -> None:
+    """Let there be host memory for the tiles that ``plan`` keeps, beside arenas there; ``BudgetError`` where that cannot be."""
+    arenas = len(plan.devices) * plan.layout.arena_bytes if device_kind(plan.devices[0]).is_in_host_memory else 0
+    free = free_host_bytes() - arenas
+    # What waits for its release is free: the store takes it over, or it is released before anything is allocated.
+    if (most := free + RELEASER.pending_bytes) < plan.host_bytes:
+        beside = f" beside {format_bytes(arenas)} of memory_budget" if arenas else ""
+        advice = f"{host_limit().name} has {format_bytes(max(0, most))} free{beside}; give a smaller host_budget"
+        raise BudgetError("host memory for tiles of L", plan.host_bytes, max(0, most), advice)
+    RELEASER.make_room(plan.host_bytes, free)
 
 
 def _bytes_of(file: FileStore, source: AbstractSource) -> int:

@@ -10,7 +10,6 @@ import numpy as np
 from ooc_chol.config import format_bytes, parse_bytes
 from ooc_chol.dense.disk_tier import over_file
 from ooc_chol.dense.execution.page_locking import lock_store
-from ooc_chol.dense.kept_room import host_arena_bytes
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
@@ -24,6 +23,7 @@ from ooc_chol.dense.stores.header import FACTOR_FILES
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.host import free_host_bytes
+from ooc_chol.hardware.registry import device_kind
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.release import RELEASER
 from ooc_chol.outputs import Output, check_outputs
@@ -31,7 +31,11 @@ from ooc_chol.tasks.tiling import TileGrid
 
 
 def check_store(request: Request) -> None:
-    """Refuse a file for L that is A's own, or exists and is no factor; before anything is measured or planned."""
+    """Refuse a file for L that is A's own, or exists and is no factor; before anything is measured or planned.
+
+    Under a ``host_budget`` A stays out of the system's cache from its first reading on.
+    """
+    request.source.is_bounded = request.options.host_budget is not None
     if not is_memory(request.store):
         assert isinstance(request.store, str | os.PathLike)
         inputs = [("a", file) for file in request.source.files]
@@ -91,7 +95,7 @@ def _create_store(request: Request, plan: Plan) -> AbstractStore:
         file = FileStore.create(place, plan.grid, key, formats, fmt=fmt, replace=request.replace_store)
         return over_file(file, plan, request.source, request.options)
     assert place is None or isinstance(place, HostMemory)
-    _make_room(TileLayout(plan.grid, formats=formats, fmt=fmt).end, place, request.options, arenas=host_arena_bytes(plan))
+    _make_room(TileLayout(plan.grid, formats=formats, fmt=fmt).end, place, request.options, arenas=_host_arena_bytes(plan))
     store = MemoryStore(plan.grid, formats, place, fmt=fmt)
     lock_store(plan, store)
     return store
@@ -102,7 +106,7 @@ def check_host_budget(plan: Plan, place: Place, options: FactorOptions) -> None:
     if not is_memory(place) or place == ON_DEVICE:
         return
     formats = None if plan.precision is None else plan.precision.formats
-    _check_bytes(TileLayout(plan.grid, formats=formats, fmt=plan.fmt).end, options, arenas=host_arena_bytes(plan))
+    _check_bytes(TileLayout(plan.grid, formats=formats, fmt=plan.fmt).end, options, arenas=_host_arena_bytes(plan))
 
 
 def _make_room(needed: int, place: HostMemory | None, options: FactorOptions, *, arenas: int = 0, asks_from: int = 0) -> None:
@@ -131,3 +135,10 @@ def _check_bytes(needed: int, options: FactorOptions, *, arenas: int = 0, free: 
             more = "give a larger host_budget"
         advice = f"keep L in a file (store=) or over A (overwrite=True), or {more}"
         raise BudgetError("host memory for L", needed, max(0, allowed), advice)
+
+
+def _host_arena_bytes(plan: Plan) -> int:
+    """Bytes of host memory that the slots of all devices take."""
+    if not device_kind(plan.devices[0]).is_in_host_memory:
+        return 0
+    return len(plan.devices) * plan.layout.arena_bytes

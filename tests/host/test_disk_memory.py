@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+import ooc_chol as oc
 from tests.host.runs import ENVIRONMENT
 
 #: Bytes beside the budgets: what libraries and the plan take more than in the small call before, threads, and tiles on their way.
@@ -94,6 +95,14 @@ def test_a_run_of_files_stays_within_its_budgets(folder, engine, host_budget):
     found = measured(folder, store=True, memory_budget=BUDGET, host_budget=host_budget, **ENGINES[engine])
     assert found["beyond"] <= BUDGET + host_budget + CONSTANT
     assert cached_bytes(folder / "a.npy") <= 1 << 20
+
+
+def test_tiles_that_there_is_no_memory_for_are_refused(folder, monkeypatch):
+    monkeypatch.setattr("ooc_chol.dense.disk_tier.free_host_bytes", lambda: 12_000_000)
+    options = {"memory_budget": 9_000_000, "host_budget": 8_000_000, "devices": "host:0", "fp64": "native"}
+    with pytest.raises(oc.BudgetError, match=r"host memory for tiles of L.*smaller host_budget"):
+        oc.cholesky(folder / "a.npy", store=folder / "refused.ooc", **options)
+    assert not list(folder.glob("refused*"))
 
 
 def test_the_measure_sees_what_an_l_in_memory_takes(folder):

@@ -125,20 +125,6 @@ def test_traces_and_reports_tell_files_from_memory(tmp_path):
     assert "L read " in page and "are kept in host memory" in page and "host_budget 98.3 kB" in page
 
 
-def test_host_memory_that_is_not_there_is_refused_before_anything_runs(tmp_path, monkeypatch):
-    options = {"tile_size": NB, "devices": "host:0", "store": tmp_path / "L.ooc", "host_budget": "8 MB", **RUNS["native"]}
-    plan = oc.plan(matrix(), lower=True, **options)
-    free = plan.host_bytes + plan.layout.arena_bytes
-    monkeypatch.setattr("ooc_chol.dense.kept_room.SURELY_FREE", 0)
-    monkeypatch.setattr("ooc_chol.dense.kept_room.free_host_bytes", lambda: free - 1)
-    with pytest.raises(oc.BudgetError, match="tiles of L that are kept") as caught:
-        oc.cholesky(matrix(), lower=True, **options)
-    assert caught.value.needed_bytes == plan.host_bytes and "give a smaller host_budget" in str(caught.value)
-    assert not list(tmp_path.glob("L.ooc*")), "no file is left"
-    monkeypatch.setattr("ooc_chol.dense.kept_room.free_host_bytes", lambda: free)
-    oc.cholesky(matrix(), lower=True, **options).close()
-
-
 # rates of folders
 
 

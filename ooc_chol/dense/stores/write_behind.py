@@ -104,11 +104,13 @@ class WriteBehind(Generic[Item]):
             self._raise()
 
     def drain(self) -> None:
-        """Wait until all is written."""
+        """Wait until all is written that was given until now; what comes meanwhile does not count."""
         shared = self._shared
         with shared.changed:
-            while (shared.waiting or shared.running) and shared.error is None and not shared.has_ended:
+            left = {*shared.waiting, *shared.running}
+            while left and shared.error is None and not shared.has_ended:
                 shared.changed.wait(LOOK_SECONDS)
+                left &= {*shared.waiting, *shared.running}
             self._raise()
 
     def close(self) -> None:

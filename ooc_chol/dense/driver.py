@@ -123,7 +123,10 @@ def cholesky(
         Bytes of memory per device, or text such as ``"256 MiB"``. By default up to half of what is free on the host, and all but
         2 GiB of what is free on a GPU.
     host_budget : int, str or None
-        Most bytes of host memory for L when it is kept in memory. By default what is free.
+        Most bytes of host memory for L and for its tiles on their way. Where L stays in host memory, all of it must fit; by
+        default into what is free. Where it goes to a file, the tiles that are fetched most often are kept in so many bytes as
+        well, and the others are read from the file, past the system's cache; by default none is kept when the host factors, and
+        half of what is free is taken when a GPU does.
     policy : {"planned", "sync", "async", "v1", "v2", "v3"}
         How tiles move; it never changes the result. All but the first are those of the paper, for comparison.
     objective : {"seconds", "bytes"}
@@ -436,7 +439,10 @@ def plan(
         Bytes of memory per device, or text such as ``"256 MiB"``. By default up to half of what is free on the host, and all but
         2 GiB of what is free on a GPU.
     host_budget : int, str or None
-        Most bytes of host memory for L when it is kept in memory. By default what is free.
+        Most bytes of host memory for L and for its tiles on their way. Where L stays in host memory, all of it must fit; by
+        default into what is free. Where it goes to a file, the tiles that are fetched most often are kept in so many bytes as
+        well, and the others are read from the file, past the system's cache; by default none is kept when the host factors, and
+        half of what is free is taken when a GPU does.
     policy : {"planned", "sync", "async", "v1", "v2", "v3"}
         How tiles move; it never changes the result. All but the first are those of the paper, for comparison.
     objective : {"seconds", "bytes"}

@@ -134,7 +134,7 @@ def test_a_folder_is_measured_for_all_stores_on_its_disk(tmp_path):
     assert found.read > 0 < found.write and found.tile_bytes == 8 * 64 * 64 and found.nbytes % found.tile_bytes == 0
     assert [path.name for path in tmp_path.iterdir()] == ["cache"], "nothing is left in the folder"
     stored = disk_rates(tmp_path / "elsewhere" / "L.ooc")
-    assert stored == DiskRates(found.read, found.write, folder=str(tmp_path))
+    assert stored == DiskRates(found.read, found.write, folder=str(tmp_path), together=found.together)
     assert rates_problem() is None
     measure_rates(NB, quick=True)  # beside rates of devices
     assert disk_rates(tmp_path) == stored

@@ -197,6 +197,13 @@ def test_a_in_a_file_shares_the_disk_or_has_its_own():
     assert same.seconds >= sum(same.file_bytes(way) for way in FileLink) / 1e8
 
 
+def test_a_disk_that_reads_while_it_writes_is_sooner_done():
+    one, duplex = (planned("native", rates=with_disk(1e8, together=together)) for together in (1.0, 0.5))
+    ways = [plan.file_bytes(FileLink.READ) / 1e8 for plan in (one, duplex)] + [one.file_bytes(FileLink.WRITE) / 1e8]
+    assert max(ways[1:]) <= duplex.seconds < one.seconds
+    assert busy_seconds(duplex)["file"] == pytest.approx(max(ways[1:])) and "at once" in str(duplex)
+
+
 def test_without_a_measured_disk_the_rates_are_those_of_the_cache():
     plan, cached = (
         planned("native", 1, golden.RATES),
@@ -256,7 +263,7 @@ def test_a_disk_does_one_thing_at_a_time_and_never_rests_while_somebody_waits(re
         assert disk.serve(float(start), float(seconds)) == at
 
 
-@pytest.mark.parametrize("name", ["read", "write", "source"])
+@pytest.mark.parametrize("name", ["read", "write", "source", "together"])
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan])
 def test_a_disk_without_a_rate_is_refused(name, rate):
     with pytest.raises(ValueError, match=f"rate {name} of the disk"):
@@ -296,7 +303,7 @@ def test_a_plan_of_three_tiers_on_a_page():
 
 def test_a_page_says_where_the_seconds_of_files_come_from():
     measured, cached = (str(planned("native", rates=rates)) for rates in (with_disk(2e9), golden.RATES))
-    assert "disk       2 GB/s read, 2 GB/s written, measured in /data" in measured
+    assert "disk       2 GB/s read, 2 GB/s written, one after the other, measured in /data" in measured
     assert "not measured" in cached and "ooc-chol bench rates --folder DIR" in cached
     assert "busy       file " in measured and measured.count("longest") == 1
 

@@ -194,8 +194,8 @@ class Plan:
 
     @property
     def file_costs(self) -> FileCosts | None:
-        """What files cost; None without rates, and where steps have nothing to do with any."""
-        if self.rates is None or self.file_traffic.is_none:
+        """What files cost beyond the rates of single steps; None without rates, and for an L that goes to no file."""
+        if self.rates is None or not self.in_file:
             return None
         return FileCosts(self.rates, self.file_traffic, is_staged=not device_kind(self.devices[0]).is_in_host_memory)
 

@@ -49,7 +49,8 @@ def _disk_text(plan: Plan, costs: FileCosts) -> str:
     """The rates behind the seconds of files, and where they come from."""
     disk, rates = costs.rates.disk, costs.rates
     if disk is not None:
-        return f"{disk.read / 1e9:.3g} GB/s read, {disk.write / 1e9:.3g} GB/s written, measured in {disk.folder}"
+        at_once = "at once" if disk.is_duplex else "one after the other"
+        return f"{disk.read / 1e9:.3g} GB/s read, {disk.write / 1e9:.3g} GB/s written, {at_once}, measured in {disk.folder}"
     cached = f"{rates.fetch / 1e9:.3g} GB/s read, {rates.write / 1e9:.3g} GB/s written"
     return f"not measured: {cached} are those of the page cache; `ooc-chol bench rates --folder DIR` measures the disk"
 
@@ -62,9 +63,17 @@ def busy_seconds(plan: Plan) -> dict[str, float]:
     costs, rates = plan.file_costs, plan.rates
     if rates is None:
         return {}
-    parts = {"file": 0.0 if costs is None else sum(file_seconds(costs, [program.steps for program in plan.programs]).values())}
+    parts = {"file": 0.0 if costs is None else _file_seconds(plan, costs)}
     each = [_busy_of_device(plan, number, rates, costs) for number in range(len(plan.programs))]
     return parts | {name: max(of_device[name] for of_device in each) for name in each[0]}
+
+
+def _file_seconds(plan: Plan, costs: FileCosts) -> float:
+    """Seconds for which the disk is busy, or the direction that takes longer of one whose directions do not meet."""
+    ways = file_seconds(costs, [program.steps for program in plan.programs])
+    write, read = ways.pop(FileLink.WRITE), sum(ways.values())
+    is_duplex = costs.rates.disk is not None and costs.rates.disk.is_duplex
+    return max(read, write) if is_duplex else read + write
 
 
 def _busy_of_device(plan: Plan, number: int, rates: Rates, costs: FileCosts | None) -> dict[str, float]:

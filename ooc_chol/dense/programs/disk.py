@@ -6,6 +6,9 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import final
 
+#: Between one after the other, 1, and both at once, a half.
+_DUPLEX = 0.75
+
 
 @dataclass(frozen=True)
 class DiskRates:
@@ -21,6 +24,9 @@ class DiskRates:
         Whether A's file is on the same disk.
     folder : str
         The folder that was measured.
+    together : float
+        Seconds in which it reads and writes at once, over those of reading first and writing then: 1 for a disk that does one
+        thing at a time, a half for one whose directions do not meet.
 
     Raises
     ------
@@ -33,9 +39,15 @@ class DiskRates:
     source: float | None = None
     is_one: bool = True
     folder: str = ""
+    together: float = 1.0
+
+    @property
+    def is_duplex(self) -> bool:
+        """Whether reads and writes hinder each other so little that each counts for itself."""
+        return self.together < _DUPLEX
 
     def __post_init__(self) -> None:
-        for name in ("read", "write", "source"):
+        for name in ("read", "write", "source", "together"):
             if (rate := getattr(self, name)) is not None and not rate > 0:
                 raise ValueError(f"rate {name} of the disk is {rate}, but a measured rate is more than zero")
 

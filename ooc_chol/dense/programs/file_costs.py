@@ -65,6 +65,7 @@ class FileRun:
 
     costs: FileCosts
     of_store: Disk = field(default_factory=Disk)
+    of_writes: Disk = field(default_factory=Disk)
     of_source: Disk = field(default_factory=Disk)
     ends: float = 0.0
 
@@ -72,19 +73,20 @@ class FileRun:
         disk = self.costs.rates.disk
         if disk is None or disk.is_one:
             self.of_source = self.of_store
+        if disk is None or not disk.is_duplex:
+            self.of_writes = self.of_store
 
     def end(self, move: FileMove, start: float) -> float:
         """When a step ends that may start at ``start``; what host memory keeps follows to the file behind it."""
         if not move.disk:
             return start + move.link
-        disk = self.of_source if move.way is FileLink.SOURCE else self.of_store
         if move.is_behind:
             end = start + move.link
-            self.ends = max(self.ends, disk.serve(end, move.disk))
+            self.ends = max(self.ends, self.of_writes.serve(end, move.disk))
             return end
         if move.way is FileLink.WRITE:
-            return disk.serve(start + move.link if self.costs.is_staged else start, move.disk)
-        served = disk.serve(start, move.disk)
+            return self.of_writes.serve(start + move.link if self.costs.is_staged else start, move.disk)
+        served = (self.of_source if move.way is FileLink.SOURCE else self.of_store).serve(start, move.disk)
         return served + move.link if self.costs.is_staged else max(served, start + move.link)
 
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -46,6 +46,8 @@ class MeasuredFolder:
         The name under which the rates are stored: machine, device, kind and place of the file system.
     read, write : float
         Bytes per second past the page cache; writing until all is on the disk.
+    together : float
+        Seconds of both at once over those of one after the other.
     nbytes : int
         Bytes that were written and read.
     tile_bytes : int
@@ -58,12 +60,14 @@ class MeasuredFolder:
     file_system: str
     read: float
     write: float
+    together: float
     nbytes: int
     tile_bytes: int
     access: str
 
     def __str__(self) -> str:
         rates = f"{self.read / 1e9:.3g} GB/s read, {self.write / 1e9:.3g} GB/s written"
+        rates += f", both at once in {100 * self.together:.0f} % of the time of one after the other"
         tiles = f"tiles of {format_bytes(self.tile_bytes)}, {IN_FLIGHT} at once, {format_bytes(self.nbytes)}, {self.access}"
         return f"{self.folder}: {rates} ({tiles}); for {self.file_system}"
 
@@ -110,8 +114,8 @@ def measure_folder(folder: str | os.PathLike[str], tile_size: int = USUAL_TILE_S
     tile_bytes = whole_pages(8 * tile_size**2)
     found = _measured(path, tile_bytes, _most_bytes(path, tile_bytes, quick=quick), _QUICK_SECONDS if quick else _SECONDS)
     everything = kept_rates()
-    figures = {"read": found.read, "write": found.write, "folder": path, "tile_bytes": tile_bytes, "access": found.access}
-    everything.setdefault(DISKS, {})[found.file_system] = figures
+    figures = asdict(found)
+    everything.setdefault(DISKS, {})[figures.pop("file_system")] = figures
     write_rates(everything)
     return found
 
@@ -119,7 +123,7 @@ def measure_folder(folder: str | os.PathLike[str], tile_size: int = USUAL_TILE_S
 def disk_rates(path: str | os.PathLike[str]) -> DiskRates | None:
     """The stored rates of the disk on which a file of this name would lie; None where it was not measured."""
     figures = disk_figures(file_system_of(path))
-    return None if figures is None else DiskRates(figures["read"], figures["write"], folder=figures["folder"])
+    return None if figures is None else DiskRates(**figures)
 
 
 def disk_rates_of(store: str | os.PathLike[str] | None, sources: Sequence[str] = ()) -> DiskRates | None:
@@ -133,7 +137,7 @@ def disk_rates_of(store: str | os.PathLike[str] | None, sources: Sequence[str] =
         return None
     is_one = not sources or file_system_of(sources[0]) == file_system_of(store or "")
     source = None if of_source is None else of_source.read
-    return DiskRates(of_store.read, of_store.write, source, is_one, of_store.folder)
+    return replace(of_store, source=source, is_one=is_one)
 
 
 def file_system_of(path: str | os.PathLike[str]) -> str:
@@ -187,7 +191,10 @@ def _measured(path: str, tile_bytes: int, nbytes: int, seconds: float) -> Measur
                 began = time.perf_counter()
                 read = _moved(team, tiles.read, range(0, written * tile_bytes, tile_bytes), seconds)
                 rate = read * tile_bytes / (time.perf_counter() - began)
-                return MeasuredFolder(path, file_system_of(path), rate, write, written * tile_bytes, tile_bytes, access.name)
+                together = _together(team, tiles, range(0, read * tile_bytes, tile_bytes), descriptor, seconds)
+                together /= tile_bytes / rate + tile_bytes / write
+                name = file_system_of(path)
+                return MeasuredFolder(path, name, rate, write, together, written * tile_bytes, tile_bytes, access.name)
     except TierError:
         raise
     except OSError as error:
@@ -203,6 +210,16 @@ def _moved(team: ThreadTeam, move: Callable[[int], None], offsets: range, second
         if time.perf_counter() > deadline:
             return at + len(batch)
     return len(offsets)
+
+
+def _together(team: ThreadTeam, tiles: _Tiles, offsets: range, descriptor: int, seconds: float) -> float:
+    """Seconds of a tile read and a tile written, where both go on at once: every second tile is written anew."""
+    drop_pages(descriptor, 0, offsets.stop)
+    moves = {True: tiles.write, False: tiles.read}
+    began = time.perf_counter()
+    moved = _moved(team, lambda at: moves[at // offsets.step % 2 == 1](at), offsets, seconds)
+    os.fsync(descriptor)
+    return 2 * (time.perf_counter() - began) / moved
 
 
 class _Tiles:

@@ -77,7 +77,7 @@ def rates_of(figures: Figures, nb: int, source: str, store: str) -> Rates:
 
 
 def disk_figures(file_system: str) -> Figures | None:
-    """What was measured of a file system: ``read`` and ``write`` in bytes per second, and the ``folder``; None without that."""
+    """What was measured of a file system: fields of :class:`DiskRates`; None without that."""
     figures = usable_rates().get(DISKS, {}).get(file_system)
     try:
         return None if figures is None else _checked_disk(figures)
@@ -88,7 +88,7 @@ def disk_figures(file_system: str) -> Figures | None:
 
 def _checked_disk(figures: Figures) -> Figures:
     try:
-        return {name: _number(figures, name) for name in ("read", "write")} | {"folder": str(figures["folder"])}
+        return {name: _number(figures, name) for name in ("read", "write", "together")} | {"folder": str(figures["folder"])}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _damaged(repr(error)) from error
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.stores.tiered import TieredStore
 from ooc_chol.errors import (
     NonFiniteError,
     NotHermitianError,
@@ -29,10 +30,14 @@ FLUSH_SECONDS = 15.0
 _VERDICTS = (NotPositiveDefiniteError, NonFiniteError, NotHermitianError, PrecisionError)
 
 
-def keep_unfinished(store: FileStore, owned: ExitStack) -> None:
+def keep_unfinished(store: FileStore | TieredStore, owned: ExitStack) -> None:
     """Let ``owned`` keep the file of a run that fails, and close it; only after a verdict on A itself it is removed."""
     store.keep_unfinished()
-    owned.push(partial(_leave, store))
+    if isinstance(store, TieredStore):
+        owned.push(partial(_leave, store.file))
+        owned.callback(store.leave)  # before that: what waits in memory goes to the file
+    else:
+        owned.push(partial(_leave, store))
 
 
 def _leave(store: FileStore, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

@@ -135,7 +135,10 @@ class FactorOptions:
     host_budget: int | str | None = _row(
         None,
         "int, str or None",
-        "Most bytes of host memory for L when it is kept in memory. By default what is free.",
+        "Most bytes of host memory for L and for its tiles on their way. Where L stays in host memory, all of it must "
+        "fit; by default into what is free. Where it goes to a file, the tiles that are fetched most often are kept in so"
+        " many bytes as well, and the others are read from the file, past the system's cache; by default none is kept "
+        "when the host factors, and half of what is free is taken when a GPU does.",
         metavar="BYTES",
     )
     policy: str = _choice(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.dense.checkpoint import CheckpointRecord, key_differences
+from ooc_chol.dense.disk_tier import keep_out_of_cache
 from ooc_chol.dense.keeping import keep_unfinished
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.options import FactorOptions
@@ -21,6 +22,7 @@ from ooc_chol.dense.request import Request
 from ooc_chol.dense.store_opening import own_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.file import FileStore
+from ooc_chol.dense.stores.tiered import TieredStore
 from ooc_chol.errors import CheckpointError, DamagedFileError
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import resolve_devices
@@ -100,6 +102,7 @@ def resumed(request: Request, owned: ExitStack) -> Resumption | None:
         good = _good_tiles(store)
         until_known.pop_all()
     keep_unfinished(store, owned)
+    keep_out_of_cache(store, request.source, request.options)
     return Resumption(store, record, options, good)
 
 
@@ -109,13 +112,15 @@ def own_plan_and_store(request: Request, owned: ExitStack) -> tuple[Plan, Abstra
     if found is None:
         plan = request.plan or make_plan(request.problem, request.options, request.rates_at)
         return plan, own_store(request, plan, owned), 0
-    plan = make_plan(replace(request.problem, given=found.good), found.options, request.rates_at)
+    # What is gone on from stays in its file alone: given tiles are not kept, and most of what is kept would be given.
+    plan = make_plan(replace(request.problem, given=found.good, host_tiles=frozenset()), found.options, request.rates_at)
     found.check_key(plan)
     return plan, found.store, len(found.good)
 
 
 def save_record(store: AbstractStore, plan: Plan, record: CheckpointRecord | None) -> None:
     """Let a checkpoint say, durably, what the tiles that are to come are computed by, and what was tried before."""
+    store = store.file if isinstance(store, TieredStore) else store
     if record is not None and isinstance(store, FileStore):
         store.describe(arithmetic_key(plan).to_dict())
         store.save_checkpoint(record.to_dict())

@@ -409,6 +409,7 @@ def tile(rows, cols, out, stream):
     np.exp(out, out=out)
 
 source = oc.from_function(int(n), tile) if matrix == "function" else matrix
+oc.cholesky(oc.from_function(600, tile), tile_size=128, memory_budget=2_000_000).close()  # modules are imported at first use
 before, peak, done = anonymous(), [0], threading.Event()
 watcher = threading.Thread(target=watch)
 watcher.start()

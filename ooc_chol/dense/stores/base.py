@@ -81,6 +81,10 @@ class AbstractStore(AbstractTier):
     def complete(self) -> None:
         """Make what was written durable, once every tile is; from then on the store is only read."""
 
+    def result(self) -> AbstractStore:
+        """The store that a factor has, once this one is complete: another one where that holds all by then."""
+        return self
+
     @abstractmethod
     def discard(self) -> None:
         """Close a store whose run has failed, and remove what it leaves behind. A completed store is only closed."""

@@ -301,6 +301,32 @@ class ScheduleError(OocCholError):
     """A schedule, plan or residency rule is broken: always a fault of a scheduler or of ooc_chol, never of the matrix."""
 
 
+class DeviceError(OocCholError, RuntimeError):
+    """The driver of a device refused a call, or lost the device: nothing that was computed there since is of use.
+
+    Parameters
+    ----------
+    device : str
+        Name of the device, such as ``"cuda:0"``.
+    step : str
+        What was asked of it, or was running, in words.
+    reason : str
+        What its driver said.
+    """
+
+    def __init__(self, device: str, step: str, reason: str) -> None:
+        self.device = device
+        self.step = step
+        self.reason = reason
+        super().__init__(
+            f"{device} failed at {step}: {reason}. What was running there is lost; try the same call again, and where that fails "
+            "too, start a new process (a driver that has lost a device gives it back to no old one) and look at its log"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return type(self), (self.device, self.step, self.reason)
+
+
 class TierError(OocCholError, OSError):
     """A storage tier could not read or write a block, or a file is not what it should be."""
 

@@ -37,6 +37,11 @@ class AbstractDeviceKind(ABC):
     #: DLPack's numbers of memory that its devices compute in.
     dlpack_types: tuple[int, ...]
 
+    @property
+    def driver_errors(self) -> tuple[type[Exception], ...]:
+        """What the driver and the libraries of its devices raise; asked once something has gone wrong there."""
+        return ()
+
     @abstractmethod
     def names(self) -> tuple[str, ...]:
         """Names of the devices of this kind that the machine has."""
@@ -193,6 +198,12 @@ class CudaKind(AbstractDeviceKind):
     shares_processor = False
     slows_under_load = True
     dlpack_types = (2, 13)  # of a device, and managed
+
+    @property
+    def driver_errors(self) -> tuple[type[Exception], ...]:
+        from ooc_chol.hardware import cuda
+
+        return cuda.driver_errors()
 
     def names(self) -> tuple[str, ...]:
         if _import_failure() is not None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from ooc_chol.interfaces import AnyDevice
+from ooc_chol.runtime.failures import driver_errors_typed
 from ooc_chol.threads import OwnThread, wait_out
 
 
@@ -38,12 +39,22 @@ def devices_closed(
                     stack.callback(device.synchronize)
                 stack.callback(stop or (lambda: abort_all(devices)))
 
-    try:
-        yield
-        is_complete = True
-    finally:
+    def finish_surely() -> None:
         try:
             finish()
         except BaseException:
-            finish()
+            with suppress(Exception):  # the first error counts
+                finish()
             raise
+
+    names = " and ".join(device.name for device in devices)
+    try:
+        with driver_errors_typed(devices, f"the work of {names}"):
+            yield
+        is_complete = True
+    except BaseException:
+        with suppress(Exception):  # a device that is lost refuses to be closed, too: what went wrong first is to be seen
+            finish_surely()
+        raise
+    with driver_errors_typed(devices, f"the end of the work of {names}"):
+        finish_surely()

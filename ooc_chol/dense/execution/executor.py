@@ -29,6 +29,7 @@ from ooc_chol.errors import NonFiniteError, NotHermitianError, NotPositiveDefini
 from ooc_chol.interfaces import Tiers
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.prints import brief_repr
+from ooc_chol.runtime.failures import driver_errors_typed
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.runtime.shutdown import abort_all, devices_closed
 from ooc_chol.tasks.tiling import TileGrid
@@ -108,7 +109,8 @@ def execute(
     with collector_off():
         ended = _run(plan, devices, tiers, workers=workers, report=report, probes=probes)
         if not ended.errors:
-            return _summary(plan, workers, ended)
+            with driver_errors_typed(devices, "reading the times of its steps"):
+                return _summary(plan, workers, ended)
     errors, began = ended.errors, ended.began
     if salvage is not None:
         salvage.seconds = (time.perf_counter_ns() - began) / 1e9

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ooc_chol.errors import BudgetError as BudgetError
     from ooc_chol.errors import BudgetWarning as BudgetWarning
     from ooc_chol.errors import ClosedError as ClosedError
+    from ooc_chol.errors import DamagedFileError as DamagedFileError
     from ooc_chol.errors import DeviceError as DeviceError
     from ooc_chol.errors import DowndateError as DowndateError
     from ooc_chol.errors import MissingFolderError as MissingFolderError
@@ -89,6 +90,7 @@ _NAMES = {
         "BudgetError",
         "BudgetWarning",
         "ClosedError",
+        "DamagedFileError",
         "DeviceError",
         "DowndateError",
         "MissingFolderError",

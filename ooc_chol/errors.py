@@ -331,6 +331,42 @@ class TierError(OocCholError, OSError):
     """A storage tier could not read or write a block, or a file is not what it should be."""
 
 
+class DamagedFileError(TierError):
+    """A file is not what was written: bytes of it were changed, lost or put elsewhere.
+
+    Parameters
+    ----------
+    text : str
+        The message, which says what is damaged and what to do.
+    path : str
+        Name of the file.
+    tile : (int, int), optional
+        The tile ``(i, j)`` that is damaged; None where it is the header or the index of checksums.
+    first : int, optional
+        First byte of what is damaged, or holds the damage; None where that is the whole file.
+    stop : int, optional
+        The byte behind the last of these.
+    """
+
+    def __init__(
+        self, text: str, path: str, *, tile: tuple[int, int] | None = None, first: int | None = None, stop: int | None = None
+    ) -> None:
+        self.text = text
+        self.path = path
+        self.tile = tile
+        self.first = first
+        self.stop = stop
+        super().__init__(text)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _damaged_again, (type(self), self.text, self.path, self.tile, self.first, self.stop)
+
+
+def _damaged_again(kind: type[DamagedFileError], text: str, path: str, tile: tuple[int, int] | None, *span: int | None) -> object:
+    """A DamagedFileError from a pickle, whose arguments have no names."""
+    return kind(text, path, tile=tile, first=span[0], stop=span[1])
+
+
 class OutputError(TierError, FileExistsError):
     """A file that was to be written is one that must not be lost: an input or another output of the call, or a stranger's.
 

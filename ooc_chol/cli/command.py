@@ -77,6 +77,12 @@ def _trace(parser: argparse.ArgumentParser) -> None:
     add_commands(parser)
 
 
+def _verify(parser: argparse.ArgumentParser) -> None:
+    from ooc_chol.cli.verify import add_arguments
+
+    add_arguments(parser)
+
+
 def _devices(parser: argparse.ArgumentParser) -> None:
     from ooc_chol.cli.devices import add_arguments
 
@@ -105,6 +111,7 @@ def _geostat(parser: argparse.ArgumentParser) -> None:
 _COMMANDS = {
     "plan": _Command("say what a factorization would move, need and take; runs nothing", _plan),
     "factor": _Command("factor a .npy file into a file that ooc_chol.load opens", _factor),
+    "verify": _Command("read factor files, and say whether every byte is what was written", _verify),
     "trace": _Command("look at the trace of a run: in the Perfetto viewer, or as a text", _trace),
     "devices": _Command("list the devices and their memory", _devices),
     "bench": _Command("measure this machine, and this package on it", _bench),

@@ -33,7 +33,7 @@ A = np.exp(-np.abs(np.subtract.outer(np.arange(N), np.arange(N))) / 10.0) + 0.1 
 
 def pythons() -> list[str]:
     """This interpreter, and others on the path that have what ooc_chol needs."""
-    needs = "import numpy, scipy, ml_dtypes, perfetto, tqdm, threadpoolctl"
+    needs = "import numpy, scipy, ml_dtypes, perfetto, tqdm, threadpoolctl, xxhash"
     own = f"python3.{sys.version_info.minor}"
     there = [shutil.which(f"python3.{minor}") for minor in range(11, 20) if f"python3.{minor}" != own]
     can = [

@@ -107,7 +107,7 @@ def test_a_flush_of_the_folder_that_fails_says_that_the_factor_is_there(tmp_path
 
     def fail(descriptor: int) -> None:
         calls.append(descriptor)
-        if len(calls) == 3:
+        if len(calls) == 4:
             raise OSError(errno.EIO, "Input/output error")
         fsync(descriptor)
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
-import struct
 import threading
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.stores import file as store_module
 from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.stores.header import FileHeader
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import TierError
 from ooc_chol.memory.files import preallocate
 from ooc_chol.tasks.tiling import TileGrid
+from tests.host.factor_files import header_of, index_of, tile_checksum, with_header
 from tests.host.stored_factors import KEY, lapack_factor, random_spd, write_factor
 
 GRID = TileGrid(50, 16)
@@ -61,43 +58,26 @@ def path(tmp_path: Path) -> Path:
     return name
 
 
-def header_of(path: Path) -> dict[str, Any]:
-    """The JSON object of a file, read by nothing but its documentation."""
-    raw = path.read_bytes()
-    magic, length, checksum = struct.unpack("<8sQI", raw[:20])
-    assert magic == b"OOCCHOL\n"
-    assert zlib.crc32(raw[20 : 20 + length]) == checksum
-    fields: dict[str, Any] = json.loads(raw[20 : 20 + length].decode())
-    assert not any(raw[20 + length : fields["data_offset"]])
-    return fields
-
-
-def with_header(path: Path, **changes: Any) -> None:
-    """Rewrite the header with changed, added or (None) removed fields, its checksum right."""
-    fields = {
-        name: value for name, value in {**header_of(path), **changes}.items() if value is not None or name == "format_of_tile"
-    }
-    text = json.dumps(fields).encode()
-    with path.open("r+b") as file:
-        file.write((struct.pack("<8sQI", b"OOCCHOL\n", len(text), zlib.crc32(text)) + text).ljust(4096, b"\0"))
-
-
 # layout
 
 
 def test_a_file_is_read_by_its_documentation_alone(path: Path) -> None:
     fields = header_of(path)
-    assert (fields["version"], fields["kind"], fields["layout"]) == (1, "cholesky-factor", "lower-tiles-by-rows")
+    assert (fields["version"], fields["kind"], fields["layout"]) == (4, "cholesky-factor", "lower-tiles-by-rows")
     assert (fields["n"], fields["nb"], fields["complete"]) == (50, 16, True)
     assert (fields["formats"], fields["format_of_tile"], fields["byte_order"]) == (["fp64"], None, "little")
     assert fields["arithmetic_key"] == KEY
+    assert header_of(path, fields["header_room"]) == fields, "the copy"
+    assert (fields["checksum"], fields["checksums_offset"]) == ("xxh3-64", 2 * fields["header_room"])
     assert fields["data_offset"] >= 65536
+    index = iter(index_of(path))
     offset, raw = fields["data_offset"], path.read_bytes()
     for i in range(4):
         for j in range(i + 1):
             part = L[16 * i : 16 * i + 16, 16 * j : 16 * j + 16]
             assert offset % 4096 == 0
             assert raw[offset : offset + part.nbytes] == part.astype("<f8").tobytes()
+            assert next(index) == tile_checksum(part.tobytes(), 50, 16, i, j, "fp64")
             offset += -(-part.nbytes // 4096) * 4096
     assert len(raw) == offset
 
@@ -126,7 +106,7 @@ def test_a_long_key_moves_the_tiles_and_leaves_room(tmp_path: Path) -> None:
 
 def test_a_header_that_does_not_fit_is_refused() -> None:
     with pytest.raises(TierError, match="does not fit"):
-        FileHeader(GRID, {"x": "y" * 5000}, data_offset=4096).encode()
+        FileHeader(GRID, {"x": "y" * 5000}, header_room=4096).encode()
 
 
 # life of a file
@@ -178,8 +158,10 @@ def test_the_bytes_are_on_the_disk_before_the_file_has_its_name(tmp_path: Path, 
     store = FileStore.create(tmp_path / "L.ooc", TileGrid(3, 3), KEY)
     write_factor(np.eye(3), store)
     store.close()
-    # header and tile; tiles durable; header complete; durable; its name; the name durable
-    assert steps == ["pwrite", "pwrite", "fsync", "pwrite", "fsync", "replace", "fsync"]
+    # header; tile and its checksum; index; all durable; copy of the header complete; durable; header complete; durable; its name;
+    # the name durable
+    written = ["pwrite", "pwrite", "pwrite", "pwrite"]
+    assert steps == [*written, "fsync", "pwrite", "fsync", "pwrite", "fsync", "replace", "fsync"]
 
 
 def test_a_link_to_another_disk_stays_a_link(tmp_path: Path) -> None:
@@ -227,7 +209,7 @@ def test_what_a_killed_run_left_is_replaced(tmp_path: Path) -> None:
     store = FileStore.create(tmp_path / "L.ooc", GRID, KEY)
     write_factor(L, store)
     store.close()
-    assert (tmp_path / "L.ooc").stat().st_size == TileLayout(GRID, 65536).end
+    assert (tmp_path / "L.ooc").stat().st_size == TileLayout(GRID, 65536 + 4096).end
 
 
 def test_a_file_completed_between_open_and_lock_is_not_emptied(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +223,7 @@ def test_a_file_completed_between_open_and_lock_is_not_emptied(path: Path, monke
             partial.rename(path)
         real_lock(descriptor, operation)
 
-    monkeypatch.setattr(store_module.fcntl, "flock", lock_after_completion)
+    monkeypatch.setattr(fcntl, "flock", lock_after_completion)
     store = FileStore.create(path, GRID, KEY)
     assert path.read_bytes() == finished
     store.discard()
@@ -252,7 +234,7 @@ def test_a_file_system_without_locks_only_loses_the_guard(tmp_path: Path, monkey
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
-    monkeypatch.setattr(store_module.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     store = FileStore.create(tmp_path / "L.ooc", GRID, KEY)
     write_factor(L, store)
     store.close()
@@ -272,8 +254,8 @@ def test_every_truncation_is_found_at_opening(path: Path, keep: int) -> None:
 
 def test_any_damaged_byte_of_the_header_is_found(path: Path) -> None:
     raw = path.read_bytes()
-    length = struct.unpack("<Q", raw[8:16])[0]
-    for place in range(20 + length):
+    length = int.from_bytes(raw[8:16], "little")
+    for place in range(20 + length + 8):
         with path.open("r+b") as file:
             file.seek(place)
             file.write(bytes([raw[place] ^ 0x10]))
@@ -283,7 +265,7 @@ def test_any_damaged_byte_of_the_header_is_found(path: Path) -> None:
 
 
 def test_a_later_version_may_add_fields(path: Path) -> None:
-    with_header(path, checksums=[1, 2, 3], created_by="9.9")
+    with_header(path, signatures=[1, 2, 3], created_by="9.9")
     store = FileStore.open(path)
     assert store.header.grid == GRID
     assert store.header.created_by == "9.9"
@@ -293,13 +275,14 @@ def test_a_later_version_may_add_fields(path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("version", 3),
+        ("version", 5),
         ("kind", "checkpoint"),
         ("layout", "by-columns"),
         ("formats", ["fp64", "fp16"]),
-        ("format_of_tile", [0]),
         ("byte_order", "big"),
         ("tile_alignment", 512),
+        ("checksum", "crc32"),
+        ("piece_bytes", 4096),
     ],
 )
 def test_what_this_version_cannot_read_is_refused_by_name(path: Path, field: str, value: object) -> None:
@@ -308,7 +291,13 @@ def test_what_this_version_cannot_read_is_refused_by_name(path: Path, field: str
         FileStore.open(path)
 
 
-@pytest.mark.parametrize("field", ["n", "nb", "complete", "data_offset", "arithmetic_key", "created_by", "version", "layout"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        *("n", "nb", "complete", "data_offset", "arithmetic_key", "created_by", "version", "layout", "header_room", "checksum"),
+        *("checksums_offset", "pieces_offset", "piece_bytes", "index_hash", "checkpoint"),
+    ],
+)
 def test_a_missing_field_is_refused_by_name(path: Path, field: str) -> None:
     with_header(path, **{field: None})
     with pytest.raises(TierError, match=field):
@@ -317,7 +306,11 @@ def test_a_missing_field_is_refused_by_name(path: Path, field: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("n", -1), ("nb", -1), ("n", "many"), ("arithmetic_key", 3), ("data_offset", 4097), ("data_offset", -4096)],
+    [
+        *(("n", -1), ("nb", -1), ("n", "many"), ("n", 50.0), ("n", True), ("arithmetic_key", 3), ("format_of_tile", [0])),
+        *(("data_offset", 4097), ("data_offset", -4096), ("data_offset", 2**20), ("header_room", 0), ("header_room", 2**40)),
+        *(("checksums_offset", 8192), ("index_hash", "g" * 16), ("index_hash", 3), ("checkpoint", [])),
+    ],
 )
 def test_a_field_that_makes_no_sense_is_refused(path: Path, field: str, value: object) -> None:
     with_header(path, **{field: value})
@@ -408,7 +401,7 @@ def test_a_file_system_that_cannot_reserve_still_gives_the_size(tmp_path: Path, 
 
 def test_a_file_that_is_cut_while_it_is_used_is_an_error(path: Path) -> None:
     store = FileStore.open(path)
-    os.truncate(path, 65536 + 100)
+    os.truncate(path, 65536 + 4096 + 100)
     with pytest.raises(TierError, match="ends at byte"):
         store.read((0, 0), np.empty((16, 16)))
     store.close()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import struct
 import tempfile
 import tracemalloc
-import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,7 @@ from ooc_chol.errors import BudgetError, TierError
 from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, Floats, PrecisionFormat, encode
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import factor_over, memory_store
+from tests.host.factor_files import header_of, with_header
 from tests.host.stored_factors import KEY, MIXED_STORES, STORES, factor_in, lapack_factor, random_spd, write_factor
 from tests.products import share_of_examples
 from tests.rounding import round_to
@@ -380,8 +379,9 @@ def test_a_complete_file_is_not_widened(tmp_path: Path) -> None:
 def test_the_header_has_room_for_every_widened_tile(nt: int, nb: int) -> None:
     grid = TileGrid(nt * nb, nb)
     header = FileHeader(grid, KEY, formats=(FP8,) * grid.n_tiles)
-    widest = FileHeader(grid, KEY, True, header.data_offset, formats=header.formats, widened=tuple(map(tuple, grid.tiles())))
-    assert len(widest.encode()) == header.data_offset
+    tiles = tuple(map(tuple, grid.tiles()))
+    widest = replace(header, complete=True, index_hash=2**64 - 1, widened=tiles)
+    assert len(widest.encode()) == header.header_room
 
 
 # files
@@ -397,20 +397,11 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "L.ooc"
 
 
-def header_of(path: Path) -> dict[str, Any]:
-    raw = path.read_bytes()
-    _, length, checksum = struct.unpack("<8sQI", raw[:20])
-    assert zlib.crc32(raw[20 : 20 + length]) == checksum
-    fields: dict[str, Any] = json.loads(raw[20 : 20 + length])
-    assert not any(raw[20 + length : fields["data_offset"]])
-    return fields
-
-
 def test_a_mixed_file_is_read_by_its_documentation_alone(path: Path) -> None:
     import ml_dtypes
 
     fields, raw = header_of(path), path.read_bytes()
-    assert (fields["version"], fields["formats"]) == (2, ["fp64", "fp32", "fp16", "fp8"])
+    assert (fields["version"], fields["formats"]) == (4, ["fp64", "fp32", "fp16", "fp8"])
     assert (fields["format_of_tile"], fields["widened"]) == ("0102303210", [[3, 0], [2, 1]])
     assert (fields["complete"], fields["arithmetic_key"]) == (True, KEY)
     types = {"fp64": "<f8", "fp32": "<f4", "fp16": "<f2", "fp8": ml_dtypes.float8_e4m3fn}
@@ -432,7 +423,7 @@ def test_a_mixed_file_is_read_by_its_documentation_alone(path: Path) -> None:
         assert np.array_equal(np.asarray(factor), l_dense)
 
 
-def test_a_file_of_fp64_is_of_version_1_however_it_was_asked_for(tmp_path: Path) -> None:
+def test_a_file_of_fp64_is_the_same_however_it_was_asked_for(tmp_path: Path) -> None:
     l_dense = lapack_factor(random_spd(50, seed=7))
     files = []
     for number, formats in enumerate([None, (FP64,) * 10]):
@@ -443,7 +434,7 @@ def test_a_file_of_fp64_is_of_version_1_however_it_was_asked_for(tmp_path: Path)
         files.append((tmp_path / str(number)).read_bytes())
     assert files[0] == files[1]
     fields = header_of(tmp_path / "0")
-    assert (fields["version"], fields["formats"], fields["format_of_tile"]) == (1, ["fp64"], None)
+    assert (fields["version"], fields["formats"], fields["format_of_tile"]) == (4, ["fp64"], None)
     assert "widened" not in fields
 
 
@@ -470,15 +461,12 @@ def test_a_file_of_fp64_is_of_version_1_however_it_was_asked_for(tmp_path: Path)
         ({"widened": "31"}, "not that of a factor"),
         ({"version": 1}, r"formats.*9\.9"),
         ({"version": 3}, r"formats.*9\.9"),
-        ({"version": 4}, r"version = 4.*1 or 2 or 3 only.*9\.9"),
+        ({"version": 5}, r"version = 5.*1 or 2 or 3 or 4 only.*9\.9"),
         ({"n": 100}, "must be 28 digits"),
     ],
 )
 def test_a_header_that_makes_no_sense_is_refused(path: Path, changes: dict[str, Any], match: str) -> None:
-    fields = {name: value for name, value in {**header_of(path), "created_by": "9.9", **changes}.items() if value is not None}
-    text = json.dumps(fields).encode()
-    with path.open("r+b") as file:
-        file.write(struct.pack("<8sQI", b"OOCCHOL\n", len(text), zlib.crc32(text)) + text)
+    with_header(path, **{"created_by": "9.9", **changes})
     with pytest.raises(TierError, match=f"(?s){path}.*{match}"):
         FileStore.open(path)
 
@@ -490,10 +478,7 @@ def test_a_file_without_its_widened_tiles_is_truncated(path: Path) -> None:
 
 
 def test_a_later_version_may_add_fields(path: Path) -> None:
-    fields = {**header_of(path), "checksums": [1, 2, 3]}
-    text = json.dumps(fields).encode()
-    with path.open("r+b") as file:
-        file.write(struct.pack("<8sQI", b"OOCCHOL\n", len(text), zlib.crc32(text)) + text)
+    with_header(path, signatures=[1, 2, 3])
     store = FileStore.open(path)
     assert store.formats == (FP64, FP32, FP64, FP16, FP64, FP64, FP64, FP16, FP32, FP64)
     store.close()
@@ -559,7 +544,7 @@ def test_a_factor_that_is_all_widened_is_saved_as_fp64(tmp_path: Path) -> None:
     with factor_over(store) as factor:
         assert factor.formats == {"fp64": 10}
         factor.save(tmp_path / "L.ooc")
-    assert header_of(tmp_path / "L.ooc")["version"] == 1
+    assert header_of(tmp_path / "L.ooc")["formats"] == ["fp64"]
 
 
 @every_store

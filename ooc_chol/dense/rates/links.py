@@ -44,7 +44,8 @@ class LinkTiers:
     array: SourceTier  #: A in memory
     file: SourceTier  #: A in a file
     memory_store: MemoryStore  #: L in memory, page-locked where a GPU is measured
-    file_store: FileStore  #: L in a file
+    file_store: FileStore  #: L in a file, which is only read: several devices write tiles of one file in no order
+    written_file: FileStore  #: L in a file, which is only written
 
 
 @contextmanager
@@ -59,15 +60,17 @@ def link_tiers(names: Sequence[str], nb: int, *, quick: bool = False) -> Iterato
         page_locked(names, fresh=memory.host_memory(), filled=[array.host_memory()]),
     ):
         np.save(f"{folder}/a.npy", a)
-        file, store = SourceTier(as_source(f"{folder}/a.npy"), grid), FileStore.create(f"{folder}/l.ooc", grid)
+        file = SourceTier(as_source(f"{folder}/a.npy"), grid)
+        stores = [FileStore.create(f"{folder}/{name}.ooc", grid) for name in ("read", "written")]
         for index in grid.tiles():
-            for tier in (memory, store):
+            for tier in (memory, *stores):
                 tier.write(index, np.ones((nb, nb)))
         try:
-            yield LinkTiers(grid, array, file=file, memory_store=memory, file_store=store)
+            yield LinkTiers(grid, array, file=file, memory_store=memory, file_store=stores[0], written_file=stores[1])
         finally:
             file.close()
-            store.discard()
+            for store in stores:
+                store.discard()
 
 
 def measure_links(opened: Sequence[OpenedDevice], tiers: LinkTiers, seconds: float) -> list[dict[str, float]]:
@@ -107,7 +110,7 @@ class _Ways:
         self.device, self._tiles = opened.device, opened.tiles
         self._reading, self._writing = opened.stream, opened.device.create_stream("rates of writing")
         self._sources = {"array": tiers.array, "file": tiers.file, "memory": tiers.memory_store, "store": tiers.file_store}
-        self._stores = {"memory": tiers.memory_store, "file": tiers.file_store}
+        self._stores = {"memory": tiers.memory_store, "file": tiers.written_file}
 
     def directions(self, read: str | None, write: str | None) -> list[Direction]:
         """The copies of a measurement; of two, writes go through the tiles backwards."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import stat
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import replace as with_fields
 from typing import Any, final
 
 import numpy as np
@@ -18,19 +16,20 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.stores.array import MemoryStore, OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile, closed_error
-from ooc_chol.dense.stores.header import FACTOR_FILES, MAGIC, FileHeader, read_header
+from ooc_chol.dense.stores.checked_tiles import CheckedTiles, OpenFile, TileStates
+from ooc_chol.dense.stores.header import COPY_MAGIC, FACTOR_FILES, FileHeader
+from ooc_chol.dense.stores.header_reading import read_header, read_unfinished_header
 from ooc_chol.dense.stores.layout import TileLayout
+from ooc_chol.dense.stores.unfinished import create_locked, open_locked, sync_directory
 from ooc_chol.errors import OutputError, TierError
 from ooc_chol.formats import FP64, Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.files import preallocate, read_fully, tile_bytes, write_error, write_fully
-from ooc_chol.outputs import Output, check_outputs, create_new, permissions, refuse_strangers
+from ooc_chol.outputs import Output, check_outputs, permissions, refuse_strangers
 from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.team import ThreadTeam
 
 __all__ = ["AbstractStore", "FileStore", "MemoryStore", "OverwriteStore"]
-
-#: What a file system answers that does not have locks, or no flushing of folders.
-_CANNOT = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
 #: All stores in files, so that no factor is saved over the file of another one by mistake. Without a lock, which a fork in
 #: another thread would leave locked in the child: an item is set, and ``valuerefs`` makes its list, in one step each.
@@ -39,10 +38,11 @@ _stores: weakref.WeakValueDictionary[int, FileStore] = weakref.WeakValueDictiona
 
 @final
 class FileStore(AbstractStore):
-    """L in a file; made by :meth:`create` or :meth:`open`.
+    """L in a file; made by :meth:`create`, :meth:`open` or :meth:`open_unfinished`.
 
     Tiles move by ``pread`` and ``pwrite`` on one descriptor, from any number of threads: no mapping, so that pages of the file do
     not count as memory of the process. A read sees an earlier write of the same process at once, hence ``ordered_by_events``.
+    Every tile is hashed as it is written and checked as it is read, but in files of versions 1 to 3, which have no checksums.
     Closing while another thread reads or writes is the caller's mistake.
     """
 
@@ -54,6 +54,8 @@ class FileStore(AbstractStore):
         self.header = header
         self.grid, self.fmt = header.grid, header.fmt
         self._descriptor: int | None = descriptor
+        #: Tiles with their checksums; None in a file of a version that has none.
+        self._checked = CheckedTiles(header) if header.has_checksums else None
         status = os.fstat(descriptor)
         self._identity = status.st_dev, status.st_ino
         self._may_replace = False
@@ -69,13 +71,18 @@ class FileStore(AbstractStore):
         *,
         fmt: PrecisionFormat = FP64,
         replace: bool = False,
+        checkpoint: Mapping[str, Any] | None = None,
     ) -> FileStore:
-        """Create ``path + ".partial"`` at its full size, for writing; :meth:`complete` gives it its name."""
+        """Create ``path + ".partial"`` at its full size, for writing; :meth:`complete` gives it its name.
+
+        ``checkpoint`` is a JSON object of at most 16 KiB that :meth:`open_unfinished` finds again.
+        """
         final_path = os.path.realpath(path)
-        header = FileHeader(grid, arithmetic_key or {}, formats=None if formats is None else tuple(formats), fmt=fmt)
-        first_bytes = header.encode()
+        tile_formats = None if formats is None else tuple(formats)
+        header = FileHeader(grid, arithmetic_key or {}, formats=tile_formats, fmt=fmt, checkpoint=checkpoint)
+        first_bytes = header.encode() + header.encode(COPY_MAGIC)
         check_outputs([Output("", path, FACTOR_FILES)], replace=replace)
-        store = cls(final_path, _create_locked(final_path + ".partial", permissions(final_path)), header)
+        store = cls(final_path, create_locked(final_path + ".partial", permissions(final_path)), header)
         store._may_replace = replace
         try:
             # The header comes first, so that what a killed run leaves is known for an unfinished factor.
@@ -90,14 +97,55 @@ class FileStore(AbstractStore):
     def open(cls, path: str | os.PathLike[str]) -> FileStore:
         """Open a complete file for reading."""
         name = os.path.realpath(path)
-        descriptor = os.open(name, os.O_RDONLY)
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK)  # never waiting for the other end of a FIFO
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise TierError(f"{name}: no ordinary file; load reads what save or store= wrote")
-            return cls(name, descriptor, read_header(descriptor, name))
+            return cls._over(name, descriptor, read_header(descriptor, name))
         except BaseException:
             os.close(descriptor)
             raise
+
+    @classmethod
+    def open_unfinished(cls, path: str | os.PathLike[str], *, replace: bool = False) -> FileStore:
+        """Open the ``path + ".partial"`` of a run that was ended, locked, to go on writing it.
+
+        Which of its tiles are there :meth:`verify_tiles` says. A file that was complete but for its name is open for writing too.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is none.
+        DamagedFileError
+            Neither its header nor the copy of that can be read.
+        TierError
+            Another run is writing it, or it has no checksums.
+        """
+        final_path = os.path.realpath(path)
+        descriptor = open_locked(final_path + ".partial")
+        try:
+            header = with_fields(read_unfinished_header(descriptor, final_path + ".partial"), complete=False, index_hash=None)
+            missing = header.layout.end - os.fstat(descriptor).st_size
+            if missing > 0:
+                preallocate(descriptor, missing, final_path + ".partial", start=header.layout.end - missing)
+            store = cls._over(final_path, descriptor, header)
+            store._may_replace = replace
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return store
+
+    @classmethod
+    def _over(cls, path: str, descriptor: int, header: FileHeader) -> FileStore:
+        """The store over an open file, its index of checksums read."""
+        store = cls(path, descriptor, header)
+        try:
+            if store._checked is not None:
+                store._checked.load_index(OpenFile(descriptor, store._current_path()), header)
+        except BaseException:
+            store._descriptor = None  # it is the caller's to close
+            raise
+        return store
 
     def is_there(self) -> bool:
         """Whether the file is complete and its name still leads to it."""
@@ -144,16 +192,18 @@ class FileStore(AbstractStore):
         """
         fmt, columns = self.format_of(index), self.grid.size(index[1])
         check_tile(out, (len(rows), columns), fmt, self.fmt)
-        first = self.layout.offset(*index) + rows.start * columns * fmt.itemsize
         if out.dtype == fmt.dtype:
-            self._read_at(first, tile_bytes(out))
+            self._read_part(index, rows.start * columns * fmt.itemsize, tile_bytes(out))
             return
-        # These rows and the exponent of their tile are a stored tile themselves.
+        # These rows and the exponent of their tile are a stored tile themselves; all rows are the tile, which is read at once.
         stored = np.empty(fmt.stored_bytes(out.size), dtype=np.uint8)
-        self._read_at(first, stored[: out.size * fmt.itemsize].data)
-        if fmt.top is not None:
-            exponent = self.layout.offset(*index) + fmt.scale_offset(self.grid.entries(*index))
-            self._read_at(exponent, stored[fmt.scale_offset(out.size) :].data)
+        if out.size == self.grid.entries(*index):
+            self._read_part(index, 0, stored.data)
+        else:
+            self._read_part(index, rows.start * columns * fmt.itemsize, stored[: out.size * fmt.itemsize].data)
+            if fmt.top is not None:
+                exponent = fmt.scale_offset(self.grid.entries(*index))
+                self._read_part(index, exponent, stored[fmt.scale_offset(out.size) :].data)
         decode(stored, fmt, slice(0, out.size), out)
 
     def write(self, index: BlockIndex, data: Floats) -> None:
@@ -170,7 +220,7 @@ class FileStore(AbstractStore):
     def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
         """Fill ``out`` with the stored bytes of tile ``index``."""
         check_stored(out, self.layout.nbytes(*index))
-        self._read_at(self.layout.offset(*index), out.data)
+        self._read_part(index, 0, out.data)
 
     def write_stored(self, index: BlockIndex, data: NDArray[np.uint8]) -> None:
         """Write ``data`` as the stored bytes of tile ``index``."""
@@ -181,35 +231,128 @@ class FileStore(AbstractStore):
         """Store these tiles in FP64 from now on, behind the end of the file."""
         if self.header.complete:
             raise TierError(f"{self.path}: tiles cannot be widened, the factor in this file is complete")
-        header = replace(self.header, widened=self.layout.with_wider(tiles).widened)
+        header = with_fields(self.header, widened=self.layout.with_wider(tiles).widened)
         added = header.layout.end - self.layout.end
         if added:
             preallocate(self._open_descriptor(), added, self.partial_path, start=self.layout.end)
         self.header = header
 
-    def _read_at(self, offset: int, buffer: memoryview) -> None:
-        read_fully(self._open_descriptor(), buffer, offset, self._current_path())
+    def _read_part(self, index: BlockIndex, first: int, out: memoryview) -> None:
+        """Fill ``out`` with stored bytes of a tile from ``first`` on, which are checked."""
+        file, layout = self._open_file(), self.layout
+        if self._checked is None:
+            read_fully(file.descriptor, out, layout.offset(*index) + first, file.path)
+        elif len(out) == layout.nbytes(*index):
+            self._checked.read(file, layout, index, out)
+        else:
+            self._checked.read_part(file, layout, index, first, out)
 
     def _write_tile(self, index: BlockIndex, buffer: memoryview) -> None:
         if self.header.complete:
             raise TierError(f"{self.path}: tile {tuple(index)} cannot be written, the factor in this file is complete")
-        write_fully(self._open_descriptor(), buffer, self.layout.offset(*index), self.partial_path)
+        self._writing().write(self._open_file(), self.layout, index, buffer)
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether tiles are checked as they are read; files of versions 1 to 3 have no checksums."""
+        return self._checked is not None
+
+    def verify_tiles(self, indices: Iterable[BlockIndex] | None = None, team: ThreadTeam | None = None) -> TileStates:
+        """Read tiles, all by default, and compare them with their checksums; nothing that is found is an error.
+
+        Parameters
+        ----------
+        indices : iterable of (int, int), optional
+            The tiles to look at.
+        team : ThreadTeam, optional
+            Threads that share the tiles; the calling one otherwise.
+
+        Returns
+        -------
+        TileStates
+            Three sets of tiles: ``good`` ones, ``bad`` ones whose bytes are not those that were written or cannot be read, and
+            ``missing`` ones that were never written.
+
+        Raises
+        ------
+        TierError
+            The file is of a version without checksums, or closed.
+
+        Notes
+        -----
+        A MiB of memory for each thread.
+        """
+        return self._with_checksums().verify(self._open_file(), self.layout, indices, team)
+
+    def damage(self, index: BlockIndex) -> list[tuple[int, int]]:
+        """Spans of the file, first byte and the one behind the last, that hold the damage of a bad tile."""
+        return self._with_checksums().damage(self._open_file(), self.layout, index)
+
+    def flush_index(self) -> None:
+        """Write the index of checksums to the file; each tile's own entry is there since the tile was written."""
+        self._writing().flush_index(self._open_file())
+
+    def _with_checksums(self) -> CheckedTiles:
+        if self._checked is None:
+            raise TierError(f"{self.path}: a file of version {self.header.version} has no checksums; load and save it anew")
+        return self._checked
+
+    def _writing(self) -> CheckedTiles:
+        """The tiles of a file that is written, which has checksums."""
+        assert self._checked is not None
+        return self._checked
+
+    @property
+    def checkpoint(self) -> Mapping[str, Any] | None:
+        """The JSON object that whoever resumes a run keeps in the header."""
+        return self.header.checkpoint
+
+    def save_checkpoint(self, checkpoint: Mapping[str, Any] | None) -> None:
+        """Put a JSON object into the header, durably, and with it which tiles were widened."""
+        if self.header.complete:
+            raise TierError(f"{self.path}: no checkpoint can be written, the factor in this file is complete")
+        header = with_fields(self.header, checkpoint=checkpoint)
+        try:
+            self._write_header(header)
+        except TierError:
+            raise
+        except OSError as error:
+            raise write_error(self.partial_path, "the header", error) from error
+        self.header = header
+
+    def _write_header(self, header: FileHeader) -> None:
+        """Write the copy of the header, then the header, each durable before anything else is written."""
+        descriptor = self._open_descriptor()
+        first, second = header.encode(COPY_MAGIC), header.encode()
+        write_fully(descriptor, first, header.header_room, self.partial_path)
+        os.fsync(descriptor)
+        write_fully(descriptor, second, 0, self.partial_path)
+        os.fsync(descriptor)
 
     def describe(self, arithmetic_key: Mapping[str, Any]) -> None:
         """Let the header say this key once the file is complete."""
-        self.header = replace(self.header, arithmetic_key=dict(arithmetic_key))
+        self.header = with_fields(self.header, arithmetic_key=dict(arithmetic_key))
+
+    def _completed_header(self) -> FileHeader:
+        """The header of the file once it is complete, its index signed; TierError while tiles are missing."""
+        checked = self._writing()
+        missing = checked.unwritten(self.layout)
+        if missing is not None:
+            raise TierError(f"{self.partial_path}: tile {tuple(missing)} was never written; the factor is not complete")
+        signed = checked.tables.index_hash(self.header.geometry())
+        return with_fields(self.header, complete=True, index_hash=signed)
 
     def complete(self) -> None:
         """Flush the tiles, then mark the header complete, then give the file its name; a second call does nothing."""
         if self.header.complete:
             return
         descriptor = self._open_descriptor()
-        header = replace(self.header, complete=True)
+        header = self._completed_header()
         try:
+            self.flush_index()
             # 1. All tiles are on the disk. 2. The header says so. 3. The name says so. A crash between two leaves no false claim.
             os.fsync(descriptor)
-            write_fully(descriptor, header.encode(), 0, self.partial_path)
-            os.fsync(descriptor)
+            self._write_header(header)
             stranger = self._stranger()
             name = self.path if stranger is None else f"{self.path}-{os.urandom(4).hex()}"
             os.replace(self.partial_path, name)
@@ -219,7 +362,7 @@ class FileStore(AbstractStore):
             raise write_error(self.path, "the finished factor", error) from error
         # From here on another run may have a file of the partial name, which is not this one's to remove.
         self.path, self.header = name, header
-        _sync_directory(self.path)
+        sync_directory(self.path)
         if stranger is not None:
             text = f"{stranger.path} has come to be there meanwhile, and is not replaced; the finished factor is in {name}"
             raise OutputError(f"{text}: load it from there, or rename it", stranger.option, stranger.path) from stranger
@@ -270,6 +413,9 @@ class FileStore(AbstractStore):
             raise closed_error(self.name)
         return self._descriptor
 
+    def _open_file(self) -> OpenFile:
+        return OpenFile(self._open_descriptor(), self._current_path())
+
     def _current_path(self) -> str:
         return self.path if self.header.complete else self.partial_path
 
@@ -283,86 +429,3 @@ def is_open(path: str | os.PathLike[str], but: AbstractStore) -> bool:
     stores = [reference() for reference in _stores.valuerefs()]
     others = [store for store in stores if store is not None and store is not but and store._descriptor is not None]
     return (status.st_dev, status.st_ino) in [store._identity for store in others]
-
-
-def _create_locked(path: str, mode: int | None) -> int:
-    """Create ``path`` with these permissions and lock it against other runs; what a killed run left there is removed first."""
-    while True:
-        try:
-            descriptor = create_new(path, mode)
-        except FileExistsError:
-            _remove_unfinished(path)
-            continue
-        except OSError as error:
-            raise TierError(
-                f"{path}: cannot create the file: {error.strerror}; check that its folder exists and is writable"
-            ) from error
-        try:
-            if _lock(descriptor, path):
-                if mode is not None:
-                    os.fchmod(descriptor, mode)
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _remove_unfinished(path: str) -> None:
-    """Remove what a killed run left at ``path``; refuse what no run can have left there, and what a run is writing."""
-    try:
-        # Neither through a link, nor waiting for the other end of a FIFO.
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise _in_the_way(path, "a symbolic link" if os.path.islink(path) else str(error.strerror)) from error
-    try:
-        if not _lock(descriptor, path):
-            return
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or os.pread(descriptor, len(MAGIC), 0) not in (b"", MAGIC):
-            raise _in_the_way(path, "no file of ooc_chol")
-        os.unlink(path)
-    finally:
-        os.close(descriptor)
-
-
-def _in_the_way(path: str, what: str) -> TierError:
-    """The error for something strange that has the name of the unfinished file."""
-    return TierError(
-        f"{path}: the factor has this name until it is complete, but something else is there ({what}); remove it, or choose "
-        "another name for the factor"
-    )
-
-
-def _lock(descriptor: int, path: str) -> bool:
-    """Lock the open file; False when ``path`` no longer names it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise TierError(f"{path}: another run is writing this file; wait for it, or choose another name") from error
-    except OSError as error:
-        if error.errno not in _CANNOT:  # a file system without locks only loses this guard
-            raise TierError(f"{path}: cannot lock the file: {error.strerror}; check the disk") from error
-    # Between our open and our lock: 1. the other run completes, 2. it renames this very file, 3. it closes it. Emptying it then
-    # would destroy its finished factor, so the name must still lead to the file that we locked.
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _sync_directory(path: str) -> None:
-    """Make the name of a file in its folder durable."""
-    try:
-        descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        if error.errno not in _CANNOT:  # a file system that cannot flush folders orders renames itself
-            raise TierError(
-                f"{path}: the factor is complete and load opens it, but its folder could not be flushed: {error.strerror}; a "
-                "power failure now may take the name away: check the disk"
-            ) from error

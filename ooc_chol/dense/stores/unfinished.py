@@ -1,0 +1,117 @@
+"""Files that are being written: made under a lock, known for ours, and durable with their names."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+
+from ooc_chol.dense.stores.header import MAGIC
+from ooc_chol.errors import TierError
+from ooc_chol.outputs import create_new
+
+#: What a file system answers that does not have locks, or no flushing of folders.
+_CANNOT = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+def create_locked(path: str, mode: int | None) -> int:
+    """Create ``path`` with these permissions and lock it against other runs; what a killed run left there is removed first."""
+    while True:
+        try:
+            descriptor = create_new(path, mode)
+        except FileExistsError:
+            _remove_unfinished(path)
+            continue
+        except OSError as error:
+            raise TierError(
+                f"{path}: cannot create the file: {error.strerror}; check that its folder exists and is writable"
+            ) from error
+        try:
+            if lock(descriptor, path):
+                if mode is not None:
+                    os.fchmod(descriptor, mode)
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def open_locked(path: str) -> int:
+    """Open what a run that was ended left at ``path``, for reading and writing, and lock it against other runs."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _in_the_way(path, "a symbolic link" if os.path.islink(path) else str(error.strerror)) from error
+    try:
+        if not lock(descriptor, path):
+            raise FileNotFoundError(errno.ENOENT, "another run has just completed or removed it", path)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _in_the_way(path, "no ordinary file")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove_unfinished(path: str) -> None:
+    """Remove what a killed run left at ``path``; refuse what no run can have left there, and what a run is writing."""
+    try:
+        # Neither through a link, nor waiting for the other end of a FIFO.
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _in_the_way(path, "a symbolic link" if os.path.islink(path) else str(error.strerror)) from error
+    try:
+        if not lock(descriptor, path):
+            return
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or os.pread(descriptor, len(MAGIC), 0) not in (b"", MAGIC):
+            raise _in_the_way(path, "no file of ooc_chol")
+        os.unlink(path)
+    finally:
+        os.close(descriptor)
+
+
+def _in_the_way(path: str, what: str) -> TierError:
+    """The error for something strange that has the name of the unfinished file."""
+    return TierError(
+        f"{path}: the factor has this name until it is complete, but something else is there ({what}); remove it, or choose "
+        "another name for the factor"
+    )
+
+
+def lock(descriptor: int, path: str) -> bool:
+    """Lock the open file; False when ``path`` no longer names it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise TierError(f"{path}: another run is writing this file; wait for it, or choose another name") from error
+    except OSError as error:
+        if error.errno not in _CANNOT:  # a file system without locks only loses this guard
+            raise TierError(f"{path}: cannot lock the file: {error.strerror}; check the disk") from error
+    # Between our open and our lock: 1. the other run completes, 2. it renames this very file, 3. it closes it. Emptying it then
+    # would destroy its finished factor, so the name must still lead to the file that we locked.
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def sync_directory(path: str) -> None:
+    """Make the name of a file in its folder durable."""
+    try:
+        descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT:  # a file system that cannot flush folders orders renames itself
+            raise TierError(
+                f"{path}: the factor is complete and load opens it, but its folder could not be flushed: {error.strerror}; a "
+                "power failure now may take the name away: check the disk"
+            ) from error

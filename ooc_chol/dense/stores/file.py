@@ -20,11 +20,11 @@ from ooc_chol.dense.stores.checked_tiles import CheckedTiles, OpenFile, TileStat
 from ooc_chol.dense.stores.header import COPY_MAGIC, FACTOR_FILES, FileHeader
 from ooc_chol.dense.stores.header_reading import read_header, read_unfinished_header
 from ooc_chol.dense.stores.layout import TileLayout
-from ooc_chol.dense.stores.unfinished import create_locked, open_locked, sync_directory
+from ooc_chol.dense.stores.unfinished import create_locked, forget_created, open_locked, sync_directory
 from ooc_chol.errors import OutputError, TierError
 from ooc_chol.formats import FP64, Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import BlockIndex
-from ooc_chol.memory.files import preallocate, read_fully, tile_bytes, write_error, write_fully
+from ooc_chol.memory.files import file_errors_typed, preallocate, read_fully, tile_bytes, write_error, write_fully
 from ooc_chol.outputs import Output, check_outputs, permissions, refuse_strangers
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.team import ThreadTeam
@@ -53,12 +53,13 @@ class FileStore(AbstractStore):
         self.path = path
         self.header = header
         self.grid, self.fmt = header.grid, header.fmt
-        self._descriptor: int | None = descriptor
+        status = os.fstat(descriptor)
         #: Tiles with their checksums; None in a file of a version that has none.
         self._checked = CheckedTiles(header) if header.has_checksums else None
-        status = os.fstat(descriptor)
         self._identity = status.st_dev, status.st_ino
         self._may_replace = False
+        #: From here on it is the store's to close: until then that of who opened it.
+        self._descriptor: int | None = descriptor
         _stores[id(self)] = self
 
     @classmethod
@@ -82,29 +83,38 @@ class FileStore(AbstractStore):
         header = FileHeader(grid, arithmetic_key or {}, formats=tile_formats, fmt=fmt, checkpoint=checkpoint)
         first_bytes = header.encode() + header.encode(COPY_MAGIC)
         check_outputs([Output("", path, FACTOR_FILES)], replace=replace)
-        store = cls(final_path, create_locked(final_path + ".partial", permissions(final_path)), header)
-        store._may_replace = replace
-        try:
-            # The header comes first, so that what a killed run leaves is known for an unfinished factor.
-            write_fully(store._open_descriptor(), first_bytes, 0, store.partial_path)
-            preallocate(store._open_descriptor(), header.layout.end, store.partial_path)
-        except BaseException:
-            store.discard()
-            raise
-        return store
+        partial = final_path + ".partial"
+        with file_errors_typed(partial, "creating it"):
+            descriptor = create_locked(partial, permissions(final_path))
+            try:
+                store = cls(final_path, descriptor, header)
+            except BaseException:
+                forget_created(descriptor, partial)
+                raise
+            store._may_replace = replace
+            try:
+                # The header comes first, so that what a killed run leaves is known for an unfinished factor.
+                write_fully(descriptor, first_bytes, 0, partial)
+                preallocate(descriptor, header.layout.end, partial)
+            except BaseException:
+                store.discard()
+                raise
+            return store
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> FileStore:
         """Open a complete file for reading."""
         name = os.path.realpath(path)
-        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK)  # never waiting for the other end of a FIFO
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise TierError(f"{name}: no ordinary file; load reads what save or store= wrote")
-            return cls._over(name, descriptor, read_header(descriptor, name))
-        except BaseException:
-            os.close(descriptor)
-            raise
+        with file_errors_typed(name, "opening it"):
+            descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK)  # never waiting for the other end of a FIFO
+            try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise TierError(f"{name}: no ordinary file; load reads what save or store= wrote")
+                return cls._over(name, descriptor, read_header(descriptor, name))
+            except BaseException:
+                with suppress(OSError):  # what went wrong first is to be seen
+                    os.close(descriptor)
+                raise
 
     @classmethod
     def open_unfinished(cls, path: str | os.PathLike[str], *, replace: bool = False) -> FileStore:
@@ -406,7 +416,8 @@ class FileStore(AbstractStore):
                 text = f"{self._current_path()} was never closed; call close() of its factor, or use `with`"
                 warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
             finally:
-                self.close()
+                with suppress(TierError):  # nobody is there to hear it
+                    self.close()
 
     def _open_descriptor(self) -> int:
         if self._descriptor is None:

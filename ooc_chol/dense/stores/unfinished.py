@@ -6,8 +6,10 @@ import errno
 import fcntl
 import os
 import stat
+from contextlib import suppress
 
 from ooc_chol.dense.stores.header import MAGIC
+from ooc_chol.dense.stores.lock_holder import lock_holder
 from ooc_chol.errors import TierError
 from ooc_chol.outputs import create_new
 
@@ -33,8 +35,17 @@ def create_locked(path: str, mode: int | None) -> int:
                     os.fchmod(descriptor, mode)
                 return descriptor
         except BaseException:
-            os.close(descriptor)
+            forget_created(descriptor, path)
             raise
+        os.close(descriptor)
+
+
+def forget_created(descriptor: int, path: str) -> None:
+    """Close and remove a file that was created just now, in behalf of a run that goes no further; unless another has its name."""
+    with suppress(OSError):  # what went wrong first is to be seen
+        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            os.unlink(path)
+    with suppress(OSError):
         os.close(descriptor)
 
 
@@ -89,7 +100,8 @@ def lock(descriptor: int, path: str) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise TierError(f"{path}: another run is writing this file; wait for it, or choose another name") from error
+        who = f"process {holder}" if (holder := lock_holder(descriptor)) else "another run"
+        raise TierError(f"{path}: {who} is writing this file; wait for it, or choose another name") from error
     except OSError as error:
         if error.errno not in _CANNOT:  # a file system without locks only loses this guard
             raise TierError(f"{path}: cannot lock the file: {error.strerror}; check the disk") from error

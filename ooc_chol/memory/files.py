@@ -50,6 +50,14 @@ def read_fully(descriptor: int, buffer: memoryview, offset: int, path: str) -> N
         done += count
 
 
+def read_up_to(descriptor: int, nbytes: int, offset: int) -> bytes:
+    """So many bytes of the file from ``offset`` on, or fewer where it ends there; however many reads that takes."""
+    found = b""
+    while len(found) < nbytes and (more := os.pread(descriptor, nbytes - len(found), offset + len(found))):
+        found += more
+    return found
+
+
 def write_fully(descriptor: int, buffer: memoryview | bytes, offset: int, path: str) -> None:
     """Write all of ``buffer`` at ``offset``, however many writes that takes."""
     view = memoryview(buffer)

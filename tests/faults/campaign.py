@@ -35,7 +35,6 @@ class Fault:
     error: type[BaseException] | tuple[type[BaseException], ...] = oc.OocCholError  #: What the user is to meet
     says: str = ""  #: What its text is to have in it, where ``{folder}`` is that of the files
     may_pass: bool = False  #: Whether the call may also succeed
-    step: int = 1  #: Every so many calls one is made to fail
 
 
 @dataclass
@@ -81,16 +80,22 @@ class Campaign:
             if now.get(name) != content:
                 (self.folder.root / name).write_bytes(content)
 
-    def run(self, fault: Fault) -> Result:
-        """Let each call of the kind fail in turn."""
-        result = Result()
-        for at in range(1, self.counts.get(fault.kind, 0) + 1, fault.step):
+    def run(self, fault: Fault, most: int | None = None) -> Result:
+        """Let each call of the kind fail in turn, or so many of them, the first and the last among them.
+
+        The same call again, which must succeed, is made behind every third, and behind the last.
+        """
+        result, count = Result(), self.counts.get(fault.kind, 0)
+        chosen = range(1, count + 1)
+        if most is not None and most < count:
+            chosen = sorted({1 + round(number * (count - 1) / (most - 1)) for number in range(most)})
+        for at in chosen:
             result.cases += 1
-            if why := self._case(fault, at):
-                result.wrong.append(f"{self.scenario.name}: {fault.kind} {at}: {why}")
+            if why := self._case(fault, at, again=result.cases % 3 == 0 or at == count):
+                result.wrong.append(f"{self.scenario.name}: {fault.kind} {at} of {count}: {why}")
         return result
 
-    def _case(self, fault: Fault, at: int) -> str:
+    def _case(self, fault: Fault, at: int, *, again: bool) -> str:
         """What did not hold when call ``at`` failed; empty where all did."""
         error: BaseException | None = None
         with unseen_errors() as unseen:
@@ -111,7 +116,8 @@ class Campaign:
             why.append("no error")
         why += self._left(error)
         self._restore()
-        why += self._next()
+        if again:
+            why += self._next()
         return "; ".join(why)
 
     def _judged(self, fault: Fault, error: BaseException) -> list[str]:

@@ -14,8 +14,8 @@ _STARTED = 19
 def lock_holder(descriptor: int) -> str:
     """The process that holds a ``flock`` on an open file, its name and its start in words; empty where nobody can tell.
 
-    Nobody can in a container that does not see the process, on another machine, and where there is no ``/proc``. The file's number
-    counts and not its disk's, which some file systems tell in two ways.
+    Nobody can in a container that does not see the process, on another machine, and where there is no ``/proc``. The number of
+    the file counts and not that of its disk, which some file systems tell in two ways.
     """
     try:
         number = os.fstat(descriptor).st_ino

@@ -11,6 +11,7 @@ from contextlib import suppress
 from ooc_chol.dense.stores.header import MAGIC
 from ooc_chol.dense.stores.lock_holder import lock_holder
 from ooc_chol.errors import TierError
+from ooc_chol.memory.files import read_up_to
 from ooc_chol.outputs import create_new
 
 #: What a file system answers that does not have locks, or no flushing of folders.
@@ -80,7 +81,7 @@ def _remove_unfinished(path: str) -> None:
     try:
         if not lock(descriptor, path):
             return
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or os.pread(descriptor, len(MAGIC), 0) not in (b"", MAGIC):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or read_up_to(descriptor, len(MAGIC), 0) not in (b"", MAGIC):
             raise _in_the_way(path, "no file of ooc_chol")
         os.unlink(path)
     finally:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ooc_chol.errors import DamagedFileError as DamagedFileError
     from ooc_chol.errors import DeviceError as DeviceError
     from ooc_chol.errors import DowndateError as DowndateError
+    from ooc_chol.errors import ForkedError as ForkedError
     from ooc_chol.errors import MissingFolderError as MissingFolderError
     from ooc_chol.errors import NonFiniteError as NonFiniteError
     from ooc_chol.errors import NotHermitianError as NotHermitianError
@@ -93,6 +94,7 @@ _NAMES = {
         "DamagedFileError",
         "DeviceError",
         "DowndateError",
+        "ForkedError",
         "MissingFolderError",
         "NonFiniteError",
         "NotHermitianError",

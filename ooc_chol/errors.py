@@ -327,6 +327,29 @@ class DeviceError(OocCholError, RuntimeError):
         return type(self), (self.device, self.step, self.reason)
 
 
+class ForkedError(OocCholError, RuntimeError):
+    """A forked process went on with what its parent had begun: threads, streams and contexts of drivers do not come along.
+
+    Parameters
+    ----------
+    what : str
+        What was used, such as ``"this factorization"``.
+    process : int
+        The process that began it.
+    """
+
+    def __init__(self, what: str, process: int) -> None:
+        self.what = what
+        self.process = process
+        super().__init__(
+            f"{what} was begun by process {process}, of which this one is a forked child: threads, streams and GPUs stay behind "
+            "when a process forks; start processes afresh (multiprocessing.get_context('spawn')), or fork before the first call"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[str, int]]:
+        return type(self), (self.what, self.process)
+
+
 class TierError(OocCholError, OSError):
     """A storage tier could not read or write a block, or a file is not what it should be."""
 

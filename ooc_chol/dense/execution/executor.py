@@ -6,6 +6,7 @@ longer than the call (measured with four GPUs: 46 us an operation against 4.5 us
 
 from __future__ import annotations
 
+import os
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from ooc_chol.interfaces import Tiers
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.prints import brief_repr
 from ooc_chol.runtime.failures import driver_errors_typed
+from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.runtime.shutdown import abort_all, devices_closed
 from ooc_chol.tasks.tiling import TileGrid
@@ -218,7 +220,7 @@ def _coordinate(
     began: int,
 ) -> list[BaseException]:
     """Listen until every worker has finished; the first error stops them, a flag behind what is enqueued. Returns the errors."""
-    running, done, errors = len(workers), 0, []
+    running, done, errors, process = len(workers), 0, [], os.getpid()
     while running:
         item = take(news)
         running -= item.finished
@@ -229,6 +231,7 @@ def _coordinate(
                 (DeviceWorker.halt if isinstance(errors[0], BadFlagError) else DeviceWorker.stop)(worker)
         elif report is not None and item.flops:
             report(done, total, (time.perf_counter_ns() - began) / 1e9)
+            refuse_in_child(process, "this factorization")
     return errors
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import warnings
 import weakref
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace as with_fields
@@ -26,6 +28,7 @@ from ooc_chol.formats import FP64, Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.files import file_errors_typed, preallocate, read_fully, tile_bytes, write_error, write_fully
 from ooc_chol.outputs import Output, check_outputs, permissions, refuse_strangers
+from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.team import ThreadTeam
 
@@ -58,6 +61,7 @@ class FileStore(AbstractStore):
         self._checked = CheckedTiles(header) if header.has_checksums else None
         self._identity = status.st_dev, status.st_ino
         self._may_replace = False
+        self._process = os.getpid()
         #: From here on it is the store's to close: until then that of who opened it.
         self._descriptor: int | None = descriptor
         _stores[id(self)] = self
@@ -156,6 +160,14 @@ class FileStore(AbstractStore):
             store._descriptor = None  # it is the caller's to close
             raise
         return store
+
+    @property
+    def identity(self) -> str:
+        """What tells the content of a complete file from that of any other: its order, its key, and the sum of its checksums."""
+        header = self.header
+        key = zlib.crc32(json.dumps(dict(header.arithmetic_key), sort_keys=True).encode())
+        signed = "unsigned" if header.index_hash is None else f"{header.index_hash:016x}"
+        return f"{self.grid.n}-{self.grid.nb}-{self.nbytes}-{key:08x}-{signed}"
 
     def is_there(self) -> bool:
         """Whether the file is complete and its name still leads to it."""
@@ -356,6 +368,7 @@ class FileStore(AbstractStore):
         """Flush the tiles, then mark the header complete, then give the file its name; a second call does nothing."""
         if self.header.complete:
             return
+        refuse_in_child(self._process, f"the file {self.partial_path}")
         descriptor = self._open_descriptor()
         header = self._completed_header()
         try:
@@ -393,7 +406,8 @@ class FileStore(AbstractStore):
         What the disk has to say of a file that is thrown away is of no interest: the error that led here goes on.
         """
         with suppress(OSError):
-            if self._descriptor is not None and not self.header.complete:
+            is_ours = self._process == os.getpid()  # else it is that of the parent, which goes on with it
+            if is_ours and self._descriptor is not None and not self.header.complete:
                 os.unlink(self.partial_path)
         with suppress(OSError):
             self.close()

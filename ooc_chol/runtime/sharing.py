@@ -1,0 +1,77 @@
+"""What the calls of one process leave to each other: memory that was promised to a run and is not in use yet."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import final
+
+
+@final
+class Promises:
+    """Bytes of memory that runs will use, by the calls that they belong to; any thread may ask.
+
+    The system counts memory as free until it is touched: two runs that ask it at once are both told that all of it is theirs.
+    """
+
+    def __init__(self) -> None:
+        # A call may take it twice: a garbage collector's work may begin anywhere.
+        self._lock = threading.RLock()
+        self._calls = 0
+        self._bytes: dict[object, int] = {}
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Count a call that will ask for a share of what is free."""
+        with self._lock:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls = max(0, self._calls - 1)
+
+    @property
+    def calls(self) -> int:
+        """Calls that share what is free, one at least."""
+        return max(1, self._calls)
+
+    def promise(self, owner: object, nbytes: int) -> None:
+        """Note that ``owner`` will use so many bytes, until :meth:`give_back`."""
+        with self._lock:
+            self._bytes[owner] = nbytes
+
+    def give_back(self, owner: object) -> None:
+        """Forget what was promised to ``owner``, if anything was."""
+        with self._lock:
+            self._bytes.pop(owner, None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are promised now."""
+        with self._lock:
+            return sum(self._bytes.values())
+
+    def before_fork(self) -> None:
+        """Let nobody be in the middle of a change."""
+        self._lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew: no call of the parent goes on here."""
+        self.__init__()
+
+
+#: Those of host memory.
+HOST_PROMISES = Promises()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=HOST_PROMISES.before_fork,
+        after_in_parent=HOST_PROMISES.after_fork_in_parent,
+        after_in_child=HOST_PROMISES.after_fork_in_child,
+    )

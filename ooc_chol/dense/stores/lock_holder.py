@@ -31,7 +31,7 @@ def lock_holder(descriptor: int) -> str:
 def _known_of(process: int) -> str:
     """What a process is called, and when it began; empty where that cannot be seen."""
     if process == os.getpid():
-        return " (this one, in another call)"
+        return ": this one, in another call"
     try:
         text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
         name, _, rest = text.partition("(")[2].rpartition(")")
@@ -39,4 +39,4 @@ def _known_of(process: int) -> str:
         began = time.time() - float(Path("/proc/uptime").read_text(encoding="ascii").split()[0]) + since_start
     except (OSError, ValueError, IndexError):
         return ""
-    return f" ({name}, which began at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(began))})"
+    return f": {name}, since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(began))}"

@@ -101,8 +101,8 @@ def lock(descriptor: int, path: str) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        who = f"process {holder}" if (holder := lock_holder(descriptor)) else "another run"
-        raise TierError(f"{path}: {who} is writing this file; wait for it, or choose another name") from error
+        who = f" (process {holder})" if (holder := lock_holder(descriptor)) else ""
+        raise TierError(f"{path}: another run is writing this file{who}; wait for it, or choose another name") from error
     except OSError as error:
         if error.errno not in _CANNOT:  # a file system without locks only loses this guard
             raise TierError(f"{path}: cannot lock the file: {error.strerror}; check the disk") from error

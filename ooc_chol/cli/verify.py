@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import asdict
 from pathlib import Path
 
 from ooc_chol.cli.parsers import examples
-from ooc_chol.dense.stores.verification import verify_file
+from ooc_chol.dense.stores.verification import check_ordinary, verify_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     for file in arguments.files:
-        os.stat(file)  # a name that is wrong is met before hours of reading
+        check_ordinary(file)  # a name that is wrong is met before hours of reading
     arguments.answer = {"whole": True, "files": []}
     for file in arguments.files:
         verdict = verify_file(file)

@@ -23,14 +23,17 @@ from ooc_chol.dense.stores.header import COPY_MAGIC, FACTOR_FILES, FileHeader
 from ooc_chol.dense.stores.header_reading import read_header, read_unfinished_header
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.dense.stores.unfinished import create_locked, forget_created, open_locked, sync_directory
-from ooc_chol.errors import OutputError, TierError
-from ooc_chol.formats import FP64, Floats, PrecisionFormat, decode, encode
+from ooc_chol.errors import DamagedFileError, OutputError, TierError
+from ooc_chol.formats import FP64, SCALE_BYTES, Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.files import file_errors_typed, preallocate, read_fully, tile_bytes, write_error, write_fully
 from ooc_chol.outputs import Output, check_outputs, permissions, refuse_strangers
 from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.team import ThreadTeam
+
+#: Largest magnitude of the exponent of a tile: those of the least and of the largest float64 are below 1100.
+_LARGEST_EXPONENT = 4096
 
 __all__ = ["AbstractStore", "FileStore", "MemoryStore", "OverwriteStore"]
 
@@ -226,6 +229,7 @@ class FileStore(AbstractStore):
             if fmt.top is not None:
                 exponent = fmt.scale_offset(self.grid.entries(*index))
                 self._read_part(index, exponent, stored[fmt.scale_offset(out.size) :].data)
+        self._check_exponent(index, fmt, stored)
         decode(stored, fmt, slice(0, out.size), out)
 
     def write(self, index: BlockIndex, data: Floats) -> None:
@@ -238,6 +242,17 @@ class FileStore(AbstractStore):
         stored = np.zeros(fmt.stored_bytes(data.size), dtype=np.uint8)
         encode(data, fmt, stored)
         self._write_tile(index, stored.data)
+
+    def _check_exponent(self, index: BlockIndex, fmt: PrecisionFormat, stored: NDArray[np.uint8]) -> None:
+        """Refuse an exponent that no tile has, which only files without checksums can bring."""
+        if fmt.top is not None and abs(exponent := int(stored[-SCALE_BYTES:].view(np.int64)[0])) > _LARGEST_EXPONENT:
+            tile = int(index[0]), int(index[1])
+            stop = self.layout.offset(*index) + self.layout.nbytes(*index)
+            text = (
+                f"{self._current_path()}: tile {tile} is damaged: it has the exponent {exponent}, bytes {stop - 8} to {stop - 1}"
+            )
+            advice = "copy the file again, or factor the matrix again"
+            raise DamagedFileError(f"{text}; {advice}", self.path, tile=tile, first=stop - 8, stop=stop)
 
     def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
         """Fill ``out`` with the stored bytes of tile ``index``."""

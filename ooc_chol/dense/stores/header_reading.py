@@ -161,6 +161,8 @@ def _refuse_unknown(fields: dict[str, Any], path: str) -> None:
     for name, readable in known.items():
         if name not in fields or not _is_one_of(fields[name], readable):
             raise _unknown_error(fields, name, " or ".join(map(repr, readable)), path)
+    if version != VERSION and "checksums_offset" in fields:
+        raise DamagedFileError(f"{path}: its header says version {version}, which has no checksums, but has some; {_AGAIN}", path)
     names = fields.get("formats")
     if _is_mixed(fields) and (not isinstance(names, list) or any(name not in list(FORMATS) for name in names)):
         raise _unknown_error(fields, "formats", f"lists of {', '.join(map(repr, FORMATS))}", path)

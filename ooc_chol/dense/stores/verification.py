@@ -64,6 +64,8 @@ class Verdict:
         return not self.damage
 
     def __str__(self) -> str:
+        if self.version is None:
+            return f"{self.path}: {self.damage[0].text}"
         if self.damage:
             broken = len({each.tile for each in self.damage if each.tile is not None})
             head = f"{self.path}: damaged" + (f", {broken} of {self.tiles} tiles" if broken else "")
@@ -106,15 +108,20 @@ def verify_file(path: AnyPath) -> Verdict:
     be, so that the bytes are those of the disk.
     """
     name, begun = os.fspath(path), time.perf_counter()
+    check_ordinary(name)
     descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise TierError(f"{name}: no ordinary file; give the name of a file that save or store= wrote")
         with suppress(OSError):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         return _verdict(OpenFile(descriptor, name), begun)
     finally:
         os.close(descriptor)
+
+
+def check_ordinary(path: AnyPath) -> None:
+    """Raise FileNotFoundError or TierError unless ``path`` is a file, and neither a folder nor a device."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise TierError(f"{os.fspath(path)}: no ordinary file; give the name of a file that save or store= wrote")
 
 
 def _verdict(file: OpenFile, begun: float) -> Verdict:

@@ -6,7 +6,9 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import final
+from weakref import WeakKeyDictionary
 
 
 @final
@@ -20,7 +22,8 @@ class Promises:
         # A call may take it twice: a garbage collector's work may begin anywhere.
         self._lock = threading.RLock()
         self._calls = 0
-        self._bytes: dict[object, int] = {}
+        self._bytes: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self._resident_before = 0
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -41,6 +44,8 @@ class Promises:
     def promise(self, owner: object, nbytes: int) -> None:
         """Note that ``owner`` will use so many bytes, until :meth:`give_back`."""
         with self._lock:
+            if not self._bytes:
+                self._resident_before = _resident_bytes()
             self._bytes[owner] = nbytes
 
     def give_back(self, owner: object) -> None:
@@ -50,9 +55,13 @@ class Promises:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are promised now."""
+        """Bytes that are promised and not in use yet: the system counts them as free.
+
+        In use is what the process has more in memory than before the first of the promises that are open.
+        """
         with self._lock:
-            return sum(self._bytes.values())
+            promised = sum(self._bytes.values())
+            return max(0, promised - max(0, _resident_bytes() - self._resident_before)) if promised else 0
 
     def before_fork(self) -> None:
         """Let nobody be in the middle of a change."""
@@ -65,6 +74,15 @@ class Promises:
     def after_fork_in_child(self) -> None:
         """Begin anew: no call of the parent goes on here."""
         self.__init__()
+
+
+def _resident_bytes() -> int:
+    """Bytes of the process's own memory that are in use; 0 where the system does not tell: then all that is promised counts."""
+    try:
+        resident, shared = Path("/proc/self/statm").read_text(encoding="ascii").split()[1:3]
+    except OSError:
+        return 0
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
 
 
 #: Those of host memory.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from ooc_chol.interfaces import AnyDevice
-from ooc_chol.runtime.failures import driver_errors_typed
+from ooc_chol.runtime.failures import driver_errors_typed, typed
 from ooc_chol.threads import OwnThread, wait_out
 
 
@@ -39,22 +39,18 @@ def devices_closed(
                     stack.callback(device.synchronize)
                 stack.callback(stop or (lambda: abort_all(devices)))
 
-    def finish_surely() -> None:
-        try:
-            finish()
-        except BaseException:
-            with suppress(Exception):  # the first error counts
-                finish()
-            raise
-
-    names = " and ".join(device.name for device in devices)
     try:
-        with driver_errors_typed(devices, f"the work of {names}"):
+        with driver_errors_typed(devices, "its work"):
             yield
         is_complete = True
-    except BaseException:
-        with suppress(Exception):  # a device that is lost refuses to be closed, too: what went wrong first is to be seen
-            finish_surely()
-        raise
-    with driver_errors_typed(devices, f"the end of the work of {names}"):
-        finish_surely()
+    finally:
+        try:
+            finish()
+        except BaseException as error:
+            with suppress(Exception):  # an interrupt may have cut the first one short; what a lost device says again is known
+                finish()
+            # A device that is lost refuses to be closed, too: what went wrong first goes on, and is to be seen.
+            if is_complete or not isinstance(error, Exception):
+                if (found := typed(error, devices, lambda: "the end of its work")) is not error:
+                    raise found from error
+                raise

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from ooc_chol.errors import CheckpointError as CheckpointError
     from ooc_chol.errors import ClosedError as ClosedError
     from ooc_chol.errors import DamagedFileError as DamagedFileError
+    from ooc_chol.errors import DeviceError as DeviceError
     from ooc_chol.errors import DowndateError as DowndateError
+    from ooc_chol.errors import ForkedError as ForkedError
     from ooc_chol.errors import MissingFolderError as MissingFolderError
     from ooc_chol.errors import NonFiniteError as NonFiniteError
     from ooc_chol.errors import NotHermitianError as NotHermitianError
@@ -92,7 +94,9 @@ _NAMES = {
         "CheckpointError",
         "ClosedError",
         "DamagedFileError",
+        "DeviceError",
         "DowndateError",
+        "ForkedError",
         "MissingFolderError",
         "NonFiniteError",
         "NotHermitianError",

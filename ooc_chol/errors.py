@@ -303,6 +303,55 @@ class ScheduleError(OocCholError):
     """A schedule, plan or residency rule is broken: always a fault of a scheduler or of ooc_chol, never of the matrix."""
 
 
+class DeviceError(OocCholError, RuntimeError):
+    """The driver of a device refused a call, or lost the device: nothing that was computed there since is of use.
+
+    Parameters
+    ----------
+    device : str
+        Name of the device, such as ``"cuda:0"``.
+    step : str
+        What was asked of it, or was running, in words.
+    reason : str
+        What its driver said.
+    """
+
+    def __init__(self, device: str, step: str, reason: str) -> None:
+        self.device = device
+        self.step = step
+        self.reason = reason
+        super().__init__(
+            f"{device} failed at {step}: {reason}. What was running there is lost; try the same call again, and where that fails "
+            "too, start a new process (a driver that has lost a device gives it back to no old one) and look at its log"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return type(self), (self.device, self.step, self.reason)
+
+
+class ForkedError(OocCholError, RuntimeError):
+    """A forked process went on with what its parent had begun: threads, streams and contexts of drivers do not come along.
+
+    Parameters
+    ----------
+    what : str
+        What was used, such as ``"this factorization"``.
+    process : int
+        The process that began it.
+    """
+
+    def __init__(self, what: str, process: int) -> None:
+        self.what = what
+        self.process = process
+        super().__init__(
+            f"{what} was begun by process {process}, of which this one is a forked child: threads, streams and GPUs stay behind "
+            "when a process forks; start processes afresh (multiprocessing.get_context('spawn')), or fork before the first call"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[str, int]]:
+        return type(self), (self.what, self.process)
+
+
 class TierError(OocCholError, OSError):
     """A storage tier could not read or write a block, or a file is not what it should be."""
 

@@ -22,7 +22,7 @@ import stat
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -249,15 +249,17 @@ def output_file(
     target = Path(os.path.realpath(path))
     part = target.with_name(f".ooc_chol-{os.urandom(8).hex()}.part")
     mode = permissions(target)
-    os.close(create_new(part, mode))
+    descriptor = create_new(part, mode)
     try:
+        os.close(descriptor)
         yield part
         if mode is not None:
             os.chmod(part, mode)
         refuse_strangers(output, name, replace=replace, ask=ask)  # one may have come meanwhile
         os.replace(part, target)
     except BaseException:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # what went wrong first is to be seen
+            part.unlink(missing_ok=True)
         raise
 
 

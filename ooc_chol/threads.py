@@ -6,6 +6,7 @@ ends when it is told to, or when those who could tell it are gone; and no thread
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -38,6 +39,7 @@ class OwnThread(threading.Thread):
         self.is_lent = False
         self._has_returned = False
         self._returned: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._process = os.getpid()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until a thread that was started has ended, or for so long; returns whether it has.
@@ -45,6 +47,8 @@ class OwnThread(threading.Thread):
         ``join`` will not do: up to Python 3.12, one that an interrupt cuts short takes the thread for ended.
         """
         while not self._has_returned:
+            if self._process != os.getpid():
+                return True  # it runs in the process that this one was forked from
             try:
                 self._returned.get(timeout=LOOK_SECONDS if seconds is None else seconds)
             except queue.Empty:

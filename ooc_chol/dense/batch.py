@@ -26,7 +26,7 @@ from ooc_chol.errors import (
 )
 from ooc_chol.hardware.arrays import device_of, like
 from ooc_chol.hardware.host import free_host_bytes
-from ooc_chol.hardware.registry import device_kind, handed_over, resolve_devices
+from ooc_chol.hardware.registry import device_kind, driver_errors_typed, handed_over, resolve_devices
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
 from ooc_chol.kernels.registry import kind_of
@@ -344,7 +344,7 @@ def factor_batch(a: Any, options: FactorOptions, *, lower: bool | None, others: 
         _warn_of_asymmetry(a, level + 1)
     turned = a.swapaxes(1, 2) if lower is False else a
     kernels = kind_of(device).create_batch(device)
-    with kernels.current():
+    with driver_errors_typed(device, f"factoring a batch of {shape[0]} matrices"), kernels.current():
         numbers = kernels.numbers(turned)
         started = time.perf_counter()
         stack, failure = kernels.factor(numbers)

@@ -43,6 +43,7 @@ from ooc_chol.memory.sources.base import entries_named
 from ooc_chol.memory.sources.symmetry import find_asymmetry
 from ooc_chol.precision.escalation import Escalations
 from ooc_chol.room import memory_errors_typed
+from ooc_chol.runtime.sharing import HOST_PROMISES
 from ooc_chol.tracing.trace import Trace
 
 #: What is said of a matrix whose triangles differ.
@@ -255,7 +256,12 @@ def cholesky(
             # typed as the factor of one matrix: types do not tell how many dimensions an array has
             return cast(CholeskyFactor, factor_batch(a, options, lower=lower, others=given, level=2))
     began = time.perf_counter()
-    with memory_errors_typed("factorization"), closing(triangle_source(a, lower)) as source, entries_named(source):
+    with (
+        memory_errors_typed("factorization"),
+        HOST_PROMISES.call(),
+        closing(triangle_source(a, lower)) as source,
+        entries_named(source),
+    ):
         blas_buffers.ensure(numpys=True)  # planning in mixed precision factors a sample
         request = Request(
             a.T if overwrite and lower is False and isinstance(a, np.ndarray) else a,

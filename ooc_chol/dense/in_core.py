@@ -23,7 +23,7 @@ from ooc_chol.dense.request import Request
 from ooc_chol.dense.store_opening import own_whole_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import NonFiniteError, NotHermitianError, NotPositiveDefiniteError
-from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol.hardware.registry import driver_errors_typed, resolve_devices
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.interfaces import largest_imaginary
 from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels
@@ -87,7 +87,8 @@ def factor_whole(request: Request, device: str, began: float, owned: ExitStack) 
     """Factor on ``device`` into a store that ``owned`` discards unless it is emptied first."""
     source, grid = request.source, TileGrid(request.source.n, request.source.n)
     whole = kind_of(device).create_whole(device, request.problem.fmt)
-    with progress_reporter(request.progress) as report, unchanged(source), whole.current():
+    typed = driver_errors_typed(device, f"factoring a matrix of order {source.n} as one tile")
+    with typed, progress_reporter(request.progress) as report, unchanged(source), whole.current():
         store = own_whole_store(request, grid, device, owned)
         started = time.perf_counter_ns()
         view = store.view((0, 0))  # None on a device

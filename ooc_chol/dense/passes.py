@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple, TypeAlias, final
 
 from ooc_chol.config import format_bytes
@@ -17,6 +17,7 @@ from ooc_chol.interfaces import AbstractEvent, AbstractStream, BlockKey
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.prints import one_line
 from ooc_chol.runtime.garbage_collector import collector_off
+from ooc_chol.runtime.shutdown import devices_closed
 from ooc_chol.tasks.tiling import Index
 from ooc_chol.tracing.records import StreamRole, TraceRecord
 
@@ -36,8 +37,10 @@ if hasattr(os, "register_at_fork"):
 @contextmanager
 def device_for_a_pass(open_device: Callable[[], TileDevice], locked: AbstractContextManager[None]) -> Iterator[TileDevice]:
     """Open a device, current, with host memory ``locked`` that copies reach in place; it is closed at the end."""
-    with collector_off(), locked, closing(open_device()) as device, device.current():
-        yield device
+    with collector_off(), locked:
+        device = open_device()
+        with devices_closed([device], []), device.current():
+            yield device
 
 
 def finish(device: TileDevice, streams: Sequence[AbstractStream]) -> None:

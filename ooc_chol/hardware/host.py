@@ -7,6 +7,7 @@ worker and trace serve both.
 from __future__ import annotations
 
 import mmap
+import os
 import queue
 import threading
 import time
@@ -34,6 +35,8 @@ from ooc_chol.interfaces import (
     TileFunction,
 )
 from ooc_chol.room import check_room
+from ooc_chol.runtime.forks import refuse_in_child
+from ooc_chol.runtime.sharing import HOST_PROMISES
 from ooc_chol.threads import GRACE_SECONDS, OwnThread, start, take, wait_out
 
 Callback = Callable[[BaseException | None], None]
@@ -293,16 +296,20 @@ class HostDevice(AbstractDevice[KernelSetT_co]):
         self._streams: list[HostStream] = []
         self._arenas: list[HostArena] = []
         self._is_aborted = False
+        self._process = os.getpid()
 
     def allocate(
         self, n_slots: int, slot_bytes: int, nb: int, arrays: Sequence[ArraySpec] = (), *, narrow_bytes: int = 0
     ) -> HostArena:
         """Allocate the arena, unless the machine has less free memory than that, or a limit of the process forbids it."""
         workspace = self.kernels.workspace_bytes(nb)
-        free, needed = free_host_bytes(), HostArena.bytes_for(n_slots, slot_bytes, arrays, workspace)
+        needed, promised = HostArena.bytes_for(n_slots, slot_bytes, arrays, workspace), HOST_PROMISES.nbytes
+        free = max(0, free_host_bytes() - promised)
         if needed > free:
-            advice = f"{host_limit().name} has {format_bytes(free)} free; give a smaller memory_budget"
+            others = f" beside {format_bytes(promised)} of other calls in this process" if promised else ""
+            advice = f"{host_limit().name} has {format_bytes(free)} free{others}; give a smaller memory_budget"
             raise BudgetError(f"arena of {self.name}", needed, free, advice)
+        HOST_PROMISES.promise(self, needed)
         check_room(needed, f"arena of {self.name}", "give a smaller memory_budget")
         self._arenas.append(HostArena(n_slots, slot_bytes, arrays, workspace))
         self.kernels.bind(nb, self._arenas[-1].workspace)
@@ -310,6 +317,7 @@ class HostDevice(AbstractDevice[KernelSetT_co]):
 
     def create_stream(self, name: str, *, is_urgent: bool = False) -> HostStream:
         """A new thread with a queue; the system knows no urgency among threads."""
+        refuse_in_child(self._process, f"the work of {self.name}")
         stream = HostStream(f"{self.name} {name}")
         self._streams.append(stream)  # before it starts: whenever an interrupt comes, it is told to end
         stream.start()
@@ -346,20 +354,29 @@ class HostDevice(AbstractDevice[KernelSetT_co]):
 
     def synchronize(self) -> None:
         """Wait for the threads of all streams; of a device that is aborted, not for one that stays inside the user's code."""
+        self._leave_behind()
         self._settle(lambda: self._is_aborted)
 
     def close(self) -> None:
         """End all threads and give back the arena; a thread that stays inside the user's code ends when that returns."""
         for stream in self._streams:
             stream.stop()  # all of them before any is waited for: an interrupt while waiting leaves no thread behind
+        self._leave_behind()
         try:
             self._settle(lambda: True)
             wait_out([stream.thread for stream in self._streams])
         finally:
+            HOST_PROMISES.give_back(self)
             self.kernels.close()  # also when the wait for a stream is interrupted
         self._streams.clear()
         while self._arenas:
             self._arenas.pop().release()
+
+    def _leave_behind(self) -> None:
+        """In a forked child, which has none of the threads: whoever waits for one is told."""
+        if self._process != os.getpid():
+            for stream in self._streams:
+                stream.end()
 
     def _settle(self, may_end: Callable[[], bool]) -> None:
         """Wait until all streams have run; where it may be, end one that stays inside the user's code: others may wait for it."""

@@ -17,6 +17,8 @@ from ooc_chol.interfaces import AbstractDevice, AbstractDeviceMemory, AbstractRe
 from ooc_chol.memory.release import RELEASER
 from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.sources.base import AbstractSource
+from ooc_chol.runtime.forks import note_driver
+from ooc_chol.runtime.sharing import HOST_PROMISES
 
 #: Largest number of host devices; more workers than cores is allowed, as tests do, but helps nobody.
 HOST_DEVICES = 16
@@ -36,6 +38,11 @@ class AbstractDeviceKind(ABC):
     slows_under_load: bool
     #: DLPack's numbers of memory that its devices compute in.
     dlpack_types: tuple[int, ...]
+
+    @property
+    def driver_errors(self) -> tuple[type[Exception], ...]:
+        """What the driver and the libraries of its devices raise; asked once something has gone wrong there."""
+        return ()
 
     @abstractmethod
     def names(self) -> tuple[str, ...]:
@@ -141,9 +148,13 @@ class HostKind(AbstractDeviceKind):
         return free_host_bytes(), total_host_bytes()
 
     def default_budget(self, names: Sequence[str]) -> int:
-        """Share half of the free host memory among the devices, with what is kept for another call on a GPU."""
+        """Share half of the free host memory among the devices, with what is kept for another call on a GPU.
+
+        Calls that run at once share it, and leave to each other what was promised.
+        """
         RELEASER.release_now()
-        return max(1 << 20, free_host_bytes() // (2 * len(names)))
+        free = free_host_bytes() - HOST_PROMISES.nbytes
+        return max(1 << 20, free // (2 * len(names) * HOST_PROMISES.calls))
 
     def page_locked(self, fresh: NDArray[Any] | None, filled: Sequence[NDArray[Any] | None]) -> AbstractContextManager[None]:
         """Do nothing: the host copies within its memory."""
@@ -194,6 +205,12 @@ class CudaKind(AbstractDeviceKind):
     slows_under_load = True
     dlpack_types = (2, 13)  # of a device, and managed
 
+    @property
+    def driver_errors(self) -> tuple[type[Exception], ...]:
+        from ooc_chol.hardware import cuda
+
+        return cuda.driver_errors()
+
     def names(self) -> tuple[str, ...]:
         if _import_failure() is not None:
             return ()
@@ -235,6 +252,7 @@ class CudaKind(AbstractDeviceKind):
                 f"the memory of {name} is unknown: {self.problem() or 'there is no such device'}; a plan for "
                 "another machine needs a memory_budget"
             )
+        note_driver(self.name)
         from ooc_chol.hardware import cuda
 
         return cuda.memory_info(name)
@@ -260,11 +278,13 @@ class CudaKind(AbstractDeviceKind):
         return cuda.from_dlpack(a)
 
     def to_host(self, array: Any) -> NDArray[Any]:
+        note_driver(self.name)
         from ooc_chol.hardware import cuda
 
         return cuda.to_host(array)
 
     def to_device(self, name: str, x: NDArray[Any]) -> Any:
+        note_driver(self.name)
         from ooc_chol.hardware import cuda
 
         return cuda.to_device(name, x)
@@ -275,11 +295,13 @@ class CudaKind(AbstractDeviceKind):
         return cuda.DeviceSource(array)
 
     def keep(self, name: str, nbytes: int) -> AbstractDeviceMemory:
+        note_driver(self.name)
         from ooc_chol.hardware import cuda
 
         return cuda.CudaMemory(name, nbytes)
 
     def open(self, name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
+        note_driver(self.name)
         from ooc_chol.hardware.cuda import CudaDevice
 
         return CudaDevice(name, kernels)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import parse_devices
+from ooc_chol.errors import DeviceError, OocCholError
 from ooc_chol.hardware.kinds import AbstractDeviceKind, CudaKind, HostKind
 from ooc_chol.interfaces import AbstractDevice, AbstractDeviceMemory, KernelSetT
 from ooc_chol.memory.sources import register_source
@@ -107,7 +108,19 @@ def keep_on_device(name: str, nbytes: int) -> AbstractDeviceMemory:
 
 def open_device(name: str, kernels: KernelSetT) -> AbstractDevice[KernelSetT]:
     """Open the device of that name with these kernels, for one run."""
-    return device_kind(name).open(name, kernels)
+    with driver_errors_typed(name, "its opening"):
+        return device_kind(name).open(name, kernels)
+
+
+@contextmanager
+def driver_errors_typed(name: str, step: str) -> Iterator[None]:
+    """Raise a :class:`DeviceError` for what the driver of a device, or a library of it, raises inside the block."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OocCholError) or not isinstance(error, device_kind(name).driver_errors):
+            raise
+        raise DeviceError(name, step, str(error) or type(error).__name__) from error
 
 
 @register_source

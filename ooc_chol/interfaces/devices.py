@@ -93,6 +93,8 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
     kernels: KernelSetT_co
     #: Upper estimate of its rate in flops per second, used only to size the window of enqueued work.
     nominal_flops_per_second: float
+    #: What its driver and its libraries raise: no errors of ours, until somebody says at which step they came.
+    driver_errors: tuple[type[Exception], ...] = ()
 
     @abstractmethod
     def allocate(

@@ -5,11 +5,27 @@ from __future__ import annotations
 import errno
 import os
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from numpy.typing import NDArray
 
-from ooc_chol.errors import TierError
+from ooc_chol.errors import OocCholError, TierError
+
+
+@contextmanager
+def file_errors_typed(path: object, doing: str) -> Iterator[None]:
+    """Raise a ``TierError`` for what the system says inside the block; ``doing`` is what was to happen, such as "opening it".
+
+    That a file is not there stays ``FileNotFoundError``.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, OocCholError | FileNotFoundError):
+            raise
+        raise TierError(f"{path}: {doing} failed: {error.strerror or error}; check the disk and the permissions") from error
 
 
 def tile_bytes(tile: NDArray[Any]) -> memoryview:
@@ -32,6 +48,14 @@ def read_fully(descriptor: int, buffer: memoryview, offset: int, path: str) -> N
                 f"{path}: ends at byte {offset + done}, expected {offset + len(buffer)}; the file was cut while in use"
             )
         done += count
+
+
+def read_up_to(descriptor: int, nbytes: int, offset: int) -> bytes:
+    """So many bytes of the file from ``offset`` on, or fewer where it ends there; however many reads that takes."""
+    found = b""
+    while len(found) < nbytes and (more := os.pread(descriptor, nbytes - len(found), offset + len(found))):
+        found += more
+    return found
 
 
 def write_fully(descriptor: int, buffer: memoryview | bytes, offset: int, path: str) -> None:

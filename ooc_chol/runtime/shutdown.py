@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from ooc_chol.interfaces import AnyDevice
+from ooc_chol.runtime.failures import driver_errors_typed, typed
 from ooc_chol.threads import OwnThread, wait_out
 
 
@@ -39,11 +40,17 @@ def devices_closed(
                 stack.callback(stop or (lambda: abort_all(devices)))
 
     try:
-        yield
+        with driver_errors_typed(devices, "its work"):
+            yield
         is_complete = True
     finally:
         try:
             finish()
-        except BaseException:
-            finish()
-            raise
+        except BaseException as error:
+            with suppress(Exception):  # an interrupt may have cut the first one short; what a lost device says again is known
+                finish()
+            # A device that is lost refuses to be closed, too: what went wrong first goes on, and is to be seen.
+            if is_complete or not isinstance(error, Exception):
+                if (found := typed(error, devices, lambda: "the end of its work")) is not error:
+                    raise found from error
+                raise

@@ -31,6 +31,7 @@ from ooc_chol.dense.probing import ProbedSums, form_of_factor
 from ooc_chol.dense.programs.steps import Step
 from ooc_chol.interfaces import AbstractEvent, AbstractStream, BlockKey, Tiers
 from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.runtime.failures import driver_errors_typed, typed
 from ooc_chol.tasks.operations import STEP, STREAM_NAMES, URGENT_STREAMS, FileLink, Link, StepKind, StreamKind, step_key
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -53,9 +54,10 @@ class Channels(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Inbox message: an event completed with an error, or enqueueing failed."""
+    """Inbox message: an event behind a step, or behind all of them, completed with an error."""
 
     error: BaseException
+    position: int | None = None
 
 
 class DeviceWorker:
@@ -110,9 +112,13 @@ class DeviceWorker:
 
     def handle(self, event: WorkerEvent | Failure) -> bool:
         """Take one event and do all that follows from it; whether the worker is finished."""
-        self.device.activate()
         if isinstance(event, Failure):
-            raise event.error
+            raise typed(event.error, [self.device], lambda: self._label(event.position))
+        with driver_errors_typed([self.device], "enqueuing its steps"):
+            return self._handle(event)
+
+    def _handle(self, event: WorkerEvent) -> bool:
+        self.device.activate()
         if isinstance(event, StepDone):
             self._after(event.position)
         return self._perform_all(event)
@@ -151,7 +157,18 @@ class DeviceWorker:
         """Whether a stream can wait for ``key``: a device's step, or a value in a store that is ordered by events."""
         return key.name == STEP or self._tiers[key.name].ordered_by_events
 
+    def _label(self, position: int | None) -> str:
+        """A step in words, for an error that came there or on a stream somewhere before."""
+        return "the end of its streams" if position is None else f"step {self._program.steps[position].label}"
+
     def _enqueue(self, position: int, *, watch: bool) -> None:
+        """Enqueue one step; what the driver refuses is an error that names it."""
+        try:
+            self._enqueue_step(position, watch=watch)
+        except self.device.driver_errors as error:
+            raise typed(error, [self.device], lambda: self._label(position)) from error
+
+    def _enqueue_step(self, position: int, *, watch: bool) -> None:
         """Enqueue one step: its waits, a start event, the operation, an end event, and what must be told when it completes."""
         step = self._program.steps[position]
         stream, link, events = self._streams[step.stream], step.link, self._events
@@ -169,11 +186,11 @@ class DeviceWorker:
                 self.file_bytes[way] += moved
         events.append((start, end))
         if watch:
-            self._when_done(end, lambda: self._tell(StepDone(position)))
+            self._when_done(end, lambda: self._tell(StepDone(position)), position)
         if step.kind is StepKind.WRITE:
             self._progress.record(step.block, end)
             if not self._is_ordered(step.block):  # else nobody asks, and each call back costs the enqueuing thread time
-                self._when_done(end, lambda: self._progress.mark_durable(step.block))
+                self._when_done(end, lambda: self._progress.mark_durable(step.block), position)
         if step.announced:
             self._progress.record(step_key(self.number, position), end)
 
@@ -188,9 +205,9 @@ class DeviceWorker:
             return None
         return FileLink.SOURCE if link is Link.SOURCE else FileLink.READ
 
-    def _when_done(self, event: AbstractEvent, then: Callable[[], None]) -> None:
+    def _when_done(self, event: AbstractEvent, then: Callable[[], None], position: int | None = None) -> None:
         """Call ``then`` when ``event`` completes, or put its error into the inbox; both happen on a thread of the device."""
-        self.device.notify(event, lambda error: then() if error is None else self._tell(Failure(error)))
+        self.device.notify(event, lambda error: then() if error is None else self._tell(Failure(error, position)))
 
     def _after(self, position: int) -> None:
         """A watched step is complete: read the flags at pivots, tell the coordinating thread how far we are."""

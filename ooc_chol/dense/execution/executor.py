@@ -6,6 +6,7 @@ longer than the call (measured with four GPUs: 46 us an operation against 4.5 us
 
 from __future__ import annotations
 
+import os
 import queue
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ from ooc_chol.errors import NonFiniteError, NotHermitianError, NotPositiveDefini
 from ooc_chol.interfaces import AbstractTier, Tiers
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.prints import brief_repr
+from ooc_chol.runtime.failures import driver_errors_typed
+from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.runtime.shutdown import abort_all, devices_closed
 from ooc_chol.tasks.cholesky import tile_flops
@@ -113,7 +116,8 @@ def execute(
     with collector_off(), _only_sound(tiers["L"], devices):
         ended = _run(plan, devices, tiers, workers=workers, report=report, probes=probes)
         if not ended.errors:
-            return _summary(plan, workers, ended)
+            with driver_errors_typed(devices, "reading the times of its steps"):
+                return _summary(plan, workers, ended)
     errors, began = ended.errors, ended.began
     if salvage is not None:
         salvage.seconds = (time.perf_counter_ns() - began) / 1e9
@@ -236,7 +240,7 @@ def _coordinate(
     began: int,
 ) -> list[BaseException]:
     """Listen until every worker has finished; the first error stops them, a flag behind what is enqueued. Returns the errors."""
-    running, errors = len(workers), []
+    running, errors, process = len(workers), [], os.getpid()
     done = plan.fmt.flops_factor * sum(tile_flops(i, j, plan.grid) for i, j in plan.given)
     total = plan.flops + done
     while running:
@@ -249,6 +253,7 @@ def _coordinate(
                 (DeviceWorker.halt if isinstance(errors[0], BadFlagError) else DeviceWorker.stop)(worker)
         elif report is not None and item.flops:
             report(done, total, (time.perf_counter_ns() - began) / 1e9)
+            refuse_in_child(process, "this factorization")
     if report is not None and not errors and done < total:  # steps behind the last one that was watched
         report(total, total, (time.perf_counter_ns() - began) / 1e9)
     return errors

@@ -40,7 +40,7 @@ from ooc_chol.dense.factor.trace_sums import (
 from ooc_chol.dense.factor.updating import first_lost_row, store_for, sweep
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.stores.file import AbstractStore, FileStore
-from ooc_chol.errors import DowndateError, RefinementError, UnsupportedTypeError
+from ooc_chol.errors import DowndateError, RefinementError, TierError, UnsupportedTypeError
 from ooc_chol.formats import FP64
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import AbstractSource, triangle_source
@@ -672,6 +672,8 @@ class CholeskyFactor(AbstractStoredFactor):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the path of the file: a new factor over it, without ``report`` and ``trace``, closed on its own.
 
+        What is in the file then must be what is in it now: another factor at that path is refused with a ``TierError``.
+
         Raises
         ------
         TypeError
@@ -683,7 +685,7 @@ class CholeskyFactor(AbstractStoredFactor):
                 "a factor is pickled as the file that it is in, but this one is in none, or that is elsewhere now; "
                 "save it with L.save(path), and open it with ooc_chol.load(path) where it is needed"
             )
-        return load, (store.path,)
+        return reopened, (store.path, store.identity)
 
 
 def load(path: str | os.PathLike[str]) -> CholeskyFactor:
@@ -708,3 +710,26 @@ def load(path: str | os.PathLike[str]) -> CholeskyFactor:
     """
     store = FileStore.open(path)
     return CholeskyFactor(store.grid, store, store.header.arithmetic_key)
+
+
+def reopened(path: str, identity: str) -> CholeskyFactor:
+    """Open the file of a factor that was pickled; ``TierError`` if another one has that name now.
+
+    Parameters
+    ----------
+    path : str
+        Its name when the factor was pickled.
+    identity : str
+        What was in it then, as :attr:`~ooc_chol.dense.stores.file.FileStore.identity` tells.
+
+    Returns
+    -------
+    CholeskyFactor
+        The factor, as :func:`load` opens it.
+    """
+    factor = load(path)
+    store = factor._opened()
+    if isinstance(store, FileStore) and store.identity != identity:
+        factor.close()
+        raise TierError(f"{path} is another factor than the one that was pickled: save each under its own name, pickle it anew")
+    return factor

@@ -15,7 +15,7 @@ from ooc_chol.dense.factor.reading import stream_tiles
 from ooc_chol.dense.stores.file import AbstractStore, FileStore, is_open
 from ooc_chol.dense.stores.header import FACTOR_FILES
 from ooc_chol.errors import OutputError
-from ooc_chol.memory.files import preallocate, tile_bytes, write_fully
+from ooc_chol.memory.files import file_errors_typed, preallocate, tile_bytes, write_fully
 from ooc_chol.outputs import REPLACE, AnyPath, Output, check_outputs, output_file
 
 #: Ending of the names of arrays of NumPy.
@@ -59,7 +59,8 @@ def save_array(read_rows: Callable[[range], NDArray[Any]], n: int, dtype: DTypeL
     """Write a ``.npy`` file of shape ``(n, n)``, row by row, some 32 MiB of rows in memory at once."""
     dtype = np.dtype(dtype)
     height = max(1, _BAND_BYTES // (n * dtype.itemsize))
-    with output_file(path, replace=replace, option="save") as part, part.open("r+b", buffering=0) as file:
+    typed = file_errors_typed(os.fspath(path), "writing it")
+    with typed, output_file(path, replace=replace, option="save") as part, part.open("r+b", buffering=0) as file:
         described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (n, n)}
         np.lib.format.write_array_header_1_0(file, described)
         offset = file.tell()

@@ -27,6 +27,7 @@ from ooc_chol.dense.stores.file import AbstractStore, FileStore
 from ooc_chol.drawing import notebook_html
 from ooc_chol.errors import ClosedError
 from ooc_chol.formats import FORMATS, FP64
+from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tracing.trace import Trace
 
@@ -63,6 +64,7 @@ class AbstractStoredFactor(AbstractFactor):
         #: Number of tiles of each format that L has, by name, the widest first.
         self.formats: dict[str, int] = _tiles_by_format(store)
         self._store: AbstractStore | None = store
+        self._process = os.getpid()
         self._fmt = store.fmt
         self._a = a
         self._lower = lower
@@ -336,6 +338,8 @@ class AbstractStoredFactor(AbstractFactor):
     def _opened(self) -> AbstractStore:
         if self._store is None:
             raise ClosedError("this factor is closed; use it before its with block ends, or save it and load the file")
+        if self._store.devices:
+            refuse_in_child(self._process, "a factor in the memory of a GPU")
         blas_buffers.ensure(numpys=True)  # nearly all that is asked of a factor calls BLAS on the thread that asks
         return self._store
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
 import warnings
 import weakref
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace as with_fields
@@ -22,13 +24,14 @@ from ooc_chol.dense.stores.checked_tiles import CheckedTiles, OpenFile, TileStat
 from ooc_chol.dense.stores.header import COPY_MAGIC, FACTOR_FILES, FileHeader
 from ooc_chol.dense.stores.header_reading import read_header, read_unfinished_header
 from ooc_chol.dense.stores.layout import TileLayout
-from ooc_chol.dense.stores.unfinished import create_locked, open_locked, sync_directory
+from ooc_chol.dense.stores.unfinished import create_locked, forget_created, open_locked, sync_directory
 from ooc_chol.errors import DamagedFileError, OutputError, TierError
 from ooc_chol.formats import FP64, SCALE_BYTES, Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.access import AbstractAccess, CachedAccess, opened_access
-from ooc_chol.memory.files import preallocate, tile_bytes, write_error, write_fully
+from ooc_chol.memory.files import file_errors_typed, preallocate, tile_bytes, write_error, write_fully
 from ooc_chol.outputs import Output, check_outputs, permissions, refuse_strangers
+from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.team import ThreadTeam
 
@@ -60,14 +63,16 @@ class FileStore(AbstractStore):
         self.path = path
         self.header = header
         self.grid, self.fmt = header.grid, header.fmt
-        self._descriptor: int | None = descriptor
         self._access: AbstractAccess = CachedAccess(descriptor)
+        status = os.fstat(descriptor)
         #: Tiles with their checksums; None in a file of a version that has none.
         self._checked = CheckedTiles(header) if header.has_checksums else None
-        status = os.fstat(descriptor)
         self._identity = status.st_dev, status.st_ino
         self._may_replace = False
         self._written_at: dict[tuple[int, int], float] = {}
+        self._process = os.getpid()
+        #: From here on it is the store's to close: until then that of who opened it.
+        self._descriptor: int | None = descriptor
         _stores[id(self)] = self
 
     @classmethod
@@ -91,29 +96,38 @@ class FileStore(AbstractStore):
         header = FileHeader(grid, arithmetic_key or {}, formats=tile_formats, fmt=fmt, checkpoint=checkpoint)
         first_bytes = header.encode() + header.encode(COPY_MAGIC)
         check_outputs([Output("", path, FACTOR_FILES)], replace=replace)
-        store = cls(final_path, create_locked(final_path + ".partial", permissions(final_path)), header)
-        store._may_replace = replace
-        try:
-            # The header comes first, so that what a killed run leaves is known for an unfinished factor.
-            write_fully(store._open_descriptor(), first_bytes, 0, store.partial_path)
-            preallocate(store._open_descriptor(), header.layout.end, store.partial_path)
-        except BaseException:
-            store.discard()
-            raise
-        return store
+        partial = final_path + ".partial"
+        with file_errors_typed(partial, "creating it"):
+            descriptor = create_locked(partial, permissions(final_path))
+            try:
+                store = cls(final_path, descriptor, header)
+            except BaseException:
+                forget_created(descriptor, partial)
+                raise
+            store._may_replace = replace
+            try:
+                # The header comes first, so that what a killed run leaves is known for an unfinished factor.
+                write_fully(descriptor, first_bytes, 0, partial)
+                preallocate(descriptor, header.layout.end, partial)
+            except BaseException:
+                store.discard()
+                raise
+            return store
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> FileStore:
         """Open a complete file for reading."""
         name = os.path.realpath(path)
-        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK)  # never waiting for the other end of a FIFO
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise TierError(f"{name}: no ordinary file; load reads what save or store= wrote")
-            return cls._over(name, descriptor, read_header(descriptor, name))
-        except BaseException:
-            os.close(descriptor)
-            raise
+        with file_errors_typed(name, "opening it"):
+            descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK)  # never waiting for the other end of a FIFO
+            try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise TierError(f"{name}: no ordinary file; load reads what save or store= wrote")
+                return cls._over(name, descriptor, read_header(descriptor, name))
+            except BaseException:
+                with suppress(OSError):  # what went wrong first is to be seen
+                    os.close(descriptor)
+                raise
 
     @classmethod
     def open_unfinished(cls, path: str | os.PathLike[str], *, replace: bool = False) -> FileStore:
@@ -155,6 +169,14 @@ class FileStore(AbstractStore):
             store._descriptor = None  # it is the caller's to close
             raise
         return store
+
+    @property
+    def identity(self) -> str:
+        """What tells the content of a complete file from that of any other: its order, its key, and the sum of its checksums."""
+        header = self.header
+        key = zlib.crc32(json.dumps(dict(header.arithmetic_key), sort_keys=True).encode())
+        signed = "unsigned" if header.index_hash is None else f"{header.index_hash:016x}"
+        return f"{self.grid.n}-{self.grid.nb}-{self.nbytes}-{key:08x}-{signed}"
 
     def is_there(self) -> bool:
         """Whether the file is complete and its name still leads to it."""
@@ -431,6 +453,7 @@ class FileStore(AbstractStore):
         """Flush the tiles, then mark the header complete, then give the file its name; a second call does nothing."""
         if self.header.complete:
             return
+        refuse_in_child(self._process, f"the file {self.partial_path}")
         descriptor = self._open_descriptor()
         self._writing().release()
         header = self._completed_header()
@@ -485,7 +508,8 @@ class FileStore(AbstractStore):
         What the disk has to say of a file that is thrown away is of no interest: the error that led here goes on.
         """
         with suppress(OSError):
-            if self._descriptor is not None and not self.header.complete:
+            is_ours = self._process == os.getpid()  # else it is that of the parent, which goes on with it
+            if is_ours and self._descriptor is not None and not self.header.complete:
                 os.unlink(self.partial_path)
         with suppress(OSError):
             self.close()
@@ -509,7 +533,8 @@ class FileStore(AbstractStore):
                 text = f"{self._current_path()} was never closed; call close() of its factor, or use `with`"
                 warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
             finally:
-                self.close()
+                with suppress(TierError):  # nobody is there to hear it
+                    self.close()
 
     def _open_descriptor(self) -> int:
         if self._descriptor is None:

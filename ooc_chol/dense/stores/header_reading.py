@@ -28,7 +28,7 @@ from ooc_chol.dense.stores.header import (
 from ooc_chol.dense.stores.layout import TILE_ALIGNMENT
 from ooc_chol.errors import DamagedFileError, TierError
 from ooc_chol.formats import FORMATS, FP64, TYPES, PrecisionFormat
-from ooc_chol.memory.files import read_fully
+from ooc_chol.memory.files import read_fully, read_up_to
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Types other than FP64 of which all tiles may be, by their names.
@@ -88,14 +88,14 @@ def _header_at(descriptor: int, path: str, size: int, offset: int = 0) -> FileHe
 def _place_of_copy(descriptor: int, size: int) -> int | None:
     """Where the copy of a header begins that cannot be read itself."""
     for offset in range(HEADER_RESERVE, min(size, 3 * MOST_TEXT_BYTES), TILE_ALIGNMENT):
-        if os.pread(descriptor, len(COPY_MAGIC), offset) == COPY_MAGIC:
+        if read_up_to(descriptor, len(COPY_MAGIC), offset) == COPY_MAGIC:
             return offset
     return None
 
 
 def _read_fields(descriptor: int, path: str, size: int, offset: int = 0) -> dict[str, Any]:
     """The JSON object of the header, its checksums verified."""
-    start, magic = os.pread(descriptor, PREFIX.size, offset), COPY_MAGIC if offset else MAGIC
+    start, magic = read_up_to(descriptor, PREFIX.size, offset), COPY_MAGIC if offset else MAGIC
     if start[: len(magic)] != magic:
         raise DamagedFileError(
             f"{path}: not a factor file, it begins with {start[: len(magic)]!r} instead of {magic!r}; "

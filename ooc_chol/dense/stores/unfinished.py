@@ -6,9 +6,12 @@ import errno
 import fcntl
 import os
 import stat
+from contextlib import suppress
 
 from ooc_chol.dense.stores.header import MAGIC
+from ooc_chol.dense.stores.lock_holder import lock_holder
 from ooc_chol.errors import TierError
+from ooc_chol.memory.files import read_up_to
 from ooc_chol.outputs import create_new
 
 #: What a file system answers that does not have locks, or no flushing of folders.
@@ -33,8 +36,17 @@ def create_locked(path: str, mode: int | None) -> int:
                     os.fchmod(descriptor, mode)
                 return descriptor
         except BaseException:
-            os.close(descriptor)
+            forget_created(descriptor, path)
             raise
+        os.close(descriptor)
+
+
+def forget_created(descriptor: int, path: str) -> None:
+    """Close and remove a file that was created just now, in behalf of a run that goes no further; unless another has its name."""
+    with suppress(OSError):  # what went wrong first is to be seen
+        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            os.unlink(path)
+    with suppress(OSError):
         os.close(descriptor)
 
 
@@ -69,7 +81,7 @@ def _remove_unfinished(path: str) -> None:
     try:
         if not lock(descriptor, path):
             return
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or os.pread(descriptor, len(MAGIC), 0) not in (b"", MAGIC):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or read_up_to(descriptor, len(MAGIC), 0) not in (b"", MAGIC):
             raise _in_the_way(path, "no file of ooc_chol")
         os.unlink(path)
     finally:
@@ -89,7 +101,8 @@ def lock(descriptor: int, path: str) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise TierError(f"{path}: another run is writing this file; wait for it, or choose another name") from error
+        who = f" (process {holder})" if (holder := lock_holder(descriptor)) else ""
+        raise TierError(f"{path}: another run is writing this file{who}; wait for it, or choose another name") from error
     except OSError as error:
         if error.errno not in _CANNOT:  # a file system without locks only loses this guard
             raise TierError(f"{path}: cannot lock the file: {error.strerror}; check the disk") from error

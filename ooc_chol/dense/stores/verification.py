@@ -15,6 +15,7 @@ from ooc_chol.dense.stores.header import PREFIX, SIGNATURE, FileHeader
 from ooc_chol.dense.stores.header_reading import check_copy, read_any_header
 from ooc_chol.errors import DamagedFileError, TierError
 from ooc_chol.interfaces import BlockIndex
+from ooc_chol.memory.files import read_up_to
 from ooc_chol.outputs import AnyPath
 from ooc_chol.team import ThreadTeam, cores
 
@@ -182,7 +183,7 @@ def _spans_of_zeros(file: OpenFile, header: FileHeader, checked: CheckedTiles) -
     """First byte, and the one behind the last, of what is filled up with zeros, in the order of the file."""
     tables, layout = checked.tables, header.layout
     for start in (0, header.header_room):
-        prefix = os.pread(file.descriptor, PREFIX.size, start)
+        prefix = read_up_to(file.descriptor, PREFIX.size, start)
         length = PREFIX.unpack(prefix)[1] if len(prefix) == PREFIX.size else 0
         if start == 0 or length < header.header_room:
             yield start + PREFIX.size + length + SIGNATURE.size, start + header.header_room
@@ -196,7 +197,7 @@ def _spans_of_zeros(file: OpenFile, header: FileHeader, checked: CheckedTiles) -
 def _is_zero(file: OpenFile, first: int, stop: int) -> bool:
     """Whether all these bytes are zero; those behind the end of the file are nobody's."""
     for start in range(first, stop, _ZEROS_AT_ONCE):
-        if os.pread(file.descriptor, min(_ZEROS_AT_ONCE, stop - start), start).strip(b"\0"):
+        if read_up_to(file.descriptor, min(_ZEROS_AT_ONCE, stop - start), start).strip(b"\0"):
             return False
     return True
 

@@ -13,6 +13,7 @@ from ooc_chol.hardware.cuda.facts import (
     model,
     nvml_handle,
 )
+from ooc_chol.hardware.cuda.failures import driver_errors
 from ooc_chol.hardware.cuda.locking import CudaRegistrar, page_locked
 from ooc_chol.hardware.cuda.memory import CudaMemory
 from ooc_chol.hardware.cuda.source import DeviceSource, from_dlpack, to_device, to_host
@@ -25,6 +26,7 @@ __all__ = [
     "DeviceSource",
     "device_count",
     "device_number",
+    "driver_errors",
     "from_dlpack",
     "gpu_facts",
     "library_versions",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any, cast, final
 
 import cupy as cp
@@ -19,6 +19,7 @@ from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.cuda.arena import CudaArena
 from ooc_chol.hardware.cuda.copies import allow_peer, copy_rows, has_adjacent_entries, planes
 from ooc_chol.hardware.cuda.facts import device_number
+from ooc_chol.hardware.cuda.failures import driver_errors
 from ooc_chol.hardware.cuda.locking import LockedMemory
 from ooc_chol.hardware.cuda.narrow import NarrowBuffers
 from ooc_chol.hardware.cuda.streams import Callback, CudaStream, DeviceEvent, cuda_stream, timed_event
@@ -55,6 +56,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
     """``cuda:K``: one GPU with an arena, streams, and page-locked staging buffers for blocks that no copy can reach in place."""
 
     nominal_flops_per_second = 6e13
+    driver_errors = driver_errors()
 
     def __init__(self, name: str, kernels: KernelSetT_co) -> None:
         if not isinstance(kernels, AbstractStorageKernels):
@@ -281,21 +283,28 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
                 stream.stream.synchronize()
 
     def close(self) -> None:
-        """Wait for the streams, end the watchers, free memory."""
-        with self.current():
-            while self._streams:
-                stream = self._streams.pop()
-                stream.stream.synchronize()
-                stream.close()
-            self._readers.close()
-            self.kernels.close()
-            if self._arena is not None:
-                self._arena.close()
-                self._arena = None
-            self._staging.clear()
-            self._locked.clear()
-            self._narrow = NarrowBuffers()
-            self._spare_events.clear()
+        """Wait for the streams, end the watchers, free memory: all of it, also where the driver refuses, as after a loss."""
+        with ExitStack() as stack:  # which does the last first, and all of it; if not below, then at its end
+            stack.callback(self._streams.clear)
+            stack.callback(self._let_go)
+            stack.callback(self.kernels.close)
+            stack.callback(self._readers.close)
+            for stream in self._streams:
+                stack.callback(stream.close)  # a watcher is told of what it watches, by an error at the worst, and ends
+            for stream in self._streams:
+                stack.callback(stream.stream.synchronize)
+            with self.current():
+                stack.close()
+
+    def _let_go(self) -> None:
+        """Free all memory of the device, once nothing uses it."""
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
+        self._staging.clear()
+        self._locked.clear()
+        self._narrow = NarrowBuffers()
+        self._spare_events.clear()
 
     def _on_device(self, tier: AbstractTier, index: BlockIndex) -> int | None:
         """Address of the bytes of block ``index`` on a GPU, this one or another, whose memory copies then reach."""

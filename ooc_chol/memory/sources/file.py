@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
 from ooc_chol.memory.access import drop_pages
+from ooc_chol.memory.files import file_errors_typed
 from ooc_chol.memory.sources.base import STRIP_BYTES, AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.numbers import put_numbers, widened
 
@@ -105,12 +106,14 @@ class NpySource(AbstractSource):
         self.dtype, self.bytes_per_entry = layout.dtype, layout.dtype.itemsize
         self.shared_axis = 0 if layout.is_row_major else 1
         self._layout = layout
-        self._file = open(layout.path, "rb", buffering=0)  # noqa: SIM115 - closed by close()
-        self._state = layout.state or FileState.of(self._file.fileno())
+        with file_errors_typed(layout.path, "opening it"):
+            self._file = open(layout.path, "rb", buffering=0)  # noqa: SIM115 - closed by close()
         try:
-            self.check_unchanged()
-            _check_length(self._file, layout)
-        except TierError:
+            with file_errors_typed(layout.path, "looking at it"):
+                self._state = layout.state or FileState.of(self._file.fileno())
+                self.check_unchanged()
+                _check_length(self._file, layout)
+        except BaseException:
             self._file.close()
             raise
 
@@ -196,7 +199,9 @@ class NpySource(AbstractSource):
 
     def check_unchanged(self) -> None:
         """Compare size and time of writing with those that the file had when its layout was found."""
-        if change := self._state.changes_to(FileState.of(self._file.fileno())):
+        with file_errors_typed(self._layout.path, "looking whether it has changed"):
+            state = FileState.of(self._file.fileno())
+        if change := self._state.changes_to(state):
             raise TierError(
                 f"{self._layout.path}: {change} while it was read, so that what was computed belongs to no matrix: let nothing "
                 "write to the file during the call, or give a copy of it"
@@ -215,7 +220,7 @@ def _bytes_of(a: NDArray[Any]) -> memoryview:
 def npy_layout(path: str | os.PathLike[str]) -> MatrixLayout:
     """Find where the entries lie in a ``.npy`` file."""
     path = Path(path)
-    with open(path, "rb") as file:
+    with file_errors_typed(path, "opening it"), open(path, "rb") as file:
         try:
             shape, is_fortran, dtype = _HEADER_READERS[np.lib.format.read_magic(file)](file)
         except Exception as error:  # the parser of a damaged header may raise anything
@@ -254,7 +259,7 @@ def _state_of_its_file(a: NDArray[Any], layout: MatrixLayout) -> FileState | Non
         file = open(layout.path, "rb", buffering=0)  # noqa: SIM115 - closed below
     except OSError:
         return None
-    with file:
+    with file_errors_typed(layout.path, "comparing it with its map"), file:
         state = FileState.of(file.fileno())
         _check_length(file, layout)
         positions = [(row, col) for row in sample for col in sample]

@@ -1,0 +1,95 @@
+"""What the calls of one process leave to each other: memory that was promised to a run and is not in use yet."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import final
+from weakref import WeakKeyDictionary
+
+
+@final
+class Promises:
+    """Bytes of memory that runs will use, by the calls that they belong to; any thread may ask.
+
+    The system counts memory as free until it is touched: two runs that ask it at once are both told that all of it is theirs.
+    """
+
+    def __init__(self) -> None:
+        # A call may take it twice: a garbage collector's work may begin anywhere.
+        self._lock = threading.RLock()
+        self._calls = 0
+        self._bytes: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self._resident_before = 0
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Count a call that will ask for a share of what is free."""
+        with self._lock:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls = max(0, self._calls - 1)
+
+    @property
+    def calls(self) -> int:
+        """Calls that share what is free, one at least."""
+        return max(1, self._calls)
+
+    def promise(self, owner: object, nbytes: int) -> None:
+        """Note that ``owner`` will use so many bytes, until :meth:`give_back`."""
+        with self._lock:
+            if not self._bytes:
+                self._resident_before = _resident_bytes()
+            self._bytes[owner] = nbytes
+
+    def give_back(self, owner: object) -> None:
+        """Forget what was promised to ``owner``, if anything was."""
+        with self._lock:
+            self._bytes.pop(owner, None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are promised and not in use yet: the system counts them as free.
+
+        In use is what the process has more in memory than before the first of the promises that are open.
+        """
+        with self._lock:
+            promised = sum(self._bytes.values())
+            return max(0, promised - max(0, _resident_bytes() - self._resident_before)) if promised else 0
+
+    def before_fork(self) -> None:
+        """Let nobody be in the middle of a change."""
+        self._lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew: no call of the parent goes on here."""
+        self.__init__()
+
+
+def _resident_bytes() -> int:
+    """Bytes of the process's own memory that are in use; 0 where the system does not tell: then all that is promised counts."""
+    try:
+        resident, shared = Path("/proc/self/statm").read_text(encoding="ascii").split()[1:3]
+    except OSError:
+        return 0
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+
+
+#: Those of host memory.
+HOST_PROMISES = Promises()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=HOST_PROMISES.before_fork,
+        after_in_parent=HOST_PROMISES.after_fork_in_parent,
+        after_in_child=HOST_PROMISES.after_fork_in_child,
+    )

@@ -6,7 +6,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TracePackets
@@ -15,10 +15,17 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 from ooc_chol.tracing.perfetto_names import COMPUTES, FOLDED_PASSES, HELPS, PREDICTED, stream_of
 from ooc_chol.tracing.perfetto_packets import COLOURS
 from ooc_chol.tracing.records import TRACE_FILES, StreamRole, TraceRecord, decompressed, read_trace_file
+from ooc_chol.tracing.timeline import timeline
+
+_KindT = TypeVar("_KindT", int, str)
 
 #: Groups of tracks that earlier versions wrote, a device in front.
 _EARLIER = {"measured": "records", "predicted": "predicted", "passes": "passes"}
 _WORK_OF_WORD = {COLOURS[work]: work for work in ("product", "panel")}
+
+
+class _DamagedError(Exception):
+    """A trace says what no run can have done; the text says what."""
 
 
 class Contents(NamedTuple):
@@ -61,7 +68,7 @@ class _Names:
         """Take what one packet numbers."""
         self.categories.update({entry.iid: entry.name for entry in interned.event_categories})
         self.annotations.update({entry.iid: entry.name for entry in interned.debug_annotation_names})
-        self.words.update({entry.iid: entry.str.decode() for entry in interned.correlation_id_str})
+        self.words.update({entry.iid: entry.str.decode("utf-8", "replace") for entry in interned.correlation_id_str})
 
     def category_of(self, event: Any) -> str:
         """The first category of an event."""
@@ -70,7 +77,9 @@ class _Names:
     def notes_of(self, event: Any) -> dict[str, Any]:
         """Annotations of an event by name."""
         return {
-            (self.annotations[note.name_iid] if note.name_iid else note.name): getattr(note, note.WhichOneof("value"))
+            (self.annotations[note.name_iid] if note.name_iid else note.name): getattr(
+                note, note.WhichOneof("value") or "bool_value"
+            )
             for note in event.debug_annotations
         }
 
@@ -84,7 +93,7 @@ def read(path: Path) -> Contents:
     content = read_trace_file(path)
     try:
         return _contents(TracePackets.FromString(decompressed(content)))
-    except (DecodeError, EOFError, zlib.error, LookupError) as error:
+    except (DecodeError, EOFError, zlib.error, LookupError, _DamagedError) as error:
         raise ValueError(f"{path} is a damaged {TRACE_FILES.name}: {error or type(error).__name__}") from error
 
 
@@ -94,10 +103,14 @@ def _contents(packets: Any) -> Contents:
     for entry in _slices(packets, names):
         category = names.category_of(entry.event)
         if category == "run":
-            metadata = names.notes_of(entry.event)
+            metadata = {
+                name: value for name, value in names.notes_of(entry.event).items() if isinstance(value, str | int | float)
+            }
         elif entry.track in tracks and category not in ("wait", "idle"):  # which earlier versions drew among operations
             slices.append((entry, names.notes_of(entry.event)))
-    leaves = {flow: (tracks[entry.track].device, notes["step"]) for entry, notes in slices for flow in entry.event.flow_ids}
+    leaves = {
+        flow: (tracks[entry.track].device, _known(notes, "step", int)) for entry, notes in slices for flow in entry.event.flow_ids
+    }
     computing = {entry.track for entry, _ in slices if names.category_of(entry.event) == "compute"}
     found: dict[str, list[TraceRecord]] = defaultdict(list)
     for entry, notes in slices:
@@ -106,27 +119,41 @@ def _contents(packets: Any) -> Contents:
         after = tuple(leaves[flow] for flow in entry.event.terminating_flow_ids)
         role = StreamRole(track.place, computes)
         found[track.part].append(_record(entry, notes, track, names, after=after, role=role))
-    return Contents(tuple(found["records"]), tuple(found["predicted"]), tuple(found["passes"]), metadata)
+    contents = Contents(tuple(found["records"]), tuple(found["predicted"]), tuple(found["passes"]), metadata)
+    for part in contents[:3]:
+        try:
+            timeline(part)
+        except ValueError as error:
+            raise _DamagedError(str(error)) from error
+    return contents
+
+
+def _known(notes: dict[str, Any], name: str, kind: type[_KindT], default: _KindT | None = None) -> _KindT:
+    """An annotation of the kind that it has in every trace; numbers are not negative."""
+    value = notes.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, kind) or (isinstance(value, int) and value < 0):
+        raise _DamagedError(f"{name!r} of an operation is {value!r:.80}" if name in notes else f"an operation has no {name!r}")
+    return value
 
 
 def _record(
     entry: _Slice, notes: dict[str, Any], track: _Track, names: _Names, *, after: tuple[tuple[str, int], ...], role: StreamRole
 ) -> TraceRecord:
     return TraceRecord(
-        step=notes["step"],
+        step=_known(notes, "step", int),
         device=track.device,
         stream=track.stream,
         kind=names.category_of(entry.event),
         label=entry.event.name,
-        block=notes["block"],
-        fmt=notes["format"],
-        nbytes=notes.get("bytes", 0),
-        link=notes.get("link", ""),
-        flops=notes.get("flops", 0),
+        block=_known(notes, "block", str),
+        fmt=_known(notes, "format", str),
+        nbytes=_known(notes, "bytes", int, 0),
+        link=_known(notes, "link", str, ""),
+        flops=_known(notes, "flops", int, 0),
         start_ns=entry.start_ns,
         end_ns=entry.end_ns,
         after=after,
-        resident_bytes=notes["resident bytes"],
+        resident_bytes=_known(notes, "resident bytes", int),
         role=role,
         work=names.work_of(entry.event),
     )

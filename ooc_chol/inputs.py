@@ -100,13 +100,10 @@ def input_bytes(path: AnyPath, most_bytes: int) -> bytes:
     """
     with input_file(path) as file:
         size = os.fstat(file.fileno()).st_size
-        content = file.read(most_bytes + 1) if size <= most_bytes else b""
-    if size > most_bytes or len(content) > most_bytes:
-        most = format_bytes(most_bytes)
-        raise TierError(
-            f"{os.fspath(path)} has {format_bytes(max(size, len(content)))}, but a file of its kind has at most {most}"
-        )
-    return content
+        if size > most_bytes:
+            most = format_bytes(most_bytes)
+            raise TierError(f"{os.fspath(path)} has {format_bytes(size)}, but a file of its kind has at most {most}")
+        return file.read(size)  # and not what another process writes behind it meanwhile
 
 
 def input_lines(path: AnyPath, most_bytes: int) -> Iterator[bytes]:

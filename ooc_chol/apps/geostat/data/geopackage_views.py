@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-#: Instructions of SQLite between two looks; those that any file may take, about a second, and those for each of its bytes.
-_INSTRUCTIONS, _LEAST_INSTRUCTIONS, _PER_BYTE = 100_000, 20_000_000, 4
+#: Instructions of SQLite between two looks; those that any file may take, half a second, and those for each of its bytes.
+_INSTRUCTIONS, _LEAST_INSTRUCTIONS, _PER_BYTE = 100_000, 10_000_000, 4
 #: Bytes that a value may have beside those of the file.
 _ROOM_BYTES = 1 << 20
 #: The longest value of SQLite.

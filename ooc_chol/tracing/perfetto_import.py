@@ -66,18 +66,18 @@ class _Names:
 
     def add(self, interned: Any) -> None:
         """Take what one packet numbers."""
-        self.categories.update({entry.iid: entry.name for entry in interned.event_categories})
-        self.annotations.update({entry.iid: entry.name for entry in interned.debug_annotation_names})
+        self.categories.update({entry.iid: _text(entry.name) for entry in interned.event_categories})
+        self.annotations.update({entry.iid: _text(entry.name) for entry in interned.debug_annotation_names})
         self.words.update({entry.iid: entry.str.decode("utf-8", "replace") for entry in interned.correlation_id_str})
 
     def category_of(self, event: Any) -> str:
         """The first category of an event."""
-        return str(self.categories[event.category_iids[0]] if event.category_iids else event.categories[0])
+        return self.categories[event.category_iids[0]] if event.category_iids else _text(event.categories[0])
 
     def notes_of(self, event: Any) -> dict[str, Any]:
         """Annotations of an event by name."""
         return {
-            (self.annotations[note.name_iid] if note.name_iid else note.name): getattr(
+            (self.annotations[note.name_iid] if note.name_iid else _text(note.name)): getattr(
                 note, note.WhichOneof("value") or "bool_value"
             )
             for note in event.debug_annotations
@@ -128,6 +128,13 @@ def _contents(packets: Any) -> Contents:
     return contents
 
 
+def _text(value: str | bytes) -> str:
+    """A text of the file, which protobuf gives as bytes where they are none."""
+    if isinstance(value, bytes):
+        raise _DamagedError(f"a name in it is no text: {value[:40]!r}")
+    return value
+
+
 def _known(notes: dict[str, Any], name: str, kind: type[_KindT], default: _KindT | None = None) -> _KindT:
     """An annotation of the kind that it has in every trace; numbers are not negative."""
     value = notes.get(name, default)
@@ -144,7 +151,7 @@ def _record(
         device=track.device,
         stream=track.stream,
         kind=names.category_of(entry.event),
-        label=entry.event.name,
+        label=_text(entry.event.name),
         block=_known(notes, "block", str),
         fmt=_known(notes, "format", str),
         nbytes=_known(notes, "bytes", int, 0),
@@ -178,15 +185,15 @@ def _slices(packets: Any, names: _Names) -> Iterator[_Slice]:
 def _tracks(packets: Any) -> dict[int, _Track]:
     """The tracks of operations by number; not those of waits, counters and the run itself."""
     described = [packet.track_descriptor for packet in packets.packet if packet.HasField("track_descriptor")]
-    names = {track.uuid: track.name for track in described}
+    names = {track.uuid: _text(track.name) for track in described}
     found = {}
     for place, track in enumerate(described):
         above = names.get(track.parent_uuid, "")
         device, _, earlier = above.rpartition(" ")
         if track.description in (COMPUTES, HELPS):
-            device, stream, end = stream_of(track.name)
+            device, stream, end = stream_of(_text(track.name))
             part = "predicted" if end == PREDICTED else "passes" if above == FOLDED_PASSES else "records"
             found[track.uuid] = _Track(part, device, stream, place, track.description)
         elif earlier in _EARLIER and " " not in device and not track.HasField("counter"):
-            found[track.uuid] = _Track(_EARLIER[earlier], device, track.name, place, "")
+            found[track.uuid] = _Track(_EARLIER[earlier], device, _text(track.name), place, "")
     return found

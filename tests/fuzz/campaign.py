@@ -72,6 +72,8 @@ class _Process:
 
     def end(self) -> str:
         """End it, and say how it ended and the last of what it said."""
+        if self._errors.closed:
+            return ""
         self._process.kill()
         code = self._process.wait()
         self._errors.seek(0)

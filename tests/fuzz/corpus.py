@@ -57,7 +57,7 @@ def _factor(path: Path) -> None:
 
 def _factor_mixed(path: Path) -> None:
     with oc.cholesky(path, 1e-3, tile_size=8) as factor:
-        assert factor.report.certified_bound is not None
+        assert factor.n == 0 or factor.report.certified_bound is not None
 
 
 # rates

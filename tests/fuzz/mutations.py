@@ -186,7 +186,10 @@ def json_changed(rng: Random, data: bytes) -> bytes:
     else:
         other, its = rng.choice(places)
         where[key] = json.loads(json.dumps(other[its])) if its in other or isinstance(other, list) else None
-    text = json.dumps(tree)
+    try:
+        text = json.dumps(tree)
+    except RecursionError:  # it was made deep before
+        return put_token(rng, data)
     return (text if raw is None else text.replace(json.dumps(_MARK), raw)).encode("utf-8", "surrogatepass")
 
 

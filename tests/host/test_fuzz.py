@@ -1,4 +1,4 @@
-"""Hostile files: whatever is read, only errors that are meant come of it, at once and with no more memory than the file justifies.
+"""Hostile files: only errors that are meant come of what is read, at once, and with no more memory than the file justifies.
 
 ``python -m tests.fuzz`` looks further.
 """
@@ -12,7 +12,7 @@ from tests.fuzz.corpus import readers
 
 SEED = 18
 #: Cases by chance; the others, written by hand, all run.
-CASES, MANY = 40, 2000
+CASES, MANY = 40, 1500
 
 
 def check(name: str, cases: int, seconds: float) -> None:
@@ -24,3 +24,9 @@ def check(name: str, cases: int, seconds: float) -> None:
 @pytest.mark.parametrize("name", [reader.name for reader in readers()])
 def test_only_meant_errors_come_of_hostile_files(name):
     check(name, CASES, 120.0)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", [reader.name for reader in readers()])
+def test_only_meant_errors_come_of_many_hostile_files(name):
+    check(name, MANY, 600.0)

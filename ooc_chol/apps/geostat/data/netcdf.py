@@ -17,6 +17,7 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE, Crs, described, mapped
 from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.io import Table, check_columns, check_table_room, complete_rows
+from ooc_chol.apps.geostat.data.netcdf_shell import check_header, check_heaps
 
 #: First bytes of a file: version 3 (classic, 64-bit offset), the same with 64-bit data, and version 4, which is HDF5.
 _MAGIC_3 = (b"CDF\x01", b"CDF\x02")
@@ -85,6 +86,13 @@ def _open(file: Path) -> Any:
         if magic == _MAGIC_5:  # netCDF4 reads zeros where a file of version 3 or 5 was cut off, but raises where memory ends
             oc.check_room(2 * file.stat().st_size, f"memory for {file.name}", "write it as NetCDF 4, which need not be in memory")
             memory = magic + stream.read()
+        try:
+            if memory is not None:
+                check_header(memory)
+            elif magic == _MAGIC_4:
+                check_heaps(stream)
+        except ValueError as error:
+            raise ValueError(f"{file.name} is a damaged NetCDF file: {error}; copy it again") from error
     if magic not in (*_MAGIC_3, _MAGIC_5, _MAGIC_4):
         raise ValueError(f"{file.name} is not a NetCDF file: it begins with {magic!r}")
     netcdf4 = imported("netCDF4", "NetCDF files are read")

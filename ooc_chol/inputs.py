@@ -8,7 +8,8 @@ import math
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, NoReturn, TypeAlias
+from io import BufferedReader, FileIO, RawIOBase
+from typing import Any, BinaryIO, NoReturn, TypeAlias, final
 
 from ooc_chol.config import format_bytes
 from ooc_chol.errors import TierError
@@ -28,13 +29,15 @@ _MOST_DIGITS = 308
 _MOST_SHOWN = 40
 
 
-def input_file(path: AnyPath) -> BinaryIO:
+def input_file(path: AnyPath, *, pipes: bool = False) -> BinaryIO:
     """Open a regular file for reading; what is none is refused at once, where reading it might never end.
 
     Parameters
     ----------
     path : str or PathLike
         Name of the file, which may be a link.
+    pipes : bool
+        Whether it may be a pipe, too, as shells make for ``<(command)``, if somebody writes to it.
 
     Returns
     -------
@@ -44,7 +47,7 @@ def input_file(path: AnyPath) -> BinaryIO:
     Raises
     ------
     TierError
-        It is a pipe, a device or a socket.
+        It is a device or a socket; or a pipe, and those are not asked for, or nobody writes to it.
     OSError
         There is no such file, it is a folder, or it may not be read.
     ValueError
@@ -65,6 +68,8 @@ def input_file(path: AnyPath) -> BinaryIO:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        if pipes and stat.S_ISFIFO(mode):
+            return _pipe(descriptor, name)
         for is_kind, kind in _OTHER_KINDS:
             if is_kind(mode):
                 raise TierError(f"{name} is {kind}, not a file: copy what is to be read into a file, and name that")
@@ -72,6 +77,42 @@ def input_file(path: AnyPath) -> BinaryIO:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def _pipe(descriptor: int, name: str) -> BinaryIO:
+    """Read from a pipe that somebody writes to, waiting for more where that is slow."""
+    try:
+        first = os.read(descriptor, 1)
+    except BlockingIOError:
+        first = None  # somebody is there, who has not written yet
+    if first == b"":
+        raise TierError(f"{name} is a pipe that nobody writes to: start what writes to it first, or name a file")
+    os.set_blocking(descriptor, True)
+    return BufferedReader(_Behind(first or b"", FileIO(descriptor, "rb")))
+
+
+@final
+class _Behind(RawIOBase):
+    """What was read of a file already, and the rest of it."""
+
+    def __init__(self, first: bytes, rest: FileIO) -> None:
+        self._first, self._rest = first, rest
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill a buffer as far as there is something."""
+        if not self._first:
+            return self._rest.readinto(buffer) or 0
+        buffer[:1], self._first = self._first, b""
+        return 1
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        self._rest.close()
+        super().close()
 
 
 def input_bytes(path: AnyPath, most_bytes: int) -> bytes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from json import dumps
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
+from ooc_chol.bench.call_table import call_columns, call_lines
+from ooc_chol.bench.paper_tables import documented
 from ooc_chol.dense.rates.lookup import machine_identity
 from ooc_chol.dense.rates.stored import rates_problem
 from tests.fuzz import attacks, tables
@@ -68,7 +70,7 @@ def _write_rates(path: Path) -> None:
     kinds = ("array-read", "memory-read", "memory-write", "file-read", "file-write", "array", "file", "memory")
     residue = {"moduli": 13} | dict.fromkeys(("product", "accumulate", "convert", "reconstruct", "pull"), 1e10)
     figures = {**kernels, "launch": 1e-6, "quick": True, "links": dict.fromkeys(kinds, 1e9), "residue": residue}
-    path.write_text(json.dumps({machine_identity(): {"8": figures, "16": figures}}))
+    path.write_text(dumps({machine_identity(): {"8": figures, "16": figures}}))
 
 
 def _plan_with_rates(path: Path) -> None:
@@ -131,24 +133,45 @@ def _devices(text: str) -> None:
     oc.plan(40, tile_size=8, devices=text)
 
 
+# results of measurements
+
+_RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+def _call_table(path: Path) -> None:
+    lines = call_lines(path.parent)
+    [[cell(line) for _, cell in call_columns("results")] for line in lines]
+
+
+def _paper_table(path: Path) -> None:
+    documented("mxp", path.parent)
+
+
 def _writes(content: bytes) -> Callable[[Path], None]:
     return lambda path: path.write_bytes(content) and None
+
+
+def _copies(name: str) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes((_RESULTS / name).read_bytes()) and None
 
 
 @functools.cache
 def readers() -> tuple[Reader, ...]:
     """All of them, each of its own name."""
+    json = (*BLIND, *TEXT, *[json_changed] * 12)
     npy = (*BLIND, *attacks.NPY_MUTATORS)
     return (
         Reader("npy", "a.npy", _write_matrix, _factor, npy, attacks.of_npy),
         Reader("npy-mixed", "a.npy", _write_matrix, _factor_mixed, npy),
-        Reader("rates", "rates.json", _write_rates, _plan_with_rates, (*BLIND, *TEXT, *[json_changed] * 12), attacks.of_json),
+        Reader("rates", "rates.json", _write_rates, _plan_with_rates, json, attacks.of_json),
         Reader("trace", "a.pftrace", _write_trace, _look_at_trace, (*BLIND, *attacks.TRACE_MUTATORS), attacks.of_trace),
         Reader("trace-gz", "a.pftrace.gz", _write_trace, _look_at_trace, attacks.GZIP_MUTATORS, attacks.of_gzip, factor=1100),
         Reader("formula", "formula.txt", _writes(b"log(zinc) ~ 1 + x + sqrt(dist) + x**2/3 - 0"), _read_formula, (*BLIND, *TEXT),
                attacks.of_formula, opens=False),
         Reader("words", "words.txt", _writes(b"16 GiB"), _read_words, (*BLIND, *TEXT), attacks.of_words,
                opens=False),
+        Reader("calls", "h200-cupy.json", _copies("wall/h200-cupy.json"), _call_table, json, attacks.of_json),
+        Reader("paper", "host-mixed-8192.json", _copies("paper/host-mixed-8192.json"), _paper_table, json, attacks.of_json),
         *(Reader(*one) for one in tables.readers(json_changed, json_lines_changed)),
     )  # fmt: skip
 

@@ -83,12 +83,20 @@ def test_factors_of_singular_matrices_are_within_their_bounds(engine, threshold)
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("threshold", [*THRESHOLDS, *MORE_THRESHOLDS])
-@pytest.mark.parametrize(("n", "tile_size"), [(7, 3), (40, 40), (96, 32), (150, 16)])
+@pytest.mark.parametrize(("n", "tile_size"), [(7, 16), (40, 48), (96, 32), (150, 16)])
 def test_every_verdict_and_bound(engine, threshold, n, tile_size):
     for name, a in hostile.every(hostile.CLEAR, n):
         check_clear(name, a, engine, threshold, tile_size)
     for name, a in hostile.every(hostile.SINGULAR, n):
         check_singular(name, a, engine, threshold, tile_size)
+
+
+@pytest.mark.parametrize("half_products", [True, "fp8"])
+def test_narrow_products_of_large_entries_are_planned(half_products):
+    """Squares of their norms are beyond FP64."""
+    a = hostile.CLEAR["decaying times 5e+307"](80)
+    with oc.cholesky(a, 1e-2, tile_size=16, fp64="residue", half_products=half_products) as factor:
+        assert hostile.error_of(a, np.asarray(factor)) <= factor.report.certified_bound.total <= 1e-2
 
 
 @pytest.mark.parametrize("engine", ENGINES)

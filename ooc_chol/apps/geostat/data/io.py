@@ -119,7 +119,7 @@ def read_table(path: str | os.PathLike[str], names: Sequence[str], *, optional: 
 
 def _text_lines(file: Path) -> Generator[str, None, None]:
     """Lines as they are, of whatever ends, none longer than a table has."""
-    with oc.input_file(file) as binary, TextIOWrapper(binary, encoding="utf-8-sig", newline="") as stream:
+    with oc.input_file(file, pipes=True) as binary, TextIOWrapper(binary, encoding="utf-8-sig", newline="") as stream:
         while line := stream.readline(_MOST_CHARACTERS):
             if len(line) == _MOST_CHARACTERS:
                 raise ValueError(f"{file.name} has a line of more than {_MOST_CHARACTERS} characters: it is no table")

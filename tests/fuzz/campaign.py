@@ -90,7 +90,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "OOC_CHOL_CACHE": cache, "PYTHONHASHSEED": "0", **threads}
 
 
-def fuzz(reader: str, seed: int, cases: int, *, seconds: float, case_seconds: float = 10.0) -> Findings:
+def fuzz(reader: str, seed: int, cases: int, *, seconds: float, case_seconds: float = 30.0) -> Findings:
     """Run all fixed cases of a reader and ``cases`` by chance, or as many as ``seconds`` allow.
 
     A case that takes longer than ``case_seconds`` stands still.

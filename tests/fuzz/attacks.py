@@ -140,7 +140,14 @@ def of_json_lines(good: bytes) -> dict[str, Attack]:
     first, *rest = good.decode().splitlines()
     lines = {
         name: b"\n".join([first.encode(), *(_with_numbers(line, token) for line in rest)]) + b"\n"
-        for name, token in (("400 digits", _DIGITS), ("NaN", "NaN"), ("true", "true"), ("null", "null"), ("1e400", "1e400"))
+        for name, token in (
+            ("400 digits", _DIGITS),
+            ("NaN", "NaN"),
+            ("true", "true"),
+            ("null", "null"),
+            ("1e400", "1e400"),
+            ("1e308", "1e308"),
+        )
     }
     text = good.decode()
     return {
@@ -323,6 +330,7 @@ def of_csv(good: bytes) -> dict[str, Attack]:
         "400 digits": (head + "\n" + ",".join([_DIGITS] * 4)).encode(),
         "other digits": (head + "\n" + ",".join(["\u0661"] * 4) + "\n" + ",".join(["\uff11"] * 4)).encode(),
         "underscores": (head + "\n" + ",".join(["1_0"] * 4)).encode(),
+        "a column without a name": good.replace(b"dist", b"\0", 1),
         "columns twice": (head + "," + head + "\n" + rows[0] + "," + rows[0]).encode(),
         "one row": (head + "\n" + rows[0]).encode(),
         "values that differ by 1e300": (head + "\n1,2,3,4\n1e300,-1e300,1e300,1e300\n2,3,4,5\n").encode(),
@@ -436,8 +444,21 @@ def of_netcdf4(good: bytes) -> dict[str, Attack]:
             crs.grid_mapping_name, crs.standard_parallel = "lambert_conformal_conic", np.full(1000, np.nan)
             crs.semi_major_axis = np.inf
 
-    return {"17 billion entries, none written": unwritten, "a grid of 10^10 entries": grid, "packing by words": names,
+    def heap(path: Path) -> None:
+        """An object of a global heap that takes no bytes, which HDF5 looks at for ever."""
+        content = bytearray(good)
+        start = content.index(b"GCOL")
+        content[start + 16 : start + 32] = bytes(16)
+        path.write_bytes(content)
+
+    return {"a heap of nothing": heap, "17 billion entries, none written": unwritten, "a grid of 10^10 entries": grid,
+            "packing by words": names,
             "strings": strings, "no dimensions": no_axes, "a nonsensical projection": mapping}  # fmt: skip
+
+
+def of_netcdf5(good: bytes) -> dict[str, Attack]:
+    """Each count of the header, one after the other, a hundred million."""
+    return {f"a count at byte {at}": good[:at] + struct.pack(">Q", 10**8) + good[at + 8 :] for at in range(4, 200, 4)}
 
 
 # GeoPackages

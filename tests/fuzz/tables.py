@@ -117,7 +117,7 @@ def readers(json_changed: Mutator, json_lines_changed: Mutator) -> Iterator[tupl
     yield "parquet", "a.parquet", _write_parquet, _read_dataset, BLIND, attacks.of_parquet
     yield "netcdf3", "a.nc", _write_netcdf3, _read_dataset, BLIND
     yield "netcdf4", "a.nc", _write_netcdf4, _read_dataset, BLIND, attacks.of_netcdf4
-    yield "netcdf5", "a.nc", _write_netcdf5, _read_dataset, BLIND
+    yield "netcdf5", "a.nc", _write_netcdf5, _read_dataset, BLIND, attacks.of_netcdf5
     geopackage = (*BLIND, *[attacks.geopackage_changed] * 10)
     yield "geopackage", "a.gpkg", _write_geopackage, _read_dataset, geopackage, attacks.of_geopackage
     yield "result", "a.json", _write_result, _use_result, (*BLIND, *TEXT, *[json_changed] * 16), attacks.of_json

@@ -41,7 +41,7 @@ def call_lines(folder: Path) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: (order.index(line["measured"]), line["n"]))
 
 
-def _check(line: Mapping[str, Any]) -> None:
+def _check(line: dict[str, Any]) -> None:
     """Raise what writing the line into the table would raise."""
     if line["measured"] not in CASES or not isinstance(line["n"], int):
         raise ValueError(f"{line['measured']!r:.40} of order {line['n']!r:.40} is no line of the table")

@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from ooc_chol.errors import ScheduleError as ScheduleError
     from ooc_chol.errors import TierError as TierError
     from ooc_chol.errors import UnsupportedTypeError as UnsupportedTypeError
+    from ooc_chol.inputs import input_bytes as input_bytes
+    from ooc_chol.inputs import input_file as input_file
+    from ooc_chol.inputs import input_lines as input_lines
+    from ooc_chol.inputs import parse_json as parse_json
     from ooc_chol.installation import install_hint as install_hint
     from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
     from ooc_chol.listing import devices as devices
@@ -67,6 +71,7 @@ if TYPE_CHECKING:
     from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
     from ooc_chol.prints import brief_repr as brief_repr
     from ooc_chol.prints import one_line as one_line
+    from ooc_chol.room import check_room as check_room
     from ooc_chol.team import map_in_threads as map_in_threads
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
     from ooc_chol.tracing.trace import Trace as Trace
@@ -112,6 +117,7 @@ _NAMES = {
         "TierError",
         "UnsupportedTypeError",
     ),
+    "inputs": ("input_bytes", "input_file", "input_lines", "parse_json"),
     "installation": ("install_hint",),
     "kernels.cuda.source": ("cuda_source",),
     "listing": ("devices",),
@@ -120,6 +126,7 @@ _NAMES = {
     "outputs": ("FileKind", "Output", "check_outputs", "output_file", "output_folder"),
     "precision.certified": ("CertifiedBound",),
     "prints": ("brief_repr", "one_line"),
+    "room": ("check_room",),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),

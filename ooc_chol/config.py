@@ -14,6 +14,8 @@ _UNITS |= {f"{prefix}{byte}": 1000**power for power, prefix in enumerate("KMGTP"
 _UNITS |= {f"{prefix}I{byte}": 1024**power for power, prefix in enumerate("KMGTP", start=1) for byte in ("B", "")}
 _SIZE = re.compile(r"\s*((?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([a-zA-Z]*)\s*")
 
+#: Most digits of a number of devices.
+_MOST_DIGITS = 20
 _GIVE_BYTES = "give bytes as an int, or text such as '16 GiB' or '80 GB'"
 
 
@@ -48,7 +50,7 @@ def parse_count(text: str) -> int:
         pass
     match = _SIZE.fullmatch(text)
     if match is None or match[2] or not float(match[1]).is_integer():
-        raise ValueError(f"{text!r} is not a whole number; write for example 100000 or 1e5")
+        raise ValueError(f"{text!r:.80} is not a whole number; write for example 100000 or 1e5")
     return int(float(match[1]))
 
 
@@ -69,13 +71,13 @@ def parse_bytes(size: object, what: str = "size") -> int:
         match = _SIZE.fullmatch(size)
         unit = match[2].upper() if match else "?"
         if match is None or unit not in _UNITS:
-            raise ValueError(f"{what}: {size!r} is not a size; write for example 500000000, '80 GB', '16 GiB' or '512 MiB'")
+            raise ValueError(f"{what}: {size!r:.80} is not a size; write for example 500000000, '80 GB', '16 GiB' or '512 MiB'")
         count = float(match[1]) * _UNITS[unit]
         if not math.isfinite(count):
-            raise ValueError(f"{what} is {size!r}, more bytes than can be counted")
+            raise ValueError(f"{what} is {size!r:.80}, more bytes than can be counted")
         value = round(count)
     if value <= 0:
-        raise ValueError(f"{what} is {size!r}; it must be more than zero bytes")
+        raise ValueError(f"{what} is {size!r:.80}; it must be more than zero bytes")
     return value
 
 
@@ -87,7 +89,7 @@ def parse_devices(text: str) -> int | tuple[str, ...]:
     >>> parse_devices("2"), parse_devices("host:0, host:1")
     (2, ('host:0', 'host:1'))
     """
-    if text.strip().isdecimal():
+    if text.strip().isdecimal() and len(text) <= _MOST_DIGITS:
         return int(text)
     return tuple(name.strip() for name in text.split(",") if name.strip()) or (text,)
 

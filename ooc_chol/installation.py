@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
+
+from ooc_chol.inputs import parse_json
 
 
 def install_hint(extra: str) -> str:
@@ -39,9 +40,17 @@ def _clone(package: Path, direct_url: str | None) -> Path | None:
     """The folder of the package's sources, beside it or where ``direct_url.json`` (PEP 610) says."""
     folders = [package.parent]
     if direct_url is not None:
-        url = urlsplit(json.loads(direct_url)["url"])
-        folders += [Path(url2pathname(url.path))] if url.scheme == "file" else []
+        folders += _told(direct_url)
     return next((folder for folder in folders if (folder / "pyproject.toml").is_file() and (folder / "ooc_chol").is_dir()), None)
+
+
+def _told(direct_url: str) -> list[Path]:
+    """The folder that the file names, if it is one of this machine and the file is what it should be."""
+    try:
+        url = urlsplit(parse_json(direct_url)["url"])
+        return [Path(url2pathname(url.path))] if url.scheme == "file" and "\0" not in url.path else []
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return []
 
 
 def _direct_url() -> str | None:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ooc_chol.errors import MissingFolderError, OutputError, TierError
+from ooc_chol.inputs import input_file
 from ooc_chol.prints import brief_repr
 
 #: The name of a file, as functions of the standard library take it.
@@ -99,7 +100,7 @@ class FileKind:
             True where its beginning, or with ``anywhere`` its beginning or end, has the mark.
         """
         try:
-            with open(path, "rb") as file:
+            with input_file(path) as file:
                 head = file.read(_SEARCHED_BYTES)
                 if self.gzipped and head.startswith(_GZIP_MARK):
                     head = zlib.decompressobj(_GZIP_FORMAT).decompress(head, _SEARCHED_BYTES)
@@ -107,7 +108,7 @@ class FileKind:
                     return head.startswith(self.mark)
                 file.seek(max(0, os.fstat(file.fileno()).st_size - _SEARCHED_BYTES))
                 return self.mark in head or self.mark in file.read(_SEARCHED_BYTES)
-        except (OSError, zlib.error):
+        except (OSError, ValueError, zlib.error):
             return False
 
     def check_ending(self, path: AnyPath) -> None:

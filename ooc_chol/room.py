@@ -42,15 +42,31 @@ def tightest_limit() -> Limit | None:
 
 
 def check_room(nbytes: int, what: str, advice: str) -> None:
-    """Raise unless the system would grant ``nbytes`` of memory now, and :data:`SLACK_BYTES` beside them.
+    """Raise unless the system would grant ``nbytes`` of memory now, and 16 MiB beside them.
 
+    Parameters
+    ----------
+    nbytes : int
+        Bytes that will be asked for.
+    what : str
+        What they are for, in words, such as ``"memory for the columns of soil.nc"``.
+    advice : str
+        What the user can do, as the end of the message.
+
+    Raises
+    ------
+    BudgetError
+        The system would refuse; the message names the limit of the process that is nearest, if there is one.
+
+    Notes
+    -----
     They are mapped and given back, which takes microseconds and touches nothing: so every kind of limit is met, of which the
     process can read only some.
     """
     needed = nbytes + SLACK_BYTES
     try:
         mmap.mmap(-1, needed, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
-    except (OSError, MemoryError) as error:
+    except (OSError, MemoryError, OverflowError, ValueError) as error:  # the last two for more than there are addresses
         raise shortage(needed, what, advice) from error
 
 

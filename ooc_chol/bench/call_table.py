@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from ooc_chol.bench.read_results import read_result, result_named
 
 #: What is measured, by case, in the order of the table.
 CASES = {
@@ -31,9 +32,21 @@ def call_lines(folder: Path) -> list[dict[str, Any]]:
     """Every line of the files in ``folder`` with the case and the machine of its file: by what is measured, then by order."""
     order, lines = list(CASES), []
     for path in sorted(folder.glob("*.json")):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        lines += [{"case": content["case"], "machine": content["machine"]} | line for line in content["lines"]]
+        content = read_result(path)
+        with result_named(path):
+            found = [{"case": content["case"], "machine": content["machine"]} | line for line in content["lines"]]
+            for line in found:
+                _check(line)
+        lines += found
     return sorted(lines, key=lambda line: (order.index(line["measured"]), line["n"]))
+
+
+def _check(line: dict[str, Any]) -> None:
+    """Raise what writing the line into the table would raise."""
+    if line["measured"] not in CASES or not isinstance(line["n"], int):
+        raise ValueError(f"{line['measured']!r:.40} of order {line['n']!r:.40} is no line of the table")
+    for _, cell in call_columns(""):
+        cell(line)
 
 
 def call_columns(link: str) -> list[tuple[str, Callable[[dict[str, Any]], str]]]:

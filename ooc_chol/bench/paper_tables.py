@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -10,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ooc_chol.bench.read_results import read_result, result_named
 from ooc_chol.formats import FORMATS
 
 #: Tiles of a format are shown by the bytes of an entry.
@@ -155,8 +155,9 @@ DOCUMENTED: dict[str, tuple[Callable[[Iterable[Mapping[str, Any]]], str], tuple[
 def documented(name: str, folder: Path) -> str:
     """The table of that name in :data:`DOCUMENTED`, from the result files in ``folder``."""
     make, cases = DOCUMENTED[name]
-    contents = (json.loads((folder / f"{case}.json").read_text(encoding="utf-8")) for case in cases)
-    return make([run for content in contents for run in content["runs"]])
+    contents = [read_result(folder / f"{case}.json") for case in cases]
+    with result_named(folder / f"{cases[0]}.json"):
+        return make([run for content in contents for run in content["runs"]])
 
 
 def with_paper_tables(text: str, folder: Path) -> str:

@@ -58,7 +58,7 @@ def resolve_devices(devices: str | Sequence[str] | int | None, *, must_exist: bo
     for name in asked:
         _check_name(name, must_exist)
     if not asked or len(set(asked)) < len(asked) or len({device_kind(name) for name in asked}) > 1:
-        raise ValueError(f"devices is {list(asked)}; give at least one name, none twice, all of one kind")
+        raise ValueError(f"devices is {list(asked)!s:.200}; give at least one name, none twice, all of one kind")
     return asked
 
 
@@ -81,7 +81,7 @@ def _check_name(name: str, must_exist: bool) -> None:
         return
     there = ", ".join(filter(None, (each.choice() for each in KINDS)))
     why = f" ({problem})" if is_elsewhere and (problem := kind.problem()) else ""
-    raise ValueError(f"there is no device {name!r}{why}; there are {there}")
+    raise ValueError(f"there is no device {name!r:.80}{why}; there are {there}")
 
 
 def default_budget(names: Sequence[str]) -> int:

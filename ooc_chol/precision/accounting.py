@@ -10,7 +10,7 @@ Mary, SIAM J. Sci. Comput. 2019). Where rows repeat they are not, and add up as 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import isfinite, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,8 @@ class ErrorEstimate:
         return self.storage + self.arithmetic
 
     def __str__(self) -> str:
+        if not isfinite(self.total):
+            return "not known: norms of A or L are beyond FP64"
         return f"{self.total:.2e} ||A||_F ({self.storage:.1e} by storing, {self.arithmetic:.1e} by arithmetic)"
 
 
@@ -72,6 +74,12 @@ def estimated_error(
 
     ``nt**3`` flops.
     """
+    with np.errstate(over="ignore", invalid="ignore"):  # the estimate says so where norms are beyond FP64
+        return _estimated(precision, rows, moduli, narrow)
+
+
+def _estimated(precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, narrow: NarrowRun | None) -> ErrorEstimate:
+    """As :func:`estimated_error`."""
     grid, total = precision.grid, precision.norms.total or 1.0
     norms, lost = (lower_matrix(grid, rows[:, column]) for column in (0, 1))
     # ||L_jj||_2 is at most the square root of its largest row and column sums of magnitudes, and so is that of |L_jj|.
@@ -173,9 +181,10 @@ def doubtful_pivot(
         return None
     norms, lost = (lower_matrix(grid, rows[:, column]) for column in (0, 1))
     shares = lower_matrix(grid, np.array([fmt.unit_roundoff for fmt in precision.products])).max(axis=1)
-    # A row may have all its weight in one entry of a narrow tile, of which the mean says nothing: at least twice FP32's roundoff.
+    # A row may have all its weight in one entry of a narrow tile, of which the mean says nothing: at least twice FP32's roundoff,
+    # and as much from the row that it nearly equals.
     is_narrow = lower_matrix(grid, np.array([float(fmt is not FP64) for fmt in precision.formats])).any(axis=1)
-    shares = np.maximum(shares, np.where(is_narrow, 2.0 * FP32.unit_roundoff, 0.0))
+    shares = np.maximum(shares, np.where(is_narrow, 4.0 * FP32.unit_roundoff, 0.0))
     if moduli is not None:
         shares = np.maximum(shares, 2.0 ** -ResidueBasis(moduli).bits)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -39,6 +39,8 @@ SEEN_OF_SUM_ERROR = 0.18
 #: Share of the threshold that products in FP16 and FP8 may take by expected norms, and what of that those in FP8 may. Expected
 #: norms are too large, so that the error is half of that or less, and three times it, as certified, leaves room for storing.
 SHARE, FP8_SHARE = 0.4, 0.5
+#: Errors whose squares are numbers of FP64.
+_LARGEST_ROOT = 1e150
 #: Largest number of FP8, E4M3, and the distance of its subnormal numbers.
 FP8_LARGEST, FP8_LEAST_STEP = 448.0, 2.0**-9
 #: Exponents of entries in FP8 are multiples of this, so that products of neighbouring k have one scale and run as one.
@@ -80,7 +82,7 @@ class NarrowProducts:
     def allowed(self) -> float:
         """Largest squared error of a tile."""
         limit = SHARE * self.precision.threshold * self.precision.norms.total / self.precision.grid.nt
-        return limit**2
+        return limit * limit if limit < _LARGEST_ROOT else 0.0  # beyond it nothing is narrow
 
     def share(self, width: int) -> tuple[float, float]:
         """Shares of the products in FP16 and in FP8, in panels of ``width`` columns."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import isfinite, sqrt
 
 import numpy as np
 
@@ -144,7 +144,7 @@ class PrecisionMap:
         share = self.total_bytes / compulsory_bytes(self.grid, FP64.itemsize)
         heading = (
             f"threshold {self.threshold:g} ({self.rule}): {counts}; {share:.2f} x the bytes of FP64; "
-            f"expected error {self.estimate:.1e} ||A||_F"
+            f"expected error {f'{self.estimate:.1e} ||A||_F' if isfinite(self.estimate) else 'not known'}"
         )
         return "\n".join([heading, *self.rows_of_text()])
 

@@ -6,7 +6,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TracePackets
@@ -15,10 +15,17 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 from ooc_chol.tracing.perfetto_names import COMPUTES, FOLDED_PASSES, HELPS, PREDICTED, stream_of
 from ooc_chol.tracing.perfetto_packets import COLOURS
 from ooc_chol.tracing.records import TRACE_FILES, StreamRole, TraceRecord, decompressed, read_trace_file
+from ooc_chol.tracing.timeline import timeline
+
+_KindT = TypeVar("_KindT", int, str)
 
 #: Groups of tracks that earlier versions wrote, a device in front.
 _EARLIER = {"measured": "records", "predicted": "predicted", "passes": "passes"}
 _WORK_OF_WORD = {COLOURS[work]: work for work in ("product", "panel")}
+
+
+class _DamagedError(Exception):
+    """A trace says what no run can have done; the text says what."""
 
 
 class Contents(NamedTuple):
@@ -59,18 +66,20 @@ class _Names:
 
     def add(self, interned: Any) -> None:
         """Take what one packet numbers."""
-        self.categories.update({entry.iid: entry.name for entry in interned.event_categories})
-        self.annotations.update({entry.iid: entry.name for entry in interned.debug_annotation_names})
-        self.words.update({entry.iid: entry.str.decode() for entry in interned.correlation_id_str})
+        self.categories.update({entry.iid: _text(entry.name) for entry in interned.event_categories})
+        self.annotations.update({entry.iid: _text(entry.name) for entry in interned.debug_annotation_names})
+        self.words.update({entry.iid: entry.str.decode("utf-8", "replace") for entry in interned.correlation_id_str})
 
     def category_of(self, event: Any) -> str:
         """The first category of an event."""
-        return str(self.categories[event.category_iids[0]] if event.category_iids else event.categories[0])
+        return self.categories[event.category_iids[0]] if event.category_iids else _text(event.categories[0])
 
     def notes_of(self, event: Any) -> dict[str, Any]:
         """Annotations of an event by name."""
         return {
-            (self.annotations[note.name_iid] if note.name_iid else note.name): getattr(note, note.WhichOneof("value"))
+            (self.annotations[note.name_iid] if note.name_iid else _text(note.name)): getattr(
+                note, note.WhichOneof("value") or "bool_value"
+            )
             for note in event.debug_annotations
         }
 
@@ -84,7 +93,7 @@ def read(path: Path) -> Contents:
     content = read_trace_file(path)
     try:
         return _contents(TracePackets.FromString(decompressed(content)))
-    except (DecodeError, EOFError, zlib.error, LookupError) as error:
+    except (DecodeError, EOFError, zlib.error, LookupError, _DamagedError) as error:
         raise ValueError(f"{path} is a damaged {TRACE_FILES.name}: {error or type(error).__name__}") from error
 
 
@@ -94,10 +103,14 @@ def _contents(packets: Any) -> Contents:
     for entry in _slices(packets, names):
         category = names.category_of(entry.event)
         if category == "run":
-            metadata = names.notes_of(entry.event)
+            metadata = {
+                name: value for name, value in names.notes_of(entry.event).items() if isinstance(value, str | int | float)
+            }
         elif entry.track in tracks and category not in ("wait", "idle"):  # which earlier versions drew among operations
             slices.append((entry, names.notes_of(entry.event)))
-    leaves = {flow: (tracks[entry.track].device, notes["step"]) for entry, notes in slices for flow in entry.event.flow_ids}
+    leaves = {
+        flow: (tracks[entry.track].device, _known(notes, "step", int)) for entry, notes in slices for flow in entry.event.flow_ids
+    }
     computing = {entry.track for entry, _ in slices if names.category_of(entry.event) == "compute"}
     found: dict[str, list[TraceRecord]] = defaultdict(list)
     for entry, notes in slices:
@@ -106,27 +119,48 @@ def _contents(packets: Any) -> Contents:
         after = tuple(leaves[flow] for flow in entry.event.terminating_flow_ids)
         role = StreamRole(track.place, computes)
         found[track.part].append(_record(entry, notes, track, names, after=after, role=role))
-    return Contents(tuple(found["records"]), tuple(found["predicted"]), tuple(found["passes"]), metadata)
+    contents = Contents(tuple(found["records"]), tuple(found["predicted"]), tuple(found["passes"]), metadata)
+    for part in contents[:3]:
+        try:
+            timeline(part)
+        except ValueError as error:
+            raise _DamagedError(str(error)) from error
+    return contents
+
+
+def _text(value: str | bytes) -> str:
+    """A text of the file, which protobuf gives as bytes where they are none."""
+    if isinstance(value, bytes):
+        raise _DamagedError(f"a name in it is no text: {value[:40]!r}")
+    return value
+
+
+def _known(notes: dict[str, Any], name: str, kind: type[_KindT], default: _KindT | None = None) -> _KindT:
+    """An annotation of the kind that it has in every trace; numbers are not negative."""
+    value = notes.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, kind) or (isinstance(value, int) and value < 0):
+        raise _DamagedError(f"{name!r} of an operation is {value!r:.80}" if name in notes else f"an operation has no {name!r}")
+    return value
 
 
 def _record(
     entry: _Slice, notes: dict[str, Any], track: _Track, names: _Names, *, after: tuple[tuple[str, int], ...], role: StreamRole
 ) -> TraceRecord:
     return TraceRecord(
-        step=notes["step"],
+        step=_known(notes, "step", int),
         device=track.device,
         stream=track.stream,
         kind=names.category_of(entry.event),
-        label=entry.event.name,
-        block=notes["block"],
-        fmt=notes["format"],
-        nbytes=notes.get("bytes", 0),
-        link=notes.get("link", ""),
-        flops=notes.get("flops", 0),
+        label=_text(entry.event.name),
+        block=_known(notes, "block", str),
+        fmt=_known(notes, "format", str),
+        nbytes=_known(notes, "bytes", int, 0),
+        link=_known(notes, "link", str, ""),
+        flops=_known(notes, "flops", int, 0),
         start_ns=entry.start_ns,
         end_ns=entry.end_ns,
         after=after,
-        resident_bytes=notes["resident bytes"],
+        resident_bytes=_known(notes, "resident bytes", int),
         role=role,
         work=names.work_of(entry.event),
     )
@@ -151,15 +185,15 @@ def _slices(packets: Any, names: _Names) -> Iterator[_Slice]:
 def _tracks(packets: Any) -> dict[int, _Track]:
     """The tracks of operations by number; not those of waits, counters and the run itself."""
     described = [packet.track_descriptor for packet in packets.packet if packet.HasField("track_descriptor")]
-    names = {track.uuid: track.name for track in described}
+    names = {track.uuid: _text(track.name) for track in described}
     found = {}
     for place, track in enumerate(described):
         above = names.get(track.parent_uuid, "")
         device, _, earlier = above.rpartition(" ")
         if track.description in (COMPUTES, HELPS):
-            device, stream, end = stream_of(track.name)
+            device, stream, end = stream_of(_text(track.name))
             part = "predicted" if end == PREDICTED else "passes" if above == FOLDED_PASSES else "records"
             found[track.uuid] = _Track(part, device, stream, place, track.description)
         elif earlier in _EARLIER and " " not in device and not track.HasField("counter"):
-            found[track.uuid] = _Track(_EARLIER[earlier], device, track.name, place, "")
+            found[track.uuid] = _Track(_EARLIER[earlier], device, _text(track.name), place, "")
     return found

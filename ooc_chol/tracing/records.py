@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, final, overload
 
+from ooc_chol.inputs import input_bytes
 from ooc_chol.outputs import FileKind
 from ooc_chol.prints import brief_repr
 
@@ -18,11 +18,14 @@ TRACE_FILES = FileKind(
 
 #: Bytes with which a file begins that gzip wrote, and those at its start that are searched for the mark.
 _GZIP, _SEARCHED_BYTES = b"\x1f\x8b", 65536
+#: Bytes of a trace, compressed or not, which are those of the largest message of protobuf; and by how much one can be compressed
+#: at most; ours by 5 times.
+_MOST_BYTES, _MOST_COMPRESSED = (1 << 31) - 1, 50
 
 
 def read_trace_file(path: Path) -> bytes:
     """Read a trace as it is stored, compressed with gzip or not; raise ``ValueError`` for any other file."""
-    content = path.read_bytes()
+    content = input_bytes(path, _MOST_BYTES)
     head = content[:_SEARCHED_BYTES]
     if head[:2] == _GZIP:
         try:
@@ -35,8 +38,21 @@ def read_trace_file(path: Path) -> bytes:
 
 
 def decompressed(content: bytes) -> bytes:
-    """Undo gzip, where the content of a trace file is compressed."""
-    return gzip.decompress(content) if content[:2] == _GZIP else content
+    """Undo gzip, where the content of a trace file is compressed; ``zlib.error`` or ``EOFError`` where it is damaged."""
+    if content[:2] != _GZIP:
+        return content
+    parts, left = [], content
+    room = min(_MOST_BYTES, len(content) * _MOST_COMPRESSED)
+    while left:  # members one after the other
+        member = zlib.decompressobj(wbits=31)
+        parts.append(member.decompress(left, room + 1))
+        room -= len(parts[-1])
+        if room < 0:
+            raise zlib.error(f"it holds more than {_MOST_COMPRESSED} times as many bytes as it has")
+        if not member.eof:
+            raise EOFError("it ends early")
+        left = member.unused_data.lstrip(b"\0")  # with which some programs fill up
+    return b"".join(parts)
 
 
 class StreamRole(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from ooc_chol.apps.geostat.covariances.model_content import model_from_content
 from ooc_chol.apps.geostat.data.dataset import DataSpec
 from ooc_chol.apps.geostat.data.io import json_files, read_json
 from ooc_chol.apps.geostat.estimation.fitting import FitResult
+
+_KindT = TypeVar("_KindT")
 
 _FORMAT = "ooc-chol geostat fit"
 _VERSION = 1
@@ -54,20 +56,27 @@ def read_result(path: str | os.PathLike[str]) -> SavedFit:
         return SavedFit(
             spec,
             model,
-            int(fit["n"]),
+            _of(int, fit["n"]),
             _coefficients(fit["mean"], len(spec.terms) + (spec.mean == "constant")),
-            float(fit["loglik"]),
-            tuple(fit["estimated"]),
-            bool(fit["reml"]),
+            _of(float, fit["loglik"]),
+            tuple(_of(str, name) for name in _of(list, fit["estimated"])),
+            _of(bool, fit["reml"]),
         )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} lacks a part of a result, or has a wrong one: {error}") from error
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{path} lacks a part of a result, or has a wrong one: {error!s:.300}") from error
+
+
+def _of(kind: type[_KindT], value: Any) -> _KindT:
+    """A value of the kind that stands there in every result."""
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.80} is no {kind.__name__}")
+    return value
 
 
 def _coefficients(mean: dict[str, Any], count: int) -> NDArray[np.float64]:
     """The coefficients of the mean, one finite number for each of its columns."""
     coefficients = mean["coefficients"]
-    numbers = [value for value in coefficients if isinstance(value, int | float) and np.isfinite(value)]
+    numbers = [float(value) for value in coefficients if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(coefficients) != count or len(numbers) != count:
         raise TypeError(f"the mean has {count} columns, and needs a finite coefficient for each, not {coefficients}")
     return np.array(numbers, dtype=np.float64)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from ooc_chol.config import cache_directory
 from ooc_chol.dense.programs.cost import Rates, RatesOrigin, ResidueRates
 from ooc_chol.errors import RatesWarning
+from ooc_chol.inputs import input_bytes, parse_json
 from ooc_chol.outputs import output_file
 
 #: Figures of one machine at one tile order, by name, and those of all machines: by machine and tile order.
@@ -21,6 +22,8 @@ Everything: TypeAlias = dict[str, dict[str, Figures]]
 
 #: No flops, bytes or entries per second, and no seconds between two operations, lie outside.
 _LEAST, _MOST = 1e-15, 1e30
+#: Bytes of a file of rates: those of a machine at one tile order take one or two thousand.
+_MOST_BYTES = 16 << 20
 _KERNELS = ("potrf", "trsm", "syrk", "gemm", "launch", "generate")
 #: Figures that older versions did not measure.
 _LATER_KERNELS = ("invert", "trsm_float32", "gemm_float32")
@@ -40,12 +43,12 @@ def rates_path() -> Path:
 def read_rates() -> Everything:
     """Everything measured so far; empty without a file."""
     try:
-        loaded = json.loads(rates_path().read_text(encoding="utf-8"))
+        loaded = parse_json(input_bytes(rates_path(), _MOST_BYTES).decode())
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise ValueError(f"{rates_path()} cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:  # neither UTF-8 nor JSON, or JSON that no plain reader follows
+        raise ValueError(f"{rates_path()} cannot be read ({error.strerror or error})") from error
+    except ValueError as error:  # neither UTF-8 nor JSON, or JSON that no plain reader follows
         raise _damaged(str(error)) from error
     machines = list(loaded.values()) if isinstance(loaded, dict) else [None]
     if not all(isinstance(sizes, dict) and all(isinstance(figures, dict) for figures in sizes.values()) for sizes in machines):

@@ -8,14 +8,15 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from io import FileIO
+from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, BinaryIO, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
+from ooc_chol.inputs import input_file
 from ooc_chol.memory.access import drop_pages
 from ooc_chol.memory.files import file_errors_typed
 from ooc_chol.memory.sources.base import STRIP_BYTES, AbstractSource, check_dtype, check_shape
@@ -27,6 +28,8 @@ _HEADER_READERS = {
     (2, 0): np.lib.format.read_array_header_2_0,
     (3, 0): np.lib.format.read_array_header_2_0,
 }
+#: Bytes at the start of a file that hold its header: NumPy takes at most 10,000 characters.
+_MOST_HEADER = 1 << 16
 # Linux moves at most 2 GiB - 4 KiB in one call, and other systems refuse more.
 _LARGEST_READ = 1 << 30
 #: Entries between the columns of a strip.
@@ -107,7 +110,7 @@ class NpySource(AbstractSource):
         self.shared_axis = 0 if layout.is_row_major else 1
         self._layout = layout
         with file_errors_typed(layout.path, "opening it"):
-            self._file = open(layout.path, "rb", buffering=0)  # noqa: SIM115 - closed by close()
+            self._file = input_file(layout.path)
         try:
             with file_errors_typed(layout.path, "looking at it"):
                 self._state = layout.state or FileState.of(self._file.fileno())
@@ -220,12 +223,13 @@ def _bytes_of(a: NDArray[Any]) -> memoryview:
 def npy_layout(path: str | os.PathLike[str]) -> MatrixLayout:
     """Find where the entries lie in a ``.npy`` file."""
     path = Path(path)
-    with file_errors_typed(path, "opening it"), open(path, "rb") as file:
+    with file_errors_typed(path, "opening it"), input_file(path) as file:
+        head = BytesIO(file.read(_MOST_HEADER))  # what the header says of its own length is not believed
         try:
-            shape, is_fortran, dtype = _HEADER_READERS[np.lib.format.read_magic(file)](file)
+            shape, is_fortran, dtype = _HEADER_READERS[np.lib.format.read_magic(head)](head)
         except Exception as error:  # the parser of a damaged header may raise anything
-            raise TierError(f"{path} is not a complete .npy file ({error}): write it anew with np.save") from error
-        offset, state = file.tell(), FileState.of(file.fileno())
+            raise TierError(f"{path} is not a complete .npy file ({error!s:.300}): write it anew with np.save") from error
+        offset, state = head.tell(), FileState.of(file.fileno())
     n = check_shape(shape, str(path))
     check_dtype(dtype, str(path))
     if dtype.hasobject:
@@ -256,7 +260,7 @@ def _state_of_its_file(a: NDArray[Any], layout: MatrixLayout) -> FileState | Non
     """State of the file if entries spread over ``a`` have the bytes that the file has at their positions."""
     sample = sorted({(layout.n - 1) * step // 7 for step in range(8)})
     try:
-        file = open(layout.path, "rb", buffering=0)  # noqa: SIM115 - closed below
+        file = input_file(layout.path)
     except OSError:
         return None
     with file_errors_typed(layout.path, "comparing it with its map"), file:
@@ -268,7 +272,7 @@ def _state_of_its_file(a: NDArray[Any], layout: MatrixLayout) -> FileState | Non
     return state if read == mapped else None
 
 
-def _check_length(file: FileIO, layout: MatrixLayout) -> None:
+def _check_length(file: BinaryIO, layout: MatrixLayout) -> None:
     """Refuse a file that ends before the last entry."""
     size = os.fstat(file.fileno()).st_size
     if size < layout.end:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sqlite3
+from contextlib import closing
 from decimal import Decimal
 
 import geopandas
@@ -238,6 +241,26 @@ def test_texts_and_dates_are_no_numbers_or_told(tmp_path):
 def points(frame, crs, scale=1.0, offset=(0.0, 0.0)):
     places = geopandas.points_from_xy(frame["x"] * scale + offset[0], frame["y"] * scale + offset[1])
     return geopandas.GeoDataFrame(frame[["zinc", "count"]], geometry=places, crs=crs)
+
+
+def _with_sql(path, *statements):
+    with closing(sqlite3.connect(path)) as database, database:
+        for statement in statements:
+            database.execute(statement)
+
+
+def test_a_layer_may_be_a_view_but_not_an_endless_one(tmp_path, frame):
+    whole = frame.drop(index=[3])
+    points(whole, RD).to_file(tmp_path / "good.gpkg", layer="soil")
+    shutil.copy(tmp_path / "good.gpkg", tmp_path / "endless.gpkg")
+    kept = "ALTER TABLE soil RENAME TO kept"
+    _with_sql(tmp_path / "good.gpkg", kept, "CREATE VIEW soil AS SELECT * FROM kept WHERE fid > 2")
+    table = load_table(tmp_path / "good.gpkg", ("x", "zinc"))
+    assert np.array_equal(table.columns["zinc"], whole["zinc"].iloc[2:])
+    endless = "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i FROM c) SELECT k.* FROM kept k, c"
+    _with_sql(tmp_path / "endless.gpkg", kept, f"CREATE VIEW soil AS {endless}")
+    with pytest.raises(ValueError, match=r"endless\.gpkg: 'soil' is a view, .* takes longer than tables do"):
+        load_table(tmp_path / "endless.gpkg", ("x", "zinc"))
 
 
 def test_geopackage_of_geopandas(tmp_path, frame):

@@ -16,7 +16,7 @@ from ooc_chol.apps.geostat import FactorSettings, Matern, make_observations
 from ooc_chol.apps.geostat.estimation.gradient import score
 from ooc_chol.apps.geostat.estimation.likelihood import evaluated
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective, profiled
-from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, search_from
+from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, _boxed, search_from
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
 from ooc_chol.apps.geostat.estimation.spaces import search_space
 from tests.apps.geostat.few_tiles import FEW_TILES, fit, log_likelihood, log_likelihood_gradient
@@ -376,3 +376,11 @@ def test_mixed_precision_really_stores_narrow_tiles():
         assert set(factor.formats) > {"fp64"}
     with replace(settings, precision_threshold=None).factor(source, None, False) as factor:
         assert set(factor.formats) == {"fp64"}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("gradient", [[math.nan, 1.0], [1e308, -1e308], [math.inf, 0.0]])
+def test_a_step_ends_whatever_a_log_says(gradient):
+    """It was looked for for ever among steps that are no numbers."""
+    step = _boxed(np.array([[1e-300, 0.0], [0.0, 1e-300]]), np.array(gradient), np.full(2, -1.0), np.full(2, 1.0))
+    assert step.shape == (2,)

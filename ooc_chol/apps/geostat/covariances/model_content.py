@@ -93,5 +93,12 @@ def _part(value: Any, kind: Any) -> Any:
     if isinstance(value, Mapping):
         return model_from_content(value)
     if isinstance(value, list | tuple):
-        return tuple(float(number) for number in value)
-    return int(value) if kind == "int" else float(value)
+        return tuple(_number(number) for number in value)
+    return int(_number(value)) if kind == "int" else _number(value)
+
+
+def _number(value: Any) -> float:
+    """A number as FP64 has it; ``TypeError`` for what only looks like one, such as a text or a truth value."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r:.80} is no number")
+    return float(value)

@@ -41,6 +41,9 @@ _DEEPEST = 200
 
 _LARGEST = sys.float_info.max
 
+#: Most characters of a formula that a message repeats.
+_SHOWN = 300
+
 
 @dataclass(frozen=True)
 class Formula:
@@ -81,7 +84,9 @@ class Formula:
         """
         names = _unique(_names(_expression(self.value)))
         if len(names) > 1:
-            raise ValueError(f"the left side {self.value!r} of the formula has {len(names)} columns, but one is observed")
+            raise ValueError(
+                f"the left side {self.value!r:.{_SHOWN}} of the formula has {len(names)} columns, but one is observed"
+            )
         return names[0]
 
     def values(self, columns: Columns) -> Array:
@@ -155,23 +160,23 @@ def parse_formula(text: str) -> Formula:
     """
     left, tilde, right = text.partition("~")
     if not tilde or "~" in right:
-        raise ValueError(f"the formula {text!r} needs one tilde, as in 'zinc ~ 1 + sqrt(dist)'")
+        raise ValueError(f"the formula {text!r:.{_SHOWN}} needs one tilde, as in 'zinc ~ 1 + sqrt(dist)'")
     value = _expression(left)
     intercept, terms = True, []
     for sign, node in _summands(_expression(right)):
         if isinstance(node, ast.Constant) and node.value in (0, 1):
             intercept = (node.value == 1) == (sign > 0)
         elif sign < 0:
-            raise ValueError(f"the term {ast.unparse(node)!r} of the formula is subtracted; leave it out")
+            raise ValueError(f"the term {ast.unparse(node)!r:.{_SHOWN}} of the formula is subtracted; leave it out")
         elif not _names(node):
-            raise ValueError(f"the term {ast.unparse(node)!r} of the formula has no column; 1 is the intercept")
+            raise ValueError(f"the term {ast.unparse(node)!r:.{_SHOWN}} of the formula has no column; 1 is the intercept")
         else:
             terms.append(ast.unparse(node))
     doubled = [term for k, term in enumerate(terms) if term in terms[:k]]
     if doubled:
-        raise ValueError(f"the term {doubled[0]!r} is in the formula twice")
+        raise ValueError(f"the term {doubled[0]!r:.{_SHOWN}} is in the formula twice")
     if not _names(value):
-        raise ValueError(f"the left side {left.strip()!r} of the formula has no column")
+        raise ValueError(f"the left side {left.strip()!r:.{_SHOWN}} of the formula has no column")
     columns = _unique([*_names(value), *(name for term in terms for name in _names(_expression(term)))])
     return Formula(ast.unparse(value), intercept, tuple(terms), columns)
 
@@ -181,9 +186,19 @@ def _expression(text: str) -> ast.expr:
     try:
         node = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text.strip()!r} in the formula is not an expression: {error}") from error
+        raise ValueError(f"{text.strip()!r:.{_SHOWN}} in the formula is not an expression: {error!s:.{_SHOWN}}") from error
+    _check_depth(node)
     _check(node, _DEEPEST)
     return node
+
+
+def _check_depth(node: ast.AST) -> None:
+    """Refuse what is nested too deep for functions that call themselves, those of Python's own messages among them."""
+    level = [node]
+    for _ in range(_DEEPEST + 1):
+        level = [part for one in level for part in ast.iter_child_nodes(one)]
+    if level:
+        raise ValueError(f"the formula is nested more than {_DEEPEST} deep")
 
 
 def _check(node: ast.expr, depth: int) -> None:
@@ -205,7 +220,7 @@ def _check(node: ast.expr, depth: int) -> None:
             return _check(node.args[0], depth - 1)
         raise ValueError(f"{node.func.id} in the formula takes one argument")
     raise ValueError(
-        f"{ast.unparse(node)!r} in the formula is not understood: there are column names, numbers, + - * / **, and "
+        f"{ast.unparse(node)!r:.{_SHOWN}} in the formula is not understood: there are column names, numbers, + - * / **, and "
         f"{', '.join(FUNCTIONS)}"
     )
 

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.data.crs import Crs, described
 from ooc_chol.apps.geostat.data.extras import imported
+from ooc_chol.apps.geostat.data.geopackage_views import check_views, quoted, read_only
 from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows, parse_number
 
 #: The coordinates of a point, as columns.
@@ -42,9 +44,10 @@ def read_geopackage(path: str | os.PathLike[str], names: Sequence[str], *, optio
     """
     text, name = layer_of(path)
     file = Path(text).absolute()  # pyogrio takes what begins with a word and a colon for an archive
-    file.open("rb").close()  # a file that is not there is an OSError with its name
+    oc.input_file(file).close()  # a file that is not there is an OSError with its name
     pyogrio, raw = (imported(module, "GeoPackages are read") for module in ("pyogrio", "pyogrio.raw"))
     try:
+        check_views(file)
         layer = _layer(pyogrio.list_layers(file), file.name, name)
         info = pyogrio.read_info(file, layer=layer)
         axes = AXES if "Z" in info["geometry_type"] else AXES[:2]
@@ -59,8 +62,9 @@ def read_geopackage(path: str | os.PathLike[str], names: Sequence[str], *, optio
         if places:
             _check_points(file, info, features[[shape is not None for shape in shapes]])
             columns |= zip(axes, _coordinates(shapes, where, features), strict=False)
-    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, sqlite3.DatabaseError) as error:
-        raise ValueError(f"{file.name} is not a GeoPackage with points: {error}") from error
+    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        # the last where names in a damaged file are no text
+        raise ValueError(f"{file.name} is not a GeoPackage with points: {error!s:.300}") from error
     crs = _crs(info["crs"], file.name) if places else None
     hidden = [axis for axis in places if axis in info["fields"]]
     notes = (
@@ -84,14 +88,14 @@ def _check_numbers(file: Path, info: Any, chosen: Sequence[str]) -> None:
     """Raise ``ValueError`` where a column of numbers holds text, as SQLite allows: GDAL reads 0 without a word."""
     kinds = dict(zip(info["fields"], info["dtypes"], strict=True))
     for name in (name for name in chosen if kinds[name] != "object"):
-        column = _quoted(name)
+        column = quoted(name)
         for feature, value in _features(file, info, column, f"typeof({column}) IN ('text', 'blob')"):
             raise ValueError(f"{file.name}:{info['layer_name']} feature {feature}, column {name!r}: {value!r} is not a number")
 
 
 def _check_points(file: Path, info: Any, there: NDArray[np.int64]) -> None:
     """Raise ``ValueError`` for a damaged geometry: GDAL takes it for none without a word."""
-    column = _quoted(info["geometry_name"])
+    column = quoted(info["geometry_name"])
     if _features(file, info, f"count({column})", "1")[0][1] == len(there):
         return
     stored = [feature for feature, _ in _features(file, info, "NULL", f"{column} IS NOT NULL")]
@@ -101,8 +105,8 @@ def _check_points(file: Path, info: Any, there: NDArray[np.int64]) -> None:
 
 def _features(file: Path, info: Any, column: str, condition: str) -> list[tuple[int, Any]]:
     """Features of a layer as SQLite has them, each with the value of a column."""
-    with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
-        chosen = f"{_quoted(info['fid_column'] or 'rowid')}, {column} FROM {_quoted(info['layer_name'])}"
+    with closing(read_only(file)) as database:
+        chosen = f"{quoted(info['fid_column'] or 'rowid')}, {column} FROM {quoted(info['layer_name'])}"
         return database.execute(f"SELECT {chosen} WHERE {condition}").fetchall()
 
 
@@ -136,8 +140,3 @@ def _numbers(column: NDArray[Any], where: str, features: NDArray[np.int64], name
         elif value is not None:
             raise ValueError(f"{where} {features[k]}, column {name!r}: a {type(value).__name__} is not a number")
     return numbers
-
-
-def _quoted(name: str) -> str:
-    """An identifier of SQL."""
-    return '"' + name.replace('"', '""') + '"'

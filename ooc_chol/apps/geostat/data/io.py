@@ -6,9 +6,10 @@ import csv
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,6 +22,15 @@ from ooc_chol.apps.geostat.data.endings import RESULT, TABLE, check_ending
 
 #: Cells, in lower case, that mean "no value"; a row with one in a column that is used is dropped and counted.
 MISSING = frozenset({"", "na", "nan", "n/a", "null", "none"})
+
+#: Most characters of a line of a table: a hundred thousand columns, and as many as a reader of CSV takes for a cell.
+_MOST_CHARACTERS = 8 << 20
+#: Bytes of a file in JSON: a result has a thousandth of that.
+_MOST_BYTES = 64 << 20
+#: Arrays of a column that are there at once while a table is made of it.
+_COPIES = 3
+#: Most columns that a message names, and most characters of each, or of a cell.
+_MOST_NAMED, _SHOWN = 40, 60
 
 #: Delimiters looked for in the header line; without any of them the columns are separated by blanks.
 _DELIMITERS = (",", ";", "\t", "|")
@@ -99,12 +109,21 @@ def read_table(path: str | os.PathLike[str], names: Sequence[str], *, optional: 
     """
     file = Path(path)
     try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            return _read(stream, file.name, list(dict.fromkeys(names)), optional)
+        with closing(_text_lines(file)) as lines:
+            return _read(lines, file.name, list(dict.fromkeys(names)), optional)
     except UnicodeDecodeError as error:
         raise ValueError(f"{file.name} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except csv.Error as error:
         raise ValueError(f"{file.name} is not a CSV file: {error}") from error
+
+
+def _text_lines(file: Path) -> Generator[str, None, None]:
+    """Lines as they are, of whatever ends, none longer than a table has."""
+    with oc.input_file(file, pipes=True) as binary, TextIOWrapper(binary, encoding="utf-8-sig", newline="") as stream:
+        while line := stream.readline(_MOST_CHARACTERS):
+            if len(line) == _MOST_CHARACTERS:
+                raise ValueError(f"{file.name} has a line of more than {_MOST_CHARACTERS} characters: it is no table")
+            yield line
 
 
 def complete_rows(
@@ -129,12 +148,20 @@ def complete_rows(
     return Table(source, kept, dropped, {k: unit for k, unit in (units or {}).items() if k in kept and unit}, crs, notes)
 
 
+def check_table_room(source: str, rows: int, columns: int) -> None:
+    """Raise ``BudgetError`` where a file promises more numbers than there is memory: compressed ones need not be in it."""
+    advice = "read fewer rows or columns, or write those that are needed into a file of their own"
+    oc.check_room(_COPIES * 8 * rows * columns, f"memory for {rows:,} rows of {columns} columns of {source}", advice)
+
+
 class MissingColumnError(ValueError):
     """A file has not the one column of a name that is asked for; ``there`` are the names of its columns."""
 
     def __init__(self, source: str, problem: str, name: str, there: Sequence[str]) -> None:
         self.there = tuple(there)
-        super().__init__(f"{source} {problem} {name!r}; its columns are: {', '.join(there)}")
+        named = ", ".join(f"{one:.{_SHOWN}}" for one in there[:_MOST_NAMED])
+        more = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
+        super().__init__(f"{source} {problem} {name!r:.{_SHOWN}}; its columns are: {named}{more}")
 
 
 def check_columns(source: str, wanted: Sequence[str], there: Sequence[str]) -> None:
@@ -171,10 +198,11 @@ def json_files(form: str) -> oc.FileKind:
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a JSON object."""
     file = Path(path)
+    content = oc.input_bytes(file, _MOST_BYTES)
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file.name} is not JSON: {error}") from error
+        data = oc.parse_json(content.decode())
+    except ValueError as error:
+        raise ValueError(f"{file.name} is not JSON: {error!s:.200}") from error
     if not isinstance(data, dict):
         raise ValueError(f"{file.name} holds a {type(data).__name__}, not an object")
     return data
@@ -187,16 +215,16 @@ def text_file(path: str | os.PathLike[str], *, kind: oc.FileKind | None = None, 
         yield stream
 
 
-def _read(stream: TextIO, source: str, names: list[str], optional: Sequence[str]) -> Table:
+def _read(lines: Iterator[str], source: str, names: list[str], optional: Sequence[str]) -> Table:
     """The table in an open file."""
-    head = stream.readline()
+    head = next(lines, "")
     if not head.strip():
         raise ValueError(f"{source} begins with an empty line; its first line must name the columns")
     delimiter = max(_DELIMITERS, key=head.count) if any(d in head for d in _DELIMITERS) else " "
     header = [name.strip() for name in next(csv.reader([head], delimiter=delimiter, skipinitialspace=True))]
     wanted = names + [name for name in optional if name in header and name not in names]
     places = [_place(name, header, source) for name in wanted]
-    reader = csv.reader(stream, delimiter=delimiter, skipinitialspace=True)
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
     rows: list[list[float]] = []
     dropped = 0
     for cells in reader:
@@ -239,7 +267,7 @@ def parse_number(text: str, where: str) -> float:
         number = float(text)
     except ValueError:
         hint = " (decimals are written with a point here)" if "," in text else ""
-        raise ValueError(f"{where}: {text!r} is not a number{hint}") from None
+        raise ValueError(f"{where}: {text!r:.{_SHOWN}} is not a number{hint}") from None
     if not math.isfinite(number):
-        raise ValueError(f"{where}: {text!r} is not finite")
+        raise ValueError(f"{where}: {text!r:.{_SHOWN}} is not finite")
     return number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,8 @@ from scipy.io import netcdf_file
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE, Crs, described, mapped
 from ooc_chol.apps.geostat.data.extras import imported
-from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows
+from ooc_chol.apps.geostat.data.io import Table, check_columns, check_table_room, complete_rows
+from ooc_chol.apps.geostat.data.netcdf_shell import check_header, check_heaps
 
 #: First bytes of a file: version 3 (classic, 64-bit offset), the same with 64-bit data, and version 4, which is HDF5.
 _MAGIC_3 = (b"CDF\x01", b"CDF\x02")
@@ -23,7 +25,7 @@ _MAGIC_5 = b"CDF\x05"
 _MAGIC_4 = b"\x89HDF"
 
 #: What SciPy and netCDF4 raise where a file ends too early or holds nonsense.
-_DAMAGED = (IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
+_DAMAGED = (IndexError, KeyError, MemoryError, OverflowError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +80,19 @@ def write_netcdf(
 
 def _open(file: Path) -> Any:
     """The file in netCDF4, whose variables give numbers as the conventions mean them."""
-    with file.open("rb") as stream:
+    with oc.input_file(file) as stream:
         magic = stream.read(4)
-        # netCDF4 reads zeros where a file of version 3 or 5 was cut off, but raises where memory ends
-        memory = magic + stream.read() if magic == _MAGIC_5 else None
+        memory = None
+        if magic == _MAGIC_5:  # netCDF4 reads zeros where a file of version 3 or 5 was cut off, but raises where memory ends
+            oc.check_room(2 * file.stat().st_size, f"memory for {file.name}", "write it as NetCDF 4, which need not be in memory")
+            memory = magic + stream.read()
+        try:
+            if memory is not None:
+                check_header(memory)
+            elif magic == _MAGIC_4:
+                check_heaps(stream)
+        except ValueError as error:
+            raise ValueError(f"{file.name} is a damaged NetCDF file: {error}; copy it again") from error
     if magic not in (*_MAGIC_3, _MAGIC_5, _MAGIC_4):
         raise ValueError(f"{file.name} is not a NetCDF file: it begins with {magic!r}")
     netcdf4 = imported("netCDF4", "NetCDF files are read")
@@ -108,6 +119,7 @@ def _columns(source: str, variables: Mapping[str, Any]) -> dict[str, NDArray[np.
                 f"{source}: variable {name!r} is along {', '.join(sorted(other))}, another along "
                 f"{', '.join(axes) or 'nothing'}; one variable must span all dimensions"
             )
+    check_table_room(source, math.prod(int(size) for size in widest.shape), len(variables))
     arrays = {
         name: _spread(_values(variable, f"{source}, variable {name!r}"), variable.dimensions, axes)
         for name, variable in variables.items()

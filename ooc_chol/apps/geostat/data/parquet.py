@@ -10,32 +10,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.data.extras import imported
-from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows
+from ooc_chol.apps.geostat.data.io import MissingColumnError, Table, check_columns, check_table_room, complete_rows
 
 
 def read_parquet(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
     """Read named columns of a Parquet file."""
     pyarrow, parquet = (imported(module, "Parquet files are read") for module in ("pyarrow", "pyarrow.parquet"))
     file = Path(path)
-    with file.open("rb") as stream:
+    with oc.input_file(file) as stream:
         try:
             content = parquet.ParquetFile(stream)
             schema = content.schema_arrow
             check_columns(file.name, names, schema.names)
             wanted = [*names, *(name for name in optional if name in schema.names and name not in names)]
+            if doubled := [name for name in wanted if schema.names.count(name) > 1]:
+                raise MissingColumnError(file.name, "has more than one column", doubled[0], schema.names)
+            check_table_room(file.name, content.metadata.num_rows, len(wanted))
             table = content.read(columns=wanted)
-        except pyarrow.ArrowInvalid as error:
-            raise ValueError(f"{file.name} is not a Parquet file: {error}") from error
+        except (oc.BudgetError, MissingColumnError):
+            raise
+        except (pyarrow.ArrowException, MemoryError, UnicodeDecodeError, ValueError) as error:
+            raise ValueError(f"{file.name} is not a Parquet file: {_brief(error)}") from error
         except OSError as error:
             # pyarrow's word for nonsense inside; what the system refuses has a number
             if error.errno is not None:
                 raise
-            raise ValueError(f"{file.name} is a damaged Parquet file: {' '.join(str(error).split())}; copy it again") from error
+            raise ValueError(f"{file.name} is a damaged Parquet file: {_brief(error)}; copy it again") from error
     columns = {name: _numbers(table.column(name), f"{file.name}, column {name!r}", pyarrow) for name in wanted}
     metadata = {name: schema.field(name).metadata or {} for name in wanted}
-    units = {name: (fields.get(b"units") or fields.get(b"unit") or b"").decode() for name, fields in metadata.items()}
+    units = {
+        name: (fields.get(b"units") or fields.get(b"unit") or b"").decode("utf-8", "replace") for name, fields in metadata.items()
+    }
     return complete_rows(file.name, columns, names, units=units)
+
+
+def _brief(error: BaseException) -> str:
+    """The message of another library, without its line breaks."""
+    return f"{' '.join(str(error).split()):.300}"
 
 
 def _numbers(column: Any, where: str, pyarrow: Any) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -280,9 +280,24 @@ class DataSpec:
         """
         try:
             values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+            kinds = {one.name: str(one.type) for one in fields(cls)}
+            wrong = [name for name, value in values.items() if name in kinds and not _fits(value, kinds[name])]
+            if wrong:
+                raise TypeError(f"{wrong[0]} is {values[wrong[0]]!r:.80}")
             return cls(**values)
-        except TypeError as error:
-            raise ValueError(f"the data section of the result file is not understood: {error}") from error
+        except (AttributeError, TypeError) as error:
+            raise ValueError(f"the data section of the result file is not understood: {error!s:.200}") from error
+
+
+def _fits(value: object, kind: str) -> bool:
+    """Whether plain data are what a field of :class:`DataSpec` holds."""
+    if kind.startswith("tuple"):
+        return isinstance(value, tuple) and all(isinstance(name, str) for name in value)
+    if kind.startswith("Mapping"):
+        return isinstance(value, Mapping) and all(isinstance(unit, str) for unit in value.values())
+    if kind == "bool":
+        return isinstance(value, bool)
+    return isinstance(value, str) or (value is None and kind.endswith("None"))
 
 
 def example_spec(text: str) -> DataSpec:

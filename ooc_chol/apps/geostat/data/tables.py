@@ -38,7 +38,7 @@ def columns_of(path: str | os.PathLike[str]) -> tuple[str, ...]:
         load_table(path, ("\0",))  # a name that no column has, which every reader finds out before it reads rows
     except MissingColumnError as error:
         return error.there
-    raise AssertionError(f"{path} has a column of a name that there is not")
+    raise ValueError(f"{os.fspath(path)} has a column whose name is a null character; give it another")
 
 
 def load_table(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:

@@ -20,6 +20,8 @@ from ooc_chol.apps.geostat.estimation.search import SearchSpace
 
 _FORMAT = "ooc-chol geostat evaluations"
 _VERSION = 1
+#: Bytes of a line: an evaluation with a thousand coefficients of the mean takes two thirds of that.
+_MOST_BYTES = 32 << 20
 
 #: What a user may want with a log that is there already.
 LOG_ADVICE = "go on from it with resume"
@@ -44,6 +46,7 @@ class EvaluationLog(AbstractEvaluationMemory):
         if resume is not None:
             self._read(resume, mend=log is None)
         self._path = path = resume if log is None else log
+        self._source = resume or log
         self._stream: TextIO | None = None
         if log is not None:
             with oc.output_file(log, replace=replace):
@@ -72,7 +75,12 @@ class EvaluationLog(AbstractEvaluationMemory):
     def found(self, kind: str, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
         """As :meth:`find`, of a kind of evaluation."""
         line = self._lines.get(_name(kind, space, point.tolist()))
-        return None if line is None else _known(line, space, point)
+        if line is None:
+            return None
+        try:
+            return _known(line, space, point)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise self._damaged(kind, line, error) from error
 
     def kept(self, kind: str, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, *, seconds: float) -> None:
         """As :meth:`keep`, of a kind of evaluation."""
@@ -81,7 +89,17 @@ class EvaluationLog(AbstractEvaluationMemory):
     def start(self, space: SearchSpace[Any], label: Any) -> NDArray[np.float64] | None:
         """Where the earlier run started this search, shape ``(k,)``, or None; the label is plain data."""
         line = self._lines.get(_name("start", space, label))
-        return None if line is None else np.array(line["start"], dtype=np.float64)
+        if line is None:
+            return None
+        try:
+            return _array(line["start"], (len(space.names),))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise self._damaged("start", line, error) from error
+
+    def _damaged(self, kind: str, line: Mapping[str, Any], error: Exception) -> ValueError:
+        """Describe a line that does not say what one of its kind says."""
+        why = f"it lacks {error}" if isinstance(error, KeyError) else f"{error!s:.200}"
+        return ValueError(f"{self._source}: the {kind} at {line['at']!s:.100} is damaged ({why}); remove its line")
 
     def keep_start(self, space: SearchSpace[Any], label: Any, start: NDArray[np.float64]) -> None:
         """Write where a search starts, so that going on asks for the same points even where roundings differ."""
@@ -117,9 +135,10 @@ class EvaluationLog(AbstractEvaluationMemory):
 
     def _read(self, path: Path, *, mend: bool) -> None:
         """Take over the lines of an earlier log; cut off its end where a line is not complete."""
-        text = path.read_text(encoding="utf-8")
-        complete = text[: text.rfind("\n") + 1]
-        lines = [_parsed(line, path, number + 1) for number, line in enumerate(complete.splitlines())]
+        kept = list(oc.input_lines(path, _MOST_BYTES))
+        cut_off = bool(kept) and not kept[-1].endswith(b"\n")
+        complete = kept[: len(kept) - cut_off]
+        lines = [_parsed(line, path, number) for number, line in enumerate(complete, start=1)]
         if not lines or lines[0].get("format") != _FORMAT or lines[0].get("version") != _VERSION:
             raise ValueError(f"{path} is not a log of evaluations of version {_VERSION}")
         other = [key for key in self._header if lines[0].get(key) != self._header[key]]
@@ -133,9 +152,9 @@ class EvaluationLog(AbstractEvaluationMemory):
             except KeyError as error:
                 raise ValueError(f"line {number} of {path} lacks {error}; remove it") from error
             self._lines[place] = line
-        if mend and len(complete) < len(text):  # now it is known for a log of this fit
+        if mend and cut_off:  # now it is known for a log of this fit
             with oc.output_file(path, replace=True) as part:
-                part.write_text(complete, encoding="utf-8")
+                part.write_bytes(b"".join(complete))
 
 
 @final
@@ -191,28 +210,46 @@ def _known(line: Mapping[str, Any], space: SearchSpace[Any], point: NDArray[np.f
     """The evaluation that a line of a log tells."""
     if line["loglik"] is None:
         return Known(None)
-    correlation, p = space.correlation(point), len(line["coefficients"])
+    correlation, p, k = space.correlation(point), len(line["coefficients"]), len(space.names)
+    variance = _number(line["variance"])
     likelihood = Likelihood(
-        loglik=float(line["loglik"]),
-        model=correlation.with_values(variance=line["variance"], nugget=line["variance"] * correlation.nugget),
-        coefficients=np.array(line["coefficients"], dtype=np.float64),
-        coefficient_covariance=np.array(line["coefficient_covariance"], dtype=np.float64).reshape(p, p),
-        quadratic=float(line["quadratic"]),
-        logdet=float(line["logdet"]),
-        seconds=float(line["seconds"]),
+        loglik=_number(line["loglik"]),
+        model=correlation.with_values(variance=variance, nugget=variance * correlation.nugget),
+        coefficients=_array(line["coefficients"], (p,)),
+        coefficient_covariance=_array(line["coefficient_covariance"], (p, p)),
+        quadratic=_number(line["quadratic"]),
+        logdet=_number(line["logdet"]),
+        seconds=_number(line["seconds"]),
         reml=bool(line["reml"]),
     )
-    names = ("gradient", "information", "gradient_error")
-    arrays = (None if line[name] is None else np.array(line[name], dtype=np.float64) for name in names)
+    shapes = {"gradient": (k,), "information": (k, k), "gradient_error": (k,)}
+    arrays = (None if line[name] is None else _array(line[name], shape) for name, shape in shapes.items())
     return Known(likelihood, *arrays)
 
 
-def _parsed(text: str, path: Path, number: int) -> dict[str, Any]:
+def _number(value: object) -> float:
+    """A number of a line."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r:.80} is no number")
+    return float(value)
+
+
+def _array(value: object, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Numbers of a line; none of them, whatever the shape, is an empty list."""
+    array = np.array(value, dtype=np.float64)
+    if array.shape != shape and not (array.size == 0 and 0 in shape):
+        raise ValueError(f"there is an array of shape {array.shape}, not {shape}")
+    if not np.isfinite(array).all():
+        raise ValueError("a number of it is not finite")
+    return array.reshape(shape)
+
+
+def _parsed(text: bytes, path: Path, number: int) -> dict[str, Any]:
     """One line as an object."""
     try:
-        line = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"line {number} of {path} is not JSON: {error}; remove it") from error
+        line = oc.parse_json(text.decode())
+    except ValueError as error:
+        raise ValueError(f"line {number} of {path} is not JSON: {error!s:.200}; remove it") from error
     if not isinstance(line, dict):
         raise ValueError(f"line {number} of {path} is not an evaluation; remove it")
     return line

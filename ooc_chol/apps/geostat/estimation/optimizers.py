@@ -304,7 +304,7 @@ def _boxed(
         beyond = np.abs(step - inside)
         if not beyond.any():
             break
-        worst = int(np.argmax(beyond / (up - down)))
+        worst = int(np.argmax(np.where(free, beyond / (up - down), -1.0)))  # a free one, even among steps that are no numbers
         step[worst], free[worst] = inside[worst], False
     return step
 

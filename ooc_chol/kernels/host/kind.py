@@ -51,7 +51,7 @@ class HostKernelKind(AbstractKernelKind):
     def workspace_bytes(self, nb: int, fmt: PrecisionFormat = FP64) -> int:
         return 0
 
-    def residue_workspace_bytes(self, n: int, nb: int) -> int:
+    def residue_workspace_bytes(self, n: int, nb: int, fmt: PrecisionFormat = FP64) -> int:
         return ROW_STATE_BYTES * n
 
     def executed_flops(self, task: Task, grid: TileGrid, fmt: PrecisionFormat = FP64) -> int:
@@ -59,7 +59,7 @@ class HostKernelKind(AbstractKernelKind):
 
     def create(self, threads: int, moduli: int | None, fmt: PrecisionFormat = FP64) -> HostKernels:
         """Make kernels whose tile and residue products have a team of ``threads`` each; they go by the type of the tiles."""
-        return HostKernels(threads, None if moduli is None else HostResidueKernels(moduli, threads))
+        return HostKernels(threads, None if moduli is None else HostResidueKernels(moduli, threads, fmt))
 
     def whole_order(self, source: str, *, keeps_on_device: bool) -> int:
         """What is seen in place is only copied; what is read or made is so beside the computation, where that takes long."""

@@ -101,6 +101,6 @@ def workspace_bytes(nb: int, streams: int = NATIVE_STREAMS) -> int:
     return streams * stream_bytes() + INVERSES * inverse_bytes(nb)
 
 
-def typed_workspace_bytes() -> int:
+def typed_workspace_bytes(streams: int = NATIVE_STREAMS) -> int:
     """Bytes of all workspace of one device for tiles of another type than float64: cuBLAS's, at any tile order."""
-    return NATIVE_STREAMS * CUBLAS_WORKSPACE_BYTES
+    return streams * CUBLAS_WORKSPACE_BYTES

@@ -75,13 +75,18 @@ def _fresh_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> 
     if options.fp64 == "residue":
         return make_residue_plan(problem, options, names, rates_at)
     may_be_residue = options.fp64 == "auto" and options.policy == "planned" and kind_of(names[0]).gains_by_residues
-    if not may_be_residue or (options.moduli or default_moduli(problem.n)) < default_moduli(problem.n):
+    if not may_be_residue or _has_few_moduli(problem, options):
         return make_native_plan(problem, options, names, rates_at)
     try:
         native = native_request(problem, options, names, rates_at)
     except PlanSizeError as error:
         return _instead(error, problem, options, names, rates_at=rates_at)
     return _faster(native, problem, options, names, rates_at=rates_at)
+
+
+def _has_few_moduli(problem: Problem, options: FactorOptions) -> bool:
+    """Whether fewer moduli are asked for than a factor as accurate as a native one takes."""
+    return options.moduli is not None and options.moduli < default_moduli(problem.n, problem.fmt)
 
 
 def _faster(

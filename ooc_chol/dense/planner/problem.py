@@ -71,13 +71,8 @@ def format_asked(options: FactorOptions, of_a: np.dtype[Any]) -> PrecisionFormat
         raise UnsupportedTypeError(f"dtype={fmt.dtype.name!r}", of_a.name, advice)
     if fmt == FP64:
         return fmt
-    asked = {
-        "precision_threshold": options.precision_threshold is not None,
-        "fp64='residue'": options.fp64 == "residue",
-        "moduli": options.moduli is not None,
-    }
-    if (what := next((name for name, is_asked in asked.items() if is_asked), None)) is not None:
-        raise UnsupportedTypeError(what, fmt.dtype.name, "leave it out; mixed precision and residues are of float64 alone")
+    if options.precision_threshold is not None:
+        raise UnsupportedTypeError("precision_threshold", fmt.dtype.name, "leave it out; mixed precision is of float64 alone")
     return fmt
 
 

@@ -181,8 +181,8 @@ class ResidueLayout(AbstractMemoryLayout):
 
     @property
     def tile_bytes(self) -> int:
-        """Bytes of a tile."""
-        return self.fmt.itemsize * self.nb * self.nb
+        """Bytes of a tile, a multiple of 8: what an arena is made of."""
+        return -(-self.fmt.itemsize * self.nb * self.nb // 8) * 8
 
     @property
     def planes(self) -> int:

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.linalg
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from ooc_chol.formats import COMPLEX64, COMPLEX128, FP32, TYPES, PrecisionFormat
 from ooc_chol.hardware.host import HostStream
 from ooc_chol.precision.moduli import MOST_MODULI, MOST_TERMS, ResidueBasis
 from tests.builders import host_residue_kernels
+from tests.host.matrices import FAMILIES as REAL_FAMILIES
 from tests.host.residue_reference import STREAM, canonical, host_kernels, integer
 from tests.host.residue_types import diagonals_of, entries_between, planes_of, rows_of_a_factor
 from tests.host.spoiled import INDEFINITE, counter_example, spread_out
@@ -195,6 +197,37 @@ def test_every_family_is_as_right_as_lapack(dtype, family, n, nb):
 def test_families_at_order_900_on_two_devices(dtype, family):
     a = matrix(family, 900, dtype)
     with through_residues(a, dtype, tile_size=128, devices=2) as factor:
+        check_typed(np.asarray(factor), a, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("family", ["matern15 nugget 1e-11", "matern25 nugget 1e-11", "gaussian nugget 1e-12"])
+def test_matrices_that_lapack_just_survives(dtype, family):
+    """Of the least nugget that is a power of two and with which LAPACK factors them: no row is flagged for rounding."""
+    n = 250
+    smooth = REAL_FAMILIES[family](n)
+    smooth = with_phases(smooth) if dtype == "complex64" else smooth
+    potrf = scipy.linalg.get_lapack_funcs("potrf", dtype=dtype)
+    near = ((smooth + 2.0**power * np.eye(n)).astype(dtype) for power in range(-24, 0))
+    a = next(a for a in near if potrf(a, lower=True)[1] == 0)
+    with through_residues(a, dtype) as factor:
+        check_typed(np.asarray(factor), a, dtype)
+
+
+@share_of_examples(0.3)
+@given(
+    n=st.integers(1, 120),
+    nb=st.sampled_from([16, 32, 48]),
+    devices=st.integers(1, 3),
+    share=st.floats(1.0, 4.0),
+    family=st.sampled_from(FAMILIES),
+    dtype=st.sampled_from(DTYPES),
+    order=st.sampled_from("CF"),
+)
+def test_any_choice_of_options(n, nb, devices, share, family, dtype, order):
+    a = np.array(matrix(family, n, dtype), order=order)
+    budget = int(share * least_budget(n, dtype, tile_size=nb, devices=devices))
+    with through_residues(a, dtype, tile_size=nb, devices=devices, memory_budget=budget) as factor:
         check_typed(np.asarray(factor), a, dtype)
 
 

@@ -13,6 +13,7 @@ from tests.host.residue_reference import STREAM, host_kernels
 from tests.host.residue_types import diagonals_of, entries_between, rows_of_a_factor, sums_with_edges
 from tests.host.spoiled import counter_example, spread_out
 from tests.host.typed import DTYPES, FAMILIES, check_typed, matrix
+from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = pytest.mark.cuda(n=1)
 
@@ -54,7 +55,9 @@ def test_convert_at_the_edges(fmt, value):
     numbers = [0.5, 1.5, 2.5, 126.5, 0.0, np.inf, np.nan, 2.0**63, 2.0**62, 2.0**basis.bits]
     numbers += [float(m // 2 + d) for m in basis.moduli for d in (0, 1)]
     parts = np.ldexp(np.array([numbers, [-x for x in numbers]]), -basis.exponent(1.0))
-    values = (parts + 1j * parts[:, ::-1] if fmt.is_complex else parts).astype(fmt.dtype)
+    values = parts.astype(fmt.dtype)
+    if fmt.is_complex:
+        values.imag = parts[:, ::-1]
     expected = np.zeros((basis.planes, *values.shape), dtype=np.int8)
     with host_kernels(value, [1.0, 1.0], fmt=fmt) as host, cuda_kernels(value, [1.0, 1.0], fmt=fmt) as (kernels, (stream,)):
         host.convert(STREAM, values, range(2), expected, is_first=False)
@@ -170,11 +173,19 @@ def through_residues(a, dtype, **options):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("n", "nb"), [(1, 16), (65, 16), (300, 64), (1500, 256), (2049, 512)])
+@pytest.mark.parametrize(("n", "nb"), [(1, 16), (65, 16), (300, 64)])
 def test_factors_are_as_right_as_lapacks(dtype, family, n, nb):
     a = matrix(family, n, dtype)
     with through_residues(a, dtype, tile_size=nb) as factor:
         check_typed(np.asarray(factor), a, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n", "nb"), [(1500, 256), (2049, 512), (2500, 496)])
+def test_sampled_blocks_of_larger_tiles(dtype, n, nb):
+    a = matrix("nearly singular", n, dtype)
+    with through_residues(a, dtype, tile_size=nb) as factor:
+        assert factor.residual(a, blocks=66).max_scaled_over_sqrt_n <= FACTOR_ENTRY_C
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -220,4 +231,4 @@ def test_sampled_blocks_at_order_16384(dtype):
         a = phases[:, None] * a * phases.conj()
     a = a.astype(dtype)
     with through_residues(a, dtype, tile_size=1024) as factor:
-        assert factor.residual(a).max_scaled_over_sqrt_n <= 4.0
+        assert factor.residual(a).max_scaled_over_sqrt_n <= FACTOR_ENTRY_C

@@ -62,8 +62,8 @@ class Request:
     @cached_property
     def problem(self) -> Problem:
         """What the planner must know of A, and of where L goes."""
-        problem, may_be_whole = Problem.of(self.source, self.options), is_memory(self.store) and not self.overwrite
-        return replace(problem, may_be_whole=may_be_whole, keeps_on_device=self._keeps_on_device(problem))
+        problem = Problem.of(self.source, self.options, may_be_whole=is_memory(self.store) and not self.overwrite)
+        return replace(problem, keeps_on_device=True) if self._keeps_on_device(problem) else problem
 
     def _keeps_on_device(self, problem: Problem) -> bool:
         """Whether L stays on the GPUs: where that is asked for, and where A lies on one of them and L is no more than half."""

@@ -18,6 +18,8 @@ from ooc_chol.team import ThreadTeam
 
 #: Rows of a band that is copied from what is seen in place, and order of a piece of what is read or made.
 _ROWS, _PIECE = 256, 1024
+#: The calling thread by itself, which has nothing to start or to end.
+_ALONE = ThreadTeam(1)
 
 
 @final
@@ -46,7 +48,9 @@ class HostWhole(AbstractWholeKernels):
             put_numbers(rows, tile[start:stop, :stop])
 
     def factor(self, tile: Tile) -> int:
-        with closing(ThreadTeam(self._threads if len(tile) > MOST_STRIP else 1)) as team:
+        if len(tile) <= MOST_STRIP:
+            return factor_tile(_ALONE, tile)
+        with closing(ThreadTeam(self._threads)) as team:
             return factor_tile(team, tile)
 
     def first_nonfinite(self, tile: Tile) -> tuple[int, int] | None:

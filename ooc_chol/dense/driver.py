@@ -500,8 +500,7 @@ def _plan(n_or_a: Any, options: FactorOptions, store: Place, lower: bool | None)
         _check_order(int(n_or_a))
         problem = Problem(int(n_or_a), FP64.itemsize, "array", may_be_whole=is_memory(store), keeps_on_device=store == ON_DEVICE)
         fmt = format_asked(options, FP64.dtype)
-        if fmt != FP64:
-            return make_plan(replace(problem, bytes_per_entry=fmt.itemsize, fmt=fmt), options, lambda grid: None)
+        problem = replace(problem, bytes_per_entry=fmt.itemsize, fmt=fmt)
         return make_plan(problem, options, partial(rates_of_request, options, store, None))
     with closing(triangle_source(n_or_a, lower)) as source, entries_named(source):
         _check_order(source.n)

@@ -12,7 +12,7 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner import Problem
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.problem import SURELY_FREE, budget_of, kept_bytes
+from ooc_chol.dense.planner.problem import SURELY_FREE, budget_of, format_asked, kept_bytes
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates.lookup import known_rates, rates_for
 from ooc_chol.formats import FP64
@@ -62,8 +62,8 @@ class Request:
     @cached_property
     def problem(self) -> Problem:
         """What the planner must know of A, and of where L goes."""
-        problem, may_be_whole = Problem.of(self.source, self.options), is_memory(self.store) and not self.overwrite
-        return replace(problem, may_be_whole=may_be_whole, keeps_on_device=self._keeps_on_device(problem))
+        problem = Problem.of(self.source, self.options, may_be_whole=is_memory(self.store) and not self.overwrite)
+        return replace(problem, keeps_on_device=True) if self._keeps_on_device(problem) else problem
 
     def _keeps_on_device(self, problem: Problem) -> bool:
         """Whether L stays on the GPUs: where that is asked for, and where A lies on one of them and L is no more than half."""
@@ -80,9 +80,7 @@ class Request:
         return kept <= _KEPT_SHARE * (free - _WORKSPACE)
 
     def rates_at(self, grid: TileGrid) -> Rates | None:
-        """Rates for tiles of ``grid``, on the devices and for the store that are asked for: measured in FP64 alone."""
-        if self.problem.fmt != FP64:
-            return None
+        """Rates for tiles of ``grid``, on the devices and for the store that are asked for."""
         rates = rates_of_request(self.options, self.store, self.source, grid)
         return replace(rates, fetch=_DEVICE_RATE, write=_DEVICE_RATE) if rates and self.problem.keeps_on_device else rates
 
@@ -101,7 +99,8 @@ def rates_of_request(options: FactorOptions, store: Place, source: AbstractSourc
     if len(names) > 1 and device_kind(names[0]).shares_processor:
         return None
     kind = "memory" if is_memory(store) else "file"  # L over A moves as in memory
-    return known_rates(grid, "array", kind, names) if source is None else rates_for(source, grid, kind, names)
+    fmt = format_asked(options, FP64.dtype if source is None else source.dtype)
+    return known_rates(grid, "array", kind, names, fmt) if source is None else rates_for(source, grid, kind, names, fmt)
 
 
 def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, problem: Problem) -> None:

@@ -96,7 +96,7 @@ def _faster(
 
     No native plan is made where even work without any wait would take it longer.
     """
-    if native.rates is None or least_native_seconds(native) < WORTH_PLANNING_TWICE:
+    if native.rates is None or native.rates.residue is None or least_native_seconds(native) < WORTH_PLANNING_TWICE:
         return native_plan(native)
     try:
         residue = make_residue_plan(problem, options, names, rates_at)

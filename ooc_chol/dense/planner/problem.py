@@ -56,10 +56,10 @@ class Problem:
         return tile_bytes_of(grid, self.fmt) if self.precision is None else self.precision.stored_bytes
 
     @classmethod
-    def of(cls, source: AbstractSource, options: FactorOptions) -> Problem:
+    def of(cls, source: AbstractSource, options: FactorOptions, *, may_be_whole: bool = False) -> Problem:
         """The problem that ``source`` poses."""
         fmt = format_asked(options, source.dtype)
-        return cls(source.n, source.bytes_per_entry, source.name, home=source.home, fmt=fmt)
+        return cls(source.n, source.bytes_per_entry, source.name, home=source.home, may_be_whole=may_be_whole, fmt=fmt)
 
 
 def format_asked(options: FactorOptions, of_a: np.dtype[Any]) -> PrecisionFormat:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from ooc_chol.config import cache_directory
 from ooc_chol.dense.programs.cost import Rates, RatesOrigin, ResidueRates
 from ooc_chol.errors import RatesWarning
+from ooc_chol.formats import TYPES
 from ooc_chol.outputs import output_file
 
 #: Figures of one machine at one tile order, by name, and those of all machines: by machine and tile order.
@@ -24,6 +25,8 @@ _LEAST, _MOST = 1e-15, 1e30
 _KERNELS = ("potrf", "trsm", "syrk", "gemm", "launch", "generate")
 #: Figures that older versions did not measure.
 _LATER_KERNELS = ("invert", "trsm_float32", "gemm_float32")
+#: What is measured of every other type, in the figures of this name, by the names of types.
+TYPED_KERNELS, TYPES_FIGURES = ("potrf", "trsm", "syrk", "gemm", "generate"), "types"
 #: Sources that cross no link to the device that computes.
 _ON_DEVICE = ("function", "device-array")
 #: Rate of entries that are copied within a device, as a share of the check for NaN: that reads 8 bytes, a copy and it move 24.
@@ -68,6 +71,15 @@ def rates_of(figures: Figures, nb: int, source: str, store: str) -> Rates:
             origin=RatesOrigin.QUICK if figures.get("quick") is True else RatesOrigin.MEASURED,
             **kernels,
         )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise _damaged(repr(error)) from error
+
+
+def kernels_of_type(figures: Figures, dtype: str) -> dict[str, float] | None:
+    """Stored figures of the kernels of a type other than float64; None where older versions measured none."""
+    of_types = figures.get(TYPES_FIGURES, {})
+    try:
+        return {name: _number(of_types[dtype], name) for name in TYPED_KERNELS} if dtype in of_types else None
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _damaged(repr(error)) from error
 
@@ -118,6 +130,8 @@ def rates_problem() -> str | None:
             for nb, figures in sizes.items():
                 for source, store in (("array", "memory"), ("file", "file")):
                     rates_of(figures, int(nb), source, store)
+                for dtype in TYPES:
+                    kernels_of_type(figures, dtype)
     except ValueError as error:
         return str(error)
     return None

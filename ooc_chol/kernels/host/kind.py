@@ -12,7 +12,7 @@ from ooc_chol.config import whole_pages
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.kernels.host.blas import blas_identity, blas_threads, host_threads
 from ooc_chol.kernels.host.residues import HostResidueKernels
-from ooc_chol.kernels.host.tiles import LEAST_STRIP, MOST_STRIP, HostKernels
+from ooc_chol.kernels.host.tiles import LEAST_STRIP, MOST_ALONE, MOST_STRIP, HostKernels
 from ooc_chol.kernels.host.whole import HostWhole
 from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
 from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
@@ -85,7 +85,7 @@ class HostKernelKind(AbstractKernelKind):
 
     def facts(self, names: Sequence[str], fmt: PrecisionFormat = FP64) -> KernelFacts:
         """Name the library, which decides the bits; the number of devices and of threads does not."""
-        rows = f"strips of {LEAST_STRIP} to {MOST_STRIP} rows"
+        rows = f"strips of {LEAST_STRIP} to {MOST_STRIP} rows, diagonal tiles up to {MOST_ALONE} whole"
         return KernelFacts("host", " ".join(blas_identity().values()), "substitution", rows)
 
     def rate_facts(self) -> str:

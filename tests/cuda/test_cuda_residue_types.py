@@ -173,7 +173,7 @@ def through_residues(a, dtype, **options):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("n", "nb"), [(1, 16), (65, 16), (300, 64)])
+@pytest.mark.parametrize(("n", "nb"), [(1, 16), (50, 64), (65, 16), (131, 256), (300, 64)])
 def test_factors_are_as_right_as_lapacks(dtype, family, n, nb):
     a = matrix(family, n, dtype)
     with through_residues(a, dtype, tile_size=nb) as factor:

@@ -156,8 +156,8 @@ class TypedCudaKernels(AbstractKernelSet, AbstractStorageKernels):
         self._device, compiled = cp.cuda.Device(), _module()
         names = [*_KERNELS, *(_COMPLEX_KERNELS if self._dtype.kind == "c" else ())]
         self._functions = {name: compiled.get_function(f"{name}_{self._dtype.name}") for name in names}
-        step = sizes.CUBLAS_WORKSPACE_BYTES
-        self._blas = BlasHandle([workspace + number * step for number in range(self._n_streams)])
+        step, first = sizes.CUBLAS_WORKSPACE_BYTES, -(-workspace // sizes.CUBLAS_ALIGNMENT) * sizes.CUBLAS_ALIGNMENT
+        self._blas = BlasHandle([first + number * step for number in range(self._n_streams)])
         self._typed = _TypedBlas(self._blas, self._dtype)
         if self.residues is not None:
             self.residues.bind(self._blas)

@@ -50,9 +50,9 @@ def host_kernels(threads: int = 1, moduli: int | None = None) -> HostKernels:
     return HostKernels(threads, None if moduli is None else host_residue_kernels(moduli, threads))
 
 
-def host_residue_kernels(moduli: int, threads: int = 1) -> HostResidueKernels:
-    """The kernels of the host for products through residues."""
-    return HostResidueKernels(moduli, threads)
+def host_residue_kernels(moduli: int, threads: int = 1, fmt: PrecisionFormat = FP64) -> HostResidueKernels:
+    """The kernels of the host for products through residues of tiles of one format."""
+    return HostResidueKernels(moduli, threads, fmt)
 
 
 def host_flags(nt: int) -> HostFlags:

@@ -18,9 +18,11 @@ from ooc_chol.config import format_bytes, parse_devices
 from ooc_chol.dense.options import count
 from ooc_chol.dense.programs.cost import ResidueRates
 from ooc_chol.dense.rates.folders import USUAL_TILE_SIZE, measure_folder
+from ooc_chol.dense.rates.lookup import machine_identity
 from ooc_chol.dense.rates.measuring import MODULI, WARM_SECONDS, measure_rates
-from ooc_chol.dense.rates.stored import rates_path, rates_problem
+from ooc_chol.dense.rates.stored import kernels_of_type, rates_path, rates_problem, read_rates
 from ooc_chol.dense.rates.together import pulled_from
+from ooc_chol.formats import TYPES
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 
 _RESULTS = Path("benchmarks/results")
@@ -139,13 +141,16 @@ def _rates(options: argparse.Namespace) -> None:
     devices = resolve_devices(None)[:1] if options.device is None else resolve_devices(options.device)
     if (problem := rates_problem()) is not None:
         print(f"ooc-chol: {problem}: ignored, and measured anew", file=sys.stderr)
-    options.answer = {"devices": devices, "stored_in": rates_path(), "rates": {}}
+    options.answer = {"devices": devices, "stored_in": rates_path(), "rates": {}, "types": {}}
     for tile_size in options.tile_size or _RATE_TILE_SIZES[device_kind(devices[0]).name]:
         rates = measure_rates(tile_size, devices, options.moduli, warm_seconds=options.warm_seconds, quick=options.quick)
         options.answer["rates"][tile_size] = asdict(rates)
         kernels = ", ".join(f"{name} {getattr(rates, name) / 1e9:.4g}" for name in ("gemm", "syrk", "trsm", "potrf"))
         links = ", ".join(f"{name} {getattr(rates, name) / 1e9:.3g}" for name in ("source", "fetch", "write"))
         print(f"tiles of {tile_size}: {kernels} GFLOP/s; {links} GB/s (memory); {rates.launch * 1e6:.3g} us between operations")
+        of_types = options.answer["types"][tile_size] = _of_other_types(tile_size, devices)
+        others = ", ".join(f"{dtype} {known['gemm'] / 1e9:.4g}" for dtype, known in of_types.items())
+        print(f"  GEMM of other types: {others} GFLOP/s of real numbers")
         if rates.residue is not None:
             print(f"  residues, {_described_residues(rates.residue, devices)}")
     print(f"stored in {rates_path()}")
@@ -165,6 +170,12 @@ def _folder_rates(options: argparse.Namespace) -> None:
     options.answer = {"stored_in": rates_path(), "folder": asdict(found)}
     print(found)
     print(f"stored in {rates_path()}")
+
+
+def _of_other_types(tile_size: int, devices: Sequence[str]) -> dict[str, dict[str, float]]:
+    """What was just measured of kernels of other types than float64, by the names of types."""
+    figures = read_rates()[machine_identity(devices)][str(tile_size)]
+    return {dtype: known for dtype in TYPES if (known := kernels_of_type(figures, dtype)) is not None}
 
 
 def _described_residues(rates: ResidueRates, devices: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ from ooc_chol.dense.resuming import own_plan_and_store
 from ooc_chol.dense.store_opening import check_host_budget, check_store, own_empty_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import AsymmetryWarning, BudgetWarning, PrecisionWarning
-from ooc_chol.formats import FP64, PrecisionFormat, type_named
+from ooc_chol.formats import PrecisionFormat, type_named
 from ooc_chol.hardware.registry import device_kind, page_locked
 from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.host_memory import HostMemory
@@ -95,7 +95,7 @@ def cholesky(
         routine on the GPU that it lies on or that ``devices`` names.
     dtype : str, dtype or None
         Type of L and of all that is computed: float64, float32, complex128 or complex64. By default float64, and complex128 for a
-        complex A. Mixed precision and products through residues are there for float64 alone.
+        complex A. Mixed precision is there for float64 alone.
     precision_threshold : float or None
         Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. Each tile below the diagonal is stored in the
         narrowest of FP64, FP32, FP16 and FP8 that this allows, and computed accordingly; the error of the factor is then measured
@@ -133,12 +133,12 @@ def cholesky(
     objective : {"seconds", "bytes"}
         What the plan makes least. Where no rates are known, seconds are unknown, and bytes are made least.
     fp64 : {"auto", "native", "residue"}
-        How FP64 products are computed: in the device's own arithmetic, or as exact integers through residues on int8 units, as
-        accurate and on an H200 about twice as fast. "auto" takes residues where rates predict fewer seconds.
+        How products are computed: in the device's own arithmetic, or as exact integers through residues on int8 units, as
+        accurate and in FP64 about twice as fast on an H200. "auto" takes residues where rates predict fewer seconds.
     moduli : int or None
-        Moduli of products through residues, from 4 to 16; fewer are faster and less accurate. By default 14 (54 bits of each
-        row's norm) up to order 32768 and 13 (50 bits) above, which is as accurate as native FP64, or as many as
-        precision_threshold needs.
+        Moduli of products through residues, from 4 to 16; fewer are faster and less accurate. By default 14 (54 bits of
+        each row's norm) up to order 32768 and 13 (50 bits) above, of complex128 15 and 14, of complex64 8 and 7 and of
+        float32 always 7, which is as accurate as the device's own arithmetic, or as many as precision_threshold needs.
     store : path, HostMemory, "device" or None
         File for L, named ``path + ".partial"`` until the factor is complete; a factor that is there is replaced then, any other
         file only with ``replace_store=True``, and the file of ``a`` never. A run that fails or is interrupted removes the partial
@@ -433,7 +433,7 @@ def plan(
         formats.
     dtype : str, dtype or None
         Type of L and of all that is computed: float64, float32, complex128 or complex64. By default float64, and complex128 for a
-        complex A. Mixed precision and products through residues are there for float64 alone.
+        complex A. Mixed precision is there for float64 alone.
     tile_size : int or None
         Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan. Up
         to order 8192 in host memory, 4096 for a GPU and 16384 for an A and L on one, the matrix is one tile.
@@ -454,12 +454,12 @@ def plan(
     objective : {"seconds", "bytes"}
         What the plan makes least. Where no rates are known, seconds are unknown, and bytes are made least.
     fp64 : {"auto", "native", "residue"}
-        How FP64 products are computed: in the device's own arithmetic, or as exact integers through residues on int8 units, as
-        accurate and on an H200 about twice as fast. "auto" takes residues where rates predict fewer seconds.
+        How products are computed: in the device's own arithmetic, or as exact integers through residues on int8 units, as
+        accurate and in FP64 about twice as fast on an H200. "auto" takes residues where rates predict fewer seconds.
     moduli : int or None
-        Moduli of products through residues, from 4 to 16; fewer are faster and less accurate. By default 14 (54 bits of each
-        row's norm) up to order 32768 and 13 (50 bits) above, which is as accurate as native FP64, or as many as
-        precision_threshold needs.
+        Moduli of products through residues, from 4 to 16; fewer are faster and less accurate. By default 14 (54 bits of
+        each row's norm) up to order 32768 and 13 (50 bits) above, of complex128 15 and 14, of complex64 8 and 7 and of
+        float32 always 7, which is as accurate as the device's own arithmetic, or as many as precision_threshold needs.
     precision_threshold : float or None
         Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. Each tile below the diagonal is stored in the
         narrowest of FP64, FP32, FP16 and FP8 that this allows, and computed accordingly; the error of the factor is then measured
@@ -531,8 +531,6 @@ def _plan(n_or_a: Any, options: FactorOptions, store: Place, lower: bool | None)
             raise ValueError(f"formats follow from the norms of A's tiles: give the matrix instead of its order {n_or_a}")
         _check_order(int(n_or_a))
         problem = problem_of_order(int(n_or_a), options, store)
-        if problem.fmt != FP64:
-            return make_plan(problem, options, lambda grid: None)
         return make_plan(problem, options, partial(rates_of_request, options, store, None))
     with closing(triangle_source(n_or_a, lower)) as source, entries_named(source):
         _check_order(source.n)

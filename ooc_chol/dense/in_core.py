@@ -23,7 +23,7 @@ from ooc_chol.dense.request import Request
 from ooc_chol.dense.store_opening import own_whole_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import NonFiniteError, NotHermitianError, NotPositiveDefiniteError
-from ooc_chol.hardware.registry import driver_errors_typed, resolve_devices
+from ooc_chol.hardware.registry import driver_errors_typed
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.interfaces import largest_imaginary
 from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels
@@ -75,10 +75,7 @@ def whole_device_of(request: Request) -> str | None:
     """The device of a matrix that is one tile; None where it is to be cut."""
     plan = request.plan
     if plan is None:
-        device = whole_device(request.problem, request.options)
-        if device is not None and request.options.devices is not None:
-            resolve_devices(request.options.devices)  # a plan may be for devices elsewhere, a run is here
-        return device
+        return whole_device(request.problem, request.options, must_exist=True)
     is_whole = plan.grid.nt == 1 and request.problem.may_be_whole and plan.policy.name == "planned" and plan.moduli is None
     return plan.devices[0] if is_whole or plan.engine == "library" else None
 

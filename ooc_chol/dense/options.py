@@ -12,7 +12,7 @@ from numbers import Real
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from ooc_chol.config import parse_bytes, parse_count, parse_devices, whole_number
-from ooc_chol.formats import type_named
+from ooc_chol.formats import FP64, PrecisionFormat, type_named
 from ooc_chol.precision.moduli import ResidueBasis
 from ooc_chol.prints import one_line
 
@@ -31,9 +31,14 @@ HalfProducts: TypeAlias = bool | Literal["fp8"] | None
 MOST_ROWS_OF_14 = 32768
 
 
-def default_moduli(n: int) -> int:
-    """Moduli at which a factor of order ``n`` is as accurate as native FP64: 14 (54 bits) for small ones, 13 (50 bits) above."""
-    return 14 if n <= MOST_ROWS_OF_14 else 13
+#: Moduli of small and of larger matrices, by type: 54 and 50 bits in float64, 55 and 51 of complex128, 27 of float32, and 30 and
+#: 26 of complex64. At order 2048 float32 had at most LAPACK's residual with 7 and up to 6.4 times it with 6.
+_DEFAULT_MODULI = {"float64": (14, 13), "complex128": (15, 14), "float32": (7, 7), "complex64": (8, 7)}
+
+
+def default_moduli(n: int, fmt: PrecisionFormat = FP64) -> int:
+    """Moduli at which a factor of order ``n`` is as accurate as a native one: in FP64 14 (54 bits) for small ones, 13 above."""
+    return _DEFAULT_MODULI[fmt.dtype.name][n > MOST_ROWS_OF_14]
 
 
 @dataclass(frozen=True)
@@ -151,15 +156,15 @@ class FactorOptions:
     )
     fp64: str = _choice(
         ("auto", "native", "residue"),
-        "How FP64 products are computed: in the device's own arithmetic, or as exact integers through residues on int8 units, as "
-        'accurate and on an H200 about twice as fast. "auto" takes residues where rates predict fewer seconds.',
+        "How products are computed: in the device's own arithmetic, or as exact integers through residues on int8 units, as "
+        'accurate and in FP64 about twice as fast on an H200. "auto" takes residues where rates predict fewer seconds.',
     )
     moduli: int | None = _row(
         None,
         "int or None",
         "Moduli of products through residues, from 4 to 16; fewer are faster and less accurate. By default 14 (54 bits of each "
-        "row's norm) up to order 32768 and 13 (50 bits) above, which is as accurate as native FP64, or as many as "
-        "precision_threshold needs.",
+        "row's norm) up to order 32768 and 13 (50 bits) above, of complex128 15 and 14, of complex64 8 and 7 and of float32 "
+        "always 7, which is as accurate as the device's own arithmetic, or as many as precision_threshold needs.",
         parse=count,
         metavar="COUNT",
     )
@@ -195,7 +200,7 @@ class FactorOptions:
         None,
         "str, dtype or None",
         "Type of L and of all that is computed: float64, float32, complex128 or complex64. By default float64, and complex128 "
-        "for a complex A. Mixed precision and products through residues are there for float64 alone.",
+        "for a complex A. Mixed precision is there for float64 alone.",
         metavar="TYPE",
     )
 

@@ -75,9 +75,12 @@ class Request:
     @cached_property
     def problem(self) -> Problem:
         """What the planner must know of A, and of where L goes."""
-        problem, may_be_whole = Problem.of(self.source, self.options), is_memory(self.store) and not self.overwrite
-        in_file = not is_memory(self.store)
-        return replace(problem, may_be_whole=may_be_whole, keeps_on_device=self._keeps_on_device(problem), in_file=in_file)
+        is_in_memory = is_memory(self.store)
+        problem = Problem.of(self.source, self.options, may_be_whole=is_in_memory and not self.overwrite)
+        keeps_on_device = self._keeps_on_device(problem)
+        if is_in_memory and not keeps_on_device:
+            return problem
+        return replace(problem, keeps_on_device=keeps_on_device, in_file=not is_in_memory)
 
     def _keeps_on_device(self, problem: Problem) -> bool:
         """Whether L stays on the GPUs: where that is asked for, and where A lies on one of them and L is no more than half."""
@@ -94,9 +97,7 @@ class Request:
         return kept <= _KEPT_SHARE * (free - _WORKSPACE)
 
     def rates_at(self, grid: TileGrid) -> Rates | None:
-        """Rates for tiles of ``grid``, on the devices and for the store that are asked for: measured in FP64 alone."""
-        if self.problem.fmt != FP64:
-            return None
+        """Rates for tiles of ``grid``, on the devices and for the store that are asked for."""
         rates = rates_of_request(self.options, self.store, self.source, grid)
         return replace(rates, fetch=_DEVICE_RATE, write=_DEVICE_RATE) if rates and self.problem.keeps_on_device else rates
 
@@ -155,12 +156,13 @@ def rates_of_request(options: FactorOptions, store: Place, source: AbstractSourc
     if len(names) > 1 and device_kind(names[0]).shares_processor:
         return None
     kind = "memory" if is_memory(store) else "file"  # L over A moves as in memory
-    rates = known_rates(grid, "array", kind, names) if source is None else rates_for(source, grid, kind, names)
+    fmt = format_asked(options, FP64.dtype if source is None else source.dtype)
+    rates = known_rates(grid, "array", kind, names, fmt) if source is None else rates_for(source, grid, kind, names, fmt)
     if rates is None or is_memory(store):
         return rates
     assert isinstance(store, str | os.PathLike)
     files = source.files if source is not None and source.name == NpySource.name else ()
-    nbytes = compulsory_bytes(grid, FP64.itemsize) + sum(os.path.getsize(path) for path in files if os.path.isfile(path))
+    nbytes = compulsory_bytes(grid, fmt.itemsize) + sum(os.path.getsize(path) for path in files if os.path.isfile(path))
     return replace(rates, disk=disk_rates_of(store, files)) if stays_out_of_cache(options, nbytes) else rates
 
 

@@ -22,6 +22,7 @@ from ooc_chol.runtime.sharing import HOST_PROMISES
 
 #: Largest number of host devices; more workers than cores is allowed, as tests do, but helps nobody.
 HOST_DEVICES = 16
+_HOST_NAMES = tuple(f"host:{number}" for number in range(HOST_DEVICES))
 #: Bytes of a GPU's memory left to its context and to others when no budget is given.
 CUDA_RESERVE_BYTES = 2 << 30
 
@@ -124,10 +125,10 @@ class HostKind(AbstractDeviceKind):
     dlpack_types = (1,)
 
     def names(self) -> tuple[str, ...]:
-        return tuple(f"host:{number}" for number in range(HOST_DEVICES))
+        return _HOST_NAMES
 
     def default_names(self) -> tuple[str, ...]:
-        return self.names()[:1]
+        return _HOST_NAMES[:1]
 
     def choice(self) -> str:
         return f"host:0 to host:{HOST_DEVICES - 1}"

@@ -56,7 +56,7 @@ class AbstractKernelKind(ABC):
         """Bytes of workspace, inside the budget, that the kernels of a format take at tile order ``nb``."""
 
     @abstractmethod
-    def residue_workspace_bytes(self, n: int, nb: int) -> int:
+    def residue_workspace_bytes(self, n: int, nb: int, fmt: PrecisionFormat = FP64) -> int:
         """Bytes of workspace with products through residues: more streams multiply, and each of ``n`` rows has state."""
 
     @abstractmethod

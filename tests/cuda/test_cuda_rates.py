@@ -17,6 +17,7 @@ from ooc_chol.dense.rates.lookup import machine_identity, stored_rates
 from ooc_chol.dense.rates.measuring import measure_rates
 from ooc_chol.dense.rates.nominal import nominal_rates
 from ooc_chol.dense.rates.stored import rates_path
+from ooc_chol.formats import COMPLEX64, COMPLEX128, FP32
 from ooc_chol.hardware.registry import CUDA
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -51,6 +52,14 @@ def test_every_rate_is_of_the_right_size(measured):
     assert 0 < measured.launch < 1e-3
     assert measured.potrf < measured.trsm < measured.gemm
     assert stored_rates(TileGrid(16384, 2048), "array", "memory", "cuda:0") == measured
+
+
+@pytest.mark.parametrize("fmt", [FP32, COMPLEX128, COMPLEX64])
+def test_other_types_have_rates(measured, fmt):
+    rates = stored_rates(TileGrid(16384, 2048), "array", "memory", "cuda:0", fmt)
+    assert rates.origin is measured.origin and rates.residue is None
+    assert all(0 < getattr(rates, name) < TOO_MUCH for name in ("potrf", "trsm", "syrk", "gemm", "generate"))
+    assert oc.plan(16384, tile_size=2048, devices="cuda:0", dtype=fmt.dtype).seconds > 0
 
 
 def test_residues_have_rates(measured):

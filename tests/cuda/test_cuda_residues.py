@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ooc_chol.formats import FP8, FP16, FP32, decode, encode
+from ooc_chol.formats import FP8, FP16, FP32, FP64, decode, encode
 from ooc_chol.kernels.interfaces import NarrowParts
 from ooc_chol.precision.moduli import MOST_MODULI, MOST_TERMS, ResidueBasis
 from ooc_chol.precision.products import FP8_SUM_ERROR, FP16_SUM_ERROR
@@ -22,8 +22,8 @@ GUARD = 77  # what lies around a view, and must stay
 
 
 @contextmanager
-def cuda_kernels(moduli, diagonal, streams=1):
-    """Kernels whose rows have the given diagonal entries, and streams to run them on."""
+def cuda_kernels(moduli, diagonal, streams=1, fmt=FP64):
+    """Kernels for tiles of one format whose rows have the given diagonal entries, and streams to run them on."""
     import cupy as cp
 
     from ooc_chol.kernels.cuda import CUBLAS_WORKSPACE_BYTES
@@ -32,11 +32,11 @@ def cuda_kernels(moduli, diagonal, streams=1):
 
     workspaces = [cp.cuda.Memory(CUBLAS_WORKSPACE_BYTES) for _ in range(streams)]
     blas = BlasHandle([memory.ptr for memory in workspaces])
-    kernels = CudaResidueKernels(moduli)
+    kernels = CudaResidueKernels(moduli, fmt)
     kernels.bind(blas)
     kernels.open(len(diagonal))
     opened = [SimpleNamespace(name=f"test {i}", stream=cp.cuda.Stream(non_blocking=True)) for i in range(streams)]
-    tile = on_device(np.diag(diagonal))
+    tile = on_device(np.diag(diagonal).astype(fmt.dtype))
     kernels.set_diagonal(opened[0], 0, tile)
     opened[0].stream.synchronize()
     try:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.kernels.host.residues import HostResidueKernels
 from ooc_chol.precision.moduli import ResidueBasis
 from tests.builders import host_residue_kernels
@@ -18,11 +19,11 @@ STREAM = SimpleNamespace(name="test", enqueue=lambda operation: operation())
 
 
 @contextmanager
-def host_kernels(moduli: int, diagonal, threads: int = 1) -> Iterator[HostResidueKernels]:
-    """Kernels whose rows have the given diagonal entries of A."""
-    kernels = host_residue_kernels(moduli, threads)
+def host_kernels(moduli: int, diagonal, threads: int = 1, fmt: PrecisionFormat = FP64) -> Iterator[HostResidueKernels]:
+    """Kernels for tiles of one format, whose rows have the given diagonal entries of A."""
+    kernels = host_residue_kernels(moduli, threads, fmt)
     kernels.open(len(diagonal))
-    kernels.set_diagonal(STREAM, 0, np.diag(diagonal))
+    kernels.set_diagonal(STREAM, 0, np.diag(diagonal).astype(fmt.dtype))
     try:
         yield kernels
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ooc_chol.precision.moduli import ResidueBasis
 from tests.host.matrices import FAMILIES, upper_poisoned
@@ -64,14 +65,19 @@ PLACES = [
 ]
 
 
-def counter_example(count: int, scale: float = 1.0) -> np.ndarray:
-    """An indefinite 7 x 7 matrix whose sum of residues wraps to a pivot that looks positive, though no entry is too large."""
-    basis = ResidueBasis(count)
+def counter_example(count: int, scale: float = 1.0, dtype: DTypeLike = np.float64) -> np.ndarray:
+    """An indefinite 7 x 7 matrix whose sum of residues wraps to a pivot that looks positive, though no entry is too large.
+
+    A complex one has entries of all phases.
+    """
+    is_complex = np.dtype(dtype).kind == "c"
+    basis = ResidueBasis(count, is_complex)
     ratio = float(Fraction(basis.product) / Fraction(4) ** basis.exponent(scale**2)) / scale**2  # P in units of A_ii: 2 to 8
     squares = min(0.6 * ratio + 0.05, 5.9)  # beyond P / 2, so that it wraps, below six entries' bounds
-    a = np.eye(7)
-    a[6, :6] = a[:6, 6] = np.sqrt(squares / 6)
-    return scale**2 * a
+    a = np.eye(7, dtype=np.complex128 if is_complex else np.float64)
+    a[6, :6] = np.sqrt(squares / 6) * (np.exp(1j * np.arange(1.0, 7.0)) if is_complex else 1.0)
+    a[:6, 6] = a[6, :6].conj()
+    return (scale**2 * a).astype(dtype)
 
 
 def spread_out(a, distance: int = 16) -> np.ndarray:

@@ -10,7 +10,7 @@ from ooc_chol.kernels.interfaces.whole import SCANNED_ROWS
 from tests.host.matrices import FAMILIES, check_factor
 
 
-@pytest.mark.parametrize("n", [1, 2, 17, 256, 512, 513, 1300])
+@pytest.mark.parametrize("n", [1, 2, 17, 256, 512, 1024, 1025, 1300])
 def test_the_bits_are_those_of_a_run_of_one_tile(n):
     a = FAMILIES["matern15 nugget 1e-6"](n)
     direct, executed = oc.cholesky(a), oc.cholesky(a, tile_size=n, devices="host:0")
@@ -18,6 +18,15 @@ def test_the_bits_are_those_of_a_run_of_one_tile(n):
     assert direct.arithmetic_key == executed.arithmetic_key
     check_factor(direct, a)
     assert np.array_equal(np.triu(np.asarray(direct), 1), np.zeros((n, n)))
+
+
+@pytest.mark.parametrize("as_given", [np.asfortranarray, lambda a: a[::-1, ::-1], lambda a: a.astype(np.longdouble)])
+def test_a_team_reads_every_layout_as_one_thread_does(as_given, tmp_path):
+    a = as_given(FAMILIES["exponential"](1300))
+    np.save(path := tmp_path / "a.npy", a)
+    expected = np.asarray(oc.cholesky(np.ascontiguousarray(a, np.float64), tile_size=1300))
+    for source in (a, path, a.astype(object)):
+        assert np.array_equal(np.asarray(oc.cholesky(source)), expected)
 
 
 def test_report_plan_and_trace_are_those_of_any_run():

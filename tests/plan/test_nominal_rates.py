@@ -18,6 +18,7 @@ from ooc_chol.dense.rates import lookup
 from ooc_chol.dense.rates.gpus import DATA_SHEETS, ceilings_of
 from ooc_chol.dense.rates.nominal import nominal_rates, nominal_rates_of
 from ooc_chol.dense.rates.stored import rates_path
+from ooc_chol.formats import FP32, FP64
 from ooc_chol.hardware.gpu_facts import GpuFacts
 from ooc_chol.hardware.registry import CUDA
 from ooc_chol.kernels.registry import CUDA as CUDA_KERNELS
@@ -115,6 +116,30 @@ def test_gpus_without_fp8_have_no_rate_of_it():
         "quarter",
         "quarter_accumulate",
     }
+
+
+@pytest.mark.parametrize(("dtype", "flops"), [("float32", 1), ("complex128", 4), ("complex64", 4)])
+def test_plans_of_other_types_predict_seconds_from_nominal_rates(gpus_here, dtype, flops):
+    plan = oc.plan(65536, dtype=dtype, devices="cuda:0", memory_budget="8 GiB", fp64="native")
+    of_float64 = oc.plan(65536, devices="cuda:0", memory_budget="8 GiB", fp64="native")
+    assert "nominal rates of NVIDIA H200" in str(plan)
+    # An H200 has as many flops in FP32 as in FP64; a complex product is four real ones.
+    assert flops * of_float64.seconds / 1.25 < plan.seconds < 1.25 * flops * of_float64.seconds
+
+
+@pytest.mark.parametrize(("dtype", "planes"), [("float32", 7), ("complex128", 28), ("complex64", 14)])
+def test_by_nominal_rates_auto_takes_residues_for_other_types(gpus_here, dtype, planes):
+    options = {"dtype": dtype, "devices": "cuda:0", "memory_budget": "48 GiB"}
+    auto, native = oc.plan(65536, **options), oc.plan(65536, fp64="native", **options)
+    assert (auto.engine, auto.layout.planes) == ("residue", planes) and auto.seconds < native.seconds
+    assert auto.rates.residue.moduli == planes
+
+
+def test_single_precision_is_scaled_by_the_ceilings_of_the_model(gpus_here, monkeypatch):
+    for facts, speed in ((H200, 1.0), (replace(H200, model="NVIDIA B200"), 75 / 37), (RTX_4090, 64.0)):
+        monkeypatch.setattr(type(CUDA), "gpu_facts", lambda self, name, facts=facts: facts)
+        double, single = (lookup.known_rates(TileGrid(8192, 2048), "array", "memory", "cuda:0", fmt) for fmt in (FP64, FP32))
+        assert single.gemm == pytest.approx(speed * double.gemm) and single.source == double.source
 
 
 def test_several_gpus_share_the_memory_of_their_host():

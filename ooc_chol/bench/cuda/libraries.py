@@ -19,7 +19,8 @@ from nvmath.bindings import cusolverDn
 from ooc_chol.errors import NotPositiveDefiniteError, OocCholError
 from ooc_chol.interfaces import TileFunction
 
-_R_64F = 1
+#: CUDA's numbers of the types of matrices.
+_TYPES = {"float32": 0, "float64": 1, "complex64": 4, "complex128": 5}
 #: Column-major lower, cuSOLVER's fastest on an H200; the matrix is made whole, so that either triangle serves.
 _FILL_LOWER = 0
 #: Order of the factorization that warms a library up.
@@ -28,33 +29,34 @@ _WARM_ORDER = 2048
 _ROWS_AT_ONCE = 4096
 
 
-def xpotrf_seconds(n: int, function: TileFunction, repeats: int) -> list[float]:
+def xpotrf_seconds(n: int, function: TileFunction, repeats: int, dtype: str = "float64") -> list[float]:
     """Seconds of cuSOLVER's Xpotrf at order ``n`` on the current device, in place and in core; generation apart."""
     cp.get_default_memory_pool().free_all_blocks()
     solver, params = cusolverDn.create(), cusolverDn.create_params()
     try:
-        _xpotrf(solver, params, _WARM_ORDER, function)
-        return [_xpotrf(solver, params, n, function) for _ in range(repeats)]
+        _xpotrf(solver, params, _WARM_ORDER, function, dtype)
+        return [_xpotrf(solver, params, n, function, dtype) for _ in range(repeats)]
     finally:
         cusolverDn.destroy_params(params)
         cusolverDn.destroy(solver)
         cp.get_default_memory_pool().free_all_blocks()
 
 
-def _xpotrf(solver: int, params: int, n: int, function: TileFunction) -> float:
+def _xpotrf(solver: int, params: int, n: int, function: TileFunction, dtype: str) -> float:
     """Make the matrix and factor it; returns the seconds of the factorization."""
     stream: Any = cp.cuda.get_current_stream()
-    memory = cp.cuda.Memory(8 * n * n)  # outside of the pool: it is given back at once
-    a = cp.ndarray((n, n), cp.float64, cp.cuda.MemoryPointer(memory, 0))
+    number = _TYPES[dtype]
+    memory = cp.cuda.Memory(np.dtype(dtype).itemsize * n * n)  # outside of the pool: it is given back at once
+    a = cp.ndarray((n, n), dtype, cp.cuda.MemoryPointer(memory, 0))
     _fill(a, function, stream)
-    on_device, on_host = cusolverDn.xpotrf_buffer_size(solver, params, _FILL_LOWER, n, _R_64F, a.data.ptr, n, _R_64F)
+    on_device, on_host = cusolverDn.xpotrf_buffer_size(solver, params, _FILL_LOWER, n, number, a.data.ptr, n, number)
     device_buffer, host_buffer = cp.empty(max(1, on_device), cp.uint8), np.empty(max(1, on_host), np.uint8)
     info = cp.zeros(1, cp.int32)
     cusolverDn.set_stream(solver, stream.ptr)
     stream.synchronize()
     began = time.perf_counter()
     cusolverDn.xpotrf(
-        solver, params, _FILL_LOWER, n, _R_64F, a.data.ptr, n, _R_64F, device_buffer.data.ptr, on_device,
+        solver, params, _FILL_LOWER, n, number, a.data.ptr, n, number, device_buffer.data.ptr, on_device,
         host_buffer.ctypes.data, on_host, info.data.ptr,
     )  # fmt: skip
     stream.synchronize()

@@ -11,7 +11,6 @@ from ooc_chol.dense.execution.operations import AbstractOperations
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.steps import Step
-from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractStream, ArraySpec, Tile
 from ooc_chol.kernels.interfaces import NarrowParts
 from ooc_chol.tasks.operations import (
@@ -37,7 +36,7 @@ _STRIPS, _SUMS, _FP16_STRIPS, _NARROW_SUMS, _FP8_STRIPS = range(5)
 
 def arrays_of(layout: ResidueLayout) -> tuple[ArraySpec, ...]:
     """Strips and accumulators: slots follow each other in rows, so that neighbouring slots are one taller matrix."""
-    n, nb = layout.moduli, layout.nb
+    n, nb = layout.planes, layout.nb
     strips, sums = (layout.strips * nb, layout.chunk * nb), (layout.accumulators * nb, layout.width * nb)
     arrays = ArraySpec(np.dtype(np.int8), (n, *strips)), ArraySpec(np.dtype(np.int32), (n, *sums))
     if not layout.has_fp16:
@@ -79,7 +78,7 @@ class ResidueOperations(AbstractOperations):
 
     def _is_stored(self, place: Place, index: Index) -> bool:
         """Whether a place holds a tile as it is stored: on its way to residues, in a narrow format."""
-        return place.pool is Pool.TRANSIT and self._store.format_of(index) != FP64
+        return place.pool is Pool.TRANSIT and self._store.format_of(index) != self._fmt
 
     def _stored(self, place: Place, index: Index) -> Tile:
         """The stored bytes of tile ``index`` in ``place``."""
@@ -162,9 +161,9 @@ class ResidueOperations(AbstractOperations):
         return self._grid.size(index[0]), self._grid.columns(index[1], n_columns)
 
     def tile(self, place: Place, index: Index) -> Tile:
-        """The FP64 tile in ``place``."""
+        """The tile in ``place``."""
         slot = place.slot + (self._first_transit if place.pool is Pool.TRANSIT else 0)
-        return self._arena.tile(slot, self._grid.shape(*index))
+        return self._arena.tile(slot, self._grid.shape(*index), self._fmt.dtype.name)
 
     def strip(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
         """The rectangle of ``shape`` from tile column ``column`` of strip ``slot`` on, of every modulus."""

@@ -76,13 +76,18 @@ def _fresh_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> 
     if options.fp64 == "residue":
         return make_residue_plan(problem, options, names, rates_at)
     may_be_residue = options.fp64 == "auto" and options.policy == "planned" and kind_of(names[0]).gains_by_residues
-    if not may_be_residue or (options.moduli or default_moduli(problem.n)) < default_moduli(problem.n):
+    if not may_be_residue or _has_few_moduli(problem, options):
         return make_native_plan(problem, options, names, rates_at)
     try:
         native = native_request(problem, options, names, rates_at)
     except PlanSizeError as error:
         return _instead(error, problem, options, names, rates_at=rates_at)
     return _faster(native, problem, options, names, rates_at=rates_at)
+
+
+def _has_few_moduli(problem: Problem, options: FactorOptions) -> bool:
+    """Whether fewer moduli are asked for than a factor as accurate as a native one takes."""
+    return options.moduli is not None and options.moduli < default_moduli(problem.n, problem.fmt)
 
 
 def _faster(
@@ -92,7 +97,7 @@ def _faster(
 
     No native plan is made where even work without any wait would take it longer.
     """
-    if native.rates is None or least_native_seconds(native) < WORTH_PLANNING_TWICE:
+    if native.rates is None or native.rates.residue is None or least_native_seconds(native) < WORTH_PLANNING_TWICE:
         return native_plan(native)
     try:
         residue = make_residue_plan(problem, options, names, rates_at)

@@ -111,7 +111,8 @@ def least_native_seconds(request: NativeRequest) -> float:
     gemm, trsm = max(rates.gemm, rates.gemm_float32 or 0.0), max(rates.trsm, rates.trsm_float32 or 0.0)
     pairs, triples = whole * (whole - 1) / 2, whole * (whole - 1) * (whole - 2) / 6
     work = [(2.0 * triples, gemm), (pairs, max(rates.gemm, rates.syrk)), (pairs, max(rates.gemm, trsm))]
-    return max(0.0, nb**3 * sum(flops / rate for flops, rate in work) / len(request.devices))
+    of_real_numbers = request.problem.fmt.flops_factor * nb**3
+    return max(0.0, of_real_numbers * sum(flops / rate for flops, rate in work) / len(request.devices))
 
 
 def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, workspace: int, slot_bytes: int) -> DeviceBudget:

@@ -456,8 +456,6 @@ class Plan:
 
     def _seconds_text(self) -> str:
         """Predicted seconds, or why there are none."""
-        if self.seconds is None and self.fmt != FP64:
-            return f"unknown: rates are measured in FP64 alone, not in {self.fmt.name}"
         if self.seconds is None:
             return f"unknown: {self._why_no_seconds()}"
         origin = "" if self.rates is None else self.rates.origin_text()

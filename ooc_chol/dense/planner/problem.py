@@ -59,10 +59,10 @@ class Problem:
         return tile_bytes_of(grid, self.fmt) if self.precision is None else self.precision.stored_bytes
 
     @classmethod
-    def of(cls, source: AbstractSource, options: FactorOptions) -> Problem:
+    def of(cls, source: AbstractSource, options: FactorOptions, *, may_be_whole: bool = False) -> Problem:
         """The problem that ``source`` poses."""
         fmt = format_asked(options, source.dtype)
-        return cls(source.n, source.bytes_per_entry, source.name, home=source.home, fmt=fmt)
+        return cls(source.n, source.bytes_per_entry, source.name, home=source.home, may_be_whole=may_be_whole, fmt=fmt)
 
 
 def format_asked(options: FactorOptions, of_a: np.dtype[Any]) -> PrecisionFormat:
@@ -74,13 +74,8 @@ def format_asked(options: FactorOptions, of_a: np.dtype[Any]) -> PrecisionFormat
         raise UnsupportedTypeError(f"dtype={fmt.dtype.name!r}", of_a.name, advice)
     if fmt == FP64:
         return fmt
-    asked = {
-        "precision_threshold": options.precision_threshold is not None,
-        "fp64='residue'": options.fp64 == "residue",
-        "moduli": options.moduli is not None,
-    }
-    if (what := next((name for name, is_asked in asked.items() if is_asked), None)) is not None:
-        raise UnsupportedTypeError(what, fmt.dtype.name, "leave it out; mixed precision and residues are of float64 alone")
+    if options.precision_threshold is not None:
+        raise UnsupportedTypeError("precision_threshold", fmt.dtype.name, "leave it out; mixed precision is of float64 alone")
     return fmt
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ooc_chol.dense.programs.cost import Rates, ResidueRates
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.residues.strips import STREAMING, residue_panels
-from ooc_chol.formats import FP64
+from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.precision.moduli import ResidueBasis
 from ooc_chol.precision.products import ProductForm
 from ooc_chol.tasks.operations import INVERSES
 from ooc_chol.tasks.panels import Panel
@@ -41,7 +42,7 @@ _NOMINAL = Rates(2048, 4e12, 3e13, 5e13, 5e13, 5e10, 5e10, 5e10, 5e10, 1e-5, Res
 
 
 def residue_layouts(
-    grid: TileGrid, nbytes: int, moduli: int, *, narrow: ProductForm = ProductForm.RESIDUE
+    grid: TileGrid, nbytes: int, moduli: int, *, narrow: ProductForm = ProductForm.RESIDUE, fmt: PrecisionFormat = FP64
 ) -> Iterator[ResidueLayout]:
     """Every sensible layout that fits into ``nbytes``."""
     nb = grid.size(0)
@@ -51,7 +52,7 @@ def residue_layouts(
             for accumulators in ACCUMULATORS:
                 for transit in TRANSIT:
                     forms = narrow >= ProductForm.FP16, narrow >= ProductForm.FP8
-                    layout = ResidueLayout(moduli, nb, chunk, width, _tiles(width), transit, 0, accumulators, *forms)
+                    layout = ResidueLayout(moduli, nb, chunk, width, _tiles(width), transit, 0, accumulators, *forms, fmt=fmt)
                     strips = (nbytes - layout.arena_bytes) // layout.strip_bytes
                     strips = min(strips, useful_strips(grid.nt, chunk, width) + STREAMING)
                     if strips >= max(width, -(-grid.nt // chunk)) + STREAMING and (
@@ -71,7 +72,7 @@ def _tiles(width: int) -> int:
     return width + max(FINISHING_TILES, 2 * width)
 
 
-def least_layout(grid: TileGrid, moduli: int) -> ResidueLayout:
+def least_layout(grid: TileGrid, moduli: int, fmt: PrecisionFormat = FP64) -> ResidueLayout:
     """The layout that needs the least memory."""
     return ResidueLayout(
         moduli,
@@ -82,6 +83,7 @@ def least_layout(grid: TileGrid, moduli: int) -> ResidueLayout:
         transit=TRANSIT[0],
         strips=grid.nt + STREAMING,
         accumulators=ACCUMULATORS[0],
+        fmt=fmt,
     )
 
 
@@ -92,17 +94,26 @@ def best_layouts(
     n_devices: int,
     *,
     rates: Rates | None,
-    itemsize: float = FP64.itemsize,
+    itemsize: float | None = None,
     shares: tuple[float, float] | None = None,
+    fmt: PrecisionFormat = FP64,
 ) -> list[ResidueLayout]:
-    """Layouts by estimated seconds, the best first."""
-    measured = rates if rates is not None and rates.residue is not None else _NOMINAL
+    """Layouts by estimated seconds, the best first; ``itemsize`` are mean bytes of an entry of L, where not its type's."""
+    measured = rates if rates is not None and rates.residue is not None else _nominal(moduli, fmt)
     narrow = ProductForm.RESIDUE if shares is None else ProductForm.FP8 if shares[1] else ProductForm.FP16
-    layouts = list(residue_layouts(grid, nbytes, moduli, narrow=narrow))
+    layouts = list(residue_layouts(grid, nbytes, moduli, narrow=narrow, fmt=fmt))
     if shares is not None:
         measured = with_narrow(measured, *shares)
-    seconds = estimated_seconds(grid, layouts, n_devices, measured, itemsize=itemsize)
+    seconds = estimated_seconds(grid, layouts, n_devices, measured, itemsize=itemsize or fmt.itemsize)
     return [layouts[at] for at in sorted(range(len(layouts)), key=seconds.__getitem__)]
+
+
+def _nominal(moduli: int, fmt: PrecisionFormat) -> Rates:
+    """What compares layouts where nothing is measured; in FP64 at any number of moduli as at that of the nominal rates."""
+    if fmt == FP64:
+        return _NOMINAL
+    assert _NOMINAL.residue is not None
+    return replace(_NOMINAL, residue=_NOMINAL.residue.at(ResidueBasis(moduli, fmt.is_complex).planes))
 
 
 def steadiest(
@@ -161,15 +172,16 @@ def _seconds_by_panel(
         np.array([[number] for number in column])
         for column in zip(*[(each.strips, each.accumulators, each.transit) for each in layouts], strict=True)
     )
-    nb, entries = grid.nb, grid.nb * grid.nb
+    nb, entries, flops_factor = grid.nb, grid.nb * grid.nb, layouts[0].fmt.flops_factor
     rows = (grid.nt - k0 - w) / n_devices
     passes = -(-k0 // layouts[0].chunk)
     kept = np.minimum(1.0, (strips - w * (passes + 1)) / np.maximum(1.0, rows * np.maximum(1, passes)))
     streamed = rows * k0 * (1 - np.maximum(0.0, kept)) + (w * k0 if n_devices == 1 else 0)
     long = (rows + w / 2 / n_devices) * w * entries * (2 * k0 * nb / rates.residue.product + passes / rates.residue.accumulate)
     inside = rows * w * entries * (w * nb / rates.residue.product + 1 / rates.residue.accumulate)
-    finished = rows * w * entries * (nb / rates.gemm * 1.6 + 1 / rates.residue.reconstruct + 1 / rates.residue.convert)
-    chain = w * (entries * nb / 3 / rates.potrf + entries * nb / rates.trsm)
+    solved = flops_factor * nb / rates.gemm * 1.6
+    finished = rows * w * entries * (solved + 1 / rates.residue.reconstruct + 1 / rates.residue.convert)
+    chain = flops_factor * w * (entries * nb / 3 / rates.potrf + entries * nb / rates.trsm)
     convert = streamed * entries / rates.residue.convert
     kernels = np.where(accumulators > 2, 1.0, 1.03) * (long + inside + finished + convert)
     copies = itemsize * streamed * entries / rates.fetch * np.where(transit >= 8, 1.0, 1.1)

@@ -13,6 +13,7 @@ from ooc_chol.dense.planner.problem import most_narrow_bytes
 from ooc_chol.dense.planner.residue_layouts import best_layouts, least_layout
 from ooc_chol.dense.planner.step_counts import least_residue_steps, residue_steps
 from ooc_chol.dense.programs.layouts import ResidueLayout
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.precision.moduli import MOST_ROWS, TENSOR_MULTIPLE
@@ -68,24 +69,27 @@ def _best_grids(n: int, tile_size: int | None, kind: AbstractKernelKind) -> list
 
 
 def residue_tiles_in_budget(
-    options: FactorOptions, names: tuple[str, ...], budget_bytes: int, moduli: int
+    options: FactorOptions, names: tuple[str, ...], budget_bytes: int, moduli: int, fmt: PrecisionFormat = FP64
 ) -> Callable[[TileGrid], Tiles]:
     """What a plan through residues takes by its tiles, whatever order of theirs ``options`` names."""
-    return partial(_tiles_in, options, names, budget_bytes=budget_bytes, moduli=moduli)
+    return partial(_tiles_in, options, names, budget_bytes=budget_bytes, moduli=moduli, fmt=fmt)
 
 
-def _tiles_in(options: FactorOptions, names: tuple[str, ...], grid: TileGrid, *, budget_bytes: int, moduli: int) -> Tiles:
+def _tiles_in(
+    options: FactorOptions, names: tuple[str, ...], grid: TileGrid, *, budget_bytes: int, moduli: int, fmt: PrecisionFormat
+) -> Tiles:
     """Steps of a plan with these tiles in the layout of the budget that looks best, or in the least layout."""
     kind, is_narrow = kind_of(names[0]), bool(options.half_products) and options.precision_threshold is not None
-    least = replace(least_layout(grid, moduli), has_fp16=is_narrow, has_fp8=is_narrow and options.half_products == "fp8")
-    workspace = kind.residue_workspace_bytes(grid.n, grid.nb) + most_narrow_bytes(grid, options, kind)
+    least = replace(least_layout(grid, moduli, fmt), has_fp16=is_narrow, has_fp8=is_narrow and options.half_products == "fp8")
+    workspace = kind.residue_workspace_bytes(grid.n, grid.nb, fmt) + most_narrow_bytes(grid, options, kind)
     needed = workspace + least.arena_bytes
     steps = least_residue_steps(grid.nt)
     if steps <= limit.MOST_STEPS:
         layouts = [least]
         if needed <= budget_bytes:
             shares = (0.5, 0.25 * least.has_fp8) if is_narrow else None
-            layouts = best_layouts(grid, budget_bytes - workspace, moduli, len(names[: grid.nt]), rates=None, shares=shares)
+            room, n_devices = budget_bytes - workspace, len(names[: grid.nt])
+            layouts = best_layouts(grid, room, moduli, n_devices, rates=None, shares=shares, fmt=fmt)
         steps = _steps_of_best(grid, layouts, len(names[: grid.nt]))
     return Tiles(steps, None if needed <= budget_bytes else needed)
 

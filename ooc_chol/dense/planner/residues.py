@@ -34,7 +34,6 @@ from ooc_chol.dense.programs.residues.rows import ResiduePrograms
 from ooc_chol.dense.programs.residues.strips import residue_panels
 from ooc_chol.dense.programs.steps import executed_flops
 from ooc_chol.errors import BudgetError
-from ooc_chol.formats import FP64
 from ooc_chol.interfaces import ArraySpec
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.kernels.registry import kind_of
@@ -70,7 +69,7 @@ class _Request:
     @cached_property
     def tiles_of(self) -> Callable[[TileGrid], Tiles]:
         """What a plan takes by its tiles."""
-        return residue_tiles_in_budget(self.options, self.names, self.budget_bytes, self.moduli)
+        return residue_tiles_in_budget(self.options, self.names, self.budget_bytes, self.moduli, self.problem.fmt)
 
     @cached_property
     def narrow_shares(self) -> tuple[float, float]:
@@ -90,7 +89,8 @@ class _Request:
 
     def kernel_bytes(self, grid: TileGrid) -> int:
         """Bytes of the budget that kernels take for themselves."""
-        return self.kind.residue_workspace_bytes(self.problem.n, grid.nb) + narrow_bytes(self.problem, self.kind)
+        problem, kind = self.problem, self.kind
+        return kind.residue_workspace_bytes(problem.n, grid.nb, problem.fmt) + narrow_bytes(problem, kind)
 
     def workspace_bytes(self, grid: TileGrid) -> int:
         """Bytes of the budget that kernels and the certificate take."""
@@ -109,7 +109,7 @@ class _Request:
 
     def least_layout(self, grid: TileGrid) -> ResidueLayout:
         """The least division of memory that will do."""
-        least = least_layout(grid, self.moduli)
+        least = least_layout(grid, self.moduli, self.problem.fmt)
         return replace(least, has_fp16=True, has_fp8=self.narrow_shares[1] > 0) if self.must_be_narrow else least
 
     def estimates(self, grid: TileGrid, rates: Rates, n_devices: int) -> Rates:
@@ -123,7 +123,7 @@ class _Request:
     def stored_itemsize(self) -> float:
         """Mean bytes of an entry of L in its store."""
         precision = self.problem.precision
-        return FP64.itemsize if precision is None else precision.total_bytes / compulsory_bytes(precision.grid, 1)
+        return self.problem.fmt.itemsize if precision is None else precision.total_bytes / compulsory_bytes(precision.grid, 1)
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class _Candidates:
 def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
     """Plan with products through residues: the fastest for the first grid of tiles that fits."""
     check_for_residues(problem.n, options.tile_size)
-    moduli = options.moduli or default_moduli(problem.n)
+    moduli = options.moduli or default_moduli(problem.n, problem.fmt)
     request = _Request(problem, options, names, budget_of(options, names, problem), moduli, narrow_products_of(problem, options))
     grids = residue_grids(problem.n, options.tile_size, request.kind, request.tiles_of)
     for grid in grids:
@@ -154,7 +154,7 @@ def rest_of_residue_plan(plan: Plan, problem: Problem, options: FactorOptions, r
     assert isinstance(plan.layout, ResidueLayout)
     budget, moduli = plan.budgets[0].budget_bytes, plan.layout.moduli
     request = _Request(problem, options, plan.devices, budget, moduli, narrow_products_of(problem, options))
-    candidates = _Candidates(plan.grid, plan.devices, _of_moduli(rates_at(plan.grid), moduli), [plan.layout])
+    candidates = _Candidates(plan.grid, plan.devices, _of_residues(rates_at(plan.grid), plan.layout.planes), [plan.layout])
     return _plan_of_layout(request, candidates, plan.layout)
 
 
@@ -167,7 +167,7 @@ def narrow_products_of(problem: Problem, options: FactorOptions) -> NarrowProduc
 
 def _candidates(request: _Request, grid: TileGrid, rates: Rates | None) -> _Candidates:
     """The layouts of one grid that are worth a plan, those with products in FP16 before the best of those without."""
-    rates = _of_moduli(rates, request.moduli)
+    rates = _of_residues(rates, least_layout(grid, request.moduli, request.problem.fmt).planes)
     devices = request.names[: grid.nt]
     candidates = _Candidates(grid, devices, rates, [])
     layouts = [] if request.must_be_narrow else _finalists(request, candidates, None)
@@ -181,7 +181,9 @@ def _finalists(request: _Request, candidates: _Candidates, shares: tuple[float, 
     grid, n_devices = candidates.grid, len(candidates.devices)
     rates = None if candidates.rates is None else request.estimates(grid, candidates.rates, n_devices)
     nbytes, itemsize = request.budget_bytes - request.workspace_bytes(grid), request.stored_itemsize
-    layouts = best_layouts(grid, nbytes, request.moduli, n_devices, rates=rates, itemsize=itemsize, shares=shares)
+    layouts = best_layouts(
+        grid, nbytes, request.moduli, n_devices, rates=rates, itemsize=itemsize, shares=shares, fmt=request.problem.fmt
+    )
     planned = (layout for layout in layouts if residue_steps(grid, layout, n_devices) <= limit.MOST_STEPS)
     first = list(islice(planned, FINALISTS))
     if rates is None or sum(residue_steps(grid, layout, n_devices) for layout in first) <= COMPARED_STEPS:
@@ -190,9 +192,9 @@ def _finalists(request: _Request, candidates: _Candidates, shares: tuple[float, 
     return [steadiest(grid, [*first, *islice(planned, EQUALS)], n_devices, rates=measured, itemsize=itemsize)]
 
 
-def _of_moduli(rates: Rates | None, moduli: int) -> Rates | None:
-    """``rates`` with those of residues for so many moduli; None without those."""
-    return None if rates is None or rates.residue is None else replace(rates, residue=rates.residue.at(moduli))
+def _of_residues(rates: Rates | None, planes: int) -> Rates | None:
+    """``rates`` with those of residues for so many residues of an entry; None without those."""
+    return None if rates is None or rates.residue is None else replace(rates, residue=rates.residue.at(planes))
 
 
 def _refusal(request: _Request, grid: TileGrid) -> BudgetError:
@@ -279,6 +281,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         half_products=narrow_products,
         given=given,
         probe_arrays=request.probe_arrays(grid),
+        fmt=problem.fmt,
     )
     return with_file_tier(plan, problem, request.options)
 

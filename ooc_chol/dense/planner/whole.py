@@ -26,11 +26,14 @@ MOST_ON_HOST = 256
 _HOST = "host:0"
 
 
-def whole_device(problem: Problem, options: FactorOptions) -> str | None:
-    """The device on which ``problem`` is best factored as one tile; None where it is better cut, or options ask for that."""
+def whole_device(problem: Problem, options: FactorOptions, *, must_exist: bool = False) -> str | None:
+    """The device on which ``problem`` is best factored as one tile; None where it is better cut, or options ask for that.
+
+    A plan may be for a device elsewhere, a run ``must_exist`` here.
+    """
     if not problem.may_be_whole or problem.precision is not None or problem.given or not _leaves_open(options):
         return None
-    name = _device(problem, options)
+    name = _device(problem, options, must_exist)
     if name is not None and problem.keeps_on_device and device_kind(name).is_in_host_memory:
         return None  # the planner says why
     if name is None or problem.n > kind_of(name).whole_order(problem.source, keeps_on_device=problem.keeps_on_device):
@@ -59,7 +62,7 @@ def _leaves_open(options: FactorOptions) -> bool:
     )
 
 
-def _device(problem: Problem, options: FactorOptions) -> str | None:
+def _device(problem: Problem, options: FactorOptions, must_exist: bool) -> str | None:
     """The one device: that which is named, that of A, or the first; None where several are named."""
     if options.devices is None:
         if problem.home is not None:
@@ -67,7 +70,7 @@ def _device(problem: Problem, options: FactorOptions) -> str | None:
         if problem.n <= MOST_ON_HOST and problem.source != "function" and not problem.keeps_on_device:
             return _HOST
         return resolve_devices(None)[0]
-    names = resolve_devices(options.devices, must_exist=False)
+    names = resolve_devices(options.devices, must_exist=must_exist)
     return names[0] if len(names) == 1 else None
 
 

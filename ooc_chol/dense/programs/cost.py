@@ -43,6 +43,7 @@ class RatesOrigin(StrEnum):
     MEASURED = "measured"  #: On this machine, in the state of a long run
     QUICK = "quick"  #: On this machine, in a second or two, before its clock settled
     NEARBY = "nearby"  #: On this machine, at smaller and larger tiles
+    SCALED = "scaled"  #: On this machine in float64, and of another type by a stated ratio
     NOMINAL = "nominal"  #: Nowhere here: what a GPU of this model should do
 
 
@@ -160,6 +161,8 @@ class Rates:
             return " from rates of smaller and larger tiles"
         if self.origin is RatesOrigin.QUICK:
             return " from rates measured quickly; `ooc-chol bench rates` measures them under load"
+        if self.origin is RatesOrigin.SCALED:
+            return " from rates of float64, scaled; `ooc-chol bench rates` measures those of every type"
         return f" from nominal rates of {self.model}; `ooc-chol bench rates` measures this machine's"
 
     def of_formats(self, precision: PrecisionMap | None) -> Rates:

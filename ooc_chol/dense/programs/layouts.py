@@ -49,7 +49,7 @@ class AbstractMemoryLayout(ABC):
 
     @abstractmethod
     def capacity_bytes(self, prefetch: int) -> int:
-        """Bytes of matrix entries, as FP64, that the slots hold beside ``prefetch`` tiles in transit."""
+        """Bytes of matrix entries, in the matrix's own type, that the slots hold beside ``prefetch`` tiles in transit."""
 
     @abstractmethod
     def describe(self, prefetch: int) -> str:
@@ -161,7 +161,7 @@ class WholeMatrix(AbstractMemoryLayout):
 @final
 @dataclass(frozen=True)
 class ResidueLayout(AbstractMemoryLayout):
-    """Strips of residues, accumulators of their sums, and FP64 tiles."""
+    """Strips of residues, accumulators of their sums, and tiles of the matrix's own type."""
 
     engine = "residue"
     scheduler = "residues"
@@ -170,23 +170,29 @@ class ResidueLayout(AbstractMemoryLayout):
     nb: int  #: Order of a tile
     chunk: int  #: Tile columns of a strip: K of one product is at most ``chunk * nb``
     width: int  #: Most tile columns of a panel
-    tiles: int  #: Slots for FP64 tiles that are made final, or that TRSM reads
+    tiles: int  #: Slots for tiles that are made final, or that TRSM reads
     transit: int  #: Slots for tiles between the store and their conversion
     strips: int  #: Slots for strips
     accumulators: int  #: Slots for the sums of a row
     has_fp16: bool = False  #: Whether a strip holds its entries in FP16, too, and an accumulator sums of their products in FP32
     #: Whether a strip holds its entries in FP8, too, whose products add to the sums in FP32; only with ``has_fp16``
     has_fp8: bool = False
+    fmt: PrecisionFormat = FP64  #: Format of the tiles; a complex entry has two residues a modulus
 
     @property
     def tile_bytes(self) -> int:
-        """Bytes of an FP64 tile."""
-        return 8 * self.nb * self.nb
+        """Bytes of a tile, a multiple of 8: what an arena is made of."""
+        return -(-self.fmt.itemsize * self.nb * self.nb // 8) * 8
+
+    @property
+    def planes(self) -> int:
+        """Residues of an entry."""
+        return self.moduli * (2 if self.fmt.is_complex else 1)
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes of an entry of a strip: one a modulus, two for FP16 and one for FP8."""
-        return self.moduli + 2 * self.has_fp16 + self.has_fp8
+        """Bytes of an entry of a strip: one a residue, two for FP16 and one for FP8."""
+        return self.planes + 2 * self.has_fp16 + self.has_fp8
 
     @property
     def strip_bytes(self) -> int:
@@ -195,8 +201,8 @@ class ResidueLayout(AbstractMemoryLayout):
 
     @property
     def accumulator_bytes(self) -> int:
-        """Bytes of an accumulator: four bytes an entry and modulus, and four for sums in FP32."""
-        return 4 * (self.moduli + self.has_fp16) * self.nb * self.nb * self.width
+        """Bytes of an accumulator: four bytes an entry and residue, and four for sums in FP32."""
+        return 4 * (self.planes + self.has_fp16) * self.nb * self.nb * self.width
 
     @property
     def arena_bytes(self) -> int:
@@ -213,7 +219,7 @@ class ResidueLayout(AbstractMemoryLayout):
     @cached_property
     def basis(self) -> ResidueBasis:
         """The moduli as a basis, with their product and the bits that it holds."""
-        return ResidueBasis(self.moduli)
+        return ResidueBasis(self.moduli, self.fmt.is_complex)
 
     def slots(self, pool: Pool) -> int:
         """Slots of one pool; the kernels keep as many inverses as they need."""
@@ -222,12 +228,12 @@ class ResidueLayout(AbstractMemoryLayout):
         ]
 
     def capacity_bytes(self, prefetch: int) -> int:
-        """Bytes of all entries as FP64, whatever they are held as."""
-        return FP64.itemsize * self.entries
+        """Bytes of all entries as those of a tile, whatever they are held as."""
+        return self.fmt.itemsize * self.entries
 
     def products_text(self, shares: Mapping[str, float]) -> str:
         """Residues, and what is not."""
-        residues = f"residues of {self.moduli} moduli ({self.basis.bits} bits)"
+        residues = f"residues of {self._moduli_text()} ({self.basis.bits} bits)"
         if not self.has_fp16:
             return f"products through {residues}"
         narrow = " and ".join(f"{100 * share:.0f} % in {name.upper()}" for name, share in shares.items() if share)
@@ -235,11 +241,15 @@ class ResidueLayout(AbstractMemoryLayout):
 
     def key_text(self, shares: Mapping[str, float], widths: Sequence[int]) -> str:
         """The moduli. FP32 sums of products in FP16 depend on panels and on the lengths of K, which are added."""
-        text = f"residue, {self.moduli} moduli"
+        text = f"residue, {self._moduli_text()}"
         if not self.has_fp16:
             return text
         narrow = ", ".join(f"{100 * share:.4f} % in {name}" for name, share in shares.items())
         return f"{text}, {narrow}, chunks of {self.chunk}, panels {','.join(map(str, widths))}"
+
+    def _moduli_text(self) -> str:
+        """The moduli in words: split ones are others."""
+        return f"{self.moduli} {'split ' if self.basis.is_split else ''}moduli"
 
     def taken_bytes(self, peak_bytes: int) -> int:
         """All: residues have the device's memory to themselves from the start."""

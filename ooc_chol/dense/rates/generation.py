@@ -11,6 +11,8 @@ import numpy as np
 
 from ooc_chol.config import whole_pages
 from ooc_chol.dense.rates.timing import elapsed
+from ooc_chol.dense.stores.source_tier import SourceTier
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.kernels.cuda.source import CudaTileFunction
 from ooc_chol.kernels.registry import open_tile_device
@@ -22,17 +24,17 @@ from ooc_chol.tasks.tiling import TileGrid
 _KNOWN: dict[Hashable, tuple[Callable[[], object], float]] = {}
 
 
-def generation_rate(source: AbstractSource, grid: TileGrid, device: str) -> float:
-    """Entries per second that a tile function fills on a device.
+def generation_rate(source: AbstractSource, grid: TileGrid, device: str, fmt: PrecisionFormat = FP64) -> float:
+    """Entries per second that a tile function fills on a device, in tiles of one type.
 
     A Python function is known again while it lives, a bound method while its object does; CUDA source by its text, its kernel
     and its integer arguments, so that the functions that a fit makes of one covariance function are measured once.
     """
     name, owner = _identity(source, device)
-    key = device, grid.nb, name
+    key = device, grid.nb, fmt.name, name
     if key in _KNOWN and _KNOWN[key][0]() is owner:
         return _KNOWN[key][1]
-    rate = _measure(source, grid, device)
+    rate = _measure(SourceTier(source, grid, fmt), device)
     for gone in [known for known, (find, _) in list(_KNOWN.items()) if find() is None]:
         _KNOWN.pop(gone, None)
     _KNOWN[key] = _reference(owner), rate
@@ -65,13 +67,15 @@ def _reference(owner: object) -> Callable[[], object]:
         return lambda: None
 
 
-def _measure(source: AbstractSource, grid: TileGrid, device: str) -> float:
+def _measure(tier: SourceTier, device: str) -> float:
     """The rate of the second of two calls."""
+    grid, fmt = tier.grid, tier.fmt
     rows, cols = grid.span(grid.nt - 1), grid.span(0)
-    with closing(open_tile_device(device)) as opened:
-        opened.prepare(source.prepare)
+    with closing(open_tile_device(device, fmt=fmt)) as opened:
+        opened.prepare(tier.source.prepare)
         stream = opened.create_stream("rates")
-        tile = opened.allocate(1, whole_pages(8 * len(rows) * len(cols)), grid.size(0)).tile(0, (len(rows), len(cols)))
+        arena = opened.allocate(1, whole_pages(fmt.itemsize * len(rows) * len(cols)), grid.size(0))
+        tile = arena.tile(0, (len(rows), len(cols)), fmt.dtype.name)
         with opened.current():
-            seconds = [elapsed(stream, lambda: opened.generate(stream, source.function, rows, cols, tile)) for _ in range(2)]
+            seconds = [elapsed(stream, lambda: opened.generate(stream, tier.generate, rows, cols, tile)) for _ in range(2)]
     return len(rows) * len(cols) / seconds[-1]

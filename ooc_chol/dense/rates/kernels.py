@@ -59,6 +59,28 @@ def _float32_seconds(opened: OpenedDevice) -> dict[str, float]:
     }
 
 
+def measure_typed_kernels(opened: OpenedDevice) -> dict[str, float]:
+    """The same of the kernels of one type: flops of real numbers per second, and entries per second of the check for NaN.
+
+    The load between the calls are products of that type.
+    """
+    timer, tiles, nb, stream, kernels = opened.timer, opened.tiles, opened.nb, opened.stream, opened.device.kernels
+    flags, first = kernels.create_flags(1), opened.nb * FAR
+    gemm = partial(kernels.gemm, stream, l_ik=tiles.l_ik, l_jk=tiles.l_jk, k0=first)
+    timer.put_under_load(partial(gemm, tiles.load))
+    reload = partial(_reload, opened)
+    seconds = {
+        "potrf": timer.seconds_each(lambda: kernels.potrf(stream, tiles.work, flags, 0), reload(tiles.a_kk)),
+        "trsm": timer.seconds_each(lambda: kernels.trsm(stream, tiles.l_kk, tiles.work, FAR), reload(tiles.a_ik)),
+        "syrk": timer.seconds_each(lambda: kernels.syrk(stream, tiles.work, tiles.l_ik, k0=first)),
+        "generate": timer.seconds_each(lambda: kernels.check_finite(stream, tiles.work, False, flags, 0)),
+        "gemm": timer.seconds_each(partial(gemm, tiles.work)),
+    }
+    cube = opened.fmt.flops_factor * float(nb) ** 3
+    work = {"potrf": cube / 3, "trsm": cube, "syrk": cube, "gemm": 2 * cube}
+    return {name: work.get(name, float(nb) ** 2) / each for name, each in seconds.items()}
+
+
 def _reload(opened: OpenedDevice, tile: Tile) -> Callable[[], None]:
     """What copies ``tile`` over the tile that kernels work on."""
     return partial(opened.device.copy_between, opened.stream, tile, opened.tiles.work)

@@ -9,7 +9,9 @@ from functools import cache
 from ooc_chol.dense.programs.cost import Rates, RatesOrigin
 from ooc_chol.dense.rates.nearby import rates_nearby
 from ooc_chol.dense.rates.nominal import nominal_rates
-from ooc_chol.dense.rates.stored import rates_of, usable_rates, warn_of
+from ooc_chol.dense.rates.stored import usable_rates, warn_of
+from ooc_chol.dense.rates.types import scaled_to, single_speed, typed_rates_of
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.registry import is_here
 from ooc_chol.kernels.registry import kernel_facts, kind_of
 from ooc_chol.memory.sources.base import AbstractSource
@@ -27,8 +29,10 @@ def machine_identity(devices: str | Sequence[str] = "host:0") -> str:
     return f"{facts.model} {facts.library}, {facts.trsm}, {facts.kernels}{kind_of(names[0]).rate_facts()}{several}"
 
 
-def stored_rates(grid: TileGrid, source: str, store: str, devices: str | Sequence[str] = "host:0") -> Rates | None:
-    """Rates measured on this machine at ``grid``'s tile size, or None."""
+def stored_rates(
+    grid: TileGrid, source: str, store: str, devices: str | Sequence[str] = "host:0", fmt: PrecisionFormat = FP64
+) -> Rates | None:
+    """Rates of a type measured on this machine at ``grid``'s tile size, else those of float64 scaled to it, or None."""
     names = as_names(devices)
     if not all(map(is_here, names)) or source == "slices":
         return None  # what is behind slices brings A as fast as it does
@@ -36,13 +40,15 @@ def stored_rates(grid: TileGrid, source: str, store: str, devices: str | Sequenc
     measured = [everything.get(machine_identity(those), {}).get(str(grid.nb)) for those in dict.fromkeys((names, names[:1]))]
     figures = next((found for found in measured if found is not None), None)
     try:
-        return None if figures is None else rates_of(figures, grid.nb, source, store)
+        return None if figures is None else typed_rates_of(figures, grid.nb, source, store, fmt, names[0])
     except ValueError as error:
         warn_of(error)
         return None
 
 
-def nearby_rates(grid: TileGrid, source: str, store: str, devices: str | Sequence[str] = "host:0") -> Rates | None:
+def nearby_rates(
+    grid: TileGrid, source: str, store: str, devices: str | Sequence[str] = "host:0", fmt: PrecisionFormat = FP64
+) -> Rates | None:
     """Rates at ``grid``'s tile size from those measured on this machine near it, or None."""
     names = as_names(devices)
     if not all(map(is_here, names)) or source == "slices":
@@ -51,7 +57,7 @@ def nearby_rates(grid: TileGrid, source: str, store: str, devices: str | Sequenc
     for those in dict.fromkeys((names, names[:1])):
         try:
             measured = {
-                int(nb): rates_of(found, int(nb), source, store)
+                int(nb): typed_rates_of(found, int(nb), source, store, fmt, those[0])
                 for nb, found in everything.get(machine_identity(those), {}).items()
             }
         except ValueError as error:
@@ -62,24 +68,30 @@ def nearby_rates(grid: TileGrid, source: str, store: str, devices: str | Sequenc
     return None
 
 
-def known_rates(grid: TileGrid, source: str, store: str, devices: str | Sequence[str] = "host:0") -> Rates | None:
-    """Rates measured on this machine at ``grid``'s tile size or near it, else nominal ones of its GPUs, else None."""
+def known_rates(
+    grid: TileGrid, source: str, store: str, devices: str | Sequence[str] = "host:0", fmt: PrecisionFormat = FP64
+) -> Rates | None:
+    """Rates of a type measured on this machine at ``grid``'s tile size or near it, else nominal ones of its GPUs, else None."""
     names = as_names(devices)
-    measured = stored_rates(grid, source, store, names) or nearby_rates(grid, source, store, names)
+    measured = stored_rates(grid, source, store, names, fmt) or nearby_rates(grid, source, store, names, fmt)
     if measured is not None:
         return measured
     nominal = nominal_rates(names, grid.nb, source, store) if all(map(is_here, names)) else None
+    if nominal is not None and fmt != FP64:
+        nominal = scaled_to(nominal, fmt, single_speed(names[0]))
     if nominal is not None and nominal.model is not None:
         say_nominal(nominal.model)
     return nominal
 
 
-def rates_for(source: AbstractSource, grid: TileGrid, store: str, devices: str | Sequence[str] = "host:0") -> Rates | None:
+def rates_for(
+    source: AbstractSource, grid: TileGrid, store: str, devices: str | Sequence[str] = "host:0", fmt: PrecisionFormat = FP64
+) -> Rates | None:
     """As :func:`known_rates`, with the rate of a tile function measured on the first device, unless that was done before.
 
     Beside nominal rates nothing is measured: that would open the device before a plan is made.
     """
-    rates = known_rates(grid, source.name, store, devices)
+    rates = known_rates(grid, source.name, store, devices, fmt)
     if rates is None or rates.origin is RatesOrigin.NOMINAL or source.name != "function":
         return rates
     from ooc_chol.dense.rates.generation import generation_rate  # it opens devices, which other sources need not
@@ -87,7 +99,7 @@ def rates_for(source: AbstractSource, grid: TileGrid, store: str, devices: str |
     if grid.nt == 1:
         grid = TileGrid(grid.n, min(grid.nb, _MOST_SAMPLED))
     # What is made is then checked for NaN, which is the cheapest generation that was measured.
-    seconds_an_entry = 1 / generation_rate(source, grid, as_names(devices)[0]) + 1 / rates.generate
+    seconds_an_entry = 1 / generation_rate(source, grid, as_names(devices)[0], fmt) + 1 / rates.generate
     return replace(rates, generate=1 / seconds_an_entry)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates import lookup
 from ooc_chol.dense.rates.lookup import stored_rates
-from ooc_chol.dense.rates.stored import check_writable, kept_rates, write_rates
-from ooc_chol.dense.rates.together import Measurement, measure_at_once, pulled_from
+from ooc_chol.dense.rates.stored import TYPES_FIGURES, check_writable, kept_rates, write_rates
+from ooc_chol.dense.rates.together import Measurement, measure_at_once, measure_types, pulled_from
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.kernels.host.blas import blas_threads, host_threads
 from ooc_chol.kernels.registry import kind_of
@@ -34,6 +34,8 @@ def measure_rates(
     quick: bool = False,
 ) -> Rates:
     """Measure kernels and links of a device at one tile order, and store them: later plans predict seconds from them.
+
+    Kernels are measured in float64, float32, complex128 and complex64; the rates that are returned are those of float64.
 
     Parameters
     ----------
@@ -64,7 +66,7 @@ def measure_rates(
 
     Notes
     -----
-    A few seconds on the host, 20 to 40 on GPUs: they are brought into the state of a long run and kept there, every kernel works
+    A few seconds on the host, 30 to 60 on GPUs: they are brought into the state of a long run and kept there, every kernel works
     on tiles of a covariance factor, and its figure is the mean of the second half of a second. What devices copy from each other
     is measured from the next device; where there is only one, from itself. A file of rates that cannot be read or is damaged is
     replaced.
@@ -75,18 +77,17 @@ def measure_rates(
     identity, threads = lookup.machine_identity(names), host_threads(1)
     seconds, link_seconds, warm = _lengths(names[0], warm_seconds, quick=quick)
     with blas_threads(1):
-        figures = measure_at_once(
-            Measurement(
-                names,
-                tile_size,
-                moduli=moduli,
-                threads=threads,
-                seconds=seconds,
-                link_seconds=link_seconds,
-                warm_seconds=warm,
-                quick=quick,
-            )
+        what = Measurement(
+            names,
+            tile_size,
+            moduli=moduli,
+            threads=threads,
+            seconds=seconds,
+            link_seconds=link_seconds,
+            warm_seconds=warm,
+            quick=quick,
         )
+        figures = measure_at_once(what) | {TYPES_FIGURES: measure_types(what)}
     everything = kept_rates()
     about: dict[str, object] = {"pulled_from": pulled_from(names)} | ({"quick": True} if quick else {})
     everything.setdefault(identity, {})[str(tile_size)] = figures | about

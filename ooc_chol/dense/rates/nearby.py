@@ -65,5 +65,6 @@ def _mean(below: float | None, above: float | None, share: float) -> float | Non
 
 
 def _origin(*rates: Rates) -> RatesOrigin:
-    """Quick where one of them was measured quickly."""
-    return RatesOrigin.QUICK if any(each.origin is RatesOrigin.QUICK for each in rates) else RatesOrigin.NEARBY
+    """Scaled where one of them is of another type, quick where one of them was measured quickly."""
+    origins = {each.origin for each in rates}
+    return next((origin for origin in (RatesOrigin.SCALED, RatesOrigin.QUICK) if origin in origins), RatesOrigin.NEARBY)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ooc_chol.config import whole_pages
 from ooc_chol.dense.rates.timing import BRIDGE_SECONDS, AbstractTimer, IdleTimer, LoadedTimer
 from ooc_chol.dense.stores.source_tier import SourceTier
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import AbstractStream, ArraySpec, Tile, TileFunction
 from ooc_chol.kernels.interfaces import TileDevice
@@ -48,6 +49,7 @@ class OpenedDevice:
     timer: AbstractTimer  #: Measures on one stream
     tiles: FactorTiles
     arrays: tuple[Any, ...]  #: The arrays that were asked for beside them
+    fmt: PrecisionFormat = FP64  #: Format of the tiles
 
     @property
     def stream(self) -> AbstractStream:
@@ -56,13 +58,20 @@ class OpenedDevice:
 
 
 def set_up(
-    device: TileDevice, nb: int, seconds: float, arrays: tuple[ArraySpec, ...] = (), *, quick: bool = False
+    device: TileDevice,
+    nb: int,
+    seconds: float,
+    arrays: tuple[ArraySpec, ...] = (),
+    *,
+    quick: bool = False,
+    fmt: PrecisionFormat = FP64,
 ) -> OpenedDevice:
     """Allocate and fill the tiles of a freshly opened device; ``quick`` with a covariance of sites on a line."""
-    arena = device.allocate(7, whole_pages(8 * nb * nb), nb, arrays)
+    arena = device.allocate(7, whole_pages(fmt.itemsize * nb * nb), nb, arrays)
     stream = device.create_stream("rates")
-    tiles = FactorTiles(*(arena.tile(slot, (nb, nb)) for slot in range(7)))
-    _fill(device, stream, tiles, nb, (line_function if quick else covariance_function)(3 * nb))
+    tiles = FactorTiles(*(arena.tile(slot, (nb, nb), fmt.dtype.name) for slot in range(7)))
+    covariance = from_function(3 * nb, (line_function if quick else covariance_function)(3 * nb))
+    _fill(device, stream, tiles, SourceTier(covariance, TileGrid(3 * nb, nb), fmt))
     timer = LoadedTimer if device_kind(device.name).slows_under_load else IdleTimer
     return OpenedDevice(
         device,
@@ -70,13 +79,13 @@ def set_up(
         timer=timer(stream, seconds, _QUICK_BRIDGE_SECONDS if quick else BRIDGE_SECONDS),
         tiles=tiles,
         arrays=arena.arrays,
+        fmt=fmt,
     )
 
 
-def _fill(device: TileDevice, stream: AbstractStream, tiles: FactorTiles, nb: int, function: TileFunction) -> None:
+def _fill(device: TileDevice, stream: AbstractStream, tiles: FactorTiles, source: SourceTier) -> None:
     """Bring tiles of A, and make those of the first column of L from them."""
     kernels, flags = device.kernels, device.kernels.create_flags(1)
-    source = SourceTier(from_function(3 * nb, function), TileGrid(3 * nb, nb))
     for index, tile in (((0, 0), tiles.a_kk), ((1, 0), tiles.a_ik), ((2, 0), tiles.l_jk)):
         device.copy_in(stream, source, index, tile)
     for copied, to in ((tiles.a_kk, tiles.l_kk), (tiles.a_ik, tiles.l_ik), (tiles.a_kk, tiles.work), (tiles.a_ik, tiles.load)):

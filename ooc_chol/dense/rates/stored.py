@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from ooc_chol.config import cache_directory
 from ooc_chol.dense.programs.cost import Rates, RatesOrigin, ResidueRates
 from ooc_chol.errors import RatesWarning
+from ooc_chol.formats import TYPES
 from ooc_chol.inputs import input_bytes, parse_json
 from ooc_chol.outputs import output_file
 
@@ -27,6 +28,8 @@ _MOST_BYTES = 16 << 20
 _KERNELS = ("potrf", "trsm", "syrk", "gemm", "launch", "generate")
 #: Figures that older versions did not measure.
 _LATER_KERNELS = ("invert", "trsm_float32", "gemm_float32")
+#: What is measured of every other type, in the figures of this name, by the names of types.
+TYPED_KERNELS, TYPES_FIGURES = ("potrf", "trsm", "syrk", "gemm", "generate"), "types"
 #: Sources that cross no link to the device that computes.
 _ON_DEVICE = ("function", "device-array")
 #: What stands in place of a machine before the rates of disks, which are by file system instead of tile order.
@@ -96,6 +99,15 @@ def _checked_disk(figures: Figures) -> Figures:
         raise _damaged(repr(error)) from error
 
 
+def kernels_of_type(figures: Figures, dtype: str) -> dict[str, float] | None:
+    """Stored figures of the kernels of a type other than float64; None where older versions measured none."""
+    of_types = figures.get(TYPES_FIGURES, {})
+    try:
+        return {name: _number(of_types[dtype], name) for name in TYPED_KERNELS} if dtype in of_types else None
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise _damaged(repr(error)) from error
+
+
 def _residue_rates(figures: Figures) -> ResidueRates:
     """Stored figures of residues as rates."""
     if type(figures["moduli"]) is not int:
@@ -153,6 +165,8 @@ def rates_problem() -> str | None:
             for nb, figures in sizes.items():
                 for source, store in (("array", "memory"), ("file", "file")):
                     rates_of(figures, int(nb), source, store)
+                for dtype in TYPES:
+                    kernels_of_type(figures, dtype)
     except ValueError as error:
         return str(error)
     return None

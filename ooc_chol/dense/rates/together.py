@@ -12,14 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ooc_chol.config import whole_pages
-from ooc_chol.dense.rates.kernels import measure_kernels
+from ooc_chol.dense.rates.kernels import measure_kernels, measure_typed_kernels
 from ooc_chol.dense.rates.links import link_tiers, measure_links
 from ooc_chol.dense.rates.opened import OpenedDevice, set_up
 from ooc_chol.dense.rates.residues import ResidueShapes, measure_pull, measure_residues
+from ooc_chol.formats import FP64, TYPES
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import ArraySpec, Tile
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.registry import open_tile_device
+
+#: Share of a figure's seconds for those of types other than float64, of which there are three times as many.
+_TYPES_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,20 @@ def measure_at_once(what: Measurement) -> dict[str, Any]:
         for each in opened:
             each.device.synchronize()  # nobody frees what another one copies
     return figures
+
+
+def measure_types(what: Measurement) -> dict[str, dict[str, float]]:
+    """Figures of the kernels of every other type than float64, on the first device, which is opened anew for each."""
+    found: dict[str, dict[str, float]] = {}
+    for name, fmt in TYPES.items():
+        if fmt == FP64:
+            continue
+        with closing(open_tile_device(what.names[0], what.threads, fmt=fmt)) as device:
+            device.activate()
+            seconds = _TYPES_SHARE * what.seconds
+            found[name] = measure_typed_kernels(set_up(device, what.tile_size, seconds, quick=what.quick, fmt=fmt))
+            device.synchronize()
+    return found
 
 
 def slowest(figures: Sequence[dict[str, float]]) -> dict[str, float]:

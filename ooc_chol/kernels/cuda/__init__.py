@@ -22,6 +22,8 @@ RESIDUE_STREAMS = 4
 SYRK_PARTS = 8
 #: Bytes of cuBLAS's own workspace; NVIDIA's recommendation for Hopper.
 CUBLAS_WORKSPACE_BYTES = 32 << 20
+#: What the address of a workspace of cuBLAS is a multiple of.
+CUBLAS_ALIGNMENT = 256
 
 #: Largest orders that cuSOLVER factors as one tile: of matrices that lie on the device and whose L stays there, and of others,
 #: which copies of tiles beside the computation serve better.
@@ -101,6 +103,6 @@ def workspace_bytes(nb: int, streams: int = NATIVE_STREAMS) -> int:
     return streams * stream_bytes() + INVERSES * inverse_bytes(nb)
 
 
-def typed_workspace_bytes() -> int:
-    """Bytes of all workspace of one device for tiles of another type than float64: cuBLAS's, at any tile order."""
-    return NATIVE_STREAMS * CUBLAS_WORKSPACE_BYTES
+def typed_workspace_bytes(streams: int = NATIVE_STREAMS) -> int:
+    """Bytes of all workspace of one device for tiles of another type than float64: cuBLAS's, and what aligns it."""
+    return streams * CUBLAS_WORKSPACE_BYTES + CUBLAS_ALIGNMENT

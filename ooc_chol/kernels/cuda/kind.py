@@ -41,9 +41,11 @@ class CudaKernelKind(AbstractKernelKind):
     def workspace_bytes(self, nb: int, fmt: PrecisionFormat = FP64) -> int:
         return sizes.workspace_bytes(nb) if fmt == FP64 else sizes.typed_workspace_bytes()
 
-    def residue_workspace_bytes(self, n: int, nb: int) -> int:
-        """Bytes of workspace for four streams, of inverted blocks, and of the rows' state, which ends at a page."""
-        return sizes.workspace_bytes(nb, sizes.RESIDUE_STREAMS) + ROW_STATE_BYTES * n + PAGE_BYTES
+    def residue_workspace_bytes(self, n: int, nb: int, fmt: PrecisionFormat = FP64) -> int:
+        """Bytes of workspace for four streams, in FP64 of inverted blocks, and of the rows' state, which ends at a page."""
+        streams = sizes.RESIDUE_STREAMS
+        workspace = sizes.workspace_bytes(nb, streams) if fmt == FP64 else sizes.typed_workspace_bytes(streams)
+        return workspace + ROW_STATE_BYTES * n + PAGE_BYTES
 
     def executed_flops(self, task: Task, grid: TileGrid, fmt: PrecisionFormat = FP64) -> int:
         """Flops that run, in FP64 more than are counted: SYRK computes whole strips, and TRSM multiplies by inverted blocks."""
@@ -62,7 +64,7 @@ class CudaKernelKind(AbstractKernelKind):
         from ooc_chol.kernels.cuda.typed import TypedCudaKernels
 
         if fmt != FP64:
-            return TypedCudaKernels(fmt)
+            return TypedCudaKernels(fmt, None if moduli is None else CudaResidueKernels(moduli, fmt))
         return CudaKernels(None if moduli is None else CudaResidueKernels(moduli))
 
     def whole_order(self, source: str, *, keeps_on_device: bool) -> int:

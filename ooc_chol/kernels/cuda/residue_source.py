@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
 import numpy as np
 
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.precision.moduli import ROW_SLACK, ResidueBasis
 
 #: Threads of a block.
@@ -16,23 +17,32 @@ CONVERT_COLUMNS = 4
 #: Columns that a thread reconstructs, which share the loads of the tables.
 RECONSTRUCT_COLUMNS = 2
 _WORD = 1 << 64
+#: What CUDA C calls an entry of a tile by its format: its type, and what reads it or the type of its parts.
+_ENTRIES = {
+    "fp64": ("double", "#define ENTRIES Fp64"),
+    "fp32": ("float", "#define ENTRIES Fp32"),
+    "complex128": ("double2", "#define PART double"),
+    "complex64": ("float2", "#define PART float"),
+}
 
 
-def source(basis: ResidueBasis) -> str:
-    """CUDA C of the kernels for one basis: its tables, then ``residues.cu``."""
-    kernels = files("ooc_chol.kernels.cuda").joinpath("residues.cu").read_text(encoding="utf-8")
-    return tables(basis) + kernels
+def source(basis: ResidueBasis, fmt: PrecisionFormat = FP64) -> str:
+    """CUDA C of the kernels for one basis and tiles of one format: tables, what all kernels share, and the kernels."""
+    kernels = ("residue_numbers.cu", "residues_complex.cu" if fmt.is_complex else "residues.cu")
+    texts = [files("ooc_chol.kernels.cuda").joinpath(name).read_text(encoding="utf-8") for name in kernels]
+    entry, beside = _ENTRIES[fmt.name]
+    return "\n".join([tables(basis), f"#define ENTRY {entry}", beside, "", *texts])
 
 
 def tables(basis: ResidueBasis) -> str:
-    """What ``residues.cu`` takes from its basis: macros, and ``__constant__`` tables by plane."""
+    """What the kernels take from their basis: macros, and ``__constant__`` tables by modulus."""
     moduli = basis.moduli
     mantissa, power = basis.limit
     lines = [
         f"#define THREADS {THREADS}",
         f"#define CONVERT_COLUMNS {CONVERT_COLUMNS}",
         f"#define RECONSTRUCT_COLUMNS {RECONSTRUCT_COLUMNS}",
-        f"#define PLANES {basis.count}",
+        f"#define MODULI {basis.count}",
         f"#define LIMIT_MANTISSA {mantissa.hex()}",
         f"#define LIMIT_POWER {power}",
         f"#define FP16_SHIFT ({basis.fp16_exponent(0)})",
@@ -46,13 +56,25 @@ def tables(basis: ResidueBasis) -> str:
         _table("int", "HIGH_BYTES", (_bytes(m, 4) for m in moduli)),
         _table("int", "OFFSET32", (str((1 << 31) % m) for m in moduli)),
         _table("int", "OFFSET64", (str((1 << 63) % m) for m in moduli)),
-        *(_table("double", f"WEIGHT{digit}", (_digit(w, digit) for w in basis.weights)) for digit in range(4)),
+        *_weights(basis),
     ]
-    return "\n".join(lines) + "\n\n"
+    return "\n".join(lines) + "\n"
+
+
+def _weights(basis: ResidueBasis) -> list[str]:
+    """The digits of the weights of reconstruction; of split moduli those of both parts, and the roots of -1."""
+    if not basis.is_split:
+        return _digits("WEIGHT", basis.weights)
+    of_real, of_imaginary = basis.part_weights
+    return [_table("int", "ROOT", map(str, basis.roots)), *_digits("REAL", of_real), *_digits("IMAG", of_imaginary)]
+
+
+def _digits(name: str, weights: Sequence[int]) -> list[str]:
+    return [_table("double", f"{name}{digit}", (_digit(weight, digit) for weight in weights)) for digit in range(4)]
 
 
 def _table(kind: str, name: str, values: Iterable[str]) -> str:
-    return f"__constant__ {kind} {name}[PLANES] = {{{', '.join(values)}}};"
+    return f"__constant__ {kind} {name}[MODULI] = {{{', '.join(values)}}};"
 
 
 def _word(number: int) -> str:

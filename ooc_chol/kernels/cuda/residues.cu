@@ -1,21 +1,7 @@
-// Rows of L as residues: exponents, conversion, folding and reconstruction. Products are the vendor's.
+// Rows of a real L as residues, one a modulus: conversion, folding and reconstruction. Products are the vendor's.
 //
-// In front of this text stand the numbers of the basis, written by residue_source.py: PLANES, the __constant__ tables by plane,
-// and the shape of blocks. Arrays are row-major planes with any strides, in items and 64-bit throughout. Nothing here divides: a
-// number is taken modulo m by the dot product of its bytes with those of 256**k mod m, and by one multiplication with 1 / m.
-
-typedef unsigned long long u64;
-typedef unsigned __int128 u128;
-
-// 1.5 * 2**23 as a number and as bits: a float near it has integer steps, and an int added to the bits adds to the number.
-#define MAGIC 12582912.0f
-#define MAGIC_BITS 0x4B400000
-
-// 2**power for |power| <= 1022.
-__device__ __forceinline__ double power_of_two(int power)
-{
-    return __longlong_as_double((long long)(power + 1023) << 52);
-}
+// In front of this text stands residue_numbers.cu, and what an entry of a tile is: ENTRY, which ENTRIES below reads. Arrays are
+// row-major planes with any strides, in items and 64-bit throughout.
 
 // The bits of x in FP16, rounded to nearest even.
 __device__ __forceinline__ unsigned short fp16_bits(double x)
@@ -35,37 +21,6 @@ __device__ __forceinline__ unsigned short fp8_bits(double low, double high)
     return bits;
 }
 
-// sum + dot product of four unsigned bytes with four signed ones.
-__device__ __forceinline__ int dot_bytes(unsigned bytes, int weights, int sum)
-{
-    int result;
-    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(bytes), "r"(weights), "r"(sum));
-    return result;
-}
-
-// t mod m_p, canonical, in the low byte; biased = MAGIC_BITS + t with |t| < 2**19.
-// For odd m, t / m is at least 1 / (2 m) away from every k + 1/2, while t * (1 / m) is wrong by less than |t| 2**-24 / m: the
-// quotient is the nearest integer. For m = 256 it is exact, and the low byte of t does not depend on it.
-__device__ __forceinline__ int reduced(int biased, int plane)
-{
-    const float t = __fsub_rn(__int_as_float(biased), MAGIC);
-    const float quotient = __fmaf_rn(t, RECIPROCAL[plane], MAGIC);
-    return biased - __float_as_int(quotient) * MODULUS[plane]; // MAGIC_BITS is a multiple of 256
-}
-
-// z mod m_p in the low byte, z given as the two words of z + 2**63.
-__device__ __forceinline__ int residue64(unsigned low, unsigned high, int plane)
-{
-    return reduced(dot_bytes(high, HIGH_BYTES[plane], dot_bytes(low, LOW_BYTES[plane], MAGIC_BITS - OFFSET64[plane])), plane);
-}
-
-// s mod m_p, canonical, with its sign.
-__device__ __forceinline__ int residue32(int s, int plane)
-{
-    const int biased = dot_bytes((unsigned)s ^ 0x80000000u, LOW_BYTES[plane], MAGIC_BITS - OFFSET32[plane]);
-    return (int)(signed char)reduced(biased, plane);
-}
-
 // A number of 17 bits and a sign that is s modulo m_p.
 __device__ __forceinline__ double residue17(int s, int plane)
 {
@@ -73,46 +28,14 @@ __device__ __forceinline__ double residue17(int s, int plane)
     return __hiloint2double(0x43300000, biased) - (0x1p52 + 0x1p31); // 2**52 + 2**31 + t, less what is not t
 }
 
-// exponents[i] = e_i, limits[i] = A_ii 4**e_i (1 + ROW_SLACK) for count rows from first_row, from the diagonal of a block of A.
-// first_flagged is the smallest row whose diagonal entry is not a positive finite number, or what it was.
+// Exponents and limits of count rows from first_row, from the diagonal of a block of A.
 extern "C" __global__ void diagonal(
-    const double* a, long long a_stride, int count, long long first_row, int* exponents, double* limits, u64* first_flagged)
+    const ENTRY* a, long long a_stride, int count, long long first_row, int* exponents, double* limits, u64* first_flagged)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= count) {
-        return;
+    if (i < count) {
+        scale_row(a[i * (a_stride + 1)], first_row + i, exponents, limits, first_flagged);
     }
-    const double a_ii = a[i * (a_stride + 1)];
-    int exponent = 0;
-    double limit = 0.0;
-    if (a_ii > 0.0 && a_ii < __longlong_as_double(0x7FF0000000000000ll)) {
-        int power;
-        const double mantissa = frexp(a_ii, &power);
-        exponent = (LIMIT_POWER - power - (mantissa > LIMIT_MANTISSA)) >> 1;
-        limit = a_ii * power_of_two(exponent) * power_of_two(exponent) * (1.0 + ROW_SLACK);
-    } else {
-        atomicMin(first_flagged, (u64)(first_row + i));
-    }
-    exponents[first_row + i] = exponent;
-    limits[first_row + i] = limit;
-}
-
-// The sum over the block, for thread 0, always added up in the same order.
-__device__ __forceinline__ double block_sum(double value)
-{
-    __shared__ double of_warp[THREADS / 32];
-    for (int distance = 16; distance > 0; distance >>= 1) {
-        value += __shfl_xor_sync(0xFFFFFFFFu, value, distance);
-    }
-    if (threadIdx.x % 32 == 0) {
-        of_warp[threadIdx.x / 32] = value;
-    }
-    __syncthreads();
-    value = of_warp[0];
-    for (int warp = 1; warp < THREADS / 32; ++warp) {
-        value += of_warp[warp];
-    }
-    return value;
 }
 
 // How entries of a tile are read, four adjacent ones at once where that is aligned: FP64, or as stored in a narrower format, of
@@ -241,7 +164,7 @@ __device__ __forceinline__ void convert_rows(
             high[i] = (unsigned)(q >> 32) ^ 0x80000000u;
         }
 #pragma unroll
-        for (int p = 0; p < PLANES; ++p) {
+        for (int p = 0; p < MODULI; ++p) {
             const unsigned r01 = __byte_perm(residue64(low[0], high[0], p), residue64(low[1], high[1], p), 0x0040);
             const unsigned r23 = __byte_perm(residue64(low[2], high[2], p), residue64(low[3], high[3], p), 0x0040);
             const unsigned r = __byte_perm(r01, r23, 0x5410);
@@ -259,14 +182,7 @@ __device__ __forceinline__ void convert_rows(
         }
     }
     if (is_first) {
-        const double total = block_sum(squares);
-        if (threadIdx.x == 0) {
-            const double sum = sums[first_row + row] + total;
-            sums[first_row + row] = sum;
-            if (!(sum <= limits[first_row + row])) {
-                atomicMin(first_flagged, (u64)(first_row + row));
-            }
-        }
+        add_squares(squares, first_row + row, limits, sums, first_flagged);
     }
 }
 
@@ -282,7 +198,7 @@ __device__ __forceinline__ void convert_rows(
             is_aligned, fp16, fp16_stride, fp8, fp8_stride, fp8_power, behind); \
     }
 
-CONVERT(convert, Fp64)
+CONVERT(convert, ENTRIES)
 CONVERT(convert_fp32, Fp32)
 CONVERT(convert_fp16, Fp16)
 CONVERT(convert_fp8, Fp8)
@@ -296,91 +212,24 @@ extern "C" __global__ void __launch_bounds__(THREADS) fold(int* s, long long str
     }
     for (long long row = blockIdx.y; row < rows; row += gridDim.y) {
         int* at = s + row * stride + col;
-        int sums[PLANES];
+        int sums[MODULI];
 #pragma unroll
-        for (int p = 0; p < PLANES; ++p) {
+        for (int p = 0; p < MODULI; ++p) {
             sums[p] = at[p * plane];
         }
 #pragma unroll
-        for (int p = 0; p < PLANES; ++p) {
+        for (int p = 0; p < MODULI; ++p) {
             at[p * plane] = residue32(sums[p], p);
         }
     }
 }
 
-// (number 2**-e) rounded once to nearest even, subnormal results too; |number| < 2**127.
-__device__ __forceinline__ double scaled(__int128 number, int e)
-{
-    const u64 sign = number < 0 ? 0x8000000000000000ull : 0;
-    const u128 magnitude = number < 0 ? -(u128)number : (u128)number;
-    if (magnitude == 0) {
-        return 0.0;
-    }
-    // The upper 64 bits, the first of them set; the last one tells whether anything is left below.
-    const u64 upper = (u64)(magnitude >> 64), lower = (u64)magnitude;
-    const int zeros = upper != 0 ? __clzll((long long)upper) : 64 + __clzll((long long)lower);
-    const u128 shifted = magnitude << zeros;
-    const u64 top = (u64)(shifted >> 64) | ((u64)shifted != 0);
-    const int last = 64 - zeros - e; // the value is top * 2**last
-    u64 bits;
-    if (last >= -1085) { // at least 2**-1022: normal, or too large
-        const int half = last >> 1;
-        const double value = __ull2double_rn(top) * power_of_two(half) * power_of_two(last - half);
-        bits = (u64)__double_as_longlong(value);
-    } else { // a multiple of 2**-1074 below 2**-1022, whose bits are the multiple itself
-        const int drop = -1074 - last; // at least 12
-        bits = 0;
-        if (drop < 64) {
-            const u64 rest = top << (64 - drop), half = 0x8000000000000000ull;
-            bits = top >> drop;
-            bits += rest > half || (rest == half && (bits & 1));
-        } else if (drop == 64) {
-            bits = top > 0x8000000000000000ull;
-        }
-    }
-    return __longlong_as_double((long long)(sign | bits));
-}
-
-// X in (-P/2, P/2] from sum_p t_p w_p, given by the sums over the 32-bit digits of the w_p: that sum less k P, where k comes from
-// the leading bits of all digits and is off by one at most, near +-P/2.
-__device__ __forceinline__ __int128 remainder_of(double digit0, double digit1, double digit2, double digit3)
-{
-    const __int128 product = (__int128)(((u128)PRODUCT_HIGH << 64) | PRODUCT_LOW);
-    const double multiples = __fma_rn(digit3, SHARE3, __fma_rn(digit2, SHARE2, __fma_rn(digit1, SHARE1, digit0 * SHARE0)));
-    const __int128 lower = (__int128)__double2ll_rn(digit0) + ((__int128)__double2ll_rn(digit1) << 32);
-    const u64 upper = (u64)__double2ll_rn(digit2) + ((u64)__double2ll_rn(digit3) << 32);
-    // Unsigned: these words wrap, modulo 2**128, which is larger than P.
-    __int128 x = (__int128)((u128)lower + ((u128)upper << 64) - (u128)product * (u128)(__int128)__double2ll_rn(multiples));
-    if (x > product / 2) {
-        x -= product;
-    } else if (x <= -(product / 2)) {
-        x += product;
-    }
-    return x;
-}
-
-// (A_ij 2**e - x) 2**-e, where A_ij 2**e is first rounded to an integer: then one rounding is all. From 2**126 on, which says
-// that A is not positive definite or that this is above the diagonal, x 2**-e is taken from A_ij with two roundings.
-__device__ __forceinline__ double difference(double a_ij, __int128 x, int e)
-{
-    const int half = e >> 1;
-    const double t = a_ij * power_of_two(half) * power_of_two(e - half), magnitude = rint(fabs(t));
-    const bool is_integer = magnitude < 0x1p126;
-    __int128 exact = -x;
-    if (is_integer) {
-        const u64 high = __double2ull_rz(magnitude * 0x1p-64);
-        const u64 low = __double2ull_rz(__fma_rn((double)high, -0x1p64, magnitude));
-        const __int128 integer = (__int128)(((u128)high << 64) | low);
-        exact += t < 0.0 ? -integer : integer;
-    }
-    return (is_integer ? 0.0 : a_ij) + scaled(exact, e);
-}
-
 // A[r][c] -= X 2**-(e_r + e_c) with X = sum_k q_rk q_ck from residues s[p][r][c], folded or not. A thread's columns are THREADS
 // apart. With t_p = s_p modulo m_p of 17 bits, X = sum_p t_p w_p mod P. The sum is kept by 32-bit digits of the w_p, each in a
-// double and exact, since 16 times 2**17 times 2**32 is 2**53.
+// double and exact, since 16 times 2**17 times 2**32 is 2**53. A float is rounded from
+// a double.
 extern "C" __global__ void __launch_bounds__(THREADS) reconstruct(
-    const int* __restrict__ s, long long stride, long long plane, double* __restrict__ a, long long a_stride, int rows, int cols,
+    const int* __restrict__ s, long long stride, long long plane, ENTRY* __restrict__ a, long long a_stride, int rows, int cols,
     const int* __restrict__ row_exponents, const int* __restrict__ col_exponents)
 {
     const int first_col = blockIdx.x * (RECONSTRUCT_COLUMNS * THREADS) + threadIdx.x;
@@ -388,7 +237,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) reconstruct(
         double digit0[RECONSTRUCT_COLUMNS] = {}, digit1[RECONSTRUCT_COLUMNS] = {};
         double digit2[RECONSTRUCT_COLUMNS] = {}, digit3[RECONSTRUCT_COLUMNS] = {};
 #pragma unroll
-        for (int p = 0; p < PLANES; ++p) {
+        for (int p = 0; p < MODULI; ++p) {
             const int* at = s + row * stride + p * plane + first_col;
 #pragma unroll
             for (int i = 0; i < RECONSTRUCT_COLUMNS; ++i) {
@@ -403,9 +252,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) reconstruct(
         for (int i = 0; i < RECONSTRUCT_COLUMNS; ++i) {
             const int col = first_col + i * THREADS;
             if (col < cols) {
-                double* target = a + row * a_stride + col;
+                ENTRY* target = a + row * a_stride + col;
                 const __int128 x = remainder_of(digit0[i], digit1[i], digit2[i], digit3[i]);
-                *target = difference(*target, x, row_exponents[row] + col_exponents[col]);
+                *target = (ENTRY)difference(*target, x, row_exponents[row] + col_exponents[col]);
             }
         }
     }

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nvmath.bindings import cublas
 
 from ooc_chol.config import whole_pages
-from ooc_chol.formats import PrecisionFormat
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.fp8 import Fp8Products
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
@@ -24,10 +24,9 @@ from ooc_chol.precision.moduli import ResidueBasis
 _LOWER_PARTS = 4
 #: Rows of a grid; those beyond are taken in further rounds.
 _MOST_GRID_ROWS = 65535
-#: Kernels of ``residues.cu``.
-_KERNELS = (
-    "diagonal", "convert", "convert_fp32", "convert_fp16", "convert_fp8", "fold", "reconstruct", "subtract_narrow"
-)  # fmt: skip
+#: Kernels of every type, and those beside that products in narrower formats and stored tiles of FP64 need.
+_KERNELS = ("diagonal", "convert", "fold", "reconstruct")
+_MIXED_KERNELS = ("convert_fp32", "convert_fp16", "convert_fp8", "subtract_narrow")
 #: cuBLAS's numbers of FP16, of FP32 and of sums in FP32, and its own choice of a kernel.
 _R_16F, _R_32F, _COMPUTE_32F, _DEFAULT_ALGORITHM = 2, 0, 68, -1
 _TRANSPOSE, _NO_TRANSPOSE = 1, 0
@@ -56,15 +55,15 @@ def row_state_bytes(n: int) -> int:
 
 @final
 class CudaResidueKernels(AbstractResidueKernels):
-    """Residues as CuPy arrays: int8 strips, int32 accumulators, row-major float64 tiles.
+    """Residues as CuPy arrays: int8 strips, int32 accumulators, row-major tiles of one type.
 
-    Conversion moves ``8 + planes`` bytes an entry, reconstruction ``4 planes + 16``, folding ``8 planes``. Products round their
-    orders up to multiples of 16: what lies behind the arrays must be allocated, and its sums are of no meaning.
+    In FP64 conversion moves ``8 + planes`` bytes an entry, reconstruction ``4 planes + 16``, folding ``8 planes``. Products round
+    their orders up to multiples of 16: what lies behind the arrays must be allocated, and its sums are of no meaning.
     All results but the running sums are those of :class:`~ooc_chol.kernels.host.residues.HostResidueKernels` to the bit.
     """
 
-    def __init__(self, moduli: int) -> None:
-        self.basis = ResidueBasis(moduli)
+    def __init__(self, moduli: int, fmt: PrecisionFormat = FP64) -> None:
+        self.basis, self._fmt = ResidueBasis(moduli, fmt.is_complex), fmt
         self._products: Int8Products | None = None
         self._blas: BlasHandle | None = None
         self._fp8_products: Fp8Products | None = None
@@ -79,8 +78,9 @@ class CudaResidueKernels(AbstractResidueKernels):
         """Take the device's cuBLAS, and compile the kernels for the current device; once, before a run."""
         self._device = cp.cuda.Device()
         self._products = Int8Products(blas)
-        module = cp.RawModule(code=source(self.basis), options=("--std=c++17", "--device-int128"))
-        self._functions = {name: module.get_function(name) for name in _KERNELS}
+        module = cp.RawModule(code=source(self.basis, self._fmt), options=("--std=c++17", "--device-int128"))
+        names = [*_KERNELS, *(_MIXED_KERNELS if self._fmt == FP64 else ())]
+        self._functions = {name: module.get_function(name) for name in names}
         self._blas = blas
         self.multiplies_fp8 = int(cp.cuda.Device().compute_capability) >= _LEAST_FP8_CAPABILITY
 
@@ -114,14 +114,14 @@ class CudaResidueKernels(AbstractResidueKernels):
     def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
         count = a_bb.shape[0]
         arguments = (
-            a_bb.data.ptr, a_bb.strides[0] // 8, np.int32(count), first, self._exponents, self._limits, self._flag
+            a_bb.data.ptr, self._stride(a_bb), np.int32(count), first, self._exponents, self._limits, self._flag
         )  # fmt: skip
         self._launch("diagonal", stream, (-(-count // THREADS),), arguments)
 
     def convert(
         self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, narrow: NarrowParts = NOTHING_NARROW
     ) -> None:
-        entries = _Entries("convert", l_ik.data.ptr, l_ik.strides[0] // 8, 8, 0)
+        entries = _Entries("convert", l_ik.data.ptr, self._stride(l_ik), self._fmt.itemsize, 0)
         self._convert(stream, entries, rows, out, narrow, is_first=is_first)
 
     def convert_stored(
@@ -147,21 +147,34 @@ class CudaResidueKernels(AbstractResidueKernels):
         cols, (out_plane, out_row, _), out_at = out.shape[2], out.strides, out.data.ptr
         fp16_at, fp16_row = (0, 0) if narrow.fp16 is None else (narrow.fp16.data.ptr, narrow.fp16.strides[1])
         fp8_at, fp8_row = (0, 0) if narrow.fp8 is None else (narrow.fp8.data.ptr, narrow.fp8.strides[1])
-        # Four entries are read at once, and of FP64 two by two.
-        unit, row_bytes = min(16, 4 * entries.itemsize), entries.itemsize * entries.stride
+        # Four entries are read at once, and of FP64 two by two; complex ones one by one.
+        unit = entries.itemsize if self._fmt.is_complex else min(16, 4 * entries.itemsize)
+        row_bytes = entries.itemsize * entries.stride
         is_aligned = (entries.address | row_bytes) % unit == 0 and (cols | out_at | out_row | out_plane) % 4 == 0
         is_aligned = is_aligned and (fp16_at | fp16_row) % 8 == 0 and (fp8_at | fp8_row) % 4 == 0
         arguments = (
             entries.address, entries.stride, out_at, out_row, out_plane, np.int32(cols), rows.start,
             self._exponents, self._limits, self._sums, self._flag, np.int32(is_first), np.int32(is_aligned),
-            fp16_at, fp16_row // 2, fp8_at, fp8_row // 2, np.int32(narrow.exponent), entries.behind,
         )  # fmt: skip
-        self._launch(entries.kernel, stream, (len(rows),), arguments)
+        beside = (fp16_at, fp16_row // 2, fp8_at, fp8_row // 2, np.int32(narrow.exponent), entries.behind)
+        self._launch(entries.kernel, stream, (len(rows),), (*arguments, *(() if self._fmt.is_complex else beside)))
 
     def product(
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
     ) -> None:
         """``S (+)= left[p] @ right[p].T`` for every plane p; with ``lower``, what is above a strip's diagonal block stays."""
+        if not self.basis.is_split:
+            self._multiply(stream, accumulator, left, right, accumulates=accumulates, lower=lower)
+            return
+        # x + w y of one number is multiplied by x - w y of the other, which is x + w y of its conjugate.
+        ones, others = slice(self.basis.count), slice(self.basis.count, None)
+        for these, those in ((ones, others), (others, ones)):
+            self._multiply(stream, accumulator[these], left[these], right[those], accumulates=accumulates, lower=lower)
+
+    def _multiply(
+        self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
+    ) -> None:
+        """Multiply plane by plane."""
         products = self._products
         if products is None:
             raise RuntimeError("a product was enqueued before cuBLAS was bound")
@@ -214,9 +227,10 @@ class CudaResidueKernels(AbstractResidueKernels):
         self._launch("fold", stream, grid, (*_strided(accumulator), np.int32(rows), np.int32(cols)))
 
     def reconstruct(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
-        grid = (-(-len(cols) // (RECONSTRUCT_COLUMNS * THREADS)), min(len(rows), _MOST_GRID_ROWS))
+        columns = THREADS * (1 if self._fmt.is_complex else RECONSTRUCT_COLUMNS)
+        grid = (-(-len(cols) // columns), min(len(rows), _MOST_GRID_ROWS))
         arguments = (
-            *_strided(accumulator), a_ij.data.ptr, a_ij.strides[0] // 8, np.int32(len(rows)), np.int32(len(cols)),
+            *_strided(accumulator), a_ij.data.ptr, self._stride(a_ij), np.int32(len(rows)), np.int32(len(cols)),
             self._exponents + 4 * rows.start, self._exponents + 4 * cols.start,
         )  # fmt: skip
         self._launch("reconstruct", stream, grid, arguments)
@@ -229,6 +243,10 @@ class CudaResidueKernels(AbstractResidueKernels):
     def flagged_row(self) -> int | None:
         row = int(self._mirror[0])
         return None if row == _NO_ROW else row
+
+    def _stride(self, tile: Tile) -> Any:
+        """Entries of a tile of the matrix from one row to the next."""
+        return tile.strides[0] // self._fmt.itemsize
 
     def _launch(self, name: str, stream: AbstractStream, grid: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
         """Launch a kernel; CuPy passes a Python integer as 64 bits, which is what addresses, strides and rows of A are."""

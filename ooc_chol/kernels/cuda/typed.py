@@ -15,6 +15,7 @@ from ooc_chol.formats import PrecisionFormat
 from ooc_chol.interfaces import AbstractStorageKernels, AbstractStream, Tile
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
+from ooc_chol.kernels.cuda.residues import CudaResidueKernels
 from ooc_chol.kernels.cuda.tiles import CudaFlags, cuda_flags
 from ooc_chol.kernels.interfaces import (
     AbstractFlags,
@@ -135,32 +136,36 @@ class TypedCudaKernels(AbstractKernelSet, AbstractStorageKernels):
     """Tile kernels of one CUDA device for one type other than float64.
 
     cuBLAS's GEMM, SYRK or HERK, and TRSM; POTRF halves a tile down to blocks of order 32, which a kernel of our own factors.
-    Mixed precision and residues are float64's: what these need is not here.
+    Mixed precision is float64's: what it needs is not here.
     """
 
-    residues = None
-
-    def __init__(self, fmt: PrecisionFormat) -> None:
+    def __init__(self, fmt: PrecisionFormat, residues: CudaResidueKernels | None = None) -> None:
         self._dtype = fmt.dtype
+        self.residues: CudaResidueKernels | None = residues
+        self._n_streams = sizes.NATIVE_STREAMS if residues is None else sizes.RESIDUE_STREAMS
         self._device: Any = None
         self._blas = BlasHandle(())
         self._typed: _TypedBlas | None = None
         self._functions: dict[str, Any] = {}
 
     def workspace_bytes(self, nb: int) -> int:
-        return sizes.typed_workspace_bytes()
+        return sizes.typed_workspace_bytes(self._n_streams)
 
     def bind(self, nb: int, workspace: int) -> None:
         """Take a cuBLAS handle and load the kernels, on the current device, with workspace at address ``workspace``."""
         self._device, compiled = cp.cuda.Device(), _module()
         names = [*_KERNELS, *(_COMPLEX_KERNELS if self._dtype.kind == "c" else ())]
         self._functions = {name: compiled.get_function(f"{name}_{self._dtype.name}") for name in names}
-        step = sizes.CUBLAS_WORKSPACE_BYTES
-        self._blas = BlasHandle([workspace + number * step for number in range(sizes.NATIVE_STREAMS)])
+        step, first = sizes.CUBLAS_WORKSPACE_BYTES, -(-workspace // sizes.CUBLAS_ALIGNMENT) * sizes.CUBLAS_ALIGNMENT
+        self._blas = BlasHandle([first + number * step for number in range(self._n_streams)])
         self._typed = _TypedBlas(self._blas, self._dtype)
+        if self.residues is not None:
+            self.residues.bind(self._blas)
 
     def close(self) -> None:
         """Give the handle back; a second call does nothing."""
+        if self.residues is not None:
+            self.residues.close()
         self._blas.close()
 
     def potrf(self, stream: AbstractStream, a_kk: Tile, flags: AbstractFlags, k: int) -> None:

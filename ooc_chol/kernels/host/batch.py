@@ -14,7 +14,7 @@ from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.host.blas import blas_threads, host_threads
-from ooc_chol.kernels.host.tiles import MOST_STRIP, factor_tile
+from ooc_chol.kernels.host.tiles import MOST_ALONE, factor_tile
 from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels, Failure, check_right_hand_sides
 from ooc_chol.kernels.interfaces.whole import nonfinite_error
 from ooc_chol.memory.sources.numbers import put_numbers
@@ -56,7 +56,7 @@ class HostBatch(AbstractBatchKernels):
         factors, n = np.empty(a.shape), a.shape[1]
         if not a.size:
             return factors, None
-        if n > MOST_STRIP:
+        if n > MOST_ALONE:
             with closing(ThreadTeam(self._threads)) as team:
                 return factors, _first(_factor_each(team, a, factors), 0)
         share = _factor_together if n <= _MOST_TOGETHER else _factor_alone

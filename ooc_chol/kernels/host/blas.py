@@ -262,12 +262,14 @@ class _SharedLimit:
         self._lock = Lock()
         self._counts: dict[object, int] = {}
         self._before: list[tuple[Any, int]] = []
+        self._is_restored = True
 
     def enter(self, run: object, count: int) -> None:
         """Add a run that needs calls of at most ``count`` threads."""
         with self._lock:
             if not self._counts:
                 self._before = [(library, library.num_threads) for library in blas_controllers()]
+            self._is_restored = False
             self._counts[run] = count
             self._apply()
 
@@ -275,7 +277,9 @@ class _SharedLimit:
         """Remove it again, if it is there; the last one out restores what the first one found."""
         with self._lock:
             self._counts.pop(run, None)
-            self._apply()
+            if not self._is_restored:
+                self._apply()
+                self._is_restored = not self._counts
 
     def _apply(self) -> None:
         for library, before in self._before:

@@ -12,7 +12,7 @@ from ooc_chol.config import whole_pages
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.kernels.host.blas import blas_identity, blas_threads, host_threads
 from ooc_chol.kernels.host.residues import HostResidueKernels
-from ooc_chol.kernels.host.tiles import LEAST_STRIP, MOST_STRIP, HostKernels
+from ooc_chol.kernels.host.tiles import LEAST_STRIP, MOST_ALONE, MOST_STRIP, HostKernels
 from ooc_chol.kernels.host.whole import HostWhole
 from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
 from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
@@ -51,7 +51,7 @@ class HostKernelKind(AbstractKernelKind):
     def workspace_bytes(self, nb: int, fmt: PrecisionFormat = FP64) -> int:
         return 0
 
-    def residue_workspace_bytes(self, n: int, nb: int) -> int:
+    def residue_workspace_bytes(self, n: int, nb: int, fmt: PrecisionFormat = FP64) -> int:
         return ROW_STATE_BYTES * n
 
     def executed_flops(self, task: Task, grid: TileGrid, fmt: PrecisionFormat = FP64) -> int:
@@ -59,7 +59,7 @@ class HostKernelKind(AbstractKernelKind):
 
     def create(self, threads: int, moduli: int | None, fmt: PrecisionFormat = FP64) -> HostKernels:
         """Make kernels whose tile and residue products have a team of ``threads`` each; they go by the type of the tiles."""
-        return HostKernels(threads, None if moduli is None else HostResidueKernels(moduli, threads))
+        return HostKernels(threads, None if moduli is None else HostResidueKernels(moduli, threads, fmt))
 
     def whole_order(self, source: str, *, keeps_on_device: bool) -> int:
         """What is seen in place is only copied; what is read or made is so beside the computation, where that takes long."""
@@ -85,7 +85,7 @@ class HostKernelKind(AbstractKernelKind):
 
     def facts(self, names: Sequence[str], fmt: PrecisionFormat = FP64) -> KernelFacts:
         """Name the library, which decides the bits; the number of devices and of threads does not."""
-        rows = f"strips of {LEAST_STRIP} to {MOST_STRIP} rows"
+        rows = f"strips of {LEAST_STRIP} to {MOST_STRIP} rows, diagonal tiles up to {MOST_ALONE} whole"
         return KernelFacts("host", " ".join(blas_identity().values()), "substitution", rows)
 
     def rate_facts(self) -> str:

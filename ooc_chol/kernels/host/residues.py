@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from ooc_chol import blas_buffers
 from ooc_chol.errors import ScheduleError
-from ooc_chol.formats import FP8, PrecisionFormat, decode
+from ooc_chol.formats import FP8, FP64, PrecisionFormat, decode
 from ooc_chol.interfaces import AbstractStream, Tile
+from ooc_chol.kernels.host.remainders import canonical, real_parts, remainders_of, residues_of
 from ooc_chol.kernels.host.streams import enqueue
-from ooc_chol.kernels.host.words import Words, digits_of, rounded
+from ooc_chol.kernels.host.words import Words, rounded
 from ooc_chol.kernels.interfaces import NOTHING_NARROW, AbstractResidueKernels, NarrowParts
 from ooc_chol.precision.moduli import ROW_SLACK, ResidueBasis
 from ooc_chol.precision.products import FP8_LARGEST
@@ -31,14 +32,14 @@ _TOO_LARGE, _NO_INTEGER = 2.0**63, 2.0**126
 
 @final
 class HostResidueKernels(AbstractResidueKernels):
-    """Residues as NumPy arrays: int8 strips, int32 accumulators, float64 tiles, of any strides.
+    """Residues as NumPy arrays: int8 strips, int32 accumulators, tiles of one type, of any strides.
 
     Every result is exact or rounded once: it depends neither on ``threads`` nor on the order of sums, and CUDA's is the same.
     The running sums alone are rounded in their own order here and there, 2**32 times finer than what they are compared with.
     """
 
-    def __init__(self, moduli: int, threads: int = 1) -> None:
-        self.basis = ResidueBasis(moduli)
+    def __init__(self, moduli: int, threads: int = 1, fmt: PrecisionFormat = FP64) -> None:
+        self.basis = ResidueBasis(moduli, fmt.is_complex)
         self._team = ThreadTeam(threads)
         self._exponents: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self._limits: Floats = np.zeros(0)
@@ -70,7 +71,9 @@ class HostResidueKernels(AbstractResidueKernels):
         self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool, lower: bool
     ) -> None:
         """``S (+)= left[p] @ right[p].T`` for every plane p; with ``lower``, what is above a strip's diagonal block stays."""
-        job = partial(_product, accumulator, left, right, accumulates, lower)
+        # x + w y of one number is multiplied by x - w y of the other, which is x + w y of its conjugate.
+        beside = self.basis.count if self.basis.is_split else 0
+        job = partial(_product, accumulator, left, right, accumulates, lower, beside)
         enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
 
     def convert_stored(
@@ -128,8 +131,8 @@ class HostResidueKernels(AbstractResidueKernels):
 
         self._team.run([partial(run, slice(start, min(rows, start + height))) for start in range(0, rows, height)])
 
-    def _set_diagonal(self, first: int, a_bb: Floats) -> None:
-        entries = a_bb.diagonal()
+    def _set_diagonal(self, first: int, a_bb: NDArray[Any]) -> None:
+        entries = a_bb.diagonal().real.astype(np.float64, copy=False)
         good = (entries > 0) & (entries < np.inf)
         mantissas, powers = np.frexp(np.where(good, entries, 1.0))
         largest, top = self.basis.limit
@@ -142,7 +145,7 @@ class HostResidueKernels(AbstractResidueKernels):
 
     def _convert(
         self,
-        strip_of: Callable[[slice], Floats],
+        strip_of: Callable[[slice], NDArray[Any]],
         first: int,
         targets: tuple[NDArray[np.int8], NarrowParts],
         is_first: bool,
@@ -152,19 +155,19 @@ class HostResidueKernels(AbstractResidueKernels):
         out, narrow = targets
         l_ik, rows = strip_of(part), slice(first + part.start, first + part.stop)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            scaled = np.ldexp(l_ik, self._exponents[rows, None])
+            scaled = [np.ldexp(each, self._exponents[rows, None]) for each in real_parts(l_ik)]
             if is_first:
-                self._sums[rows] += (scaled * scaled).sum(axis=1)
+                self._sums[rows] += sum((each * each).sum(axis=1) for each in scaled)
                 self._flagged[rows] |= ~(self._sums[rows] <= self._limits[rows])
-            integers = np.where(np.abs(scaled) < _TOO_LARGE, np.rint(scaled), 0.0).astype(np.int64)
+            integers = [np.where(np.abs(each) < _TOO_LARGE, np.rint(each), 0.0).astype(np.int64) for each in scaled]
             if narrow.fp16 is not None:
                 narrow.fp16[0, part] = np.ldexp(l_ik, self._fp16_exponents(rows)[:, None]).astype(np.float16)
             if narrow.fp8 is not None:
-                scaled = np.ldexp(l_ik, self._fp16_exponents(rows)[:, None] - narrow.exponent)
-                limited = np.clip(scaled, -FP8_LARGEST, FP8_LARGEST).astype(np.float32)
+                in_fp8 = np.ldexp(l_ik, self._fp16_exponents(rows)[:, None] - narrow.exponent)
+                limited = np.clip(in_fp8, -FP8_LARGEST, FP8_LARGEST).astype(np.float32)
                 narrow.fp8[0, part] = limited.astype(FP8.dtype).view(np.uint8)
-        for plane, modulus in enumerate(self.basis.moduli):
-            out[plane, part] = _canonical(integers, modulus)
+        for plane, residues in enumerate(residues_of(self.basis, integers)):
+            out[plane, part] = residues
 
     def _fp16_exponents(self, rows: slice) -> NDArray[np.int32]:
         """``h_i`` of matrix rows."""
@@ -179,24 +182,19 @@ class HostResidueKernels(AbstractResidueKernels):
             a_ij[part] -= np.ldexp(sums, -columns[None, :])
 
     def _fold(self, accumulator: NDArray[np.int32], part: slice) -> None:
-        for plane, modulus in enumerate(self.basis.moduli):
-            accumulator[plane, part] = _canonical(accumulator[plane, part], modulus)
+        for plane in range(self.basis.planes):
+            accumulator[plane, part] = canonical(accumulator[plane, part], self.basis.moduli[plane % self.basis.count])
 
-    def _reconstruct(self, accumulator: NDArray[np.int32], a_ij: Floats, first: int, cols: range, part: slice) -> None:
-        """``A -= X 2**-(e_i + e_j)`` for a strip of rows."""
+    def _reconstruct(self, accumulator: NDArray[np.int32], a_ij: NDArray[Any], first: int, cols: range, part: slice) -> None:
+        """``A -= X 2**-(e_i + e_j)`` for a strip of rows; float32 is rounded from float64."""
         rows = slice(first + part.start, first + part.stop)
         exponents = np.add.outer(self._exponents[rows], self._exponents[cols.start : cols.stop])
-        planes = enumerate(self.basis.moduli)
-        residues = np.array([_canonical(accumulator[p, part], m).ravel() for p, m in planes], dtype=np.float64)
+        target = a_ij[part]
+        parts = (target.real, target.imag) if self.basis.is_split else (target,)
         with np.errstate(all="ignore"):
-            entries = _difference(a_ij[part].ravel(), _remainder(self.basis, residues), exponents.ravel())
-        a_ij[part] = entries.reshape(exponents.shape)
-
-
-def _canonical(numbers: NDArray[np.signedinteger], modulus: int) -> NDArray[np.signedinteger]:
-    """``numbers mod m`` in ``[-(m // 2), (m - 1) // 2]``."""
-    residues = numbers % modulus
-    return residues - modulus * (residues > (modulus - 1) // 2)
+            for each, x in zip(parts, remainders_of(self.basis, accumulator[:, part]), strict=True):
+                entries = _difference(each.ravel().astype(np.float64, copy=False), x, exponents.ravel())
+                each[...] = entries.reshape(exponents.shape)
 
 
 def _widened(stored: NDArray[np.uint8], fmt: PrecisionFormat, cols: int, part: slice) -> Floats:
@@ -212,9 +210,13 @@ def _product(
     right: NDArray[np.int8],
     accumulates: bool,
     lower: bool,
+    beside: int,
     part: slice,
 ) -> None:
-    """``S (+)= left @ right.T`` for a strip of rows: in float32, exact for up to 1024 terms, and from there in int32."""
+    """``S (+)= left @ right.T`` for a strip of rows: in float32, exact for up to 1024 terms, and from there in int32.
+
+    Plane p is multiplied by plane ``p + beside``, counted on from the first behind the last.
+    """
     cols = part.stop if lower else accumulator.shape[2]
     if lower and accumulator.shape[1] != accumulator.shape[2]:
         raise ScheduleError(f"the lower triangle of a block of {accumulator.shape[1:]} was asked for; report this as a bug")
@@ -224,7 +226,8 @@ def _product(
     for k0 in range(0, left.shape[2], _EXACT_TERMS):
         terms = slice(k0, k0 + _EXACT_TERMS)
         for plane in range(len(target)):
-            factors = left[plane, part, terms].astype(np.float32), right[plane, :cols, terms].astype(np.float32)
+            other = (plane + beside) % len(target)
+            factors = left[plane, part, terms].astype(np.float32), right[other, :cols, terms].astype(np.float32)
             target[plane] += (factors[0] @ factors[1].T).astype(np.int32)
 
 
@@ -245,21 +248,6 @@ def _narrow_product(
             accumulator[0, part] += product
         else:
             accumulator[0, part] = product
-
-
-def _remainder(basis: ResidueBasis, residues: NDArray[np.float64]) -> Words:
-    """``X = sum_p r_p w_p mod P`` in ``(-P/2, P/2]`` for each column of canonical residues.
-
-    The sums over 32-bit digits of the weights are exact in float64: 16 residues of 8 bits.
-    """
-    weights = np.array([digits_of(weight) for weight in basis.weights], dtype=np.float64)
-    shares = np.array([weight / basis.product for weight in basis.weights])
-    multiples = np.rint(shares @ residues).astype(np.int64)  # off by one at most, and that near +-P/2
-    sums = (weights.T @ residues).astype(np.int64)
-    x = Words.of_digits([sums[d] - multiples * digit for d, digit in enumerate(digits_of(basis.product))])
-    product, half = Words.of_constant(basis.product), Words.of_constant(basis.product // 2)
-    x = x.plus_where(x.exceeds(half), product.negated())
-    return x.plus_where(~x.exceeds(half.negated()), product)
 
 
 def _difference(a_ij: Floats, x: Words, exponents: NDArray[np.int32]) -> Floats:

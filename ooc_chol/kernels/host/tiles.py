@@ -30,6 +30,9 @@ from ooc_chol.team import ThreadTeam
 #: Least and most rows of a strip: what one thread computes by one BLAS call. Shapes depend on the tile alone, never on the
 #: number of threads, so that the bits do not either.
 LEAST_STRIP, MOST_STRIP = 128, 512
+#: Largest diagonal tile that one thread factors by one call of LAPACK. A team divides it into two strips at most, whatever the
+#: cores, and hands six pieces over: of order 1000 it takes as long on two cores as one thread, and a third more of processors.
+MOST_ALONE = 1024
 #: Columns of an operand of another type that are converted at once: with 512 rows 2 MiB of float64, twice for each thread.
 _CONVERTED_COLUMNS = 512
 #: Rows whose magnitudes are summed at once.
@@ -255,14 +258,22 @@ def _factor(team: ThreadTeam, a_kk: Floats) -> int:
 
 def factor_tile(team: ThreadTeam, a_kk: Floats, k: int = 0) -> int:
     """Factor the tile and zero its strict upper part; the order of its first leading minor that fails, else 0."""
-    info = _factor(team, a_kk)
+    is_small = len(a_kk) <= MOST_ALONE
+    info = blas.potrf(a_kk) if is_small else _factor(team, a_kk)
     if info < 0:
         raise ScheduleError(f"potrf refused its argument {-info} for tile ({k}, {k}) of shape {a_kk.shape}; report this as a bug")
-    blas.zero_strict_upper(a_kk)
+    parts = [slice(0, len(a_kk))] if is_small else strips(len(a_kk))
+    team.run([partial(_zero_strict_upper, a_kk, rows) for rows in parts])
     # OpenBLAS takes a NaN for a positive pivot. A pivot is its square root on the diagonal by now.
     pivots = a_kk.diagonal().real[: info - 1 if info else None]
     bad = np.flatnonzero(~((pivots > 0) & (pivots < np.inf)))
     return int(bad[0]) + 1 if bad.size else info
+
+
+def _zero_strict_upper(a_kk: Floats, rows: slice) -> None:
+    """Set what is above the diagonal of a strip of rows to zero."""
+    blas.zero_strict_upper(a_kk[rows, rows])
+    a_kk[rows, rows.stop :] = 0.0
 
 
 def _potrf(team: ThreadTeam, a_kk: Floats, flags: HostFlags, k: int) -> None:

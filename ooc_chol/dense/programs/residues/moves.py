@@ -80,7 +80,7 @@ class StripMoves:
 
     def pull(self, device: DeviceStrips, holder: DeviceStrips, tile: Index, work: Pull, *, stream: StreamKind) -> None:
         """Copy from another device once it is made there; the slot there is written next only after this copy."""
-        version, nbytes = tile[1] + 1, 8 * self.grid.entries(*tile)
+        version, nbytes = tile[1] + 1, self.layout.fmt.itemsize * self.grid.entries(*tile)
         if work.place.pool is Pool.STRIP:
             version, nbytes = 0, self.layout.entry_bytes * self.grid.size(tile[0]) * (work.stop - work.start) * self.grid.nb
         awaits, columns = holder.builder.makers(work.source, work.stop), (work.start, work.stop)

@@ -117,7 +117,7 @@ class ResiduePrograms:
         self._exponents = nothing if narrow_products is None else narrow_products.exponents_of_rows
         self._owners = owners
         self._panels = panels
-        self._layout = layout
+        self._layout, self._flops_factor = layout, layout.fmt.flops_factor
         self._source_itemsize = source_itemsize
         self._stored_bytes = cache(stored_bytes)  # of a tile they are asked for whenever it is fetched
         self._pulls = pulls
@@ -323,7 +323,7 @@ class ResiduePrograms:
         (row, column), grid = tile, self._grid
         rows, inner = grid.size(row), (work.stop - work.start) * grid.nb
         columns = grid.columns(column, work.n_columns)
-        counted = rows * rows * inner if work.lower else 2 * rows * columns * inner
+        counted = self._flops_factor * (rows * rows * inner if work.lower else 2 * rows * columns * inner)
         slots = dict.fromkeys((work.left, *range(work.right, work.right + work.n_columns)))
         reads, extent = tuple([device.places[slot] for slot in slots]), (work.start, work.stop)
         device.builder.add(_COMPUTE, stream, tile_key(tile, 0), work, flops=counted, reads=reads, writes=(sums,), columns=extent)
@@ -374,7 +374,7 @@ class ResiduePrograms:
     def _potrf(self, device: DeviceStrips, key: BlockKey, place: Place, stream: StreamKind) -> None:
         """POTRF, and what TRSM needs of it; the diagonal tile stays until its panel is done."""
         column = key.coords[0]
-        counted = flops(finish(column, column), self._grid)
+        counted = self._flops_factor * flops(finish(column, column), self._grid)
         device.builder.add(_COMPUTE, stream, key, Potrf(place), flops=counted, writes=(place,))
         self._invert(device, column, place, stream)
         device.diagonal[column] = place
@@ -393,7 +393,7 @@ class ResiduePrograms:
         if column not in device.diagonal:
             self._bring_diagonal(device, column)
         diagonal, inverse = device.diagonal[column], _INVERSES[column % INVERSES]
-        counted = flops(finish(row, column), self._grid)
+        counted = self._flops_factor * flops(finish(row, column), self._grid)
         work: Trsm = _new_tuple(Trsm, (place, diagonal, column % INVERSES))
         device.builder.add(_COMPUTE, stream, key, work, flops=counted, reads=(diagonal, inverse), writes=(place,))
 

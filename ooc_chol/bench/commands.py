@@ -17,6 +17,7 @@ from ooc_chol.bench.suites import SUITES, choose, run_suite, summary
 from ooc_chol.config import format_bytes, parse_devices
 from ooc_chol.dense.options import count
 from ooc_chol.dense.programs.cost import ResidueRates
+from ooc_chol.dense.rates.folders import USUAL_TILE_SIZE, measure_folder
 from ooc_chol.dense.rates.measuring import MODULI, WARM_SECONDS, measure_rates
 from ooc_chol.dense.rates.stored import rates_path, rates_problem
 from ooc_chol.dense.rates.together import pulled_from
@@ -57,7 +58,12 @@ def _add_rates(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     rates.add_argument("--moduli", type=int, help=moduli)
     warm = f"seconds of DGEMM before a GPU is measured (default: {WARM_SECONDS:g})"
     rates.add_argument("--warm-seconds", type=float, help=warm)
-    rates.epilog = "examples:\n  ooc-chol bench rates\n  ooc-chol bench rates --quick --tile-size 2048"
+    folder = "measure the disk under this folder instead, for stores of L there: tiles read and written past the page cache"
+    rates.add_argument("--folder", type=Path, metavar="DIR", help=folder)
+    rates.epilog = (
+        "examples:\n  ooc-chol bench rates\n  ooc-chol bench rates --quick --tile-size 2048\n"
+        "  ooc-chol bench rates --folder /data/factors"
+    )
     rates.set_defaults(run=_rates)
 
 
@@ -127,6 +133,9 @@ def _add_run_options(parser: argparse.ArgumentParser, *, repeats: int | None, dg
 
 
 def _rates(options: argparse.Namespace) -> None:
+    if options.folder is not None:
+        _folder_rates(options)
+        return
     devices = resolve_devices(None)[:1] if options.device is None else resolve_devices(options.device)
     if (problem := rates_problem()) is not None:
         print(f"ooc-chol: {problem}: ignored, and measured anew", file=sys.stderr)
@@ -139,6 +148,22 @@ def _rates(options: argparse.Namespace) -> None:
         print(f"tiles of {tile_size}: {kernels} GFLOP/s; {links} GB/s (memory); {rates.launch * 1e6:.3g} us between operations")
         if rates.residue is not None:
             print(f"  residues, {_described_residues(rates.residue, devices)}")
+    print(f"stored in {rates_path()}")
+
+
+def _folder_rates(options: argparse.Namespace) -> None:
+    """Measure a folder's disk."""
+    beside = [
+        f"--{name.replace('_', '-')}" for name in ("device", "moduli", "warm_seconds") if getattr(options, name) is not None
+    ]
+    if beside:
+        raise ValueError(f"--folder measures a disk, and no device: leave {', '.join(beside)} out")
+    (tile_size, *more) = options.tile_size or [USUAL_TILE_SIZE]
+    if more:
+        raise ValueError("--folder is measured with tiles of one order: give one --tile-size, or none")
+    found = measure_folder(options.folder, tile_size, quick=options.quick)
+    options.answer = {"stored_in": rates_path(), "folder": asdict(found)}
+    print(found)
     print(f"stored in {rates_path()}")
 
 

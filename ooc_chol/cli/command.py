@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None, *, imported: Callable[[], None]
     Returns
     -------
     int
-        The exit status: 0, 1 where some of several cases failed or a file is damaged, 2 for what a user can mend, 128 and the number of a signal.
+        The exit status: 0, 1 where some of several cases failed or a file is damaged, 2 for what a user can mend, 128 and the
+        number of a signal.
     """
     try:
         options = make_parser().parse_args(arguments)

@@ -24,12 +24,12 @@ from ooc_chol.dense.in_core import factor_whole, whole_device_of
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.mixed import doubts, factor_mixed, plan_mixed
 from ooc_chol.dense.options import FactorOptions, Fp64, HalfProducts, Objective, Policy, PrecisionRule
-from ooc_chol.dense.planner import Problem, make_plan
+from ooc_chol.dense.planner import make_plan
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.problem import excess_of_budget, format_asked
+from ooc_chol.dense.planner.problem import excess_of_budget
 from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.report import FactorReport
-from ooc_chol.dense.request import ON_DEVICE, Place, Progress, Request, is_memory, place_of_checkpoint, rates_of_request
+from ooc_chol.dense.request import Place, Progress, Request, place_of_checkpoint, problem_of_order, rates_of_request
 from ooc_chol.dense.resuming import own_plan_and_store
 from ooc_chol.dense.store_opening import check_host_budget, check_store, own_empty_store
 from ooc_chol.dense.stores.base import AbstractStore
@@ -307,6 +307,7 @@ def _factor(request: Request, began: float) -> CholeskyFactor:
         with progress_reporter(request.progress) as reporter:
             execution = run(the_plan, request.source, store, report=reporter)
         store.complete()
+        store = store.result()
         setup = time.perf_counter() - began - execution.seconds
         report = FactorReport(the_plan, execution, setup, passes=request.passes, resumed_tiles=resumed)
         factor = _factor_of(request, store, report)
@@ -342,6 +343,7 @@ def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
         key = result.key or arithmetic_key(plan).to_dict()
         store.describe(key)  # formats may be wider than those it was made for
         store.complete()
+        store = store.result()
         wall = time.perf_counter() - began
         report = FactorReport(
             plan,
@@ -516,10 +518,9 @@ def _plan(n_or_a: Any, options: FactorOptions, store: Place, lower: bool | None)
         if options.precision_threshold is not None:
             raise ValueError(f"formats follow from the norms of A's tiles: give the matrix instead of its order {n_or_a}")
         _check_order(int(n_or_a))
-        problem = Problem(int(n_or_a), FP64.itemsize, "array", may_be_whole=is_memory(store), keeps_on_device=store == ON_DEVICE)
-        fmt = format_asked(options, FP64.dtype)
-        if fmt != FP64:
-            return make_plan(replace(problem, bytes_per_entry=fmt.itemsize, fmt=fmt), options, lambda grid: None)
+        problem = problem_of_order(int(n_or_a), options, store)
+        if problem.fmt != FP64:
+            return make_plan(problem, options, lambda grid: None)
         return make_plan(problem, options, partial(rates_of_request, options, store, None))
     with closing(triangle_source(n_or_a, lower)) as source, entries_named(source):
         _check_order(source.n)

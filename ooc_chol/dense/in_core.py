@@ -64,7 +64,10 @@ class WholeRun:
         program = self.plan.programs[0]
         spans = list(zip(self.times, self.times[1:], strict=False))
         records = tuple(executed_records(self.plan, [spans]))
-        execution = Execution(seconds, (program.link_bytes,), (program.peak_resident,), records, times=(spans,))
+        files = self.plan.file_traffic.link_bytes(program)
+        execution = Execution(
+            seconds, (program.link_bytes,), (program.peak_resident,), records, times=(spans,), file_bytes=(files,)
+        )
         return FactorReport(self.plan, execution, self.times[-1] / 1e9 - self.began - seconds, passes=self.request.passes)
 
 

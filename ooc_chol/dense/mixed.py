@@ -91,6 +91,7 @@ def factor_mixed(request: Request, owned: ExitStack) -> MixedResult:
         result = MixedResult(plan, Execution(0.0, (), (), ()), own_store(request, plan, owned))
     else:
         state, result = found.record.progress.state(grid), _gone_on_with(found, request, options, of_tiles)
+        result.store = found.store_for(result.plan, request, owned)
 
     def record(plan: Plan) -> CheckpointRecord | None:
         """What a checkpoint says from now on."""
@@ -106,7 +107,9 @@ def factor_mixed(request: Request, owned: ExitStack) -> MixedResult:
             # Whatever ends the run between two of these: the next one meets the pivot again, or goes on behind it.
             result.store.forget([index for index in grid.tiles() if index not in given])
             result.store.widen(tiles)
-            result.plan = _plan_of(request, options, result.plan.precision.widened(tiles), given)
+            # What is widened lies behind the end of the file alone from now on.
+            kept = result.plan.host_tiles - set(tiles) if result.plan.in_file else None
+            result.plan = _plan_of(request, options, result.plan.precision.widened(tiles), given, kept)
             save_record(result.store, result.plan, record(result.plan))
             continue
         result.store.discard()
@@ -173,14 +176,19 @@ def _norms(request: Request, names: Sequence[str], grid: TileGrid, *, samples: b
 
 
 def _plan_of(
-    request: Request, options: FactorOptions, precision: PrecisionMap, given: frozenset[tuple[int, int]] = frozenset()
+    request: Request,
+    options: FactorOptions,
+    precision: PrecisionMap,
+    given: frozenset[tuple[int, int]] = frozenset(),
+    host_tiles: frozenset[tuple[int, int]] | None = None,
 ) -> Plan:
-    """The plan for a map of formats, on the engine that ``options`` name already."""
+    """The plan for a map of formats, on the engine that ``options`` name already; ``host_tiles`` are kept from an earlier run."""
     if options.fp64 == "residue" or not kind_of(resolve_devices(options.devices, must_exist=False)[0]).computes_float32:
         precision = precision.without_float32()
     moduli = options.moduli or precision.moduli
     options = replace(options, tile_size=precision.grid.nb, moduli=moduli if options.fp64 == "residue" else None)
-    return make_plan(replace(request.problem, precision=precision, given=given), options, request.rates_at)
+    problem = replace(request.problem, precision=precision, given=given, host_tiles=host_tiles)
+    return make_plan(problem, options, request.rates_at)
 
 
 def doubts(result: MixedResult, asked: float, diagonal: NDArray[np.float64]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from ooc_chol.config import format_bytes
 from ooc_chol.dense.execution.executor import Execution
 from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.planner.tier_page import FILE_WORDS, host_text
 from ooc_chol.dense.report_picture import report_picture
 from ooc_chol.dense.time_shares import seconds_by_kind
 from ooc_chol.drawing import Drawing, notebook_html
@@ -16,7 +17,7 @@ from ooc_chol.precision.accounting import ErrorEstimate, estimated_error
 from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.escalation import Escalations
 from ooc_chol.prints import one_line
-from ooc_chol.tasks.operations import Link
+from ooc_chol.tasks.operations import FileLink, Link
 from ooc_chol.tracing.analysis import exposed_copy_seconds
 
 #: Lines of a printed report that say what was computed again.
@@ -113,6 +114,16 @@ class FactorReport:
         return {link.name.lower(): sum(device[link] for device in self.execution.link_bytes) for link in Link}
 
     @property
+    def planned_file_bytes(self) -> dict[str, int]:
+        """Planned bytes read from files (of A as ``"source"``, of L as ``"read"``) and written to them (``"write"``)."""
+        return {link.name.lower(): self.plan.file_bytes(link) for link in FileLink}
+
+    @property
+    def executed_file_bytes(self) -> dict[str, int]:
+        """The same of the copies issued, all devices together."""
+        return {link.name.lower(): sum(device[link] for device in self.execution.file_bytes) for link in FileLink}
+
+    @property
     def fallback_share(self) -> float:
         """Share of the matrix rows whose products left the chosen arithmetic for native FP64: always 0.
 
@@ -163,6 +174,7 @@ class FactorReport:
             "wall_tflops": self.wall_tflops,
             "tflops": self.tflops,
             "bytes": {"planned": self.planned_bytes, "executed": self.executed_bytes},
+            "file_bytes": {"planned": self.planned_file_bytes, "executed": self.executed_file_bytes},
             "bounds": {"compulsory": self.plan.compulsory_bytes, "loaded": self.plan.movement_bound_bytes},
             "peak_bytes": max(self.execution.peak_bytes),
             "budget_bytes": self.plan.budgets[0].budget_bytes,
@@ -236,6 +248,7 @@ class FactorReport:
             ("", f"Cholesky of n = {plan.grid.n} in tiles of {plan.grid.nb} on {devices}, policy {plan.policy.name!r}"),
             ("seconds", self._seconds_text()),
             ("bytes", "; ".join(map(self._link_text, Link))),
+            *self._file_lines(),
             ("bounds", plan.bounds_text()),
             ("memory", f"peak {peak} of tiles on a device, budget {budget}"),
             *([("exposed", self._exposed_text())] if exposed else []),
@@ -244,6 +257,18 @@ class FactorReport:
             *self._precision_lines(),
             *self._pass_lines(),
         ]
+
+    def _file_lines(self) -> list[tuple[str, str]]:
+        """What went to files and came from there beside the plan, and what of L stayed in host memory; nothing without files."""
+        if self.plan.file_traffic.is_none:
+            return []
+        planned, executed = self.planned_file_bytes, self.executed_file_bytes
+        moved = [
+            f"{words} {format_bytes(executed[name])} of {format_bytes(planned[name])} planned"
+            for link, words in FILE_WORDS.items()
+            if planned[name := link.name.lower()] or executed[name]
+        ]
+        return [("files", "; ".join(moved)), *([("host", host_text(self.plan))] if self.plan.in_file else [])]
 
     def _exposed_text(self) -> str:
         """For how much of the time copies were waited for."""

@@ -12,14 +12,18 @@ from ooc_chol.dense.fingerprint import Fingerprint, fingerprint_of
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner import Problem
+from ooc_chol.dense.planner.file_tier import stays_out_of_cache, without_file_tier
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.problem import SURELY_FREE, budget_of, kept_bytes
+from ooc_chol.dense.planner.problem import SURELY_FREE, budget_of, format_asked, kept_bytes
 from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.rates.folders import disk_rates_of
 from ooc_chol.dense.rates.lookup import known_rates, rates_for
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
+from ooc_chol.memory.sources.file import NpySource
+from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Where L goes: a file, memory that many factors take in turn, ``"device"`` for the GPUs that make it, or None for host memory,
@@ -55,6 +59,7 @@ class Request:
     def __post_init__(self) -> None:
         if self.plan is not None:
             _check_plan(self.plan, self.source, self.options, self.problem)
+            object.__setattr__(self, "plan", without_file_tier(self.plan, in_file=self.problem.in_file))
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
@@ -71,7 +76,8 @@ class Request:
     def problem(self) -> Problem:
         """What the planner must know of A, and of where L goes."""
         problem, may_be_whole = Problem.of(self.source, self.options), is_memory(self.store) and not self.overwrite
-        return replace(problem, may_be_whole=may_be_whole, keeps_on_device=self._keeps_on_device(problem))
+        in_file = not is_memory(self.store)
+        return replace(problem, may_be_whole=may_be_whole, keeps_on_device=self._keeps_on_device(problem), in_file=in_file)
 
     def _keeps_on_device(self, problem: Problem) -> bool:
         """Whether L stays on the GPUs: where that is asked for, and where A lies on one of them and L is no more than half."""
@@ -131,6 +137,15 @@ def place_of_checkpoint(
     return store, True
 
 
+def problem_of_order(n: int, options: FactorOptions, store: Place) -> Problem:
+    """What the planner must know of an array of order ``n`` that need not be there, and of where L would go."""
+    fmt, in_memory = format_asked(options, FP64.dtype), is_memory(store)
+    keeps_on_device = store == ON_DEVICE
+    return Problem(
+        n, fmt.itemsize, "array", may_be_whole=in_memory, keeps_on_device=keeps_on_device, fmt=fmt, in_file=not in_memory
+    )
+
+
 def rates_of_request(options: FactorOptions, store: Place, source: AbstractSource | None, grid: TileGrid) -> Rates | None:
     """Measured or nominal rates for tiles of ``grid``, of arrays where there is no ``source``.
 
@@ -140,14 +155,21 @@ def rates_of_request(options: FactorOptions, store: Place, source: AbstractSourc
     if len(names) > 1 and device_kind(names[0]).shares_processor:
         return None
     kind = "memory" if is_memory(store) else "file"  # L over A moves as in memory
-    return known_rates(grid, "array", kind, names) if source is None else rates_for(source, grid, kind, names)
+    rates = known_rates(grid, "array", kind, names) if source is None else rates_for(source, grid, kind, names)
+    if rates is None or is_memory(store):
+        return rates
+    assert isinstance(store, str | os.PathLike)
+    files = source.files if source is not None and source.name == NpySource.name else ()
+    nbytes = compulsory_bytes(grid, FP64.itemsize) + sum(os.path.getsize(path) for path in files if os.path.isfile(path))
+    return replace(rates, disk=disk_rates_of(store, files)) if stays_out_of_cache(options, nbytes) else rates
 
 
 def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, problem: Problem) -> None:
     """Raise ``ValueError`` unless ``plan`` is of such a matrix, here, and no option asks for another one."""
     if plan.precision is not None or options.precision_threshold is not None:
         raise ValueError("a plan in mixed precision is made for the norms of one matrix: leave plan out, and give the options")
-    others = replace(options, host_budget=None, strict=True, dtype=None)
+    host_budget = options.host_budget if plan.in_file and problem.in_file else None
+    others = replace(options, host_budget=host_budget, strict=True, dtype=None)
     given = [field.name for field in fields(others) if getattr(others, field.name) != field.default]
     if given:
         raise ValueError(f"plan is given, and beside it {', '.join(given)}, which it decides: leave them out, or plan with them")

@@ -9,6 +9,7 @@ import numpy as np
 
 from ooc_chol.config import format_bytes, parse_bytes
 from ooc_chol.dense.checkpoint import CheckpointRecord
+from ooc_chol.dense.disk_tier import over_file
 from ooc_chol.dense.execution.page_locking import lock_store
 from ooc_chol.dense.keeping import keep_unfinished
 from ooc_chol.dense.key import arithmetic_key
@@ -32,7 +33,11 @@ from ooc_chol.tasks.tiling import TileGrid
 
 
 def check_store(request: Request) -> None:
-    """Refuse a file for L that is A's own, or exists and is no factor; before anything is measured or planned."""
+    """Refuse a file for L that is A's own, or exists and is no factor; before anything is measured or planned.
+
+    Under a ``host_budget`` A stays out of the system's cache from its first reading on.
+    """
+    request.source.is_bounded = request.options.host_budget is not None
     if not is_memory(request.store):
         assert isinstance(request.store, str | os.PathLike)
         inputs = [("a", file) for file in request.source.files]
@@ -60,7 +65,7 @@ def own_store(request: Request, plan: Plan, owned: ExitStack, record: Checkpoint
     ``record`` is what a checkpoint says where runs came before this one.
     """
     store = _create_store(request, plan, record)
-    if request.checkpoint and isinstance(store, FileStore):
+    if request.checkpoint:
         keep_unfinished(store, owned)
     else:
         owned.callback(store.discard)  # of no effect on one that was discarded before
@@ -112,7 +117,10 @@ def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None)
         if request.checkpoint:
             checkpoint = (record or CheckpointRecord.of(plan, request.options, request.fingerprint)).to_dict()
         replace = request.replace_store
-        return FileStore.create(place, plan.grid, key, formats, fmt=fmt, replace=replace, checkpoint=checkpoint)
+        file = FileStore.create(place, plan.grid, key, formats, fmt=fmt, replace=replace, checkpoint=checkpoint)
+        if request.checkpoint:
+            file.keep_unfinished()
+        return over_file(file, plan, request.source, request.options)
     assert place is None or isinstance(place, HostMemory)
     _make_room(TileLayout(plan.grid, formats=formats, fmt=fmt).end, place, request.options, arenas=_host_arena_bytes(plan))
     store = MemoryStore(plan.grid, formats, place, fmt=fmt)

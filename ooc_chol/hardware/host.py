@@ -7,14 +7,12 @@ worker and trace serve both.
 from __future__ import annotations
 
 import mmap
-import os
 import queue
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import format_bytes
 from ooc_chol.errors import BudgetError, OocCholError
+from ooc_chol.hardware.memory_limits import host_limit, total_bytes
 from ooc_chol.interfaces import (
     AbstractArena,
     AbstractDevice,
@@ -302,7 +301,7 @@ class HostDevice(AbstractDevice[KernelSetT_co]):
         workspace = self.kernels.workspace_bytes(nb)
         free, needed = free_host_bytes(), HostArena.bytes_for(n_slots, slot_bytes, arrays, workspace)
         if needed > free:
-            advice = f"the machine has {format_bytes(free)} free; give a smaller memory_budget"
+            advice = f"{host_limit().name} has {format_bytes(free)} free; give a smaller memory_budget"
             raise BudgetError(f"arena of {self.name}", needed, free, advice)
         check_room(needed, f"arena of {self.name}", "give a smaller memory_budget")
         self._arenas.append(HostArena(n_slots, slot_bytes, arrays, workspace))
@@ -379,15 +378,10 @@ def _host(stream: AbstractStream) -> HostStream:
 
 
 def total_host_bytes() -> int:
-    """Bytes of memory that the machine has, in use or not."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Bytes of memory that the machine, or the control group of this process, has, in use or not."""
+    return total_bytes()
 
 
 def free_host_bytes() -> int:
-    """Bytes that can be taken without swapping: Linux's MemAvailable, elsewhere half of the machine's memory."""
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-    except OSError:
-        return total_host_bytes() // 2
-    fields = dict(line.split(":", 1) for line in text.splitlines())
-    return int(fields["MemAvailable"].split()[0]) * 1024
+    """Bytes that this process can take without swapping, by the machine, its control groups and its own limits."""
+    return host_limit().free_bytes

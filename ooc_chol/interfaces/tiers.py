@@ -96,6 +96,18 @@ class AbstractTier(ABC):
     keeps_unfinished: bool = False
     #: Whether another stream may read a block as soon as its writing is recorded (else only once it is durable).
     ordered_by_events: bool = True
+    #: Whether what is written ends in a file.
+    writes_file: bool = False
+
+    def reads_file(self, index: BlockIndex) -> bool:
+        """Whether reading block ``index`` now reads a file."""
+        return False
+
+    #: Whether a device that writes a block in place says so by :meth:`written`.
+    wants_word_of_writes: bool = False
+
+    def written(self, index: BlockIndex) -> None:  # noqa: B027 - memory needs no word
+        """Hear that a copy in place of block ``index`` is complete; from a thread that may wait. Not for :meth:`write`."""
 
     def view(self, index: BlockIndex) -> NDArray[Any] | None:
         """Block ``index`` in place, an array of any strides for copies to read or write; None when there is none.

@@ -60,6 +60,14 @@ def link_of(kind: StepKind, version: int) -> Link | None:
     return Link.WRITE if kind is StepKind.WRITE else None
 
 
+class FileLink(IntEnum):
+    """The ways to and from files whose bytes are planned and counted, per device, beside those of :class:`Link`."""
+
+    SOURCE = 0  #: A, read from its file
+    READ = 1  #: L, read from the file of its store
+    WRITE = 2  #: L, written to the file of its store
+
+
 class Pool(IntEnum):
     """What the slots of a device's memory are for, by the kind of block that they hold."""
 

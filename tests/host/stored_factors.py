@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.stores.file import AbstractStore, FileStore, MemoryStore
+from ooc_chol.dense.stores.tiered import TieredStore
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import KEY, factor_over, file_store, memory_store, overwrite_store
@@ -21,6 +22,17 @@ def strided(grid: TileGrid) -> NDArray[np.float64]:
     return np.full((2 * grid.n, 3 * grid.n), np.nan)[::-2, ::3]
 
 
+def past_the_cache(store: FileStore) -> FileStore:
+    """``store``, read and written directly until it is complete."""
+    store.keep_out_of_cache()
+    return store
+
+
+def half_kept(file: FileStore) -> TieredStore:
+    """A store over ``file`` of which memory keeps every other tile."""
+    return TieredStore(past_the_cache(file), list(file.grid.tiles())[::2])
+
+
 #: Every kind of store, by name: a function of the grid and an empty folder.
 STORES: dict[str, Callable[[TileGrid, Path], AbstractStore]] = {
     "memory": lambda grid, folder: memory_store(grid),
@@ -28,6 +40,12 @@ STORES: dict[str, Callable[[TileGrid, Path], AbstractStore]] = {
     "over C": lambda grid, folder: overwrite_store(np.full((grid.n, grid.n), np.nan), grid),
     "over Fortran": lambda grid, folder: overwrite_store(np.full((grid.n, grid.n), np.nan, order="F"), grid),
     "over strided": lambda grid, folder: overwrite_store(strided(grid), grid),
+}
+
+#: Those, and what a file is under a ``host_budget``.
+TIERED_STORES = STORES | {
+    "file past the cache": lambda grid, folder: past_the_cache(file_store(folder / "L.ooc", grid)),
+    "memory over file": lambda grid, folder: half_kept(file_store(folder / "L.ooc", grid)),
 }
 
 

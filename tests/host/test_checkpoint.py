@@ -111,12 +111,31 @@ def test_a_run_that_failed_is_gone_on_from_with_what_it_left_open(engine, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "other", [{"memory_budget": "1 MiB"}, {"devices": "host:0,host:1"}, {"policy": "v1"}, {"objective": "bytes"}], ids=str
+    "other",
+    [
+        {"memory_budget": "1 MiB"},
+        {"devices": "host:0,host:1"},
+        {"policy": "v1"},
+        {"objective": "bytes"},
+        {"host_budget": "300 KiB"},
+    ],
+    ids=str,
 )
 def test_budget_devices_and_policy_may_be_others(other, tmp_path):
     right = bits(oc.cholesky(A, **PLAIN))
     begun(tmp_path / "L")
     assert bits(oc.cholesky(A, checkpoint=tmp_path / "L", **{**PLAIN, **other})) == right
+
+
+@pytest.mark.parametrize("engine", ["native", "mixed", "complex"])
+def test_with_some_tiles_in_host_memory_the_file_is_a_checkpoint_all_the_same(engine, tmp_path):
+    a, options = ENGINES[engine]
+    right = bits(oc.cholesky(a, **options))
+    begun(tmp_path / "L", a, 62 if "precision_threshold" not in options else 118, host_budget="150 KiB", **options)
+    with oc.cholesky(a, checkpoint=tmp_path / "L", **{**options, "host_budget": "200 KiB"}) as factor:
+        assert factor.report.resumed_tiles > 5
+        assert factor.report.plan.host_tiles or engine == "mixed"  # what is left there fetches nothing
+        assert np.asarray(factor).tobytes() == right
 
 
 def test_a_plan_may_be_given_at_both_calls(tmp_path):

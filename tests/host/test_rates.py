@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
 GRID = TileGrid(320, 64)
 #: Fields of rates that are no numbers.
-NO_RATES = ("residue", "precision", "origin", "model")
+NO_RATES = ("residue", "precision", "origin", "model", "disk")
 #: How far a prediction may be off on a machine that others use at the same time.
 PREDICTION_RATIO = 5.0
 

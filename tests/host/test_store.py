@@ -18,10 +18,10 @@ from ooc_chol.dense.stores.file import AbstractStore
 from ooc_chol.errors import BudgetError, TierError
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import memory_store, overwrite_store
-from tests.host.stored_factors import STORES, strided
+from tests.host.stored_factors import TIERED_STORES, strided
 from tests.products import share_of_examples
 
-every_store = pytest.mark.parametrize("kind", STORES)
+every_store = pytest.mark.parametrize("kind", TIERED_STORES)
 
 
 def random_tiles(grid: TileGrid, seed: int) -> dict[tuple[int, int], NDArray[np.float64]]:
@@ -79,18 +79,18 @@ def check_contents(store: AbstractStore, tiles: dict[tuple[int, int], NDArray[np
 @given(n=st.integers(1, 40), nb=st.integers(1, 45), seed=st.integers(0, 2**32 - 1))
 def test_store_returns_the_bits_it_was_given(kind: str, n: int, nb: int, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        check_tier(STORES[kind](TileGrid(n, nb), Path(folder)), seed)
+        check_tier(TIERED_STORES[kind](TileGrid(n, nb), Path(folder)), seed)
 
 
 @every_store
 def test_tiles_larger_than_a_masked_block_and_a_page(kind: str, tmp_path: Path) -> None:
-    check_tier(STORES[kind](TileGrid(300, 131), tmp_path), seed=5)
+    check_tier(TIERED_STORES[kind](TileGrid(300, 131), tmp_path), seed=5)
 
 
 @every_store
 def test_threads_may_read_and_write_different_tiles_at_once(kind: str, tmp_path: Path) -> None:
     grid = TileGrid(120, 13)
-    store = STORES[kind](grid, tmp_path)
+    store = TIERED_STORES[kind](grid, tmp_path)
     tiles = random_tiles(grid, seed=3)
 
     def write_then_read(index: tuple[int, int]) -> bool:
@@ -116,7 +116,7 @@ def test_threads_may_read_and_write_different_tiles_at_once(kind: str, tmp_path:
     ids=["shape", "Fortran order", "strided", "float32", "flat"],
 )
 def test_wrong_tile_buffers_are_refused(kind: str, make: Callable[[], NDArray[np.float64]], tmp_path: Path) -> None:
-    store = STORES[kind](TileGrid(7, 4), tmp_path)  # tile (1, 0) is (3, 4)
+    store = TIERED_STORES[kind](TileGrid(7, 4), tmp_path)  # tile (1, 0) is (3, 4)
     with pytest.raises(ValueError, match=r"\(3, 4\)"):
         store.read((1, 0), make())
     with pytest.raises(ValueError, match=r"\(3, 4\)"):

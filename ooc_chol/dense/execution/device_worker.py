@@ -28,9 +28,10 @@ from ooc_chol.dense.execution.worker import (
 )
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.probing import ProbedSums, form_of_factor
+from ooc_chol.dense.programs.steps import Step
 from ooc_chol.interfaces import AbstractEvent, AbstractStream, BlockKey, Tiers
 from ooc_chol.kernels.interfaces import TileDevice
-from ooc_chol.tasks.operations import STEP, STREAM_NAMES, URGENT_STREAMS, Link, StepKind, StreamKind, step_key
+from ooc_chol.tasks.operations import STEP, STREAM_NAMES, URGENT_STREAMS, FileLink, Link, StepKind, StreamKind, step_key
 from ooc_chol.tasks.tiling import TileGrid
 
 
@@ -89,6 +90,8 @@ class DeviceWorker:
         self._state = WorkerState(self._program, make_window(self._program, _nominal_rate(device, plan)))
         self._events: list[tuple[AbstractEvent, AbstractEvent]] = []
         self.link_bytes = [0] * len(Link)
+        self.file_bytes = [0] * len(FileLink)
+        self._meets_files = not plan.file_traffic.is_none
         self._flops_reported_up_to = -1
         self.norms: NDArray[np.float64] | None = None
 
@@ -162,6 +165,8 @@ class DeviceWorker:
         end = stream.record()
         if link is not None:
             self.link_bytes[link] += moved
+            if self._meets_files and (way := self._file_link(step, link)) is not None:
+                self.file_bytes[way] += moved
         events.append((start, end))
         if watch:
             self._when_done(end, lambda: self._tell(StepDone(position)))
@@ -171,6 +176,17 @@ class DeviceWorker:
                 self._when_done(end, lambda: self._progress.mark_durable(step.block))
         if step.announced:
             self._progress.record(step_key(self.number, position), end)
+
+    def _file_link(self, step: Step, link: Link) -> FileLink | None:
+        """The way to or from a file that the bytes of a step take, as its tier says."""
+        if link is Link.PEER:
+            return None
+        tier = self._tiers["A" if link is Link.SOURCE else "L"]
+        if link is Link.WRITE:
+            return FileLink.WRITE if tier.writes_file else None
+        if not tier.reads_file(step.tile):
+            return None
+        return FileLink.SOURCE if link is Link.SOURCE else FileLink.READ
 
     def _when_done(self, event: AbstractEvent, then: Callable[[], None]) -> None:
         """Call ``then`` when ``event`` completes, or put its error into the inbox; both happen on a thread of the device."""

@@ -67,6 +67,8 @@ class Execution:
         Bytes of host memory that the driver would not page-lock, so that copies went through staging buffers.
     times : sequence of sequence of (int, int)
         Nanoseconds at which each step began and ended, by device, in the order of its program; empty where nothing ran.
+    file_bytes : tuple of tuple of int
+        Of the bytes in ``link_bytes`` those over each :class:`FileLink`, per device, as the tiers tell; empty where nothing ran.
     """
 
     seconds: float
@@ -79,6 +81,7 @@ class Execution:
     locking_seconds: float = 0.0
     refused_bytes: int = 0
     times: Sequence[Sequence[tuple[int, int]]] = ()
+    file_bytes: tuple[tuple[int, ...], ...] = ()
 
     __repr__ = brief_repr
 
@@ -300,6 +303,7 @@ def _summary(plan: Plan, workers: Sequence[DeviceWorker], run: _Ended) -> Execut
         probed=run.probed,
         probing_seconds=run.probing_seconds,
         times=times,
+        file_bytes=tuple(tuple(worker.file_bytes) for worker in workers),
     )
 
 

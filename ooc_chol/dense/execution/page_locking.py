@@ -13,6 +13,7 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.steps import Step
 from ooc_chol.dense.stores.array import MemoryStore
 from ooc_chol.dense.stores.source_tier import SourceTier
+from ooc_chol.dense.stores.tiered import TieredStore
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import Tiers
 from ooc_chol.memory.locking import PieceLocks
@@ -20,7 +21,7 @@ from ooc_chol.tasks.operations import StepKind
 from ooc_chol.tasks.tiling import Index, TileGrid
 
 
-def lock_store(plan: Plan, store: MemoryStore) -> None:
+def lock_store(plan: Plan, store: MemoryStore | TieredStore) -> None:
     """Begin to page-lock the memory of L where the plan's devices gain by it; returns at once."""
     registrar = device_kind(plan.devices[0]).registrar(plan.devices[0])
     if registrar is not None:

@@ -34,13 +34,20 @@ STREAM_ROLES = {
 Writers = dict[BlockKey, tuple[str, int]]
 
 
-def link_name(link: Link | None, device: str) -> str:
-    """The link as traces and reports write it."""
+def link_name(link: Link | None, device: str, store: str = "store") -> str:
+    """The link as traces and reports write it; ``store`` is what L is fetched from or goes to."""
     if link is None:
         return ""
     if link is Link.PEER:
         return f"peer->{device}"
-    return f"{device}->store" if link is Link.WRITE else f"{'source' if link is Link.SOURCE else 'store'}->{device}"
+    return f"{device}->{store}" if link is Link.WRITE else f"{'source' if link is Link.SOURCE else store}->{device}"
+
+
+def store_name(step: Step, plan: Plan) -> str:
+    """What a tile of L comes from or goes to at first: of an L in a file host memory where it is kept there, else the file."""
+    if not plan.in_file:
+        return "store"
+    return "memory" if step.tile in plan.host_tiles else "file"
 
 
 def find_writers(devices: tuple[str, ...], programs: tuple[Program, ...]) -> Writers:
@@ -72,7 +79,7 @@ def step_record(
     times: tuple[int, int],
     *,
     writers: Writers,
-    fmt: str,
+    plan: Plan,
 ) -> TraceRecord:
     """One step as a record, with the nanoseconds at which it began and ended."""
     after = tuple((device, earlier) for earlier in step.waits)
@@ -84,9 +91,9 @@ def step_record(
         kind=_KINDS[step.kind],
         label=step.label,
         block=str(step.block),
-        fmt=fmt,
+        fmt=format_name(step, plan),
         nbytes=step.nbytes,
-        link=link_name(step.link, device),
+        link=link_name(step.link, device, store_name(step, plan)),
         flops=step.flops,
         start_ns=times[0],
         end_ns=times[1],
@@ -102,8 +109,7 @@ def executed_records(plan: Plan, times: Sequence[Sequence[tuple[int, int]]]) -> 
     writers = find_writers(plan.devices, plan.programs)
     for device, program, spans in zip(plan.devices, plan.programs, times, strict=True):
         for position, (step, span) in enumerate(zip(program.steps, spans, strict=True)):
-            fmt = format_name(step, plan)
-            yield step_record(position, step, device, span, writers=writers, fmt=fmt)
+            yield step_record(position, step, device, span, writers=writers, plan=plan)
 
 
 def predicted_records(plan: Plan) -> tuple[TraceRecord, ...]:
@@ -115,6 +121,5 @@ def predicted_records(plan: Plan) -> tuple[TraceRecord, ...]:
     for device, program, starts, ends in zip(plan.devices, plan.programs, plan.timeline.starts, plan.timeline.ends, strict=True):
         for position, step in enumerate(program.steps):
             times = round(starts[position] * 1e9), round(ends[position] * 1e9)
-            fmt = format_name(step, plan)
-            records.append(step_record(position, step, device, times, writers=writers, fmt=fmt))
+            records.append(step_record(position, step, device, times, writers=writers, plan=plan))
     return tuple(records)

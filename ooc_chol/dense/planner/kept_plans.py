@@ -11,6 +11,7 @@ from typing import final
 import numpy as np
 
 from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner.file_tier import host_budget_of
 from ooc_chol.dense.planner.limit import LEAST_MOST_STEPS, most_steps
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of
@@ -107,12 +108,15 @@ KEPT_PLANS = KeptPlans()
 
 def _key_of(problem: Problem, options: FactorOptions, names: tuple[str, ...]) -> Hashable:
     """All that a plan depends on but for rates, and for norms of which only narrow products tell."""
+    # An L in memory must fit into its host_budget, whatever the plan; of one in a file the budget decides what is kept.
+    host_budget = (host_budget_of(options, names), options.host_budget is None) if problem.in_file else None
     asked = replace(options, devices=names, memory_budget=budget_of(options, names), host_budget=None, strict=True)
     precision, formats = problem.precision, None
     if precision is not None:
         numbers = (_FORMAT_NUMBERS[fmt.name] for fmt in (*precision.formats, *precision.products))
         formats = bytes(numbers), precision.grid, precision.threshold, precision.rule, precision.moduli
-    return problem.n, problem.bytes_per_entry, problem.source, problem.keeps_on_device, problem.fmt, asked, formats
+    where = problem.keeps_on_device, problem.in_file, host_budget, problem.host_tiles
+    return problem.n, problem.bytes_per_entry, problem.source, where, problem.fmt, asked, formats
 
 
 def _are_alike(one: Rates | None, other: Rates | None) -> bool:

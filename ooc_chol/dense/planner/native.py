@@ -10,6 +10,8 @@ from itertools import chain
 from math import inf
 
 from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner.file_choice import TileCounter, rates_for_estimates
+from ooc_chol.dense.planner.file_tier import host_budget_of, with_file_tier
 from ooc_chol.dense.planner.limit import has_smaller_tile
 from ooc_chol.dense.planner.native_tiles import (
     LEAST_SLOTS,
@@ -88,7 +90,7 @@ def native_request(problem: Problem, options: FactorOptions, names: tuple[str, .
     budget = _device_budget(grid, budget_bytes, policy, workspace + array_bytes(probes), slot_bytes_of(grid, fmt))
     rates = rates_at(grid)
     rates = None if rates is None else rates.of_formats(problem.precision)
-    return NativeRequest(grid, policy, options.objective, names, budget, rates, problem, probes)
+    return NativeRequest(grid, policy, options.objective, names, budget, rates, problem, probes, options)
 
 
 def native_plan(request: NativeRequest) -> Plan:
@@ -142,6 +144,7 @@ class NativeRequest:
     rates: Rates | None
     problem: Problem
     probe_arrays: tuple[ArraySpec, ...]  #: Of the certificate, on each device
+    options: FactorOptions  #: What was asked for
 
     @property
     def capacity(self) -> int:
@@ -172,6 +175,16 @@ class NativeRequest:
         several = len(self.devices) > 1 and self.policy.widens_panels
         plans = FINALISTS + several * len(WIDE_ENDS)
         return plans * native_steps(self.grid.nt, max(LEAST_SLOTS, self.capacity), self.policy, len(self.devices))
+
+    @property
+    def average_fetch(self) -> float:
+        """Bytes of L per second that a device fetches from wherever they are."""
+        assert self.rates is not None
+        if not self.problem.in_file:
+            return self.rates.fetch
+        grid, host_bytes = self.grid, host_budget_of(self.options, self.devices)
+        tile_bytes = float(self.problem.fmt.itemsize * grid.nb**2)
+        return rates_for_estimates(self.rates, host_bytes, grid.n_tiles, tile_bytes, len(self.devices)).fetch
 
     @property
     def eviction(self) -> AbstractEvictionPolicy | None:
@@ -222,7 +235,7 @@ def _by_estimate(request: NativeRequest, shapes: Sequence[Sequence[Panel]]) -> I
     loads = {tuple(panels): panel_loads(nt, panels, request.capacity, n_devices) for panels in shapes}
     ranked: list[tuple[Panel, ...]] = sorted(loads, key=loads.__getitem__)
     if request.rates is not None and n_devices > 1 and request.policy.widens_panels:
-        a_load = request.grid.nb**2 * request.problem.fmt.itemsize / request.rates.fetch / n_devices
+        a_load = request.grid.nb**2 * request.problem.fmt.itemsize / request.average_fetch / n_devices
         hidden = HIDDEN_SHARE * least_native_seconds(request) / a_load
         ranked.sort(
             key=lambda panels: not (panels[0].width == NARROW_PANELS == panels[1].width and loads[tuple(panels)] <= hidden)
@@ -305,11 +318,12 @@ def _finalists(
     request: NativeRequest, owners: Sequence[int], shapes: Sequence[Sequence[Panel]], wanted: int
 ) -> list[tuple[Sequence[Panel], Schedule[Task]]]:
     """The ``wanted`` shapes that fetch least; a count ends early once it cannot be among them."""
-    counted: list[tuple[int, Sequence[Panel], Schedule[Task]]] = []
+    counted: list[tuple[float, Sequence[Panel], Schedule[Task]]] = []
     for panels in shapes:
         schedule = _schedule(request, owners, panels)
         limit = counted[wanted - 1][0] if len(counted) >= wanted else inf
-        fetches = _count_fetches(request, schedule, limit) if len(shapes) > 1 else 0
+        cost = _file_cost if request.problem.in_file else _count_fetches
+        fetches = cost(request, schedule, limit) if len(shapes) > 1 else 0
         if fetches is not None:
             counted.append((fetches, panels, schedule))
             counted.sort(key=lambda entry: entry[0])
@@ -330,6 +344,18 @@ def _count_fetches(request: NativeRequest, schedule: Schedule[Task], limit: floa
     except ScheduleError:
         return None
     return counter.fetches
+
+
+def _file_cost(request: NativeRequest, schedule: Schedule[Task], limit: float) -> float | None:
+    """Tiles that all devices read from files, those that host memory keeps counting less; None where the shapes do not fit."""
+    counter = TileCounter()
+    try:
+        for tasks in schedule.tasks:
+            ResidencyPlanner(tasks, request.capacity, request.policy, request.eviction).run(counter)
+    except ScheduleError:
+        return None
+    host_bytes = host_budget_of(request.options, request.devices)
+    return counter.cost(host_bytes, request.problem.stored_bytes(request.grid), request.rates)
 
 
 def _programs(request: NativeRequest, panels: Sequence[Panel], schedule: Schedule[Task]) -> tuple[Program, ...]:
@@ -384,7 +410,7 @@ def _counted(request: NativeRequest, schedule: Schedule[Task]) -> tuple[dict[str
 def _plan_of(request: NativeRequest, owners: Sequence[int], panels: Sequence[Panel], schedule: Schedule[Task]) -> Plan:
     """The plan for one choice of panel shapes."""
     task_counts, flops_executed = _counted(request, schedule)
-    return Plan(
+    plan = Plan(
         grid=request.grid,
         policy=request.policy,
         objective=request.objective,
@@ -402,3 +428,4 @@ def _plan_of(request: NativeRequest, owners: Sequence[int], panels: Sequence[Pan
         probe_arrays=request.probe_arrays,
         fmt=request.problem.fmt,
     )
+    return with_file_tier(plan, request.problem, request.options)

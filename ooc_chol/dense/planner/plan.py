@@ -9,22 +9,26 @@ from functools import cached_property
 
 import numpy as np
 
-from ooc_chol.config import format_bytes
+from ooc_chol.config import format_bytes, whole_pages
+from ooc_chol.dense.planner.tier_page import tier_lines
 from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.programs.file_costs import FileCosts
+from ooc_chol.dense.programs.files import FILE, FileTraffic
 from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
 from ooc_chol.dense.programs.policy import Policy
 from ooc_chol.dense.programs.simulate import Timeline, simulate
 from ooc_chol.dense.programs.steps import Program
 from ooc_chol.drawing import notebook_html
 from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import ArraySpec
 from ooc_chol.precision.products import NarrowProducts, NarrowRun
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.prints import one_line
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.schedulers.ownership import imbalance
-from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes
-from ooc_chol.tasks.operations import Link, Product
+from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes, tile_bytes_of
+from ooc_chol.tasks.operations import FileLink, Link, Product
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -98,6 +102,15 @@ class Plan:
         certificate follows. None where there is no room for them, and the certificate reads L.
     fmt : PrecisionFormat
         Format of what is stored and computed: FP64, or that of the ``dtype`` that was asked for.
+    in_file : bool
+        Whether L goes to a file.
+    host_tiles : frozenset of tuple of int
+        Of an L in a file the tiles that are also kept in host memory, from when they are written until the run ends: fetches of
+        these read no file.
+    staging_bytes : int
+        Bytes of host memory through which tiles pass on their way between a file and the devices, all devices together.
+    host_budget_bytes : int
+        Of an L in a file the most bytes of host memory for both.
     """
 
     grid: TileGrid
@@ -117,6 +130,10 @@ class Plan:
     half_products: NarrowProducts | None = None
     probe_arrays: tuple[ArraySpec, ...] = ()
     fmt: PrecisionFormat = FP64
+    in_file: bool = False
+    host_tiles: frozenset[tuple[int, int]] = frozenset()
+    staging_bytes: int = 0
+    host_budget_bytes: int = 0
 
     def with_norms(self, precision: PrecisionMap, half_products: NarrowProducts | None) -> Plan:
         """The plan for a matrix of other norms that give the same formats; what was found of the steps is not found anew.
@@ -135,7 +152,7 @@ class Plan:
         """
         rates = self.rates if self.rates is None or self.rates.precision is None else self.rates.of_formats(precision)
         other = replace(self, precision=precision, half_products=half_products, rates=rates)
-        for name in {"timeline", "flops", "product_shares"} & vars(self).keys():
+        for name in {"timeline", "flops", "product_shares", "_file_bytes"} & vars(self).keys():
             vars(other)[name] = vars(self)[name]
         return other
 
@@ -143,7 +160,7 @@ class Plan:
     def timeline(self) -> Timeline:
         """When each step starts and ends in the simulator, which checks the plan; without rates all times are 0."""
         with collector_off():
-            return simulate(self.programs, self.grid, self.rates, self.given)
+            return simulate(self.programs, self.grid, self.rates, self.given, files=self.file_costs)
 
     @property
     def seconds(self) -> float | None:
@@ -169,6 +186,58 @@ class Plan:
             Bytes of all steps over that link.
         """
         return sum(program.link_bytes[link] for program in self.programs)
+
+    @property
+    def file_traffic(self) -> FileTraffic:
+        """Which steps read or write a file."""
+        return FileTraffic(reads_source=self.source == FILE, has_store=self.in_file, kept=self.host_tiles)
+
+    @property
+    def file_costs(self) -> FileCosts | None:
+        """What files cost; None without rates, and where steps have nothing to do with any."""
+        if self.rates is None or self.file_traffic.is_none:
+            return None
+        return FileCosts(self.rates, self.file_traffic, is_staged=not device_kind(self.devices[0]).is_in_host_memory)
+
+    @cached_property
+    def _file_bytes(self) -> tuple[int, ...]:
+        """Planned bytes over each :class:`FileLink`, all devices together."""
+        return tuple(map(sum, zip(*[self.file_traffic.link_bytes(program) for program in self.programs], strict=True)))
+
+    def file_bytes(self, link: FileLink) -> int:
+        """Planned bytes read from files or written to them, all devices together; :meth:`link_bytes` counts them, too.
+
+        Parameters
+        ----------
+        link : FileLink
+            A from its file, or L from or to the file of its store.
+
+        Returns
+        -------
+        int
+            Bytes of all steps that way.
+        """
+        return self._file_bytes[link]
+
+    def stored_tile_bytes(self, index: tuple[int, int]) -> int:
+        """Bytes of a tile of L in its store.
+
+        Parameters
+        ----------
+        index : tuple of int
+            Tile row and column.
+
+        Returns
+        -------
+        int
+            Bytes in the tile's format, without those that fill its last page.
+        """
+        return tile_bytes_of(self.grid, self.fmt)(index) if self.precision is None else self.precision.stored_bytes(index)
+
+    @cached_property
+    def host_bytes(self) -> int:
+        """Bytes of host memory for the tiles of an L in a file that are kept there, in whole pages."""
+        return sum(whole_pages(self.stored_tile_bytes(index)) for index in self.host_tiles)
 
     @property
     def loaded_bytes(self) -> int:
@@ -260,6 +329,10 @@ class Plan:
             "flops": self.flops,
             "flops_executed": self.flops_executed,
             "bytes": {link.name.lower(): self.link_bytes(link) for link in Link},
+            "file_bytes": {link.name.lower(): self.file_bytes(link) for link in FileLink},
+            "host_bytes": self.host_bytes,
+            "host_tiles": len(self.host_tiles),
+            "staging_bytes": self.staging_bytes,
             "bounds": {"compulsory": self.compulsory_bytes, "loaded": self.movement_bound_bytes},
             "peak_bytes": self.peak_bytes,
             "seconds": self.seconds,
@@ -305,6 +378,7 @@ class Plan:
             *formats,
             ("tasks", f"{tasks}; {self.flops:.4g} flops counted, {self.flops_executed:.4g} executed"),
             ("moves", self._moves_text()),
+            *tier_lines(self),
             ("bounds", self.bounds_text()),
             ("memory", f"peak {format_bytes(self.peak_bytes)} on a device; the factor takes {stored} in its store"),
             ("seconds", self._seconds_text()),

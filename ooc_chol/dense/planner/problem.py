@@ -50,6 +50,9 @@ class Problem:
     may_be_whole: bool = False  #: Whether L may be one tile: it goes to memory of its own
     keeps_on_device: bool = False  #: Whether L stays where it is made
     fmt: PrecisionFormat = FP64  #: Format of what is stored and computed, but for tiles that ``precision`` says otherwise of
+    in_file: bool = False  #: Whether L goes to a file
+    #: Of an L in a file the tiles that an earlier run has kept in host memory as well; None where the planner chooses them
+    host_tiles: frozenset[tuple[int, int]] | None = None
 
     def stored_bytes(self, grid: TileGrid) -> Callable[[tuple[int, int]], int]:
         """Bytes of each tile of L on a link and in its store."""
@@ -159,7 +162,11 @@ def _free(names: tuple[str, ...]) -> int:
 
     What is free changes from call to call by a little: rounded down, it seldom does, and a plan that was made can be taken again.
     """
-    free = default_budget(names)
+    return rounded_down(default_budget(names))
+
+
+def rounded_down(free: int) -> int:
+    """Bytes that are free, less at most a 64th."""
     return free // (step := 1 << max(0, free.bit_length() - 7)) * step
 
 

@@ -9,6 +9,8 @@ from itertools import islice
 
 from ooc_chol.dense.options import FactorOptions, default_moduli
 from ooc_chol.dense.planner import limit
+from ooc_chol.dense.planner.file_choice import rates_for_estimates
+from ooc_chol.dense.planner.file_tier import host_budget_of, with_file_tier
 from ooc_chol.dense.planner.limit import Tiles, check_steps
 from ooc_chol.dense.planner.plan import DeviceBudget, Plan
 from ooc_chol.dense.planner.problem import (
@@ -110,6 +112,13 @@ class _Request:
         least = least_layout(grid, self.moduli)
         return replace(least, has_fp16=True, has_fp8=self.narrow_shares[1] > 0) if self.must_be_narrow else least
 
+    def estimates(self, grid: TileGrid, rates: Rates, n_devices: int) -> Rates:
+        """The rates by which layouts are estimated: of an L in a file those of fetches from wherever tiles are."""
+        if not self.problem.in_file:
+            return rates
+        host_bytes = host_budget_of(self.options, self.names[:n_devices])
+        return rates_for_estimates(rates, host_bytes, grid.n_tiles, self.stored_itemsize * grid.nb**2, n_devices)
+
     @property
     def stored_itemsize(self) -> float:
         """Mean bytes of an entry of L in its store."""
@@ -169,7 +178,8 @@ def _candidates(request: _Request, grid: TileGrid, rates: Rates | None) -> _Cand
 
 def _finalists(request: _Request, candidates: _Candidates, shares: tuple[float, float] | None) -> list[ResidueLayout]:
     """The layouts that look best, as many as may be compared; ``shares`` are those of products in FP16 and FP8."""
-    grid, n_devices, rates = candidates.grid, len(candidates.devices), candidates.rates
+    grid, n_devices = candidates.grid, len(candidates.devices)
+    rates = None if candidates.rates is None else request.estimates(grid, candidates.rates, n_devices)
     nbytes, itemsize = request.budget_bytes - request.workspace_bytes(grid), request.stored_itemsize
     layouts = best_layouts(grid, nbytes, request.moduli, n_devices, rates=rates, itemsize=itemsize, shares=shares)
     planned = (layout for layout in layouts if residue_steps(grid, layout, n_devices) <= limit.MOST_STEPS)
@@ -209,7 +219,8 @@ def _fastest(request: _Request, candidates: _Candidates) -> Plan:
 def _estimated_fastest(request: _Request, candidates: _Candidates) -> ResidueLayout:
     """Of layouts with and without products in FP16 the one of the least estimated seconds."""
     assert candidates.rates is not None
-    rates = {False: candidates.rates, True: with_narrow(candidates.rates, *request.narrow_shares)}
+    plain = request.estimates(candidates.grid, candidates.rates, len(candidates.devices))
+    rates = {False: plain, True: with_narrow(plain, *request.narrow_shares)}
 
     def seconds(layout: ResidueLayout) -> float:
         of_products, itemsize = rates[layout.has_fp16], request.stored_itemsize
@@ -246,7 +257,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         prefetch_slots=transit,
         workspace_bytes=request.workspace_bytes(grid),
     )
-    return Plan(
+    plan = Plan(
         grid=grid,
         policy=policy_named(request.options.policy),
         objective=request.options.objective,
@@ -269,6 +280,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         given=given,
         probe_arrays=request.probe_arrays(grid),
     )
+    return with_file_tier(plan, problem, request.options)
 
 
 def _whole_panels(given: frozenset[tuple[int, int]], panels: Sequence[Panel]) -> frozenset[tuple[int, int]]:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from math import inf
 from typing import ClassVar
 
+from ooc_chol.dense.programs.disk import DiskRates
 from ooc_chol.dense.programs.steps import Step
 from ooc_chol.formats import FP32
 from ooc_chol.precision.tile_formats import PrecisionMap
@@ -33,7 +34,7 @@ from ooc_chol.tasks.tiling import TileGrid
 
 _GENERATE, _WRITE = StepKind.GENERATE, StepKind.WRITE
 #: Fields of :class:`Rates` that are no rates.
-NO_RATES = ("residue", "precision", "origin", "model")
+NO_RATES = ("residue", "precision", "origin", "model", "disk")
 
 
 class RatesOrigin(StrEnum):
@@ -114,6 +115,12 @@ class Rates:
         Whether they were measured here, and how long, or are nominal ones.
     model : str or None
         The model of GPU whose nominal rates they are; None where they were measured.
+    memory_fetch, memory_write : float or None
+        As ``fetch`` and ``write``, of tiles that are in host memory, wherever the others are. None where those are not known,
+        which counts as ``fetch`` and ``write``.
+    disk : DiskRates or None
+        What the disk under that file does; None where it was not measured: then ``fetch`` and ``write`` are of a file in the page
+        cache.
 
     Raises
     ------
@@ -138,6 +145,9 @@ class Rates:
     precision: PrecisionMap | None = None
     origin: RatesOrigin = RatesOrigin.MEASURED
     model: str | None = None
+    memory_fetch: float | None = None
+    memory_write: float | None = None
+    disk: DiskRates | None = None
 
     def __post_init__(self) -> None:
         _check_positive(self)

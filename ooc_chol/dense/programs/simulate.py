@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ooc_chol.dense.programs.contents import Contents
 from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.programs.file_costs import FileCosts, FileMove, FileRun
 from ooc_chol.dense.programs.sharing import SharedProcessors
 from ooc_chol.dense.programs.steps import Program, final_keys
 from ooc_chol.errors import ScheduleError
@@ -27,17 +28,20 @@ class Timeline:
     ----------
     starts, ends : tuple of tuple of float
         Seconds from the start of the run, by device and by position in its program; all 0 without rates.
+    filed : float
+        Seconds at which the last tile that host memory keeps is in its file, too; 0 where none is kept.
     """
 
     starts: tuple[tuple[float, ...], ...]
     ends: tuple[tuple[float, ...], ...]
+    filed: float = 0.0
 
     __repr__ = brief_repr
 
     @property
     def seconds(self) -> float:
-        """Seconds at which the last step ends."""
-        return max((max(ends, default=0.0) for ends in self.ends), default=0.0)
+        """Seconds at which the last step ends, and all is in its file."""
+        return max(self.filed, max((max(ends, default=0.0) for ends in self.ends), default=0.0))
 
 
 @dataclass
@@ -48,6 +52,7 @@ class _DeviceRun:
     program: Program
     contents: Contents
     alone: list[float]
+    moves: dict[int, FileMove]  #: What files take of these steps, and are spared
     next: int = 0
     starts: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
@@ -56,7 +61,13 @@ class _DeviceRun:
 
 
 def simulate(
-    programs: Sequence[Program], grid: TileGrid, rates: Rates | None, given: Iterable[Index] = (), *, checks_slots: bool = True
+    programs: Sequence[Program],
+    grid: TileGrid,
+    rates: Rates | None,
+    given: Iterable[Index] = (),
+    *,
+    checks_slots: bool = True,
+    files: FileCosts | None = None,
 ) -> Timeline:
     """Run every program in order, as the workers will, and verify each step.
 
@@ -72,6 +83,8 @@ def simulate(
         Tiles of L that are in the store from the start.
     checks_slots : bool
         Whether to verify what slots hold. What is simulated for its times alone, and then changed, need not be.
+    files : FileCosts or None
+        What files cost; None where the steps' own rates say all.
 
     Returns
     -------
@@ -84,10 +97,8 @@ def simulate(
         A step uses a tile that is not in its slot, overwrites one that is still there, gives one up that is not there or not
         written, waits on a later step, fetches a value that nobody writes (the plan would block), or a tile of L is left out.
     """
-    runs = [
-        _DeviceRun(number, program, Contents(grid, program.layout), rates.all_seconds(program.steps, grid) if rates else [])
-        for number, program in enumerate(programs)
-    ]
+    runs = [_run_of(number, program, grid, rates, files) for number, program in enumerate(programs)]
+    disks = None if files is None or rates is None else FileRun(files)
     contents = [run.contents for run in runs] if checks_slots else None
     shares = rates.shares() if rates else {}
     stored: dict[BlockKey, float] = dict.fromkeys(final_keys(given), 0.0)
@@ -95,7 +106,7 @@ def simulate(
     while moved:
         moved = False
         for run in runs:
-            moved |= _advance(run, contents, shares=shares, stored=stored)
+            moved |= _advance(run, contents, shares=shares, stored=stored, disks=disks)
     for device, run in enumerate(runs):
         if run.next < len(run.program.steps):
             step = run.program.steps[run.next]
@@ -105,11 +116,27 @@ def simulate(
     for i, j in grid.tiles():
         if BlockKey("L", (i, j), j + 1) not in stored:
             raise ScheduleError(f"tile {(i, j)} of L is never written to the store")
-    return Timeline(tuple(tuple(run.starts) for run in runs), tuple(tuple(run.ends) for run in runs))
+    filed = 0.0 if disks is None else disks.ends
+    return Timeline(tuple(tuple(run.starts) for run in runs), tuple(tuple(run.ends) for run in runs), filed)
+
+
+def _run_of(number: int, program: Program, grid: TileGrid, rates: Rates | None, files: FileCosts | None) -> _DeviceRun:
+    """One device before its first step."""
+    contents = Contents(grid, program.layout)
+    if rates is None:
+        return _DeviceRun(number, program, contents, [], {})
+    return _DeviceRun(
+        number, program, contents, rates.all_seconds(program.steps, grid), {} if files is None else files.moves(program.steps)
+    )
 
 
 def _advance(
-    run: _DeviceRun, contents: Sequence[Contents] | None, *, shares: Mapping[type, float], stored: dict[BlockKey, float]
+    run: _DeviceRun,
+    contents: Sequence[Contents] | None,
+    *,
+    shares: Mapping[type, float],
+    stored: dict[BlockKey, float],
+    disks: FileRun | None,
 ) -> bool:
     """Run steps of one device until it must wait for another; whether any ran."""
     first, steps, check, alone = run.next, run.program.steps, run.contents.apply, run.alone
@@ -135,8 +162,12 @@ def _advance(
         end = start
         if alone and (seconds := alone[position]):
             # Kernels share the processors; copies and generations run beside them.
-            is_kernel = step.kind is _COMPUTE
-            end = place[stream](start, seconds, shares[type(step.operation)]) if is_kernel else start + seconds
+            if step.kind is _COMPUTE:
+                end = place[stream](start, seconds, shares[type(step.operation)])
+            elif disks is not None and (move := run.moves.get(position)) is not None:
+                end = disks.end(move, start)
+            else:
+                end = start + seconds
         starts.append(start)
         ends.append(end)
         free_at[stream] = end

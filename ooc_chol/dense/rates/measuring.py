@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates import lookup
 from ooc_chol.dense.rates.lookup import stored_rates
-from ooc_chol.dense.rates.stored import Everything, check_writable, read_rates, write_rates
+from ooc_chol.dense.rates.stored import check_writable, kept_rates, write_rates
 from ooc_chol.dense.rates.together import Measurement, measure_at_once, pulled_from
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.kernels.host.blas import blas_threads, host_threads
@@ -87,7 +87,7 @@ def measure_rates(
                 quick=quick,
             )
         )
-    everything = _kept()
+    everything = kept_rates()
     about: dict[str, object] = {"pulled_from": pulled_from(names)} | ({"quick": True} if quick else {})
     everything.setdefault(identity, {})[str(tile_size)] = figures | about
     write_rates(everything)
@@ -116,11 +116,3 @@ def _checked(tile_size: int, names: tuple[str, ...], moduli: int | None) -> int 
     if moduli is not None:
         ResidueBasis(moduli)  # refuses a number that cannot be had
     return MODULI if moduli is None and fits and kind_of(names[0]).gains_by_residues else moduli
-
-
-def _kept() -> Everything:
-    """What was measured before; nothing where the file cannot be used."""
-    try:
-        return read_rates()
-    except ValueError:
-        return {}

@@ -73,6 +73,8 @@ def nominal_rates_of(facts: GpuFacts, n_devices: int, nb: int, source: str, stor
         source=min(in_memory, _FILE_READ) if source == "file" else in_memory,
         fetch=fetch,
         write=write,
+        memory_fetch=in_memory,
+        memory_write=in_memory,
         generate=COPIED_SHARE * check if source == "device-array" else min(check, _GENERATE * ceilings.fp64 / _H200.fp64),
         launch=_LAUNCH,
         residue=_residue_rates(ceilings, nb, in_memory),

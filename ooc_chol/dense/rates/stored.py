@@ -26,6 +26,8 @@ _KERNELS = ("potrf", "trsm", "syrk", "gemm", "launch", "generate")
 _LATER_KERNELS = ("invert", "trsm_float32", "gemm_float32")
 #: Sources that cross no link to the device that computes.
 _ON_DEVICE = ("function", "device-array")
+#: What stands in place of a machine before the rates of disks, which are by file system instead of tile order.
+DISKS = "file systems"
 #: Rate of entries that are copied within a device, as a share of the check for NaN: that reads 8 bytes, a copy and it move 24.
 COPIED_SHARE = 1 / 3
 
@@ -64,10 +66,29 @@ def rates_of(figures: Figures, nb: int, source: str, store: str) -> Rates:
             source=_number(links, "array" if source in _ON_DEVICE else source),
             fetch=_number(links, f"{store}-read"),
             write=_number(links, f"{store}-write"),
+            memory_fetch=_number(links, "memory-read"),
+            memory_write=_number(links, "memory-write"),
             residue=_residue_rates(figures["residue"]) if "residue" in figures else None,
             origin=RatesOrigin.QUICK if figures.get("quick") is True else RatesOrigin.MEASURED,
             **kernels,
         )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise _damaged(repr(error)) from error
+
+
+def disk_figures(file_system: str) -> Figures | None:
+    """What was measured of a file system: ``read`` and ``write`` in bytes per second, and the ``folder``; None without that."""
+    figures = usable_rates().get(DISKS, {}).get(file_system)
+    try:
+        return None if figures is None else _checked_disk(figures)
+    except ValueError as error:
+        warn_of(error)
+        return None
+
+
+def _checked_disk(figures: Figures) -> Figures:
+    try:
+        return {name: _number(figures, name) for name in ("read", "write")} | {"folder": str(figures["folder"])}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _damaged(repr(error)) from error
 
@@ -86,6 +107,14 @@ def _number(figures: Figures, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not _LEAST < value < _MOST or math.isnan(value):
         raise ValueError(f"rate {name} is {value!r:.40}, which nothing has")
     return value
+
+
+def kept_rates() -> Everything:
+    """As :func:`read_rates`, but empty for a file that cannot be used, which is replaced then."""
+    try:
+        return read_rates()
+    except ValueError:
+        return {}
 
 
 def usable_rates() -> Everything:
@@ -114,7 +143,10 @@ REMEDY = "`ooc-chol bench rates` measures anew and replaces it"
 def rates_problem() -> str | None:
     """What is wrong with the file of rates, all its figures looked at; None where nothing is."""
     try:
-        for sizes in read_rates().values():
+        everything = read_rates()
+        for figures in everything.pop(DISKS, {}).values():
+            _checked_disk(figures)
+        for sizes in everything.values():
             for nb, figures in sizes.items():
                 for source, store in (("array", "memory"), ("file", "file")):
                     rates_of(figures, int(nb), source, store)

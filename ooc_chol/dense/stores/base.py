@@ -74,12 +74,19 @@ class AbstractStore(AbstractTier):
     def forget(self, tiles: Iterable[tuple[int, int]]) -> None:
         """Let these tiles be unwritten again, durably, in a store that is kept: they are to be computed anew."""
 
+    def settle(self) -> None:
+        """Wait until all that was written is where it is kept."""
+
     def flush(self) -> None:
         """Make durable what was written until now."""
 
     @abstractmethod
     def complete(self) -> None:
         """Make what was written durable, once every tile is; from then on the store is only read."""
+
+    def result(self) -> AbstractStore:
+        """The store that a factor has, once this one is complete: another one where that holds all by then."""
+        return self
 
     @abstractmethod
     def discard(self) -> None:

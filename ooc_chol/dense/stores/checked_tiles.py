@@ -23,6 +23,7 @@ from ooc_chol.dense.stores.header import FileHeader
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import DamagedFileError, TierError
 from ooc_chol.interfaces import BlockIndex
+from ooc_chol.memory.access import AbstractAccess, CachedAccess
 from ooc_chol.memory.files import read_fully, write_fully
 from ooc_chol.tasks.tiling import TileIndex
 from ooc_chol.team import ThreadTeam
@@ -35,6 +36,12 @@ class OpenFile(NamedTuple):
 
     descriptor: int
     path: str
+    access: AbstractAccess  #: How the bytes of tiles come and go
+
+    @classmethod
+    def cached(cls, descriptor: int, path: str) -> OpenFile:
+        """A file that is read and written by way of the system's cache."""
+        return cls(descriptor, path, CachedAccess(descriptor))
 
 
 class TileStates(NamedTuple):
@@ -191,7 +198,10 @@ class CheckedTiles:
         hashes = []
         for first, stop in pieces(spot.nbytes):
             hashes.append(hash_bytes(data[first:stop], spot.seed))
-            write_fully(file.descriptor, data[first:stop], spot.offset + first, file.path)
+            if file.access.is_cached:
+                file.access.write(data[first:stop], spot.offset + first, file.path)
+        if not file.access.is_cached:  # a disk takes large pieces faster, and several parts of one at once
+            file.access.write(data, spot.offset, file.path)
         self.record(file, layout, index, hashes)
 
     def record(self, file: OpenFile, layout: TileLayout, index: BlockIndex, hashes: list[int]) -> None:
@@ -207,14 +217,27 @@ class CheckedTiles:
         """Write an entry of the index."""
         write_fully(file.descriptor, self.tables.entry_bytes(place), self.tables.entry_offset(place), file.path)
 
-    def read(self, file: OpenFile, layout: TileLayout, index: BlockIndex, out: memoryview) -> None:
-        """Fill ``out`` with the stored bytes of a tile; ``DamagedFileError`` unless they are those that were written."""
+    def read(
+        self, file: OpenFile, layout: TileLayout, index: BlockIndex, out: memoryview, team: ThreadTeam | None = None
+    ) -> None:
+        """Fill ``out`` with the stored bytes of a tile; ``DamagedFileError`` unless they are those that were written.
+
+        The threads of a ``team`` read and hash pieces. Else this one does, and past the cache it reads the tile at once, of which
+        a disk fetches several parts at a time.
+        """
         spot = self._spot(layout, index)
-        hashes = []
-        for first, stop in pieces(spot.nbytes):
-            read_fully(file.descriptor, out[first:stop], spot.offset + first, file.path)
-            hashes.append(hash_bytes(out[first:stop], spot.seed))
-        self._check(file, spot, hashes)
+        by_pieces = file.access.is_cached or team is not None
+
+        def hashed(span: tuple[int, int]) -> int:
+            first, stop = span
+            if by_pieces:
+                file.access.read(out[first:stop], spot.offset + first, file.path)
+            return hash_bytes(out[first:stop], spot.seed)
+
+        spans = list(pieces(spot.nbytes))
+        if not by_pieces:
+            file.access.read(out, spot.offset, file.path)
+        self._check(file, spot, [hashed(span) for span in spans] if team is None else team.map(hashed, spans))
 
     def read_part(self, file: OpenFile, layout: TileLayout, index: BlockIndex, first: int, out: memoryview) -> None:
         """Fill ``out`` with stored bytes of a tile from ``first`` on, of which it reads and checks the pieces that hold them."""
@@ -226,7 +249,7 @@ class CheckedTiles:
             low, high = max(begin, first), min(end, stop)
             target = out[low - first : high - first]
             piece = target if (low, high) == (begin, end) else buffer[: end - begin]
-            read_fully(file.descriptor, piece, spot.offset + begin, file.path)
+            file.access.read(piece, spot.offset + begin, file.path)
             hashed = hash_bytes(piece, spot.seed)
             if expected is None:
                 self._check(file, spot, [hashed])
@@ -285,7 +308,7 @@ class CheckedTiles:
         buffer = memoryview(np.empty(min(PIECE_BYTES, spot.nbytes), np.uint8).data)
         hashes = []
         for first, stop in pieces(spot.nbytes):
-            read_fully(file.descriptor, piece := buffer[: stop - first], spot.offset + first, file.path)
+            file.access.read(piece := buffer[: stop - first], spot.offset + first, file.path)
             hashes.append(hash_bytes(piece, spot.seed))
         return hashes
 

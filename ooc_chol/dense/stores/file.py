@@ -25,7 +25,8 @@ from ooc_chol.dense.stores.unfinished import create_locked, open_locked, sync_di
 from ooc_chol.errors import DamagedFileError, OutputError, TierError
 from ooc_chol.formats import FP64, SCALE_BYTES, Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import BlockIndex
-from ooc_chol.memory.files import preallocate, read_fully, tile_bytes, write_error, write_fully
+from ooc_chol.memory.access import AbstractAccess, CachedAccess, opened_access
+from ooc_chol.memory.files import preallocate, tile_bytes, write_error, write_fully
 from ooc_chol.outputs import Output, check_outputs, permissions, refuse_strangers
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.team import ThreadTeam
@@ -52,12 +53,14 @@ class FileStore(AbstractStore):
 
     name = "file"
     ordered_by_events = True
+    writes_file = True
 
     def __init__(self, path: str, descriptor: int, header: FileHeader) -> None:
         self.path = path
         self.header = header
         self.grid, self.fmt = header.grid, header.fmt
         self._descriptor: int | None = descriptor
+        self._access: AbstractAccess = CachedAccess(descriptor)
         #: Tiles with their checksums; None in a file of a version that has none.
         self._checked = CheckedTiles(header) if header.has_checksums else None
         status = os.fstat(descriptor)
@@ -146,7 +149,7 @@ class FileStore(AbstractStore):
         store = cls(path, descriptor, header)
         try:
             if store._checked is not None:
-                store._checked.load_index(OpenFile(descriptor, store._current_path()), header)
+                store._checked.load_index(OpenFile(descriptor, store._current_path(), store._access), header)
         except BaseException:
             store._descriptor = None  # it is the caller's to close
             raise
@@ -180,6 +183,10 @@ class FileStore(AbstractStore):
         """Format of every tile in packed order, as it is now; None when all are of :attr:`fmt`."""
         return self.layout.present_formats
 
+    def reads_file(self, index: BlockIndex) -> bool:
+        """Always: no tile is elsewhere."""
+        return True
+
     def view(self, index: BlockIndex) -> None:
         """None: tiles of a file must be read."""
         return None
@@ -187,6 +194,15 @@ class FileStore(AbstractStore):
     def read(self, index: BlockIndex, out: Floats) -> None:
         """Fill ``out`` with tile ``index``."""
         self.read_rows(index, range(self.grid.size(index[0])), out)
+
+    def read_by(self, team: ThreadTeam, index: BlockIndex, out: Floats) -> None:
+        """Fill ``out`` with tile ``index``, one of its own type by all threads of ``team``, each reading and checking pieces."""
+        fmt = self.format_of(index)
+        if self._checked is None or out.dtype != fmt.dtype:
+            self.read(index, out)
+            return
+        check_tile(out, self.grid.shape(*index), fmt, self.fmt)
+        self._checked.read(self._open_file(), self.layout, index, tile_bytes(out), team)
 
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         """Fill ``out`` with rows ``rows`` of tile ``index``, which are contiguous in the file.
@@ -258,7 +274,7 @@ class FileStore(AbstractStore):
         """Fill ``out`` with stored bytes of a tile from ``first`` on, which are checked."""
         file, layout = self._open_file(), self.layout
         if self._checked is None:
-            read_fully(file.descriptor, out, layout.offset(*index) + first, file.path)
+            file.access.read(out, layout.offset(*index) + first, file.path)
         elif len(out) == layout.nbytes(*index):
             self._checked.read(file, layout, index, out)
         else:
@@ -421,10 +437,26 @@ class FileStore(AbstractStore):
             raise write_error(self.path, "the finished factor", error) from error
         # From here on another run may have a file of the partial name, which is not this one's to remove.
         self.path, self.header = name, header
+        self._cache_again(descriptor)
         sync_directory(self.path)
         if stranger is not None:
             text = f"{stranger.path} has come to be there meanwhile, and is not replaced; the finished factor is in {name}"
             raise OutputError(f"{text}: load it from there, or rename it", stranger.option, stranger.path) from stranger
+
+    def keep_out_of_cache(self) -> None:
+        """Until the file is complete, let no tile stay in the system's cache, whose pages count against a budget."""
+        if not self.header.complete:
+            self._access = opened_access(self._open_descriptor(), bounded=True)
+
+    def _cache_again(self, descriptor: int) -> None:
+        """Read by way of the cache from now on: whoever solves reads all tiles again and again."""
+        access, self._access = self._access, CachedAccess(descriptor)
+        access.close()
+
+    @property
+    def access(self) -> str:
+        """How tiles are read and written now: ``"cached"``, ``"direct"`` or ``"cache dropped behind"``."""
+        return self._access.name
 
     def _stranger(self) -> OutputError | None:
         """Why the file cannot have its name any more: another one has come to have it since it was created."""
@@ -452,6 +484,7 @@ class FileStore(AbstractStore):
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             try:
+                self._access.close()
                 os.close(descriptor)
             except OSError as error:
                 raise TierError(
@@ -473,7 +506,7 @@ class FileStore(AbstractStore):
         return self._descriptor
 
     def _open_file(self) -> OpenFile:
-        return OpenFile(self._open_descriptor(), self._current_path())
+        return OpenFile(self._open_descriptor(), self._current_path(), self._access)
 
     def _current_path(self) -> str:
         return self.path if self.header.complete else self.partial_path

@@ -11,6 +11,7 @@ from ooc_chol.errors import TierError
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.interfaces import AbstractLocking, AbstractTier, BlockIndex, Tile
 from ooc_chol.memory.sources.base import STRIP_BYTES, AbstractSource
+from ooc_chol.memory.sources.file import NpySource
 from ooc_chol.memory.sources.numbers import put_numbers
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.team import ThreadTeam
@@ -32,6 +33,10 @@ class SourceTier(AbstractTier):
     def format_of(self, index: BlockIndex) -> PrecisionFormat:
         """The format in which tiles are computed."""
         return self.fmt
+
+    def reads_file(self, index: BlockIndex) -> bool:
+        """Whether A is in a file."""
+        return self.source.name == NpySource.name
 
     def read(self, index: BlockIndex, out: NDArray[Any]) -> None:
         """Fill ``out`` with tile ``index`` of A, rounded where ``out`` is of a narrower type.

@@ -112,7 +112,7 @@ def verify_file(path: AnyPath) -> Verdict:
     try:
         with suppress(OSError):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        return _verdict(OpenFile(descriptor, name), begun)
+        return _verdict(OpenFile.cached(descriptor, name), begun)
     finally:
         os.close(descriptor)
 

@@ -212,6 +212,8 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         copy_rows(target.ctypes.data, tile.data.ptr, pitches, (rows, width), _runtime.memcpyDeviceToHost, cupy_stream)
         if view is None:
             self._on_host(cupy_stream, lambda: tier.write(index, target))
+        elif tier.wants_word_of_writes:
+            self._on_host(cupy_stream, lambda: tier.written(index))
 
     def _copy_narrow_out(
         self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex, fmt: PrecisionFormat
@@ -229,6 +231,8 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         _runtime.memcpyAsync(target.ctypes.data, buffer, nbytes, _runtime.memcpyDeviceToHost, cupy_stream.ptr)
         if stored is None:
             self._on_host(cupy_stream, lambda: tier.write_stored(index, target))
+        elif tier.wants_word_of_writes:
+            self._on_host(cupy_stream, lambda: tier.written(index))
 
     def wrote(self, tier: AbstractTier, index: BlockIndex, event: AbstractEvent) -> bool:
         """Whether the copy is complete: after an abort, only where the block lies in memory that is page-locked for a run."""

@@ -35,6 +35,8 @@ class AbstractSource(ABC):
     dtype: np.dtype[Any] = FP64.dtype  #: Type of its entries; of a tile function that of the arrays that it fills
     bytes_per_entry: int  #: Bytes of an entry on its way to a device; 0 where the device makes it
     is_transposed: bool = False  #: Whether this is the transpose of the matrix that was given
+    #: Whether pages of the system's cache count against a budget: then those of a file are given up as they are read
+    is_bounded: bool = False
     #: How a sample of both triangles is read: single entries, a block on the diagonal, or not at all
     sampled_by: Literal["entries", "block"] | None = None
     #: Axis by which several threads share a rectangle; None where one reads it no slower

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
+from ooc_chol.memory.access import drop_pages
 from ooc_chol.memory.sources.base import STRIP_BYTES, AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.numbers import put_numbers, widened
 
@@ -147,9 +149,22 @@ class NpySource(AbstractSource):
         buffer = _bytes_of(out)
         if stride == piece == pitch:
             self._pread(buffer, start)
+            if self.is_bounded:
+                drop_pages(self._file.fileno(), start, len(buffer))
             return
+        self._ask_for(range(start, start + len(lines) * stride, stride), piece)
         for line in range(len(lines)):
             self._pread(buffer[line * pitch : line * pitch + piece], start + line * stride)
+        if self.is_bounded:
+            drop_pages(self._file.fileno(), start, (len(lines) - 1) * stride + piece)
+
+    def _ask_for(self, starts: range, piece: int) -> None:
+        """Let the system read pieces of the file all at once: one after the other they take four to eight times as long."""
+        if not hasattr(os, "posix_fadvise"):
+            return
+        with suppress(OSError, ValueError):  # a closed file, say: reading says so
+            for start in starts:
+                os.posix_fadvise(self._file.fileno(), start, piece, os.POSIX_FADV_WILLNEED)
 
     def _pread(self, buffer: memoryview, position: int) -> None:
         """Fill ``buffer`` with the file's bytes from ``position`` on."""

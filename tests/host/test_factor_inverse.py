@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from ooc_chol.dense.factor import CholeskyFactor, load
 from ooc_chol.dense.factor.inverse import PANEL_BYTES, panel_width
-from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.errors import TierError
 from ooc_chol.formats import FORMATS
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import factor_over
+from tests.host.counted_reads import tell_reads
 from tests.host.stored_factors import MIXED_STORES, STORES, factor_in, lapack_factor, random_spd, write_factor
 from tests.products import share_of_examples
 from tests.tolerances import KERNEL_C, gamma, solve_bound
@@ -91,13 +91,7 @@ def test_the_trace_of_the_product_with_the_matrix_is_n(tmp_path: Path) -> None:
 def test_only_trailing_tiles_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     factor_in("file", lapack_factor(random_spd(90, seed=5)), 20, tmp_path).close()
     read: list[tuple[int, int]] = []
-    original = FileStore.read
-
-    def counting(self: FileStore, index: tuple[int, int], out: NDArray[np.float64]) -> None:
-        read.append(tuple(index))
-        original(self, index, out)
-
-    monkeypatch.setattr(FileStore, "read", counting)
+    tell_reads(monkeypatch, lambda layout, index: read.append(index))
     with load(tmp_path / "L.ooc") as factor:
         for columns, _ in factor.inverse_panels(20):
             first = columns.start // 20

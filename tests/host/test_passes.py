@@ -18,13 +18,13 @@ import ooc_chol as oc
 from ooc_chol.dense.factor.inverse import inverse_diagonal
 from ooc_chol.dense.factor.solves import solve
 from ooc_chol.dense.passes import Passes
-from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.formats import FP64
 from ooc_chol.precision.norms import PROBES
 from ooc_chol.schedulers.triangular import TriangularScheduler
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import device_solver
 from tests.host.clock import Clock
+from tests.host.counted_reads import tell_reads
 from tests.host.device_solves import budget_for, stored
 from tests.plan.perfetto_files import read
 
@@ -58,13 +58,7 @@ USES = {
 def reads(monkeypatch):
     """Stored bytes of every tile that a file was asked for, by thread."""
     found: list[int] = []
-    original = FileStore.read
-
-    def counted(self, index, out):
-        found.append(self.format_of(index).stored_bytes(GRID.entries(*index)))
-        original(self, index, out)
-
-    monkeypatch.setattr(FileStore, "read", counted)
+    tell_reads(monkeypatch, lambda layout, index: found.append(layout.nbytes(*index)))
     return found
 
 

@@ -24,6 +24,7 @@ class _Read(NamedTuple):
 
     tile: NDArray[Any]
     is_copied: bool
+    check: Callable[[], None] | None = None  # what is still to be done before it is used
     begun: Moment | None = None
     ended: Moment | None = None
 
@@ -69,8 +70,8 @@ def read_ahead(
             return _Read(view, False)
         tile = buffers[position % 2][: grid.entries(*index)].reshape(grid.shape(*index))
         begun = track.now()
-        tier.read(index, tile)
-        return _Read(tile, True, begun, track.now())
+        check = tier.read_unchecked(index, tile)
+        return _Read(tile, True, check, begun, track.now())
 
     asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     answers: queue.SimpleQueue[_Read | BaseException] = queue.SimpleQueue()
@@ -92,6 +93,8 @@ def read_ahead(
                 track.ran("fetch", index, COPIES, span, nbytes=nbytes, fmt=fmt, after=steps[position % 2])
             else:
                 track.nbytes += found.tile.nbytes
+            if found.check is not None:  # here, as the reading thread is the slower one
+                found.check()
             begun = track.now()
             yield index, found.tile
             steps[position % 2] = _tell(track, index, begun, found.tile.size * columns)

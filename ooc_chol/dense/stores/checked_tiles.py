@@ -239,6 +239,10 @@ class CheckedTiles:
             file.access.read(out, spot.offset, file.path)
         self._check(file, spot, [hashed(span) for span in spans] if team is None else team.map(hashed, spans))
 
+    def read_unchecked(self, file: OpenFile, layout: TileLayout, index: BlockIndex, out: memoryview) -> None:
+        """Fill ``out`` with the stored bytes of a tile, which :meth:`check` is to compare with its checksum."""
+        read_fully(file.descriptor, out, layout.offset(*index), file.path)
+
     def read_part(self, file: OpenFile, layout: TileLayout, index: BlockIndex, first: int, out: memoryview) -> None:
         """Fill ``out`` with stored bytes of a tile from ``first`` on, of which it reads and checks the pieces that hold them."""
         spot, stop = self._spot(layout, index), first + len(out)

@@ -7,9 +7,10 @@ import stat
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace as with_fields
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -194,6 +195,16 @@ class FileStore(AbstractStore):
     def read(self, index: BlockIndex, out: Floats) -> None:
         """Fill ``out`` with tile ``index``."""
         self.read_rows(index, range(self.grid.size(index[0])), out)
+
+    def read_unchecked(self, index: BlockIndex, out: Floats) -> Callable[[], None] | None:
+        """Fill ``out`` with tile ``index``; one that needs no conversion is left to be checked by what is returned."""
+        if self._checked is None or out.dtype != self.format_of(index).dtype:
+            self.read(index, out)
+            return None
+        check_tile(out, self.grid.shape(*index), self.format_of(index), self.fmt)
+        file, layout, data = self._open_file(), self.layout, tile_bytes(out)
+        self._checked.read_unchecked(file, layout, index, data)
+        return partial(self._checked.check, file, layout, index, data)
 
     def read_by(self, team: ThreadTeam, index: BlockIndex, out: Floats) -> None:
         """Fill ``out`` with tile ``index``, one of its own type by all threads of ``team``, each reading and checking pieces."""

@@ -94,6 +94,8 @@ def cases() -> dict[str, Case]:
         "native": Case(easy, native, [{}, two, large, {"policy": "v2"}]),
         "native, two devices": Case(easy, {**native, **two}, [{}, {"devices": "host:0"}]),
         "native, defaults": Case(easy, {"devices": "host:0"}, [{}, {"memory_budget": "3 MiB"}]),
+        "native, memory over file": Case(easy, {**native, "host_budget": "400 KiB"}, [{}, {"host_budget": "800 KiB"}]),
+        "mixed, memory over file": Case(easy, {**native, "precision_threshold": 1e-4, "host_budget": "200 KiB"}),
         "residue": Case(easy, residue, [{}, two, {"memory_budget": "12 MiB"}]),
         "mixed": Case(easy, {**native, "precision_threshold": 1e-4}, [{}, two, large]),
         "mixed residue": Case(easy, {**residue, "precision_threshold": 1e-4, "moduli": 8}, [{}, two]),

@@ -23,6 +23,8 @@ from ooc_chol.memory.sources.base import AbstractSource
 def over_file(file: FileStore, plan: Plan, source: AbstractSource, options: FactorOptions) -> AbstractStore:
     """The store of an L in ``file``, of which host memory keeps the tiles that ``plan`` says; an error discards the file.
 
+    One that is kept it closes. Tiles that the plan is given are read from it.
+
     With a ``host_budget``, or where the files of A and L are large beside what is free, neither stays in the system's cache.
     """
     try:
@@ -32,12 +34,13 @@ def over_file(file: FileStore, plan: Plan, source: AbstractSource, options: Fact
         _make_room(plan)
         store = TieredStore(file, plan.host_tiles)
     except BaseException:
-        file.discard()
+        (file.close if file.keeps_unfinished else file.discard)()
         raise
     try:
+        store.preload(plan.given)
         lock_store(plan, store)
     except BaseException:
-        store.discard()
+        (store.close if file.keeps_unfinished else store.discard)()
         raise
     return store
 

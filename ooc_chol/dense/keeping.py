@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.dense.stores.tiered import TieredStore
+from ooc_chol.dense.stores.tiered import file_of
 from ooc_chol.errors import (
     NonFiniteError,
     NotHermitianError,
@@ -21,39 +20,32 @@ from ooc_chol.errors import (
 from ooc_chol.interfaces import AbstractTier
 from ooc_chol.threads import LOOK_SECONDS, OwnThread, start
 
-if TYPE_CHECKING:
-    from ooc_chol.dense.stores.file import FileStore
-
 #: Seconds between two flushes: what a power cut takes is what was written since the one before the last began.
 FLUSH_SECONDS = 15.0
 #: What is said of A itself: with the same A there is nothing to go on to, and another A has no use for these tiles.
 _VERDICTS = (NotPositiveDefiniteError, NonFiniteError, NotHermitianError, PrecisionError)
 
 
-def keep_unfinished(store: FileStore | TieredStore, owned: ExitStack) -> None:
+def keep_unfinished(store: AbstractStore, owned: ExitStack) -> None:
     """Let ``owned`` keep the file of a run that fails, and close it; only after a verdict on A itself it is removed."""
-    store.keep_unfinished()
-    if isinstance(store, TieredStore):
-        owned.push(partial(_leave, store.file))
-        owned.callback(store.leave)  # before that: what waits in memory goes to the file
-    else:
-        owned.push(partial(_leave, store))
+    owned.push(partial(_leave, store))
 
 
-def _leave(store: FileStore, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+def _leave(store: AbstractStore, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
     """Close the store behind an error, to which is added where what was computed is, and how to go on."""
     if kind is not None and issubclass(kind, _VERDICTS):
         store.discard()
         return
-    if store.is_closed:  # discarded by a run that began anew, which has a store of its own
+    file = file_of(store)
+    if file.is_closed:  # discarded by a run that began anew, or closed by the store over it
         return
-    written, path = store.n_written, store.partial_path
-    complete = store.header.complete
     with suppress(OSError):  # what led here goes on; tiles whose bytes or checksums are lost are computed again
+        store.settle()
         store.flush()
+    written, path, is_complete = file.n_written, file.partial_path, file.header.complete
     with suppress(OSError):
         store.close()
-    if error is not None and not complete:
+    if error is not None and not is_complete:
         error.add_note(f"{written} of {store.grid.n_tiles} tiles are in the checkpoint {path}: the same call goes on from it")
 
 

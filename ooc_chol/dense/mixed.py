@@ -91,6 +91,7 @@ def factor_mixed(request: Request, owned: ExitStack) -> MixedResult:
         result = MixedResult(plan, Execution(0.0, (), (), ()), own_store(request, plan, owned))
     else:
         state, result = found.record.progress.state(grid), _gone_on_with(found, request, options, of_tiles)
+        result.store = found.store_for(result.plan, request, owned)
 
     def record(plan: Plan) -> CheckpointRecord | None:
         """What a checkpoint says from now on."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.dense.checkpoint import CheckpointRecord, key_differences
-from ooc_chol.dense.disk_tier import keep_out_of_cache
+from ooc_chol.dense.disk_tier import over_file
 from ooc_chol.dense.keeping import keep_unfinished
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.options import FactorOptions
@@ -22,7 +22,7 @@ from ooc_chol.dense.request import Request
 from ooc_chol.dense.store_opening import own_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.file import FileStore
-from ooc_chol.dense.stores.tiered import TieredStore
+from ooc_chol.dense.stores.tiered import TieredStore, file_of
 from ooc_chol.errors import CheckpointError, DamagedFileError
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import resolve_devices
@@ -50,6 +50,13 @@ class Resumption:
     def key(self) -> dict[str, str | int]:
         """The arithmetic key of the factor."""
         return dict(self.store.header.arithmetic_key)
+
+    def store_for(self, plan: Plan, request: Request, owned: ExitStack) -> AbstractStore:
+        """The store for what is left to do, of which host memory keeps what ``plan`` says."""
+        if self.is_complete or not isinstance(store := over_file(self.store, plan, request.source, self.options), TieredStore):
+            return self.store
+        keep_unfinished(store, owned)
+        return store
 
     def check_key(self, plan: Plan) -> None:
         """Raise ``CheckpointError`` where ``plan`` would give the factor other bits."""
@@ -101,8 +108,8 @@ def resumed(request: Request, owned: ExitStack) -> Resumption | None:
         options = _options(request, store, record)
         good = _good_tiles(store)
         until_known.pop_all()
+    store.keep_unfinished()
     keep_unfinished(store, owned)
-    keep_out_of_cache(store, request.source, request.options)
     return Resumption(store, record, options, good)
 
 
@@ -112,18 +119,17 @@ def own_plan_and_store(request: Request, owned: ExitStack) -> tuple[Plan, Abstra
     if found is None:
         plan = request.plan or make_plan(request.problem, request.options, request.rates_at)
         return plan, own_store(request, plan, owned), 0
-    # What is gone on from stays in its file alone: given tiles are not kept, and most of what is kept would be given.
-    plan = make_plan(replace(request.problem, given=found.good, host_tiles=frozenset()), found.options, request.rates_at)
+    plan = make_plan(replace(request.problem, given=found.good), found.options, request.rates_at)
     found.check_key(plan)
-    return plan, found.store, len(found.good)
+    return plan, found.store_for(plan, request, owned), len(found.good)
 
 
 def save_record(store: AbstractStore, plan: Plan, record: CheckpointRecord | None) -> None:
     """Let a checkpoint say, durably, what the tiles that are to come are computed by, and what was tried before."""
-    store = store.file if isinstance(store, TieredStore) else store
-    if record is not None and isinstance(store, FileStore):
-        store.describe(arithmetic_key(plan).to_dict())
-        store.save_checkpoint(record.to_dict())
+    if record is not None:
+        file = file_of(store)
+        file.describe(arithmetic_key(plan).to_dict())
+        file.save_checkpoint(record.to_dict())
 
 
 def _opened(path: str | os.PathLike[str]) -> FileStore | None:

@@ -23,7 +23,6 @@ from ooc_chol.dense.stores.device import DeviceStore
 from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.stores.header import FACTOR_FILES
 from ooc_chol.dense.stores.layout import TileLayout
-from ooc_chol.dense.stores.tiered import TieredStore
 from ooc_chol.errors import BudgetError, OutputError
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.hardware.registry import device_kind
@@ -65,8 +64,8 @@ def own_store(request: Request, plan: Plan, owned: ExitStack, record: Checkpoint
 
     ``record`` is what a checkpoint says where runs came before this one.
     """
-    store = _create_store(request, plan, record)
-    if request.checkpoint and isinstance(store, FileStore | TieredStore):
+    store = _create_store(request, plan, record, owned)
+    if request.checkpoint:
         keep_unfinished(store, owned)
     else:
         owned.callback(store.discard)  # of no effect on one that was discarded before
@@ -100,7 +99,7 @@ def own_whole_store(request: Request, grid: TileGrid, device: str, owned: ExitSt
     return store
 
 
-def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None) -> AbstractStore:
+def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None, owned: ExitStack) -> AbstractStore:
     """Where L goes: over A, into a file, or into memory, page-locked from now on as long as L is there when a GPU factors."""
     a, place, fmt = request.a, request.store, plan.fmt
     if request.overwrite:
@@ -119,6 +118,10 @@ def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None)
             checkpoint = (record or CheckpointRecord.of(plan, request.options, request.fingerprint)).to_dict()
         replace = request.replace_store
         file = FileStore.create(place, plan.grid, key, formats, fmt=fmt, replace=replace, checkpoint=checkpoint)
+        if request.checkpoint:
+            file.keep_unfinished()
+        else:
+            owned.callback(file.discard)  # before anything is put over it: an interrupt may come there
         return over_file(file, plan, request.source, request.options)
     assert place is None or isinstance(place, HostMemory)
     _make_room(TileLayout(plan.grid, formats=formats, fmt=fmt).end, place, request.options, arenas=_host_arena_bytes(plan))

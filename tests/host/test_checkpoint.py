@@ -111,12 +111,31 @@ def test_a_run_that_failed_is_gone_on_from_with_what_it_left_open(engine, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "other", [{"memory_budget": "1 MiB"}, {"devices": "host:0,host:1"}, {"policy": "v1"}, {"objective": "bytes"}], ids=str
+    "other",
+    [
+        {"memory_budget": "1 MiB"},
+        {"devices": "host:0,host:1"},
+        {"policy": "v1"},
+        {"objective": "bytes"},
+        {"host_budget": "300 KiB"},
+    ],
+    ids=str,
 )
 def test_budget_devices_and_policy_may_be_others(other, tmp_path):
     right = bits(oc.cholesky(A, **PLAIN))
     begun(tmp_path / "L")
     assert bits(oc.cholesky(A, checkpoint=tmp_path / "L", **{**PLAIN, **other})) == right
+
+
+@pytest.mark.parametrize("engine", ["native", "mixed", "complex"])
+def test_with_some_tiles_in_host_memory_the_file_is_a_checkpoint_all_the_same(engine, tmp_path):
+    a, options = ENGINES[engine]
+    right = bits(oc.cholesky(a, **options))
+    assert oc.plan(a, store=tmp_path / "L", host_budget="150 KiB", **options).host_tiles
+    begun(tmp_path / "L", a, 62 if "precision_threshold" not in options else 118, host_budget="150 KiB", **options)
+    with oc.cholesky(a, checkpoint=tmp_path / "L", **{**options, "host_budget": "200 KiB"}) as factor:
+        assert factor.report.resumed_tiles > 0
+        assert np.asarray(factor).tobytes() == right
 
 
 def test_a_plan_may_be_given_at_both_calls(tmp_path):
@@ -449,3 +468,10 @@ def test_no_checkpoint_is_none_or_false(tmp_path):
     with pytest.raises(StopError):
         oc.cholesky(stop_at(A, 30), store=tmp_path / "L", checkpoint=False, **PLAIN)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_file_of_a_run_that_was_killed_before_it_wrote_is_begun_anew(tmp_path):
+    (tmp_path / "L.ooc.partial").touch()
+    with oc.cholesky(A, **PLAIN, checkpoint=tmp_path / "L.ooc") as factor:
+        assert factor.report.resumed_tiles == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["L.ooc"]

@@ -74,6 +74,9 @@ class AbstractStore(AbstractTier):
     def forget(self, tiles: Iterable[tuple[int, int]]) -> None:
         """Let these tiles be unwritten again, durably, in a store that is kept: they are to be computed anew."""
 
+    def settle(self) -> None:
+        """Wait until all that was written is where it is kept."""
+
     def flush(self) -> None:
         """Make durable what was written until now."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -138,7 +139,7 @@ class FileStore(AbstractStore):
         Raises
         ------
         FileNotFoundError
-            There is none.
+            There is none, or an empty one: its run was killed before it wrote a header.
         DamagedFileError
             Neither its header nor the copy of that can be read.
         TierError
@@ -147,6 +148,8 @@ class FileStore(AbstractStore):
         final_path = os.path.realpath(path)
         descriptor = open_locked(final_path + ".partial")
         try:
+            if not os.fstat(descriptor).st_size:
+                raise FileNotFoundError(errno.ENOENT, "nothing is in it", final_path + ".partial")
             header = with_fields(read_unfinished_header(descriptor, final_path + ".partial"), complete=False, index_hash=None)
             missing = header.layout.end - os.fstat(descriptor).st_size
             if missing > 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any, final
 
 import numpy as np
@@ -13,7 +13,6 @@ from ooc_chol.config import whole_pages
 from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile, closed_error
 from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.stores.write_behind import WriteBehind
-from ooc_chol.errors import OocCholError
 from ooc_chol.formats import Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar, BlockIndex
 from ooc_chol.memory.host_memory import HostMemory
@@ -57,6 +56,7 @@ class TieredStore(AbstractStore):
         self, file: FileStore, kept: Iterable[tuple[int, int]], memory: HostMemory | None = None, *, keeps_on: bool = False
     ) -> None:
         self.file, self.grid, self.fmt = file, file.grid, file.fmt
+        self.keeps_unfinished = file.keeps_unfinished
         self._starts: dict[BlockIndex, int] = {}
         end = 0
         for index in sorted({(int(i), int(j)) for i, j in kept}):
@@ -211,37 +211,28 @@ class TieredStore(AbstractStore):
                 self._starts.pop(index, None)
                 self._sent.discard(index)
 
-    def keep_unfinished(self) -> None:
-        """Let a later run go on from what is in the file when this one ends early."""
-        self.file.keep_unfinished()
-        self.keeps_unfinished = self.file.keeps_unfinished
-
     def confirm(self, index: BlockIndex) -> None:
         """Note that a diagonal tile is right, and may be gone on from."""
         self.file.confirm(index)
 
     def distrust(self, since: float) -> None:
-        """Let tiles that came to the file since then be unwritten there."""
-        self._writer.drain()
+        """Let tiles that the file has got since then be unwritten there."""
+        self.settle()
         self.file.distrust(since)
 
     def forget(self, tiles: Iterable[tuple[int, int]]) -> None:
-        """Let these tiles be unwritten again in the file, once what waits is there."""
-        self._writer.drain()
+        """Let these tiles be unwritten again in the file, durably, where that is kept."""
+        self.settle()
         self.file.forget(tiles)
 
-    def flush(self) -> None:
-        """Make durable what is in the file by now."""
-        self.file.flush()
-
-    def leave(self) -> None:
-        """Bring what waits to the file, end the threads and free the memory; the file stays open for who keeps it."""
-        with suppress(OocCholError):  # what led here goes on; a tile that is not in the file is computed again
+    def settle(self) -> None:
+        """Wait until the file has all kept tiles that are complete in memory."""
+        if not self._writer.is_closed:
             self._writer.drain()
-        try:
-            self._writer.close()
-        finally:
-            self._give_up()
+
+    def flush(self) -> None:
+        """Make durable what is in the file."""
+        self.file.flush()
 
     def describe(self, arithmetic_key: Mapping[str, Any]) -> None:
         """Let the header of the file say this key once it is complete."""
@@ -288,6 +279,13 @@ class TieredStore(AbstractStore):
             self._memory.give_back()
             if self._is_own:
                 self._memory.close()
+
+
+def file_of(store: AbstractStore) -> FileStore:
+    """The file of a store that has one."""
+    file = store.file if isinstance(store, TieredStore) else store
+    assert isinstance(file, FileStore)
+    return file
 
 
 def _key(index: BlockIndex) -> BlockIndex:

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ooc_chol.dense.batch import BatchFactor as BatchFactor
-    from ooc_chol.dense.batch import BatchReport as BatchReport
+    from ooc_chol.dense.batch_factor import BatchFactor as BatchFactor
+    from ooc_chol.dense.batch_factor import BatchReport as BatchReport
     from ooc_chol.dense.calls import logdet as logdet
     from ooc_chol.dense.calls import solve as solve
     from ooc_chol.dense.driver import cholesky as cholesky
@@ -81,7 +81,7 @@ __version__ = "0.1.0.dev0"
 #: Public names by the module that is imported when one of them is first asked for: the whole package takes a tenth of a second,
 #: and a process that imports it need not use it. A test holds this table and the imports above together.
 _NAMES = {
-    "dense.batch": ("BatchFactor", "BatchReport"),
+    "dense.batch_factor": ("BatchFactor", "BatchReport"),
     "dense.calls": ("logdet", "solve"),
     "dense.driver": ("cholesky", "plan"),
     "dense.factor": ("CholeskyFactor", "HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor", "load"),

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.execution.executor import Execution
+from ooc_chol.dense.exposed_copies import exposed_copy_ns
 from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.tier_page import FILE_WORDS, host_text
@@ -18,7 +19,6 @@ from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.escalation import Escalations
 from ooc_chol.prints import one_line
 from ooc_chol.tasks.operations import FileLink, Link
-from ooc_chol.tracing.analysis import exposed_copy_seconds
 
 #: Lines of a printed report that say what was computed again.
 _MOST_ESCALATIONS = 24
@@ -143,7 +143,9 @@ class FactorReport:
     @cached_property
     def exposed_copy_share(self) -> float:
         """Share of the run in which compute streams were idle while a fetch that they waited for was in flight."""
-        return exposed_copy_seconds(self.execution.records) / (self.seconds * len(self.plan.devices)) if self.seconds else 0.0
+        if not self.seconds or not self.execution.times:
+            return 0.0
+        return exposed_copy_ns(self.plan.programs, self.execution.times) * 1e-9 / (self.seconds * len(self.plan.devices))
 
     def to_dict(self) -> dict[str, object]:
         """The figures as plain data.
@@ -202,8 +204,8 @@ class FactorReport:
         return one_line(self, {**facts, **bound})
 
     def _repr_html_(self) -> str:
-        """What notebooks show: seconds by part and by kind of work; then the report, without what all records would tell."""
-        return notebook_html(self._text(exposed="exposed_copy_share" in vars(self)), self._picture())
+        """What notebooks show: seconds by part and by kind of work; then the report."""
+        return notebook_html(str(self), self._picture())
 
     def _picture(self) -> Drawing:
         """Seconds of the parts of the call, and of streams by kind, measured beside predicted."""
@@ -233,13 +235,9 @@ class FactorReport:
         return seconds_by_kind(self.plan.programs, [zip(*both, strict=True) for both in zip(starts, ends, strict=True)], 1.0)
 
     def __str__(self) -> str:
-        return self._text(exposed=True)
+        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
 
-    def _text(self, *, exposed: bool) -> str:
-        """The printed report, with or without the share of exposed copies, for which every operation must be looked at."""
-        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines(exposed=exposed))
-
-    def _lines(self, *, exposed: bool) -> list[tuple[str, str]]:
+    def _lines(self) -> list[tuple[str, str]]:
         """The lines of the printed report."""
         plan = self.plan
         devices = ", ".join(plan.devices)
@@ -251,7 +249,7 @@ class FactorReport:
             *self._file_lines(),
             ("bounds", plan.bounds_text()),
             ("memory", f"peak {peak} of tiles on a device, budget {budget}"),
-            *([("exposed", self._exposed_text())] if exposed else []),
+            ("exposed", f"{100 * self.exposed_copy_share:.1f} % of the time a compute stream waited for a copy"),
             *self._resumed_lines(),
             *self._locking_lines(),
             *self._precision_lines(),
@@ -269,10 +267,6 @@ class FactorReport:
             if planned[name := link.name.lower()] or executed[name]
         ]
         return [("files", "; ".join(moved)), *([("host", host_text(self.plan))] if self.plan.in_file else [])]
-
-    def _exposed_text(self) -> str:
-        """For how much of the time copies were waited for."""
-        return f"{100 * self.exposed_copy_share:.1f} % of the time a compute stream waited for a copy"
 
     def _resumed_lines(self) -> list[tuple[str, str]]:
         """How much was in a checkpoint; nothing where there was none."""

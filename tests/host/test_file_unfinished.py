@@ -147,8 +147,11 @@ def test_one_run_at_a_time_goes_on(path: Path) -> None:
     with pytest.raises(oc.TierError, match="another run"):
         FileStore.open_unfinished(path)
     store.close()
-    os.truncate(f"{path}.partial", 0)
+    os.truncate(f"{path}.partial", 7)
     with pytest.raises(oc.DamagedFileError, match="not a factor file"):
+        FileStore.open_unfinished(path)
+    os.truncate(f"{path}.partial", 0)
+    with pytest.raises(FileNotFoundError, match="nothing is in it"):
         FileStore.open_unfinished(path)
     os.unlink(f"{path}.partial")
     with pytest.raises(FileNotFoundError):

@@ -15,13 +15,14 @@ from ooc_chol.dense.factor.sweeps import AbstractSolver, Needs
 from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.hardware.arrays import numbers_of
 from ooc_chol.kernels.interfaces.whole import check_right_hand_side, nonfinite_error
 
 
 def right_hand_side(b: ArrayLike, n: int, *, copy: bool, fmt: PrecisionFormat = FP64) -> tuple[NDArray[Any], tuple[int, ...]]:
     """Check right-hand sides of a matrix of order ``n``, and convert them to its format."""
     refuse_triangular(b)
-    raw = np.asarray(b)
+    raw = numbers_of(b)
     check_right_hand_side(raw.dtype, raw.shape, n, fmt)
     # What float32 cannot hold becomes infinite, and is refused as such.
     with np.errstate(over="ignore") if raw.itemsize > fmt.itemsize else nullcontext():

@@ -1,0 +1,269 @@
+"""Solves with a stored factor and products with it, on the host or on the device that made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ooc_chol.dense.factor.conditioning import (
+    LEAST_ERROR,
+    diagonal_of,
+    expected_error,
+    few_columns,
+    may_be_ill_conditioned,
+    row_norms,
+    warn_of_condition,
+)
+from ooc_chol.dense.factor.host_sweeps import HostSolver
+from ooc_chol.dense.factor.operators import refuse_triangular
+from ooc_chol.dense.factor.refinement import refined_solve
+from ooc_chol.dense.factor.resident import in_kind_of, resident_tile
+from ooc_chol.dense.factor.solves import multiply, multiply_on_device, right_hand_side, solve
+from ooc_chol.dense.factor.stored import AbstractStoredFactor
+from ooc_chol.dense.factor.sweeps import AbstractSolver
+from ooc_chol.dense.stores.file import AbstractStore
+from ooc_chol.errors import RefinementError, UnsupportedTypeError
+from ooc_chol.formats import FP64
+from ooc_chol.memory.sources import AbstractSource, triangle_source
+from ooc_chol.memory.sources.base import entries_named, unchanged
+
+
+class AbstractSolvedFactor(AbstractStoredFactor):
+    """What a factor solves and multiplies; the parameters are those of :class:`~ooc_chol.CholeskyFactor`."""
+
+    def solve(self, b: ArrayLike, *, refine: bool = False, a: Any = None, overwrite_b: bool = False) -> NDArray[Any]:
+        """Solve ``A x = b``.
+
+        Parameters
+        ----------
+        b : (n,) or (n, m) array_like
+            Right-hand sides; not changed, unless ``overwrite_b``.
+        refine : bool
+            Reach the accuracy of FP64 with a factor in mixed precision: conjugate gradients on A, or GMRES where they fail, with
+            the factor as preconditioner.
+        a : array, path, object, optional
+            The matrix, for a factor that was loaded or that lies over it; else the one that was factored. Used only with
+            ``refine=True``.
+        overwrite_b : bool
+            Let the solutions take the memory of ``b`` where it is a writable array of L's type whose rows are adjacent, in the
+            memory of the host or of the GPU on which L is one tile. Not for ``refine``.
+
+        Returns
+        -------
+        (n,) or (n, m) array
+            The solutions, a new array of the shape of ``b``; for a CuPy array, or one of torch or JAX on a GPU, of its kind and
+            in that GPU's memory.
+
+        Raises
+        ------
+        TypeError
+            ``b`` is complex where L is real, or no array of numbers, or ``a`` can be made on CUDA only.
+        ValueError
+            ``b`` does not have ``n`` rows, or holds a NaN or an infinity; or refinement has no matrix, or one of another order.
+        NonFiniteError
+            Refinement meets a NaN or an infinity in A.
+        RefinementError
+            Refinement does not reach that accuracy; its ``x`` is the best it found.
+        UnsupportedTypeError
+            Refinement of a factor of another type than float64: as sums over the inverse.
+        TierError
+            L, or A for refinement, cannot be read or changes meanwhile, or the factor is closed.
+
+        Warns
+        -----
+        scipy.linalg.LinAlgWarning
+            A is so ill-conditioned that fewer than three digits of a solution can be expected to be right. Looked for once, in
+            the first solve without refinement with a factor that this process made, not in mixed precision. :meth:`cond` tells
+            for any factor.
+
+        Notes
+        -----
+        Cost ``2 n**2 m`` flops and two readings of L. Backward stable: Higham (2002), Thm 10.4. Refinement takes as many flops
+        again for each iteration, half of them with A, which is read once for all right-hand sides. To look for the warning takes
+        the diagonals of A and L, and only if some ``A_ii / L_ii**2`` is near ``1e-3 / (n u)``, for
+        float64 ``1e13 / n``, three readings of L. Where A is no
+        array in memory its diagonal takes one reading of L on the host; after a factorization on GPUs in tiles the look is left
+        out then.
+        """
+        if refine:
+            self._refuse_but_float64("refine=True")
+            return in_kind_of(b, lambda host: self._refined(host, self._a if a is None else a))
+        x = self._solution(b, overwrite_b=overwrite_b)
+        if self._is_condition_open:
+            self._is_condition_open = False
+            self._look_at_condition()
+        return x
+
+    def _solution(self, b: ArrayLike, *, overwrite_b: bool = False) -> NDArray[Any]:
+        """The solution of ``A x = b``, without a word on how far it is right."""
+        return self._solved("solve", b, (False, True), overwrite_b=overwrite_b)
+
+    def _look_at_condition(self) -> None:
+        """Warn if rounding A changes its solutions in their third digit; first, for nothing, whether that may be."""
+        squares = diagonal_of(self._a)
+        if squares is None:
+            if self._solver is not None and self.grid.nt > 1:
+                return  # a reading of L on the host may take longer than its factorization on GPUs
+            squares = self._row_norms() ** 2
+        if not may_be_ill_conditioned(squares, self.diagonal(), self._fmt):
+            return
+        with few_columns(self.n):
+            error = expected_error(self._row_norms(), lambda x: self._solved("condition", x, (False, True)), self._fmt)
+        if error >= LEAST_ERROR:
+            warn_of_condition(error, self._fmt)
+
+    def _row_norms(self) -> NDArray[np.float64]:
+        """Norms of the rows of L, the square roots of the diagonal of A."""
+        store = self._opened()
+        with self._passes.running("condition") as run:
+            resident = resident_tile(store)
+            return row_norms(store, run) if resident is None else resident.row_norms(run)
+
+    def _solved(
+        self, title: str, b: ArrayLike, transposed: Sequence[bool], *, conjugated: bool = False, overwrite_b: bool = False
+    ) -> NDArray[Any]:
+        """Solutions of ``L y = b``, or with the adjoint of L, one after the other, as an array of the kind of ``b``.
+
+        ``conjugated`` solves with the conjugates of these, so that with the adjoint it is the transpose.
+        """
+        flips = conjugated and self._fmt.is_complex
+        store = self._opened()
+        refuse_triangular(b)
+        if (resident := resident_tile(store)) is not None:
+            return resident.solved(b, transposed, self._passes, title, flips=flips, overwrite=overwrite_b)
+
+        def on_host(host: Any) -> NDArray[Any]:
+            may_overwrite = overwrite_b and (not isinstance(host, np.ndarray) or host.flags.writeable)
+            x, shape = right_hand_side(host, self.n, copy=not may_overwrite, fmt=self._fmt)
+            if flips:
+                np.conjugate(x, out=x)
+            self._solve(title, store, x, transposed)
+            return (np.conjugate(x, out=x) if flips else x).reshape(shape)
+
+        return in_kind_of(b, on_host)
+
+    def _solve(self, title: str, store: AbstractStore, x: NDArray[Any], transposed: Sequence[bool]) -> None:
+        """Solve ``L y = x``, or ``L.T y = x``, one after the other, in place of ``x``."""
+        if x.size:
+            on_device = self._solver is not None and self._solver.takes(store, x.shape[1])
+            with self._passes.running(title, x.shape[1]) as run:
+                solve(self._place(on_device=on_device), store, x, transposed=transposed, run=run)
+
+    def _refuse_but_float64(self, what: str) -> None:
+        """Raise ``UnsupportedTypeError`` for a factor of another type."""
+        if self._fmt != FP64:
+            raise UnsupportedTypeError(what, self._fmt.dtype.name, "it is for float64 factors alone; factor A in float64 for it")
+
+    def _place(self, *, on_device: bool = True) -> AbstractSolver:
+        """The device, where there is one for this and it may be there; else the host."""
+        return self._solver if self._solver is not None and on_device else HostSolver()
+
+    def _refined(self, b: ArrayLike, a: Any) -> NDArray[np.float64]:
+        """:meth:`solve` to the accuracy of FP64."""
+        if a is None:
+            raise ValueError("refine=True needs the matrix, which this factor does not know: give it as a=")
+        x, shape = right_hand_side(b, self.n, copy=True)
+        try:
+            with self._matrix(a) as source:
+                return refined_solve(source, self._solution, x, grid=self.grid).x.reshape(shape) if x.size else x.reshape(shape)
+        except RefinementError as error:
+            error.x = error.x.reshape(shape)
+            raise
+
+    @contextmanager
+    def _matrix(self, a: Any) -> Iterator[AbstractSource]:
+        """A as a source of this order that does not change meanwhile; closed unless it is the caller's own."""
+        source = triangle_source(a, self._lower)
+        try:
+            if source.n != self.n:
+                raise ValueError(f"the matrix has shape {(source.n, source.n)} but the factor {self.shape}")
+            if source.dtype.kind == "c" and not self._fmt.is_complex:
+                raise UnsupportedTypeError(
+                    "a complex matrix", source.dtype.name, "the factor is real: give the one that was factored"
+                )
+            with unchanged(source), entries_named(source):
+                yield source
+        finally:
+            if not isinstance(a, AbstractSource):
+                source.close()
+
+    def half_solve(self, b: ArrayLike, *, transposed: bool = False, overwrite_b: bool = False) -> NDArray[Any]:
+        """Solve ``L y = b``, so that ``y.T @ y`` is ``b.T @ inv(A) @ b``; or ``L.T y = b``, of a complex L ``L.H y = b``.
+
+        Parameters
+        ----------
+        b : (n,) or (n, m) array_like
+            Right-hand sides; not changed, unless ``overwrite_b``.
+        transposed : bool
+            Solve ``L.T y = b``, which turns independent unit normals into a sample with covariance ``inv(A)``.
+        overwrite_b : bool
+            Whether the solutions may take the memory of ``b``, as for :meth:`solve`.
+
+        Returns
+        -------
+        (n,) or (n, m) array
+            The solutions, a new array of the shape of ``b``; for a CuPy array, or one of torch or JAX on a GPU, of its kind and
+            in that GPU's memory.
+
+        Raises
+        ------
+        TypeError, ValueError, TierError
+            ``b`` is no array of finite real numbers with ``n`` rows, or L cannot be read, as for :meth:`solve`.
+
+        Notes
+        -----
+        Cost ``n**2 m`` flops and one reading of L.
+        """
+        return self._solved("half solve", b, (transposed,), overwrite_b=overwrite_b)
+
+    def matmul(self, z: ArrayLike, *, transposed: bool = False) -> NDArray[Any]:
+        """Multiply ``L @ z``, also written so: turns independent unit normals into a sample with covariance A.
+
+        Parameters
+        ----------
+        z : (n,) or (n, m) array_like
+            Right factor; not changed.
+        transposed : bool
+            Multiply ``L.T @ z``, of a complex L ``L.H @ z``, also written so.
+
+        Returns
+        -------
+        (n,) or (n, m) array
+            The product, a new array of the shape of ``z``, and of its kind as for :meth:`solve`.
+
+        Raises
+        ------
+        TypeError, ValueError, TierError
+            ``z`` is no array of finite real numbers with ``n`` rows, or L cannot be read, as for :meth:`solve`.
+
+        Notes
+        -----
+        Cost ``n**2 m`` flops and one reading of L.
+        """
+        refuse_triangular(z)
+        return self._multiplied(z, transposed=transposed, conjugated=transposed)
+
+    def _multiplied(self, z: Any, *, transposed: bool = False, conjugated: bool = False) -> NDArray[Any]:
+        """The product of L, its transpose, conjugate or adjoint with a vector or with columns, in the kind of these."""
+        store = self._opened()
+        flips = conjugated != transposed and self._fmt.is_complex  # kernels have L and its adjoint
+        if (resident := resident_tile(store)) is not None:
+            return resident.multiplied(z, self._passes, transposed=transposed, flips=flips)
+
+        def on_host(host: Any) -> NDArray[Any]:
+            factor, shape = right_hand_side(host, self.n, copy=False, fmt=self._fmt)
+            if not factor.size:
+                return np.empty(shape, self.dtype)
+            factor = factor.conj() if flips else factor
+            with self._passes.running("product with L", factor.shape[1]) as run:
+                if self._solver is not None and store.devices:
+                    y = multiply_on_device(self._solver, store, factor, run, transposed=transposed)
+                else:
+                    y = multiply(store, factor, run, transposed=transposed)
+            return (np.conjugate(y, out=y) if flips else y).reshape(shape)
+
+        return in_kind_of(z, on_host)

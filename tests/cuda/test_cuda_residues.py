@@ -2,63 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
-from ooc_chol.formats import FP8, FP16, FP32, FP64, decode, encode
+from ooc_chol.formats import FP8, FP16, FP32, decode, encode
 from ooc_chol.kernels.interfaces import NarrowParts
 from ooc_chol.precision.moduli import MOST_MODULI, MOST_TERMS, ResidueBasis
 from ooc_chol.precision.products import FP8_SUM_ERROR, FP16_SUM_ERROR
+from tests.cuda.residue_kernels import GUARD, SHAPES, cuda_kernels, flagged, on_device, strips
 from tests.host.residue_reference import STREAM, host_kernels, residues
 
 pytestmark = pytest.mark.cuda(n=1)
 
 COUNTS = range(4, MOST_MODULI + 1)
-SHAPES = [(1, 1), (5, 3), (97, 130), (16, 1021), (300, 516), (257, 2048)]
-GUARD = 77  # what lies around a view, and must stay
-
-
-@contextmanager
-def cuda_kernels(moduli, diagonal, streams=1, fmt=FP64):
-    """Kernels for tiles of one format whose rows have the given diagonal entries, and streams to run them on."""
-    import cupy as cp
-
-    from ooc_chol.kernels.cuda import CUBLAS_WORKSPACE_BYTES
-    from ooc_chol.kernels.cuda.handles import BlasHandle
-    from ooc_chol.kernels.cuda.residues import CudaResidueKernels
-
-    workspaces = [cp.cuda.Memory(CUBLAS_WORKSPACE_BYTES) for _ in range(streams)]
-    blas = BlasHandle([memory.ptr for memory in workspaces])
-    kernels = CudaResidueKernels(moduli, fmt)
-    kernels.bind(blas)
-    kernels.open(len(diagonal))
-    opened = [SimpleNamespace(name=f"test {i}", stream=cp.cuda.Stream(non_blocking=True)) for i in range(streams)]
-    tile = on_device(np.diag(diagonal).astype(fmt.dtype))
-    kernels.set_diagonal(opened[0], 0, tile)
-    opened[0].stream.synchronize()
-    try:
-        yield kernels, opened
-    finally:
-        cp.cuda.Device().synchronize()
-        kernels.close()
-        blas.close()
-
-
-def on_device(array):
-    import cupy as cp
-
-    copy = cp.asarray(array)
-    cp.cuda.Device().synchronize()  # the streams under test do not wait for the default stream
-    return copy
-
-
-def flagged(kernels, stream):
-    kernels.copy_back(stream)
-    stream.stream.synchronize()
-    return kernels.flagged_row()
 
 
 def diagonals(rng, n):
@@ -135,11 +91,6 @@ def test_rounding_is_allowed_to_exceed_the_norm_and_nan_is_not(entry, row):
         out = on_device(np.zeros((13, 2, 1), dtype=np.int8))
         kernels.convert(stream, on_device(np.array([[0.0], [entry]])), range(2), out, is_first=True)
         assert flagged(kernels, stream) == row
-
-
-def strips(rng, planes, rows, inner):
-    """Random residues, with room for orders rounded up to multiples of 16."""
-    return rng.integers(-128, 128, (planes, -(-rows // 16) * 16, inner + 32), dtype=np.int8)
 
 
 @pytest.mark.parametrize(("rows", "cols", "inner"), [(1, 1, 16), (97, 130, 48), (512, 256, 2048)])

@@ -24,6 +24,7 @@ SMALL = "--n 128 --tile-size 32 --devices host:0 --repeats 1 --no-warm-up --rang
 RUNS = {
     "plan": ("plan --n 500", "flops"),
     "factor": ("factor a.npy --store L.ooc --check", "logdet"),
+    "verify": ("verify kept.ooc", "files"),
     "devices": ("devices", "devices"),
     "trace summary": ("trace summary run.pftrace", "streams"),
     "completion": ("completion fish", "script"),
@@ -62,6 +63,7 @@ def folder(tmp_path, monkeypatch, capsys):
     np.save("a.npy", np.eye(60) + 0.5)
     with oc.cholesky("a.npy", tile_size=16, devices="host:0", trace=True) as factor:
         factor.trace.save("run.pftrace")
+        factor.save("kept.ooc")
     words = ["fit", "--example", "jacksboro:40", "--smoothness", "0.5", "--max-evaluations", "6", "--output", "model.json"]
     assert main(["geostat", *words]) == 0
     capsys.readouterr()

@@ -11,6 +11,7 @@ import pytest
 import ooc_chol as oc
 from ooc_chol.dense import mixed
 from ooc_chol.dense.factor import factor as factor_module
+from ooc_chol.dense.factor import solved
 from tests.host.matrices import FAMILIES
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -109,8 +110,8 @@ def test_a_file_that_changes_while_a_solution_is_refined_is_an_error(path, given
     with oc.cholesky(A, precision_threshold=1e-3, tile_size=NB) as factor:
         x = factor.solve(np.ones(N), refine=True, a=given(path))
         assert np.allclose(A @ x, 1.0)
-        refine, change = factor_module.refined_solve, once(write_in_place, path)
-        monkeypatch.setattr(factor_module, "refined_solve", lambda *w, **o: (change(), refine(*w, **o))[1])
+        refine, change = solved.refined_solve, once(write_in_place, path)
+        monkeypatch.setattr(solved, "refined_solve", lambda *w, **o: (change(), refine(*w, **o))[1])
         with pytest.raises(oc.TierError, match="while it was read"):
             factor.solve(np.ones(N), refine=True, a=given(path))
 

@@ -250,7 +250,7 @@ def test_a_file_says_its_type_and_comes_back_bit_by_bit(dtype, tmp_path):
         dense, key = np.asarray(factor), factor.arithmetic_key
     raw = path.read_bytes()
     fields = json.loads(raw[20 : 20 + struct.unpack_from("<Q", raw, 8)[0]])
-    assert (fields["version"], fields["formats"], fields["format_of_tile"]) == (3, [TYPES[dtype].name], None)
+    assert (fields["version"], fields["formats"], fields["format_of_tile"]) == (4, [TYPES[dtype].name], None)
     first = np.frombuffer(raw, dtype, 30 * 30, fields["data_offset"]).reshape(30, 30)
     assert np.array_equal(first, dense[:30, :30])  # anybody can read it
     with oc.load(path) as loaded:
@@ -259,12 +259,6 @@ def test_a_file_says_its_type_and_comes_back_bit_by_bit(dtype, tmp_path):
         loaded.save(tmp_path / "again.ooc")
         copy = (tmp_path / "again.ooc").read_bytes()
         assert copy == raw
-
-
-def test_float64_files_stay_version_1(tmp_path):
-    with oc.cholesky(np.eye(3), store=tmp_path / "L.ooc"):
-        raw = (tmp_path / "L.ooc").read_bytes()
-    assert json.loads(raw[20 : 20 + struct.unpack_from("<Q", raw, 8)[0]])["version"] == 1
 
 
 # errors

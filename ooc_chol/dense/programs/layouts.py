@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, final
 
@@ -177,7 +177,8 @@ class ResidueLayout(AbstractMemoryLayout):
     has_fp16: bool = False  #: Whether a strip holds its entries in FP16, too, and an accumulator sums of their products in FP32
     #: Whether a strip holds its entries in FP8, too, whose products add to the sums in FP32; only with ``has_fp16``
     has_fp8: bool = False
-    fmt: PrecisionFormat = FP64  #: Format of the tiles; a complex entry has two residues a modulus
+    #: Format of the tiles; a complex entry has two residues a modulus
+    fmt: PrecisionFormat = field(default=FP64, repr=False)
 
     @property
     def tile_bytes(self) -> int:

@@ -17,6 +17,26 @@ __device__ __forceinline__ double power_of_two(int power)
     return __longlong_as_double((long long)(power + 1023) << 52);
 }
 
+// A number as a double, and a double as a number of the type of what, rounded to nearest even. By instructions of their own: what
+// the compiler makes of a conversion flushes subnormal floats to zero, since CuPy compiles with -ftz=true.
+__device__ __forceinline__ double widened(double x) { return x; }
+
+__device__ __forceinline__ double widened(float x)
+{
+    double wide;
+    asm("cvt.f64.f32 %0, %1;" : "=d"(wide) : "f"(x));
+    return wide;
+}
+
+__device__ __forceinline__ void put(double* what, double x) { *what = x; }
+
+__device__ __forceinline__ void put(float* what, double x)
+{
+    float rounded;
+    asm("cvt.rn.f32.f64 %0, %1;" : "=f"(rounded) : "d"(x));
+    *what = rounded;
+}
+
 // sum + dot product of four unsigned bytes with four signed ones.
 __device__ __forceinline__ int dot_bytes(unsigned bytes, int weights, int sum)
 {

@@ -17,12 +17,12 @@ CONVERT_COLUMNS = 4
 #: Columns that a thread reconstructs, which share the loads of the tables.
 RECONSTRUCT_COLUMNS = 2
 _WORD = 1 << 64
-#: What CUDA C calls an entry of a tile by its format: its type, and what reads it or the type of its parts.
+#: What CUDA C calls an entry of a tile by its format: its type, and of a real one what reads it.
 _ENTRIES = {
     "fp64": ("double", "#define ENTRIES Fp64"),
     "fp32": ("float", "#define ENTRIES Fp32"),
-    "complex128": ("double2", "#define PART double"),
-    "complex64": ("float2", "#define PART float"),
+    "complex128": ("double2", ""),
+    "complex64": ("float2", ""),
 }
 
 

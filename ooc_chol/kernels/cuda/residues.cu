@@ -34,7 +34,7 @@ extern "C" __global__ void diagonal(
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count) {
-        scale_row(a[i * (a_stride + 1)], first_row + i, exponents, limits, first_flagged);
+        scale_row(widened(a[i * (a_stride + 1)]), first_row + i, exponents, limits, first_flagged);
     }
 }
 
@@ -55,7 +55,7 @@ struct Fp32 {
     typedef float Code;
     typedef float4 Codes;
     static constexpr bool HAS_SCALE = false;
-    static __device__ __forceinline__ double value(float code) { return code; }
+    static __device__ __forceinline__ double value(float code) { return widened(code); }
 };
 
 struct Fp16 {
@@ -254,7 +254,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) reconstruct(
             if (col < cols) {
                 ENTRY* target = a + row * a_stride + col;
                 const __int128 x = remainder_of(digit0[i], digit1[i], digit2[i], digit3[i]);
-                *target = (ENTRY)difference(*target, x, row_exponents[row] + col_exponents[col]);
+                put(target, difference(widened(*target), x, row_exponents[row] + col_exponents[col]));
             }
         }
     }

@@ -1,6 +1,6 @@
 // Rows of a complex L as residues, two a modulus: conversion, folding and reconstruction. Products are the vendor's.
 //
-// In front of this text stands residue_numbers.cu, and what an entry of a tile is: ENTRY, a vector of two PARTs. ROOT[p]**2 is -1
+// In front of this text stands residue_numbers.cu, and what an entry of a tile is: ENTRY, a vector of two. ROOT[p]**2 is -1
 // modulo m_p: plane p holds x + ROOT[p] y and plane MODULI + p, "the other", x - ROOT[p] y of the entry x + iy. Arrays are
 // row-major planes with any strides, in items and 64-bit throughout.
 
@@ -10,7 +10,7 @@ extern "C" __global__ void diagonal(
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count) {
-        scale_row(a[i * (a_stride + 1)].x, first_row + i, exponents, limits, first_flagged);
+        scale_row(widened(a[i * (a_stride + 1)].x), first_row + i, exponents, limits, first_flagged);
     }
 }
 
@@ -64,7 +64,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) convert(
 #pragma unroll
         for (int i = 0; i < CONVERT_COLUMNS; ++i) {
             const bool is_there = is_aligned || col + i < cols;
-            const double real = is_there ? scale * x[col + i].x : 0.0, imag = is_there ? scale * x[col + i].y : 0.0;
+            const double real = is_there ? scale * widened(x[col + i].x) : 0.0;
+            const double imag = is_there ? scale * widened(x[col + i].y) : 0.0;
             squares = __fma_rn(imag, imag, __fma_rn(real, real, squares));
             words_of(real, real_low[i], real_high[i]);
             words_of(imag, imag_low[i], imag_high[i]);
@@ -147,8 +148,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) reconstruct(
         }
         ENTRY* target = a + row * a_stride + col;
         const int e = row_exponents[row] + col_exponents[col];
-        const double of_real = difference(target->x, real.remainder(), e), of_imag = difference(target->y, imag.remainder(), e);
-        target->x = (PART)of_real;
-        target->y = (PART)of_imag;
+        const double of_real = difference(widened(target->x), real.remainder(), e);
+        const double of_imag = difference(widened(target->y), imag.remainder(), e);
+        put(&target->x, of_real);
+        put(&target->y, of_imag);
     }
 }

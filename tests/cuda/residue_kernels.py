@@ -1,0 +1,60 @@
+"""Residue kernels of a GPU on their own, and arrays for them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+
+from ooc_chol.formats import FP64
+
+#: Rows and columns of tiles.
+SHAPES = [(1, 1), (5, 3), (97, 130), (16, 1021), (300, 516), (257, 2048)]
+#: What lies around a view, and must stay.
+GUARD = 77
+
+
+@contextmanager
+def cuda_kernels(moduli, diagonal, streams=1, fmt=FP64):
+    """Kernels for tiles of one format whose rows have the given diagonal entries, and streams to run them on."""
+    import cupy as cp
+
+    from ooc_chol.kernels.cuda import CUBLAS_WORKSPACE_BYTES
+    from ooc_chol.kernels.cuda.handles import BlasHandle
+    from ooc_chol.kernels.cuda.residues import CudaResidueKernels
+
+    workspaces = [cp.cuda.Memory(CUBLAS_WORKSPACE_BYTES) for _ in range(streams)]
+    blas = BlasHandle([memory.ptr for memory in workspaces])
+    kernels = CudaResidueKernels(moduli, fmt)
+    kernels.bind(blas)
+    kernels.open(len(diagonal))
+    opened = [SimpleNamespace(name=f"test {i}", stream=cp.cuda.Stream(non_blocking=True)) for i in range(streams)]
+    tile = on_device(np.diag(diagonal).astype(fmt.dtype))
+    kernels.set_diagonal(opened[0], 0, tile)
+    opened[0].stream.synchronize()
+    try:
+        yield kernels, opened
+    finally:
+        cp.cuda.Device().synchronize()
+        kernels.close()
+        blas.close()
+
+
+def on_device(array):
+    import cupy as cp
+
+    copy = cp.asarray(array)
+    cp.cuda.Device().synchronize()  # the streams under test do not wait for the default stream
+    return copy
+
+
+def flagged(kernels, stream):
+    kernels.copy_back(stream)
+    stream.stream.synchronize()
+    return kernels.flagged_row()
+
+
+def strips(rng, planes, rows, inner):
+    """Random residues, with room for orders rounded up to multiples of 16."""
+    return rng.integers(-128, 128, (planes, -(-rows // 16) * 16, inner + 32), dtype=np.int8)

@@ -164,7 +164,7 @@ def main() -> None:
     if arguments.rates:
         measure_rates(arguments.tile_size or 4096, arguments.device, quick=True)
         disk = measure_folder(arguments.folder, arguments.tile_size or 4096, quick=True)
-        arguments.disk = str(disk)
+        arguments.disk = {name: getattr(disk, name) for name in ("read", "write", "together")}
         print(disk, f"{time.perf_counter() - began:.1f} s", flush=True)
     path = arguments.folder / f"line-{arguments.n}.npy"
     make_matrix(path, arguments.n)

@@ -163,7 +163,11 @@ def rates_of_request(options: FactorOptions, store: Place, source: AbstractSourc
     assert isinstance(store, str | os.PathLike)
     files = source.files if source is not None and source.name == NpySource.name else ()
     nbytes = compulsory_bytes(grid, fmt.itemsize) + sum(os.path.getsize(path) for path in files if os.path.isfile(path))
-    return replace(rates, disk=disk_rates_of(store, files)) if stays_out_of_cache(options, nbytes) else rates
+    if not stays_out_of_cache(options, nbytes):
+        return rates
+    # A tile that is not all of A is one piece of the file for each of its rows, or columns.
+    row_bytes = None if source is None or grid.nb >= source.n else grid.nb * source.bytes_per_entry
+    return replace(rates, disk=disk_rates_of(store, files, row_bytes=row_bytes))
 
 
 def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, problem: Problem) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -12,7 +13,8 @@ import ooc_chol as oc
 from ooc_chol.dense.programs.disk import DiskRates
 from ooc_chol.dense.rates.folders import disk_rates, disk_rates_of, file_system_of, measure_folder
 from ooc_chol.dense.rates.measuring import measure_rates
-from ooc_chol.dense.rates.stored import DISKS, rates_path, rates_problem
+from ooc_chol.dense.rates.rows import ROW_TILES, rate_by_rows
+from ooc_chol.dense.rates.stored import DISKS, disk_figures, rates_path, rates_problem
 from ooc_chol.tasks.operations import FileLink
 from tests.host.escalation_cases import CASES as ESCALATIONS
 from tests.host.matrices import upper_poisoned
@@ -150,9 +152,57 @@ def test_a_plan_predicts_by_the_disk_where_the_cache_has_no_part(tmp_path):
     assert bounded.seconds >= bounded.file_bytes(FileLink.READ) / bounded.rates.disk.read > 0
     np.save(tmp_path / "a.npy", matrix())
     from_file = oc.plan(tmp_path / "a.npy", host_budget=12 * TILE, **options)
-    assert from_file.rates.disk == disk_rates_of(tmp_path / "L.ooc", [str(tmp_path / "a.npy")])
-    assert from_file.rates.disk.source == bounded.rates.disk.read and from_file.rates.disk.is_one
+    assert from_file.rates.disk == disk_rates_of(tmp_path / "L.ooc", [str(tmp_path / "a.npy")], row_bytes=8 * NB)
+    of_a = from_file.rates.disk
+    assert of_a.is_one and of_a.row_bytes == 8 * NB and of_a.source == rate_by_rows(rows_known(tmp_path), 8 * NB, of_a.read)
+    assert f"; A {of_a.source / 1e9:.3g} GB/s by rows of {8 * NB} B" in str(from_file)
     assert oc.plan(matrix(), **{**options, "store": None}).rates.disk is None
+
+
+def rows_known(folder):
+    """What is stored of reading A by rows."""
+    return disk_figures(file_system_of(folder))["rows"]
+
+
+def change_rates(folder, change):
+    """Change what is stored of a folder's file system."""
+    everything = json.loads(rates_path().read_text())
+    change(everything[DISKS][file_system_of(folder)])
+    rates_path().write_text(json.dumps(everything))
+
+
+def test_tiles_of_a_are_measured_by_rows(tmp_path):
+    found = measure_folder(tmp_path, 64, quick=True)
+    assert found.rows and [piece for piece, _ in found.rows] == [8 * order for order in ROW_TILES[: len(found.rows)]]
+    assert rows_known(tmp_path) == found.rows and "by rows of 4 KiB" in str(found)
+
+
+def test_slow_rows_make_a_prediction_longer_by_their_own_rate(tmp_path):
+    measure_rates(NB, quick=True)
+    measure_folder(tmp_path, 64, quick=True)
+    np.save(tmp_path / "a.npy", matrix().astype(np.float32))
+    options = {"tile_size": NB, "devices": "host:0", "dtype": "float64", "store": tmp_path / "L.ooc", **RUNS["native"]}
+    plans = []
+    for share in (1.0, 1e-4):
+        change_rates(tmp_path, lambda figures, share=share: figures.update(rows=[[4 * NB, share * figures["read"]]]))
+        plans.append(oc.plan(tmp_path / "a.npy", host_budget=12 * TILE, **options))
+    fast, slow = plans
+    assert slow.rates.disk == replace(fast.rates.disk, source=slow.rates.disk.source)
+    assert slow.rates.disk.source == pytest.approx(1e-4 * fast.rates.disk.source)
+    assert slow.file_bytes(FileLink.SOURCE) == fast.file_bytes(FileLink.SOURCE)
+    assert slow.seconds > slow.file_bytes(FileLink.SOURCE) / slow.rates.disk.source > fast.seconds
+
+
+def test_rates_of_a_disk_from_before_rows_are_read_on(tmp_path):
+    measure_rates(NB, quick=True)
+    measure_folder(tmp_path, 64, quick=True)
+    change_rates(tmp_path, lambda figures: figures.pop("rows"))
+    np.save(tmp_path / "a.npy", matrix())
+    options = {"tile_size": NB, "devices": "host:0", "store": tmp_path / "L.ooc", **RUNS["native"]}
+    plan = oc.plan(tmp_path / "a.npy", host_budget=12 * TILE, **options)
+    disk = plan.rates.disk
+    assert rates_problem() is None and disk.source == disk.read and disk.row_bytes is None and not disk.is_by_rows
+    assert "that of whole tiles: by rows it was not measured" in str(plan)
 
 
 def test_file_systems_have_names_of_their_own(tmp_path):
@@ -161,7 +211,15 @@ def test_file_systems_have_names_of_their_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "figures", [{"read": 0, "write": 1e9, "folder": "x"}, {"read": 1e9}, {"read": "fast", "write": 1, "folder": ""}]
+    "figures",
+    [
+        {"read": 0, "write": 1e9, "folder": "x"},
+        {"read": 1e9},
+        {"read": "fast", "write": 1, "folder": ""},
+        {"read": 1e9, "write": 1e9, "together": 1, "folder": "x", "rows": [[4096, 0]]},
+        {"read": 1e9, "write": 1e9, "together": 1, "folder": "x", "rows": [[4096]]},
+        {"read": 1e9, "write": 1e9, "together": 1, "folder": "x", "rows": [[4096, 1e8], [4096, 1e9]]},
+    ],
 )
 def test_damaged_rates_of_a_disk_are_ignored_and_said(tmp_path, figures):
     measure_folder(tmp_path, 64, quick=True)

@@ -21,6 +21,7 @@ from ooc_chol.dense.planner.tier_page import busy_seconds
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.disk import Disk, DiskRates
 from ooc_chol.dense.programs.files import FILE
+from ooc_chol.dense.rates.rows import rate_by_rows
 from ooc_chol.kernels.registry import CUDA
 from ooc_chol.tasks.operations import FileLink, Link, StepKind
 from tests.plan import golden
@@ -268,6 +269,27 @@ def test_a_disk_does_one_thing_at_a_time_and_never_rests_while_somebody_waits(re
 def test_a_disk_without_a_rate_is_refused(name, rate):
     with pytest.raises(ValueError, match=f"rate {name} of the disk"):
         DiskRates(**{"read": 1.0, "write": 1.0, name: rate})
+
+
+ROWS = ((4096, 0.2e9), (16384, 0.6e9), (32768, 0.9e9))
+
+
+@pytest.mark.parametrize(("piece", "rate"), [*ROWS, (1024, 0.05e9), (1 << 40, 2e9), (0.5 * (4096 + 16384), 0.43e9)])
+def test_the_rate_of_rows_is_that_of_their_length(piece, rate):
+    assert rate_by_rows(ROWS, piece, 2e9) == pytest.approx(rate, rel=0.01)
+
+
+@given(st.integers(1, 1 << 20))
+def test_rows_are_never_read_faster_than_whole_tiles(piece):
+    assert 0 < rate_by_rows(ROWS, piece, 0.7e9) <= 0.7e9
+
+
+def test_reading_a_by_rows_is_told_and_predicted_by_a_rate_of_its_own():
+    rates = with_disk(1e8, source=2e7, row_bytes=256)
+    slow, fast = planned("cuda", 3 * 32768, rates, "file"), planned("cuda", 3 * 32768, with_disk(1e8, source=1e8), "file")
+    of_l = slow.file_bytes(FileLink.READ) + slow.file_bytes(FileLink.WRITE)
+    assert busy_seconds(slow)["file"] == pytest.approx(of_l / 1e8 + slow.file_bytes(FileLink.SOURCE) / 2e7)
+    assert slow.file_bytes(FileLink.SOURCE) == fast.file_bytes(FileLink.SOURCE) and slow.seconds > fast.seconds
 
 
 # what is asked for and told

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.programs.disk import DiskRates
 from ooc_chol.dense.programs.file_costs import FileCosts, file_seconds
 from ooc_chol.tasks.operations import FileLink, Link, StepKind
 
@@ -50,9 +51,20 @@ def _disk_text(plan: Plan, costs: FileCosts) -> str:
     disk, rates = costs.rates.disk, costs.rates
     if disk is not None:
         at_once = "at once" if disk.is_duplex else "one after the other"
-        return f"{disk.read / 1e9:.3g} GB/s read, {disk.write / 1e9:.3g} GB/s written, {at_once}, measured in {disk.folder}"
+        of_l = f"{disk.read / 1e9:.3g} GB/s read, {disk.write / 1e9:.3g} GB/s written, {at_once}, measured in {disk.folder}"
+        return of_l + _source_text(disk)
     cached = f"{rates.fetch / 1e9:.3g} GB/s read, {rates.write / 1e9:.3g} GB/s written"
     return f"not measured: {cached} are those of the page cache; `ooc-chol bench rates --folder DIR` measures the disk"
+
+
+def _source_text(disk: DiskRates) -> str:
+    """The rate of A's file, and whether it is that of how tiles of A are read."""
+    if disk.source is None:
+        return ""
+    rate = f"; A {disk.source / 1e9:.3g} GB/s"
+    if not disk.is_by_rows:
+        return f"{rate}, that of whole tiles: by rows it was not measured, `ooc-chol bench rates --folder DIR` does"
+    return rate if disk.row_bytes is None else f"{rate} by rows of {format_bytes(disk.row_bytes)}"
 
 
 def busy_seconds(plan: Plan) -> dict[str, float]:

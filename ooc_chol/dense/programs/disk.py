@@ -19,7 +19,7 @@ class DiskRates:
     read, write : float
         Bytes per second from the disk and to it, past the page cache.
     source : float or None
-        Bytes per second read of A's file; None where A is in none, or where its disk was not measured.
+        Bytes per second read of A's file, by rows of tiles; None where A is in none, or where its disk was not measured.
     is_one : bool
         Whether A's file is on the same disk.
     folder : str
@@ -27,6 +27,10 @@ class DiskRates:
     together : float
         Seconds in which it reads and writes at once, over those of reading first and writing then: 1 for a disk that does one
         thing at a time, a half for one whose directions do not meet.
+    row_bytes : int or None
+        Bytes of a row of a tile of A, for which ``source`` is the rate; None where tiles are read in one piece.
+    is_by_rows : bool
+        Whether ``source`` is the rate of how A is read; else reading by rows was not measured, and it is that of whole tiles.
 
     Raises
     ------
@@ -40,6 +44,8 @@ class DiskRates:
     is_one: bool = True
     folder: str = ""
     together: float = 1.0
+    row_bytes: int | None = None
+    is_by_rows: bool = True
 
     @property
     def is_duplex(self) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ooc_chol.config import format_bytes, whole_pages
 from ooc_chol.dense.programs.disk import DiskRates
+from ooc_chol.dense.rates.rows import RowRates, measured_rows, rate_by_rows, rows_text
 from ooc_chol.dense.rates.stored import DISKS, check_writable, disk_figures, kept_rates, write_rates
 from ooc_chol.errors import MissingFolderError, TierError
 from ooc_chol.memory.access import AbstractAccess, drop_pages, opened_access
@@ -30,6 +31,8 @@ IN_FLIGHT = 4
 _MOST_BYTES, _QUICK_BYTES, _PART_OF_FREE = 2 << 30, 128 << 20, 4
 #: Seconds after which either of writing and reading has gone on long enough.
 _SECONDS, _QUICK_SECONDS = 4.0, 0.5
+#: Part of them after which reading by rows of one length has gone on long enough.
+_PART_OF_ROWS = 1 / 4
 #: Order of the tiles where none is told.
 USUAL_TILE_SIZE = 1024
 
@@ -54,6 +57,9 @@ class MeasuredFolder:
         Bytes of a tile, each read and written in one piece.
     access : str
         How: ``"direct"``, or ``"cache dropped behind"`` where the file system has no direct I/O.
+    rows : tuple of (int, float)
+        Bytes per second of tiles of A, which lie in their file row by row: bytes of such a row of a tile, and the rate. Empty
+        where too little was written for that, or the system does not open a file by its descriptor.
     """
 
     folder: str
@@ -64,16 +70,18 @@ class MeasuredFolder:
     nbytes: int
     tile_bytes: int
     access: str
+    rows: RowRates = ()
 
     def __str__(self) -> str:
         rates = f"{self.read / 1e9:.3g} GB/s read, {self.write / 1e9:.3g} GB/s written"
         rates += f", both at once in {100 * self.together:.0f} % of the time of one after the other"
         tiles = f"tiles of {format_bytes(self.tile_bytes)}, {IN_FLIGHT} at once, {format_bytes(self.nbytes)}, {self.access}"
-        return f"{self.folder}: {rates} ({tiles}); for {self.file_system}"
+        of_a = f"; A {rows_text(self.rows)}" if self.rows else "; A by rows was not measured"
+        return f"{self.folder}: {rates} ({tiles}){of_a}; for {self.file_system}"
 
 
 def measure_folder(folder: str | os.PathLike[str], tile_size: int = USUAL_TILE_SIZE, *, quick: bool = False) -> MeasuredFolder:
-    """Measure how fast tiles of L go to files in a folder and come back, and store it: plans for stores there predict from it.
+    """Measure how fast tiles of L go to files in a folder and come back, and tiles of A come from there; plans predict from it.
 
     Parameters
     ----------
@@ -82,7 +90,7 @@ def measure_folder(folder: str | os.PathLike[str], tile_size: int = USUAL_TILE_S
     tile_size : int
         Order of a tile.
     quick : bool
-        Measure with little data, for a second at most: what a disk has as a cache of its own may make it look faster.
+        Measure with little data, for two seconds at most: what a disk has as a cache of its own may make it look faster.
 
     Returns
     -------
@@ -103,7 +111,8 @@ def measure_folder(folder: str | os.PathLike[str], tile_size: int = USUAL_TILE_S
     Notes
     -----
     A file without a name is written and read, at most 2 GiB and a quarter of what is free, four seconds each way; it is gone
-    afterwards. Data are random: nothing can be compressed.
+    afterwards. Data are random: nothing can be compressed. Tiles of A are read from the same file as from a matrix in a ``.npy``
+    file, one piece for each row of a tile, a second for each length of a row: a disk may give a quarter of its rate then.
     """
     if tile_size < 1:
         raise ValueError(f"tile_size is {tile_size}, but a tile has at least 1 row")
@@ -123,21 +132,31 @@ def measure_folder(folder: str | os.PathLike[str], tile_size: int = USUAL_TILE_S
 def disk_rates(path: str | os.PathLike[str]) -> DiskRates | None:
     """The stored rates of the disk on which a file of this name would lie; None where it was not measured."""
     figures = disk_figures(file_system_of(path))
-    return None if figures is None else DiskRates(**figures)
+    return None if figures is None else DiskRates(**{name: rate for name, rate in figures.items() if name != "rows"})
 
 
-def disk_rates_of(store: str | os.PathLike[str] | None, sources: Sequence[str] = ()) -> DiskRates | None:
-    """The stored rates of the disk of a store, and of reading A from its file; None where neither is known.
+def disk_rates_of(
+    store: str | os.PathLike[str] | None, sources: Sequence[str] = (), *, row_bytes: int | None = None
+) -> DiskRates | None:
+    """The stored rates of the disk of a store, and of reading A from its file; None where the store's is not known.
 
-    Where A's disk alone was measured, or no store is in a file, L costs nothing: plans ask for it only where there is such a one.
+    A tile of A is read in pieces of ``row_bytes``, None where it is one piece. Where reading by rows was not measured, the rate
+    is that of whole tiles, and ``row_bytes`` of the answer is None.
     """
     of_store = None if store is None else disk_rates(store)
-    of_source = disk_rates(sources[0]) if sources else None
     if of_store is None:
         return None
-    is_one = not sources or file_system_of(sources[0]) == file_system_of(store or "")
-    source = None if of_source is None else of_source.read
-    return replace(of_store, source=source, is_one=is_one)
+    if not sources:
+        return of_store
+    name = file_system_of(sources[0])
+    is_one = name == file_system_of(store or "")
+    figures = disk_figures(name)
+    if figures is None:
+        return replace(of_store, is_one=is_one)
+    if row_bytes is None or not figures["rows"]:
+        return replace(of_store, source=figures["read"], is_one=is_one, is_by_rows=row_bytes is None)
+    rate = rate_by_rows(figures["rows"], row_bytes, figures["read"])
+    return replace(of_store, source=rate, is_one=is_one, row_bytes=row_bytes)
 
 
 def file_system_of(path: str | os.PathLike[str]) -> str:
@@ -193,8 +212,9 @@ def _measured(path: str, tile_bytes: int, nbytes: int, seconds: float) -> Measur
                 rate = read * tile_bytes / (time.perf_counter() - began)
                 together = _together(team, tiles, range(0, read * tile_bytes, tile_bytes), descriptor, seconds)
                 together /= tile_bytes / rate + tile_bytes / write
+                rows = measured_rows(descriptor, written * tile_bytes, team, _PART_OF_ROWS * seconds)
                 name = file_system_of(path)
-                return MeasuredFolder(path, name, rate, write, together, written * tile_bytes, tile_bytes, access.name)
+                return MeasuredFolder(path, name, rate, write, together, written * tile_bytes, tile_bytes, access.name, rows)
     except TierError:
         raise
     except OSError as error:

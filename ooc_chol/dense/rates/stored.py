@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from ooc_chol.config import cache_directory
 from ooc_chol.dense.programs.cost import Rates, RatesOrigin, ResidueRates
+from ooc_chol.dense.rates.rows import RowRates
 from ooc_chol.errors import RatesWarning
 from ooc_chol.formats import TYPES
 from ooc_chol.inputs import input_bytes, parse_json
@@ -83,7 +84,7 @@ def rates_of(figures: Figures, nb: int, source: str, store: str) -> Rates:
 
 
 def disk_figures(file_system: str) -> Figures | None:
-    """What was measured of a file system: fields of :class:`DiskRates`; None without that."""
+    """What was measured of a file system: fields of :class:`DiskRates`, and ``rows``; None without that."""
     figures = usable_rates().get(DISKS, {}).get(file_system)
     try:
         return None if figures is None else _checked_disk(figures)
@@ -94,9 +95,22 @@ def disk_figures(file_system: str) -> Figures | None:
 
 def _checked_disk(figures: Figures) -> Figures:
     try:
-        return {name: _number(figures, name) for name in ("read", "write", "together")} | {"folder": str(figures["folder"])}
+        rates = {name: _number(figures, name) for name in ("read", "write", "together")}
+        return rates | {"folder": str(figures["folder"]), "rows": _checked_rows(figures.get("rows", ()))}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _damaged(repr(error)) from error
+
+
+def _checked_rows(rows: Any) -> RowRates:
+    """Rates of pieces of A, the shortest first; none from older versions, which did not measure them."""
+    found = []
+    for piece, rate in rows:
+        pair = {"bytes of a row": piece, "by rows": rate}
+        found.append((int(_number(pair, "bytes of a row")), _number(pair, "by rows")))
+    lengths = [piece for piece, _ in found]
+    if lengths != sorted(set(lengths)) or 0 in lengths:
+        raise ValueError(f"rates by rows are {rows!r:.80}, not of longer and longer rows")
+    return tuple(found)
 
 
 def kernels_of_type(figures: Figures, dtype: str) -> dict[str, float] | None:

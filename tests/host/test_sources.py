@@ -252,6 +252,24 @@ def test_whole_rows_are_one_read(tmp_path, bytes_read):
     source.close()
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system takes no advice on files")
+@pytest.mark.parametrize(("order", "dtype"), [("C", np.float64), ("F", np.float64), ("C", np.float32), ("F", np.float32)])
+def test_each_piece_is_asked_for_once_and_not_long_before_it_is_read(order, dtype, tmp_path, monkeypatch):
+    source = as_source(saved(tmp_path / "a.npy", np.ones((2000, 2000), dtype, order)))
+    asked, read, preadv = [], [], os.preadv
+
+    def reading(descriptor, buffers, position):
+        read.append(position)
+        assert position in asked and len(asked) - len(read) < 160
+        return preadv(descriptor, buffers, position)
+
+    monkeypatch.setattr(os, "posix_fadvise", lambda descriptor, start, length, advice: asked.append(start))
+    monkeypatch.setattr(os, "preadv", reading)
+    source.read_block(range(100, 1900), range(50, 1750), np.empty((1800, 1700)))
+    assert asked == read and len(read) == (1800 if order == "C" else 1700)
+    source.close()
+
+
 @pytest.mark.parametrize(("order", "dtype"), [("C", np.float64), ("F", np.float64), ("C", np.float32), ("F", np.float32)])
 def test_a_read_holds_little_memory_beside_the_tile(order, dtype, tmp_path):
     n = 600

@@ -34,6 +34,8 @@ _MOST_HEADER = 1 << 16
 _LARGEST_READ = 1 << 30
 #: Entries between the columns of a strip.
 _PADDING = 8
+#: Pieces of a tile that are asked for at a time, and up to how many before they are read: more gain nothing.
+_ASKED_AT_ONCE, _ASKED_AHEAD = 32, 128
 
 
 class FileState(NamedTuple):
@@ -140,37 +142,37 @@ class NpySource(AbstractSource):
         # Columns that begin a power of two apart would fall on the same few lines of the cache when they are turned into rows.
         pitch = width if self._layout.is_row_major else width + _PADDING
         depth = min(max(1, STRIP_BYTES // (pitch * dtype.itemsize)), len(lines))
-        strip = np.empty((depth, pitch), dtype)
+        strip, asked = np.empty((depth, pitch), dtype), _Asked(self._file, self._starts(lines, entries), width * dtype.itemsize)
         for first in range(0, len(lines), depth):
             chosen = lines[first : first + depth]
-            self._read_lines(chosen, entries, strip[: len(chosen)])
+            self._read_lines(chosen, entries, strip[: len(chosen)], asked)
             put_numbers(strip[: len(chosen), :width], out[first : first + depth])
 
-    def _read_lines(self, lines: range, entries: range, out: NDArray[Any]) -> None:
-        """Fill ``out``, contiguous and of the file's dtype, with one piece of each of the file's ``lines``, each in its row."""
+    def _starts(self, lines: range, entries: range) -> range:
+        """Where the pieces of the file's ``lines`` begin."""
         layout = self._layout
         stride = layout.row_stride if layout.is_row_major else layout.col_stride
         start = layout.offset + lines.start * stride + entries.start * layout.dtype.itemsize
-        piece, pitch = len(entries) * layout.dtype.itemsize, out.strides[0]
-        buffer = _bytes_of(out)
-        if stride == piece == pitch:
-            self._pread(buffer, start)
-            if self.is_bounded:
-                drop_pages(self._file.fileno(), start, len(buffer))
-            return
-        self._ask_for(range(start, start + len(lines) * stride, stride), piece)
-        for line in range(len(lines)):
-            self._pread(buffer[line * pitch : line * pitch + piece], start + line * stride)
-        if self.is_bounded:
-            drop_pages(self._file.fileno(), start, (len(lines) - 1) * stride + piece)
+        return range(start, start + len(lines) * stride, stride)
 
-    def _ask_for(self, starts: range, piece: int) -> None:
-        """Let the system read pieces of the file all at once: one after the other they take four to eight times as long."""
-        if not hasattr(os, "posix_fadvise"):
-            return
-        with suppress(OSError, ValueError):  # a closed file, say: reading says so
-            for start in starts:
-                os.posix_fadvise(self._file.fileno(), start, piece, os.POSIX_FADV_WILLNEED)
+    def _read_lines(self, lines: range, entries: range, out: NDArray[Any], asked: _Asked | None = None) -> None:
+        """Fill ``out``, contiguous and of the file's dtype, with one piece of each of the file's ``lines``, each in its row.
+
+        Where they are some of those that are read one after the other, ``asked`` knows all of these.
+        """
+        starts = self._starts(lines, entries)
+        piece, pitch = len(entries) * self._layout.dtype.itemsize, out.strides[0]
+        buffer = _bytes_of(out)
+        if starts.step == piece == pitch:
+            self._pread(buffer, starts.start)
+        else:
+            asked = asked or _Asked(self._file, starts, piece)
+            for line, start in enumerate(starts):
+                if line % _ASKED_AT_ONCE == 0:
+                    asked.ahead_of(start)
+                self._pread(buffer[line * pitch : line * pitch + piece], start)
+        if self.is_bounded:
+            drop_pages(self._file.fileno(), min(starts[0], starts[-1]), abs(starts[-1] - starts[0]) + piece)
 
     def _pread(self, buffer: memoryview, position: int) -> None:
         """Fill ``buffer`` with the file's bytes from ``position`` on."""
@@ -213,6 +215,26 @@ class NpySource(AbstractSource):
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         self._file.close()
+
+
+@final
+class _Asked:
+    """Pieces of a file that the system is asked for while those before them are read, so that the disk has always some to read.
+
+    One after the other they take four to eight times as long.
+    """
+
+    def __init__(self, file: BinaryIO, starts: range, piece: int) -> None:
+        self._file, self._piece = file, piece
+        self._left = starts if hasattr(os, "posix_fadvise") else starts[:0]
+
+    def ahead_of(self, start: int) -> None:
+        """Ask for some more pieces where too few are on their way behind the one that is read next."""
+        while self._left and (self._left.start - start) // self._left.step < _ASKED_AHEAD:
+            now, self._left = self._left[:_ASKED_AT_ONCE], self._left[_ASKED_AT_ONCE:]
+            with suppress(OSError, ValueError):  # a closed file, say: reading says so
+                for begin in now:
+                    os.posix_fadvise(self._file.fileno(), begin, self._piece, os.POSIX_FADV_WILLNEED)
 
 
 def _bytes_of(a: NDArray[Any]) -> memoryview:

@@ -212,10 +212,20 @@ def opened_access(descriptor: int, *, bounded: bool) -> AbstractAccess:
             if error.errno not in _REFUSALS:
                 raise
         else:
-            if _takes_pages(direct):
+            if _is_direct(direct):
                 return DirectAccess(direct)
             os.close(direct)
     return DroppingAccess(descriptor)
+
+
+def _is_direct(descriptor: int) -> bool:
+    """Whether direct I/O by this descriptor is granted; an error closes it."""
+    try:
+        return _takes_pages(descriptor)
+    except BaseException:
+        with suppress(OSError):  # what went wrong first is to be seen
+            os.close(descriptor)
+        raise
 
 
 def drop_pages(descriptor: int, offset: int, nbytes: int) -> None:

@@ -99,17 +99,38 @@ class FileKind:
         bool
             True where its beginning, or with ``anywhere`` its beginning or end, has the mark.
         """
+        return not self.doubt(path)
+
+    def doubt(self, path: AnyPath) -> str:
+        """Why a file that exists is not known to be of this kind.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            Name of the file.
+
+        Returns
+        -------
+        str
+            Words for a message, such as ``"is no factor of ooc_chol"``; empty where it is one.
+        """
         try:
-            with input_file(path) as file:
-                head = file.read(_SEARCHED_BYTES)
-                if self.gzipped and head.startswith(_GZIP_MARK):
-                    head = zlib.decompressobj(_GZIP_FORMAT).decompress(head, _SEARCHED_BYTES)
-                if not self.anywhere:
-                    return head.startswith(self.mark)
-                file.seek(max(0, os.fstat(file.fileno()).st_size - _SEARCHED_BYTES))
-                return self.mark in head or self.mark in file.read(_SEARCHED_BYTES)
-        except (OSError, ValueError, zlib.error):
-            return False
+            return "" if self._is_marked(path) else f"is no {self.name}"
+        except OSError as error:
+            return f"cannot be read ({error.strerror or error}), so that nobody knows whether it is a {self.name}"
+        except (ValueError, zlib.error):
+            return f"is no {self.name}"
+
+    def _is_marked(self, path: AnyPath) -> bool:
+        """Whether the mark is where files of this kind have it."""
+        with input_file(path) as file:
+            head = file.read(_SEARCHED_BYTES)
+            if self.gzipped and head.startswith(_GZIP_MARK):
+                head = zlib.decompressobj(_GZIP_FORMAT).decompress(head, _SEARCHED_BYTES)
+            if not self.anywhere:
+                return head.startswith(self.mark)
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _SEARCHED_BYTES))
+            return self.mark in head or self.mark in file.read(_SEARCHED_BYTES)
 
     def check_ending(self, path: AnyPath) -> None:
         """Raise ``ValueError`` where a name promises another format than files of this kind have.
@@ -312,20 +333,36 @@ def permissions(path: AnyPath) -> int | None:
 
 def refuse_strangers(output: Output, path: str, *, replace: bool, ask: str = REPLACE) -> None:
     """Raise OutputError unless ``output`` may be created at ``path``, or may replace what is there."""
+    refusal = why_not_replaced(output, path, replace=replace)
+    if refusal is None:
+        return
+    if os.path.isfile(path):
+        *first, last = filter(None, [output.advice, "remove it", "give another name", f"replace it by {ask}" if ask else ""])
+        ways = f"{', '.join(first)}, or {last}"
+    else:
+        ways = "give the name of a file to create or replace"
+    raise OutputError(f"{_said(output)}{path} {refusal}; {ways}", output.option, path)
+
+
+def why_not_replaced(output: Output, path: str, *, replace: bool) -> str | None:
+    """Why ``output`` may not replace what is at ``path``, in words behind its name; None where it may, or nothing is there.
+
+    What cannot be looked at may be a stranger's, and a rename would not ask.
+    """
     try:
         status = os.stat(path)
-    except OSError:  # nothing there, or nothing that can be seen: to create it says why
-        return
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return f"cannot be looked at ({error.strerror or error})"
     if not stat.S_ISREG(status.st_mode):
-        text = f"{_said(output)}{path} exists and is no ordinary file; give the name of a file to create or replace"
-    elif not replace and (output.why or output.kind is None or not output.kind.has(path)):
-        why = output.why or ("" if output.kind is None else f"and is no {output.kind.name}")
-        ways = [output.advice, "remove it", "give another name", f"replace it by {ask}" if ask else ""]
-        *first, last = filter(None, ways)
-        text = f"{_said(output)}{path} exists already{' ' if why else ''}{why}; {', '.join(first)}, or {last}"
-    else:
-        return
-    raise OutputError(text, output.option, path)
+        return "exists and is no ordinary file"
+    if replace:
+        return None
+    if output.why or output.kind is None:
+        return f"exists already {output.why}".rstrip()
+    doubt = output.kind.doubt(path)
+    return f"exists already and {doubt}" if doubt else None
 
 
 def _check(output: Output, path: str, *, replace: bool, ask: str) -> None:
@@ -335,7 +372,8 @@ def _check(output: Output, path: str, *, replace: bool, ask: str) -> None:
             output.kind.check_ending(path)
         except ValueError as error:
             raise ValueError(f"{_said(output)}{error}") from None
-    refuse_strangers(output, path, replace=replace, ask=ask)
+    if os.path.exists(path):  # else there is nothing, or nothing that can be seen: to create it says why
+        refuse_strangers(output, path, replace=replace, ask=ask)
     folder, name = os.path.split(os.path.realpath(path))
     if not os.path.isdir(folder):
         shown = os.path.dirname(path) if os.path.basename(path) == name else folder

@@ -14,6 +14,7 @@ from ooc_chol.errors import (
     NonFiniteError,
     NotHermitianError,
     NotPositiveDefiniteError,
+    OocCholError,
     PrecisionError,
     TierError,
 )
@@ -39,12 +40,17 @@ def _leave(store: AbstractStore, kind: type[BaseException] | None, error: BaseEx
     file = file_of(store)
     if file.is_closed:  # discarded by a run that began anew, or closed by the store over it
         return
-    with suppress(OSError):  # what led here goes on; tiles whose bytes or checksums are lost are computed again
-        store.settle()
-        store.flush()
-    written, path, is_complete = file.n_written, file.partial_path, file.header.complete
-    with suppress(OSError):
-        store.close()
+    written, path, is_complete = 0, file.partial_path, file.header.complete
+    try:
+        # What led here goes on; tiles whose bytes or checksums are lost are computed again.
+        with suppress(OocCholError, OSError, MemoryError):
+            store.settle()
+        with suppress(OSError):
+            store.flush()
+        written = file.n_written
+    finally:
+        with suppress(OSError):
+            store.close()
     if error is not None and not is_complete:
         error.add_note(f"{written} of {store.grid.n_tiles} tiles are in the checkpoint {path}: the same call goes on from it")
 

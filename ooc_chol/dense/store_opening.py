@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 
 import numpy as np
 
@@ -49,12 +49,7 @@ def check_store(request: Request) -> None:
 
 def _refuse_checkpoint(path: str | os.PathLike[str]) -> None:
     """Raise ``OutputError`` where the unfinished file that a new one would replace is a checkpoint."""
-    try:
-        with closing(FileStore.open_unfinished(path)) as store:
-            is_kept, there = store.checkpoint is not None, store.partial_path
-    except OSError:  # nothing there, or nothing that can be opened: to create the file says why
-        return
-    if is_kept:
+    if (there := FileStore.checkpoint_at(path)) is not None:
         text = f"store: {there} is a checkpoint, which would be lost; go on from it with checkpoint=True, or remove it"
         raise OutputError(f"{text}, or replace it by replace_store=True", "store", there)
 

@@ -134,8 +134,8 @@ class DirectAccess(AbstractAccess):
                 self._write_pages([_padded(bounce, buffer[start : start + BOUNCE_BYTES])], offset + start, path)
 
     def _read_pages(self, parts: list[memoryview], offset: int, path: str, needed: int) -> None:
-        """Fill ``parts``, whole pages each, as far as ``needed`` bytes."""
-        done = 0
+        """Fill ``parts``, whole pages each, as far as ``needed`` bytes; less than a page is read again, once."""
+        done, is_again = 0, False
         while done < needed:
             try:
                 count = os.preadv(self._descriptor, _behind(parts, done), offset + done)
@@ -148,20 +148,24 @@ class DirectAccess(AbstractAccess):
                     f"{path}: ends at byte {offset + done}, expected {offset + needed}; the file was cut while in use"
                 )
             done += count if done + count >= needed else count // PAGE_BYTES * PAGE_BYTES
-            if count < PAGE_BYTES and done < needed:
+            if is_again and count < PAGE_BYTES and done < needed:
                 raise TierError(f"{path}: ends within the page at byte {offset + done}; the file was cut while in use")
+            is_again = count < PAGE_BYTES
 
     def _write_pages(self, parts: list[memoryview], offset: int, path: str) -> None:
-        """Write ``parts``, whole pages each."""
-        done, size = 0, sum(map(len, parts))
+        """Write ``parts``, whole pages each; a page that is written in part is written again, once."""
+        done, is_again, size = 0, False, sum(map(len, parts))
         while done < size:
             try:
                 count = os.pwritev(self._descriptor, _behind(parts, done), offset + done)
             except OSError as error:
                 raise write_error(path, f"{size} bytes at offset {offset}", error) from error
-            if count < PAGE_BYTES:
-                raise TierError(f"{path}: the system writes none of {size} bytes at offset {offset}; check the disk")
+            if count == 0 or (is_again and count < PAGE_BYTES):
+                raise TierError(
+                    f"{path}: the system writes {count} of {size - done} bytes at offset {offset + done}; check the disk"
+                )
             done += count // PAGE_BYTES * PAGE_BYTES
+            is_again = count < PAGE_BYTES
 
     def close(self) -> None:
         """Close the descriptor that goes past the cache."""
@@ -212,10 +216,20 @@ def opened_access(descriptor: int, *, bounded: bool) -> AbstractAccess:
             if error.errno not in _REFUSALS:
                 raise
         else:
-            if _takes_pages(direct):
+            if _is_direct(direct):
                 return DirectAccess(direct)
             os.close(direct)
     return DroppingAccess(descriptor)
+
+
+def _is_direct(descriptor: int) -> bool:
+    """Whether direct I/O by this descriptor is granted; an error closes it."""
+    try:
+        return _takes_pages(descriptor)
+    except BaseException:
+        with suppress(OSError):  # what went wrong first is to be seen
+            os.close(descriptor)
+        raise
 
 
 def drop_pages(descriptor: int, offset: int, nbytes: int) -> None:

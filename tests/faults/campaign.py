@@ -10,11 +10,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import ooc_chol as oc
+from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.kernels.host.blas import current_threads
 from ooc_chol.memory.release import RELEASER
 from tests.faults.devices import WrappedKind
@@ -105,7 +106,7 @@ class Campaign:
                 time.sleep(0)  # an interrupt from another thread is met here at the latest
             except BaseException as caught:
                 error = caught.with_traceback(None)
-            has_failed = self.injector.has_failed
+            has_failed, is_begun = self.injector.has_failed, self.injector.before["file:grow"] > 0
             self.injector.disarm()
         why = [f"unseen {each}" for each in unseen]
         if error is not None:
@@ -115,6 +116,8 @@ class Campaign:
         elif has_failed and not fault.may_pass:
             why.append("no error")
         why += self._left(error)
+        if error is not None and self.scenario.is_kept:
+            why += self._gone_on(is_begun)
         self._restore()
         if again:
             why += self._next()
@@ -137,13 +140,36 @@ class Campaign:
             left.append(f"{len(self._kind.locks.locked)} pieces page-locked")
             self._kind.locks.locked.clear()
         files = self.folder.contents()
+        if self.scenario.is_kept:
+            files.pop(f"{self.scenario.makes}.partial", None)  # which the next call says whether it is right
         if error is None and files == self.after:
             return left
         # Once the file has its name the call may still fail, in what is done with the factor: it is the old one or the new.
-        if files != self.before and not (self.scenario.makes and files == self.after):
+        if files != self.before and not (self.scenario.makes and (files == self.after or self._is_beside(files, error))):
             changed = {name for name in files.keys() | self.before.keys() if files.get(name) != self.before.get(name)}
             left.append(f"files {sorted(changed)} changed")
         return left
+
+    def _gone_on(self, is_begun: bool) -> list[str]:
+        """What is wrong with the unfinished file of a call that had begun one, and with the same call, which goes on from it."""
+        files, there = self.folder.contents(), 0
+        if f"{self.scenario.makes}.partial" in files:
+            with suppress(FileNotFoundError), closing(FileStore.open_unfinished(self.folder.root / self.scenario.makes)) as store:
+                there = len(store.verify_tiles().good)
+        elif is_begun and files == self.before:
+            return ["the unfinished file is gone"]
+        self.injector.disarm()
+        why = self._next()
+        if there and not self.injector.counts["file:write"] < self.counts["file:write"]:
+            why.append(f"the next call did not go on from {there} tiles")
+        return why
+
+    def _is_beside(self, files: dict[str, bytes], error: BaseException | None) -> bool:
+        """Whether all that is new is the finished factor under a name that the error says: its own may be a stranger's by now."""
+        new = files.keys() - self.before.keys()
+        if len(new) != 1 or str(self.folder.root / (name := next(iter(new)))) not in str(error):
+            return False
+        return files == {**self.before, name: self.after[self.scenario.makes]}
 
     def _settle(self, expected: dict[str, object]) -> dict[str, object]:
         """What there is once threads that were told to end have ended."""

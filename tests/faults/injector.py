@@ -22,6 +22,7 @@ class Injector:
         with self._lock:
             self.counts = Counter[str]()
             self.kind, self.at, self.goes_on, self.has_failed = "", 0, False, False
+            self.before = Counter[str]()  #: The calls before the first one that failed
             self._make: MakeError = RuntimeError
 
     def arm(self, kind: str, at: int, make: MakeError, *, goes_on: bool = False) -> None:
@@ -43,6 +44,8 @@ class Injector:
             count = self.counts[self.kind]
             if count != self.at and not (self.goes_on and count > self.at):
                 return None
+            if not self.has_failed:
+                self.before = self.counts - Counter((kind, group))
             self.has_failed = True
             return self._make()
 

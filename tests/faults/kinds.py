@@ -7,10 +7,10 @@ from functools import partial
 import ooc_chol as oc
 from tests.faults.campaign import Campaign, Fault, interrupt
 from tests.faults.devices import DriverError
-from tests.faults.system import ERRORS, system_error
+from tests.faults.system import ERRORS, SPARE, system_error
 
 #: Calls of files that may fail without anybody's harm: what is looked at, or cleared away, is so for a better message.
-_HARMLESS = ("remove", "look", "mode")
+_HARMLESS = ("remove", "look", "mode", SPARE)
 
 
 def refused(campaign: Campaign) -> list[Fault]:

@@ -21,6 +21,8 @@ NEARLY_SINGULAR = np.exp(-((_DISTANCE / 30.0) ** 2)) + 1e-5 * np.eye(N)
 #: Three tiles of FP64, half of L.
 TIGHT: dict[str, Any] = {"tile_size": NB, "memory_budget": "30 kB", "devices": "host:0"}
 ROOMY: dict[str, Any] = {"tile_size": NB, "memory_budget": "400 kB", "devices": "host:0"}
+#: Three tiles of FP64 on the device, and in host memory about half of an L that ends in a file.
+TIERED: dict[str, Any] = {"tile_size": 16, "memory_budget": "13 kB", "host_budget": "30 kB", "devices": "host:0"}
 B = np.linspace(-1.0, 1.0, 2 * N).reshape(N, 2)
 
 
@@ -30,7 +32,7 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.a, self.made, self.store = root / "a.npy", root / "made.factor", root / "L.factor"
-        self.mixed = root / "mixed.factor"
+        self.mixed, self.kept = root / "mixed.factor", root / "K.factor"
         self.array = root / "L.npy"
         np.save(self.a, A)
         oc.cholesky(A, **TIGHT, store=self.made).close()
@@ -49,12 +51,21 @@ class Scenario:
     name: str
     run: Callable[[Folder], bytes]
     makes: str = ""  #: Name of the file that is there when it has succeeded
+    is_kept: bool = False  #: Whether the file that is unfinished when it has failed stays, and the same call goes on from it
 
 
 def _factored(a: Callable[[Folder], Any], *, stored: bool = False, **options: Any) -> Callable[[Folder], bytes]:
     def run(folder: Folder) -> bytes:
         store = {"store": folder.store} if stored else {}
         with oc.cholesky(a(folder), **{**TIGHT, **options, **store}) as factor:
+            return bytes(np.asarray(factor).tobytes())
+
+    return run
+
+
+def _kept(**options: Any) -> Callable[[Folder], bytes]:
+    def run(folder: Folder) -> bytes:
+        with oc.cholesky(folder.a, checkpoint=folder.kept, **{**TIGHT, **options}) as factor:
             return bytes(np.asarray(factor).tobytes())
 
     return run
@@ -149,6 +160,10 @@ ENGINES = [
     Scenario("mixed residue, memory", _factored(_in_memory, precision_threshold=1e-4, fp64="residue", **ROOMY)),
     Scenario("escalating, memory", _factored(lambda _: NEARLY_SINGULAR, precision_threshold=1e-1, **ROOMY)),
     Scenario("float32, file to file", _factored(_in_file, stored=True, dtype="float32"), "L.factor"),
+    Scenario("memory over file", _factored(_in_file, stored=True, **TIERED), "L.factor"),
+    Scenario("checkpoint, file to file", _kept(), "K.factor", is_kept=True),
+    Scenario("checkpoint, mixed, file to file", _kept(precision_threshold=1e-4, **ROOMY), "K.factor", is_kept=True),
+    Scenario("checkpoint, memory over file", _kept(**TIERED), "K.factor", is_kept=True),
     Scenario("complex, memory", _factored(lambda _: A + 0j, **ROOMY)),
     Scenario("whole, memory", _factored(_in_memory, tile_size=None, memory_budget=None)),
     Scenario("whole, from file", _factored(_in_file, tile_size=None, memory_budget=None)),

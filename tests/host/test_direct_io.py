@@ -157,3 +157,28 @@ def test_a_file_system_without_direct_reads_has_its_cache_dropped(monkeypatch, d
     before = len(os.listdir("/proc/self/fd"))
     one = opened_access(descriptor, bounded=True)
     assert isinstance(one, DroppingAccess) and len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("access", ["direct"], indirect=True)
+@pytest.mark.parametrize("name", ["preadv", "pwritev"])
+def test_less_than_a_page_is_asked_for_again_and_an_error_only_then(access, descriptor, monkeypatch, name):
+    """Direct I/O counts in sectors, so that a call may move a part of a page; a file that was cut does so each time."""
+    data = at(memory := mmap.mmap(-1, 4 * PAGE_BYTES), 0, 4 * PAGE_BYTES)
+    data[:] = np.arange(len(data)) % 251
+    access.write(data.data, 0, "L")
+    real, left = getattr(os, name), [1]
+
+    def short(which, buffers, offset):
+        if not left:
+            return real(which, buffers, offset)
+        left.pop()
+        return 512
+
+    monkeypatch.setattr(os, name, short)
+    move = access.read if name == "preadv" else access.write
+    move(data.data, 0, "L")
+    assert not left and np.array_equal(data, np.arange(len(data)) % 251)
+    left += [1, 1]
+    with pytest.raises(TierError, match=r"L: (ends within the page|the system writes 512 of)"):
+        move(data.data, 0, "L")
+    del data, memory

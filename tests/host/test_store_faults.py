@@ -6,12 +6,16 @@ import errno
 import fcntl
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import ooc_chol as oc
 from ooc_chol.dense.stores.file import FileStore
-from ooc_chol.errors import TierError
+from ooc_chol.errors import OutputError, TierError
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import file_store
 from tests.host.runs import COMMAND, ENVIRONMENT
@@ -119,3 +123,70 @@ def test_a_flush_of_the_folder_that_fails_says_that_the_factor_is_there(tmp_path
     store.discard()
     assert (tmp_path / "L.ooc.partial").read_text() == "of another run"
     FileStore.open(tmp_path / "L.ooc").close()
+
+
+def refused_once(monkeypatch: pytest.MonkeyPatch, name: str, wanted: Callable[[str], bool], code: int = errno.EIO) -> None:
+    """Let the first call of a function of ``os`` fail whose argument is wanted."""
+    real, left = getattr(os, name), [OSError(code, os.strerror(code))]
+
+    def call(first: Any, *more: Any, **options: Any) -> Any:
+        if left and wanted(str(first)):
+            raise left.pop()
+        return real(first, *more, **options)
+
+    monkeypatch.setattr(os, name, call)
+
+
+@pytest.mark.parametrize("name", ["open", "pread", "close"])
+def test_a_checkpoint_that_cannot_be_looked_at_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    partial = tmp_path / "L.ooc.partial"
+    store = FileStore.create(tmp_path / "L.ooc", GRID, KEY, checkpoint={})
+    store.keep_unfinished()
+    store.close()
+    before, descriptors = partial.read_bytes(), len(os.listdir("/proc/self/fd"))
+    wanted = (lambda first: first.isdigit()) if name != "open" else (lambda first: first == str(partial))
+    with monkeypatch.context() as patch, pytest.raises(TierError, match=r"L\.ooc\.partial"):
+        refused_once(patch, name, wanted)
+        oc.cholesky(np.eye(GRID.n), tile_size=GRID.nb, store=tmp_path / "L.ooc")
+    assert partial.read_bytes() == before
+    assert len(os.listdir("/proc/self/fd")) == descriptors + (name == "close")  # one that was never closed
+
+
+@pytest.mark.parametrize(("name", "says"), [("open", "cannot be read"), ("stat", "cannot be looked at")])
+def test_a_finished_factor_whose_name_cannot_be_looked_at_is_kept_beside_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch, name: str, says: str
+) -> None:
+    before = path.read_bytes()
+    store = file_store(path, GRID, KEY)
+    refused_once(monkeypatch, name, lambda first: first == str(path))
+    with pytest.raises(OutputError, match=rf"L\.ooc {says} .*|L\.ooc exists already and {says} .*") as caught:
+        write_factor(L, store)
+    (beside,) = (found for found in path.parent.iterdir() if found != path)
+    assert "Input/output error" in str(caught.value) and "meanwhile" not in str(caught.value)
+    assert str(beside) in str(caught.value) and path.read_bytes() == before
+    store.close()
+    FileStore.open(beside).close()
+
+
+def test_the_way_past_the_cache_is_an_error_of_the_tier_and_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, before = file_store(tmp_path / "L.ooc", GRID, KEY), len(os.listdir("/proc/self/fd"))
+    for name, wanted in (("open", lambda first: first.startswith("/proc")), ("preadv", str.isdigit)):
+        with monkeypatch.context() as patch, pytest.raises(TierError, match=r"L\.ooc\.partial: .*past.*Input/output error"):
+            refused_once(patch, name, wanted)
+            store.keep_out_of_cache()
+        assert len(os.listdir("/proc/self/fd")) == before
+    store.keep_out_of_cache()
+    close = os.close
+
+    def fail(descriptor: int) -> None:
+        close(descriptor)
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch, pytest.raises(TierError, match=r"closing.*Input/output error"):
+        patch.setattr(os, "close", fail)
+        store.close()
+    assert len(os.listdir("/proc/self/fd")) == before - 1

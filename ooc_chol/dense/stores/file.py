@@ -23,7 +23,7 @@ from ooc_chol.dense.stores.array import MemoryStore, OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile, closed_error
 from ooc_chol.dense.stores.checked_tiles import CheckedTiles, OpenFile, TileStates
 from ooc_chol.dense.stores.header import COPY_MAGIC, FACTOR_FILES, FileHeader
-from ooc_chol.dense.stores.header_reading import read_header, read_unfinished_header
+from ooc_chol.dense.stores.header_reading import NothingToGoOnFromError, read_header, read_unfinished_header
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.dense.stores.unfinished import create_locked, forget_created, open_locked, sync_directory
 from ooc_chol.errors import DamagedFileError, OutputError, TierError
@@ -31,7 +31,7 @@ from ooc_chol.formats import FP64, SCALE_BYTES, Floats, PrecisionFormat, decode,
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.access import AbstractAccess, CachedAccess, opened_access
 from ooc_chol.memory.files import file_errors_typed, preallocate, tile_bytes, write_error, write_fully
-from ooc_chol.outputs import Output, check_outputs, permissions, refuse_strangers
+from ooc_chol.outputs import Output, check_outputs, permissions, why_not_replaced
 from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.team import ThreadTeam
@@ -146,20 +146,44 @@ class FileStore(AbstractStore):
             Another run is writing it, or it has no checksums.
         """
         final_path = os.path.realpath(path)
-        descriptor = open_locked(final_path + ".partial")
+        partial = final_path + ".partial"
+        with file_errors_typed(partial, "opening it"):
+            descriptor = open_locked(partial)
+            try:
+                if not os.fstat(descriptor).st_size:
+                    raise FileNotFoundError(errno.ENOENT, "nothing is in it", partial)
+                header = with_fields(read_unfinished_header(descriptor, partial), complete=False, index_hash=None)
+                missing = header.layout.end - os.fstat(descriptor).st_size
+                if missing > 0:
+                    preallocate(descriptor, missing, partial, start=header.layout.end - missing)
+                store = cls._over(final_path, descriptor, header)
+                store._may_replace = replace
+            except BaseException:
+                with suppress(OSError):  # what went wrong first is to be seen
+                    os.close(descriptor)
+                raise
+            return store
+
+    @staticmethod
+    def checkpoint_at(path: str | os.PathLike[str]) -> str | None:
+        """Name of the unfinished file of ``path`` where that is a checkpoint; None where there is none to go on from.
+
+        Raises
+        ------
+        TierError
+            Another run is writing it, or it cannot be read, so that nobody knows what it is.
+        """
+        partial = os.path.realpath(path) + ".partial"
         try:
-            if not os.fstat(descriptor).st_size:
-                raise FileNotFoundError(errno.ENOENT, "nothing is in it", final_path + ".partial")
-            header = with_fields(read_unfinished_header(descriptor, final_path + ".partial"), complete=False, index_hash=None)
-            missing = header.layout.end - os.fstat(descriptor).st_size
-            if missing > 0:
-                preallocate(descriptor, missing, final_path + ".partial", start=header.layout.end - missing)
-            store = cls._over(final_path, descriptor, header)
-            store._may_replace = replace
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return store
+            with file_errors_typed(partial, "opening it"):
+                descriptor = open_locked(partial)
+                try:
+                    is_kept = read_unfinished_header(descriptor, partial).checkpoint is not None
+                finally:
+                    os.close(descriptor)
+        except (FileNotFoundError, DamagedFileError, NothingToGoOnFromError):
+            return None
+        return partial if is_kept else None
 
     @classmethod
     def _over(cls, path: str, descriptor: int, header: FileHeader) -> FileStore:
@@ -465,8 +489,8 @@ class FileStore(AbstractStore):
             # 1. All tiles are on the disk. 2. The header says so. 3. The name says so. A crash between two leaves no false claim.
             os.fsync(descriptor)
             self._write_header(header)
-            stranger = self._stranger()
-            name = self.path if stranger is None else f"{self.path}-{os.urandom(4).hex()}"
+            refusal = why_not_replaced(Output("store", self.path, FACTOR_FILES), self.path, replace=self._may_replace)
+            wanted, name = self.path, self.path if refusal is None else f"{self.path}-{os.urandom(4).hex()}"
             os.replace(self.partial_path, name)
         except TierError:
             raise
@@ -476,32 +500,26 @@ class FileStore(AbstractStore):
         self.path, self.header = name, header
         self._cache_again(descriptor)
         sync_directory(self.path)
-        if stranger is not None:
-            text = f"{stranger.path} has come to be there meanwhile, and is not replaced; the finished factor is in {name}"
-            raise OutputError(f"{text}: load it from there, or rename it", stranger.option, stranger.path) from stranger
+        if refusal is not None:
+            text = f"{wanted} {refusal}, and is not replaced; the finished factor is in {name}: load it from there, or rename it"
+            raise OutputError(text, "store", wanted)
 
     def keep_out_of_cache(self) -> None:
         """Until the file is complete, let no tile stay in the system's cache, whose pages count against a budget."""
         if not self.header.complete:
-            self._access = opened_access(self._open_descriptor(), bounded=True)
+            with file_errors_typed(self.partial_path, "opening it past the system's cache"):
+                self._access = opened_access(self._open_descriptor(), bounded=True)
 
     def _cache_again(self, descriptor: int) -> None:
         """Read by way of the cache from now on: whoever solves reads all tiles again and again."""
         access, self._access = self._access, CachedAccess(descriptor)
-        access.close()
+        with file_errors_typed(f"{self.path}: the factor is complete and load opens it", "closing its way past the cache"):
+            access.close()
 
     @property
     def access(self) -> str:
         """How tiles are read and written now: ``"cached"``, ``"direct"`` or ``"cache dropped behind"``."""
         return self._access.name
-
-    def _stranger(self) -> OutputError | None:
-        """Why the file cannot have its name any more: another one has come to have it since it was created."""
-        try:
-            refuse_strangers(Output("store", self.path, FACTOR_FILES), self.path, replace=self._may_replace)
-        except OutputError as error:
-            return error
-        return None
 
     def discard(self) -> None:
         """Close the file; remove it unless it is complete.
@@ -522,8 +540,10 @@ class FileStore(AbstractStore):
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             try:
-                self._access.close()
-                os.close(descriptor)
+                try:
+                    self._access.close()
+                finally:
+                    os.close(descriptor)
             except OSError as error:
                 raise TierError(
                     f"{self._current_path()}: closing the file failed: {error.strerror}; check the disk, and that the file loads"

@@ -40,6 +40,10 @@ _MOST_TILES_UNSEEN = 1 << 20
 _AGAIN = "copy it again, or factor the matrix again"
 
 
+class NothingToGoOnFromError(TierError):
+    """An unfinished file is of a version that has no checksums, so that nobody can tell which of its tiles are there."""
+
+
 def read_header(descriptor: int, path: str) -> FileHeader:
     """Read and check the header of an open factor file, which is complete."""
     size = os.fstat(descriptor).st_size
@@ -67,7 +71,8 @@ def read_unfinished_header(descriptor: int, path: str) -> FileHeader:
             raise
         header = _header_at(descriptor, path, size, copy)
     if not header.has_checksums:
-        raise TierError(f"{path}: a file of version {header.version} has no checksums to go on from; factor the matrix again")
+        text = f"{path}: a file of version {header.version} has no checksums to go on from; factor the matrix again"
+        raise NothingToGoOnFromError(text)
     return header
 
 

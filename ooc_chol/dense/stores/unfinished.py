@@ -64,7 +64,8 @@ def open_locked(path: str) -> int:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _in_the_way(path, "no ordinary file")
     except BaseException:
-        os.close(descriptor)
+        with suppress(OSError):  # what went wrong first is to be seen
+            os.close(descriptor)
         raise
     return descriptor
 

@@ -39,6 +39,11 @@ class Folder:
         oc.cholesky(A, 1e-4, **ROOMY, store=self.mixed).close()
         oc.cholesky(np.eye(40), tile_size=16, store=self.store).close()
 
+    def forget_checkpoint(self) -> None:
+        """Remove what is kept of a run that ended early, or of one that was gone on with."""
+        for path in self.kept.parent.glob(f"{self.kept.name}*"):
+            path.unlink()
+
     def contents(self) -> dict[str, bytes]:
         """All files, with what is in them."""
         return {path.name: path.read_bytes() for path in sorted(self.root.iterdir())}

@@ -50,6 +50,7 @@ def soak(folder: Folder, calls: int, look_every: int, scenarios: Sequence[Scenar
     with wrapped_hosts(injector), counted_system(injector):
         for number in range(calls):
             scenario = scenarios[number % len(scenarios)]
+            folder.forget_checkpoint()  # another scenario's, which is none of this one's
             kind, make = _FAULTS[number // _FAILS_EVERY % len(_FAULTS)]
             if number % _FAILS_EVERY == _FAILS_EVERY - 1:
                 injector.arm(kind, 1 + 7 * number % 40, make)

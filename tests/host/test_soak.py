@@ -10,7 +10,7 @@ from tests.faults.soak import soak
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
 #: Calls between two looks, which is half a round of all scenarios. What is imported, planned and cached by the second look stays.
-BETWEEN, CALLS = 17, 102
+BETWEEN, CALLS = 19, 114
 #: Bytes that may come and go: arenas of the C library, of which each thread has its own.
 SLACK_BYTES = 8 << 20
 

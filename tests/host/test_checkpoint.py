@@ -41,7 +41,7 @@ ENGINES = {
     "mixed": (A, {**PLAIN, "precision_threshold": 1e-4}),
     "mixed residue": (A, {**RESIDUE, "precision_threshold": 1e-4, "moduli": 8}),
     "complex": (A * np.outer(phases := np.exp(0.3j * np.arange(N)), phases.conj()), PLAIN),
-    "float32": (A, {**PLAIN, "dtype": "float32"}),
+    "float32": (A, {**PLAIN, "dtype": "float32", "memory_budget": "100 KiB"}),
 }
 
 
@@ -70,12 +70,27 @@ def stop_at(a, count: int, action=None) -> oc.FunctionSource:
     return oc.from_function(len(a), tile, dtype=a.dtype.name)
 
 
+def tiles_written(partial: Path) -> int:
+    """How many checksums the index of an unfinished file has."""
+    raw = partial.read_bytes()
+    fields = json.loads(raw[20 : 20 + int.from_bytes(raw[8:16], "little")])
+    nt = -(-fields["n"] // fields["nb"])
+    return int(np.count_nonzero(np.frombuffer(raw, np.uint64, nt * (nt + 1) // 2, fields["checksums_offset"])))
+
+
 #: A function is called for 16 blocks of a sample, and then for 55 tiles, of which a budget of 200 KiB holds 25.
 def begun(path: Path, a=A, calls: int = 62, **options) -> Path:
-    """A checkpoint of a run that failed at some call of its tile function."""
-    with pytest.raises(StopError) as caught:
-        oc.cholesky(stop_at(a, calls), checkpoint=path, **{**PLAIN, **options})
+    """A checkpoint of a run that failed at some call of its tile function, with more than five tiles behind it."""
     partial = path.with_name(f"{path.name}.partial")
+
+    def stop():
+        began = time.perf_counter()
+        while tiles_written(partial) <= 5 and time.perf_counter() - began < 5.0:  # on a busy machine they may be under way
+            time.sleep(0.01)
+        raise StopError
+
+    with pytest.raises(StopError) as caught:
+        oc.cholesky(stop_at(a, calls, stop), checkpoint=path, **{**PLAIN, **options})
     (note,) = caught.value.__notes__
     assert f"in the checkpoint {partial}: the same call goes on from it" in note
     assert partial.exists() and not path.exists()

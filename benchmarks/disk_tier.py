@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
+from ooc_chol.bench.meters import memory_of_process
 from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.dense.rates.folders import measure_folder
 from ooc_chol.dense.rates.measuring import measure_rates
@@ -60,7 +61,6 @@ def one_call(options: dict[str, Any]) -> dict[str, Any]:
     began = time.perf_counter()
     with oc.cholesky(**options) as factor:
         wall, report = time.perf_counter() - began, factor.report
-        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
         return {
             "wall_seconds": wall,
             "seconds": report.seconds,
@@ -73,7 +73,7 @@ def one_call(options: dict[str, Any]) -> dict[str, Any]:
             "file_bytes": report.to_dict()["file_bytes"],
             "host_bytes": report.plan.host_bytes,
             "exposed_copy_share": report.exposed_copy_share,
-            "resident_maximum_bytes": 1024 * int(status["VmHWM"].split()[0]),
+            "resident_maximum_bytes": memory_of_process("VmHWM"),
             "logdet": factor.logdet(),
             "page": str(report),
         }

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.bench.meters import memory_of_process
 from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.kernels.host.blas import potrf
 
@@ -60,17 +61,11 @@ def drop_pages(path: Path) -> None:
         os.close(descriptor)
 
 
-def anonymous_bytes() -> int:
-    """Anonymous resident memory of this process."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
-    return int(lines["RssAnon"].split()[0]) * 1024
-
-
 class AnonymousPeak:
     """Samples anonymous resident memory every 5 ms."""
 
     def __init__(self) -> None:
-        self.before_bytes = anonymous_bytes()
+        self.before_bytes = memory_of_process("RssAnon")
         self.peak_bytes = self.before_bytes
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -85,7 +80,7 @@ class AnonymousPeak:
 
     def _run(self) -> None:
         while not self._ended.wait(0.005):
-            self.peak_bytes = max(self.peak_bytes, anonymous_bytes())
+            self.peak_bytes = max(self.peak_bytes, memory_of_process("RssAnon"))
 
 
 def time_dpotrf(a: NDArray[np.float64]) -> float:

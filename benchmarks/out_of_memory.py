@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
+from ooc_chol.bench.meters import memory_of_process
 from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.config import parse_bytes
 
@@ -134,7 +135,7 @@ def out_of_memory(options: dict[str, Any]) -> dict[str, Any]:
         "seconds": report.seconds,
         "tflops": n**3 / 3e12 / wall,
         "cpu_seconds": used.ru_utime + used.ru_stime,
-        "resident_maximum_bytes": resident_maximum(),
+        "resident_maximum_bytes": memory_of_process("VmHWM"),
         "group": None if group is None else figures_of(Path(group)),
         "disk": io_of_process(),
         "budget_bytes": report.plan.budgets[0].budget_bytes,
@@ -148,12 +149,6 @@ def out_of_memory(options: dict[str, Any]) -> dict[str, Any]:
     factor.close()
     store.unlink()
     return found
-
-
-def resident_maximum() -> int:
-    """Most bytes that were resident in this process; getrusage would tell of the one that it was forked from, too."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
-    return 1024 * int(fields["VmHWM"].split()[0])
 
 
 def io_of_process() -> dict[str, int]:

@@ -1,10 +1,11 @@
-"""What NVML tells of the GPUs while a case runs: energy, device memory, clock."""
+"""What NVML tells of the GPUs while a case runs (energy, device memory, clock), and Linux of this process."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, final
 
@@ -14,6 +15,15 @@ import numpy as np
 SAMPLE_SECONDS = 0.05
 #: NVML's number of the clock of the multiprocessors.
 _CLOCK_SM = 1
+
+
+def memory_of_process(name: str) -> int:
+    """Bytes of this process's memory by one of Linux's names: ``"VmHWM"``, the resident maximum, or ``"RssAnon"``.
+
+    ``getrusage`` would tell of the process that it was forked from, too.
+    """
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
+    return 1024 * int(lines[name].split()[0])
 
 
 @final

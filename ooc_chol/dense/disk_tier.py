@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.execution.page_locking import lock_store
 from ooc_chol.dense.options import FactorOptions
@@ -37,7 +35,6 @@ def over_file(file: FileStore, plan: Plan, source: AbstractSource, options: Fact
         (file.close if file.keeps_unfinished else file.discard)()
         raise
     try:
-        store.preload(plan.given)
         lock_store(plan, store)
     except BaseException:
         (store.close if file.keeps_unfinished else store.discard)()
@@ -47,7 +44,7 @@ def over_file(file: FileStore, plan: Plan, source: AbstractSource, options: Fact
 
 def keep_out_of_cache(file: FileStore, source: AbstractSource, options: FactorOptions) -> None:
     """Let neither A nor L stay in the system's cache where memory is bounded, or the cache too small."""
-    if stays_out_of_cache(options, _bytes_of(file, source)):
+    if stays_out_of_cache(options, file.nbytes + source.file_bytes):
         file.keep_out_of_cache()
         source.is_bounded = True
 
@@ -62,9 +59,3 @@ def _make_room(plan: Plan) -> None:
         advice = f"{host_limit().name} has {format_bytes(max(0, most))} free{beside}; give a smaller host_budget"
         raise BudgetError("host memory for tiles of L", plan.host_bytes, max(0, most), advice)
     RELEASER.make_room(plan.host_bytes, free)
-
-
-def _bytes_of(file: FileStore, source: AbstractSource) -> int:
-    """Bytes of the file of L and of those that A is read from, as far as they can be asked."""
-    sizes = [os.path.getsize(path) for path in source.files if os.path.isfile(path)]
-    return file.nbytes + sum(sizes)

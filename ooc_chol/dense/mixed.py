@@ -141,7 +141,7 @@ def _gone_on_with(found: Resumption, request: Request, options: FactorOptions, n
         plan = rest_of_residue_plan(plan, problem, options, request.rates_at)
     measured = None if plan.precision is None else found.norms(plan.precision)
     return MixedResult(
-        replace(plan, host_tiles=frozenset()),  # what is gone on from stays in its file alone
+        plan,
         Execution(0.0, (), (), (), norms=measured),
         found.store,
         escalations=list(escalations),

@@ -161,10 +161,9 @@ def rates_of_request(options: FactorOptions, store: Place, source: AbstractSourc
     if rates is None or is_memory(store):
         return rates
     assert isinstance(store, str | os.PathLike)
-    files = source.files if source is not None and source.name == NpySource.name else ()
-    nbytes = compulsory_bytes(grid, fmt.itemsize) + sum(os.path.getsize(path) for path in files if os.path.isfile(path))
-    if not stays_out_of_cache(options, nbytes):
+    if not stays_out_of_cache(options, compulsory_bytes(grid, fmt.itemsize) + (0 if source is None else source.file_bytes)):
         return rates
+    files = source.files if source is not None and source.name == NpySource.name else ()
     # A tile that is not all of A is one piece of the file for each of its rows, or columns.
     row_bytes = None if source is None or grid.nb >= source.n else grid.nb * source.bytes_per_entry
     return replace(rates, disk=disk_rates_of(store, files, row_bytes=row_bytes))

@@ -17,7 +17,6 @@ from ooc_chol.dense.stores.write_behind import WriteBehind
 from ooc_chol.errors import TierError
 from ooc_chol.formats import FP8, FP16, FP32, FP64
 from ooc_chol.hardware.host import HostDevice
-from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.team import ThreadTeam
 from tests.builders import executed, file_store, host_kernels, memory_store, planned
@@ -30,9 +29,9 @@ GRID = TileGrid(50, 16)
 FORMATS = tuple(FP64 if i == j else (FP32, FP16, FP8)[(i + j) % 3] for i, j in GRID.tiles())
 
 
-def tiered_store(path, kept, formats=None, **options):
+def tiered_store(path, kept, formats=None):
     """An empty store in a new file, which keeps some tiles."""
-    return TieredStore(file_store(path / "L.ooc", GRID, formats=formats), kept, **options)
+    return TieredStore(file_store(path / "L.ooc", GRID, formats=formats), kept)
 
 
 def filled(store, seed=0):
@@ -83,31 +82,6 @@ def test_every_tile_is_what_memory_alone_would_hold_during_the_run_and_in_the_fi
     loaded = oc.load(tmp_path / "L.ooc")
     assert np.array_equal(loaded.diagonal(), np.concatenate([read_tile(reference, (k, k)).diagonal() for k in range(GRID.nt)]))
     loaded.close()
-
-
-def test_a_store_that_keeps_on_is_read_from_memory_and_its_file_holds_the_same(tmp_path):
-    store = tiered_store(tmp_path, ALL, keeps_on=True)
-    reference = filled(store)
-    store.complete()
-    assert store.result() is store
-    with oc.load(tmp_path / "L.ooc") as loaded:
-        diagonals = [read_tile(reference, (k, k)).diagonal() for k in range(GRID.nt)]
-        assert np.array_equal(loaded.diagonal(), np.concatenate(diagonals))
-        for index in ALL:
-            assert np.array_equal(store.view(index), read_tile(reference, index))
-    store.close()
-    with pytest.raises(TierError, match="closed"):
-        read_tile(store, ALL[0])
-
-
-def test_kept_tiles_of_an_earlier_run_are_read_from_its_file_first(tmp_path):
-    first = tiered_store(tmp_path, ())
-    reference = filled(first)
-    store = TieredStore(first.file, ALL[::2])
-    store.preload(ALL)
-    for index in ALL[::2]:
-        assert np.array_equal(store.view(index), read_tile(reference, index))
-    store.discard()
 
 
 def test_a_widened_tile_is_in_the_file_alone(tmp_path):
@@ -174,9 +148,9 @@ def test_what_is_complete_in_memory_reaches_the_file_though_nobody_told(tmp_path
 
 
 def test_only_kept_tiles_are_page_locked_in_the_order_that_is_asked_for(tmp_path):
-    registrar, memory = Registrar(), HostMemory()
+    registrar = Registrar()
     kept = ALL[::2]
-    store = tiered_store(tmp_path, kept, memory=memory)
+    store = tiered_store(tmp_path, kept)
     store.lock(registrar, reversed(ALL))
     locking = store.locking()
     for index in kept:
@@ -184,7 +158,6 @@ def test_only_kept_tiles_are_page_locked_in_the_order_that_is_asked_for(tmp_path
         assert locking.holds(view.ctypes.data, view.ctypes.data + view.nbytes, lambda: False)
     assert sum(end - low for low, end in registrar.locked.items()) == store.kept_bytes
     store.discard()
-    memory.close()
 
 
 def test_a_team_reads_large_tiles_of_the_file_and_sees_damage(tmp_path):

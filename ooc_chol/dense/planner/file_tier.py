@@ -45,11 +45,12 @@ def stays_out_of_cache(options: FactorOptions, nbytes: int) -> bool:
     return options.host_budget is not None or nbytes > memory_info("host:0")[0] // _CACHED_PART
 
 
-def with_file_tier(plan: Plan, problem: Problem, options: FactorOptions) -> Plan:
-    """``plan`` with the tiles that host memory keeps, where its L goes to a file; ``BudgetError`` where staging has no room."""
-    if not problem.in_file:
-        return plan
-    budget, staging = host_budget_of(options, plan.devices), staging_bytes_of(plan)
+def with_file_tier(plan: Plan, problem: Problem, options: FactorOptions, budget: int) -> Plan:
+    """``plan``, whose L goes to a file, with the tiles that host memory keeps of it in ``budget`` bytes.
+
+    ``BudgetError`` where staging has no room in them.
+    """
+    staging = staging_bytes_of(plan)
     if options.host_budget is not None and staging > budget:
         advice = "give that much or more, a smaller tile_size, or none to let the planner choose"
         raise BudgetError("host_budget for tiles on their way between file and device", staging, budget, advice)

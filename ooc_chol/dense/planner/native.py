@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import chain
 from math import inf
 
@@ -183,9 +183,13 @@ class NativeRequest:
         assert self.rates is not None
         if not self.problem.in_file:
             return self.rates.fetch
-        grid, host_bytes = self.grid, host_budget_of(self.options, self.devices)
-        tile_bytes = float(self.problem.fmt.itemsize * grid.nb**2)
-        return rates_for_estimates(self.rates, host_bytes, grid.n_tiles, tile_bytes, len(self.devices)).fetch
+        tile_bytes = float(self.problem.fmt.itemsize * self.grid.nb**2)
+        return rates_for_estimates(self.rates, self.host_budget, self.grid.n_tiles, tile_bytes, len(self.devices)).fetch
+
+    @cached_property
+    def host_budget(self) -> int:
+        """Most bytes of host memory for an L in a file, for all shapes the same: the system is asked once."""
+        return host_budget_of(self.options, self.devices)
 
     @property
     def eviction(self) -> AbstractEvictionPolicy | None:
@@ -355,8 +359,7 @@ def _file_cost(request: NativeRequest, schedule: Schedule[Task], limit: float) -
             ResidencyPlanner(tasks, request.capacity, request.policy, request.eviction).run(counter)
     except ScheduleError:
         return None
-    host_bytes = host_budget_of(request.options, request.devices)
-    return counter.cost(host_bytes, request.problem.stored_bytes(request.grid), request.rates)
+    return counter.cost(request.host_budget, request.problem.stored_bytes(request.grid), request.rates)
 
 
 def _programs(request: NativeRequest, panels: Sequence[Panel], schedule: Schedule[Task]) -> tuple[Program, ...]:
@@ -429,4 +432,4 @@ def _plan_of(request: NativeRequest, owners: Sequence[int], panels: Sequence[Pan
         probe_arrays=request.probe_arrays,
         fmt=request.problem.fmt,
     )
-    return with_file_tier(plan, request.problem, request.options)
+    return plan if not request.problem.in_file else with_file_tier(plan, request.problem, request.options, request.host_budget)

@@ -116,8 +116,12 @@ class _Request:
         """The rates by which layouts are estimated: of an L in a file those of fetches from wherever tiles are."""
         if not self.problem.in_file:
             return rates
-        host_bytes = host_budget_of(self.options, self.names[:n_devices])
-        return rates_for_estimates(rates, host_bytes, grid.n_tiles, self.stored_itemsize * grid.nb**2, n_devices)
+        return rates_for_estimates(rates, self.host_budget, grid.n_tiles, self.stored_itemsize * grid.nb**2, n_devices)
+
+    @cached_property
+    def host_budget(self) -> int:
+        """Most bytes of host memory for an L in a file, for all layouts the same: the system is asked once."""
+        return host_budget_of(self.options, self.names)
 
     @property
     def stored_itemsize(self) -> float:
@@ -283,7 +287,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         probe_arrays=request.probe_arrays(grid),
         fmt=problem.fmt,
     )
-    return with_file_tier(plan, problem, request.options)
+    return plan if not problem.in_file else with_file_tier(plan, problem, request.options, request.host_budget)
 
 
 def _whole_panels(given: frozenset[tuple[int, int]], panels: Sequence[Panel]) -> frozenset[tuple[int, int]]:

@@ -50,8 +50,9 @@ _stores: weakref.WeakValueDictionary[int, FileStore] = weakref.WeakValueDictiona
 class FileStore(AbstractStore):
     """L in a file; made by :meth:`create`, :meth:`open` or :meth:`open_unfinished`.
 
-    Tiles move by ``pread`` and ``pwrite`` on one descriptor, from any number of threads: no mapping, so that pages of the file do
-    not count as memory of the process. A read sees an earlier write of the same process at once, hence ``ordered_by_events``.
+    Tiles move by ``pread`` and ``pwrite``, from any number of threads: no mapping, so that pages of the file do not count as
+    memory of the process. Past the system's cache (:meth:`keep_out_of_cache`) they do so on a second descriptor. A read sees an
+    earlier write of the same process at once, hence ``ordered_by_events``.
     Every tile is hashed as it is written and checked as it is read, but in files of versions 1 to 3, which have no checksums.
     Closing while another thread reads or writes is the caller's mistake.
     """

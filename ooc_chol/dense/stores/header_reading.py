@@ -31,8 +31,8 @@ from ooc_chol.formats import FORMATS, FP64, TYPES, PrecisionFormat
 from ooc_chol.memory.files import read_fully, read_up_to
 from ooc_chol.tasks.tiling import TileGrid
 
-#: Types other than FP64 of which all tiles may be, by their names.
-_TYPES = {fmt.name: fmt for fmt in TYPES.values() if fmt != FP64}
+#: All types of which all tiles may be, by their names in headers.
+_TYPES = {fmt.name: fmt for fmt in TYPES.values()}
 #: Most rows of a matrix or of a tile: a packed factor of so many is larger than any disk.
 _MOST_ROWS = 1 << 40
 #: Most tiles that are believed of an unfinished file that does not have its size yet.
@@ -158,11 +158,11 @@ def _refuse_unknown(fields: dict[str, Any], path: str) -> None:
     if version == FP64_VERSION:
         known |= {"formats": ([FP64.name],), "format_of_tile": (None,)}
     if version == TYPED_VERSION:
-        known |= {"formats": tuple([name] for name in _TYPES), "format_of_tile": (None,)}
+        known |= {"formats": tuple([name] for name in _TYPES if name != FP64.name), "format_of_tile": (None,)}
     if version == VERSION:
         known |= {"checksum": (ALGORITHM,), "piece_bytes": (PIECE_BYTES,)}
         if fields.get("format_of_tile") is None:
-            known |= {"format_of_tile": (None,), "formats": tuple([fmt.name] for fmt in TYPES.values())}
+            known |= {"format_of_tile": (None,), "formats": tuple([name] for name in _TYPES)}
     for name, readable in known.items():
         if name not in fields or not _is_one_of(fields[name], readable):
             raise _unknown_error(fields, name, " or ".join(map(repr, readable)), path)
@@ -274,7 +274,7 @@ def _checked(fields: dict[str, Any], grid: TileGrid) -> FileHeader:
         created_by=_typed(fields, "created_by", str),
         formats=_formats_of(fields, grid) if is_mixed else None,
         widened=_widened(fields) if is_mixed else (),
-        fmt=FP64 if is_mixed or version < TYPED_VERSION else TYPES_BY_NAME[fields["formats"][0]],
+        fmt=FP64 if is_mixed or version < TYPED_VERSION else _TYPES[fields["formats"][0]],
         version=version,
         **(_fields_of_checks(fields) if version == VERSION else {}),
     )
@@ -282,10 +282,6 @@ def _checked(fields: dict[str, Any], grid: TileGrid) -> FileHeader:
     if version == VERSION:
         _check_places(fields, header)
     return header
-
-
-#: All types of which all tiles may be, by their names in headers.
-TYPES_BY_NAME = {fmt.name: fmt for fmt in TYPES.values()}
 
 
 def _widened(fields: dict[str, Any]) -> tuple[tuple[int, int], ...]:

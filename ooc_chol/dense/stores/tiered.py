@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from typing import Any, final
 
 import numpy as np
@@ -41,10 +40,6 @@ class TieredStore(AbstractStore):
         The file, empty; it is the tiered store's own from now on.
     kept : iterable of (int, int)
         Tiles that are kept in memory.
-    memory : HostMemory or None
-        What lends the memory for them, by default one of its own.
-    keeps_on : bool
-        Whether they stay there once the store is complete, until it is closed; then they are read there, too.
     """
 
     name = "memory over file"
@@ -52,9 +47,7 @@ class TieredStore(AbstractStore):
     wants_word_of_writes = True
     writes_file = True
 
-    def __init__(
-        self, file: FileStore, kept: Iterable[tuple[int, int]], memory: HostMemory | None = None, *, keeps_on: bool = False
-    ) -> None:
+    def __init__(self, file: FileStore, kept: Iterable[tuple[int, int]]) -> None:
         self.file, self.grid, self.fmt = file, file.grid, file.fmt
         self.keeps_unfinished = file.keeps_unfinished
         self._starts: dict[BlockIndex, int] = {}
@@ -63,8 +56,7 @@ class TieredStore(AbstractStore):
             self._starts[index] = end
             end += whole_pages(file.layout.nbytes(*index))
         self.kept_bytes = end
-        self._keeps_on = keeps_on
-        self._memory, self._is_own = memory or HostMemory(), memory is None
+        self._memory = HostMemory()
         self._bytes: NDArray[np.uint8] | None = self._memory.take(self, max(end, 1))
         #: Kept tiles whose bytes went to the file, or are on their way.
         self._sent: set[BlockIndex] = set()
@@ -186,19 +178,6 @@ class TieredStore(AbstractStore):
         self._sent.add(_key(index))
         self._writer.put(_key(index))
 
-    def preload(self, tiles: Iterable[tuple[int, int]]) -> None:
-        """Read those of ``tiles`` that are kept from the file, which has them from an earlier run; before :meth:`lock`."""
-        chosen = [_key(index) for index in tiles if _key(index) in self._starts]
-        if chosen:
-            with closing(ThreadTeam(min(WRITING_THREADS, len(chosen)))) as team:
-                team.map(self._preload, chosen)
-
-    def _preload(self, index: BlockIndex) -> None:
-        stored = self.stored(index)
-        assert stored is not None
-        self.file.read_stored(index, stored)
-        self._sent.add(index)
-
     def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
         """Store these tiles in FP64 from now on, in the file alone: memory has no room for their wider bytes."""
         self._writer.drain()
@@ -239,7 +218,7 @@ class TieredStore(AbstractStore):
         self.file.describe(arithmetic_key)
 
     def complete(self) -> None:
-        """Wait until all is in the file, complete that, and give the memory up unless it keeps tiles on."""
+        """Wait until all is in the file, complete that, and give the memory up."""
         if not self._writer.is_closed:
             # Of a run that was ended and taken up again, tiles may be complete in memory that nobody has told of.
             for index in sorted(self._starts.keys() - self._sent):
@@ -247,12 +226,11 @@ class TieredStore(AbstractStore):
             self._writer.drain()
             self._writer.close()
         self.file.complete()
-        if not self._keeps_on:
-            self._give_up()
+        self._give_up()
 
     def result(self) -> AbstractStore:
-        """The file, once it is complete and memory keeps nothing; else this store."""
-        return self if self._bytes is not None else self.file
+        """The file, once it is complete."""
+        return self.file
 
     def discard(self) -> None:
         """Stop writing, free the memory, and discard the file."""
@@ -277,8 +255,7 @@ class TieredStore(AbstractStore):
         if self._bytes is not None:
             self._bytes = self._writing.memory = None
             self._memory.give_back()
-            if self._is_own:
-                self._memory.close()
+            self._memory.close()
 
 
 def file_of(store: AbstractStore) -> FileStore:

@@ -52,12 +52,7 @@ def forget_created(descriptor: int, path: str) -> None:
 
 def open_locked(path: str) -> int:
     """Open what a run that was ended left at ``path``, for reading and writing, and lock it against other runs."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise _in_the_way(path, "a symbolic link" if os.path.islink(path) else str(error.strerror)) from error
+    descriptor = _opened(path)
     try:
         if not lock(descriptor, path):
             raise FileNotFoundError(errno.ENOENT, "another run has just completed or removed it", path)
@@ -70,15 +65,22 @@ def open_locked(path: str) -> int:
     return descriptor
 
 
+def _opened(path: str) -> int:
+    """Open what has the name of an unfinished file: neither through a link, nor waiting for the other end of a FIFO."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _in_the_way(path, "a symbolic link" if os.path.islink(path) else str(error.strerror)) from error
+
+
 def _remove_unfinished(path: str) -> None:
     """Remove what a killed run left at ``path``; refuse what no run can have left there, and what a run is writing."""
     try:
-        # Neither through a link, nor waiting for the other end of a FIFO.
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = _opened(path)
     except FileNotFoundError:
         return
-    except OSError as error:
-        raise _in_the_way(path, "a symbolic link" if os.path.islink(path) else str(error.strerror)) from error
     try:
         if not lock(descriptor, path):
             return

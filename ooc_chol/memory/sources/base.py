@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,6 +85,11 @@ class AbstractSource(ABC):
     def files(self) -> tuple[str, ...]:
         """Paths of the files that A is read from, as far as they are known."""
         return ()
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of the files that A is read from, as far as they can be asked."""
+        return sum(os.path.getsize(path) for path in self.files if os.path.isfile(path))
 
     def prepare(self) -> None:  # noqa: B027 - most sources need no preparation
         """Do what must be done once on the current CUDA device before a run: compile, upload."""

@@ -27,6 +27,7 @@ from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy as Ge
 from ooc_chol.apps.geostat.covariances.geometry import GreatCircle as GreatCircle
 from ooc_chol.apps.geostat.covariances.model_content import model_content as model_content
 from ooc_chol.apps.geostat.covariances.model_content import model_from_content as model_from_content
+from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern as NonstationaryMatern
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential as PowerExponential
 from ooc_chol.apps.geostat.covariances.scales import Scale as Scale
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern as GneitingMatern
@@ -69,6 +70,7 @@ from ooc_chol.apps.geostat.estimation.profiles import likelihood_ratios as likel
 from ooc_chol.apps.geostat.estimation.profiles import profile_likelihood as profile_likelihood
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress as AbstractFitProgress
 from ooc_chol.apps.geostat.estimation.progress import Evaluation as Evaluation
+from ooc_chol.apps.geostat.estimation.stationarity import StationarityTest as StationarityTest
 from ooc_chol.apps.geostat.estimation.templates import starting_model as starting_model
 from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood as vecchia_log_likelihood
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck as VecchiaCheck

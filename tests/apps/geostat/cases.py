@@ -13,6 +13,7 @@ from ooc_chol.apps.geostat import (
     GneitingMatern,
     GreatCircle,
     Matern,
+    NonstationaryMatern,
     PowerExponential,
     SeparableSpaceTime,
     make_observations,
@@ -33,6 +34,12 @@ def both(rng, n):
     """Places at which two variables are observed."""
     places = rng.uniform(size=(n // 2, 2))
     return np.column_stack([np.vstack([places, places]), np.repeat([0.0, 1.0], n // 2)])
+
+
+def hills(rng, n):
+    """Places and their height."""
+    places = rng.uniform(size=(n, 2))
+    return np.column_stack([places, 3.0 * places[:, 0] + np.sin(6.0 * places[:, 1])])
 
 
 def region(rng, n):
@@ -90,6 +97,14 @@ CASES = {
         240,
         5,
         (),
+    ),
+    "nonstationary": (
+        NonstationaryMatern(2.0, 0.12, 1.0, (0.5,), (0.4,), ("height",), ("height",), (1.5,), 0.1),
+        NonstationaryMatern(1.0, 0.3, 1.0, (0.0,), (0.0,), ("height",), ("height",), (1.5,), 0.5),
+        hills,
+        240,
+        4,
+        ("smoothness",),
     ),
 }
 

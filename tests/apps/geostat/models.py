@@ -7,6 +7,7 @@ import numpy as np
 from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
+from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
 
@@ -30,6 +31,14 @@ def pairs(n, seed, d=2):
     )
     sites[n // 2 : n - 5, :-1] = sites[: n - 5 - n // 2, :-1]
     sites[n // 2 : n - 5, -1] = 1 - sites[: n - 5 - n // 2, -1]
+    return sites
+
+
+def slopes(n, seed, d=2, q=2):
+    """Sites with covariates, some sites at one place and with one value."""
+    rng = np.random.default_rng(seed)
+    sites = np.column_stack([rng.uniform(size=(n, d)), rng.normal(3.0, 0.7, size=(n, q))])
+    sites[n // 4 : n // 3] = sites[0]
     return sites
 
 
@@ -63,4 +72,20 @@ MODELS = {
     "Gneiting, line": (GneitingMatern(1.7, 0.4, 1.5, 2.5, 0.45, 0.2, 0.9), lambda n, seed: moments(n, seed, 1)),
     "bivariate": (BivariateMatern(1.7, 0.2, 0.5, 1.3, 2.5, 0.7, 0.1), pairs),
     "bivariate, negative": (BivariateMatern(0.4, 0.3, 2.2, 0.3, 0.5, -0.4, dimension=3), lambda n, seed: pairs(n, seed, 3)),
+    "nonstationary": (
+        NonstationaryMatern(1.7, 0.4, 1.3, (0.3, -0.4), (0.5,), ("u", "v"), ("v",), (3.0, 2.8), 0.1),
+        slopes,
+    ),
+    "nonstationary, line": (
+        NonstationaryMatern(0.6, 0.4, 1.5, (0.3,), (), ("u",), (), (3.0,)),
+        lambda n, seed: slopes(n, seed, 1, 1),
+    ),
+    "nonstationary, space": (
+        NonstationaryMatern(1.7, 0.4, 0.5, (), (-0.5, 0.2), (), ("u", "v"), (3.0, 3.0), 0.2),
+        lambda n, seed: slopes(n, seed, 3),
+    ),
+    "nonstationary, four": (
+        NonstationaryMatern(1.7, 0.4, 0.8, (0.1,), (0.5,), ("u",), ("u",), (3.0,)),
+        lambda n, seed: slopes(n, seed, 4, 1),
+    ),
 }

@@ -207,7 +207,11 @@ def test_every_family_has_starts_at_any_sites():
     for name in FAMILIES:
         places = sites.get(name, rng.uniform(size=(24, 2)))
         observations = make_observations(places, rng.normal(size=24))
-        model = starting_model(name, observations, great_circle=name == "great-circle", values={"variance": 7.0})
+        words = {"great_circle": name == "great-circle", "values": {"variance": 7.0}}
+        if name == "nonstationary":
+            observations = make_observations(np.column_stack([places, rng.normal(size=24)]), rng.normal(size=24), space=2)
+            words["range_covariates"] = ("height",)
+        model = starting_model(name, observations, **words)
         assert model.variance == 7.0 and model.nugget == pytest.approx(0.7)
     same = make_observations(places, np.ones(24))
     assert starting_model("matern", same).values["smoothness"] == 1.0

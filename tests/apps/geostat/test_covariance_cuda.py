@@ -11,7 +11,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat.covariances.covariance import Matern, _device_tiles, covariance_tiles
+from ooc_chol.apps.geostat.covariances.covariance import (
+    Matern,
+    _cuda_tiles,
+    _device_tiles,
+    covariance_tiles,
+    derivative_tiles,
+)
 from tests.apps.geostat.geostat_tolerances import TABLE
 from tests.apps.geostat.models import MODELS
 
@@ -61,7 +67,11 @@ def library(tmp_path_factory):
 
 def by_kernel(library, model, sites, rows, cols, noise=None):
     """The tile that the kernel makes; the code and the arguments are those that a device would get."""
-    source = _device_tiles(model, sites, noise)
+    return of_source(library, _device_tiles(model, sites, noise), rows, cols)
+
+
+def of_source(library, source, rows, cols):
+    """The tile that a kernel makes."""
     define = source.code.splitlines(keepends=True)[0]
     assert define.startswith("#define DIMENSIONS ")
     compiled = library(define)
@@ -105,6 +115,21 @@ def test_kernels_of_all_families_fill_the_tile_of_the_host(library, model, sites
     np.testing.assert_allclose(
         by_kernel(library, model, places, rows, cols), expected, rtol=0, atol=TABLE * np.abs(expected).max()
     )
+
+
+DERIVED = {(name, by): (*MODELS[name], by) for name in MODELS for by in MODELS[name][0].parameters}
+
+
+@pytest.mark.parametrize(("model", "sites", "name"), DERIVED.values(), ids=map(str, DERIVED))
+def test_kernels_of_derivatives_fill_the_tile_of_the_host(library, model, sites, name):
+    places, rows, cols = sites(60, 8), range(25, 60), range(10, 40)
+    form = model.derivative_form(name, places)
+    if form is None:  # the host alone has it
+        return
+    expected = np.empty((35, 30))
+    derivative_tiles(model, places, name)(rows, cols, expected, None)
+    found = of_source(library, _cuda_tiles(form, form.variances), rows, cols)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TABLE * max(1.0, np.abs(expected).max()))
 
 
 def test_coordinates_far_from_the_origin_keep_their_distances(library):

@@ -9,6 +9,7 @@ from sklearn.gaussian_process import kernels
 from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern
 from ooc_chol.apps.geostat.covariances.covariance import Matern, covariance_tiles, cross_covariance, derivative_tiles
 from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
+from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
 from ooc_chol.apps.geostat.covariances.spacetime import SeparableSpaceTime
 from ooc_chol.apps.geostat.data.sphere import EARTH_RADIUS_KM, chordal_coordinates
@@ -18,11 +19,16 @@ from tests.apps.geostat.models import MODELS, globe, plane
 pytestmark = pytest.mark.plan
 
 
+#: Covariance functions whose variance is not the same at all sites.
+VARYING = (BivariateMatern, NonstationaryMatern)
+
 CASES = pytest.mark.parametrize(("model", "sites"), MODELS.values(), ids=MODELS)
 
 
 def value_of(model, name):
     """A parameter by its name: the one for which ``with_values`` changes nothing."""
+    if isinstance(model, NonstationaryMatern):
+        return {"variance": model.variance, "nugget": model.nugget, **model.values}[name]
     if isinstance(model, SeparableSpaceTime):
         return value_of(model.time, name.removeprefix("time_")) if name.startswith("time_") else value_of(model.space, name)
     for holder in (model, getattr(model, "base", None)):
@@ -47,7 +53,7 @@ def test_derivatives_are_five_point_differences(model, sites):
         difference = (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * step)
         assert np.abs(exact).max() > 0
         assert np.abs(exact - difference).max() <= FIVE_POINTS * np.abs(exact).max(), name
-        if not isinstance(model, BivariateMatern):
+        if not isinstance(model, VARYING):
             assert exact[0, 0] == pytest.approx(1.0 if name == "variance" else 0.0, abs=1e-15)
 
 
@@ -69,8 +75,9 @@ def test_matrices_are_symmetric_positive_definite_with_the_sill_on_the_diagonal(
     whole = np.empty((150, 150))
     covariance_tiles(model, places)(range(150), range(150), whole, None)
     np.testing.assert_allclose(whole, whole.T, rtol=0, atol=1e-14)
-    if not isinstance(model, BivariateMatern):
+    if not isinstance(model, VARYING):
         np.testing.assert_allclose(np.diag(whole), model.sill, rtol=1e-15)
+    np.testing.assert_allclose(np.diag(whole), model.site_variances(places) + model.nugget, rtol=1e-14)
     assert np.linalg.eigvalsh(whole).min() > model.nugget - 150 * TABLE
 
 

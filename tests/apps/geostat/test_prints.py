@@ -89,12 +89,16 @@ def objects(observations, result, tmp_path_factory):
             "MissingExtraError": [geostat.MissingExtraError(HOSTILE * 9)],
             "Observations": [observations],
             "PowerExponential": [geostat.PowerExponential(*THIRDS, 1 / 3)],
+            "NonstationaryMatern": [
+                geostat.NonstationaryMatern(*THIRDS, 0.5, (1 / 3,), (1 / 3,) * 9, ("a",), tuple("abcdefghi"))
+            ],
             "PrecisionCheck": [geostat.PrecisionCheck(1e-6, 1 / 3, problem=HOSTILE * 9)],
             "Predicted": [geostat.Predicted(spec, sites, prediction)],
             "Prediction": [prediction],
             "ProfileLikelihood": [geostat.ProfileLikelihood("range", np.zeros(99), np.zeros(99), (model,) * 99)],
             "Scale": [*model.scales(observations.coordinates).values()],
             "SeparableSpaceTime": [geostat.SeparableSpaceTime(model, geostat.PowerExponential(1.0, *THIRDS))],
+            "StationarityTest": [geostat.StationarityTest(1 / 3, 1 / 3, 1 / 3, 1 / 3, 2, 1 / 3)],
             "SmoothnessTrial": [*result.trials, replace(result.trials[0], message=HOSTILE * 9)],
             "Synthetic": [geostat.Synthetic(sites, np.zeros(5), model, 0)],
             "Terrain": [terrain],

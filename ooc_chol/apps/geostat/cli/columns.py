@@ -42,6 +42,7 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
         default="euclidean",
         help="with --lonlat: the chord (default), or the arc, for smoothness up to 1/2; --dm ed|gcd in ExaGeoStat",
     )
+    parser.set_defaults(variance_covariates=(), range_covariates=())
     parser.add_argument("--time", metavar="COLUMN", help="the time, of a space-time covariance")
     parser.add_argument("--variable", metavar="COLUMN", help="which variable was observed, 0 or 1, of a bivariate covariance")
     errors = parser.add_mutually_exclusive_group()
@@ -69,6 +70,7 @@ def named_spec(options: argparse.Namespace) -> DataSpec:
         distance=options.distance,
         error_variance=options.error_variance,
         error_sd=options.error_sd,
+        local_covariates=tuple(dict.fromkeys((*options.variance_covariates, *options.range_covariates))),
     )
 
 
@@ -141,10 +143,11 @@ def _example(options: argparse.Namespace) -> DataSpec:
     """The built-in terrain, which has columns of its own."""
     names = ("x", "y", "z", "value", "formula", "time", "variable", "error_variance", "error_sd")
     columns = (*(getattr(options, name) for name in names), *options.covariates)
+    columns = (*columns, *options.variance_covariates, *options.range_covariates)
     if any(columns) or options.lonlat or options.distance != "euclidean":
         raise ValueError(
             "the example has columns of its own: leave out --x, --y, --z, --value, --formula, --covariates, --time, --variable, "
-            "--error-variance, --error-sd, --lonlat and --distance"
+            "--error-variance, --error-sd, --variance-covariates, --range-covariates, --lonlat and --distance"
         )
     return example_spec(options.example)
 

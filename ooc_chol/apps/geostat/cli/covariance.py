@@ -6,6 +6,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
+from ooc_chol.apps.geostat.cli.options import column_names
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec
 from ooc_chol.apps.geostat.estimation.templates import BASES, FAMILIES, candidate_models, starting_model
@@ -20,6 +21,9 @@ _IN_PLANE = ("anisotropic", "axis-ranges")
 _WITH_TIME = ("separable", "gneiting", "axis-ranges")
 _NEED_TIME = ("separable", "gneiting")
 _WITH_VARIABLE = ("bivariate",)
+
+#: The family whose variance and range change from place to place.
+_LOCAL = "nonstationary"
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,14 @@ def add_covariance_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--base", choices=BASES, help=f"radial function of {', '.join(_WITH_BASE)}, for time too (default: matern)"
     )
+    for what in ("variance", "range"):
+        parser.add_argument(
+            f"--{what}-covariates",
+            metavar="A,B",
+            type=column_names,
+            default=(),
+            help=f"columns by which the {what} changes from place to place, with --covariance {_LOCAL}",
+        )
     parser.add_argument(
         "--start",
         metavar="range=0.1,angle=0.5",
@@ -70,6 +82,8 @@ def check_columns(options: argparse.Namespace, spec: DataSpec) -> None:
         raise ValueError(f"--time is for --covariance {', '.join(_WITH_TIME)}; {name} would take the time for one more distance")
     if (spec.variable is not None) != (name in _WITH_VARIABLE):
         raise ValueError("--covariance bivariate and --variable COLUMN go together")
+    if bool(spec.local_covariates) != (name == _LOCAL):
+        raise ValueError(f"--covariance {_LOCAL} and --variance-covariates or --range-covariates go together")
     if spec.lonlat and name in _IN_PLANE:
         raise ValueError(
             f"--covariance {name} has directions in the plane, which --lonlat does not: project the coordinates first, or take "
@@ -91,6 +105,8 @@ def chosen_family(dataset: Dataset, options: argparse.Namespace, *, search: bool
         "base": options.base or "matern",
         "great_circle": dataset.spec.distance == "great-circle",
         "values": {**options.start, **given},
+        "variance_covariates": options.variance_covariates,
+        "range_covariates": options.range_covariates,
     }
     if not search:
         return Family(candidate_models(options.covariance, dataset.observations, **make)[0], tuple(fixed))

@@ -12,6 +12,7 @@ from ooc_chol.apps.geostat.covariances.model_content import model_content
 from ooc_chol.apps.geostat.estimation.fitting import FitResult
 from ooc_chol.apps.geostat.estimation.inference import Estimated, Inference
 from ooc_chol.apps.geostat.estimation.precision import PrecisionCheck
+from ooc_chol.apps.geostat.estimation.stationarity import StationarityTest
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores
 
@@ -44,6 +45,8 @@ def details_text(result: FitResult[Any]) -> str:
     kind = "restricted likelihood" if result.reml else "likelihood"
     reused = f", {result.reused} evaluations from the log" if result.reused else ""
     lines = [f"  method       {kind} by {result.method}{reused}; AIC {result.aic:.3f}, BIC {result.bic:.3f}"]
+    if result.stationary is not None:
+        lines.append(_stationarity_line(result.stationary))
     if result.precision is not None:
         lines += _precision_lines(result.precision)
     if result.vecchia is not None:
@@ -104,6 +107,14 @@ def _elsewhere(model: Matern) -> tuple[str, ...]:
     return (
         f"  elsewhere    scikit-learn and GPyTorch length_scale {model.range * math.sqrt(2 * model.smoothness):.6g}, "
         f"GSTools len_scale {model.range * math.sqrt(model.smoothness):.6g}; GpGp, geoR, fields: range as above",
+    )
+
+
+def _stationarity_line(test: StationarityTest) -> str:
+    """The likelihood ratio against the stationary model."""
+    return (
+        f"  stationary   loglik {test.loglik:.6f} without slopes: likelihood ratio {test.statistic:.2f} on {test.degrees} "
+        f"degree{'s' if test.degrees > 1 else ''} of freedom, p {test.p_value:.2g}"
     )
 
 

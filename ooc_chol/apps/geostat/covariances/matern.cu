@@ -101,3 +101,37 @@ KERNEL(bivariate, double scale, const double* first, int first_before, int first
     const int last = pair == 0.0 ? first_last : pair == 1.0 ? mixed_last : second_last;
     PUT(interpolate(table, before, last, z));
 }
+
+// s s' q**(-d/2) table(h / sqrt(q)), q = t + t'; a site is (d coordinates over the range, s, t), s = sd r**(d/2), t = r**2 / 2
+static __device__ __forceinline__ double inverse_power(double q, int d)
+{
+    return d == 1 ? 1.0 / sqrt(q) : d == 2 ? 1.0 / q : d == 3 ? 1.0 / (q * sqrt(q)) : pow(q, -0.5 * d);
+}
+KERNEL(nonstationary, const double* table, int before, int last)
+{
+    ENTRY
+    const int d = DIMENSIONS - 2;
+    const double q = __ldg(a + d + 1) + __ldg(b + d + 1), weight = __ldg(a + d) * __ldg(b + d) * inverse_power(q, d);
+    PUT(weight * interpolate(table, before, last, distance(a, b, d) / sqrt(q)));
+}
+
+// the same times x + x', the last coordinate of each site
+KERNEL(nonstationary_by_variance, const double* table, int before, int last)
+{
+    ENTRY
+    const int d = DIMENSIONS - 3;
+    const double q = __ldg(a + d + 1) + __ldg(b + d + 1), weight = __ldg(a + d) * __ldg(b + d) * inverse_power(q, d);
+    PUT(weight * (__ldg(a + d + 2) + __ldg(b + d + 2)) * interpolate(table, before, last, distance(a, b, d) / sqrt(q)));
+}
+
+// by a slope of the range: d ((x + x') / 2 - p) M - p z M', p = (t x + t' x') / q
+KERNEL(nonstationary_by_range, const double* table, int before, int last, const double* slope, int slope_before, int slope_last)
+{
+    ENTRY
+    const int d = DIMENSIONS - 3;
+    const double t = __ldg(a + d + 1), u = __ldg(b + d + 1), q = t + u, x = __ldg(a + d + 2), y = __ldg(b + d + 2);
+    const double p = (t * x + u * y) / q, z = distance(a, b, d) / sqrt(q);
+    const double weight = __ldg(a + d) * __ldg(b + d) * inverse_power(q, d);
+    PUT(weight * (d * (0.5 * (x + y) - p) * interpolate(table, before, last, z)
+                  - p * interpolate(slope, slope_before, slope_last, z)));
+}

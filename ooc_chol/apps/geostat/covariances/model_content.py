@@ -10,6 +10,7 @@ from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern
 from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
 from ooc_chol.apps.geostat.covariances.matern import Matern
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance
+from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
 
@@ -22,6 +23,7 @@ _NAMES: dict[str, type[AbstractCovariance]] = {
     "separable": SeparableSpaceTime,
     "gneiting": GneitingMatern,
     "bivariate": BivariateMatern,
+    "nonstationary": NonstationaryMatern,
 }
 
 _KEY = "covariance"
@@ -89,12 +91,21 @@ def model_from_content(content: Mapping[str, Any]) -> AbstractCovariance:
 
 
 def _part(value: Any, kind: Any) -> Any:
-    """A field: a part that is a covariance function, lengths by axis, a whole number or another one."""
+    """A field: a part that is a covariance function, lengths by axis, names, a whole number or another one."""
     if isinstance(value, Mapping):
         return model_from_content(value)
+    if kind == "tuple[str, ...]":
+        return _names(value)
     if isinstance(value, list | tuple):
         return tuple(_number(number) for number in value)
     return int(_number(value)) if kind == "int" else _number(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    """Names of covariates; ``TypeError`` for what is no list of texts."""
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        raise TypeError(f"{value!r:.80} is no list of names")
+    return tuple(value)
 
 
 def _number(value: Any) -> float:

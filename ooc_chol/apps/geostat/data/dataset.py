@@ -32,7 +32,7 @@ class Dataset:
     observations : Observations
         Values, Cartesian coordinates and columns of the mean.
     positions : (n, d) array
-        Coordinates as in the file; after them time or number of the variable, where there is one.
+        Coordinates as in the file; after them time, number of the variable, or covariates of the covariance function.
     notes : tuple of str
         Rows dropped, duplicates.
     """
@@ -95,6 +95,7 @@ def load_dataset(spec: DataSpec) -> Dataset:
         covariate_names=spec.terms,
         mean=spec.mean,
         error_variances=spec.errors(table.columns),
+        space=told.space,
     )
     return _dataset(told, observations, positions, (*table.notes, *notes, *dropped_note(table)))
 
@@ -152,7 +153,7 @@ def regular_grid(
 
 def grid_table(spec: DataSpec, points: NDArray[np.float64], at: float | None = None) -> Table:
     """Points of a grid as a table of sites, where the mean is known between the observations."""
-    last = spec.axes[len(spec.coordinates) :]
+    last = tuple(name for name in (spec.time, spec.variable) if name is not None)
     if last and at is None:
         raise ValueError(f"a grid has no {last[0]!r}: say at which one it is meant (--at)")
     if not last and at is not None:
@@ -160,8 +161,8 @@ def grid_table(spec: DataSpec, points: NDArray[np.float64], at: float | None = N
 
     if unknown := spec.columns_off_grid:
         raise ValueError(
-            f"the mean needs {', '.join(unknown)} at every site, which a grid does not have; give a file of sites with these "
-            "columns"
+            f"mean or covariance needs {', '.join(unknown)} at every site, which a grid does not have; give a file of sites "
+            "with these columns"
         )
     columns = dict(zip(spec.coordinates, points.T, strict=True))
     return Table("grid", {**columns, **{name: np.full(len(points), at) for name in last}}, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -33,6 +33,9 @@ class Observations:
         Whether the first column is an intercept.
     error_variances : (n,) array or None
         Known variance of the error of each observation, in squared units of the values, besides the nugget.
+    space : int or None
+        How many of the coordinates, the first ones, are space, where the others are covariates of a covariance function; None:
+        all count as such.
     """
 
     coordinates: NDArray[np.float64]
@@ -41,6 +44,7 @@ class Observations:
     mean_columns: tuple[str, ...]
     mean: Mean
     error_variances: NDArray[np.float64] | None = None
+    space: int | None = None
 
     __repr__ = oc.brief_repr
 
@@ -50,21 +54,26 @@ class Observations:
         return len(self.values)
 
     @property
+    def places(self) -> NDArray[np.float64]:
+        """Coordinates without covariates of a covariance function, shape ``(n, d)``."""
+        return self.coordinates[:, : self.space]
+
+    @property
     def diameter(self) -> float:
         """Diagonal of the bounding box of the sites, in the unit of the coordinates."""
-        return float(np.linalg.norm(np.ptp(self.coordinates, axis=0)))
+        return float(np.linalg.norm(np.ptp(self.places, axis=0)))
 
     @property
     def duplicates(self) -> int:
         """Observations at a place where another, earlier one already is."""
-        return self.n - len(np.unique(self.coordinates, axis=0))
+        return self.n - len(np.unique(self.places, axis=0))
 
     @property
     def exact_duplicates(self) -> int:
         """Those of :attr:`duplicates` among the observations without a known error: without a nugget they make ``S`` singular."""
         if self.error_variances is None:
             return self.duplicates
-        exact = self.coordinates[self.error_variances == 0.0]
+        exact = self.places[self.error_variances == 0.0]
         return len(exact) - len(np.unique(exact, axis=0))
 
     def take(self, indices: NDArray[np.intp]) -> Observations:
@@ -81,8 +90,12 @@ class Observations:
             A copy with ``m`` observations.
         """
         errors = None if self.error_variances is None else self.error_variances[indices]
-        return Observations(
-            self.coordinates[indices], self.values[indices], self.design[indices], self.mean_columns, self.mean, errors
+        return replace(
+            self,
+            coordinates=self.coordinates[indices],
+            values=self.values[indices],
+            design=self.design[indices],
+            error_variances=errors,
         )
 
     def scaled_errors(self, variance: float) -> NDArray[np.float64] | None:
@@ -98,6 +111,7 @@ def make_observations(
     covariate_names: Sequence[str] | None = None,
     mean: Mean = "constant",
     error_variances: ArrayLike | None = None,
+    space: int | None = None,
 ) -> Observations:
     """Check and bundle values, sites and covariates.
 
@@ -116,6 +130,9 @@ def make_observations(
     error_variances : (n,) array, optional
         Known variance of the error of each observation, such as the squared standard error that a laboratory states; zero or
         positive. The nugget comes on top: variation at short distances, and errors that nobody states.
+    space : int, optional
+        How many of the coordinates are space, where those after them are covariates of a :class:`NonstationaryMatern`: order in
+        the matrix, folds, extents and variograms are of these then. All when not given.
 
     Returns
     -------
@@ -145,7 +162,9 @@ def make_observations(
             f"{len(sites)} observations are too few for {design.shape[1]} columns of the mean and 3 covariance parameters"
         )
     errors = None if error_variances is None else as_error_variances(error_variances, len(sites))
-    return Observations(sites, numbers, design, names, mean, errors)
+    if space is not None and not 1 <= space <= sites.shape[1]:
+        raise ValueError(f"space is {space}, but of {sites.shape[1]} coordinates 1 to {sites.shape[1]} can be space")
+    return Observations(sites, numbers, design, names, mean, errors, space)
 
 
 def as_error_variances(error_variances: ArrayLike, n: int) -> NDArray[np.float64]:

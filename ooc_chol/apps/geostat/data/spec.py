@@ -58,6 +58,9 @@ class DataSpec:
         Of longitude and latitude: the chord, or the arc, for which degrees are handed on.
     error_variance, error_sd : str or None
         Column of the known error of each observation: its variance, in squared units of the values, or its standard deviation.
+    local_covariates : tuple of str
+        Columns of the covariates of a covariance function that changes from place to place, in its order; they may be
+        coordinates, or columns of the mean.
     """
 
     kind: FileKind | Literal["example"]
@@ -75,6 +78,7 @@ class DataSpec:
     distance: Distance = "euclidean"
     error_variance: str | None = None
     error_sd: str | None = None
+    local_covariates: tuple[str, ...] = ()
 
     __repr__ = oc.brief_repr
 
@@ -93,18 +97,29 @@ class DataSpec:
             raise ValueError("there is no covariance function of both time and two variables here: leave one out")
         if self.error_variance is not None and self.error_sd is not None:
             raise ValueError("known errors are given by their variances or by their standard deviations, not by both")
+        if self.local_covariates and (self.time is not None or self.variable is not None or self.distance == "great-circle"):
+            raise ValueError("covariates of the covariance function are for space alone, by chords or Euclidean distances")
+        if set(self.local_covariates) & {self.value, *self._errors}:
+            raise ValueError(
+                f"values and their errors are no covariates of a covariance function: {', '.join(self.local_covariates)}"
+            )
         if len(set(self._parts)) < len(self._parts):
             raise ValueError(f"a column plays two parts: {', '.join(self._parts)}")
 
     @property
     def _parts(self) -> tuple[str, ...]:
         """Columns that must be different ones: a formula may use coordinates."""
-        return (*self.axes, self.value, *self._errors, *(self.covariates if self.formula is None else ()))
+        return (*self._own_axes, self.value, *self._errors, *(self.covariates if self.formula is None else ()))
+
+    @property
+    def _own_axes(self) -> tuple[str, ...]:
+        """The coordinates, and after them the time or the number of the variable where there is one."""
+        return (*self.coordinates, *(name for name in (self.time, self.variable) if name is not None))
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The coordinates, and after them the time or the number of the variable where there is one."""
-        return (*self.coordinates, *(name for name in (self.time, self.variable) if name is not None))
+        """The columns of a site, each once: coordinates, time or number of the variable, covariates of the covariance."""
+        return tuple(dict.fromkeys((*self._own_axes, *self.local_covariates)))
 
     @property
     def _errors(self) -> tuple[str, ...]:
@@ -123,8 +138,9 @@ class DataSpec:
 
     @property
     def columns_off_grid(self) -> tuple[str, ...]:
-        """Columns of the mean that are no coordinates, and so are not known between the observations."""
-        return tuple(name for name in self.covariates if name not in self.axes)
+        """Covariates, of mean or covariance, that are no coordinates, and so are not known between the observations."""
+        both = dict.fromkeys((*self.covariates, *self.local_covariates))
+        return tuple(name for name in both if name not in self._own_axes)
 
     @property
     def unit(self) -> str:
@@ -248,12 +264,20 @@ class DataSpec:
 
         Returns
         -------
-        (n, d) or (n, d + 1) array
-            Unchanged, or with points of the sphere in kilometres in the place of longitude and latitude.
+        (n, q) array
+            With points of the sphere in kilometres in the place of longitude and latitude, and covariates of the covariance
+            function at the end; else unchanged.
         """
-        if not self.lonlat or self.distance == "great-circle":
-            return positions
-        return np.column_stack([chordal_coordinates(positions[:, 0], positions[:, 1]), positions[:, 2:]])
+        own = positions[:, : len(self._own_axes)]
+        if self.lonlat and self.distance != "great-circle":
+            own = np.column_stack([chordal_coordinates(own[:, 0], own[:, 1]), own[:, 2:]])
+        local = [positions[:, self.axes.index(name)] for name in self.local_covariates]
+        return np.column_stack([own, *local]) if local else own
+
+    @property
+    def space(self) -> int | None:
+        """How many of the coordinates of :meth:`cartesian` are space, where others are covariates; None where none are."""
+        return (3 if self.lonlat else len(self.coordinates)) if self.local_covariates else None
 
     def to_dict(self) -> dict[str, Any]:
         """The specification as plain data for JSON."""

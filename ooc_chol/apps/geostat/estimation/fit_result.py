@@ -16,6 +16,7 @@ from ooc_chol.apps.geostat.estimation.optimizers import Method
 from ooc_chol.apps.geostat.estimation.precision import PrecisionCheck
 from ooc_chol.apps.geostat.estimation.progress import Evaluation
 from ooc_chol.apps.geostat.estimation.search import Model
+from ooc_chol.apps.geostat.estimation.stationarity import StationarityTest
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck
 
 #: Standard errors of half a 95 % interval.
@@ -101,6 +102,8 @@ class FitResult(Generic[Model]):
         How far Vecchia's approximation is from exact; None for an exact fit.
     start : {"template", "subset", "vecchia", "log"}
         Where the search came from: the values given, a fit of a subset, one of the approximation, or the log of an earlier run.
+    stationary : StationarityTest or None
+        Of a :class:`NonstationaryMatern`: its likelihood ratio against the same model without slopes.
     """
 
     model: Model
@@ -122,6 +125,7 @@ class FitResult(Generic[Model]):
     precision: PrecisionCheck | None = None
     vecchia: VecchiaCheck | None = None
     start: str = "subset"
+    stationary: StationarityTest | None = None
 
     def __repr__(self) -> str:
         facts = {"model": type(self.model).__name__, "loglik": self.loglik, "n": self.n, "converged": self.converged}
@@ -191,6 +195,7 @@ class FitResult(Generic[Model]):
             "precision": None if self.precision is None else self.precision.to_dict(),
             "vecchia": None if self.vecchia is None else self.vecchia.to_dict(),
             "start": self.start,
+            "stationary": None if self.stationary is None else self.stationary.to_dict(),
             "converged": self.converged,
             "warnings": list(self.warnings),
             "seconds": self.seconds,

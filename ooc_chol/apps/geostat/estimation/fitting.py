@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ from ooc_chol.apps.geostat.estimation.precision import check_precision
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Model, Nugget
 from ooc_chol.apps.geostat.estimation.smoothness_check import smoothness_warning
+from ooc_chol.apps.geostat.estimation.stationary_search import stationary_search
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck, check_vecchia, check_warning
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
 from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts
@@ -194,13 +196,16 @@ def fit(
             known,
             options.vecchia,
         )
+        simpler = stationary_search(search, spaces[0], given)
+        given = given if simpler is None else simpler.start
         outcomes = [search.maximise(space, given) for space in spaces]
         best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
         text = None
         if covariance is None and smoothness == "best":
             model = best.space.model(best.point, best.likelihood.model.variance)
             text = smoothness_warning(observations, model, likelihood, nugget=nugget, neighbours=neighbours)
-        return _result(observations, search, outcomes, best, start, text)
+        result = _result(observations, search, outcomes, best, start, text)
+        return result if simpler is None else replace(result, stationary=simpler.test(best))
 
 
 def _check_files(settings: FactorSettings, log: Path | None, resume: Path | None) -> None:

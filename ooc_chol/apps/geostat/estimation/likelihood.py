@@ -238,7 +238,7 @@ def evaluated(
     """Factor, whiten, and put the value together; the factor is open inside the ``with`` block."""
     check_variance(observations, variance)
     start = time.perf_counter()
-    ordered = observations.take(morton_order(observations.coordinates))
+    ordered = observations.take(morton_order(observations.places))
     how, noise = settings or FactorSettings(), None if variance is None else ordered.scaled_errors(variance)
     with factored(correlation, ordered.coordinates, how, noise=noise, progress=progress) as factor:
         whitened = whiten(factor, ordered)

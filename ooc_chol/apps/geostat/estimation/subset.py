@@ -15,7 +15,7 @@ def neighbourhoods(observations: Observations, *, runs: int = 5, size: int = 100
 
     A fit of a thinned sample tells nothing about distances below its spacing, where smoothness and nugget show.
     """
-    order = morton_order(observations.coordinates)
+    order = morton_order(observations.places)
     if len(order) > runs * size:
         order = np.concatenate([order[start : start + size] for start in np.linspace(0, len(order) - size, runs).astype(int)])
     return without_mean(observations).take(order)

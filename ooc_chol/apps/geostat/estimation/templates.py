@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
+from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
@@ -57,13 +58,16 @@ def starting_model(
     values: Mapping[str, float] | None = None,
     nugget: Nugget = "free",
     fixed: Sequence[str] = (),
+    variance_covariates: Sequence[str] = (),
+    range_covariates: Sequence[str] = (),
 ) -> AbstractCovariance:
     """A covariance function of a family with values from which :func:`~ooc_chol.apps.geostat.fit` can start.
 
     Parameters
     ----------
-    name : {"matern", "power-exponential", "anisotropic", "axis-ranges", "great-circle", "separable", "gneiting", "bivariate"}
-        The family.
+    name : str
+        The family: one of ``"matern"``, ``"power-exponential"``, ``"anisotropic"``, ``"axis-ranges"``, ``"great-circle"``,
+        ``"separable"``, ``"gneiting"``, ``"bivariate"`` and ``"nonstationary"``.
     observations : Observations
         Values at sites with the columns of their mean, in any order.
     base : {"matern", "power-exponential"}
@@ -76,6 +80,9 @@ def starting_model(
         What the fit is to do about the nugget.
     fixed : sequence of str
         Parameters that the fit is to keep.
+    variance_covariates, range_covariates : sequence of str
+        Of ``"nonstationary"``: names of the covariates, which are the last coordinates of the observations, those of the variance
+        first and one that both have once. Their slopes start at zero.
 
     Returns
     -------
@@ -100,7 +107,15 @@ def starting_model(
     >>> type(start).__name__, start.values["smoothness"]
     ('GeometricAnisotropy', 1.5)
     """
-    distinct = candidate_models(name, observations, base=base, great_circle=great_circle, values=values)
+    distinct = candidate_models(
+        name,
+        observations,
+        base=base,
+        great_circle=great_circle,
+        values=values,
+        variance_covariates=variance_covariates,
+        range_covariates=range_covariates,
+    )
     return distinct[0] if len(distinct) == 1 else _best(distinct, observations, nugget, fixed)
 
 
@@ -111,6 +126,8 @@ def candidate_models(
     base: str = "matern",
     great_circle: bool = False,
     values: Mapping[str, float] | None = None,
+    variance_covariates: Sequence[str] = (),
+    range_covariates: Sequence[str] = (),
 ) -> list[AbstractCovariance]:
     """The models of which :func:`starting_model` takes the best, at least one."""
     if name not in FAMILIES:
@@ -122,7 +139,12 @@ def candidate_models(
             f"{name} is not there for the great-circle distance, but {', '.join(_ON_SPHERE)} are; the chord is for all"
         )
     given = dict(values or {})
-    candidates = [_with(model, given) for model in FAMILIES[name](observations, base, great_circle)]
+    made = FAMILIES[name](observations, base, great_circle)
+    if name == "nonstationary":
+        made = [_nonstationary(model, observations, tuple(variance_covariates), tuple(range_covariates)) for model in made]
+    elif variance_covariates or range_covariates:
+        raise ValueError(f"covariates of variance and range are for 'nonstationary', not for {name!r}")
+    candidates = [_with(model, given) for model in made]
     return list(dict.fromkeys(candidates))
 
 
@@ -227,6 +249,28 @@ def _bivariate(observations: Observations, base: str, great_circle: bool) -> lis
     ]
 
 
+def _stationary(observations: Observations, base: str, great_circle: bool) -> list[AbstractCovariance]:
+    """What nonstationary candidates are made of: Matérn functions of the places."""
+    return [_radial("matern", length, False) for length in _lengths(observations.places, False)]
+
+
+def _nonstationary(
+    model: Matern, observations: Observations, of_variance: tuple[str, ...], of_range: tuple[str, ...]
+) -> NonstationaryMatern:
+    """The candidate with slopes of zero about the means of the covariates."""
+    count = len(dict.fromkeys((*of_variance, *of_range)))
+    if observations.space is None or observations.coordinates.shape[1] - observations.space != count:
+        raise ValueError(
+            f"{count} covariates of variance and range are named, which must be the last coordinates of the observations: "
+            "make_observations(column_stack([sites, covariates]), values, space=sites.shape[1])"
+        )
+    centres = tuple(observations.coordinates[:, observations.space :].mean(axis=0).tolist())
+    slopes = (0.0,) * len(of_variance), (0.0,) * len(of_range)
+    return NonstationaryMatern(
+        model.variance, model.range, model.smoothness, *slopes, of_variance, of_range, centres, model.nugget
+    )
+
+
 #: Names of families, and functions that make candidates from the data, the base, and whether distances are great circles.
 FAMILIES: dict[str, Callable[[Observations, str, bool], list[Any]]] = {
     "matern": _isotropic("matern"),
@@ -237,6 +281,7 @@ FAMILIES: dict[str, Callable[[Observations, str, bool], list[Any]]] = {
     "separable": _separable,
     "gneiting": _gneiting,
     "bivariate": _bivariate,
+    "nonstationary": _stationary,
 }
 
 _ON_SPHERE = ("matern", "power-exponential", "great-circle", "separable")

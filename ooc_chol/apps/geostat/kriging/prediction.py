@@ -58,7 +58,7 @@ def kriging(
     NotPositiveDefiniteError
         The correlation matrix is not positive definite in floating point.
     """
-    order = morton_order(observations.coordinates)
+    order = morton_order(observations.places)
     ordered = observations.take(order)
     correlation = correlation_of(model)
     noise = ordered.scaled_errors(model.variance)

@@ -230,7 +230,7 @@ def fold_labels(observations: Observations, k: int, *, how: FoldKind = "random",
         return _clusters(observations, k, seed)
     if how not in ("random", "tiles"):
         raise ValueError(f"how is {how!r}, but there are 'random', 'tiles' and 'kmeans'")
-    sequence = np.random.default_rng(seed).permutation(n) if how == "random" else morton_order(observations.coordinates)
+    sequence = np.random.default_rng(seed).permutation(n) if how == "random" else morton_order(observations.places)
     labels = np.empty(n, dtype=np.intp)
     for fold, members in enumerate(np.array_split(sequence, k)):
         labels[members] = fold
@@ -241,7 +241,7 @@ def _clusters(observations: Observations, k: int, seed: int) -> NDArray[np.intp]
     """Labels by k-means of the sites."""
     from scipy.cluster.vq import ClusterError, kmeans2  # 0.02 s, which only such folds need
 
-    sites, problem = observations.coordinates, f"k-means finds fewer than {k} clusters of these sites; ask for fewer folds"
+    sites, problem = observations.places, f"k-means finds fewer than {k} clusters of these sites; ask for fewer folds"
     if observations.n - observations.duplicates < k:
         raise ValueError(problem)
     try:

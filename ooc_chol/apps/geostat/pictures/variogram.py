@@ -180,7 +180,7 @@ def empirical_variogram(
     """
     _check(observations, estimator, bins, direction)
     sites, notes = _subsample(observations.n, max_sites, seed)
-    coordinates = observations.coordinates[sites]
+    coordinates = observations.places[sites]
     reach = LONGEST_SHARE * observations.diameter if longest is None else float(longest)
     if not (math.isfinite(reach) and reach > 0):
         raise ValueError(
@@ -286,14 +286,15 @@ def variogram_envelope(
     if not 0 < level < 1:
         raise ValueError(f"level is {level}, but a probability between 0 and 1 is needed")
     used = observations.take(variogram.sites)
-    coordinates, design = used.coordinates, used.design
-    normal = np.random.default_rng(seed).normal(size=(len(coordinates), simulations))
+    normal = np.random.default_rng(seed).normal(size=(used.n, simulations))
     correlation = correlation_of(model)
-    with factored(correlation, coordinates, settings or FactorSettings(), noise=used.scaled_errors(model.variance)) as factor:
+    with factored(
+        correlation, used.coordinates, settings or FactorSettings(), noise=used.scaled_errors(model.variance)
+    ) as factor:
         simulated = math.sqrt(model.variance) * np.asarray(factor.matmul(normal))
     sums = _sum_bins(
-        coordinates,
-        least_squares_residuals(design, simulated),
+        used.places,
+        least_squares_residuals(used.design, simulated),
         variogram.edges,
         estimator=variogram.estimator,
         direction=variogram.direction,
@@ -318,8 +319,8 @@ def _check(observations: Observations, estimator: str, bins: int | None, directi
         raise ValueError(f"estimator is {estimator!r}, but there are 'matheron' and 'cressie'")
     if bins is not None and bins < 1:
         raise ValueError(f"{bins} bins are asked for, but at least one is needed")
-    if direction is not None and observations.coordinates.shape[1] != 2:
-        raise ValueError(f"a direction needs two coordinates, but the sites have {observations.coordinates.shape[1]}")
+    if direction is not None and observations.places.shape[1] != 2:
+        raise ValueError(f"a direction needs two coordinates, but the sites have {observations.places.shape[1]}")
 
 
 def _subsample(n: int, most: int, seed: int) -> tuple[NDArray[np.intp], tuple[str, ...]]:

@@ -138,7 +138,7 @@ def _check_fit_files(options: argparse.Namespace) -> None:
 
 def _check_map(dataset: Dataset) -> None:
     """Find out before a long fit that its map could not be drawn."""
-    if dataset.spec.axes != dataset.spec.coordinates:
+    if dataset.spec.time is not None or dataset.spec.variable is not None:
         raise ValueError(f"a map needs to know at which {dataset.spec.axes[-1]}: draw it with `plot map MODEL.json --at VALUE`")
     check_map(dataset)
 

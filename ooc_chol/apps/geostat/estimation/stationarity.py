@@ -1,0 +1,40 @@
+"""A likelihood ratio of a covariance that changes from place to place against the stationary one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ooc_chol as oc
+
+
+@dataclass(frozen=True)
+class StationarityTest:
+    """Likelihood ratio of a nonstationary covariance against the same one without slopes.
+
+    Parameters
+    ----------
+    loglik : float
+        Largest log-likelihood of the stationary model; like that of the other by Vecchia's approximation where the fit was.
+    range, smoothness : float
+        Of that model, in the unit of the coordinates.
+    statistic : float
+        Twice the difference of the log-likelihoods, not negative.
+    degrees : int
+        Number of slopes that were estimated.
+    p_value : float
+        Probability of a larger statistic if all of them are zero, chi-square with so many degrees of freedom.
+    """
+
+    loglik: float
+    range: float
+    smoothness: float
+    statistic: float
+    degrees: int
+    p_value: float
+
+    __repr__ = oc.brief_repr
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return dict(vars(self))

@@ -107,15 +107,22 @@ from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords as FigureWor
 from ooc_chol.apps.geostat.pictures.plots_checks import profile_figure as profile_figure
 from ooc_chol.apps.geostat.pictures.plots_checks import residuals_figure as residuals_figure
 from ooc_chol.apps.geostat.pictures.plots_checks import variogram_figure as variogram_figure
-from ooc_chol.apps.geostat.pictures.variogram import Direction as Direction
 from ooc_chol.apps.geostat.pictures.variogram import Envelope as Envelope
-from ooc_chol.apps.geostat.pictures.variogram import Variogram as Variogram
-from ooc_chol.apps.geostat.pictures.variogram import empirical_variogram as empirical_variogram
 from ooc_chol.apps.geostat.pictures.variogram import model_variogram as model_variogram
 from ooc_chol.apps.geostat.pictures.variogram import variogram_envelope as variogram_envelope
+from ooc_chol.apps.geostat.pictures.variogram_pictures import directions_figure as directions_figure
+from ooc_chol.apps.geostat.pictures.variogram_pictures import variogram_map_figure as variogram_map_figure
 from ooc_chol.apps.geostat.synth import Synthetic as Synthetic
 from ooc_chol.apps.geostat.synth import synthesize as synthesize
 from ooc_chol.apps.geostat.synth import synthetic_sites as synthetic_sites
+from ooc_chol.apps.geostat.variography.empirical import Variogram as Variogram
+from ooc_chol.apps.geostat.variography.empirical import directional_variograms as directional_variograms
+from ooc_chol.apps.geostat.variography.empirical import empirical_variogram as empirical_variogram
+from ooc_chol.apps.geostat.variography.least_squares import FittedVariogram as FittedVariogram
+from ooc_chol.apps.geostat.variography.least_squares import fit_variogram as fit_variogram
+from ooc_chol.apps.geostat.variography.maps import VariogramMap as VariogramMap
+from ooc_chol.apps.geostat.variography.maps import variogram_map as variogram_map
+from ooc_chol.apps.geostat.variography.pairs import Direction as Direction
 
 if TYPE_CHECKING:
     from ooc_chol.apps.geostat.estimator import MaternGP as MaternGP

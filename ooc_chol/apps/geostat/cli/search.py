@@ -61,10 +61,10 @@ def add_vecchia_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--starts",
-        choices=("auto", "template", "subset", "vecchia"),
+        choices=("auto", "template", "subset", "vecchia", "variogram"),
         default="auto",
-        help=f"start from the template of --covariance, a subset, Vecchia's approximation, or that for {LARGE} values or more "
-        "(default)",
+        help="start from the template of --covariance, a subset, the semivariogram, Vecchia's approximation, or that for "
+        f"{LARGE} values or more (default)",
     )
     parser.add_argument(
         "--exact-check",

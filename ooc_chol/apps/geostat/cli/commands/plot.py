@@ -22,8 +22,9 @@ from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.residuals import standardised_residuals
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, MapLabels, check_picture, save_figure
 from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords, residuals_figure, variogram_figure
-from ooc_chol.apps.geostat.pictures.variogram import MAX_SITES, Direction, empirical_variogram, variogram_envelope
+from ooc_chol.apps.geostat.pictures.variogram import variogram_envelope
 from ooc_chol.apps.geostat.results import read_result
+from ooc_chol.apps.geostat.variography.empirical import MAX_SITES, Direction, empirical_variogram
 
 #: Shown below the help of the command.
 EXAMPLES = (

@@ -29,6 +29,8 @@ from ooc_chol.apps.geostat.covariances.model_content import model_content as mod
 from ooc_chol.apps.geostat.covariances.model_content import model_from_content as model_from_content
 from ooc_chol.apps.geostat.covariances.nested import Nested as Nested
 from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern as NonstationaryMatern
+from ooc_chol.apps.geostat.covariances.planar import directional_covariance as directional_covariance
+from ooc_chol.apps.geostat.covariances.planar import effective_range as effective_range
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential as PowerExponential
 from ooc_chol.apps.geostat.covariances.scales import Scale as Scale
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern as GneitingMatern
@@ -100,6 +102,8 @@ from ooc_chol.apps.geostat.kriging.validation import CrossValidation as CrossVal
 from ooc_chol.apps.geostat.kriging.validation import cross_validate as cross_validate
 from ooc_chol.apps.geostat.kriging.validation import fold_labels as fold_labels
 from ooc_chol.apps.geostat.kriging.validation import leave_one_out as leave_one_out
+from ooc_chol.apps.geostat.pictures.anisotropy import anisotropy_figure as anisotropy_figure
+from ooc_chol.apps.geostat.pictures.anisotropy import variograms_along_axes as variograms_along_axes
 from ooc_chol.apps.geostat.pictures.plots import MapData as MapData
 from ooc_chol.apps.geostat.pictures.plots import MapLabels as MapLabels
 from ooc_chol.apps.geostat.pictures.plots import maps_figure as maps_figure

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy
 
 #: Smoothness for which GSTools' Matérn is this function: outside it refuses the number, or takes the Gaussian limit in its place.
 _GSTOOLS_SMOOTHNESS = (0.2, 20.0)
@@ -47,7 +48,7 @@ def convert_parameters(model: AbstractCovariance, to: str, *, dimensions: int = 
     Parameters
     ----------
     model : AbstractCovariance
-        A Matérn model; of no other the parameters are converted.
+        A Matérn model, or a geometrically anisotropic one, which GSTools, geoR and GpGp have.
     to : {"sklearn", "gstools", "geoR", "gpgp", "fields"}
         Package whose parameters are wanted.
     dimensions : int
@@ -61,13 +62,14 @@ def convert_parameters(model: AbstractCovariance, to: str, *, dimensions: int = 
     Raises
     ------
     ValueError
-        There is no such package here, it does not have this smoothness, or the model is no isotropic Matérn model.
+        There is no such package here, it does not have this smoothness or no anisotropy, or the model is of another class.
 
     Notes
     -----
     With ``a`` for the range: GpGp, geoR and fields have ``K(h / a)`` as here, scikit-learn ``length_scale = a * sqrt(2 nu)``, and
     GSTools ``len_scale = a * sqrt(nu)``, not ``sqrt(2 nu)``. GpGp has the nugget as a ratio to the variance, fields as a standard
-    deviation.
+    deviation. An anisotropic model has the range along its longer axis as ``len_scale`` in GSTools, and that across it as ``phi``
+    in geoR.
 
     Examples
     --------
@@ -76,10 +78,20 @@ def convert_parameters(model: AbstractCovariance, to: str, *, dimensions: int = 
     """
     if to not in _CONVERSIONS:
         raise ValueError(f"there is no conversion to {to!r}; there are {', '.join(PACKAGES)}")
+    if isinstance(model, GeometricAnisotropy):
+        from ooc_chol.apps.geostat.convert_anisotropic import convert_anisotropic  # it is made of what is here
+
+        return convert_anisotropic(model, to)
     if not isinstance(model, Matern):
         raise ValueError(
-            f"only isotropic Matérn models are converted to other packages, but the model is a {type(model).__name__}"
+            "only isotropic Matérn models, and geometrically anisotropic ones, are converted to other packages, but the model is "
+            f"a {type(model).__name__}"
         )
+    return convert_isotropic(model, to, dimensions)
+
+
+def convert_isotropic(model: Matern, to: str, dimensions: int) -> Conversion:
+    """The conversion of a Matérn model, to one of :data:`PACKAGES`."""
     return _CONVERSIONS[to](model, dimensions)
 
 

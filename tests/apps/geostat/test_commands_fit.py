@@ -36,6 +36,17 @@ def fit(data, *words):
     return main(["geostat", "fit", str(data), *COLUMNS, "--smoothness", "1.5", *words])
 
 
+def test_lengths_have_their_unit_in_every_block(capsys):
+    """Of the example, which is in kilometres."""
+    words = ["fit", "--example", "jacksboro:120", "--standard-errors"]
+    assert main(["geostat", *words, "--smoothness", "0.5"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith(("range", "effective range"))]
+    assert len(rows) == 3 and " km; effective range" in rows[0] and all(row.endswith(" km") for row in rows)
+    assert main(["geostat", *words, "--covariance", "anisotropic", "--smoothness", "0.5"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith(("range", "effective range"))]
+    assert len(rows) == 5 and all(row.endswith(" km") for row in rows)
+
+
 def test_formula_method_and_standard_errors(data, tmp_path, capsys):
     model, out = tmp_path / "model.json", tmp_path / "out.csv"
     words = ["--formula", "log(zinc) ~ 1 + sqrt(depth) + east", "--method", "fisher", "--reml", "--standard-errors"]

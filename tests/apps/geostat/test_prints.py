@@ -89,6 +89,7 @@ def objects(observations, result, tmp_path_factory):
             "MissingExtraError": [geostat.MissingExtraError(HOSTILE * 9)],
             "Observations": [observations],
             "PowerExponential": [geostat.PowerExponential(*THIRDS, 1 / 3)],
+            "Nested": [geostat.Nested((model.with_values(nugget=0.0), geostat.Matern(1 / 3, 1 / 3, 0.5)), 1 / 3)],
             "NonstationaryMatern": [
                 geostat.NonstationaryMatern(*THIRDS, 0.5, (1 / 3,), (1 / 3,) * 9, ("a",), tuple("abcdefghi"))
             ],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ooc_chol.apps.geostat.cli.options import column_names
+from ooc_chol.apps.geostat.covariances.azimuth import typed_values
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec
 from ooc_chol.apps.geostat.estimation.templates import BASES, FAMILIES, candidate_models, starting_model
@@ -52,10 +53,10 @@ def add_covariance_options(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument(
         "--start",
-        metavar="range=0.1,angle=0.5",
+        metavar="range=0.1,azimuth=30",
         type=_values,
         default={},
-        help="where the search starts (default: lengths from the extent of the sites)",
+        help="where the search starts (default: lengths from the extent of the sites); azimuths in degrees clockwise from north",
     )
     parser.add_argument(
         "--fix",
@@ -97,14 +98,14 @@ def chosen_family(dataset: Dataset, options: argparse.Namespace, *, search: bool
     """The covariance function that the options ask for, with its start."""
     if not is_family(options):
         return None
-    fixed = dict(options.fix)
+    fixed, begun = typed_values(options.fix), typed_values(options.start)
     if isinstance(options.smoothness, float):
         fixed["smoothness"] = options.smoothness
     given = {name: value for name, value in fixed.items() if value is not None}
     make: dict[str, Any] = {
         "base": options.base or "matern",
         "great_circle": dataset.spec.distance == "great-circle",
-        "values": {**options.start, **given},
+        "values": {**begun, **given},
         "variance_covariates": options.variance_covariates,
         "range_covariates": options.range_covariates,
     }

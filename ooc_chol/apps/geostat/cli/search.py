@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ooc_chol.apps.geostat.cli.covariance import chosen_family
+from ooc_chol.apps.geostat.covariances.azimuth import read_name
 from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.estimation.fit_options import FitOptions
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
@@ -98,9 +99,10 @@ def search_text(dataset: Dataset, options: argparse.Namespace, settings: FactorS
     asked.start(spaces[0])
     variance = ["variance"] if spaces[0].is_profiled else []
     profiled = ", ".join([*variance, *(f"coefficient of {name}" for name in dataset.observations.mean_columns)]) or "nothing"
+    names = ", ".join(map(read_name, spaces[0].names))
     return (
         f"dry run: {len(spaces)} search{'es' if len(spaces) > 1 else ''} by {asked.search_method(dataset.observations)} over "
-        f"{', '.join(spaces[0].names)}; profiled out: {profiled}; at most {asked.max_evaluations} evaluations each"
+        f"{names}; profiled out: {profiled}; at most {asked.max_evaluations} evaluations each"
     )
 
 

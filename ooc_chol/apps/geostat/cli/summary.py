@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from ooc_chol.apps.geostat.covariances.azimuth import read_values
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy
 from ooc_chol.apps.geostat.covariances.model_content import model_content
+from ooc_chol.apps.geostat.covariances.planar import effective_range
+from ooc_chol.apps.geostat.estimation.estimates import Row, as_read
 from ooc_chol.apps.geostat.estimation.fitting import FitResult
-from ooc_chol.apps.geostat.estimation.inference import Estimated, Inference
 from ooc_chol.apps.geostat.estimation.precision import PrecisionCheck
 from ooc_chol.apps.geostat.estimation.stationarity import StationarityTest
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores
 
 
-def fit_text(result: FitResult[Any], unit: str = "") -> str:
-    """The estimate on a few lines, of a Matérn covariance with the translation into other packages' parameters."""
+def fit_text(result: FitResult[Any], units: Mapping[str, str] | None = None) -> str:
+    """The estimate on a few lines, of a Matérn covariance with the translation into other packages' parameters.
+
+    Units are those of parameters, by name, where they are known.
+    """
     model = result.model
     pairs = zip(result.mean_columns, result.coefficients, np.sqrt(np.diag(result.coefficient_covariance)), strict=True)
     mean = ", ".join(f"{name} {value:.6g} ± {error:.2g}" for name, value, error in pairs) or "zero"
     per_evaluation = np.mean([evaluation.seconds for evaluation in result.evaluations])
     tried = ", ".join(f"nu {trial.smoothness:g}: {trial.loglik:.3f}" for trial in result.trials if trial.smoothness is not None)
     is_matern = isinstance(model, Matern)
-    lines = _matern_lines(result, unit) if is_matern else _family_lines(result)
+    known = units or {}
+    lines = _matern_lines(result, known.get("range", "")) if is_matern else _family_lines(result, known)
     return "\n".join(
         [
             *lines,
@@ -54,18 +62,6 @@ def details_text(result: FitResult[Any]) -> str:
     return "\n".join(lines)
 
 
-def inference_text(found: Inference) -> str:
-    """Standard errors and intervals as a table."""
-    more = {"effective range": found.effective_range, "variance / range**(2 nu)": found.microergodic}
-    rows: dict[str, Estimated] = {**found.parameters, **{name: value for name, value in more.items() if value is not None}}
-    how = f"{found.probes} probes, relative error {found.relative_error:.1g}" if found.probes else "exact"
-    lines = [f"standard errors and {100 * found.level:g} % intervals (expected information, {how})"]
-    for name, value in rows.items():
-        interval = f"{value.lower:.6g} to {value.upper:.6g}" if math.isfinite(value.upper) else "not determined"
-        lines.append(f"  {name:26s}{value.value:.6g} ± {value.standard_error:.2g}, {interval}")
-    return "\n".join([*lines, *(f"  warning: {text}" for text in found.warnings)])
-
-
 def score_text(scores: HeldOutScores, unit: str = "") -> str:
     """Held-out scores on two lines."""
     suffix = f" {unit}" if unit else ""
@@ -77,8 +73,8 @@ def score_text(scores: HeldOutScores, unit: str = "") -> str:
 
 
 def model_text(model: AbstractCovariance) -> str:
-    """All parameters of a covariance function by name, on one line."""
-    values = {"variance": model.variance, **model.values, "nugget": model.nugget}
+    """All parameters of a covariance function by name, on one line, angles as azimuths in degrees."""
+    values = {"variance": model.variance, **read_values(model.values), "nugget": model.nugget}
     return ", ".join(f"{name} {value:g}" for name, value in values.items())
 
 
@@ -91,15 +87,28 @@ def _matern_lines(result: FitResult[Matern], unit: str) -> list[str]:
     ]
 
 
-def _family_lines(result: FitResult[Any]) -> list[str]:
+def _family_lines(result: FitResult[Any], units: Mapping[str, str]) -> list[str]:
     """Lines that name the covariance function and its parameters; those that were kept are marked."""
-    values = result.model.values.items()
-    kept = {name: "" if name in result.estimated else " (kept)" for name, _ in values}
-    name = f"{model_content(result.model)['covariance']} covariance ({type(result.model).__name__})"
+    model = result.model
+    kept = {name: "" if name in result.estimated else " (kept)" for name in model.values}
+    rows = [as_read(Row(name, value, note=kept[name], unit=units.get(name, ""))) for name, value in model.values.items()]
+    name = f"{model_content(model)['covariance']} covariance ({type(model).__name__})"
     return [
         f"{name}, fitted to {result.n} observations",
-        *(f"  {name:12s} {value:.6g}{kept[name]}" for name, value in values),
+        *(f"  {row.name:12s} {row.text()}" for row in rows),
+        *(_ellipse_lines(model, units.get("range", "")) if isinstance(model, GeometricAnisotropy) else ()),
     ]
+
+
+def _ellipse_lines(model: GeometricAnisotropy, unit: str) -> tuple[str, str]:
+    """How far the covariance reaches along and across its longer axis."""
+    suffix = f" {unit}" if unit else ""
+    along, across = (effective_range(model, model.azimuth + turn) for turn in (0.0, 90.0))
+    return (
+        f"  ellipse      range {model.range_major:.6g}{suffix} along azimuth {model.azimuth:.4g} (clockwise from north), "
+        f"{model.range_minor:.6g}{suffix} across",
+        f"               effective (correlation 0.05) {along:.6g}{suffix} along it, {across:.6g}{suffix} across",
+    )
 
 
 def _elsewhere(model: Matern) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.covariances.azimuth import angle_of, azimuth_of
 from ooc_chol.apps.geostat.covariances.model import DeviceForm, check_names, check_positive, model_repr
 from ooc_chol.apps.geostat.covariances.radial import (
     AbstractIsotropicCovariance,
@@ -70,8 +71,9 @@ class GeometricAnisotropy(AbstractWrappedCovariance):
 
     Notes
     -----
-    As in GSTools (``angles``, ``anis``); geoR's ``psiR`` is ``1 / ratio``, and its ``psiA`` is clockwise from the second axis. At
-    ratio 1 the angle means nothing, and the derivative in it is zero.
+    :meth:`by_azimuth` makes one from a direction as maps have it, and :attr:`azimuth`, :attr:`range_major` and
+    :attr:`range_minor` say it so. As in GSTools (``angles``, ``anis``); geoR's ``psiR`` is ``1 / ratio``, and its ``psiA`` is
+    the azimuth in radians. At ratio 1 the angle means nothing, and the derivative in it is zero.
 
     Examples
     --------
@@ -93,6 +95,46 @@ class GeometricAnisotropy(AbstractWrappedCovariance):
         check_positive(ratio=self.ratio)
         if not math.isfinite(self.angle):
             raise ValueError(f"angle is {self.angle}, but it must be finite, in radians")
+
+    @classmethod
+    def by_azimuth(cls, base: AbstractIsotropicCovariance, azimuth: float, ratio: float) -> Self:
+        """The covariance function whose main axis has an azimuth.
+
+        Parameters
+        ----------
+        base : AbstractIsotropicCovariance
+            A Matérn or power exponential covariance; its ``range`` holds along the main axis.
+        azimuth : float
+            Degrees clockwise from the second axis (from north).
+        ratio : float
+            Range across the main axis divided by that along it.
+
+        Returns
+        -------
+        GeometricAnisotropy
+            With the angle in radians.
+
+        Raises
+        ------
+        ValueError
+            The azimuth is not finite, or the ratio is not finite and positive.
+        """
+        return cls(base, angle_of(azimuth), ratio)
+
+    @property
+    def azimuth(self) -> float:
+        """Direction of the longer axis, in degrees clockwise from the second axis (from north), from 0 up to 180."""
+        return azimuth_of(self.canonical().angle)
+
+    @property
+    def range_major(self) -> float:
+        """Range along the longer axis, in the unit of the coordinates."""
+        return self.base.range * max(1.0, self.ratio)
+
+    @property
+    def range_minor(self) -> float:
+        """Range along the shorter axis, in the unit of the coordinates."""
+        return self.base.range * min(1.0, self.ratio)
 
     @property
     def parameters(self) -> tuple[str, ...]:

@@ -30,6 +30,9 @@ _NAMES: dict[str, type[AbstractCovariance]] = {
 
 _KEY = "covariance"
 
+#: Fields whose unit a reader of the file would not guess.
+_WRITTEN = {"angle": "angle_radians"}
+
 
 def model_content(model: AbstractCovariance) -> dict[str, Any]:
     """A covariance function as plain data for JSON.
@@ -42,8 +45,9 @@ def model_content(model: AbstractCovariance) -> dict[str, Any]:
     Returns
     -------
     dict
-        The name of the class as ``"covariance"``, and its fields; parts that are covariance functions themselves in the same
-        way. Of a Matérn model the effective range too.
+        The name of the class as ``"covariance"``, and its fields, an angle as ``"angle_radians"``; parts that are covariance
+        functions themselves in the same way. Of a Matérn model the effective range too, of an anisotropic one its azimuth in
+        degrees and the ranges along and across it.
 
     Raises
     ------
@@ -61,8 +65,17 @@ def model_content(model: AbstractCovariance) -> dict[str, Any]:
         raise TypeError(f"a {type(model).__name__} cannot be written to a result file: only the covariance functions here can")
     content: dict[str, Any] = {_KEY: names[0]}
     for field in fields(model):  # type: ignore[arg-type]  # every class above is a dataclass
-        content[field.name] = _plain(getattr(model, field.name))
-    return content | ({"effective_range": model.effective_range} if isinstance(model, Matern) else {})
+        content[_WRITTEN.get(field.name, field.name)] = _plain(getattr(model, field.name))
+    return content | _for_readers(model)
+
+
+def _for_readers(model: AbstractCovariance) -> dict[str, float]:
+    """What follows from the fields, and is not read back."""
+    if isinstance(model, Matern):
+        return {"effective_range": model.effective_range}
+    if isinstance(model, GeometricAnisotropy):
+        return {"azimuth": model.azimuth, "range_major": model.range_major, "range_minor": model.range_minor}
+    return {}
 
 
 def _plain(value: Any) -> Any:
@@ -96,7 +109,10 @@ def model_from_content(content: Mapping[str, Any]) -> AbstractCovariance:
     kind = _NAMES.get(content[_KEY])
     if kind is None:
         raise ValueError(f"there is no covariance function {content[_KEY]!r}; there are {', '.join(_NAMES)}")
-    return kind(**{field.name: _part(content[field.name], field.type) for field in fields(kind)})  # type: ignore[arg-type]
+    read = {field: _WRITTEN.get(field.name, field.name) for field in fields(kind)}  # type: ignore[arg-type]
+    # files from before have the names of the fields
+    names = {field: name if name in content else field.name for field, name in read.items()}
+    return kind(**{field.name: _part(content[name], field.type) for field, name in names.items()})
 
 
 def _part(value: Any, kind: Any) -> Any:

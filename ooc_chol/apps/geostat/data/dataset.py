@@ -160,8 +160,9 @@ def grid_table(spec: DataSpec, points: NDArray[np.float64], at: float | None = N
         raise ValueError("the model has neither time nor variables: leave out --at")
 
     if unknown := spec.columns_off_grid:
+        what = "the mean" if set(unknown) <= set(spec.covariates) else "the covariance function"
         raise ValueError(
-            f"mean or covariance needs {', '.join(unknown)} at every site, which a grid does not have; give a file of sites "
+            f"{what} needs {', '.join(unknown)} at every site, which a grid does not have; give a file of sites "
             "with these columns"
         )
     columns = dict(zip(spec.coordinates, points.T, strict=True))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.azimuth import azimuth_of, is_angle, read_name
 
 #: Most estimates that a text or a picture shows, and most warnings.
 _MOST_ROWS, _MOST_WARNINGS = 30, 10
@@ -16,7 +17,7 @@ _BLUE, _PALE, _GREY = "#2f77b8", "#a9cbe8", "#c3c9d1"
 
 
 class Row(NamedTuple):
-    """One quantity: its estimate, and where they are known its standard error and the ends of its interval."""
+    """One quantity: its estimate, and where they are known its standard error, the ends of its interval and its unit."""
 
     name: str
     value: float
@@ -24,18 +25,33 @@ class Row(NamedTuple):
     lower: float | None = None
     upper: float | None = None
     note: str = ""
+    unit: str = ""
 
     def text(self, digits: int = 6) -> str:
         """The estimate with error and interval, as far as they are known."""
         text = f"{self.value:.{digits}g}" if self.error is None else f"{self.value:.{digits}g} ± {self.error:.2g}"
         if self.lower is not None and self.upper is not None:
             text += f", {self.lower:.{digits}g} to {self.upper:.{digits}g}" if self.is_determined else ", not determined"
-        return text + self.note
+        return text + (f" {self.unit}" if self.unit else "") + self.note
 
     @property
     def is_determined(self) -> bool:
         """Whether both ends of the interval are numbers."""
         return self.lower is not None and self.upper is not None and math.isfinite(self.lower) and math.isfinite(self.upper)
+
+
+def as_read(row: Row) -> Row:
+    """The row of an angle as its azimuth in degrees, about which its interval is turned; any other as it is."""
+    if not is_angle(row.name):
+        return row
+    value = azimuth_of(row.value)
+    turned = row._replace(name=read_name(row.name), value=value, unit="degrees")
+    if row.error is not None:
+        turned = turned._replace(error=math.degrees(row.error))
+    if row.lower is not None and row.upper is not None:
+        ends = value - math.degrees(row.upper - row.value), value + math.degrees(row.value - row.lower)
+        turned = turned._replace(lower=ends[0], upper=ends[1])
+    return turned
 
 
 def estimates_text(title: str, rows: Sequence[Row], warnings: Sequence[str] = ()) -> str:

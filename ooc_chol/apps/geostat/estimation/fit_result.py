@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.model_content import model_content
-from ooc_chol.apps.geostat.estimation.estimates import Row, estimates_drawing, estimates_text
+from ooc_chol.apps.geostat.estimation.estimates import Row, as_read, estimates_drawing, estimates_text
 from ooc_chol.apps.geostat.estimation.optimizers import Method
 from ooc_chol.apps.geostat.estimation.precision import PrecisionCheck
 from ooc_chol.apps.geostat.estimation.progress import Evaluation
@@ -154,7 +154,8 @@ class FitResult(Generic[Model]):
     def _rows(self) -> list[Row]:
         """Parameters of the covariance function, which ``infer`` has intervals of, then the coefficients with theirs."""
         values = {**self.model.values, "variance": self.model.variance, "nugget": self.model.nugget}
-        rows = [Row(name, value, note="" if name in self.estimated else " (kept)") for name, value in values.items()]
+        kept = {name: "" if name in self.estimated else " (kept)" for name in values}
+        rows = [as_read(Row(name, value, note=kept[name])) for name, value in values.items()]
         errors = np.sqrt(np.diag(self.coefficient_covariance))
         for name, value, error in zip(self.mean_columns, map(float, self.coefficients), map(float, errors), strict=True):
             rows.append(Row(name, value, error, value - _NORMAL_95 * error, value + _NORMAL_95 * error))

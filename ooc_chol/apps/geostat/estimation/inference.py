@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.azimuth import is_angle
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy
 from ooc_chol.apps.geostat.data.observations import Observations
-from ooc_chol.apps.geostat.estimation.estimates import Row, estimates_drawing, estimates_text
+from ooc_chol.apps.geostat.estimation.estimates import Row, as_read, estimates_drawing, estimates_text
 from ooc_chol.apps.geostat.estimation.gradient import INFORMATION_LIMIT, PROBES, score
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, evaluated
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -77,6 +79,9 @@ class Inference:
         Largest Monte-Carlo standard error of an entry of the information, relative to the diagonal; 0 when exact.
     warnings : tuple of str
         Flat directions.
+    ellipse : mapping of str to Estimated
+        Of a geometrically anisotropic model: ``range_across``, and where it is a Matérn one ``effective_range_along`` and
+        ``effective_range_across``, along and across the main axis.
     """
 
     names: tuple[str, ...]
@@ -89,15 +94,31 @@ class Inference:
     probes: int
     relative_error: float
     warnings: tuple[str, ...]
+    ellipse: Mapping[str, Estimated] = field(default_factory=dict)
 
     __repr__ = oc.brief_repr
 
     def __str__(self) -> str:
-        return estimates_text(self._title, self._rows(), self.warnings)
+        return self.text({})
+
+    def text(self, units: Mapping[str, str]) -> str:
+        """Every estimate with its interval, an angle as its azimuth in degrees.
+
+        Parameters
+        ----------
+        units : mapping of str to str
+            Units of parameters, by name; that of ``"range"`` is one of the effective range too.
+
+        Returns
+        -------
+        str
+            A title, a line for each quantity, and the warnings.
+        """
+        return estimates_text(self._title, self._rows(units), self.warnings)
 
     def _repr_html_(self) -> str:
         """What notebooks show: every estimate with its interval, and the text."""
-        return oc.notebook_html(str(self), estimates_drawing(self._title, self._rows()))
+        return oc.notebook_html(str(self), estimates_drawing(self._title, self._rows({})))
 
     @property
     def _title(self) -> str:
@@ -105,16 +126,23 @@ class Inference:
         how = f"{self.probes} probes, relative error {self.relative_error:.1g}" if self.probes else "exact"
         return f"standard errors and {100 * self.level:g} % intervals (expected information, {how})"
 
-    def _rows(self) -> list[Row]:
+    def _rows(self, units: Mapping[str, str]) -> list[Row]:
         """The parameters, and what follows from them."""
         more = {"effective range": self.effective_range, "variance / range**(2 nu)": self.microergodic}
+        more |= {name.replace("_", " "): value for name, value in self.ellipse.items()}
         found = {**self.parameters, **{name: value for name, value in more.items() if value is not None}}
-        return [Row(name, one.value, one.standard_error, one.lower, one.upper) for name, one in found.items()]
+        units = {**units, **{name: units.get("range", "") for name in ("effective range", *more) if "**" not in name}}
+        return [
+            as_read(Row(name, one.value, one.standard_error, one.lower, one.upper, unit=units.get(name, "")))
+            for name, one in found.items()
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; quantities that the data do not determine are null."""
-        content: dict[str, Any] = {name: _plain(value) for name, value in self.parameters.items()}
-        more = {"effective_range": self.effective_range, "microergodic": self.microergodic}
+        # an angle under a name that says its unit
+        written = {name: f"{name}_radians" if is_angle(name) else name for name in self.parameters}
+        content: dict[str, Any] = {written[name]: _plain(value) for name, value in self.parameters.items()}
+        more = {"effective_range": self.effective_range, "microergodic": self.microergodic, **self.ellipse}
         content |= {name: _plain(value) for name, value in more.items() if value is not None}
         is_finite = bool(np.isfinite(self.correlation).all())
         return {
@@ -232,6 +260,10 @@ def _inference(
         return Estimated(value, deviation, value - quantile * deviation, value + quantile * deviation)
 
     length = product = None
+    ellipse = {
+        name: estimated(quantity(model), _log_slope(model, names, quantity, estimate.linear))
+        for name, quantity in _ellipse(model).items()
+    }
     if isinstance(model, Matern):
         length = estimated(model.effective_range, _log_slope(model, names, lambda other: other.effective_range))
         product = estimated(microergodic(model), _log_slope(model, names, microergodic))
@@ -248,7 +280,19 @@ def _inference(
         probes=probes,
         relative_error=relative_error,
         warnings=_flat_direction(estimate, math.sqrt(condition / eigenvalues[-1]), vectors[:, 0]),
+        ellipse=ellipse,
     )
+
+
+def _ellipse(model: AbstractCovariance) -> dict[str, Callable[[Any], float]]:
+    """Lengths of a geometrically anisotropic model that are no parameters of it."""
+    if not isinstance(model, GeometricAnisotropy):
+        return {}
+    found: dict[str, Callable[[Any], float]] = {"range_across": lambda m: m.base.range * m.ratio}
+    if isinstance(model.base, Matern):
+        found["effective_range_along"] = lambda m: m.base.effective_range
+        found["effective_range_across"] = lambda m: m.base.effective_range * m.ratio
+    return found
 
 
 def microergodic(model: Matern) -> float:
@@ -281,13 +325,23 @@ def checked_names(model: AbstractCovariance, estimated: Sequence[str]) -> tuple[
     return names
 
 
-def _log_slope(model: Matern, names: tuple[str, ...], quantity: Callable[[Matern], float]) -> NDArray[np.float64]:
-    """Derivatives of the logarithm of a quantity by the logarithms of the parameters, by central differences."""
+def _log_slope(
+    model: AbstractCovariance,
+    names: tuple[str, ...],
+    quantity: Callable[[Any], float],
+    linear: frozenset[str] = frozenset(),
+) -> NDArray[np.float64]:
+    """Derivatives of the logarithm of a quantity by the logarithms of the parameters, by central differences.
+
+    It must not depend on parameters that are ``linear``.
+    """
+    values = _values(model)
 
     def at(name: str, offset: float) -> float:
-        return math.log(quantity(replace(model, **{name: getattr(model, name) * math.exp(offset)})))
+        return math.log(quantity(model.with_values(**{name: values[name] * math.exp(offset)})))
 
-    return np.array([(at(name, _STEP) - at(name, -_STEP)) / (2 * _STEP) for name in names])
+    slopes = (0.0 if name in linear else (at(name, _STEP) - at(name, -_STEP)) / (2 * _STEP) for name in names)
+    return np.array(list(slopes))
 
 
 def _inverse(information: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.azimuth import read_values
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 
 _REFRESH_SECONDS = 0.1
@@ -245,5 +246,5 @@ def describe(values: Mapping[str, float], unit: str = "") -> str:
     'nu 1.5, range 0.6 km, nugget ratio 0.0028'
     """
     units = {"range": f" {unit}" if unit else ""}
-    ordered = sorted(values.items(), key=lambda item: item[0] != "smoothness")
+    ordered = sorted(read_values(values).items(), key=lambda item: item[0] != "smoothness")
     return ", ".join(f"{_WORDS.get(name, name.replace('_', ' '))} {value:.4g}{units.get(name, '')}" for name, value in ordered)

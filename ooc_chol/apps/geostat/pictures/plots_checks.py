@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, chdtri, ndtri
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.azimuth import read_values
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.planar import is_directional
 from ooc_chol.apps.geostat.pictures.plots import MapLabels, new_figure
 from ooc_chol.apps.geostat.pictures.variogram import Envelope, model_variogram
 from ooc_chol.apps.geostat.variography.empirical import Variogram
@@ -75,7 +77,7 @@ def variogram_figure(
     Raises
     ------
     ValueError
-        The model is no function of distance alone.
+        The model is no function of distance alone, and none of the direction of the points.
     MissingExtraError
         Matplotlib is not installed.
     """
@@ -86,7 +88,8 @@ def variogram_figure(
         axis.fill_between(envelope.distance, envelope.lower, envelope.upper, color=BLUE, alpha=0.2, linewidth=0, label=label)
     if model is not None:
         h = np.linspace(0.0, variogram.edges[-1], _CURVE_POINTS + 1)[1:]
-        axis.plot(h, model_variogram(model, h), color=BLUE, label=_model_label(model, words.distance))
+        azimuth = None if variogram.direction is None or not is_directional(model) else variogram.direction.azimuth
+        axis.plot(h, model_variogram(model, h, azimuth=azimuth), color=BLUE, label=_model_label(model, words.distance))
         axis.axhline(model.sill, color=GREY, linestyle="--", linewidth=1, label=f"sill {model.sill:.4g}")
     name = {"matheron": "Matheron", "cressie": "Cressie and Hawkins"}[variogram.estimator]
     axis.plot(variogram.distance, variogram.semivariance, "o", color=VERMILION, label=f"{name}, {len(variogram.sites)} sites")
@@ -105,7 +108,7 @@ def _model_label(model: AbstractCovariance, unit: str) -> str:
     """What the line of a model is, in a legend."""
     if isinstance(model, Matern):
         return f"Matérn, smoothness {model.smoothness:g}, range {model.range:.4g}{_space(unit)}"
-    values = ", ".join(f"{name} {value:.4g}" for name, value in model.values.items())
+    values = ", ".join(f"{name} {value:.4g}" for name, value in read_values(model.values).items())
     return f"{type(model).__name__}, {values}"
 
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.covariances.planar import directional_covariance, is_directional
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
@@ -41,7 +42,7 @@ class Envelope:
     __repr__ = oc.brief_repr
 
 
-def model_variogram(model: AbstractCovariance, distance: ArrayLike) -> NDArray[np.float64]:
+def model_variogram(model: AbstractCovariance, distance: ArrayLike, *, azimuth: float | None = None) -> NDArray[np.float64]:
     """Semivariogram of a model, ``nugget + variance - C(h)`` for ``h > 0`` and 0 at ``h = 0``.
 
     Parameters
@@ -50,6 +51,9 @@ def model_variogram(model: AbstractCovariance, distance: ArrayLike) -> NDArray[n
         Covariance function with its parameters, variance and nugget.
     distance : array
         Distances of any shape, in the unit of the model's range.
+    azimuth : float, optional
+        Direction in degrees clockwise from the second axis (from north), which a covariance function of the plane that depends on
+        it needs.
 
     Returns
     -------
@@ -59,9 +63,11 @@ def model_variogram(model: AbstractCovariance, distance: ArrayLike) -> NDArray[n
     Raises
     ------
     ValueError
-        The covariance function is none of Euclidean distance alone: it has no semivariogram without a direction, a time lag or a
-        pair of variables.
+        The covariance function is none of Euclidean distance alone: it has no semivariogram without a direction, or without a
+        time lag or a pair of variables, which this function does not take.
     """
+    if azimuth is not None or is_directional(model):
+        return _directional(model, distance, azimuth)
     if not isinstance(model, AbstractIsotropicCovariance):
         raise ValueError(
             f"a {type(model).__name__} is no function of distance alone, so it has no one semivariogram; Matern and "
@@ -69,6 +75,14 @@ def model_variogram(model: AbstractCovariance, distance: ArrayLike) -> NDArray[n
         )
     h = np.asarray(distance, dtype=np.float64)
     return np.where(h > 0, model.sill - model.covariance(h), 0.0)
+
+
+def _directional(model: AbstractCovariance, distance: ArrayLike, azimuth: float | None) -> NDArray[np.float64]:
+    """Semivariogram along a direction."""
+    if azimuth is None:
+        raise ValueError(f"a {type(model).__name__} has a semivariogram for each direction: give azimuth, in degrees from north")
+    h = np.asarray(distance, dtype=np.float64)
+    return np.where(h > 0, model.sill - directional_covariance(model, h, azimuth), 0.0)
 
 
 def variogram_envelope(

@@ -84,6 +84,12 @@ def variogram_map_figure(found: VariogramMap, words: FigureWords, *, axes: tuple
     """
     figure = new_figure((7.5, 6))
     axis = figure.subplots()
+    draw_variogram_map(axis, found, words, axes)
+    return figure
+
+
+def draw_variogram_map(axis: Any, found: VariogramMap, words: FigureWords, axes: tuple[str, str]) -> None:
+    """Draw cells, labels, title and colours on the axes of a figure."""
     shown = np.ma.masked_invalid(found.semivariance)
     # cells of few pairs do not set the colours of all others
     sure = shown[found.pairs >= _SURE_PAIRS]
@@ -96,7 +102,6 @@ def variogram_map_figure(found: VariogramMap, words: FigureWords, *, axes: tuple
     axis.set_title(words.title)
     is_above = top is not None and float(shown.max()) > top
     add_colour_bar(axis, cells, _semivariance(words), extend="max" if is_above else "neither")
-    return figure
 
 
 def _semivariance(words: FigureWords) -> str:

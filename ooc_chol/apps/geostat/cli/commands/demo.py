@@ -17,6 +17,7 @@ from ooc_chol.apps.geostat.cli.files import add_force, check_files
 from ooc_chol.apps.geostat.cli.messages import tried
 from ooc_chol.apps.geostat.cli.stepwise import told_batches
 from ooc_chol.apps.geostat.cli.summary import fit_text, score_text
+from ooc_chol.apps.geostat.cli.units import parameter_units
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, example_spec, load_dataset
 from ooc_chol.apps.geostat.data.io import json_files, text_file, write_json
@@ -121,7 +122,7 @@ def run_demo(folder: Path, n: int, *, asked: FactorSettings, replace: bool = Fal
     print(f"{n} heights of the Jacksboro terrain (Matplotlib's elevation model): {fitted.n} to fit, {len(split.held)} held out")
     print(_planned(fitted.n, settings), flush=True)
     result = _fitted(dataset, fitted, settings, quiet=quiet)
-    print(fit_text(result, dataset.spec.unit), flush=True)
+    print(fit_text(result, parameter_units(dataset, result.model)), flush=True)
     write_json(folder / _RESULT_FILE, _content(dataset.spec, result), kind=_RESULTS, replace=replace)  # what comes may fail
     with kriging(fitted, result.model, settings=settings, trace=True) as kriged:
         _save_run(kriged, folder, replace=replace)

@@ -14,7 +14,8 @@ from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map
 from ooc_chol.apps.geostat.cli.messages import say_beforehand, tried
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
 from ooc_chol.apps.geostat.cli.search import add_fit_options, fit_from_options, search_text
-from ooc_chol.apps.geostat.cli.summary import details_text, fit_text, inference_text
+from ooc_chol.apps.geostat.cli.summary import details_text, fit_text
+from ooc_chol.apps.geostat.cli.units import parameter_units
 from ooc_chol.apps.geostat.data.dataset import Dataset, load_dataset
 from ooc_chol.apps.geostat.data.endings import LOG, RESULT, check_output_path
 from ooc_chol.apps.geostat.data.io import write_json
@@ -84,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         print(search)
         return 0
     result = fit_from_options(dataset, options, settings)
-    print(fit_text(result, dataset.spec.unit))
+    print(fit_text(result, parameter_units(dataset, result.model)))
     print(details_text(result), flush=True)
     return _after_fit(dataset, result, options, settings)
 
@@ -99,7 +100,7 @@ def _after_fit(dataset: Dataset, result: FitResult[Any], options: argparse.Names
     def add_standard_errors() -> None:
         found = inference_from_options(dataset, result, settings)
         options.answer |= inference_content(found)
-        print(inference_text(found))
+        print(found.text(parameter_units(dataset, result.model)))
         if is_written:
             write(found)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.anisotropy import check_anisotropy, draw_anisotropy
 from ooc_chol.apps.geostat.cli.columns import load_saved, saved_spec
 from ooc_chol.apps.geostat.cli.files import add_force, check_files, file_of
 from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map
@@ -15,6 +16,7 @@ from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.cli.options import add_at
 from ooc_chol.apps.geostat.cli.profile import add_profile_options, draw_profile
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.covariances.planar import is_directional
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
@@ -29,6 +31,7 @@ from ooc_chol.apps.geostat.variography.empirical import MAX_SITES, Direction, em
 #: Shown below the help of the command.
 EXAMPLES = (
     "ooc-chol geostat plot variogram zinc.json --output variogram.png",
+    "ooc-chol geostat plot anisotropy zinc.json --output anisotropy.png",
     "ooc-chol geostat plot map zinc.json --output map.png",
     "ooc-chol geostat plot profile zinc.json --parameter range --output profile.pdf",
 )
@@ -36,7 +39,7 @@ EXAMPLES = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
-    parser.add_argument("what", choices=("variogram", "map", "residuals", "profile"), help="the picture")
+    parser.add_argument("what", choices=("variogram", "anisotropy", "map", "residuals", "profile"), help="the picture")
     parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
     parser.add_argument("data", nargs="?", metavar="DATA", help="the observations (default: the file or example that was fitted)")
     parser.add_argument(
@@ -74,7 +77,9 @@ def run(options: argparse.Namespace) -> int:
         check_output_path(options.values, TABLE, "profiles")
     saved = read_result(options.model)
     if options.what == "variogram":
-        check_variogram(saved.model)
+        check_variogram(saved.model, options.azimuth)
+    elif options.what == "anisotropy":
+        check_anisotropy(saved.model)
     _check_files(options, file_of(saved_spec(saved.spec, options.data)))
     dataset = load_saved(saved.spec, options.data)
     if dataset.observations.n != saved.n:
@@ -82,6 +87,8 @@ def run(options: argparse.Namespace) -> int:
     settings = FactorSettings.from_arguments(options)
     if options.what == "variogram":
         _variogram(dataset, saved.model, options, settings)
+    elif options.what == "anisotropy":
+        draw_anisotropy(dataset, saved.model, options)
     elif options.what == "map":
         check_map(dataset)
         draw_prediction_map(options.output, dataset, saved.model, settings, at=options.at, replace=options.force)
@@ -106,8 +113,15 @@ def _check_files(options: argparse.Namespace, data: str | None) -> None:
     check_files(options, inputs, [oc.Output("--output", options.output, PICTURES), values])
 
 
-def check_variogram(model: AbstractCovariance) -> None:
+def check_variogram(model: AbstractCovariance, azimuth: float | None) -> None:
     """Find out early whether a model has a semivariogram."""
+    if is_directional(model):
+        if azimuth is None:
+            raise ValueError(
+                f"a {type(model).__name__} has a semivariogram for each direction: give --azimuth DEGREES, clockwise from north; "
+                "`plot anisotropy` draws those along its axes"
+            )
+        return
     if not isinstance(model, AbstractIsotropicCovariance):
         raise ValueError(
             f"a {type(model).__name__} is no function of distance alone, so it has no one semivariogram to draw; "

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from ooc_chol.apps.geostat.convert import Conversion, convert_isotropic
+from ooc_chol.apps.geostat.convert_isotropic import Conversion, convert_isotropic
 from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy
 from ooc_chol.apps.geostat.covariances.matern import Matern
 

@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariances.covariance import Matern, cross_covariance
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cross_covariance
+from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern
 from ooc_chol.apps.geostat.data.observations import Mean, Observations, design_matrix, make_observations
 from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
 from ooc_chol.apps.geostat.errors import MissingExtraError
-from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
+from ooc_chol.apps.geostat.estimation.family_start import AskedCovariance, Kept
+from ooc_chol.apps.geostat.estimation.fitting import FitResult
 from ooc_chol.apps.geostat.estimation.search import Nugget
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.posterior import kriging_weights, prediction_covariance
@@ -35,24 +37,38 @@ _Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Gaussian-process regression with a Matérn covariance: exact maximum likelihood and universal kriging, out of core.
+    """Gaussian-process regression with a Matérn or another covariance: exact maximum likelihood and universal kriging.
 
     Parameters
     ----------
     smoothness : float or {"best", "free"}
-        ``nu``, the best of those that :func:`fit` tries, or estimated.
+        ``nu``, the best of those that :func:`fit` tries, or estimated. Of another ``covariance`` given by name it is kept where
+        it is a number, and estimated else.
     nugget : {"free", "zero"} or float
-        Variance of the error of an observation: estimated, none, or kept. scikit-learn calls it ``alpha``.
+        Variance of the error of an observation: estimated, none, or kept.
     mean : {"constant", "zero"}
         With or without an unknown intercept. scikit-learn's ``GaussianProcessRegressor`` has ``"zero"``.
     range, variance : float, optional
         Keep the covariance at these, which needs both and a nugget that is not ``"free"``; estimated when not given.
         scikit-learn's ``Matern(length_scale)`` is ``range * sqrt(2 * smoothness)``.
+    covariance : str or AbstractCovariance, optional
+        Another covariance function: the name of a family (``"power-exponential"``, ``"anisotropic"``, ``"axis-ranges"`` with a
+        range for each coordinate, ``"great-circle"``, ...; see :func:`starting_model`), or one such as
+        ``GeometricAnisotropy(...)``, ``Matern(...) + Matern(...)`` or ``NonstationaryMatern(...)``, from whose values the search
+        starts. The last columns of ``X`` that are no covariates of the mean are then its time, variable or covariates.
+    fixed : sequence of str, or "all"
+        Parameters of ``covariance`` that keep their values. With ``"all"``, which needs a covariance function and not a name,
+        nothing is estimated: its nugget is taken, too.
+    alpha : float or (n,) array
+        Known variance of the error of each observation, besides the nugget, as in scikit-learn. Where rows are drawn, as in
+        cross-validation, hand them to :meth:`fit` instead.
     covariates : sequence of int or str
         Columns of ``X``, by position or by name in a data frame, that are covariates of a linear mean; the others are
         coordinates.
     lonlat : bool
         Whether the two coordinates are longitude and latitude in degrees; distances, and the range, are then kilometres.
+    distance : {"chord", "great-circle"}
+        Of longitude and latitude: through the sphere, valid for every smoothness, or along it, up to smoothness 1/2.
     target : {"field", "observation"}
         What standard errors are of: the smooth field (as in scikit-learn), or a new observation with its nugget.
     tolerance, max_evaluations
@@ -71,8 +87,8 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    model_ : Matern
-        The covariance function.
+    model_ : AbstractCovariance
+        The covariance function; a :class:`Matern` unless ``covariance`` is another one.
     result_ : FitResult or None
         The estimate with all evaluations; None when nothing was estimated.
     log_marginal_likelihood_value_ : float
@@ -104,8 +120,8 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    model_: Matern
-    result_: FitResult[Matern] | None
+    model_: AbstractCovariance
+    result_: FitResult[Any] | None
     log_marginal_likelihood_value_: float
     coef_: NDArray[np.float64]
     mean_columns_: tuple[str, ...]
@@ -122,8 +138,12 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         *,
         range: float | None = None,
         variance: float | None = None,
+        covariance: str | AbstractCovariance | None = None,
+        fixed: Kept = (),
+        alpha: ArrayLike = 0.0,
         covariates: Sequence[int | str] = (),
         lonlat: bool = False,
+        distance: Literal["chord", "great-circle"] = "chord",
         target: Target = "field",
         tolerance: float = 0.01,
         max_evaluations: int = 200,
@@ -139,8 +159,12 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.mean = mean
         self.range = range
         self.variance = variance
+        self.covariance = covariance
+        self.fixed = fixed
+        self.alpha = alpha
         self.covariates = covariates
         self.lonlat = lonlat
+        self.distance = distance
         self.target = target
         self.tolerance = tolerance
         self.max_evaluations = max_evaluations
@@ -151,7 +175,7 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.tile_size = tile_size
         self.store = store
 
-    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, error_variances: ArrayLike | None = None) -> Self:
         """Estimate the covariance and the mean, or take the covariance as it is given.
 
         Parameters
@@ -160,6 +184,9 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             Coordinates, and the columns named in ``covariates``.
         y : (n,) array
             The observed values.
+        error_variances : (n,) array, optional
+            Known variance of the error of each observation, besides the nugget, in place of ``alpha``: scikit-learn cuts it with
+            the rows of ``X`` (``cross_val_score(..., params={"error_variances": v})``).
 
         Returns
         -------
@@ -179,21 +206,22 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         features, values = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         sites, covariates = self._split(features)
         observations = make_observations(
-            sites, values, covariates=covariates, covariate_names=self._covariate_names(), mean=self.mean
+            sites,
+            values,
+            covariates=covariates,
+            covariate_names=self._covariate_names(),
+            mean=self.mean,
+            error_variances=self._errors(error_variances, len(values)),
+            space=self._space(sites.shape[1]),
         )
-        model, settings = self._given_model(), self._settings()
+        settings = self._settings()
         if self.target not in ("field", "observation"):
             raise ValueError(f"target is {self.target!r}, but there are 'field' and 'observation'")
-        self.result_ = None
+        asked, self.result_ = self._asked(), None
+        model = asked.given()
         if model is None:
-            self.result_ = fit(
-                observations,
-                smoothness=self.smoothness,
-                nugget=self.nugget,
-                tolerance=self.tolerance,
-                max_evaluations=self.max_evaluations,
-                settings=settings,
-            )
+            words = {"tolerance": self.tolerance, "max_evaluations": self.max_evaluations, "settings": settings}
+            self.result_ = asked.estimated(observations, **words)
             model = self.result_.model
         self.model_ = model
         self.mean_columns_ = observations.mean_columns
@@ -326,17 +354,25 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         given = {name: value for name, value in beside.items() if value is not None}
         return replace(settings, **given, planned=None) if given else settings
 
-    def _given_model(self) -> Matern | None:
-        """The covariance, if all of it is given."""
-        if self.range is None and self.variance is None:
-            return None
-        if self.range is None or self.variance is None or self.nugget == "free" or isinstance(self.smoothness, str):
-            raise ValueError(
-                "range and variance are kept only together, and with a smoothness and a nugget that are numbers (or "
-                "nugget='zero'); give all four, or leave range and variance to the fit"
-            )
-        nugget = 0.0 if self.nugget == "zero" else float(self.nugget)
-        return Matern(float(self.variance), float(self.range), float(self.smoothness), nugget)
+    def _asked(self) -> AskedCovariance:
+        """The covariance that is asked for."""
+        what = (self.covariance, self.fixed, self.smoothness, self.nugget, self.range, self.variance)
+        return AskedCovariance(*what, great_circle=self.distance == "great-circle")
+
+    def _errors(self, given: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
+        """Known variances of the errors, from ``fit`` or from ``alpha``; None where they are zero."""
+        own = np.asarray(self.alpha, dtype=np.float64)
+        if given is not None:
+            if np.any(own != 0.0):
+                raise ValueError("error_variances are given to fit, and alpha as well: leave one of them out")
+            return np.asarray(given, dtype=np.float64)
+        if own.ndim == 0:
+            return None if own == 0.0 else np.full(n, float(own))
+        return own
+
+    def _space(self, d: int) -> int | None:
+        """How many coordinates are places, where the covariance function has covariates of its own."""
+        return d - len(self.covariance.covariates) if isinstance(self.covariance, NonstationaryMatern) else None
 
     def _covariate_places(self) -> list[int]:
         """Positions of the covariates among the columns."""
@@ -359,10 +395,14 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         sites = np.delete(features, places, axis=1)
         if sites.shape[1] == 0:
             raise ValueError("all columns of X are covariates, so there are no coordinates")
+        if self.distance not in ("chord", "great-circle") or (self.distance != "chord" and not self.lonlat):
+            raise ValueError(f"distance is {self.distance!r}, but there are 'chord' and, with lonlat=True, 'great-circle'")
         if self.lonlat:
-            if sites.shape[1] != 2:
+            # with another covariance, columns after these two are its time, variable or covariates
+            if sites.shape[1] < 2 or (sites.shape[1] > 2 and self.covariance is None):
                 raise ValueError(f"lonlat needs two coordinates, longitude and latitude, but X has {sites.shape[1]}")
-            sites = chordal_coordinates(sites[:, 0], sites[:, 1])
+            if self.distance == "chord":
+                sites = np.column_stack([chordal_coordinates(sites[:, 0], sites[:, 1]), sites[:, 2:]])
         return sites, features[:, places]
 
     def _new_sites(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

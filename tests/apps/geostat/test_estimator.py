@@ -72,7 +72,7 @@ def test_pickle_and_clone():
     fresh = clone(fitted)
     assert fresh.get_params() == fitted.get_params() and not hasattr(fresh, "alpha_")
     assert repr(fresh) == "MaternGP(nugget=0.05, range=0.3, variance=2.0)"
-    with pytest.raises(ValueError, match=r"Invalid parameter 'length_scale' .* Valid parameters are: \['covariates'"):
+    with pytest.raises(ValueError, match=r"Invalid parameter 'length_scale' .* Valid parameters are: \['alpha', 'covariance'"):
         fresh.set_params(length_scale=1.0)
 
 

@@ -10,7 +10,7 @@ from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern
 from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
 from ooc_chol.apps.geostat.covariances.matern import Matern
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance
-from ooc_chol.apps.geostat.covariances.nested import Nested
+from ooc_chol.apps.geostat.covariances.nested import Nested, effective_range
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
 
@@ -41,7 +41,7 @@ def model_content(model: AbstractCovariance) -> dict[str, Any]:
     -------
     dict
         The name of the class as ``"covariance"``, and its fields; parts that are covariance functions themselves in the same
-        way. Of a Matérn model the effective range too.
+        way. Of a Matérn model and of a sum of isotropic functions the effective range too.
 
     Raises
     ------
@@ -60,7 +60,8 @@ def model_content(model: AbstractCovariance) -> dict[str, Any]:
     content: dict[str, Any] = {_KEY: names[0]}
     for field in fields(model):  # type: ignore[arg-type]  # every class above is a dataclass
         content[field.name] = _plain(getattr(model, field.name))
-    return content | ({"effective_range": model.effective_range} if isinstance(model, Matern) else {})
+    length = effective_range(model) if isinstance(model, Matern | Nested) else None
+    return content if length is None else content | {"effective_range": length}
 
 
 def _plain(value: Any) -> Any:

@@ -27,6 +27,7 @@ from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy as Ge
 from ooc_chol.apps.geostat.covariances.geometry import GreatCircle as GreatCircle
 from ooc_chol.apps.geostat.covariances.model_content import model_content as model_content
 from ooc_chol.apps.geostat.covariances.model_content import model_from_content as model_from_content
+from ooc_chol.apps.geostat.covariances.nested import Nested as Nested
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential as PowerExponential
 from ooc_chol.apps.geostat.covariances.scales import Scale as Scale
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern as GneitingMatern
@@ -81,6 +82,7 @@ from ooc_chol.apps.geostat.kriging.checks import interval_score as interval_scor
 from ooc_chol.apps.geostat.kriging.checks import score as score
 from ooc_chol.apps.geostat.kriging.efficiency import Efficiency as Efficiency
 from ooc_chol.apps.geostat.kriging.efficiency import prediction_efficiency as prediction_efficiency
+from ooc_chol.apps.geostat.kriging.factorial import predict_component as predict_component
 from ooc_chol.apps.geostat.kriging.grids import write_grid_prediction as write_grid_prediction
 from ooc_chol.apps.geostat.kriging.outputs import Predicted as Predicted
 from ooc_chol.apps.geostat.kriging.outputs import to_geodataframe as to_geodataframe

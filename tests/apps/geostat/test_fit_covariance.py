@@ -204,7 +204,6 @@ def test_what_only_isotropic_models_have_is_refused(case):
         geostat.model_variogram(truth, [0.1])
     for call in (
         lambda: geostat.convert_parameters(truth, "gstools"),
-        lambda: geostat.profile_likelihood(observations, truth, "range", [0.1]),
         lambda: geostat.likelihood_ratios(observations, truth),
     ):
         with pytest.raises(ValueError, match=f"isotropic Matérn models.*{type(truth).__name__}"):

@@ -9,6 +9,8 @@ import numpy as np
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.model_content import model_content
+from ooc_chol.apps.geostat.covariances.nested import Nested, effective_range
+from ooc_chol.apps.geostat.covariances.reach import reach
 from ooc_chol.apps.geostat.estimation.fitting import FitResult
 from ooc_chol.apps.geostat.estimation.inference import Estimated, Inference
 from ooc_chol.apps.geostat.estimation.precision import PrecisionCheck
@@ -24,7 +26,7 @@ def fit_text(result: FitResult[Any], unit: str = "") -> str:
     per_evaluation = np.mean([evaluation.seconds for evaluation in result.evaluations])
     tried = ", ".join(f"nu {trial.smoothness:g}: {trial.loglik:.3f}" for trial in result.trials if trial.smoothness is not None)
     is_matern = isinstance(model, Matern)
-    lines = _matern_lines(result, unit) if is_matern else _family_lines(result)
+    lines = _matern_lines(result, unit) if is_matern else [*_family_lines(result), *_structure_lines(model, unit)]
     return "\n".join(
         [
             *lines,
@@ -54,7 +56,11 @@ def details_text(result: FitResult[Any]) -> str:
 def inference_text(found: Inference) -> str:
     """Standard errors and intervals as a table."""
     more = {"effective range": found.effective_range, "variance / range**(2 nu)": found.microergodic}
-    rows: dict[str, Estimated] = {**found.parameters, **{name: value for name, value in more.items() if value is not None}}
+    rows: dict[str, Estimated] = {
+        **found.parameters,
+        **found.structures,
+        **{name: value for name, value in more.items() if value is not None},
+    }
     how = f"{found.probes} probes, relative error {found.relative_error:.1g}" if found.probes else "exact"
     lines = [f"standard errors and {100 * found.level:g} % intervals (expected information, {how})"]
     for name, value in rows.items():
@@ -97,6 +103,20 @@ def _family_lines(result: FitResult[Any]) -> list[str]:
         f"{name}, fitted to {result.n} observations",
         *(f"  {name:12s} {value:.6g}{kept[name]}" for name, value in values),
     ]
+
+
+def _structure_lines(model: AbstractCovariance, unit: str) -> list[str]:
+    """A line for each of several nested structures, and one for their sum."""
+    if not isinstance(model, Nested):
+        return []
+    suffix = f" {unit}" if unit else ""
+    lines = [
+        f"  structure {number}  {model_content(component)['covariance']}, {100 * component.variance / model.variance:.3g} % of "
+        f"the variance, effective range {reach(component):.6g}{suffix}"
+        for number, component in enumerate(model.components, 1)
+    ]
+    length = effective_range(model)
+    return lines if length is None else [*lines, f"  sum          effective range (correlation 0.05) {length:.6g}{suffix}"]
 
 
 def _elsewhere(model: Matern) -> tuple[str, ...]:

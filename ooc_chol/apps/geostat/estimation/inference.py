@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from scipy.special import ndtri
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.nested import Nested, effective_range
+from ooc_chol.apps.geostat.covariances.reach import reach
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.estimates import Row, estimates_drawing, estimates_text
 from ooc_chol.apps.geostat.estimation.gradient import INFORMATION_LIMIT, PROBES, score
@@ -25,6 +28,10 @@ FLAT_DEVIATION = 1.5
 
 #: Step in the logarithm of a parameter for the derivative of a function of the model.
 _STEP = 1e-4
+
+
+#: A positive number that follows from a model.
+_Quantity = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class Inference:
     parameters : mapping of str to Estimated
         Each of them.
     effective_range : Estimated or None
-        Distance at which the correlation is 0.05; None unless the model is a Matérn model.
+        Distance at which the correlation is 0.05; None unless the model is a Matérn model or a sum of isotropic ones.
     microergodic : Estimated or None
         ``variance * range**(-2 nu)``, which data in a bounded region determine where variance and range alone they do not; None
         unless the model is a Matérn model.
@@ -77,6 +84,8 @@ class Inference:
         Largest Monte-Carlo standard error of an entry of the information, relative to the diagonal; 0 when exact.
     warnings : tuple of str
         Flat directions.
+    structures : mapping of str to Estimated
+        Of nested structures the variance and the effective range of each: ``variance_1``, ``effective_range_1`` and so on.
     """
 
     names: tuple[str, ...]
@@ -89,6 +98,7 @@ class Inference:
     probes: int
     relative_error: float
     warnings: tuple[str, ...]
+    structures: Mapping[str, Estimated] = field(default_factory=dict)
 
     __repr__ = oc.brief_repr
 
@@ -108,12 +118,12 @@ class Inference:
     def _rows(self) -> list[Row]:
         """The parameters, and what follows from them."""
         more = {"effective range": self.effective_range, "variance / range**(2 nu)": self.microergodic}
-        found = {**self.parameters, **{name: value for name, value in more.items() if value is not None}}
+        found = {**self.parameters, **self.structures, **{name: value for name, value in more.items() if value is not None}}
         return [Row(name, one.value, one.standard_error, one.lower, one.upper) for name, one in found.items()]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; quantities that the data do not determine are null."""
-        content: dict[str, Any] = {name: _plain(value) for name, value in self.parameters.items()}
+        content: dict[str, Any] = {name: _plain(value) for name, value in (*self.parameters.items(), *self.structures.items())}
         more = {"effective_range": self.effective_range, "microergodic": self.microergodic}
         content |= {name: _plain(value) for name, value in more.items() if value is not None}
         is_finite = bool(np.isfinite(self.correlation).all())
@@ -160,7 +170,8 @@ def infer(
     Returns
     -------
     Inference
-        Of each parameter and, for a Matérn model, of the effective range and of ``variance * range**(-2 nu)``.
+        Of each parameter and, for a Matérn model, of the effective range and of ``variance * range**(-2 nu)``; of nested
+        structures of variance and effective range of each, too.
 
     Raises
     ------
@@ -234,10 +245,14 @@ def _inference(
         deviation = float(deviations[k])
         return Estimated(value, deviation, value - quantile * deviation, value + quantile * deviation)
 
+    def derived(quantity: _Quantity) -> Estimated:
+        return estimated(quantity(model), _log_slope(model, names, quantity))
+
     length = product = None
     if isinstance(model, Matern):
-        length = estimated(model.effective_range, _log_slope(model, names, lambda other: other.effective_range))
-        product = estimated(microergodic(model), _log_slope(model, names, microergodic))
+        product = derived(microergodic)
+    if isinstance(model, Matern | Nested) and effective_range(model) is not None:
+        length = derived(effective_range)
     with np.errstate(invalid="ignore"):
         correlation = covariance / np.outer(deviations, deviations)
     return Inference(
@@ -251,7 +266,27 @@ def _inference(
         probes=probes,
         relative_error=relative_error,
         warnings=_flat_direction(estimate, math.sqrt(condition / eigenvalues[-1]), vectors[:, 0]),
+        structures={name: derived(quantity) for name, quantity in _of_structures(model).items()},
     )
+
+
+def _of_structures(model: AbstractCovariance) -> dict[str, _Quantity]:
+    """Variance and effective range of each nested structure, as functions of the model."""
+    found: dict[str, _Quantity] = {}
+    for k in range(len(model.components) if isinstance(model, Nested) else 0):
+        found[f"variance_{k + 1}"] = partial(_variance_of, k)
+        found[f"effective_range_{k + 1}"] = partial(_reach_of, k)
+    return found
+
+
+def _variance_of(k: int, model: Nested) -> float:
+    """Variance of one structure."""
+    return model.components[k].variance
+
+
+def _reach_of(k: int, model: Nested) -> float:
+    """Effective range of one structure."""
+    return reach(model.components[k])
 
 
 def microergodic(model: Matern) -> float:
@@ -284,13 +319,16 @@ def checked_names(model: AbstractCovariance, estimated: Sequence[str]) -> tuple[
     return names
 
 
-def _log_slope(model: Matern, names: tuple[str, ...], quantity: Callable[[Matern], float]) -> NDArray[np.float64]:
-    """Derivatives of the logarithm of a quantity by the logarithms of the parameters, by central differences."""
+def _log_slope(model: AbstractCovariance, names: tuple[str, ...], quantity: _Quantity) -> NDArray[np.float64]:
+    """Derivatives of the logarithm of a quantity by the logarithms of the parameters.
 
-    def at(name: str, offset: float) -> float:
-        return math.log(quantity(replace(model, **{name: getattr(model, name) * math.exp(offset)})))
+    By differences of second order towards smaller values: some parameters may be at their largest, none at their least.
+    """
 
-    return np.array([(at(name, _STEP) - at(name, -_STEP)) / (2 * _STEP) for name in names])
+    def at(name: str, steps: int) -> float:
+        return math.log(quantity(model.with_values(**{name: _values(model)[name] * math.exp(-steps * _STEP)})))
+
+    return np.array([(3 * at(name, 0) - 4 * at(name, 1) + at(name, 2)) / (2 * _STEP) for name in names])
 
 
 def _inverse(information: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
+from ooc_chol.apps.geostat.estimation.nested_starts import best_start, combinations
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Nugget
@@ -45,6 +46,9 @@ _LEAST_VARIANCE_RATIO = 1e-3
 #: Radial functions of which the others are made.
 BASES = ("matern", "power-exponential")
 
+#: Between the names of families whose sum is fitted.
+PLUS = "+"
+
 _Array = NDArray[np.float64]
 
 
@@ -63,7 +67,7 @@ def starting_model(
     Parameters
     ----------
     name : {"matern", "power-exponential", "anisotropic", "axis-ranges", "great-circle", "separable", "gneiting", "bivariate"}
-        The family.
+        The family, or several with plus signs between for nested structures, such as ``"matern+matern"``.
     observations : Observations
         Values at sites with the columns of their mean, in any order.
     base : {"matern", "power-exponential"}
@@ -81,7 +85,8 @@ def starting_model(
     -------
     AbstractCovariance
         Of a few combinations of lengths (3, 10 and 30 % of the extent of the sites) and directions the one with the largest
-        likelihood on a subset of neighbourhoods.
+        likelihood on a subset of neighbourhoods. Of nested structures the best that short searches on the subset find, from
+        combinations of short and long lengths and from the fit of a single structure.
 
     Raises
     ------
@@ -100,6 +105,9 @@ def starting_model(
     >>> type(start).__name__, start.values["smoothness"]
     ('GeometricAnisotropy', 1.5)
     """
+    if PLUS in name:
+        singles = nested_families(name, observations, base=base, great_circle=great_circle)
+        return best_start(observations, singles, values or {}, nugget=nugget, fixed=fixed)
     distinct = candidate_models(name, observations, base=base, great_circle=great_circle, values=values)
     return distinct[0] if len(distinct) == 1 else _best(distinct, observations, nugget, fixed)
 
@@ -113,6 +121,9 @@ def candidate_models(
     values: Mapping[str, float] | None = None,
 ) -> list[AbstractCovariance]:
     """The models of which :func:`starting_model` takes the best, at least one."""
+    if PLUS in name:
+        singles = nested_families(name, observations, base=base, great_circle=great_circle)
+        return list(combinations(singles, values or {}))
     if name not in FAMILIES:
         raise ValueError(f"there is no covariance function {name!r}; there are {', '.join(FAMILIES)}")
     if base not in BASES:
@@ -124,6 +135,19 @@ def candidate_models(
     given = dict(values or {})
     candidates = [_with(model, given) for model in FAMILIES[name](observations, base, great_circle)]
     return list(dict.fromkeys(candidates))
+
+
+def nested_families(
+    name: str, observations: Observations, *, base: str = "matern", great_circle: bool = False
+) -> list[list[AbstractCovariance]]:
+    """Functions of each of the families with plus signs between, of the middle of the lengths that are tried."""
+    found: list[list[AbstractCovariance]] = []
+    for family in name.split(PLUS):
+        candidates = candidate_models(family.strip(), observations, base=base, great_circle=great_circle)
+        each = len(candidates) // len(_SHARES) if len(candidates) >= len(_SHARES) else len(candidates)
+        middle = candidates[each : 2 * each] or candidates
+        found.append(middle)
+    return found
 
 
 def _with(model: AbstractCovariance, given: Mapping[str, float]) -> AbstractCovariance:

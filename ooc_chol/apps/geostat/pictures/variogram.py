@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
-from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
+from ooc_chol.apps.geostat.covariances.nested import covariance_by_distance
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.factorization import FactorSettings, factored
@@ -226,13 +226,14 @@ def model_variogram(model: AbstractCovariance, distance: ArrayLike) -> NDArray[n
         The covariance function is none of Euclidean distance alone: it has no semivariogram without a direction, a time lag or a
         pair of variables.
     """
-    if not isinstance(model, AbstractIsotropicCovariance):
+    covariance = covariance_by_distance(model)
+    if covariance is None:
         raise ValueError(
-            f"a {type(model).__name__} is no function of distance alone, so it has no one semivariogram; Matern and "
-            "PowerExponential have one"
+            f"a {type(model).__name__} is no function of distance alone, so it has no one semivariogram; Matern, "
+            "PowerExponential and sums of these have one"
         )
     h = np.asarray(distance, dtype=np.float64)
-    return np.where(h > 0, model.sill - model.covariance(h), 0.0)
+    return np.where(h > 0, model.sill - covariance(h), 0.0)
 
 
 def variogram_envelope(

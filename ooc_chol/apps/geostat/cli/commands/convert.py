@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ooc_chol.apps.geostat.cli.messages import note
-from ooc_chol.apps.geostat.convert import PACKAGES, convert_parameters
+from ooc_chol.apps.geostat.convert import PACKAGES, convert_parameters, packages_for
 from ooc_chol.apps.geostat.results import read_result
 
 #: Shown below the help of the command.
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     name = saved.spec.error_variance or saved.spec.error_sd
     if name is not None:
         note(f"the known errors of column {name!r} are part of the data, not of these parameters: give them to that package, too")
-    for package in PACKAGES if options.convert_to is None else (options.convert_to,):
+    for package in packages_for(saved.model) if options.convert_to is None else (options.convert_to,):
         found = convert_parameters(saved.model, package, dimensions=dimensions)
         options.answer[package] = vars(found)
         print(found)

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat.covariances.covariance import Matern, _device_tiles, covariance_tiles
+from ooc_chol.apps.geostat.covariances.covariance import Matern, _cuda_tiles, _device_tiles, covariance_tiles, derivative_tiles
 from tests.apps.geostat.geostat_tolerances import TABLE
 from tests.apps.geostat.models import MODELS
 
@@ -61,7 +61,12 @@ def library(tmp_path_factory):
 
 def by_kernel(library, model, sites, rows, cols, noise=None):
     """The tile that the kernel makes; the code and the arguments are those that a device would get."""
-    source = _device_tiles(model, sites, noise)
+    return by_source(library, _device_tiles(model, sites, noise), rows, cols)
+
+
+def by_source(library, source, rows, cols):
+    """The tile of a kernel with its arguments."""
+
     compiled = library(source.code)
     out = np.full((len(rows) + 1, len(cols)), np.nan)
     arguments = [
@@ -103,6 +108,20 @@ def test_kernels_of_all_families_fill_the_tile_of_the_host(library, model, sites
     np.testing.assert_allclose(
         by_kernel(library, model, places, rows, cols), expected, rtol=0, atol=TABLE * np.abs(expected).max()
     )
+
+
+@pytest.mark.parametrize(("model", "sites"), MODELS.values(), ids=MODELS)
+def test_kernels_make_the_derivatives_of_the_host(library, model, sites):
+    places = sites(60, 8)
+    for name in model.parameters:
+        form = model.derivative_form(name, places)
+        source = _cuda_tiles(form, form.variances)
+        for rows, cols in [(range(25, 60), range(10, 40)), (range(20), range(20))]:
+            expected = np.empty((len(rows), len(cols)))
+            derivative_tiles(model, places, name)(rows, cols, expected, None)
+            found = by_source(library, source, rows, cols)
+            scale = max(np.abs(expected).max(), model.variance)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=4 * TABLE * scale, err_msg=name)
 
 
 def test_coordinates_far_from_the_origin_keep_their_distances(library):
